@@ -1,0 +1,1 @@
+"""HLO text in, a verified graph and (later floors) a placed program out."""

@@ -1,0 +1,100 @@
+"""Who calls whom: callees-first order, call sites, cycles."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from hloipu_compiler.ir.graph import Computation, Module
+
+
+class CallSite(NamedTuple):
+    """One instruction that refers to a computation."""
+
+    caller: Computation
+    position: int
+
+
+def call_sites(module: Module) -> Mapping[str, tuple[CallSite, ...]]:
+    """Return, for every computation, the instructions that refer to it, in text order."""
+    sites: dict[str, list[CallSite]] = {c.name: [] for c in module.computations}
+    for computation in module.computations:
+        for position, instruction in enumerate(computation.instructions):
+            for name in instruction.attributes.called:
+                if name in sites:
+                    sites[name].append(CallSite(computation, position))
+    return {name: tuple(found) for name, found in sites.items()}
+
+
+def callees(module: Module) -> Mapping[str, tuple[str, ...]]:
+    """Return, for every computation, the names it refers to, each once, in text order."""
+    return {
+        computation.name: tuple(
+            dict.fromkeys(
+                name
+                for instruction in computation.instructions
+                if instruction.attributes.called
+                for name in instruction.attributes.called
+            )
+        )
+        for computation in module.computations
+    }
+
+
+def callees_first(module: Module, *, only_reachable: bool = False) -> tuple[Computation, ...]:
+    """Return the computations so that each stands after those that it calls.
+
+    With `only_reachable`, just those that the entry needs. A module with a call cycle has no such
+    order: members of a cycle then come in the order in which the walk leaves them
+    (`call_cycle` tells).
+    """
+    below = callees(module)
+    known = module.computation
+    roots = [module.entry.name] if only_reachable else list(below)
+    done: dict[str, None] = {}
+    entered: set[str] = set()
+    for root in roots:
+        stack: list[tuple[str, int]] = [(root, 0)]
+        while stack:
+            name, next_child = stack.pop()
+            if next_child == 0:
+                if name in entered:
+                    continue
+                entered.add(name)
+            children = below[name]
+            while next_child < len(children) and (
+                children[next_child] in entered or children[next_child] not in known
+            ):
+                next_child += 1
+            if next_child < len(children):
+                stack.append((name, next_child + 1))
+                stack.append((children[next_child], 0))
+            else:
+                done[name] = None
+    return tuple(known[name] for name in done)
+
+
+def call_cycle(module: Module) -> tuple[str, ...]:
+    """Return the names along one call cycle, or nothing when no computation calls itself."""
+    below = callees(module)
+    state: dict[str, int] = {}
+    for root in below:
+        if root in state:
+            continue
+        path: list[str] = []
+        stack: list[tuple[str, int]] = [(root, 0)]
+        while stack:
+            name, next_child = stack.pop()
+            if next_child == 0:
+                state[name] = 1
+                path.append(name)
+            children = below[name]
+            if next_child < len(children):
+                stack.append((name, next_child + 1))
+                child = children[next_child]
+                if state.get(child) == 1:
+                    return (*path[path.index(child) :], child)
+                if child not in state and child in below:
+                    stack.append((child, 0))
+            else:
+                state[name] = 2
+                path.pop()
+    return ()

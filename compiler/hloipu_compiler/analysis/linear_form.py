@@ -1,0 +1,134 @@
+"""Scalar integers followed back through tuples, copies and calls to a constant or a carried value.
+
+A value is `constant`, or `carried + constant`, where carried names a leaf of the tuple that a loop
+body or condition takes as its parameter.
+"""
+
+from dataclasses import dataclass
+
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.shapes import ArrayShape
+
+LONGEST_CHAIN = 256
+"""Steps followed before giving up; printed loops need fewer than ten."""
+
+Path = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LinearForm:
+    """`constant` where `carried` is None, else the carried leaf at that path plus `constant`."""
+
+    constant: int
+    carried: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A computation as called: where its parameters' values stand. A loop's own frame has none."""
+
+    computation: Computation
+    caller: "Frame | None" = None
+    arguments: tuple[int, ...] = ()
+    """Positions in the caller's computation, by parameter number."""
+
+
+_FORWARDING = frozenset({"copy", "bitcast", "opt-barrier", "reshape", "convert", "domain"})
+
+
+def scalar_constant(instruction: Instruction) -> int | None:
+    """Return the value of a scalar integer constant, None for anything else."""
+    if instruction.opcode != "constant" or instruction.literal is None:
+        return None
+    shape = instruction.shape
+    if not isinstance(shape, ArrayShape) or shape.element_count != 1:
+        return None
+    if not shape.element_type.is_integer:
+        return None
+    if instruction.literal.array is not None:
+        return int(instruction.literal.array.reshape(-1)[0])
+    try:
+        return int(instruction.literal.text.strip(" {}"))
+    except ValueError:
+        return None
+
+
+def linear_form(module: Module, frame: Frame, position: int, path: Path = ()) -> LinearForm | None:
+    """Return the form of the leaf at `path` of an instruction's value, or None if it has none.
+
+    Follows get-tuple-element, tuple, copies, add and subtract with one side constant, and calls.
+    """
+    offset = 0
+    for _ in range(LONGEST_CHAIN):
+        instruction = frame.computation.instructions[position]
+        opcode, operands = instruction.opcode, instruction.operands
+        if opcode == "get-tuple-element":
+            path = (instruction.attributes.integer("index"), *path)
+            position = operands[0]
+        elif opcode == "tuple" and path:
+            if not 0 <= path[0] < len(operands):
+                return None
+            position, path = operands[path[0]], path[1:]
+        elif opcode in _FORWARDING and _keeps_integers(frame, instruction):
+            position = operands[0]
+        elif opcode == "parameter":
+            if frame.caller is None:
+                return LinearForm(offset, path)
+            position = frame.arguments[instruction.parameter_number]
+            frame = frame.caller
+        elif opcode == "call":
+            callee = next(module.called(instruction))
+            if len(callee.parameters) != len(operands):
+                return None
+            frame = Frame(callee, frame, operands)
+            position = callee.root
+        elif opcode in ("add", "subtract") and not path:
+            step = _constant_side(module, frame, instruction)
+            if step is None:
+                return None
+            position, change = step
+            offset += change
+        else:
+            value = scalar_constant(instruction)
+            return None if value is None else LinearForm(value + offset)
+    return None
+
+
+def _keeps_integers(frame: Frame, instruction: Instruction) -> bool:
+    """Whether a forwarding op carries a tuple or an integer over without changing its value."""
+    if instruction.opcode != "convert":
+        return True
+    before = frame.computation.instructions[instruction.operands[0]].shape
+    after = instruction.shape
+    if not isinstance(before, ArrayShape) or not isinstance(after, ArrayShape):
+        return False
+    a, b = before.element_type, after.element_type
+    return a.is_integer and a.kind is b.kind and b.bits >= a.bits
+
+
+def _constant_side(
+    module: Module, frame: Frame, instruction: Instruction
+) -> tuple[int, int] | None:
+    """Return (position of the other operand, signed change) of an add or subtract."""
+    left, right = instruction.operands
+    value = _plain_constant(module, frame, right)
+    if value is not None:
+        return left, value if instruction.opcode == "add" else -value
+    value = _plain_constant(module, frame, left)
+    if value is not None and instruction.opcode == "add":
+        return right, value
+    return None
+
+
+def _plain_constant(module: Module, frame: Frame, position: int) -> int | None:
+    """Return the constant at a position, through copies and parameters of calls, without adds."""
+    for _ in range(LONGEST_CHAIN):
+        instruction = frame.computation.instructions[position]
+        if instruction.opcode in _FORWARDING and _keeps_integers(frame, instruction):
+            position = instruction.operands[0]
+        elif instruction.opcode == "parameter" and frame.caller is not None:
+            position = frame.arguments[instruction.parameter_number]
+            frame = frame.caller
+        else:
+            return scalar_constant(instruction)
+    return None

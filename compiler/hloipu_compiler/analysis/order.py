@@ -1,0 +1,54 @@
+"""Orders and reach within one computation."""
+
+from hloipu_compiler.ir.graph import Computation, Instruction
+from hloipu_compiler.ir.ops import OPS, Trait
+
+
+def post_order(computation: Computation) -> tuple[int, ...]:
+    """Return the positions that the root needs, operands first, as XLA's MakeInstructionPostOrder.
+
+    Dead instructions follow the root's own, so that every position appears once.
+    """
+    instructions = computation.instructions
+    placed = bytearray(len(instructions))
+    order: list[int] = []
+    for start in (computation.root, *range(len(instructions))):
+        stack = [start]
+        while stack:
+            at = stack[-1]
+            if placed[at]:
+                stack.pop()
+                continue
+            waiting = [x for x in reversed(instructions[at].operands) if not placed[x]]
+            if waiting:
+                stack += waiting
+            else:
+                placed[at] = 1
+                order.append(at)
+                stack.pop()
+    return tuple(order)
+
+
+def has_side_effect(instruction: Instruction) -> bool:
+    """Whether an instruction must stay although nobody uses its result.
+
+    Calls are not looked into; a caller that hides an effect needs `live_positions` of its callee.
+    """
+    op = OPS.get(instruction.opcode)
+    if op is None or Trait.SIDE_EFFECT in op.traits:
+        return True
+    return instruction.attributes.flag("custom_call_has_side_effect")
+
+
+def live_positions(computation: Computation) -> tuple[bool, ...]:
+    """Return, for each position, whether the root, a parameter or a side effect needs it."""
+    live = bytearray(len(computation.instructions))
+    live[computation.root] = 1
+    for at in range(len(computation.instructions) - 1, -1, -1):
+        instruction = computation.instructions[at]
+        if not live[at] and (instruction.opcode == "parameter" or has_side_effect(instruction)):
+            live[at] = 1
+        if live[at]:
+            for operand in instruction.operands:
+                live[operand] = 1
+    return tuple(map(bool, live))

@@ -1,0 +1,148 @@
+"""What a person wants to know first about a module; records, for `hloipu show` to lay out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from heapq import nlargest
+
+from hloipu_compiler.analysis.op_cost import FREE, OpCost, op_cost
+from hloipu_compiler.analysis.source_lines import SourceLines
+from hloipu_compiler.analysis.tally import Tally, tally
+from hloipu_compiler.ir.attributes import Alias, Donor
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.shapes import Shape, byte_count
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterRow:
+    """One entry parameter and what the header says about it."""
+
+    number: int
+    name: str
+    path: str
+    """Where it stood in the caller's arguments, from `op_name`; empty where nobody wrote it."""
+    shape: Shape
+    bytes: int
+    role: str
+    """`state` where an output takes its place, `donated` where it may be overwritten, else empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRow:
+    """One large tensor and who makes it."""
+
+    computation: str
+    name: str
+    opcode: str
+    shape: Shape
+    bytes: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRow:
+    """The work that one line of the user's program asks for."""
+
+    source: str
+    instructions: int
+    cost: OpCost
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """All that `hloipu show` says."""
+
+    module: Module
+    parameters: tuple[ParameterRow, ...]
+    tally: Tally
+    largest: tuple[TensorRow, ...]
+    source_lines: tuple[SourceRow, ...]
+    output_bytes: int
+    attributes: Mapping[str, str]
+
+
+def summarise(module: Module, *, most: int = 10, assume_trips: int | None = None) -> Summary:
+    """Gather the facts; `most` bounds each list of largest things."""
+    counted = tally(module, assume_trips=assume_trips)
+    lines = SourceLines(module)
+    return Summary(
+        module,
+        parameter_rows(module, lines),
+        counted,
+        _largest(module, counted, lines, most),
+        _by_source_line(module, counted, lines, most),
+        byte_count(module.entry.program_shape.result),
+        {key: str(value) for key, value in module.attributes.items() if key in _SHOWN},
+    )
+
+
+_SHOWN = ("is_scheduled", "replica_count", "num_partitions")
+
+
+def parameter_rows(module: Module, lines: SourceLines) -> tuple[ParameterRow, ...]:
+    """Return the entry's parameters by number with the roles that aliasing gives them."""
+    aliases = module.attributes.get("input_output_alias", ())
+    donors = module.attributes.get("buffer_donor", ())
+    state = (
+        {x.parameter for x in aliases if isinstance(x, Alias)}
+        if isinstance(aliases, tuple)
+        else set()
+    )
+    donated = (
+        {x.parameter for x in donors if isinstance(x, Donor)}
+        if isinstance(donors, tuple)
+        else set()
+    )
+    rows = []
+    for position in module.entry.parameters:
+        x = module.entry.instructions[position]
+        role = "state" if x.parameter_number in state else ""
+        if not role and x.parameter_number in donated:
+            role = "donated"
+        rows.append(
+            ParameterRow(
+                x.parameter_number, x.name, lines.op_name(x), x.shape, byte_count(x.shape), role
+            )
+        )
+    return tuple(rows)
+
+
+def _runs_somewhere(module: Module, counted: Tally) -> list[Computation]:
+    return [c for c in module.computations if c.name in counted.runs]
+
+
+def _largest(
+    module: Module, counted: Tally, lines: SourceLines, most: int
+) -> tuple[TensorRow, ...]:
+    made: list[tuple[int, Computation, Instruction]] = []
+    for computation in _runs_somewhere(module, counted):
+        made += [
+            (byte_count(x.shape), computation, x)
+            for x in computation.instructions
+            if x.opcode not in _NOT_MADE
+        ]
+    return tuple(
+        TensorRow(c.name, x.name, x.opcode, x.shape, size, lines.line(x))
+        for size, c, x in nlargest(most, made, key=lambda row: row[0])
+    )
+
+
+_NOT_MADE = FREE - {"parameter", "constant"} | {"while", "call", "conditional"}
+
+
+def _by_source_line(
+    module: Module, counted: Tally, lines: SourceLines, most: int
+) -> tuple[SourceRow, ...]:
+    rows: dict[str, SourceRow] = {}
+    for computation in _runs_somewhere(module, counted):
+        runs = counted.runs[computation.name]
+        for x in computation.instructions:
+            source = lines.line(x)
+            if not source or x.opcode in FREE:
+                continue
+            cost = op_cost(module, computation, x).times(runs.count)
+            before = rows.get(source) or SourceRow(source, 0, OpCost(), True)
+            rows[source] = SourceRow(
+                source, before.instructions + 1, before.cost + cost, before.exact and runs.exact
+            )
+    return tuple(nlargest(most, rows.values(), key=lambda r: (r.cost.flops, r.cost.bytes_written)))

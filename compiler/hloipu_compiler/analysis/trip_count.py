@@ -1,0 +1,111 @@
+"""How often a while loop runs, where the text tells.
+
+The rules generalise graphcore/tensorflow `while_loop_to_repeat_simplify`: any constant step, both
+operand orders, NE, and constants reached through copies, tuples, calls and unchanged loop state.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hloipu_compiler.analysis.linear_form import Frame, LinearForm, Path, linear_form
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.shapes import ArrayShape, subshape
+
+_Lookup = Callable[[Path], int | None]
+"""From a leaf of the loop's state to an integer, where there is one."""
+
+_SWAPPED = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE", "NE": "NE", "EQ": "EQ"}
+
+
+@dataclass(frozen=True, slots=True)
+class CountedLoop:
+    """A loop whose counter goes from `start` by `step` until the condition fails."""
+
+    trips: int
+    counter: Path
+    """Which leaf of the loop's state counts; empty where the state is a lone scalar."""
+    start: int
+    step: int
+
+
+def counted_loop(
+    module: Module, computation: Computation, instruction: Instruction
+) -> CountedLoop | None:
+    """Return the count of a `while` instruction of `computation`, or None where data decides."""
+    condition = module.computation.get(instruction.attributes.text("condition"))
+    body = module.computation.get(instruction.attributes.text("body"))
+    if instruction.opcode != "while" or condition is None or body is None:
+        return None
+    state = instruction.operands[0]
+    frame = Frame(computation)
+
+    def before(path: Path) -> int | None:
+        form = linear_form(module, frame, state, path)
+        return form.constant if form is not None and form.carried is None else None
+
+    def change(path: Path) -> int | None:
+        form = linear_form(module, Frame(body), body.root, path)
+        return form.constant if form is not None and form.carried == path else None
+
+    test = condition.instructions[condition.root]
+    if test.opcode != "compare":
+        return None
+    sides = [linear_form(module, Frame(condition), x) for x in test.operands]
+    direction = test.attributes.text("direction")
+    for counter, bound, relation in (
+        (sides[0], sides[1], direction),
+        (sides[1], sides[0], _SWAPPED.get(direction, "")),
+    ):
+        if counter is None or counter.carried is None or bound is None:
+            continue
+        limit = _invariant(bound, before, change)
+        start, step = before(counter.carried), change(counter.carried)
+        if limit is None or start is None or not step:
+            continue
+        shape = subshape(instruction.shape, counter.carried)
+        trips = _trips(start + counter.constant, step, limit, relation)
+        if trips is not None and _no_overflow(shape, start, step, trips, counter.constant):
+            return CountedLoop(trips, counter.carried, start, step)
+    return None
+
+
+def _invariant(bound: LinearForm, before: _Lookup, change: _Lookup) -> int | None:
+    """Return the value of a bound that the loop never changes."""
+    if bound.carried is None:
+        return bound.constant
+    start = before(bound.carried)
+    if start is None or change(bound.carried) != 0:
+        return None
+    return start + bound.constant
+
+
+def _trips(start: int, step: int, limit: int, relation: str) -> int | None:
+    """Return how often `x relation limit` holds for x = start, start + step, …; None: no end."""
+    if relation == "LE":
+        limit, relation = limit + 1, "LT"
+    elif relation == "GE":
+        limit, relation = limit - 1, "GT"
+    distance = limit - start
+    if relation == "NE":
+        if distance == 0:
+            return 0
+        return distance // step if distance % step == 0 and distance // step > 0 else None
+    if relation == "GT":
+        distance, step = -distance, -step
+    elif relation != "LT":
+        return None
+    if distance <= 0:
+        return 0
+    return -(-distance // step) if step > 0 else None
+
+
+def _no_overflow(shape: object, start: int, step: int, trips: int, offset: int) -> bool:
+    """Whether the counter stays in its type's range, so that it really reaches the limit."""
+    if not isinstance(shape, ArrayShape) or not shape.element_type.is_integer:
+        return False
+    bits = shape.element_type.bits
+    low, high = (
+        (0, 2**bits) if shape.element_type.name[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1))
+    )
+    last = start + step * trips
+    return all(low <= x < high for x in (start, last, start + offset, last + offset))

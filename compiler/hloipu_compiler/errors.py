@@ -1,0 +1,75 @@
+"""Errors of the compiler's floor: faults found in a text or a graph, as values.
+
+`explanations.toml` beside this file has, for each code, what it means and what to do
+(`hloipu explain E0102`); a test holds the two together.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hloipu_compiler.source import Span
+from hloipu_runtime.errors import HloipuError
+
+MOST_FAULTS_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A second place that a fault points to, with what is to be seen there."""
+
+    span: Span
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing wrong with an input: code, place, what was found and expected, what to do."""
+
+    code: str
+    message: str
+    span: Span | None = None
+    expected: str = ""
+    hint: str = ""
+    notes: tuple[Note, ...] = ()
+
+    def __str__(self) -> str:
+        where = f"{self.span}: " if self.span else ""
+        lines = [f"{where}error[{self.code}]: {self.message}"]
+        if self.span:
+            lines.append(self.span.caret_lines())
+        if self.expected:
+            lines.append(f"  expected: {self.expected}")
+        for note in self.notes:
+            lines += [f"  note: {note.text} ({note.span})", note.span.caret_lines()]
+        if self.hint:
+            lines.append(f"  hint: {self.hint}")
+        return "\n".join(lines)
+
+
+class InvalidHloError(HloipuError):
+    """The input is not valid HLO; carries every fault found, in text order."""
+
+    exit_code: ClassVar[int] = 3
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        first = faults[0]
+        super().__init__(first.code, first.message, hint=first.hint)
+        self.faults = tuple(faults)
+        self.span = first.span
+
+    def __str__(self) -> str:
+        shown = [str(fault) for fault in self.faults[:MOST_FAULTS_SHOWN]]
+        if len(self.faults) > MOST_FAULTS_SHOWN:
+            shown.append(f"… and {len(self.faults) - MOST_FAULTS_SHOWN} more faults")
+        if len(self.faults) > 1:
+            shown.append(f"{len(self.faults)} faults found")
+        return "\n".join(shown)
+
+
+class ParseError(InvalidHloError):
+    """The text is not HLO: XLA's parser would refuse it as well, or crash on it."""
+
+
+class VerifyError(InvalidHloError):
+    """The text parses, but what it says is inconsistent: XLA's HLO verifier would refuse it."""

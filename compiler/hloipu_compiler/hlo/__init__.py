@@ -1,0 +1,1 @@
+"""The HLO text format: reading it into a module, and printing a module back."""

@@ -1,0 +1,101 @@
+"""Rounding a double to an element type the way XLA's parser does, one value or an array at a time.
+
+XLA reads every number as a double and casts. f16 and bf16 are cast by way of f32 (Eigen), so they
+round twice; the small floats are cast at once (ml_dtypes). Source: openxla/xla
+`xla/hlo/parser/hlo_parser.cc`.
+"""
+
+import math
+import struct
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from hloipu_runtime.element_types import ElementType
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+PAYLOAD_BITS = {"f64": 52, "f32": 23, "f16": 10, "bf16": 7, "f8e5m2": 2, "f8e4m3": 3, "f8e3m4": 4}
+"""Types whose nans carry a payload, and how wide; the other floats have one nan per sign or none."""
+
+
+def small_float_dtype(element_type: ElementType) -> "np.dtype[np.generic]":
+    """Return the ml_dtypes dtype of a float of at most 8 bits."""
+    import ml_dtypes  # numpy comes with it, which most texts never need
+    import numpy as np
+
+    return np.dtype(getattr(ml_dtypes, f"float{element_type.name[1]}_{element_type.name[2:]}"))
+
+
+def round_value(value: float, element_type: ElementType) -> float:
+    """Return a double rounded to a float type; infinite or nan where it overflows."""
+    name = element_type.name
+    if name == "f64":
+        return value
+    if element_type.bits <= 8:
+        return _round_small(value, element_type)
+    single = _round_single(value)
+    if name == "f32" or not math.isfinite(single):
+        return single
+    if name == "f16":
+        try:
+            half: float = struct.unpack("<e", struct.pack("<e", single))[0]
+        except OverflowError:
+            return math.copysign(math.inf, single)
+        return half
+    bits: int = struct.unpack("<I", struct.pack("<f", single))[0]
+    bits += 0x7FFF + (bits >> 16 & 1)
+    brain: float = struct.unpack("<f", struct.pack("<I", bits & 0xFFFF0000))[0]
+    return brain
+
+
+def _round_single(value: float) -> float:
+    try:
+        single: float = struct.unpack("<f", struct.pack("<f", value))[0]
+    except OverflowError:
+        return math.copysign(math.inf, value)
+    return single
+
+
+@lru_cache(maxsize=4096)
+def _round_small(value: float, element_type: ElementType) -> float:
+    import numpy as np
+
+    rounded = np.array([value]).astype(small_float_dtype(element_type))
+    return float(rounded.astype(np.float64)[0])
+
+
+def round_array(values: "NDArray[np.float64]", element_type: ElementType) -> "NDArray[np.generic]":
+    """Return doubles rounded to a float type, in its storage form; overflow gives inf or nan."""
+    import numpy as np
+
+    name = element_type.name
+    if name == "f64":
+        return values
+    with np.errstate(over="ignore", invalid="ignore"):
+        if element_type.bits <= 8:
+            return values.astype(small_float_dtype(element_type)).astype(np.float32)
+        single = values.astype(np.float32)
+        if name == "f16":
+            return single.astype(np.float16).astype(np.float32)
+    if name == "bf16":
+        bits = single.view(np.uint32)
+        rounded = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) & np.uint32(
+            0xFFFF0000
+        )
+        return np.where(np.isfinite(single), rounded.view(np.float32), single)
+    return single
+
+
+def integer_range(element_type: ElementType) -> tuple[int, int]:
+    """Return the range of the 64-bit integers that an integer type takes.
+
+    The parser holds every integer as a signed 64-bit word, so u64 takes all of them.
+    """
+    bits = element_type.bits
+    if bits == 64:
+        return -(2**63), 2**63 - 1
+    if element_type.name[0] == "u":
+        return 0, 2**bits - 1
+    return -(2 ** (bits - 1)), 2 ** (bits - 1) - 1

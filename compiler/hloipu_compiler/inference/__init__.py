@@ -1,0 +1,1 @@
+"""Shape inference and shape checking: one rule per opcode, gathered in `inference.rules`."""

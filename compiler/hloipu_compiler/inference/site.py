@@ -1,0 +1,194 @@
+"""What a rule sees of an instruction, and the reads that nearly every rule needs."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from hloipu_compiler.inference import faults
+from hloipu_compiler.inference.faults import ShapeFault
+from hloipu_compiler.ir.attributes import Attributes, ProgramShape
+from hloipu_compiler.ir.shapes import ArrayShape, BufferShape, Shape, TupleShape
+from hloipu_runtime.element_types import TOKEN
+
+
+class Participants(NamedTuple):
+    """How many devices run the module, from its header; 1 where the header says nothing."""
+
+    replicas: int = 1
+    partitions: int = 1
+
+
+ONE_DEVICE = Participants()
+
+
+class Site(NamedTuple):
+    """An instruction as its rule sees it: shapes instead of operands.
+
+    `declared` is None while the parser infers a shape that the text leaves out. XLA's parser then
+    accepts more than its verifier (implicit broadcasts, mixed precision), and so do the rules.
+    """
+
+    opcode: str
+    operands: tuple[Shape, ...]
+    attributes: Attributes
+    declared: Shape | None
+    program_shape: Callable[[str], ProgramShape]
+    participants: Participants = ONE_DEVICE
+
+    @property
+    def verifying(self) -> bool:
+        """Whether the strict rules of the verifier hold, because the shape is known."""
+        return self.declared is not None
+
+    def callee(self, attribute: str) -> ProgramShape:
+        """Return the signature of the computation that an attribute names."""
+        return self.program_shape(self.attributes.text(attribute))
+
+
+Rule = Callable[[Site], Shape]
+
+
+def is_array(shape: Shape) -> bool:
+    """Whether a shape is an array of numbers: no tuple, buffer, token or opaque."""
+    return isinstance(shape, ArrayShape) and shape.element_type.is_array
+
+
+def array_operand(site: Site, number: int) -> ArrayShape:
+    """Return the shape of an operand that must be an array of numbers."""
+    shape = site.operands[number]
+    if isinstance(shape, ArrayShape) and shape.element_type.is_array:
+        return shape
+    raise ShapeFault(
+        faults.OPERAND_KIND,
+        f"operand {number} of {site.opcode} is {shape}",
+        expected="an array",
+        operand=number,
+        hint=_kind_hint(shape),
+    )
+
+
+def array_operands(site: Site, start: int = 0, stop: int | None = None) -> list[ArrayShape]:
+    """Return the shapes of a range of operands that must all be arrays of numbers."""
+    end = len(site.operands) if stop is None else stop
+    return [array_operand(site, number) for number in range(start, end)]
+
+
+def tuple_operand(site: Site, number: int, fewest: int = 0) -> TupleShape:
+    """Return the shape of an operand that must be a tuple of at least `fewest` elements."""
+    shape = site.operands[number]
+    if isinstance(shape, TupleShape) and len(shape.elements) >= fewest:
+        return shape
+    raise ShapeFault(
+        faults.OPERAND_KIND,
+        f"operand {number} of {site.opcode} is {shape}",
+        expected=f"a tuple of at least {fewest} elements" if fewest else "a tuple",
+        operand=number,
+    )
+
+
+def token_operand(site: Site, number: int) -> None:
+    """Check that an operand is a token."""
+    shape = site.operands[number]
+    if not isinstance(shape, ArrayShape) or shape.element_type is not TOKEN:
+        raise ShapeFault(
+            faults.TOKEN_EXPECTED,
+            f"operand {number} of {site.opcode} is {shape}",
+            expected="token[]",
+            operand=number,
+            hint="make one with after-all() or take it from the operation that must come first",
+        )
+
+
+def declared_shape(site: Site) -> Shape:
+    """Return the declared shape of an operation whose shape cannot be inferred."""
+    if site.declared is None:
+        raise ShapeFault(
+            faults.NOT_INFERABLE,
+            f"the shape of {site.opcode} cannot be inferred",
+            expected="a result shape before the opcode",
+            hint=f"write it, for example: x = f32[2,3] {site.opcode}(…)",
+        )
+    return site.declared
+
+
+def declared_array(site: Site) -> ArrayShape:
+    """Return the declared shape of an operation that always gives one array."""
+    shape = declared_shape(site)
+    if isinstance(shape, ArrayShape) and shape.element_type.is_array:
+        return shape
+    raise ShapeFault(
+        faults.DECLARED_STRUCTURE, f"{site.opcode} is declared as {shape}", expected="an array"
+    )
+
+
+def declared_tuple(site: Site, fewest: int) -> TupleShape:
+    """Return the declared shape of an operation that always gives a tuple."""
+    shape = declared_shape(site)
+    if isinstance(shape, TupleShape) and len(shape.elements) >= fewest:
+        return shape
+    raise ShapeFault(
+        faults.DECLARED_STRUCTURE,
+        f"{site.opcode} is declared as {shape}",
+        expected=f"a tuple of at least {fewest} elements",
+    )
+
+
+def one_dimension(site: Site, rank: int) -> int:
+    """Return the single dimension number of `dimensions={d}`, which must be below the rank."""
+    numbers = site.attributes.integers("dimensions")
+    if len(numbers) != 1:
+        raise ShapeFault(
+            faults.DIMENSION_COUNT,
+            f"{site.opcode} names {len(numbers)} dimensions",
+            expected="exactly one dimension",
+            attribute="dimensions",
+        )
+    check_range(site, "dimensions", numbers, rank)
+    return numbers[0]
+
+
+def check_range(site: Site, attribute: str, numbers: tuple[int, ...], rank: int) -> None:
+    """Check that dimension numbers are at least 0 and below a rank."""
+    for number in numbers:
+        if not 0 <= number < rank:
+            raise ShapeFault(
+                faults.DIMENSION_RANGE,
+                f"dimension {number} in {attribute} of {site.opcode} does not exist",
+                expected=f"a dimension from 0 to {rank - 1}" if rank else "no dimension: rank is 0",
+                attribute=attribute,
+            )
+
+
+def check_unique(site: Site, attribute: str, numbers: tuple[int, ...]) -> None:
+    """Check that no dimension number comes twice."""
+    if len(set(numbers)) != len(numbers):
+        raise ShapeFault(
+            faults.DIMENSION_ORDER,
+            f"{attribute} of {site.opcode} repeats a dimension: {braced(numbers)}",
+            expected="each dimension at most once",
+            attribute=attribute,
+        )
+
+
+def check_ascending(site: Site, attribute: str, numbers: tuple[int, ...]) -> None:
+    """Check that dimension numbers are strictly ascending."""
+    check_unique(site, attribute, numbers)
+    if any(a > b for a, b in zip(numbers, numbers[1:], strict=False)):
+        raise ShapeFault(
+            faults.DIMENSION_ORDER,
+            f"{attribute} of {site.opcode} is not sorted: {braced(numbers)}",
+            expected=braced(tuple(sorted(numbers))),
+            attribute=attribute,
+        )
+
+
+def braced(numbers: tuple[int, ...]) -> str:
+    """Return numbers as the text writes them, e.g. `{0,2}`."""
+    return "{" + ",".join(map(str, numbers)) + "}"
+
+
+def _kind_hint(shape: Shape) -> str:
+    if isinstance(shape, TupleShape):
+        return "take an element with get-tuple-element first"
+    if isinstance(shape, BufferShape):
+        return "read the buffer with a custom-call to Unpin first"
+    return ""

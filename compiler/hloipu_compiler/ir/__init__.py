@@ -1,0 +1,1 @@
+"""The graph: shapes, attributes, the op table, instructions, computations, modules."""

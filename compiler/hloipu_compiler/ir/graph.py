@@ -1,0 +1,174 @@
+"""Module, computation, instruction: frozen records, instructions in topological order.
+
+Operands are positions in the computation's tuple of instructions and always smaller than the
+user's own position, so every walk is a loop over a tuple. The networkx view is built on request.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from hloipu_compiler.ir.attributes import NO_ATTRIBUTES, Attributes, ProgramShape
+from hloipu_compiler.ir.literals import Literal
+from hloipu_compiler.ir.shapes import Shape
+from hloipu_compiler.source import Source, Span
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+
+class Instruction(NamedTuple):
+    """One instruction: `name = shape opcode(operands), attributes`.
+
+    A NamedTuple because hundreds of thousands are made; treat it as a record, not as a sequence.
+    """
+
+    name: str
+    opcode: str
+    shape: Shape
+    operands: tuple[int, ...] = ()
+    """Positions of the operands in the computation."""
+    attributes: Attributes = NO_ATTRIBUTES
+    """All attributes but metadata and backend_config, which differ on nearly every line."""
+    metadata: str = ""
+    """Text of `metadata=` with its braces, or empty; read by `hlo.metadata`."""
+    backend_config: str = ""
+    """Text of `backend_config=` with its quotes or braces, or empty."""
+    literal: Literal | None = None
+    """The value, of constants only."""
+    parameter_number: int = -1
+    """Of parameters only."""
+    start: int = -1
+    """Offset of the statement in the module's source text; -1 where a pass made it."""
+    end: int = -1
+    """Offset just after the statement."""
+
+
+@dataclass(frozen=True)
+class Computation:
+    """A computation: instructions in topological order, one of them the root."""
+
+    name: str
+    instructions: tuple[Instruction, ...]
+    root: int
+    """Position of the root."""
+    execution_thread: str = "main"
+    start: int = -1
+    end: int = -1
+
+    @cached_property
+    def position(self) -> Mapping[str, int]:
+        """Position of each instruction by its name."""
+        return {instruction.name: i for i, instruction in enumerate(self.instructions)}
+
+    @cached_property
+    def parameters(self) -> tuple[int, ...]:
+        """Positions of the parameters, by parameter number."""
+        found = [
+            (x.parameter_number, i)
+            for i, x in enumerate(self.instructions)
+            if x.parameter_number >= 0
+        ]
+        return tuple(i for _, i in sorted(found))
+
+    @cached_property
+    def program_shape(self) -> ProgramShape:
+        """Shapes of the parameters and of the root."""
+        shapes = tuple(self.instructions[i].shape for i in self.parameters)
+        return ProgramShape(shapes, self.instructions[self.root].shape)
+
+    @cached_property
+    def users(self) -> tuple[tuple[int, ...], ...]:
+        """For each position, the positions of its users, each once, ascending."""
+        lists: list[list[int]] = [[] for _ in self.instructions]
+        for i, instruction in enumerate(self.instructions):
+            for operand in instruction.operands:
+                known = lists[operand]
+                if not known or known[-1] != i:
+                    known.append(i)
+        return tuple(map(tuple, lists))
+
+    def __getitem__(self, name: str) -> Instruction:
+        """Return the instruction of that name; KeyError where there is none."""
+        return self.instructions[self.position[name]]
+
+    @cached_property
+    def dataflow(self) -> "nx.DiGraph[int]":
+        """The dataflow graph: nodes are positions, with `instruction`; edges go operand -> user.
+
+        An edge's `operand_numbers` lists which operands of the user it feeds; control predecessors
+        are edges with `control=True`. Built on the first request (about 5 us an instruction).
+        """
+        import networkx as nx  # slow to import, and most runs never ask
+
+        graph: nx.DiGraph[int] = nx.DiGraph(name=self.name)
+        graph.add_nodes_from((i, {"instruction": x}) for i, x in enumerate(self.instructions))
+        numbers: dict[tuple[int, int], list[int]] = {}
+        for i, instruction in enumerate(self.instructions):
+            for number, operand in enumerate(instruction.operands):
+                numbers.setdefault((operand, i), []).append(number)
+        graph.add_edges_from((a, b, {"operand_numbers": tuple(n)}) for (a, b), n in numbers.items())
+        for i, instruction in enumerate(self.instructions):
+            for name in control_predecessors(instruction):
+                graph.add_edge(self.position[name], i, control=True)
+        return graph
+
+
+def control_predecessors(instruction: Instruction) -> tuple[str, ...]:
+    """Return the names that `control-predecessors` lists."""
+    names = instruction.attributes.get("control-predecessors", ())
+    return names if isinstance(names, tuple) else ()  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class Module:
+    """A whole HLO module; computations stand in text order."""
+
+    name: str
+    computations: tuple[Computation, ...]
+    entry_position: int
+    attributes: Attributes = NO_ATTRIBUTES
+    """Header attributes: aliases, layouts, replica_count and so on."""
+    stack_tables: str = ""
+    """Text of the FileNames … StackFrames tables, or empty; read by `hlo.stack_tables`."""
+    source: Source = field(default=Source(""), compare=False, repr=False)
+
+    @property
+    def entry(self) -> Computation:
+        """The computation that runs."""
+        return self.computations[self.entry_position]
+
+    @cached_property
+    def computation(self) -> Mapping[str, Computation]:
+        """Each computation by its name."""
+        return {c.name: c for c in self.computations}
+
+    @property
+    def instruction_count(self) -> int:
+        """Number of instructions in all computations."""
+        return sum(len(c.instructions) for c in self.computations)
+
+    def called(self, instruction: Instruction) -> Iterator[Computation]:
+        """Yield the computations that an instruction calls, in the order of its attributes."""
+        for name in instruction.attributes.called:
+            yield self.computation[name]
+
+    def without_places(self) -> "Module":
+        """Return the same module with no source text: what two texts that say the same share."""
+        computations = tuple(
+            replace(
+                c,
+                start=-1,
+                end=-1,
+                instructions=tuple(x._replace(start=-1, end=-1) for x in c.instructions),
+            )
+            for c in self.computations
+        )
+        return replace(self, computations=computations, source=Source(""))
+
+    def span(self, record: Instruction | Computation) -> Span | None:
+        """Return where in the source text a record stands; None where a pass made it."""
+        if record.start < 0:
+            return None
+        return self.source.span(record.start, record.end)

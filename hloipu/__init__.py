@@ -1,0 +1,60 @@
+"""Compile XLA HLO text for a modelled Graphcore IPU and run it; the public face.
+
+The names resolve on first use (PEP 562): an eager face would cost every start the import of numpy,
+lark and networkx.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from hloipu.text import parse, verify
+    from hloipu_compiler.errors import Fault, InvalidHloError, ParseError, VerifyError
+    from hloipu_compiler.ir.graph import Computation, Instruction, Module
+    from hloipu_runtime.errors import HloipuError, LimitError, UnsupportedError
+
+_HOMES = {
+    "parse": "hloipu.text",
+    "verify": "hloipu.text",
+    "Module": "hloipu_compiler.ir.graph",
+    "Computation": "hloipu_compiler.ir.graph",
+    "Instruction": "hloipu_compiler.ir.graph",
+    "Fault": "hloipu_compiler.errors",
+    "InvalidHloError": "hloipu_compiler.errors",
+    "ParseError": "hloipu_compiler.errors",
+    "VerifyError": "hloipu_compiler.errors",
+    "HloipuError": "hloipu_runtime.errors",
+    "LimitError": "hloipu_runtime.errors",
+    "UnsupportedError": "hloipu_runtime.errors",
+}
+
+__all__ = [
+    "Computation",
+    "Fault",
+    "HloipuError",
+    "Instruction",
+    "InvalidHloError",
+    "LimitError",
+    "Module",
+    "ParseError",
+    "UnsupportedError",
+    "VerifyError",
+    "__version__",
+    "parse",
+    "verify",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'hloipu' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,26 @@
+"""The command line: one module a subcommand, each imported when it is called.
+
+Product goes to stdout, diagnostics to stderr. Exit codes: 0 ok, 2 usage, 3 invalid HLO,
+4 unsupported, 5 does not fit, 6 mismatch, 7 stream, 8 limit, 9 corrupt artefact, 1 our own bugs.
+"""
+
+import sys
+from importlib import import_module
+
+from hloipu import __version__
+
+COMMANDS = {
+    "verify": "check HLO text files and show every fault where it is",
+    "show": "say what is in a module: ops, parameters, FLOPs, bytes, largest tensors",
+    "emit": "print a stage of a module as text, JSON or DOT",
+    "explain": "say what an error code means and what to do",
+}
+"""Subcommand -> one line of help; the module of the same name in this package implements it."""
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    if sys.argv[1:] == ["--version"]:  # answered without importing click: scripts ask this a lot
+        print(f"hloipu {__version__}")
+        return
+    import_module("hloipu.cli.application").run()

@@ -1,0 +1,111 @@
+"""The click application: finds subcommands lazily and turns errors into messages and exit codes."""
+
+import json
+import os
+import sys
+from importlib import import_module
+from typing import NoReturn
+
+import click
+
+from hloipu import __version__
+from hloipu.cli import COMMANDS
+from hloipu_runtime.errors import HloipuError
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported only when one is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return one command."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"hloipu.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="hloipu", message="%(prog)s %(version)s")
+def application() -> None:
+    """Read XLA HLO text and see it on a modelled Graphcore IPU."""
+
+
+def run() -> NoReturn:
+    """Run the application; every HloipuError ends as its message and its exit code."""
+    try:
+        application(standalone_mode=False)
+        sys.stdout.flush()
+        sys.exit(0)
+    except click.exceptions.Exit as stop:
+        sys.exit(stop.exit_code)
+    except click.Abort:
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except HloipuError as error:
+        report(error)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader of stdout went away (`| head`); Python must not complain at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+
+
+def report(error: HloipuError) -> None:
+    """Show an error on stderr, or as a JSON object on stdout where `--json` was asked for."""
+    if "--json" in sys.argv:
+        click.echo(json.dumps(error_record(error), ensure_ascii=False))
+    else:
+        click.echo(styled(str(error)), err=True)
+
+
+def error_record(error: HloipuError) -> dict[str, object]:
+    """Return an error as JSON data, with every fault and its place."""
+    record: dict[str, object] = {
+        "schema": "hloipu.error/1",
+        "code": error.code,
+        "message": error.message,
+        "hint": error.hint,
+        "exit_code": error.exit_code,
+    }
+    faults = getattr(error, "faults", ())
+    if faults:
+        record["faults"] = [
+            {
+                "code": fault.code,
+                "message": fault.message,
+                "expected": fault.expected,
+                "hint": fault.hint,
+                "file": fault.span.source.name if fault.span else None,
+                "line": fault.span.line if fault.span else None,
+                "column": fault.span.column if fault.span else None,
+            }
+            for fault in faults
+        ]
+    return record
+
+
+def styled(text: str) -> str:
+    """Return a message with its error codes in red; click drops colour where nobody sees it."""
+    if "NO_COLOR" in os.environ:
+        return text
+    lines = []
+    for line in text.split("\n"):
+        before, mark, after = line.partition("error[")
+        if mark:
+            code, bracket, rest = after.partition("]")
+            line = before + click.style(f"error[{code}{bracket}", fg="red", bold=True) + rest
+        lines.append(line)
+    return "\n".join(lines)

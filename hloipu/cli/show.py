@@ -1,0 +1,222 @@
+"""`hloipu show FILE`: what is in a module."""
+
+import json
+from dataclasses import asdict
+
+import click
+
+from hloipu.cli.inputs import HLO_FILE, read_input
+from hloipu.cli.table import readable_bytes, readable_count, shortened, table
+from hloipu_compiler.analysis.op_cost import OpCost
+from hloipu_compiler.analysis.summary import Summary, summarise
+from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.ir.shapes import without_layouts
+from hloipu_compiler.source import printable
+from hloipu_compiler.verify.verifier import verify
+
+
+@click.command("show")
+@click.argument("file", type=HLO_FILE)
+@click.option("--most", default=10, show_default=True, help="Length of each list.")
+@click.option("--assume-trips", type=int, help="Trips of loops whose count data decides.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(file: str, most: int, assume_trips: int | None, as_json: bool) -> None:
+    """Say what is in FILE (- for standard input).
+
+    Ops by kind, parameters and state, FLOPs and bytes with loop trip counts multiplied through,
+    largest tensors, costliest source lines. A ≥ marks a lower bound: data decides how often.
+    """
+    module = parse(read_input(file))
+    verify(module)
+    summary = summarise(module, most=most, assume_trips=assume_trips)
+    if as_json:
+        click.echo(json.dumps(summary_record(summary), ensure_ascii=False))
+    else:
+        click.echo("\n\n".join(section for section in sections(summary, most) if section))
+
+
+def sections(summary: Summary, most: int) -> list[str]:
+    """Return the parts of the text, the headline first."""
+    return [
+        headline(summary),
+        parameters_section(summary, most),
+        opcodes_section(summary, most),
+        loops_section(summary),
+        tensors_section(summary),
+        sources_section(summary),
+    ]
+
+
+def headline(summary: Summary) -> str:
+    """Return the first lines: size of the module and its whole work."""
+    module, counted = summary.module, summary.tally
+    facts = "".join(f", {key}={value}" for key, value in summary.attributes.items())
+    bound = "" if counted.exact else "≥"
+    parameters = sum(row.bytes for row in summary.parameters)
+    state = sum(row.bytes for row in summary.parameters if row.role)
+    return "\n".join(
+        [
+            f"{printable(module.name)}: {module.instruction_count} instructions in "
+            f"{len(module.computations)} computations{facts}",
+            f"  parameters  {len(summary.parameters)}, {readable_bytes(parameters)}"
+            + (f", of which state {readable_bytes(state)}" if state else ""),
+            f"  results     {readable_bytes(summary.output_bytes)}",
+            f"  work        {bound}{readable_count(counted.total.flops)} FLOP, "
+            f"{bound}{readable_count(counted.total.transcendentals)} transcendentals, "
+            f"{bound}{readable_bytes(counted.total.bytes_read + counted.total.bytes_written)} "
+            "read and written",
+        ]
+    )
+
+
+def parameters_section(summary: Summary, most: int) -> str:
+    """Return the largest parameters with their roles."""
+    rows = sorted(summary.parameters, key=lambda row: (-row.bytes, row.number))[:most]
+    if not rows:
+        return ""
+    left = len(summary.parameters) - len(rows)
+    lines = table(
+        ("parameter", "shape", "path", "role", "bytes"),
+        [
+            (
+                f"{row.number} {printable(row.name)}",
+                shortened(str(without_layouts(row.shape)), 40),
+                shortened(printable(row.path), 40),
+                row.role,
+                readable_bytes(row.bytes),
+            )
+            for row in rows
+        ],
+        left=4,
+    )
+    return lines + (f"\n… and {left} smaller ones" if left else "")
+
+
+def opcodes_section(summary: Summary, most: int) -> str:
+    """Return ops by kind with how often they run and what they cost."""
+    rows = summary.tally.opcodes
+    return table(
+        ("op", "in text", "runs", "FLOP", "transc.", "bytes"),
+        [
+            (
+                row.opcode,
+                str(row.instructions),
+                str(row.runs),
+                *cost_cells(row.cost, row.runs.exact),
+            )
+            for row in rows
+        ],
+    )
+
+
+def cost_cells(cost: OpCost, exact: bool) -> tuple[str, str, str]:
+    """Return FLOPs, transcendentals and bytes, marked where they are lower bounds."""
+    bound = "" if exact else "≥"
+    moved = cost.bytes_read + cost.bytes_written
+    return (
+        bound + readable_count(cost.flops),
+        bound + readable_count(cost.transcendentals),
+        bound + readable_bytes(moved),
+    )
+
+
+def loops_section(summary: Summary) -> str:
+    """Return the loops whose trip count the text does not tell."""
+    loops = summary.tally.unknown_loops
+    if not loops:
+        return ""
+    rows = [
+        (printable(x.instruction.name), x.computation.name, *cost_cells(x.cost_per_trip, True))
+        for x in loops
+    ]
+    head = ("loop of unknown trip count", "in", "FLOP a trip", "transc.", "bytes")
+    return table(head, rows, left=2) + "\nnot in the totals; --assume-trips N multiplies by N"
+
+
+def tensors_section(summary: Summary) -> str:
+    """Return the largest tensors."""
+    rows = [
+        (
+            printable(row.name),
+            row.opcode,
+            shortened(str(without_layouts(row.shape)), 40),
+            printable(row.source),
+            readable_bytes(row.bytes),
+        )
+        for row in summary.largest
+    ]
+    return table(("largest tensors", "op", "shape", "source", "bytes"), rows, left=4)
+
+
+def sources_section(summary: Summary) -> str:
+    """Return the source lines that ask for most work."""
+    rows = [
+        (printable(row.source), str(row.instructions), *cost_cells(row.cost, row.exact))
+        for row in summary.source_lines
+    ]
+    return table(("source line", "ops", "FLOP", "transc.", "bytes"), rows) if rows else ""
+
+
+def summary_record(summary: Summary) -> dict[str, object]:
+    """Return the summary as JSON data; numbers that data decides are null beside their bound."""
+    counted = summary.tally
+    known = counted.exact
+    return {
+        "schema": "hloipu.show/1",
+        "module": summary.module.name,
+        "instructions": summary.module.instruction_count,
+        "computations": len(summary.module.computations),
+        "parameters": [
+            {
+                "number": row.number,
+                "name": row.name,
+                "path": row.path,
+                "shape": str(row.shape),
+                "bytes": row.bytes,
+                "role": row.role or None,
+            }
+            for row in summary.parameters
+        ],
+        "output_bytes": summary.output_bytes,
+        "total": asdict(counted.total) if known else None,
+        "lower_bound": asdict(counted.total),
+        "ops": [
+            {
+                "opcode": row.opcode,
+                "instructions": row.instructions,
+                "runs": row.runs.count if row.runs.exact else None,
+                "runs_at_least": row.runs.count,
+                "work_at_least": asdict(row.cost),
+            }
+            for row in counted.opcodes
+        ],
+        "unknown_loops": [
+            {
+                "name": loop.instruction.name,
+                "computation": loop.computation.name,
+                "work_per_trip": asdict(loop.cost_per_trip),
+            }
+            for loop in counted.unknown_loops
+        ],
+        "data_decided_branches": counted.data_decided_branches,
+        "largest_tensors": [
+            {
+                "name": row.name,
+                "computation": row.computation,
+                "opcode": row.opcode,
+                "shape": str(row.shape),
+                "bytes": row.bytes,
+                "source": row.source or None,
+            }
+            for row in summary.largest
+        ],
+        "source_lines": [
+            {
+                "source": row.source,
+                "instructions": row.instructions,
+                "exact": row.exact,
+                "work_at_least": asdict(row.cost),
+            }
+            for row in summary.source_lines
+        ],
+    }

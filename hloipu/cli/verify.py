@@ -1,0 +1,56 @@
+"""`hloipu verify FILE…`: parse and check HLO text."""
+
+import json
+import sys
+
+import click
+
+from hloipu.cli.application import error_record, styled
+from hloipu.cli.inputs import HLO_FILE, read_input
+from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.verify.static import unsupported
+from hloipu_compiler.verify.verifier import verify
+from hloipu_runtime.errors import HloipuError
+
+
+@click.command("verify")
+@click.argument("files", nargs=-1, required=True, type=HLO_FILE)
+@click.option("--parse-only", is_flag=True, help="Check the text as XLA's parser does, no more.")
+@click.option("--static", is_flag=True, help="Also refuse what a static machine cannot compile.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(files: tuple[str, ...], parse_only: bool, static: bool, as_json: bool) -> None:
+    """Check HLO text files as XLA's parser and verifier do; show every fault where it is.
+
+    FILE may be - for standard input. Exits 3 where a file is not valid HLO.
+    """
+    worst = 0
+    records = []
+    for name in files:
+        try:
+            module = parse(read_input(name))
+            if not parse_only:
+                verify(module)
+            if static:
+                unsupported_error = unsupported(module)
+                if unsupported_error is not None:
+                    raise unsupported_error
+        except HloipuError as error:
+            worst = max(worst, error.exit_code)
+            records.append({"file": name, "ok": False, "error": error_record(error)})
+            if not as_json:
+                click.echo(styled(f"{name}: {error.code}\n{error}"), err=True)
+            continue
+        counts = {
+            "instructions": module.instruction_count,
+            "computations": len(module.computations),
+        }
+        records.append({"file": name, "ok": True, "module": module.name, **counts})
+        if not as_json:
+            click.echo(
+                f"{name}: ok, {counts['instructions']} instructions "
+                f"in {counts['computations']} computations"
+            )
+    if as_json:
+        click.echo(json.dumps({"schema": "hloipu.verify/1", "files": records}, ensure_ascii=False))
+    if worst:
+        sys.exit(worst)

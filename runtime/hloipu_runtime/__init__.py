@@ -1,0 +1,1 @@
+"""The modelled IPU: kernels, machine, program, simulator. Knows nothing of HLO."""

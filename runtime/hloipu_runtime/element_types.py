@@ -1,0 +1,108 @@
+"""The table of element types: widths, kinds and the format of each small float.
+
+Formats: OCP 8-bit floating point and microscaling specifications; IEEE 754; the `fnuz` types as in
+arXiv 2206.02915. Plain Python on purpose: reading text must not pay for importing numpy.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Kind(Enum):
+    """What an element is, as far as rules about types go."""
+
+    PREDICATE = "predicate"
+    SIGNED = "signed integer"
+    UNSIGNED = "unsigned integer"
+    FLOAT = "float"
+    COMPLEX = "complex"
+    TOKEN = "token"
+    OPAQUE = "opaque"
+
+
+@dataclass(frozen=True, slots=True)
+class ElementType:
+    """One element type; `bits` is the width in HLO's packed sense (`pred` takes a byte)."""
+
+    name: str
+    kind: Kind
+    bits: int
+    exponent_bits: int = 0
+    mantissa_bits: int = 0
+    """Explicit mantissa bits, without the hidden one."""
+    storage: str = ""
+    """Name of the numpy dtype that holds values of this type in kernels (`kernels/storage.py`)."""
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether the type is a signed or unsigned integer (`pred` is neither)."""
+        return self.kind is Kind.SIGNED or self.kind is Kind.UNSIGNED
+
+    @property
+    def is_float(self) -> bool:
+        """Whether the type is a real floating-point format."""
+        return self.kind is Kind.FLOAT
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether the type is c64 or c128."""
+        return self.kind is Kind.COMPLEX
+
+    @property
+    def is_array(self) -> bool:
+        """Whether arrays of this type hold numbers (everything but token and opaque)."""
+        return self.kind not in (Kind.TOKEN, Kind.OPAQUE)
+
+    @property
+    def byte_width(self) -> int:
+        """Whole bytes of one unpacked element."""
+        return (self.bits + 7) // 8
+
+
+def _integers() -> list[ElementType]:
+    made = []
+    for bits in (1, 2, 4, 8, 16, 32, 64):
+        made.append(ElementType(f"s{bits}", Kind.SIGNED, bits, storage=f"int{max(bits, 8)}"))
+        made.append(ElementType(f"u{bits}", Kind.UNSIGNED, bits, storage=f"uint{max(bits, 8)}"))
+    return made
+
+
+def _floats() -> list[ElementType]:
+    rows = (
+        ("f16", 16, 5, 10), ("bf16", 16, 8, 7), ("f32", 32, 8, 23), ("f64", 64, 11, 52),
+        ("f8e5m2", 8, 5, 2), ("f8e4m3", 8, 4, 3), ("f8e4m3fn", 8, 4, 3),
+        ("f8e4m3b11fnuz", 8, 4, 3), ("f8e3m4", 8, 3, 4), ("f8e5m2fnuz", 8, 5, 2),
+        ("f8e4m3fnuz", 8, 4, 3), ("f8e8m0fnu", 8, 8, 0), ("f4e2m1fn", 4, 2, 1),
+        ("f6e2m3fn", 6, 2, 3), ("f6e3m2fn", 6, 3, 2),
+    )  # fmt: skip
+    return [
+        ElementType(
+            name, Kind.FLOAT, bits, exponent, mantissa, "float64" if bits == 64 else "float32"
+        )
+        for name, bits, exponent, mantissa in rows
+    ]
+
+
+ELEMENT_TYPES: dict[str, ElementType] = {
+    t.name: t
+    for t in (
+        ElementType("pred", Kind.PREDICATE, 8, storage="bool"),
+        *_integers(),
+        *_floats(),
+        ElementType("c64", Kind.COMPLEX, 64, storage="complex64"),
+        ElementType("c128", Kind.COMPLEX, 128, storage="complex128"),
+        ElementType("token", Kind.TOKEN, 0),
+        ElementType("opaque", Kind.OPAQUE, 0),
+    )
+}
+
+PRED = ELEMENT_TYPES["pred"]
+S32 = ELEMENT_TYPES["s32"]
+U32 = ELEMENT_TYPES["u32"]
+U64 = ELEMENT_TYPES["u64"]
+F32 = ELEMENT_TYPES["f32"]
+F64 = ELEMENT_TYPES["f64"]
+C64 = ELEMENT_TYPES["c64"]
+C128 = ELEMENT_TYPES["c128"]
+TOKEN = ELEMENT_TYPES["token"]
+OPAQUE = ELEMENT_TYPES["opaque"]

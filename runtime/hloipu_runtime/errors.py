@@ -1,0 +1,56 @@
+"""The root of every error that hloipu raises, and the codes' families.
+
+An error is made of data; its text is made when it is shown.
+Code families: E0 input text, E1 memory, E2 streams, E3 targets and configuration, E4 artefacts,
+E5 limits, E6 values, E9 our own bugs.
+"""
+
+from typing import ClassVar
+
+
+class HloipuError(Exception):
+    """Root of all errors: an E-code, what was found, what to do about it."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, code: str, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        text = f"error[{self.code}]: {self.message}"
+        return f"{text}\n  hint: {self.hint}" if self.hint else text
+
+
+class UsageError(HloipuError):
+    """The caller's arguments do not fit: wrong count, shape or type of an input."""
+
+    exit_code = 2
+
+
+class UnsupportedError(HloipuError):
+    """Valid input that this machine or this version cannot run; names what and why."""
+
+    exit_code = 4
+
+
+class MismatchError(HloipuError):
+    """Computed values differ from the reference by more than the stated budget."""
+
+    exit_code = 6
+
+
+class LimitError(HloipuError):
+    """A documented resource limit was reached; `--limit` raises it."""
+
+    exit_code = 8
+
+    def __init__(
+        self, code: str, message: str, *, limit: str, allowed: int, found: int, hint: str = ""
+    ) -> None:
+        super().__init__(code, message, hint=hint)
+        self.limit = limit
+        self.allowed = allowed
+        self.found = found

@@ -1,0 +1,130 @@
+"""Elementwise operations on two arrays of one shape."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from hloipu_runtime.element_types import ELEMENT_TYPES, ElementType, Kind
+from hloipu_runtime.errors import UnsupportedError
+from hloipu_runtime.kernels.blocks import Array, blocks, compact
+from hloipu_runtime.kernels.complex_binary import COMPLEX_BINARY
+from hloipu_runtime.kernels.integer_arithmetic import INTEGER_BINARY, NEVER_WRAPS
+from hloipu_runtime.kernels.rounding import is_narrow, round_block
+from hloipu_runtime.kernels.storage import wrap
+
+RealKernel = Callable[[Array, Array, Array], object]
+"""Writes the values for f32 or f64 pieces into `out`, which may be an operand; rounds nothing."""
+
+
+def maximum(x: Array, y: Array, out: Array) -> None:
+    """Write the larger of each pair: NaN wins, and +0 over -0."""
+    _extremum(np.maximum, np.bitwise_and, x, y, out)
+
+
+def minimum(x: Array, y: Array, out: Array) -> None:
+    """Write the smaller of each pair: NaN wins, and -0 over +0."""
+    _extremum(np.minimum, np.bitwise_or, x, y, out)
+
+
+def _extremum(choose: np.ufunc, settle: np.ufunc, x: Array, y: Array, out: Array) -> None:
+    """Choose twice, in both orders: only zeros of two signs and NaNs can differ, and settle those.
+
+    numpy leaves open which of two equal operands it returns, IEEE 754 the payload of a NaN.
+    """
+    swapped = choose(y, x)
+    choose(x, y, out=out)
+    bits = np.dtype(f"u{out.dtype.itemsize}")
+    settle(out.view(bits), swapped.view(bits), out=out.view(bits))
+
+
+REAL_KERNELS: dict[str, RealKernel] = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "divide": np.divide,
+    "remainder": np.fmod,
+    "power": np.power,
+    "maximum": maximum,
+    "minimum": minimum,
+    "atan2": np.arctan2,
+}
+"""What each opcode computes on f32 and f64 pieces; narrow floats are f32 rounded afterwards."""
+
+_ON_GRID = {"maximum", "minimum"}
+
+_PREDICATE: dict[str, np.ufunc] = {
+    "add": np.logical_or,
+    "multiply": np.logical_and,
+    "maximum": np.logical_or,
+    "minimum": np.logical_and,
+    "and": np.logical_and,
+    "or": np.logical_or,
+    "xor": np.logical_xor,
+    "subtract": np.logical_xor,
+}
+
+
+def binary(opcode: str, x: Array, y: Array, element_type: str, out: Array | None = None) -> Array:
+    """Compute the elementwise operation `opcode` on `x` and `y`, both of type `element_type`.
+
+    The result has their shape and type (for `complex`: the complex type made of theirs). `out`
+    takes it if given; it may be one of the operands. Raises `UnsupportedError` where the operation
+    has no meaning for the type.
+    """
+    element = ELEMENT_TYPES[element_type]
+    if out is None:
+        if 0 in x.strides and 0 in y.strides and x.size > 1:
+            small = binary(opcode, compact(x), compact(y), element_type)
+            return np.broadcast_to(small, x.shape)
+        if opcode == "complex":
+            return _complex(x, y, np.empty(x.shape, np.result_type(x.dtype, np.complex64)))
+        out = np.empty_like(y if 0 in x.strides else x, subok=False)
+        if out.shape != x.shape:
+            out = np.empty(np.broadcast_shapes(x.shape, y.shape), x.dtype)
+    if element.kind is Kind.FLOAT and opcode in REAL_KERNELS:
+        return _real(opcode, x, y, element_type, out)
+    if element.is_integer and opcode in INTEGER_BINARY:
+        return _integer(opcode, x, y, element, out)
+    if element.kind is Kind.PREDICATE and opcode in _PREDICATE:
+        _PREDICATE[opcode](x, y, out=out)
+        return out
+    if element.is_complex and opcode in COMPLEX_BINARY:
+        with np.errstate(all="ignore"):
+            COMPLEX_BINARY[opcode](x, y, out)
+        return out
+    if element.is_float and opcode == "complex":
+        return _complex(x, y, out)
+    raise UnsupportedError(
+        "E602",
+        f"{opcode} of {element_type} has no meaning",
+        hint="convert the operands to a type that the operation is defined for",
+    )
+
+
+def _complex(real: Array, imag: Array, out: Array) -> Array:
+    out.real = real
+    out.imag = imag
+    return out
+
+
+def _real(opcode: str, x: Array, y: Array, element_type: str, out: Array) -> Array:
+    kernel = REAL_KERNELS[opcode]
+    with np.errstate(all="ignore"):
+        if opcode in _ON_GRID:
+            for target, a, b in blocks(out, x, y):
+                kernel(a, b, target)
+        elif not is_narrow(element_type):
+            kernel(x, y, out)
+        else:
+            for target, a, b in blocks(out, x, y):
+                kernel(a, b, target)
+                round_block(target, element_type, target)
+    return out
+
+
+def _integer(opcode: str, x: Array, y: Array, element: ElementType, out: Array) -> Array:
+    with np.errstate(all="ignore"):
+        INTEGER_BINARY[opcode](x, y, out, element)
+    if element.bits < 8 and opcode not in NEVER_WRAPS:
+        wrap(out, element.name, out=out)
+    return out

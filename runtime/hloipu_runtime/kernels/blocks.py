@@ -1,0 +1,61 @@
+"""Walking arrays in pieces that stay in the cache, whatever their strides."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+BLOCK_ELEMENTS = 32768
+"""Elements of one piece: 128 KiB of f32, so that two or three pieces stay in a second-level cache."""
+
+
+def blocks(out: Array, *inputs: Array) -> Iterator[tuple[Array, ...]]:
+    """Yield matching pieces `(out, *inputs)` of at most `BLOCK_ELEMENTS` elements, as views.
+
+    Inputs have the shape of `out` or broadcast to it. Axes are walked in the memory order of `out`.
+    A piece has at least one axis: numpy turns results without axes into scalars.
+    """
+    if out.size <= BLOCK_ELEMENTS:
+        if out.ndim == 0:
+            yield (out.reshape(1), *[x.reshape(1) for x in inputs])
+        elif out.size:
+            yield (out, *inputs)
+        return
+    arrays = [out, *(np.broadcast_to(x, out.shape) if x.shape != out.shape else x for x in inputs)]
+    if not out.flags.c_contiguous:
+        order = sorted(range(out.ndim), key=lambda axis: -abs(out.strides[axis]))
+        arrays = [x.transpose(order) for x in arrays]
+    if all(x.flags.c_contiguous for x in arrays):
+        flat = [x.reshape(-1) for x in arrays]
+        for start in range(0, out.size, BLOCK_ELEMENTS):
+            yield tuple([x[start : start + BLOCK_ELEMENTS] for x in flat])
+        return
+    yield from _strided_blocks(arrays)
+
+
+def _strided_blocks(arrays: list[Array]) -> Iterator[tuple[Array, ...]]:
+    shape = arrays[0].shape
+    axis = 0
+    while math.prod(shape[axis + 1 :]) > BLOCK_ELEMENTS:
+        axis += 1
+    step = max(1, BLOCK_ELEMENTS // math.prod(shape[axis + 1 :]))
+    for outer in np.ndindex(shape[:axis]):
+        rows = [x[outer] for x in arrays]
+        for start in range(0, shape[axis], step):
+            yield tuple([x[start : start + step] for x in rows])
+
+
+def like(x: Array, dtype: np.dtype[Any] | None = None) -> Array:
+    """Return an uninitialised array of the shape of `x`, in its memory order."""
+    return np.empty_like(x, dtype=dtype, subok=False)
+
+
+def compact(x: Array) -> Array:
+    """Return `x` with every broadcast (stride 0) axis cut to size 1; broadcasting restores it."""
+    if 0 not in x.strides or x.size == 0:
+        return x
+    return x[tuple([slice(0, 1) if s == 0 else slice(None) for s in x.strides])]

@@ -1,0 +1,66 @@
+"""Comparing, choosing and clamping."""
+
+import numpy as np
+
+from hloipu_runtime.element_types import ELEMENT_TYPES, Kind
+from hloipu_runtime.kernels.binary import binary
+from hloipu_runtime.kernels.blocks import Array
+
+_DIRECTIONS: dict[str, np.ufunc] = {
+    "EQ": np.equal,
+    "NE": np.not_equal,
+    "GE": np.greater_equal,
+    "GT": np.greater,
+    "LE": np.less_equal,
+    "LT": np.less,
+}
+
+
+def compare(
+    x: Array,
+    y: Array,
+    direction: str,
+    compare_type: str | None,
+    element_type: str,
+    out: Array | None = None,
+) -> Array:
+    """Compare elements as `direction` (EQ, NE, GE, GT, LE, LT) says; the result is pred.
+
+    `compare_type` TOTALORDER puts floats in the order -NaN < -inf < ... < -0 < +0 < ... < inf <
+    NaN; SIGNED and UNSIGNED read integers as such; None and FLOAT are the type's own order.
+    """
+    if compare_type == "TOTALORDER" and ELEMENT_TYPES[element_type].kind is Kind.FLOAT:
+        x, y = total_order_key(x), total_order_key(y)
+    elif compare_type in ("SIGNED", "UNSIGNED") and x.dtype.kind in "iu":
+        as_type = np.dtype(f"{'i' if compare_type == 'SIGNED' else 'u'}{x.dtype.itemsize}")
+        x, y = x.view(as_type), y.view(as_type)
+    return np.asarray(_DIRECTIONS[direction](x, y, out=out))
+
+
+def total_order_key(x: Array) -> Array:
+    """Return integers that stand in the order of IEEE 754's totalOrder, for f32 or f64 storage."""
+    bits = x.view(np.dtype(f"i{x.dtype.itemsize}"))
+    sign = np.right_shift(bits, bits.dtype.type(8 * bits.dtype.itemsize - 1))
+    return np.asarray(bits ^ (sign & np.iinfo(bits.dtype).max))
+
+
+def select(predicate: Array, on_true: Array, on_false: Array, out: Array | None = None) -> Array:
+    """Return `on_true` where `predicate` (of their shape, or a scalar) holds, else `on_false`."""
+    if out is None:
+        if predicate.ndim == 0 and on_true.ndim:
+            return on_true if predicate else on_false
+        return np.where(predicate, on_true, on_false)
+    keep = np.array(on_true) if np.may_share_memory(out, on_true) else on_true
+    condition = np.array(predicate) if np.may_share_memory(out, predicate) else predicate
+    np.copyto(out, on_false)
+    np.copyto(out, keep, where=condition)
+    return out
+
+
+def clamp(low: Array, x: Array, high: Array, element_type: str, out: Array | None = None) -> Array:
+    """Return min(max(low, x), high); `low` and `high` have the shape of `x` or are scalars."""
+    low, high = np.broadcast_to(low, x.shape), np.broadcast_to(high, x.shape)
+    raised = binary("maximum", x, low, element_type, out)
+    if out is None and raised.flags.writeable and not np.may_share_memory(raised, x):
+        out = raised
+    return binary("minimum", raised, high, element_type, out)

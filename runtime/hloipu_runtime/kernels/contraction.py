@@ -1,0 +1,105 @@
+"""Contraction of two float arrays over any dimensions, turned into as few BLAS calls as possible."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+from hloipu_runtime.kernels.matmul import Array, matmul
+
+Dims = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DotDimensions:
+    """Which dimensions of the two operands are batch and which are contracted, pairwise."""
+
+    lhs_batch: Dims = ()
+    rhs_batch: Dims = ()
+    lhs_contracting: Dims = ()
+    rhs_contracting: Dims = ()
+
+
+@lru_cache(maxsize=4096)
+def free_dims(rank: int, batch: Dims, contracting: Dims) -> Dims:
+    """Return the dimensions of an operand that are neither batch nor contracted, ascending."""
+    taken = {*batch, *contracting}
+    return tuple(d for d in range(rank) if d not in taken)
+
+
+def contract(lhs: Array, rhs: Array, dims: DotDimensions) -> Array:
+    """Contract float or complex operands of one dtype: batch dims, then free dims of lhs, of rhs.
+
+    The result may be a transposed view of its buffer, where that saves a copy of an operand.
+    """
+    if lhs.ndim == 2 and rhs.ndim == 2 and len(dims.lhs_contracting) == 1 and not dims.lhs_batch:
+        a = lhs if dims.lhs_contracting[0] == 1 else lhs.T
+        return matmul(a, rhs if dims.rhs_contracting[0] == 0 else rhs.T)
+    lhs_free = free_dims(lhs.ndim, dims.lhs_batch, dims.lhs_contracting)
+    rhs_free = free_dims(rhs.ndim, dims.rhs_batch, dims.rhs_contracting)
+    lhs_k, rhs_k = _contracting_order(lhs, rhs, dims.lhs_contracting, dims.rhs_contracting)
+    lhs_m, rhs_n = _free_order(lhs, lhs_free), _free_order(rhs, rhs_free)
+    a = _as_matrices(lhs, dims.lhs_batch, lhs_m, lhs_k)
+    b = _as_matrices(rhs, dims.rhs_batch, rhs_k, rhs_n)
+    batch = tuple(lhs.shape[d] for d in dims.lhs_batch)
+    sizes = [*(lhs.shape[d] for d in lhs_m), *(rhs.shape[d] for d in rhs_n)]
+    product = matmul(a, b).reshape((*batch, *sizes))
+    if lhs_m == lhs_free and rhs_n == rhs_free:
+        return product
+    first = len(batch)
+    second = first + len(lhs_m)
+    order = [*range(first)]
+    order += [first + lhs_m.index(d) for d in lhs_free]
+    order += [second + rhs_n.index(d) for d in rhs_free]
+    return product.transpose(order)
+
+
+def mergeable(x: Array, dims: Dims) -> bool:
+    """Tell whether the dims, in this order, can be seen as one dim without a copy."""
+    expected = -1
+    for d in reversed(dims):
+        size = x.shape[d]
+        if size == 1:
+            continue
+        if expected >= 0 and x.strides[d] != expected:
+            return False
+        expected = x.strides[d] * size
+    return True
+
+
+def _by_stride(x: Array, dims: Dims) -> Dims:
+    return tuple(sorted(dims, key=lambda d: -x.strides[d]))
+
+
+def _free_order(x: Array, dims: Dims) -> Dims:
+    if len(dims) < 2 or mergeable(x, dims):
+        return dims
+    ordered = _by_stride(x, dims)
+    return ordered if mergeable(x, ordered) else dims
+
+
+def _contracting_order(lhs: Array, rhs: Array, lhs_k: Dims, rhs_k: Dims) -> tuple[Dims, Dims]:
+    """Choose the common order of the contracted dims that copies the fewest elements."""
+    if len(lhs_k) < 2:
+        return lhs_k, rhs_k
+    orders = [list(range(len(lhs_k)))]
+    orders.append(sorted(orders[0], key=lambda i: -lhs.strides[lhs_k[i]]))
+    orders.append(sorted(orders[0], key=lambda i: -rhs.strides[rhs_k[i]]))
+    best, least = (lhs_k, rhs_k), -1
+    for order in orders:
+        left = tuple(lhs_k[i] for i in order)
+        right = tuple(rhs_k[i] for i in order)
+        copied = 0 if mergeable(lhs, left) else lhs.size
+        copied += 0 if mergeable(rhs, right) else rhs.size
+        if least < 0 or copied < least:
+            best, least = (left, right), copied
+    return best
+
+
+def _as_matrices(x: Array, batch: Dims, rows: Dims, columns: Dims) -> Array:
+    shape = x.shape
+    moved = x.transpose((*batch, *rows, *columns))
+    return moved.reshape(
+        *(shape[d] for d in batch),
+        prod(shape[d] for d in rows),
+        prod(shape[d] for d in columns),
+    )

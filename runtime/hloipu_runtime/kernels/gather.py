@@ -1,0 +1,163 @@
+"""The general gather: whole slices picked by start indices.
+
+The operand is seen through a sliding window over the indexed dimensions, so that one advanced
+index (or one `take`) copies whole slices; nothing is indexed element by element.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from hloipu_runtime.kernels.blocks import Array
+from hloipu_runtime.kernels.movement import contiguous, index_of
+
+
+@dataclass(frozen=True, slots=True)
+class GatherDimensions:
+    """The dimension numbers of a gather, as HLO text names them."""
+
+    offset_dims: tuple[int, ...]
+    collapsed_slice_dims: tuple[int, ...]
+    start_index_map: tuple[int, ...]
+    index_vector_dim: int
+    operand_batching_dims: tuple[int, ...] = ()
+    start_indices_batching_dims: tuple[int, ...] = ()
+
+
+def index_columns(
+    indices: Array,
+    index_vector_dim: int,
+    index_map: Sequence[int],
+    batching: Sequence[tuple[int, int]],
+) -> tuple[tuple[int, ...], dict[int, Array]]:
+    """Split an index array into one array of starts per operand dimension, in its own dtype.
+
+    `batching` pairs an operand dimension with the dimension of `indices` that runs along it.
+    Returns the batch shape and the starts, each of (or broadcasting to) the batch shape.
+    """
+    if index_vector_dim == indices.ndim:
+        indices = indices[..., np.newaxis]
+    vectors = np.moveaxis(indices, index_vector_dim, -1)
+    batch_shape = vectors.shape[:-1]
+    starts: dict[int, Array] = {d: vectors[..., k] for k, d in enumerate(index_map)}
+    for operand_dim, indices_dim in batching:
+        axis = indices_dim - (indices_dim > index_vector_dim)
+        along = [1] * len(batch_shape)
+        along[axis] = batch_shape[axis]
+        starts[operand_dim] = np.arange(batch_shape[axis]).reshape(along)
+    return batch_shape, starts
+
+
+def clamp_starts(starts: Array, limit: int) -> Array:
+    """Clamp start indices of any integer dtype into [0, limit], as int64."""
+    if starts.dtype.kind == "u":
+        # In the index's own dtype: a huge u64 would turn negative as int64.
+        top = min(limit, int(np.iinfo(starts.dtype).max))
+        clamped: Array = np.minimum(starts, starts.dtype.type(top))
+    else:
+        clamped = np.clip(starts.astype(np.int64, copy=False), 0, limit)
+    return clamped.astype(np.int64, copy=False)
+
+
+def gather(
+    operand: Array, indices: Array, dims: GatherDimensions, slice_sizes: Sequence[int]
+) -> Array:
+    """Pick the slice of `slice_sizes` at each index vector; starts are clamped into bounds.
+
+    The result's batch dimensions are those of `indices` without the index vector; the kept
+    dimensions of the slice stand at `offset_dims`.
+    """
+    batching = tuple(zip(dims.operand_batching_dims, dims.start_indices_batching_dims, strict=True))
+    batch_shape, starts = index_columns(
+        indices, dims.index_vector_dim, dims.start_index_map, batching
+    )
+    # A dimension whose slice is whole can only start at 0: it needs no index.
+    moving = [d for d in sorted(starts) if operand.shape[d] != slice_sizes[d]]
+    still = [d for d in range(operand.ndim) if d not in moving]
+    columns = [clamp_starts(starts[d], operand.shape[d] - slice_sizes[d]) for d in moving]
+    extents = [None if d in moving else n for d, n in enumerate(slice_sizes)]
+    trimmed = operand[index_of(map(slice, extents))]
+    dropped = {*dims.collapsed_slice_dims, *dims.operand_batching_dims}
+    kept = [d for d in range(operand.ndim) if d not in dropped]
+
+    picked, window_dims = _pick(trimmed, moving, still, columns, slice_sizes, batch_shape)
+    batch_rank = len(batch_shape)
+    gone = tuple(batch_rank + i for i, d in enumerate(window_dims) if d in dropped)
+    picked = picked.squeeze(gone) if gone else picked
+    present = [d for d in window_dims if d not in dropped]
+    single = [d for d in kept if d not in present]  # indexed, one long, but not collapsed
+    if single:
+        picked = picked[(..., *(np.newaxis for _ in single))]
+        present += single
+    return _place(picked, batch_rank, [present.index(d) for d in kept], dims.offset_dims)
+
+
+def _pick(
+    x: Array,
+    moving: list[int],
+    still: list[int],
+    columns: list[Array],
+    slice_sizes: Sequence[int],
+    batch_shape: tuple[int, ...],
+) -> tuple[Array, list[int]]:
+    """Return the slices, batch first, and the operand dimension of each axis that follows."""
+    if not moving:
+        return np.broadcast_to(x, (*batch_shape, *x.shape)), still
+    sliding = [d for d in moving if slice_sizes[d] != 1]
+    window_dims = sliding + still
+    if len(moving) == 1 and not sliding:
+        return _take_rows(x, moving[0], columns[0], batch_shape), still
+    order = (*moving, *still)
+    view = x.transpose(order)
+    if not sliding and view.flags.c_contiguous:
+        rows = np.ravel_multi_index(
+            np.broadcast_arrays(*columns), tuple(x.shape[d] for d in moving)
+        )
+        table = view.reshape((-1, *(x.shape[d] for d in still)))
+        return np.take(table, np.broadcast_to(rows, batch_shape), axis=0, mode="clip"), still
+    windows = as_strided(
+        view,
+        (
+            *(x.shape[d] - slice_sizes[d] + 1 for d in moving),
+            *(slice_sizes[d] for d in sliding),
+            *(x.shape[d] for d in still),
+        ),
+        (
+            *(x.strides[d] for d in moving),
+            *(x.strides[d] for d in sliding),
+            *(x.strides[d] for d in still),
+        ),
+        writeable=False,
+    )
+    columns = [np.broadcast_to(c, batch_shape) for c in columns]
+    return windows[tuple(columns)], window_dims
+
+
+def _take_rows(x: Array, axis: int, column: Array, batch_shape: tuple[int, ...]) -> Array:
+    """Take single positions along one axis; batch dimensions come first in the result."""
+    column = np.broadcast_to(column, batch_shape)
+    if axis == 0:
+        return np.take(contiguous(x), column, axis=0, mode="clip")
+    if column.size * 4 < x.shape[axis]:
+        # Few of many: indexing the strided view touches only what is asked for.
+        return np.moveaxis(x, axis, 0)[column]
+    taken = np.take(x, column, axis=axis, mode="clip")
+    batch_axes = range(axis, axis + len(batch_shape))
+    return np.moveaxis(taken, tuple(batch_axes), tuple(range(len(batch_shape))))
+
+
+def _place(
+    picked: Array, batch_rank: int, window_order: list[int], offset_dims: Sequence[int]
+) -> Array:
+    """Move the window axes, in operand order, to `offset_dims`; batch axes fill the rest."""
+    rank = picked.ndim
+    permutation = [-1] * rank
+    for place, source in zip(offset_dims, window_order, strict=True):
+        permutation[place] = batch_rank + source
+    batch_axes = iter(range(batch_rank))
+    for place in range(rank):
+        if permutation[place] < 0:
+            permutation[place] = next(batch_axes)
+    return picked.transpose(permutation)

@@ -1,0 +1,169 @@
+"""Reduce over dimensions: monoids by numpy, any other region in `reduction_regions`.
+
+Narrow floats accumulate in float32 and are rounded once, which is what XLA:CPU does for f16 and
+bf16. Sums run in blocks, so their error grows with the logarithm of the count, not with the count.
+"""
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from hloipu_runtime.kernels.blocks import Array
+from hloipu_runtime.kernels.extrema import (
+    extremum_keys,
+    from_total_order_keys,
+    has_negative_zero,
+)
+from hloipu_runtime.kernels.monoids import UFUNCS, Combiner, finish, identity
+from hloipu_runtime.kernels.reduction_regions import reduce_region
+
+SUM_BLOCK_ROWS = 64
+"""Rows added one after another when the reduced axis is not the innermost."""
+
+SHORT_AXIS = 32
+"""An innermost axis this short is folded column by column: numpy's inner loop is set up per row."""
+
+BLOCK_ROWS = 4096
+"""Rows of a short innermost axis folded at once: their columns stay in cache."""
+
+
+def reduce(
+    operands: Sequence[Array],
+    inits: Sequence[Array],
+    dimensions: Sequence[int],
+    combiner: Combiner,
+    element_types: Sequence[str],
+    *,
+    associative: bool | None = None,
+) -> list[Array]:
+    """Reduce operands over `dimensions`, each init taken in once; one result per operand.
+
+    `combiner` is a monoid's name (one operand) or a region on (accumulators.., values..), whose
+    order of evaluation `associative` decides (see `reduce_region`). Error bound of float sums and
+    products: c * log2(n) * eps * sum of magnitudes.
+    """
+    if callable(combiner):
+        return reduce_region(operands, inits, dimensions, combiner, associative=associative)
+    reduced = reduce_monoid(operands[0], combiner, dimensions)
+    return [take_in(inits[0], reduced, combiner, element_types[0])]
+
+
+def take_in(init: Array, reduced: Array, monoid: str, element_type: str) -> Array:
+    """Combine an init value with a reduced array and bring the result to its element type."""
+    ufunc = UFUNCS[monoid]
+    if monoid in ("minimum", "maximum"):
+        if reduced.dtype.kind == "f":
+            if init == identity(monoid, reduced.dtype):
+                return reduced
+            keys = ufunc(extremum_keys(init, monoid), extremum_keys(reduced, monoid))
+            return from_total_order_keys(np.asarray(keys), reduced.dtype)
+        return np.asarray(ufunc(init, reduced))
+    with np.errstate(all="ignore"):
+        combined = ufunc(init, reduced, out=np.empty(reduced.shape, reduced.dtype))
+    return finish(combined, element_type)
+
+
+def reduce_monoid(x: Array, monoid: str, dimensions: Sequence[int]) -> Array:
+    """Reduce one array by a monoid, without an init value and without rounding narrow floats.
+
+    An empty extent gives the monoid's neutral element.
+    """
+    if x.size == 0:
+        kept_shape = tuple(n for d, n in enumerate(x.shape) if d not in dimensions)
+        return np.full(kept_shape, identity(monoid, x.dtype))
+    if not x.flags.c_contiguous:
+        # A monoid does not mind the order: walk a transposed view as its memory lies.
+        order = sorted(range(x.ndim), key=lambda axis: -abs(x.strides[axis]))
+        if order != list(range(x.ndim)):
+            kept_axes = [axis for axis in order if axis not in dimensions]
+            moved = tuple(order.index(d) for d in dimensions)
+            reduced = reduce_monoid(x.transpose(order), monoid, moved)
+            return reduced.transpose(np.argsort(kept_axes))
+        x = np.ascontiguousarray(x)
+    kept_shape = tuple(n for d, n in enumerate(x.shape) if d not in dimensions)
+    with np.errstate(all="ignore"):
+        result = _fold_dimensions(x, monoid, dimensions)
+        if monoid in ("minimum", "maximum") and _zeros_doubtful(x, result, monoid):
+            keys = _fold_dimensions(extremum_keys(x, monoid), monoid, dimensions)
+            result = from_total_order_keys(keys, x.dtype)
+    return result.reshape(kept_shape)
+
+
+def _zeros_doubtful(x: Array, result: Array, monoid: str) -> bool:
+    """Whether a zero of the wrong sign may have won: -0.0 in a maximum, +0.0 in a minimum."""
+    if x.dtype.kind != "f":
+        return False
+    if monoid == "maximum":
+        return has_negative_zero([result])
+    return bool((result == 0).any()) and has_negative_zero([x])
+
+
+def _fold_dimensions(x: Array, monoid: str, dimensions: Sequence[int]) -> Array:
+    """Reduce one run of neighbouring dimensions at a time, innermost first.
+
+    Reduced dimensions stay with size 1.
+    """
+    wanted = set(dimensions)
+    last = x.ndim - 1
+    while last >= 0:
+        if last not in wanted:
+            last -= 1
+            continue
+        first = last
+        while first - 1 in wanted:
+            first -= 1
+        shape = x.shape
+        count = prod(shape[first : last + 1])
+        if count > 1:
+            flat = x.reshape(prod(shape[:first]), count, prod(shape[last + 1 :]))
+            x = _fold_middle(flat, UFUNCS[monoid])
+        x = x.reshape(*shape[:first], *(1 for _ in range(first, last + 1)), *shape[last + 1 :])
+        last = first - 1
+    return x
+
+
+def _fold_middle(x: Array, ufunc: np.ufunc) -> Array:
+    """Reduce the middle axis of (outer, count, inner), all in the dtype of `x`."""
+    outer, count, inner = x.shape
+    dtype = x.dtype
+    rounds = dtype.kind in "fc" and ufunc in (np.add, np.multiply)
+    if inner > 1:
+        if rounds and count > 2 * SUM_BLOCK_ROWS:
+            whole = count - count % SUM_BLOCK_ROWS
+            blocked = x[:, :whole].reshape(outer, -1, SUM_BLOCK_ROWS, inner)
+            partial = ufunc.reduce(blocked, axis=2, dtype=dtype)
+            if whole != count:
+                rest = ufunc.reduce(x[:, whole:], axis=1, dtype=dtype, keepdims=True)
+                partial = np.concatenate([partial, rest], axis=1)
+            return _fold_middle(partial, ufunc)
+        return np.asarray(ufunc.reduce(x, axis=1, dtype=dtype))
+    rows = x.reshape(outer, count)
+    if count <= SHORT_AXIS and outer > 1:
+        return _fold_columns(rows, ufunc)
+    if ufunc is np.multiply and count > SHORT_AXIS:
+        # numpy's product is one chain of dependent multiplications; halves fold side by side.
+        half = count // 2
+        folded = np.multiply(rows[:, :half], rows[:, half : 2 * half])
+        if count % 2:
+            np.multiply(folded[:, :1], rows[:, -1:], out=folded[:, :1])
+        return _fold_middle(folded.reshape(outer, half, 1), ufunc)
+    return np.asarray(ufunc.reduce(rows, axis=1, dtype=dtype))
+
+
+def _fold_columns(rows: Array, ufunc: np.ufunc) -> Array:
+    """Reduce a short innermost axis by combining its columns pairwise."""
+    outer, count = rows.shape
+    out = np.empty(outer, rows.dtype)
+    for start in range(0, outer, BLOCK_ROWS):
+        block = rows[start : start + BLOCK_ROWS]
+        columns = [block[:, k] for k in range(count)]
+        while len(columns) > 2:
+            paired = [ufunc(a, b) for a, b in zip(columns[::2], columns[1::2], strict=False)]
+            columns = paired + columns[2 * len(paired) :]
+        target = out[start : start + BLOCK_ROWS]
+        if len(columns) == 2:
+            ufunc(columns[0], columns[1], out=target)
+        else:
+            target[...] = columns[0]
+    return out

@@ -1,0 +1,185 @@
+"""Rounding to the grids of the narrow floats, to nearest and ties to even.
+
+Two ways, both exact. bf16 shares its exponent range with f32: an integer addition carries into the
+kept bits. Every other format: adding and taking away 1.5 * 2^k, with k chosen per element so that
+one unit in the last place of the sum is one step of the grid; subnormals fall out of a lower bound
+on k. Formats: OCP FP8 and MX specifications, arXiv 2206.02915 (fnuz), openxla/stablehlo: rfcs
+(f8e4m3, f8e3m4, f8e8m0fnu and the narrower).
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+import numpy as np
+
+from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.kernels.blocks import Array, blocks, like
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The numbers that a narrow float can hold, and what happens beyond the largest."""
+
+    mantissa_bits: int
+    min_exponent: int
+    """Exponent of the smallest normal number."""
+    largest: float
+    overflow: Literal["infinity", "nan", "saturate"]
+    negative_zero: bool = True
+    nan: bool = True
+    """Without it a NaN becomes -0, as XLA converts it."""
+
+
+GRIDS: dict[str, Grid] = {
+    "f16": Grid(10, -14, 65504.0, "infinity"),
+    "bf16": Grid(7, -126, 2.0**128 - 2.0**120, "infinity"),
+    "f8e5m2": Grid(2, -14, 57344.0, "infinity"),
+    "f8e4m3": Grid(3, -6, 240.0, "infinity"),
+    "f8e3m4": Grid(4, -2, 15.5, "infinity"),
+    "f8e4m3fn": Grid(3, -6, 448.0, "nan"),
+    "f8e4m3b11fnuz": Grid(3, -10, 30.0, "nan", negative_zero=False),
+    "f8e5m2fnuz": Grid(2, -15, 57344.0, "nan", negative_zero=False),
+    "f8e4m3fnuz": Grid(3, -7, 240.0, "nan", negative_zero=False),
+    "f4e2m1fn": Grid(1, 0, 6.0, "saturate", nan=False),
+    "f6e2m3fn": Grid(3, 0, 7.5, "saturate", nan=False),
+    "f6e3m2fn": Grid(2, -2, 28.0, "saturate", nan=False),
+}
+"""Every narrow float but f8e8m0fnu, whose values are powers of two alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rounder:
+    """Bit patterns to round values of one wide dtype to one grid with."""
+
+    bits: np.dtype[Any]
+    infinity: np.unsignedinteger[Any]
+    sign: np.unsignedinteger[Any]
+    highest: np.unsignedinteger[Any]
+    """Exponent bits of the grid's largest number: from there on a value may overflow."""
+    lowest: np.unsignedinteger[Any]
+    """Exponent bits of the smallest normal number of the grid."""
+    lift: np.unsignedinteger[Any]
+    """From an element's exponent bits to its addend."""
+
+
+@cache
+def _rounder(element_type: str, dtype: np.dtype[Any]) -> _Rounder:
+    grid = GRIDS[element_type]
+    bits = np.dtype(np.uint32 if dtype.itemsize == 4 else np.uint64)
+    mantissa_bits, bias = (23, 127) if dtype.itemsize == 4 else (52, 1023)
+    sign = 1 << (8 * bits.itemsize - 1)
+    lift = (mantissa_bits - grid.mantissa_bits) << mantissa_bits | 1 << (mantissa_bits - 1)
+    return _Rounder(
+        bits=bits,
+        infinity=bits.type(sign - (1 << mantissa_bits)),
+        sign=bits.type(sign),
+        highest=bits.type((bias + math.frexp(grid.largest)[1] - 1) << mantissa_bits),
+        lowest=bits.type((bias + grid.min_exponent) << mantissa_bits),
+        lift=bits.type(lift),
+    )
+
+
+def is_narrow(element_type: str) -> bool:
+    """Whether values of `element_type` live in float32 arrays on a coarser grid."""
+    return element_type in GRIDS or element_type == "f8e8m0fnu"
+
+
+def round_to(x: Array, element_type: str, out: Array | None = None) -> Array:
+    """Round f32 or f64 values to the grid of `element_type`, once, to nearest and ties to even.
+
+    `out` (float32, or float64 for f64; it may be `x`) takes the result in storage form. f32 values
+    asked for as f32, and f64 as f64, come back as they are.
+    """
+    if not is_narrow(element_type):
+        dtype = np.dtype(ELEMENT_TYPES[element_type].storage)
+        if out is None:
+            return x if x.dtype == dtype else x.astype(dtype)
+        np.copyto(out, x, casting="same_kind")
+        return out
+    if out is None:
+        out = like(x, np.dtype(np.float32))
+    with np.errstate(all="ignore"):
+        for target, piece in blocks(out, x):
+            round_block(piece, element_type, target)
+    return out
+
+
+def round_block(x: Array, element_type: str, out: Array) -> None:
+    """Round one piece, f32 or f64, to a narrow grid into `out`; floating-point warnings are off."""
+    if element_type == "f8e8m0fnu":
+        _round_to_powers_of_two(x, out)
+    elif element_type == "bf16" and x.dtype == np.float32:
+        _round_to_bf16(x, out)
+    else:
+        _round_to_grid(x, element_type, out)
+
+
+def _round_to_bf16(x: Array, out: Array) -> None:
+    bits = x.view(np.uint32)
+    carry = np.right_shift(bits, 16)
+    np.bitwise_and(carry, 1, out=carry)
+    np.add(carry, 0x7FFF, out=carry)
+    if np.isnan(x.max()):
+        # A carry out of a NaN's payload would reach the exponent: none there, but the quiet bit.
+        nans = np.isnan(x)
+        np.multiply(carry, ~nans, out=carry, casting="unsafe")
+        np.add(carry, bits, out=carry)
+        np.bitwise_or(carry, np.left_shift(nans, 22, dtype=np.uint32), out=carry)
+    else:
+        np.add(carry, bits, out=carry)
+    np.bitwise_and(carry, 0xFFFF0000, out=out.view(np.uint32))
+
+
+def _round_to_grid(x: Array, element_type: str, out: Array) -> None:
+    grid = GRIDS[element_type]
+    by = _rounder(element_type, x.dtype)
+    bits = x.view(by.bits)
+    addend = np.bitwise_and(bits, by.infinity)
+    overflow = addend.max() >= by.highest
+    if overflow:
+        nans = np.isnan(x)
+        np.minimum(addend, by.highest, out=addend)
+    np.maximum(addend, by.lowest, out=addend)
+    np.add(addend, by.lift, out=addend)
+    sign = np.bitwise_and(bits, by.sign)
+    rounded = np.add(x, addend.view(x.dtype), out=out if out.dtype == x.dtype else None)
+    np.subtract(rounded, addend.view(x.dtype), out=rounded)
+    if not grid.negative_zero:
+        sign[rounded == 0] = 0
+    # Only a zero can have lost its sign.
+    np.bitwise_or(rounded.view(by.bits), sign, out=rounded.view(by.bits))
+    if overflow:
+        _settle_overflow(rounded, nans, grid)
+    if rounded is not out:
+        np.copyto(out, rounded, casting="same_kind")
+
+
+def _settle_overflow(rounded: Array, nans: Array, grid: Grid) -> None:
+    """Replace numbers beyond the largest, and NaN where the format has none, in place."""
+    if grid.overflow == "saturate":
+        np.clip(rounded, -grid.largest, grid.largest, out=rounded)
+    else:
+        replacement = rounded.dtype.type(np.inf if grid.overflow == "infinity" else np.nan)
+        beyond = np.absolute(rounded) > grid.largest
+        np.copyto(rounded, np.copysign(replacement, rounded), where=beyond)
+    if not grid.nan:
+        np.copyto(rounded, -0.0, where=nans)
+
+
+def _round_to_powers_of_two(x: Array, out: Array) -> None:
+    """Round to f8e8m0fnu: halves up; zero, negative, infinite and too large values are NaN.
+
+    Below 2^-126 all values up to 2^-127 become 2^-127 and the others 2^-126, as XLA converts f32.
+    """
+    if x.dtype == np.float32:
+        rounded = ((x.view(np.uint32) + np.uint32(1 << 22)) & np.uint32(0x7F800000)).view(x.dtype)
+    else:
+        exponents = np.uint64(0x7FF << 52)
+        rounded = ((x.view(np.uint64) + np.uint64(1 << 51)) & exponents).view(x.dtype)
+    good = (x > 0) & (rounded < 2.0**128)
+    np.copyto(rounded, 2.0**-126, where=x < 2.0**-126)
+    np.copyto(rounded, 2.0**-127, where=x <= 2.0**-127)
+    np.copyto(rounded, np.nan, where=~good)
+    np.copyto(out, rounded, casting="same_kind")

@@ -1,0 +1,182 @@
+"""Between the arrays users hold (numpy and ml_dtypes) and the storage form of kernels."""
+
+from functools import cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from hloipu_runtime.element_types import ELEMENT_TYPES, Kind
+from hloipu_runtime.errors import UsageError
+from hloipu_runtime.kernels.blocks import Array, blocks, like
+from hloipu_runtime.kernels.rounding import is_narrow, round_to
+
+_ML_DTYPES: dict[str, type[Any]] = {
+    "s1": ml_dtypes.int1,
+    "u1": ml_dtypes.uint1,
+    "s2": ml_dtypes.int2,
+    "u2": ml_dtypes.uint2,
+    "s4": ml_dtypes.int4,
+    "u4": ml_dtypes.uint4,
+    "bf16": ml_dtypes.bfloat16,
+    "f8e5m2": ml_dtypes.float8_e5m2,
+    "f8e4m3": ml_dtypes.float8_e4m3,
+    "f8e4m3fn": ml_dtypes.float8_e4m3fn,
+    "f8e4m3b11fnuz": ml_dtypes.float8_e4m3b11fnuz,
+    "f8e3m4": ml_dtypes.float8_e3m4,
+    "f8e5m2fnuz": ml_dtypes.float8_e5m2fnuz,
+    "f8e4m3fnuz": ml_dtypes.float8_e4m3fnuz,
+    "f8e8m0fnu": ml_dtypes.float8_e8m0fnu,
+    "f4e2m1fn": ml_dtypes.float4_e2m1fn,
+    "f6e2m3fn": ml_dtypes.float6_e2m3fn,
+    "f6e3m2fn": ml_dtypes.float6_e3m2fn,
+}
+
+
+@cache
+def storage_dtype(element_type: str) -> np.dtype[Any]:
+    """Return the numpy dtype of arrays in storage form; tokens and opaque values have none."""
+    named = ELEMENT_TYPES[element_type].storage
+    if not named:
+        raise UsageError(
+            "E601",
+            f"element type {element_type} holds no numbers, so there is no array of it",
+            hint="tokens and opaque values are passed as None",
+        )
+    return np.dtype(named)
+
+
+@cache
+def user_dtype(element_type: str) -> np.dtype[Any]:
+    """Return the numpy or ml_dtypes dtype in which users see values of `element_type`."""
+    if element_type in _ML_DTYPES:
+        return np.dtype(_ML_DTYPES[element_type])
+    if element_type == "f16":
+        return np.dtype(np.float16)
+    return storage_dtype(element_type)
+
+
+@cache
+def bits_dtype(element_type: str) -> np.dtype[Any]:
+    """Return the unsigned dtype that holds one element's bits, in its low end if wider."""
+    width = ELEMENT_TYPES[element_type].byte_width
+    if width not in (1, 2, 4, 8):
+        raise UsageError(
+            "E601",
+            f"the bits of one {element_type} fit no unsigned integer",
+            hint="use a type of at most 64 bits",
+        )
+    return np.dtype(f"u{width}")
+
+
+def to_storage(array: Any, element_type: str) -> Array:
+    """Return a user's array in storage form; without a copy where the two are the same.
+
+    Accepted are the user dtype and the storage dtype of `element_type`. Values in the storage
+    dtype that are not values of the element type are brought to it: floats are rounded, integers
+    wrap. Any other dtype raises `UsageError` E601.
+    """
+    array = np.asarray(array)
+    dtype = array.dtype
+    if dtype == storage_dtype(element_type):
+        if is_narrow(element_type):
+            return round_to(array, element_type)
+        return wrap(array, element_type) if ELEMENT_TYPES[element_type].bits < 8 else array
+    if dtype == user_dtype(element_type):
+        if not is_narrow(element_type):
+            return array.astype(storage_dtype(element_type))
+        return array.astype(np.float32) if dtype.itemsize > 2 else _decode(array, element_type)
+    raise UsageError(
+        "E601",
+        f"an array of dtype {dtype} was given where {element_type} is expected",
+        hint=f"convert it to {user_dtype(element_type)} first",
+    )
+
+
+def from_storage(array: Array, element_type: str) -> Array:
+    """Return an array in storage form as the user's dtype; without a copy where they agree."""
+    dtype = user_dtype(element_type)
+    if array.dtype == dtype:
+        return array
+    if not is_narrow(element_type):
+        return array.astype(dtype)
+    if element_type == "f16":
+        with np.errstate(all="ignore"):
+            return array.astype(np.float16)
+    return to_bits(array, element_type).view(dtype)
+
+
+def to_bits(array: Array, element_type: str) -> Array:
+    """Return each element's bits as an unsigned integer (unused high bits are zero)."""
+    element = ELEMENT_TYPES[element_type]
+    bits = bits_dtype(element_type)
+    if not is_narrow(element_type):
+        if element.bits < 8:
+            return np.asarray(array.view(np.uint8) & np.uint8((1 << element.bits) - 1))
+        if not element.is_complex:
+            return array.view(bits)
+        return np.ascontiguousarray(array).view(bits).reshape(array.shape)
+    if element_type == "f16":
+        with np.errstate(all="ignore"):
+            return array.astype(np.float16).view(np.uint16)
+    codes = like(array, bits)
+    for target, piece in blocks(codes, array):
+        # A value of any 8-bit format is a bf16 value: its upper 16 bits say all.
+        upper = (piece.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+        np.copyto(target, upper if element_type == "bf16" else _encoder(element_type)[upper])
+    return codes
+
+
+def from_bits(bits: Array, element_type: str) -> Array:
+    """Return the storage form of values given by their bits, as `to_bits` yields them."""
+    element = ELEMENT_TYPES[element_type]
+    if element.kind is Kind.PREDICATE:
+        return np.asarray(bits & 1).astype(np.bool_)
+    if element.bits < 8 and not element.is_float:
+        return wrap(bits.view(storage_dtype(element_type)), element_type)
+    if is_narrow(element_type):
+        return _decode(bits, element_type)
+    if element.is_complex:
+        return np.ascontiguousarray(bits).view(storage_dtype(element_type)).reshape(bits.shape)
+    return bits.view(storage_dtype(element_type))
+
+
+def wrap(array: Array, element_type: str, out: Array | None = None) -> Array:
+    """Bring 8-bit integers into the range of s1 to u4 by dropping high bits."""
+    element = ELEMENT_TYPES[element_type]
+    if element.kind is Kind.UNSIGNED:
+        out = like(array) if out is None else out
+        return np.bitwise_and(array, np.uint8((1 << element.bits) - 1), out=out)
+    shift = np.int8(8 - element.bits)
+    out = like(array) if out is None else out
+    np.left_shift(array, shift, out=out)
+    return np.right_shift(out, shift, out=out)
+
+
+def _decode(array: Array, element_type: str) -> Array:
+    """Widen codes of a narrow float (its user dtype, or its bits) to float32."""
+    if element_type == "f16":
+        return array.view(np.float16).astype(np.float32)
+    bits = array.view(bits_dtype(element_type))
+    if element_type == "bf16":
+        widened = like(bits, np.dtype(np.uint32))
+        np.left_shift(bits, np.uint32(16), out=widened)
+        return widened.view(np.float32)
+    return np.asarray(np.take(_decoder(element_type), bits, mode="clip"))
+
+
+@cache
+def _decoder(element_type: str) -> Array:
+    """Return the float32 value of every code of an 8-bit or narrower float."""
+    codes = np.arange(1 << ELEMENT_TYPES[element_type].bits, dtype=np.uint8)
+    table: Array = codes.view(user_dtype(element_type)).astype(np.float32)
+    return table
+
+
+@cache
+def _encoder(element_type: str) -> Array:
+    """Return the code for every bf16 bit pattern; only patterns on the grid are ever looked up."""
+    patterns = np.arange(1 << 16, dtype=np.uint16).view(ml_dtypes.bfloat16)
+    with np.errstate(all="ignore"):
+        table: Array = patterns.astype(user_dtype(element_type)).view(np.uint8)
+    return table

@@ -1,0 +1,127 @@
+import pytest
+
+from hloipu_compiler.analysis.trip_count import CountedLoop, counted_loop
+from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.ir.graph import Module
+
+LOOP = """HloModule m
+body {{
+  state = (s32[], f32[4], s32[]) parameter(0)
+  i = s32[] get-tuple-element(state), index=0
+  x = f32[4] get-tuple-element(state), index=1
+  n = s32[] get-tuple-element(state), index=2
+  step = s32[] constant({step})
+  next = s32[] {change}
+  y = f32[4] add(x, x)
+  ROOT out = (s32[], f32[4], s32[]) tuple(next, y, n)
+}}
+cond {{
+  state = (s32[], f32[4], s32[]) parameter(0)
+  i = s32[] get-tuple-element(state), index=0
+  n = s32[] get-tuple-element(state), index=2
+  limit = s32[] constant({limit})
+  ROOT more = pred[] {test}
+}}
+ENTRY e {{
+  zero = s32[] constant({start})
+  x = f32[4] parameter(0)
+  n = s32[] constant(7)
+  init = (s32[], f32[4], s32[]) tuple(zero, x, n)
+  ROOT w = (s32[], f32[4], s32[]) while(init), condition=cond, body=body
+}}
+"""
+
+
+def loop_of(module: Module) -> CountedLoop | None:
+    return counted_loop(module, module.entry, module.entry["w"])
+
+
+def reference_trips(start: int, step: int, limit: int, direction: str, flipped: bool) -> int | None:
+    compare = {
+        "LT": int.__lt__, "LE": int.__le__, "GT": int.__gt__, "GE": int.__ge__, "NE": int.__ne__,
+    }[direction]  # fmt: skip
+    value, trips = start, 0
+    while compare(limit, value) if flipped else compare(value, limit):
+        value, trips = value + step, trips + 1
+        if trips > 10_000:
+            return None
+    return trips
+
+
+@pytest.mark.parametrize("direction", ["LT", "LE", "GT", "GE", "NE"])
+@pytest.mark.parametrize("flipped", [False, True])
+@pytest.mark.parametrize(
+    ("start", "step", "limit"),
+    [
+        (0, 1, 10),
+        (0, 3, 10),
+        (3, -2, -9),
+        (5, 1, 5),
+        (6, 1, 5),
+        (0, 5, 10),
+        (10, -5, 0),
+        (0, -1, 9),
+    ],
+)
+def test_counts_equal_running_the_loop(
+    direction: str, flipped: bool, start: int, step: int, limit: int
+) -> None:
+    operands = "limit, i" if flipped else "i, limit"
+    text = LOOP.format(
+        start=start, step=step, limit=limit,
+        change="add(i, step)", test=f"compare({operands}), direction={direction}",
+    )  # fmt: skip
+    expected = reference_trips(start, step, limit, direction, flipped)
+    found = loop_of(parse(text))
+    assert (found.trips if found else None) == expected
+
+
+def test_a_subtracted_step_counts_down() -> None:
+    text = LOOP.format(
+        start=9, step=2, limit=0, change="subtract(i, step)", test="compare(i, limit), direction=GT"
+    )
+    assert loop_of(parse(text)) == CountedLoop(5, (0,), 9, -2)
+
+
+def test_a_limit_carried_unchanged_is_found() -> None:
+    text = LOOP.format(
+        start=0, step=1, limit=0, change="add(i, step)", test="compare(i, n), direction=LT"
+    )
+    assert loop_of(parse(text)) == CountedLoop(7, (0,), 0, 1)
+
+
+def test_a_counter_that_wraps_before_its_limit_has_no_count() -> None:
+    text = LOOP.format(
+        start=0, step=1_000_000_000, limit=2_147_483_647,
+        change="add(i, step)", test="compare(i, limit), direction=LT",
+    )  # fmt: skip
+    assert loop_of(parse(text)) is None
+
+
+def test_a_multiplied_counter_has_no_count() -> None:
+    text = LOOP.format(
+        start=1, step=2, limit=100,
+        change="multiply(i, step)", test="compare(i, limit), direction=LT",
+    )  # fmt: skip
+    assert loop_of(parse(text)) is None
+
+
+def test_a_step_inside_a_call_is_followed() -> None:
+    text = """HloModule m
+inner { i = s32[] parameter(0)
+  one = s32[] constant(1)
+  ROOT j = s32[] add(i, one) }
+body { s = (s32[]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  j = s32[] call(i), to_apply=inner
+  k = s32[] copy(j)
+  ROOT t = (s32[]) tuple(k) }
+cond { s = (s32[]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant(12)
+  ROOT m = pred[] compare(i, n), direction=LT }
+ENTRY e { z = s32[] constant(2)
+  t = (s32[]) tuple(z)
+  ROOT w = (s32[]) while(t), condition=cond, body=body }
+"""
+    assert loop_of(parse(text)) == CountedLoop(10, (0,), 2, 1)

@@ -1,0 +1,49 @@
+"""Options and fixtures of the whole test suite: `--zoo`, `--update-golden`, `golden`, `oracle`."""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import xla_oracle
+from tests.support.golden import GoldenText
+
+GOLDEN_ROOT = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--zoo", metavar="PATH", help="folder of real HLO dumps (or HLOIPU_ZOO)")
+    parser.addoption("--update-golden", action="store_true", help="rewrite the golden files")
+
+
+def _zoo_files(config: pytest.Config) -> list[Path]:
+    folder = config.getoption("--zoo") or os.environ.get("HLOIPU_ZOO")
+    return sorted(Path(folder).glob("*.hlo")) if folder else []
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that takes `zoo_file` once for each dump of the zoo."""
+    if "zoo_file" in metafunc.fixturenames:
+        files = _zoo_files(metafunc.config)
+        absent = pytest.param(None, marks=pytest.mark.skip(reason="no --zoo PATH given"))
+        metafunc.parametrize("zoo_file", files or [absent], ids=lambda f: f.stem if f else "absent")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> GoldenText:
+    """Return the stored text that this test's result must equal: `assert text == golden`."""
+    here = Path(str(request.node.path)).relative_to(Path(__file__).parent)
+    name = re.sub(r"[^\w.=-]+", "_", request.node.name)
+    path = GOLDEN_ROOT / here.with_suffix("") / f"{name}.txt"
+    return GoldenText(path, update=bool(request.config.getoption("--update-golden")))
+
+
+@pytest.fixture(scope="session")
+def oracle() -> Iterator[xla_oracle.Oracle]:
+    """Return XLA in a child process; the test is skipped where jaxlib is not installed."""
+    if not xla_oracle.available():
+        pytest.skip("jaxlib is not installed (dependency group oracle)")
+    with xla_oracle.Oracle() as made:
+        yield made
