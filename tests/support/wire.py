@@ -23,7 +23,7 @@ class Readable(Protocol):
 class Writable(Protocol):
     """What messages are written to."""
 
-    def write(self, data: memoryview[int], /) -> int | None:
+    def write(self, data: "memoryview[int]", /) -> int | None:
         """Write some of the bytes and return how many."""
 
 

@@ -23,7 +23,7 @@ class ParameterRow:
     shape: Shape
     bytes: int
     role: str
-    """`state` where an output takes its place, `donated` where it may be overwritten, else empty."""
+    """`state` where an output takes its place, `donated` where it may be overwritten, or empty."""
 
 
 @dataclass(frozen=True, slots=True)

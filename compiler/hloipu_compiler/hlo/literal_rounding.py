@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PAYLOAD_BITS = {"f64": 52, "f32": 23, "f16": 10, "bf16": 7, "f8e5m2": 2, "f8e4m3": 3, "f8e3m4": 4}
-"""Types whose nans carry a payload, and how wide; the other floats have one nan per sign or none."""
+"""Types whose nans carry a payload, and how wide; other floats have one nan per sign, or none."""
 
 
 def small_float_dtype(element_type: ElementType) -> "np.dtype[np.generic]":
@@ -25,7 +25,8 @@ def small_float_dtype(element_type: ElementType) -> "np.dtype[np.generic]":
     import ml_dtypes  # numpy comes with it, which most texts never need
     import numpy as np
 
-    return np.dtype(getattr(ml_dtypes, f"float{element_type.name[1]}_{element_type.name[2:]}"))
+    found: type = getattr(ml_dtypes, f"float{element_type.name[1]}_{element_type.name[2:]}")
+    return np.dtype(found)
 
 
 def round_value(value: float, element_type: ElementType) -> float:
@@ -62,7 +63,8 @@ def _round_single(value: float) -> float:
 def _round_small(value: float, element_type: ElementType) -> float:
     import numpy as np
 
-    rounded = np.array([value]).astype(small_float_dtype(element_type))
+    with np.errstate(over="ignore", invalid="ignore"):
+        rounded = np.array([value]).astype(small_float_dtype(element_type))
     return float(rounded.astype(np.float64)[0])
 
 

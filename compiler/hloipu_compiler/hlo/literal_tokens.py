@@ -6,8 +6,8 @@ integer beyond 64 bits is no token at all, not a float.
 
 import re
 import struct
+from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
 
 from hloipu_compiler.hlo.text_fault import TextFault
 
@@ -17,7 +17,7 @@ BLANKS = r"(?:[ \t\r\n]+|/\*(?:[^*]|\*(?!/))*+\*/|//[^\r\n]*)*+"
 _TOKEN = re.compile(
     BLANKS
     + r"""(?:
-      (?P<float> -?(?:\d+|\d+\.\d*|\d*\.\d+)[eE][+-]?\d+ | -?(?:\d+\.\d*|\d*\.\d+) )
+      (?P<float> (?:-?\d+(?:\.\d*)? | -\.\d+)[eE][+-]?\d+ | -?\d+\.\d* | -\.\d+ )
     | (?P<pattern> [0-9bf?]{2,}_[0-9io?]{2,}->[0-9bf?]{2,} | \d+(?:x\d+)+ | -?\d+_-?\d+ )
     | (?P<integer> -?\d+ )
     | (?P<punctuation> [{}(),] )
@@ -54,7 +54,8 @@ _KINDS = {
 }  # fmt: skip
 
 
-class Nan(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Nan:
     """A nan as written: its sign, and its payload in double precision's 52 bits."""
 
     negative: bool
@@ -112,7 +113,9 @@ class LiteralTokens:
     def expect(self, mark: str, what: str) -> None:
         """Step over a punctuation mark; TextFault where another token stands."""
         if not self.is_mark(mark):
-            raise TextFault("E0140", f"found {self.shown()} {what}", self.start, expected=f"`{mark}`")
+            raise TextFault(
+                "E0140", f"found {self.shown()} {what}", self.start, expected=f"`{mark}`"
+            )
         self.advance()
 
     def shown(self) -> str:
@@ -136,7 +139,7 @@ class LiteralTokens:
         return Nan(sign[0] == "-", bits)
 
     def integer(self) -> int:
-        """Return the integer at hand as XLA's lexer holds it: in 64 bits, 2**63 and more wrapped."""
+        """Return the integer at hand as XLA holds it: in 64 bits, 2**63 and more wrapped."""
         value = int(self.text) if len(self.text) < 40 else 2**70
         if not -(2**63) <= value < 2**64:
             raise TextFault(

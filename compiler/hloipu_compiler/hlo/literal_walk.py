@@ -62,7 +62,9 @@ class ArrayWalk:
         at, rank = self.tokens.start, self.shape.rank
         self._level += 1
         if self._level > rank:
-            raise TextFault("E0141", f"braces nest deeper than rank {rank}", at, expected=_nest(rank))
+            raise TextFault(
+                "E0141", f"braces nest deeper than rank {rank}", at, expected=_nest(rank)
+            )
         outer = self._level - 2
         if outer >= 0:
             self._seen[outer] += 1
@@ -92,7 +94,10 @@ class ArrayWalk:
     def _elision(self) -> None:
         if self._level != 1:
             raise TextFault(
-                "E0141", "`...` stands at a wrong nesting level", self.tokens.start, expected="{...}"
+                "E0141",
+                "`...` stands at a wrong nesting level",
+                self.tokens.start,
+                expected="{...}",
             )
         self._seen[0] = self.shape.dimensions[0]
         self.is_elided = True
@@ -201,7 +206,9 @@ class ArrayWalk:
         if not nan.is_plain and nan.payload >= 2**bits:
             raise self._out_of_range(
                 element_type,
-                f"a nan payload below {2**bits:#x}" if bits else f"plain nan: {element_type.name} has no payloads",
+                f"a nan payload below {2**bits:#x}"
+                if bits
+                else f"plain nan: {element_type.name} has no payloads",
             )
 
     def _complex(self) -> None:

@@ -45,12 +45,30 @@ class ShapeReader:
         if known is None:
             known = self._quick(text)
             if known is None:
-                joined = "".join(piece.text for piece in grammar.pieces(text, "shape"))
+                joined = "".join(piece.text for piece in grammar.pieces(text, "shape", self.limits))
                 known = self._quick(joined)
             if known is None:
                 raise TextFault("E0110", "this is not a shape", expected="a shape like f32[2,3]")
             self.memo[text] = known
         return known
+
+    def read_list(self, text: str, rule: str) -> tuple[Shape, ...]:
+        """Return the shapes of `{shape, …}`; of `{(shape, …)->shape}` the result comes last."""
+        if rule == "program_shape":
+            inner = text[1:-1]
+            arrow = inner.rfind("->")
+            parameters = self._quick(inner[:arrow].rstrip()) if arrow > 0 else None
+            result = self._quick(inner[arrow + 2 :].lstrip()) if parameters else None
+            if isinstance(parameters, TupleShape) and result is not None:
+                return (*parameters.elements, result)
+        else:
+            listed = self._quick(f"({text[1:-1]})")
+            if isinstance(listed, TupleShape):
+                return listed.elements
+        joined = "".join(piece.text for piece in grammar.pieces(text, rule, self.limits))
+        if joined == text:
+            raise TextFault("E0110", "this is not a list of shapes", expected="shapes")
+        return self.read_list(joined, rule)
 
     def _quick(self, text: str) -> Shape | None:
         match = _array(text)
@@ -65,6 +83,8 @@ class ShapeReader:
     ) -> ArrayShape | None:
         element_type = ELEMENT_TYPES.get(type_name)
         if element_type is None or (sizes and not _SIZES.fullmatch(sizes)):
+            return None
+        if order == "" and extension is None:  # `{}` opens a body, it is never a layout
             return None
         dimensions, dynamic = self._dimensions(sizes)
         if not element_type.is_array and dimensions:
@@ -104,8 +124,8 @@ class ShapeReader:
                 return None
             at = found.end()
             kind = found.lastgroup
-            if kind is None or found["array"] is not None:
-                shape = self.memo.get(found["array"]) or self._array_shape(*found.groups()[1:5])
+            if kind == "array":
+                shape = self.memo.get(found[1]) or self._array_shape(*found.group(2, 3, 4, 5))
                 if shape is None or after_item:
                     return None
                 items.append(shape)

@@ -27,7 +27,7 @@ Flags = tuple[bool, ...]
 
 def sizes_agree(a: int, b: int) -> bool:
     """Whether two sizes are equal or one is unbounded."""
-    return a == b or a == UNBOUNDED or b == UNBOUNDED
+    return a == b or UNBOUNDED in (a, b)
 
 
 def same_sizes(a: ArrayShape, b: ArrayShape) -> bool:

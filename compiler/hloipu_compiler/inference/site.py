@@ -1,6 +1,7 @@
 """What a rule sees of an instruction, and the reads that nearly every rule needs."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import NamedTuple
 
 from hloipu_compiler.inference import faults
@@ -172,7 +173,7 @@ def check_unique(site: Site, attribute: str, numbers: tuple[int, ...]) -> None:
 def check_ascending(site: Site, attribute: str, numbers: tuple[int, ...]) -> None:
     """Check that dimension numbers are strictly ascending."""
     check_unique(site, attribute, numbers)
-    if any(a > b for a, b in zip(numbers, numbers[1:], strict=False)):
+    if any(a > b for a, b in pairwise(numbers)):
         raise ShapeFault(
             faults.DIMENSION_ORDER,
             f"{attribute} of {site.opcode} is not sorted: {braced(numbers)}",

@@ -90,7 +90,8 @@ def binary(opcode: str, x: Array, y: Array, element_type: str, out: Array | None
         return out
     if element.is_complex and opcode in COMPLEX_BINARY:
         with np.errstate(all="ignore"):
-            COMPLEX_BINARY[opcode](x, y, out)
+            for target, a, b in blocks(out, x, y):
+                np.copyto(target, COMPLEX_BINARY[opcode](a, b))
         return out
     if element.is_float and opcode == "complex":
         return _complex(x, y, out)
@@ -107,18 +108,28 @@ def _complex(real: Array, imag: Array, out: Array) -> Array:
     return out
 
 
+def _one_nonzero(x: Array) -> bool:
+    """Whether all of `x` is one number other than zero, as far as its strides tell."""
+    return not any(x.strides) and x.size > 0 and bool(x.flat[0] != 0)
+
+
 def _real(opcode: str, x: Array, y: Array, element_type: str, out: Array) -> Array:
     kernel = REAL_KERNELS[opcode]
     with np.errstate(all="ignore"):
         if opcode in _ON_GRID:
+            if _one_nonzero(y) or _one_nonzero(x):
+                # Zeros of two signs cannot meet: numpy's own answer is the right one.
+                (np.maximum if opcode == "maximum" else np.minimum)(x, y, out=out)
+                return out
             for target, a, b in blocks(out, x, y):
                 kernel(a, b, target)
         elif not is_narrow(element_type):
             kernel(x, y, out)
         else:
             for target, a, b in blocks(out, x, y):
-                kernel(a, b, target)
-                round_block(target, element_type, target)
+                exact = np.empty(target.shape, np.float32)
+                kernel(a, b, exact)
+                round_block(exact, element_type, target)
     return out
 
 

@@ -12,9 +12,9 @@ from hloipu_runtime.kernels.storage import bits_dtype, from_bits, storage_dtype,
 def convert(x: Array, from_type: str, to_type: str) -> Array:
     """Convert values to another element type, as XLA:CPU does for every pair of types.
 
-    Integers wrap; floats are rounded once, to nearest and ties to even; floats to integers are cut
-    towards zero and clamped, NaN gives 0; anything but zero is true; of a complex number only the
-    real part is kept, except for pred, which also looks at the imaginary part.
+    Integers wrap; floats are rounded once, to nearest and ties to even; integers become narrow
+    floats by way of f32; floats to integers are cut towards zero and clamped, NaN gives 0; anything
+    but zero is true; of a complex number only the real part is kept, but pred looks at both.
     """
     if from_type == to_type:
         return x
@@ -33,23 +33,9 @@ def convert(x: Array, from_type: str, to_type: str) -> Array:
         return wrap(wide, to_type, out=wide) if target.bits < 8 else wide
     with np.errstate(all="ignore"):
         if is_narrow(to_type):
-            return _to_narrow(x, to_type)
+            # Integers pass through f32, as in XLA: bf16 and f8e8m0fnu see them rounded twice.
+            return round_to(x if x.dtype.kind == "f" else x.astype(np.float32), to_type)
         return x.astype(storage_dtype(to_type), copy=False)
-
-
-def _to_narrow(x: Array, to_type: str) -> Array:
-    if x.dtype.kind == "f":
-        return round_to(x, to_type)
-    # 64-bit integers do not all fit f64; rounding them to odd keeps what decides the ties.
-    return round_to(_odd(x) if x.dtype.itemsize == 8 else x.astype(np.float64), to_type)
-
-
-def _odd(x: Array) -> Array:
-    """Convert 64-bit integers to f64 so that rounding once more is as good as rounding once."""
-    low = (x & np.asarray(0xFFF, x.dtype)) != 0
-    high = x & ~np.asarray(0xFFF, x.dtype)
-    large = np.absolute(x.astype(np.float64)) >= 2.0**52
-    return np.where(large & low, high | np.asarray(0x800, x.dtype), x).astype(np.float64)
 
 
 def _float_to_integer(x: Array, to_type: str) -> Array:
@@ -107,7 +93,7 @@ def _split(bits: Array, source: int, target: int) -> Array:
         pieces = np.ascontiguousarray(bits).reshape(*bits.shape, 1)
         return pieces.view(f"<u{target // 8}")
     shifts = np.arange(ratio, dtype=bits.dtype) * bits.dtype.type(target)
-    return (bits[..., None] >> shifts) & bits.dtype.type((1 << target) - 1)
+    return np.asarray((bits[..., None] >> shifts) & bits.dtype.type((1 << target) - 1))
 
 
 def _merge(bits: Array, source: int, target: int) -> Array:
@@ -115,7 +101,7 @@ def _merge(bits: Array, source: int, target: int) -> Array:
         return np.ascontiguousarray(bits).view(f"<u{target // 8}")[..., 0]
     dtype = np.dtype(f"u{max(target // 8, 1)}")
     shifts = np.arange(target // source, dtype=dtype) * dtype.type(source)
-    return np.bitwise_or.reduce(bits.astype(dtype) << shifts, axis=-1)
+    return np.asarray(np.bitwise_or.reduce(bits.astype(dtype) << shifts, axis=-1))
 
 
 def stochastic_convert(x: Array, random: Array, from_type: str, to_type: str) -> Array:
@@ -151,7 +137,9 @@ def _towards_zero(size: Array, to_type: str) -> Array:
     if ELEMENT_TYPES[to_type].is_integer:
         return np.floor(size)
     rounded = round_to(size, to_type).astype(np.float64)
-    return np.where(rounded > size, _next_below(rounded, to_type), rounded)
+    # A value that rounds to infinity stays there; only numbers have a neighbour to go back to.
+    back = np.isfinite(rounded) & (rounded > size)
+    return np.where(back, _next_below(rounded, to_type), rounded)
 
 
 def _next_above(size: Array, to_type: str) -> Array:

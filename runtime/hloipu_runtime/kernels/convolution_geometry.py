@@ -100,7 +100,24 @@ class Trimmed(NamedTuple):
 
 
 def trimmed(axis: Axis) -> Trimmed | None:
-    """Drop outputs and taps at both ends that never meet an element of x; None if none is left."""
+    """Drop outputs and taps at both ends that never meet an element of x; None if none is left.
+
+    Where one tap is left every output meets x, and where one output is left every tap does.
+    """
+    whole = Trimmed(0, 0, axis)
+    while True:
+        cut = _trimmed_once(whole.axis)
+        if cut is None:
+            return None
+        if cut.axis == whole.axis:
+            return whole
+        # A dropped tap may leave outputs that met x through it alone, between dilated taps.
+        whole = Trimmed(
+            whole.first_out + cut.first_out, whole.first_tap + cut.first_tap, cut.axis
+        )
+
+
+def _trimmed_once(axis: Axis) -> Trimmed | None:
     size, kernel, out, stride, dilation, low = axis
     reach = (kernel - 1) * dilation
     # Output o meets x if o * stride - low <= size - 1 and o * stride + reach - low >= 0.

@@ -67,7 +67,7 @@ def _multiply_high_64(x: Array, y: Array) -> Array:
     high = a1 * b1 + (middle >> half) + (other >> half)
     if x.dtype.kind == "i":
         high -= np.where(x < 0, b, np.uint64(0)) + np.where(y < 0, a, np.uint64(0))
-    return high.view(x.dtype)
+    return np.asarray(high.view(x.dtype))
 
 
 def _power(x: Array, y: Array, out: Array, element: ElementType) -> None:

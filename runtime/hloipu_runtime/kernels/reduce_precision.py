@@ -4,24 +4,31 @@ import numpy as np
 
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.kernels.blocks import Array, blocks, like
+from hloipu_runtime.kernels.rounding import is_narrow, round_block
 from hloipu_runtime.kernels.storage import from_bits, to_bits
+
+_WORKED_ON = {"bf16": "bf16", "f16": "f16", "f8e8m0fnu": "f32"}
 
 
 def reduce_precision(x: Array, exponent_bits: int, mantissa_bits: int, element_type: str) -> Array:
     """Round to `mantissa_bits`, then make what `exponent_bits` cannot hold infinite or zero.
 
-    Works on the bits of `element_type` itself, as XLA does: ties go to even, numbers below the
-    smallest normal one of the shorter format become zero of their sign, NaN stays NaN, and bits
-    beyond those of the type change nothing.
+    Ties go to even, numbers below the smallest normal one of the shorter format become zero of
+    their sign, NaN stays NaN, and bits beyond those of the type change nothing. As in XLA this
+    happens to the type's own bits, for 8-bit and narrower floats to their f16 form (f8e8m0fnu:
+    f32), which is then rounded to the type.
     """
     result = like(x)
+    worked_on = _WORKED_ON.get(element_type, "f16" if is_narrow(element_type) else element_type)
     for target, piece in blocks(result, x):
-        bits = np.array(to_bits(piece, element_type))
-        _round_mantissa(bits, mantissa_bits, element_type)
-        _bound_exponent(bits, exponent_bits, element_type)
-        np.copyto(target, from_bits(bits, element_type))
-        nans = np.isnan(piece)
-        np.copyto(target, piece, where=nans)
+        bits = np.array(to_bits(piece, worked_on))
+        _round_mantissa(bits, mantissa_bits, worked_on)
+        _bound_exponent(bits, exponent_bits, worked_on)
+        np.copyto(target, from_bits(bits, worked_on))
+        np.copyto(target, piece, where=np.isnan(piece))
+        if worked_on != element_type:
+            with np.errstate(all="ignore"):
+                round_block(target, element_type, target)
     return result
 
 

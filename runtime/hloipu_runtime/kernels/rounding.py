@@ -53,31 +53,29 @@ GRIDS: dict[str, Grid] = {
 class _Rounder:
     """Bit patterns to round values of one wide dtype to one grid with."""
 
-    bits: np.dtype[Any]
-    infinity: np.unsignedinteger[Any]
-    sign: np.unsignedinteger[Any]
-    highest: np.unsignedinteger[Any]
+    infinity: np.generic
+    sign: np.generic
+    highest: np.generic
     """Exponent bits of the grid's largest number: from there on a value may overflow."""
-    lowest: np.unsignedinteger[Any]
+    lowest: np.generic
     """Exponent bits of the smallest normal number of the grid."""
-    lift: np.unsignedinteger[Any]
+    lift: np.generic
     """From an element's exponent bits to its addend."""
 
 
 @cache
 def _rounder(element_type: str, dtype: np.dtype[Any]) -> _Rounder:
     grid = GRIDS[element_type]
-    bits = np.dtype(np.uint32 if dtype.itemsize == 4 else np.uint64)
     mantissa_bits, bias = (23, 127) if dtype.itemsize == 4 else (52, 1023)
-    sign = 1 << (8 * bits.itemsize - 1)
+    sign = 1 << (8 * dtype.itemsize - 1)
     lift = (mantissa_bits - grid.mantissa_bits) << mantissa_bits | 1 << (mantissa_bits - 1)
+    number = np.uint32 if dtype.itemsize == 4 else np.uint64
     return _Rounder(
-        bits=bits,
-        infinity=bits.type(sign - (1 << mantissa_bits)),
-        sign=bits.type(sign),
-        highest=bits.type((bias + math.frexp(grid.largest)[1] - 1) << mantissa_bits),
-        lowest=bits.type((bias + grid.min_exponent) << mantissa_bits),
-        lift=bits.type(lift),
+        infinity=number(sign - (1 << mantissa_bits)),
+        sign=number(sign),
+        highest=number((bias + math.frexp(grid.largest)[1] - 1) << mantissa_bits),
+        lowest=number((bias + grid.min_exponent) << mantissa_bits),
+        lift=number(lift),
     )
 
 
@@ -107,7 +105,10 @@ def round_to(x: Array, element_type: str, out: Array | None = None) -> Array:
 
 
 def round_block(x: Array, element_type: str, out: Array) -> None:
-    """Round one piece, f32 or f64, to a narrow grid into `out`; floating-point warnings are off."""
+    """Round one piece, f32 or f64, to a narrow grid into `out`; floating-point warnings are off.
+
+    `out` may be `x`; for most formats it is cheaper if it is not.
+    """
     if element_type == "f8e8m0fnu":
         _round_to_powers_of_two(x, out)
     elif element_type == "bf16" and x.dtype == np.float32:
@@ -135,7 +136,8 @@ def _round_to_bf16(x: Array, out: Array) -> None:
 def _round_to_grid(x: Array, element_type: str, out: Array) -> None:
     grid = GRIDS[element_type]
     by = _rounder(element_type, x.dtype)
-    bits = x.view(by.bits)
+    unsigned = np.dtype(f"u{x.dtype.itemsize}")
+    bits = x.view(unsigned)
     addend = np.bitwise_and(bits, by.infinity)
     overflow = addend.max() >= by.highest
     if overflow:
@@ -143,13 +145,14 @@ def _round_to_grid(x: Array, element_type: str, out: Array) -> None:
         np.minimum(addend, by.highest, out=addend)
     np.maximum(addend, by.lowest, out=addend)
     np.add(addend, by.lift, out=addend)
-    sign = np.bitwise_and(bits, by.sign)
-    rounded = np.add(x, addend.view(x.dtype), out=out if out.dtype == x.dtype else None)
+    # The signs of x are needed once more after the sum.
+    apart = out.dtype == x.dtype and not np.may_share_memory(out, x)
+    rounded = np.add(x, addend.view(x.dtype), out=out if apart else None)
     np.subtract(rounded, addend.view(x.dtype), out=rounded)
-    if not grid.negative_zero:
-        sign[rounded == 0] = 0
-    # Only a zero can have lost its sign.
-    np.bitwise_or(rounded.view(by.bits), sign, out=rounded.view(by.bits))
+    if grid.negative_zero and not rounded.view(unsigned).min():
+        # Every zero came out as +0; nothing else has lost its sign.
+        sign = np.bitwise_and(bits, by.sign, out=addend)
+        np.bitwise_or(rounded.view(unsigned), sign, out=rounded.view(unsigned))
     if overflow:
         _settle_overflow(rounded, nans, grid)
     if rounded is not out:

@@ -9,7 +9,7 @@ import numpy as np
 from hloipu_runtime.element_types import ELEMENT_TYPES, Kind
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.kernels.blocks import Array, blocks, like
-from hloipu_runtime.kernels.rounding import is_narrow, round_to
+from hloipu_runtime.kernels.rounding import GRIDS, is_narrow, round_to
 
 _ML_DTYPES: dict[str, type[Any]] = {
     "s1": ml_dtypes.int1,
@@ -83,9 +83,9 @@ def to_storage(array: Any, element_type: str) -> Array:
             return round_to(array, element_type)
         return wrap(array, element_type) if ELEMENT_TYPES[element_type].bits < 8 else array
     if dtype == user_dtype(element_type):
-        if not is_narrow(element_type):
-            return array.astype(storage_dtype(element_type))
-        return array.astype(np.float32) if dtype.itemsize > 2 else _decode(array, element_type)
+        if is_narrow(element_type):
+            return _decode(array, element_type)
+        return np.asarray(array.astype(storage_dtype(element_type)))
     raise UsageError(
         "E601",
         f"an array of dtype {dtype} was given where {element_type} is expected",
@@ -168,15 +168,35 @@ def _decode(array: Array, element_type: str) -> Array:
 @cache
 def _decoder(element_type: str) -> Array:
     """Return the float32 value of every code of an 8-bit or narrower float."""
-    codes = np.arange(1 << ELEMENT_TYPES[element_type].bits, dtype=np.uint8)
+    element = ELEMENT_TYPES[element_type]
+    codes = np.arange(1 << element.bits, dtype=np.uint8)
     table: Array = codes.view(user_dtype(element_type)).astype(np.float32)
+    if _has_nan_payloads(element_type):
+        # ml_dtypes makes all NaNs one; data movement must bring every code back.
+        wide = codes.astype(np.uint32)
+        bits = (wide >> 7) << 31 | 0x7F800000 | (wide << (23 - element.mantissa_bits) & 0x7FFFFF)
+        table = np.where(np.isnan(table), bits.view(np.float32), table)
     return table
 
 
 @cache
 def _encoder(element_type: str) -> Array:
     """Return the code for every bf16 bit pattern; only patterns on the grid are ever looked up."""
-    patterns = np.arange(1 << 16, dtype=np.uint16).view(ml_dtypes.bfloat16)
+    patterns = np.arange(1 << 16, dtype=np.uint16)
+    values = patterns.view(ml_dtypes.bfloat16)
     with np.errstate(all="ignore"):
-        table: Array = patterns.astype(user_dtype(element_type)).view(np.uint8)
+        table: Array = values.astype(user_dtype(element_type)).view(np.uint8)
+    if _has_nan_payloads(element_type):
+        element = ELEMENT_TYPES[element_type]
+        quiet = 1 << (element.mantissa_bits - 1)
+        payload = patterns >> (7 - element.mantissa_bits) & (2 * quiet - 1)
+        payload[payload == 0] = quiet
+        exponent = ((1 << element.exponent_bits) - 1) << element.mantissa_bits
+        codes = (patterns >> 15 << 7 | exponent | payload).astype(np.uint8)
+        table = np.where(np.isnan(values), codes, table)
     return table
+
+
+def _has_nan_payloads(element_type: str) -> bool:
+    """Whether an 8-bit format has infinities and several NaNs, as IEEE 754 has them."""
+    return element_type in GRIDS and GRIDS[element_type].overflow == "infinity"

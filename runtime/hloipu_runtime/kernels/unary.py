@@ -36,9 +36,11 @@ def _round_away_from_zero(x: Array, out: Array) -> None:
 
 
 def _sign(x: Array, out: Array) -> None:
-    signs = np.sign(x)
-    np.copyto(signs, x, where=x == 0)
-    np.copyto(out, signs)
+    # Two steps carry the smallest subnormal beyond 1; zeros and NaN stay what they are.
+    number, powers = x.dtype.type, (127, 23) if x.dtype == np.float32 else (1023, 52)
+    np.multiply(x, number(2.0 ** powers[0]), out)
+    np.multiply(out, number(2.0 ** powers[1]), out)
+    np.clip(out, number(-1), number(1), out)
 
 
 def _zeros(x: Array, out: Array) -> None:
@@ -81,17 +83,36 @@ REAL_KERNELS: dict[str, RealKernel] = {
 _CHAINS = {"erf", "logistic", "round-nearest-afz", "rsqrt", "sign"}
 """Opcodes of several numpy calls: run in pieces, so that what is between them stays in cache."""
 
-_ON_GRID = {"abs", "ceil", "floor", "real", "round-nearest-afz", "round-nearest-even"}
+_ON_GRID = {
+    "abs",
+    "ceil",
+    "floor",
+    "imag",
+    "negate",
+    "real",
+    "round-nearest-afz",
+    "round-nearest-even",
+    "sign",
+}
 """Opcodes that keep f16 and bf16 values on the grid: no rounding (smaller formats may overflow)."""
 
 
 def _leading_zeros(x: Array, element: ElementType) -> Array:
-    bits = np.array(to_bits(x, element.name), ndmin=1)
-    shift = 1
-    while shift < element.bits:
-        np.bitwise_or(bits, np.right_shift(bits, bits.dtype.type(shift)), out=bits)
-        shift *= 2
-    return np.subtract(np.uint8(element.bits), np.bitwise_count(bits)).reshape(x.shape)
+    """Read the highest bit off the exponent that a conversion to a float gives."""
+    number, mantissa_bits, bias = (
+        (np.float32, 23, 127) if element.bits < 64 else (np.float64, 52, 1023)
+    )
+    result = like(x)
+    for target, piece in blocks(result, x):
+        bits = np.asarray(to_bits(piece, element.name))
+        # Without the bit below the highest one, rounding cannot carry to the next power of two.
+        bits = np.bitwise_and(bits, ~np.right_shift(bits, bits.dtype.type(1)))
+        exponent = bits.astype(number).view(np.dtype(f"i{np.dtype(number).itemsize}"))
+        np.right_shift(exponent, mantissa_bits, out=exponent)
+        np.subtract(element.bits - 1 + bias, exponent, out=exponent)
+        np.minimum(exponent, element.bits, out=exponent)
+        np.copyto(target, exponent, casting="unsafe")
+    return result
 
 
 def _bit_count(x: Array, element: ElementType) -> Array:
@@ -152,16 +173,17 @@ def _store(result: Array, out: Array | None) -> Array:
 def _real(opcode: str, x: Array, element_type: str, out: Array | None) -> Array:
     kernel = REAL_KERNELS[opcode]
     out = _target(x, out, x.dtype)
-    exact = element_type in ("f16", "bf16") and opcode in _ON_GRID
-    rounds = is_narrow(element_type) and not exact
+    on_grid = element_type in ("f16", "bf16") and opcode in _ON_GRID
+    rounds = is_narrow(element_type) and not on_grid
     with np.errstate(all="ignore"):
         if not rounds and opcode not in _CHAINS:
             kernel(x, out)
             return out
         for target, piece in blocks(out, x):
-            kernel(piece, target)
+            exact = np.empty(target.shape, np.float32) if rounds else target
+            kernel(piece, exact)
             if rounds:
-                round_block(target, element_type, target)
+                round_block(exact, element_type, target)
     return out
 
 

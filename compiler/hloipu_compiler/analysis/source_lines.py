@@ -1,0 +1,61 @@
+"""Where in the user's program an instruction comes from: metadata and stack tables, memoised."""
+
+from functools import cached_property
+from pathlib import PurePosixPath
+
+from hloipu_compiler.hlo.metadata import OpMetadata, read_metadata
+from hloipu_compiler.hlo.stack_tables import SourceLine, StackTables, read_stack_tables
+from hloipu_compiler.hlo.text_fault import TextFault
+from hloipu_compiler.ir.graph import Instruction, Module
+
+NO_METADATA = OpMetadata()
+
+
+class SourceLines:
+    """Answers questions about one module; unreadable metadata answers nothing."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self._metadata: dict[str, OpMetadata] = {}
+
+    @cached_property
+    def tables(self) -> StackTables:
+        """The module's stack tables, empty where it has none."""
+        try:
+            return read_stack_tables(self.module.stack_tables)
+        except TextFault:
+            return StackTables()
+
+    def metadata(self, instruction: Instruction) -> OpMetadata:
+        """Return an instruction's metadata."""
+        text = instruction.metadata
+        if not text:
+            return NO_METADATA
+        found = self._metadata.get(text)
+        if found is None:
+            try:
+                found = read_metadata(text)
+            except TextFault:
+                found = NO_METADATA
+            self._metadata[text] = found
+        return found
+
+    def op_name(self, instruction: Instruction) -> str:
+        """Return the op's path in the user's program, such as `jit(step)/dot_general`."""
+        return self.metadata(instruction).op_name
+
+    def frames(self, instruction: Instruction) -> list[SourceLine]:
+        """Return the call stack that made an instruction, innermost frame first."""
+        metadata = self.metadata(instruction)
+        if metadata.stack_frame_id:
+            return self.tables.frames(metadata.stack_frame_id)
+        if metadata.source_file:
+            return [SourceLine(metadata.source_file, metadata.source_line, "")]
+        return []
+
+    def line(self, instruction: Instruction) -> str:
+        """Return `file:line` of the innermost frame, the file without its folders; or nothing."""
+        frames = self.frames(instruction)
+        if not frames:
+            return ""
+        return f"{PurePosixPath(frames[0].file).name}:{frames[0].line}"

@@ -1,0 +1,117 @@
+"""Lowerings of the elementwise ops, conversions included."""
+
+from hloipu_compiler.evaluate.plan import Action, Array, may_overwrite
+from hloipu_compiler.evaluate.site import Site, lowers
+from hloipu_compiler.ir.ops import OPS, Trait
+from hloipu_runtime.kernels.binary import binary
+from hloipu_runtime.kernels.compare import clamp, compare, select
+from hloipu_runtime.kernels.convert import bitcast_convert, convert, stochastic_convert
+from hloipu_runtime.kernels.reduce_precision import reduce_precision
+from hloipu_runtime.kernels.unary import unary
+
+REUSED_ELEMENTS = 1 << 14
+"""From here on writing into a dead operand beats a fresh buffer, whose pages must be mapped."""
+
+_OWN_LOWERING = frozenset(
+    "convert reduce-precision stochastic-convert compare select clamp complex real imag abs "
+    "is-finite".split()
+)
+
+
+def _plain(operands: int) -> list[str]:
+    return [
+        name
+        for name, op in OPS.items()
+        if Trait.ELEMENTWISE in op.traits
+        and op.most_operands == operands
+        and name not in _OWN_LOWERING
+    ]
+
+
+def spare_buffer(operands: list[Array], elements: int) -> Array | None:
+    """Return a dead operand of `elements` elements to write the result into, if there is one."""
+    if elements < REUSED_ELEMENTS:
+        return None
+    for index in range(len(operands)):
+        if operands[index].size == elements and may_overwrite(operands, index):
+            return operands[index]
+    return None
+
+
+@lowers(*_plain(1))
+def _unary(site: Site) -> Action:
+    opcode, element_type = site.instruction.opcode, site.element_type(0)
+
+    def run(x: list[Array]) -> tuple[Array]:
+        return (unary(opcode, x[0], element_type, spare_buffer(x, x[0].size)),)
+
+    return run
+
+
+@lowers("real", "imag", "abs", "is-finite")
+def _unary_of_another_type(site: Site) -> Action:
+    opcode, element_type = site.instruction.opcode, site.element_type(0)
+    return lambda x: (unary(opcode, x[0], element_type),)
+
+
+@lowers(*_plain(2))
+def _binary(site: Site) -> Action:
+    opcode, element_type = site.instruction.opcode, site.element_type(0)
+
+    def run(x: list[Array]) -> tuple[Array]:
+        elements = x[0].size
+        out = spare_buffer(x, elements) if x[1].size == elements else None
+        return (binary(opcode, x[0], x[1], element_type, out),)
+
+    return run
+
+
+@lowers("complex")
+def _complex(site: Site) -> Action:
+    element_type = site.element_type(0)
+    return lambda x: (binary("complex", x[0], x[1], element_type),)
+
+
+@lowers("compare")
+def _compare(site: Site) -> Action:
+    direction = site.attributes.text("direction")
+    order = site.attributes.text("type") or None
+    element_type = site.element_type(0)
+    return lambda x: (compare(x[0], x[1], direction, order, element_type),)
+
+
+@lowers("select")
+def _select(site: Site) -> Action:
+    return lambda x: (select(x[0], x[1], x[2]),)
+
+
+@lowers("clamp")
+def _clamp(site: Site) -> Action:
+    element_type = site.element_type()
+    return lambda x: (clamp(x[0], x[1], x[2], element_type),)
+
+
+@lowers("convert")
+def _convert(site: Site) -> Action:
+    before, after = site.element_type(0), site.element_type()
+    return lambda x: (convert(x[0], before, after),)
+
+
+@lowers("bitcast-convert")
+def _bitcast_convert(site: Site) -> Action:
+    before, after = site.element_type(0), site.element_type()
+    return lambda x: (bitcast_convert(x[0], before, after),)
+
+
+@lowers("reduce-precision")
+def _reduce_precision(site: Site) -> Action:
+    exponent = site.attributes.integer("exponent_bits")
+    mantissa = site.attributes.integer("mantissa_bits")
+    element_type = site.element_type(0)
+    return lambda x: (reduce_precision(x[0], exponent, mantissa, element_type),)
+
+
+@lowers("stochastic-convert")
+def _stochastic_convert(site: Site) -> Action:
+    before, after = site.element_type(0), site.element_type()
+    return lambda x: (stochastic_convert(x[0], x[1], before, after),)

@@ -1,0 +1,213 @@
+"""Evaluate a module on arrays: the face of this room."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from hloipu_compiler.evaluate import (  # noqa: F401  (each fills the table of lowerings)
+    contractions,
+    control,
+    custom_calls,
+    elementwise,
+    host,
+    movement,
+    reductions,
+)
+from hloipu_compiler.evaluate.plan import TOKEN_VALUE, Array, Plan, Watcher
+from hloipu_compiler.evaluate.planner import Planner
+from hloipu_compiler.evaluate.site import Effects, array_leaves, leaf_count, storage_bytes
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.ir.shapes import ArrayShape, Shape
+from hloipu_runtime.errors import LimitError, UsageError
+from hloipu_runtime.kernels.storage import from_storage, to_storage, user_dtype
+
+VIEWS = frozenset(
+    "broadcast reshape bitcast transpose reverse slice get-tuple-element tuple parameter "
+    "opt-barrier copy iota domain add-dependency".split()
+)
+"""Ops whose results take no memory of their own, mostly."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationLimits:
+    """What one evaluation may take; bytes are of values in storage form, live at one time."""
+
+    live_bytes: int = 8 * 2**30
+    elements: int = 2**31
+
+
+class Evaluator:
+    """A module made ready to evaluate, any number of times.
+
+    Raises UnsupportedError where a computation holds an op without meaning here, LimitError where
+    its values would need more memory than `limits` allow.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        effects: Effects | None = None,
+        limits: EvaluationLimits | None = None,
+    ) -> None:
+        self.module = module
+        self._planner = Planner(module, effects or Effects())
+        check_sizes(module, limits or EvaluationLimits())
+        self.plan: Plan = self._planner.plan(module.entry.name)
+        shapes = module.entry.program_shape
+        self.parameter_shapes = shapes.parameters
+        self.result_shape = shapes.result
+
+    def __call__(self, *arguments: object, watch: Watcher | None = None) -> list[Array]:
+        """Evaluate on arrays in entry-parameter order; tuples of arrays for tuple parameters.
+
+        Returns the leaves of the result in order, in the user's dtypes (ml_dtypes for bf16, f8…).
+        Raises UsageError where an argument does not fit its parameter.
+        """
+        leaves = self.arguments_in_storage(arguments)
+        with np.errstate(all="ignore"):
+            results = self.plan.run(leaves, watch)
+        types = [leaf.element_type for leaf in array_leaves(self.result_shape)]
+        return [
+            from_storage(value, t.name) if t.is_array else value
+            for value, t in zip(results, types, strict=True)
+        ]
+
+    def arguments_in_storage(self, arguments: Sequence[object]) -> list[Array]:
+        """Check arguments against the parameters and bring them to storage form."""
+        wanted = len(self.parameter_shapes)
+        if len(arguments) != wanted:
+            raise UsageError(
+                "E3101",
+                f"{self.module.name!r} takes {wanted} arguments, {len(arguments)} were given",
+                hint="give one array for each entry parameter, in order",
+            )
+        leaves: list[Array] = []
+        for number, (argument, shape) in enumerate(
+            zip(arguments, self.parameter_shapes, strict=True)
+        ):
+            given = list(flattened(argument))
+            expected = array_leaves(shape)
+            if len(given) != len(expected):
+                raise UsageError(
+                    "E3101",
+                    f"parameter {number} of {self.module.name!r} takes {len(expected)} arrays, "
+                    f"{len(given)} were given",
+                )
+            leaves += [
+                argument_in_storage(number, value, leaf)
+                for value, leaf in zip(given, expected, strict=True)
+            ]
+        return leaves
+
+
+def flattened(argument: object) -> Iterator[object]:
+    """Yield the leaves of nested tuples and lists of arrays."""
+    if isinstance(argument, tuple | list) and any(
+        isinstance(x, tuple | list | np.ndarray) for x in argument
+    ):
+        for element in argument:
+            yield from flattened(element)
+    else:
+        yield argument
+
+
+def argument_in_storage(number: int, value: object, shape: ArrayShape) -> Array:
+    """Bring one argument to storage form; exact types only, as a wrong one is a mistake."""
+    if not shape.element_type.is_array:
+        return TOKEN_VALUE
+    name = shape.element_type.name
+    array = np.asarray(value)
+    if array.shape != shape.dimensions:
+        raise UsageError(
+            "E3102",
+            f"parameter {number} is {shape.without_layout()}, "
+            f"an array of shape {list(array.shape)} was given",
+            hint="give an array of exactly that shape",
+        )
+    dtype = user_dtype(name)
+    if array.dtype != dtype and not (np.isscalar(value) or array.ndim == 0):
+        raise UsageError(
+            "E3103",
+            f"parameter {number} is {shape.without_layout()}, an array of {array.dtype} was given",
+            hint=f"convert it first: x.astype({dtype.name!r})",
+        )
+    return to_storage(array.astype(dtype, copy=False), name)
+
+
+def check_sizes(module: Module, limits: EvaluationLimits) -> None:
+    """Refuse a module whose values cannot exist in memory, before anything is computed."""
+    for computation in module.computations:
+        for x in computation.instructions:
+            if x.opcode in VIEWS:
+                continue
+            for leaf in array_leaves(x.shape):
+                if prod(leaf.dimensions) > limits.elements:
+                    raise LimitError(
+                        "E5010",
+                        f"instruction {x.name!r} makes {leaf.without_layout()}: "
+                        f"{prod(leaf.dimensions):,} elements, {limits.elements:,} are allowed",
+                        limit="elements",
+                        allowed=limits.elements,
+                        found=prod(leaf.dimensions),
+                        hint="raise it with --limit elements=N if the memory is there",
+                    )
+    peak, at = peak_bytes(module)
+    if peak > limits.live_bytes:
+        raise LimitError(
+            "E5011",
+            f"evaluating {module.name!r} takes about {peak / 2**30:.1f} GiB at {at!r}, "
+            f"{limits.live_bytes / 2**30:.1f} GiB are allowed",
+            limit="live_bytes",
+            allowed=limits.live_bytes,
+            found=peak,
+            hint="raise it with --limit live_bytes=N if the memory is there",
+        )
+
+
+def peak_bytes(module: Module) -> tuple[int, str]:
+    """Return the most bytes live at one time, and the instruction where that is.
+
+    Callees count with what they need beyond their parameters, views count as nothing.
+    """
+    from hloipu_compiler.analysis.call_graph import callees_first
+
+    inside: dict[str, int] = {}
+    place = ""
+    for computation in callees_first(module, only_reachable=True):
+        last_use = [max(users, default=i) for i, users in enumerate(computation.users)]
+        last_use[computation.root] = len(computation.instructions)
+        ends: dict[int, int] = {}
+        live = peak = 0
+        for i, x in enumerate(computation.instructions):
+            size = 0 if x.opcode in VIEWS else bytes_of(x.shape)
+            live += size
+            ends[last_use[i]] = ends.get(last_use[i], 0) + size
+            below = max((inside.get(name, 0) for name in x.attributes.called), default=0)
+            if live + below > peak:
+                peak, place = live + below, x.name
+            live -= ends.pop(i, 0)
+        inside[computation.name] = peak
+    entry = module.entry
+    arguments = sum(bytes_of(entry.instructions[i].shape) for i in entry.parameters)
+    return inside[entry.name] + arguments, place
+
+
+def bytes_of(shape: Shape) -> int:
+    """Return the bytes of a shape's leaves in storage form."""
+    return sum(map(storage_bytes, array_leaves(shape)))
+
+
+def evaluate(
+    module: Module,
+    *arguments: object,
+    effects: Effects | None = None,
+    limits: EvaluationLimits | None = None,
+    watch: Callable[..., None] | None = None,
+) -> list[Array]:
+    """Evaluate a module once; see `Evaluator`."""
+    return Evaluator(module, effects, limits)(*arguments, watch=watch)
+
+
+__all__ = ["EvaluationLimits", "Evaluator", "evaluate", "leaf_count"]

@@ -1,0 +1,179 @@
+"""From a computation to its plan: slots for leaves, steps for ops, liveness for frees."""
+
+from collections.abc import Sequence
+
+from hloipu_compiler.analysis.order import live_positions
+from hloipu_compiler.evaluate.constants import constant_leaves
+from hloipu_compiler.evaluate.lifted import LIFTED
+from hloipu_compiler.evaluate.plan import TOKEN_VALUE, Array, Plan, Step
+from hloipu_compiler.evaluate.regions import SCALAR_IDENTITIES, region_function
+from hloipu_compiler.evaluate.site import (
+    LOWERINGS,
+    Effects,
+    Lowering,
+    Region,
+    Site,
+    leaf_count,
+)
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.ops import ELEMENTWISE
+from hloipu_compiler.ir.shapes import TupleShape
+from hloipu_runtime.errors import UnsupportedError
+
+Slots = tuple[int, ...]
+
+FORWARDED = frozenset({"copy", "opt-barrier", "domain", "add-dependency"})
+"""Ops whose value is their first operand's."""
+
+
+class Planner:
+    """Makes plans for the computations of one module, each once."""
+
+    def __init__(self, module: Module, effects: Effects) -> None:
+        self.module = module
+        self.effects = effects
+        self._plans: dict[str, Plan] = {}
+        self._lifted: dict[str, Plan] = {}
+        self._regions: dict[str, Region] = {}
+
+    def plan(self, name: str) -> Plan:
+        """Return the plan of a computation, made on the first request."""
+        if name not in self._plans:
+            self._plans[name] = self._build(self.module.computation[name], lifted=False)
+        return self._plans[name]
+
+    def lifted_plan(self, name: str) -> Plan:
+        """Return the plan of a scalar computation that takes arrays in the place of scalars."""
+        if name not in self._lifted:
+            self._lifted[name] = self._build(self.module.computation[name], lifted=True)
+        return self._lifted[name]
+
+    def region(self, name: str) -> Region:
+        """Return a scalar computation as a function on whole arrays, made on the first request."""
+        if name not in self._regions:
+            self._regions[name] = region_function(self, self.module.computation[name])
+        return self._regions[name]
+
+    def site(self, computation: Computation, instruction: Instruction) -> Site:
+        """Return what a lowering may look at."""
+        return Site(
+            self.module,
+            computation,
+            instruction,
+            tuple(computation.instructions[x].shape for x in instruction.operands),
+            self.plan,
+            self.region,
+            self.effects,
+        )
+
+    def _build(self, computation: Computation, *, lifted: bool) -> Plan:
+        draft = _Draft(self, computation, lifted)
+        live = live_positions(computation)
+        for position, instruction in enumerate(computation.instructions):
+            draft.place(instruction if live[position] else None)
+        return draft.finish()
+
+
+class _Draft:
+    """A plan under construction."""
+
+    def __init__(self, planner: Planner, computation: Computation, lifted: bool) -> None:
+        self.planner = planner
+        self.computation = computation
+        self.lifted = lifted
+        self.values: list[Slots] = []
+        self.steps: list[Step] = []
+        self.constants: list[tuple[int, Array]] = []
+        self.slot_count = 0
+        self.parameter_slots: dict[int, Slots] = {}
+        for position in computation.parameters:
+            parameter = computation.instructions[position]
+            slots = self._new_slots(leaf_count(parameter.shape))
+            self.parameter_slots[parameter.parameter_number] = slots
+        self.parameter_count = self.slot_count
+
+    def _new_slots(self, count: int) -> Slots:
+        first = self.slot_count
+        self.slot_count += count
+        return tuple(range(first, self.slot_count))
+
+    def place(self, instruction: Instruction | None) -> None:
+        """Give the next instruction its slots; None stands for a dead one."""
+        self.values.append(() if instruction is None else self._slots_of(instruction))
+
+    def _slots_of(self, x: Instruction) -> Slots:
+        if x.opcode == "parameter":
+            return self.parameter_slots[x.parameter_number]
+        if x.opcode == "tuple":
+            return tuple(slot for operand in x.operands for slot in self.values[operand])
+        if x.opcode == "get-tuple-element":
+            return self._element(x)
+        if x.opcode in FORWARDED or (self.lifted and x.opcode in SCALAR_IDENTITIES):
+            return self.values[x.operands[0]]
+        if x.opcode == "constant":
+            return self._constants(constant_leaves(x))
+        if x.opcode == "after-all":
+            return self._constants([TOKEN_VALUE])
+        action = self._lowering(x)(self.planner.site(self.computation, x))
+        inputs = tuple(slot for operand in x.operands for slot in self.values[operand])
+        outputs = self._new_slots(leaf_count(x.shape))
+        self.steps.append(Step(action, inputs, outputs, (), x))
+        return outputs
+
+    def _lowering(self, x: Instruction) -> Lowering:
+        lowering = LIFTED.get(x.opcode) if self.lifted else None
+        if lowering is None and (not self.lifted or x.opcode in ELEMENTWISE):
+            lowering = LOWERINGS.get(x.opcode)
+        if lowering is None:
+            where = " inside a computation applied to elements" if self.lifted else ""
+            raise UnsupportedError(
+                "E0451",
+                f"instruction {x.name!r}: the evaluator has no rule for {x.opcode!r}{where}",
+                hint="rewrite the module without this op, or drop what needs it",
+            )
+        return lowering
+
+    def _constants(self, leaves: Sequence[Array]) -> Slots:
+        slots = self._new_slots(len(leaves))
+        self.constants += zip(slots, leaves, strict=True)
+        return slots
+
+    def _element(self, x: Instruction) -> Slots:
+        shape = self.computation.instructions[x.operands[0]].shape
+        index = x.attributes.integer("index")
+        if not isinstance(shape, TupleShape):
+            return self.values[x.operands[0]]
+        first = sum(map(leaf_count, shape.elements[:index]))
+        return self.values[x.operands[0]][first : first + leaf_count(shape.elements[index])]
+
+    def finish(self) -> Plan:
+        """Find each slot's last reader and close the plan."""
+        results = self.values[self.computation.root]
+        last_reader: dict[int, int] = {}
+        for number, step in enumerate(self.steps):
+            for slot in (*step.inputs, *step.outputs):
+                last_reader[slot] = number
+        frees: list[list[int]] = [[] for _ in self.steps]
+        kept = set(results)
+        for slot, number in last_reader.items():
+            if slot not in kept and slot not in self.steps[number].outputs:
+                frees[number].append(slot)
+        read = kept.union(*(step.inputs for step in self.steps))
+        (unread,) = self._new_slots(1)
+        steps = tuple(
+            step._replace(
+                frees=tuple(slots),
+                outputs=tuple(slot if slot in read else unread for slot in step.outputs),
+            )
+            for step, slots in zip(self.steps, frees, strict=True)
+        )
+        unused = (i for i in range(self.parameter_count) if i not in last_reader and i not in kept)
+        return Plan(
+            self.computation.name,
+            self.slot_count,
+            self.parameter_count,
+            tuple(self.constants),
+            steps,
+            results,
+            tuple(unused),
+        )

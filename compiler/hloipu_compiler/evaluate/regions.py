@@ -1,0 +1,75 @@
+"""Scalar computations on whole arrays: reducers, comparators, combiners, mapped functions.
+
+A computation on scalars whose ops are elementwise does not mind getting arrays: its plan is run
+once on all elements. Branches inside become selects, loops run until no element goes on.
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hloipu_compiler.evaluate.plan import Array
+from hloipu_compiler.evaluate.site import Region
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+
+if TYPE_CHECKING:
+    from hloipu_compiler.evaluate.planner import Planner
+
+MONOIDS = frozenset({"add", "multiply", "minimum", "maximum", "and", "or", "xor"})
+
+SCALAR_IDENTITIES = frozenset({"reshape", "broadcast", "bitcast", "transpose", "reverse", "slice"})
+"""Ops that do nothing to a scalar, whatever they do to an array."""
+
+
+def region_function(planner: "Planner", computation: Computation) -> Region:
+    """Return a computation on scalars as a function on arrays that broadcast together."""
+    plan = planner.lifted_plan(computation.name)
+
+    def run(*arrays: Array) -> list[Array]:
+        results = plan.run(list(arrays))
+        shape = np.broadcast_shapes(*(x.shape for x in arrays)) if arrays else ()
+        return [x if x.shape == shape else np.broadcast_to(x, shape) for x in results]
+
+    return run
+
+
+def monoid_of(module: Module, name: str) -> str | None:
+    """Return the monoid that a reducer of two scalars is, or None.
+
+    Seen through calls, fusions and the widening converts that backends put around half-precision
+    arithmetic: accumulating wider than asked is what every backend does.
+    """
+    computation = module.computation[name]
+    if len(computation.parameters) != 2:
+        return None
+    root = _behind_converts(computation, computation.instructions[computation.root])
+    if root.opcode in ("call", "fusion") and len(root.operands) == 2:
+        numbers = [_parameter_number(computation, x) for x in root.operands]
+        inner = monoid_of(module, root.attributes.called[0]) if sorted(numbers) == [0, 1] else None
+        return inner
+    if root.opcode not in MONOIDS:
+        return None
+    numbers = [_parameter_number(computation, x) for x in root.operands]
+    return root.opcode if sorted(numbers) == [0, 1] else None
+
+
+def assigned_parameter(module: Module, name: str) -> int | None:
+    """Return the number of the parameter that a computation returns unchanged, or None."""
+    computation = module.computation[name]
+    root = computation.instructions[computation.root]
+    return root.parameter_number if root.opcode == "parameter" else None
+
+
+def _behind_converts(computation: Computation, x: Instruction) -> Instruction:
+    while x.opcode in ("convert", "copy") and _is_float(x):
+        x = computation.instructions[x.operands[0]]
+    return x
+
+
+def _is_float(x: Instruction) -> bool:
+    shape = x.shape
+    return getattr(getattr(shape, "element_type", None), "is_float", False)
+
+
+def _parameter_number(computation: Computation, position: int) -> int:
+    return _behind_converts(computation, computation.instructions[position]).parameter_number

@@ -1,0 +1,123 @@
+"""What a lowering of one opcode is given, and the table that lowerings are registered in."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from hloipu_compiler.evaluate.plan import Action, Array, Plan
+from hloipu_compiler.ir.attributes import Attributes
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.shapes import ArrayShape, BufferShape, Shape, TupleShape
+
+Region = Callable[..., Sequence[Array]]
+"""A computation on scalars, evaluated on whole arrays at once."""
+
+
+@dataclass(frozen=True)
+class Effects:
+    """What an evaluation has besides its arguments: seeds, queues, who it is among many."""
+
+    seed: int = 0
+    infeed: Callable[[str], Sequence[object]] | None = None
+    outfeed: Callable[[str, Sequence[Array]], None] | None = None
+    replica: int = 0
+    partition: int = 0
+    rendezvous: "Rendezvous | None" = None
+    custom_calls: Mapping[str, "CustomCall"] = field(default_factory=dict)
+    state: dict[str, object] = field(default_factory=dict)
+    """Generators of stateful ops, made on first use, one evaluation's own."""
+
+
+Rendezvous = Callable[["Site", list[Array]], Sequence[Array]]
+"""Meets the other participants at a collective and returns this one's results."""
+
+CustomCall = Callable[["Site", list[Array]], Sequence[Array]]
+"""Computes a custom call's leaves from its operands' leaves, all in storage form."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """One instruction with its surroundings, for a lowering to look at while planning."""
+
+    module: Module
+    computation: Computation
+    instruction: Instruction
+    operand_shapes: tuple[Shape, ...]
+    plan_of: Callable[[str], Plan]
+    """The plan of a computation by name, made once."""
+    region_of: Callable[[str], Region]
+    """A scalar computation by name as a function on whole arrays."""
+    effects: Effects
+
+    @property
+    def attributes(self) -> Attributes:
+        """The instruction's attributes."""
+        return self.instruction.attributes
+
+    def array_shape(self, operand: int | None = None) -> ArrayShape:
+        """Return the shape of an operand, or of the (first leaf of the) result."""
+        return first_array(
+            self.instruction.shape if operand is None else self.operand_shapes[operand]
+        )
+
+    def element_type(self, operand: int | None = None) -> str:
+        """Return the element type's name of an operand, or of the (first leaf of the) result."""
+        return self.array_shape(operand).element_type.name
+
+    def sizes(self, operand: int | None = None) -> tuple[int, ...]:
+        """Return the sizes of an operand, or of the (first leaf of the) result."""
+        return self.array_shape(operand).dimensions
+
+    def leaf_types(self) -> list[str]:
+        """Return the element types' names of the result's leaves."""
+        return [leaf.element_type.name for leaf in array_leaves(self.instruction.shape)]
+
+
+Lowering = Callable[[Site], Action]
+LOWERINGS: dict[str, Lowering] = {}
+"""Opcode -> how to make its action; filled by the modules of this room."""
+
+
+def lowers(*opcodes: str) -> Callable[[Lowering], Lowering]:
+    """Register a lowering under opcodes; a second one for the same opcode is a bug."""
+
+    def register(lowering: Lowering) -> Lowering:
+        for opcode in opcodes:
+            if opcode in LOWERINGS:
+                raise ValueError(f"two lowerings for {opcode}")
+            LOWERINGS[opcode] = lowering
+        return lowering
+
+    return register
+
+
+def first_array(shape: Shape) -> ArrayShape:
+    """Return a shape's first array leaf."""
+    while isinstance(shape, TupleShape):
+        shape = shape.elements[0]
+    return shape.contents if isinstance(shape, BufferShape) else shape
+
+
+def array_leaves(shape: Shape) -> list[ArrayShape]:
+    """Return the array leaves of a shape, in order."""
+    if isinstance(shape, TupleShape):
+        return [leaf for element in shape.elements for leaf in array_leaves(element)]
+    return [shape.contents if isinstance(shape, BufferShape) else shape]
+
+
+def leaf_count(shape: Shape) -> int:
+    """Return the number of leaves of a shape."""
+    return shape.leaf_count if isinstance(shape, TupleShape) else 1
+
+
+def storage_bytes(shape: ArrayShape) -> int:
+    """Return the bytes that a leaf takes in storage form, where narrow floats take four."""
+    storage = shape.element_type.storage
+    width = _STORAGE_WIDTHS.get(storage, 1)
+    return prod(shape.dimensions) * width
+
+
+_STORAGE_WIDTHS = {
+    "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4,
+    "float32": 4, "int64": 8, "uint64": 8, "float64": 8, "complex64": 8, "complex128": 16,
+}  # fmt: skip

@@ -1,0 +1,227 @@
+"""From a text's records to a module: computations in order, references resolved, rules checked.
+
+Faults that a text may have several of are collected and raised together, in text order.
+"""
+
+from collections.abc import Iterable
+
+from hloipu_compiler.errors import Fault, Note, ParseError
+from hloipu_compiler.hlo.build_computation import ComputationBuilder
+from hloipu_compiler.hlo.call_order import check_call_order
+from hloipu_compiler.hlo.header import read_header
+from hloipu_compiler.hlo.lexer import Piece
+from hloipu_compiler.hlo.limits import Limits, check_limit
+from hloipu_compiler.hlo.line_lexer import PrintedComputation
+from hloipu_compiler.hlo.stack_tables import read_stack_tables
+from hloipu_compiler.hlo.statements import StatementReader
+from hloipu_compiler.hlo.strings import unquote
+from hloipu_compiler.hlo.syntax import Stretch, SyntaxComputation, SyntaxStatement, SyntaxText
+from hloipu_compiler.hlo.text_fault import TextFault
+from hloipu_compiler.ir.graph import Computation, Module
+from hloipu_compiler.ir.shapes import Shape, compatible
+from hloipu_compiler.source import Source
+
+
+class Unprinted(Exception):
+    """The fast path met a fault; only the grammar's records can say where."""
+
+
+class ModuleBuilder:
+    """What the computations of one text share while they are built."""
+
+    def __init__(self, source: Source, reader: StatementReader, text: SyntaxText) -> None:
+        self.source = source
+        self.reader = reader
+        self.limits: Limits = reader.limits
+        self.text = text
+        self.computations: dict[str, Computation] = {}
+        self.faults: list[Fault] = []
+        self.instruction_count = 0
+        self._entry = ""
+        self._names: set[str] | None = None
+
+    # ---- faults ---------------------------------------------------------------------------------
+
+    def report(
+        self,
+        where: Stretch | None,
+        code: str,
+        message: str,
+        *,
+        expected: str = "",
+        hint: str = "",
+        notes: tuple[Note, ...] = (),
+    ) -> None:
+        """Collect a fault; on the fast path, where no place is known, give up on it."""
+        if where is None:
+            raise Unprinted
+        span = self.source.span(where.start, max(where.end, where.start + 1))
+        self.faults.append(Fault(code, message, span, expected, hint, notes))
+
+    def report_text(self, fault: TextFault, where: Stretch | None) -> None:
+        """Collect what a reader of one value found, at its place in the whole text."""
+        if where is not None:
+            start = min(where.start + fault.offset, max(where.start, where.end - 1))
+            where = Stretch(start, where.end if fault.offset == 0 else start + 1)
+        self.report(where, fault.code, fault.message, expected=fault.expected, hint=fault.hint)
+
+    # ---- names ----------------------------------------------------------------------------------
+
+    def unique_name(self, wanted: str) -> str:
+        """Return `wanted`, or `wanted.1`, `wanted.2`… where the text has used it already."""
+        if self._names is None:
+            self._names = set(_all_names(self.text))
+        name, number = wanted, 0
+        while name in self._names:
+            number += 1
+            name = f"{wanted}.{number}"
+        self._names.add(name)
+        return name
+
+    def add_computation(self, computation: Computation) -> None:
+        """Add a finished computation that has no name in the text."""
+        self.computations[computation.name] = computation
+
+    def count(self, instructions: int) -> None:
+        """Add to the number of instructions and hold it to its limit."""
+        self.instruction_count += instructions
+        check_limit(self.limits, "instructions", self.instruction_count)
+
+    # ---- the module -----------------------------------------------------------------------------
+
+    def build(self) -> Module:
+        """Return the module; ParseError with all faults found."""
+        text = self.text
+        if text.single is not None:
+            self._build_single(text.single)
+        for record in text.computations:
+            if isinstance(record, Piece):
+                self._build_printed(record.value)
+            else:
+                self._build_computation(record)
+        if not self.faults:
+            check_call_order(self)
+        names = list(self.computations)
+        entry = self._entry or (names[-1] if names else "")
+        attributes = read_header(self, text.header, self.computations.get(entry))
+        tables = self._stack_tables()
+        if self.faults:
+            raise ParseError(sorted(self.faults, key=lambda f: f.span.start if f.span else 0))
+        return Module(
+            text.name or entry,
+            tuple(self.computations.values()),
+            names.index(entry),
+            attributes,
+            tables,
+            self.source,
+        )
+
+    def _stack_tables(self) -> str:
+        piece = self.text.stack_tables
+        if piece is None:
+            return ""
+        tables = piece.text.rstrip()
+        try:
+            read_stack_tables(tables)
+        except TextFault as fault:
+            self.report_text(fault, Stretch(piece.start, piece.start + len(tables)))
+        return tables
+
+    def _build_printed(self, record: PrintedComputation) -> None:
+        builder = ComputationBuilder(self, record.name)
+        builder.add_printed(record.statements)
+        self._finish(builder, record, record.result, None)
+
+    def _build_computation(self, record: SyntaxComputation) -> None:
+        builder = ComputationBuilder(self, record.name)
+        for part in record.body:
+            if isinstance(part, Piece):
+                builder.add_printed(part.value)
+            else:
+                builder.add_syntax(part)
+        shape: Shape | None = None
+        if record.result is not None:
+            try:
+                shape = self.reader.shapes.read(self.source.text[slice(*record.result)])
+            except TextFault as fault:
+                self.report_text(fault, record.result)
+        self._finish(builder, record, shape, record)
+
+    def _finish(
+        self,
+        builder: ComputationBuilder,
+        record: PrintedComputation | SyntaxComputation,
+        result: Shape | None,
+        syntax: SyntaxComputation | None,
+    ) -> None:
+        start, end = (record.start, record.end) if syntax is None else syntax.where  # type: ignore[union-attr]
+        name_at = syntax.name_at if syntax else None
+        computation = builder.finish(self._thread(record.thread), start, end)
+        if record.name in self.computations:
+            before = self.computations[record.name]
+            note = Note(self.source.span(before.start, before.start + 1), "it was defined here")
+            message = f"computation {record.name} is defined twice"
+            self.report(name_at, "E0161", message, notes=(note,))
+        self.computations[record.name] = computation
+        if record.is_entry:
+            if self._entry:
+                where = syntax and Stretch(syntax.where.start, syntax.where.start + 5)
+                self.report(where, "E0162", "only one computation can be ENTRY")
+            self._entry = record.name
+        if (
+            not self.text.has_header
+            and len(self.computations) == 1
+            and record.has_signature
+            and not record.is_entry
+        ):
+            self.report(
+                name_at, "E0163", "a module without a header begins with ENTRY or with `name {`",
+                hint="add a first line `HloModule name`",
+            )  # fmt: skip
+        if result is not None and computation.root >= 0:
+            root = computation.instructions[computation.root]
+            if not compatible(result, root.shape):
+                self.report(
+                    syntax.result if syntax else None,
+                    "E0164",
+                    f"the signature of {record.name} promises {result}, "
+                    f"but its root {root.name} is {root.shape}",
+                )
+
+    def _thread(self, piece: Piece | None) -> str:
+        if piece is None:
+            return "main"
+        if piece.value.text != "execution_thread=":
+            where = Stretch(piece.value.start, piece.value.end)
+            message = f"a computation has no attribute {piece.value.text}"
+            self.report(where, "E0126", message, expected="execution_thread=")
+        return unquote(piece.text) or "main"
+
+    def _build_single(self, statement: SyntaxStatement) -> None:
+        """Wrap one instruction in a computation whose parameters are its unknown operands."""
+        builder = ComputationBuilder(self, "entry", invent_parameters=True)
+        builder.add_syntax(statement)
+        builder.name = self.unique_name("entry")
+        self.computations[builder.name] = builder.finish("main", *statement.where)
+        self._entry = builder.name
+
+
+def _all_names(text: SyntaxText) -> Iterable[str]:
+    statements: list[SyntaxStatement] = [text.single] if text.single else []
+    for record in text.computations:
+        if isinstance(record, Piece):
+            yield record.value.name
+            yield from (s.name for s in record.value.statements)
+        else:
+            yield record.name
+            for part in record.body:
+                if isinstance(part, Piece):
+                    yield from (s.name for s in part.value)
+                else:
+                    statements.append(part)
+    while statements:
+        statement = statements.pop()
+        yield statement.name
+        for attribute in statement.attributes:
+            for callee in attribute.callees or ():
+                statements += callee.statements

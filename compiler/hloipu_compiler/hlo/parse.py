@@ -1,0 +1,69 @@
+"""`parse`: HLO text to a module, on the fast path where the text allows it."""
+
+import gc
+from collections.abc import Mapping
+from contextlib import contextmanager
+from collections.abc import Iterator
+
+from hloipu_compiler.errors import Fault, ParseError
+from hloipu_compiler.hlo import balance, grammar
+from hloipu_compiler.hlo.build import ModuleBuilder, Unprinted
+from hloipu_compiler.hlo.lexer import Finder
+from hloipu_compiler.hlo.limits import Limits, check_limit
+from hloipu_compiler.hlo.line_lexer import LineReader
+from hloipu_compiler.hlo.statements import StatementReader
+from hloipu_compiler.hlo.text_fault import TextFault
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.source import Source
+
+DEFAULT_LIMITS = Limits()
+
+
+def parse(source: Source | str, *, fast: bool = True, limits: Limits = DEFAULT_LIMITS) -> Module:
+    """Return the module that an HLO text spells.
+
+    With `fast` off every line goes through the grammar; the result is the same.
+    Raises ParseError (E01xx) with places where the text is wrong, LimitError (E50xx) where it is
+    larger or deeper than `limits`.
+    """
+    if isinstance(source, str):
+        source = Source(source)
+    check_limit(limits, "input_bytes", len(source.text))
+    nul = source.text.find("\0")
+    if nul >= 0:
+        fault = Fault("E0104", "the text holds a NUL character", source.span(nul, nul + 1))
+        raise ParseError([fault])
+    with _no_collection():
+        if fast:
+            try:
+                return _parse(source, limits, fast=True)
+            except Unprinted:
+                pass
+        return _parse(source, limits, fast=False)
+
+
+def _parse(source: Source, limits: Limits, *, fast: bool) -> Module:
+    reader = StatementReader(limits)
+    finders: Mapping[str, Finder] = balance.finders(limits)
+    if fast:
+        finders = {**finders, **LineReader(reader).finders()}
+    try:
+        text = grammar.parse_text(source.text, finders, limits)
+    except TextFault as fault:
+        at = min(fault.offset, len(source.text))
+        span = source.span(at, at + 1)
+        found = Fault(fault.code, fault.message, span, fault.expected, fault.hint)
+        raise ParseError([found]) from None
+    return ModuleBuilder(source, reader, text).build()
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Hold the cycle collector off: records make no cycles, and scanning them costs a third."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

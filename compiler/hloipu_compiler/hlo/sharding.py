@@ -1,0 +1,286 @@
+"""`sharding={…}`: how a value is spread over devices, in all three generations of the syntax.
+
+Source: openxla/xla `xla/hlo/parser/hlo_parser.cc` (ParseSharding), `xla/hlo/ir/hlo_sharding.cc`.
+What XLA aborts on or reads out of bounds for (more devices than tiles, an iota of another count)
+is a fault here.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from math import prod
+
+from hloipu_compiler.hlo.device_order import PLAIN_ORDER, DeviceOrder, read_iota, take_tiles
+from hloipu_compiler.hlo.mesh import is_mesh
+from hloipu_compiler.hlo.metadata import OpMetadata, metadata_list_text, take_metadata_list
+from hloipu_compiler.hlo.named_sharding import NamedSharding, take_named_sharding
+from hloipu_compiler.hlo.text_fault import TextFault
+from hloipu_compiler.hlo.value_cursor import Cursor, Kind
+
+_CODE = "E0151"
+
+
+class ShardingKind(Enum):
+    """What a sharding says of a value."""
+
+    REPLICATED = "replicated"
+    MAXIMAL = "maximal"
+    """Whole on one device."""
+    MANUAL = "manual"
+    """The program is written per device; the value is already a shard."""
+    UNKNOWN = "unknown"
+    UNREDUCED = "unreduced"
+    """Each device has a partial sum."""
+    TILED = "tiled"
+    NAMED = "named"
+    """Tiled by the axes of a mesh (V3)."""
+    TUPLE = "tuple"
+
+
+@dataclass(frozen=True, slots=True)
+class Sharding:
+    """A sharding; fields beyond `kind` have their defaults where they do not apply.
+
+    Two texts that say the same in other words (iota and list) give different values.
+    """
+
+    kind: ShardingKind
+    tile_dimensions: tuple[int, ...] = ()
+    """Tiles along each dimension of the value, then the subgroup dimensions."""
+    devices: DeviceOrder = PLAIN_ORDER
+    subgroups: tuple[ShardingKind, ...] = ()
+    """What the last `len(subgroups)` tile dimensions are: replicated, manual…"""
+    last_tile_dim_replicate: bool = False
+    """The last tile dimension is a replication; the older way to write one subgroup."""
+    shard_group: str = ""
+    """`shard_as 1`, `shard_like 2`, or empty."""
+    metadata: tuple[OpMetadata, ...] = ()
+    named: NamedSharding | None = None
+    elements: tuple["Sharding", ...] = ()
+    """Of a tuple: one for each leaf, in order."""
+
+    @property
+    def device(self) -> int | None:
+        """The one device of a maximal sharding."""
+        if self.kind is ShardingKind.MAXIMAL:
+            return self.devices.listed[0]
+        return None
+
+    @property
+    def device_count(self) -> int | None:
+        """Number of devices that it says, the largest of a tuple's; None where it says none."""
+        if self.kind is ShardingKind.TILED:
+            return prod(self.tile_dimensions)
+        if self.named is not None:
+            return self.named.mesh.device_count
+        if self.kind is ShardingKind.MAXIMAL:
+            return 1
+        return max((e.device_count or 0 for e in self.elements), default=0) or None
+
+    @property
+    def data_tiles(self) -> tuple[int, ...]:
+        """The tiles along the value's own dimensions; empty where it is not tiled."""
+        if self.named is not None:
+            return self.named.data_tiles
+        extra = len(self.subgroups) + int(self.last_tile_dim_replicate)
+        return self.tile_dimensions[: len(self.tile_dimensions) - extra]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether a listed assignment names a device for each tile; XLA does not insist."""
+        listed = self.devices.listed
+        tiled = self.kind is ShardingKind.TILED
+        return not (tiled and listed) or len(listed) == prod(self.tile_dimensions)
+
+    def __str__(self) -> str:
+        if self.kind is ShardingKind.TUPLE:
+            return f"{{{_joined(self.elements)}}}"
+        if self.named is not None:
+            return str(self.named)
+        return f"{{{' '.join(filter(None, self._parts()))}}}"
+
+    def _parts(self) -> list[str]:
+        what = self.kind.value
+        if self.kind is ShardingKind.MAXIMAL:
+            what = f"maximal device={self.device}"
+        elif self.kind is ShardingKind.TILED:
+            tiles = ",".join(map(str, self.tile_dimensions))
+            order = self.devices.order_text()
+            what = f"devices=[{tiles}]{'' if self.devices.listed else '<='}{order}"
+        types = ", ".join(s.value for s in self.subgroups)
+        return [
+            what,
+            "last_tile_dim_replicate" if self.last_tile_dim_replicate else "",
+            f"last_tile_dims={{{types}}}" if types else "",
+            self.shard_group,
+            metadata_list_text(self.metadata),
+        ]
+
+
+def _joined(elements: tuple[Sharding, ...]) -> str:
+    parts = [
+        f"/*index={i}*/{element}" if i and i % 5 == 0 else str(element)
+        for i, element in enumerate(elements)
+    ]
+    return ", ".join(parts)
+
+
+def read_sharding(text: str) -> Sharding:
+    """Read the text of `sharding=`, braces included; TextFault where XLA's parser refuses it."""
+    cursor = Cursor(text, _CODE)
+    sharding = take_sharding(cursor)
+    cursor.finish()
+    return sharding
+
+
+def take_sharding(cursor: Cursor) -> Sharding:
+    """Read one sharding or a tuple of them at the cursor."""
+    cursor.expect("{")
+    if not cursor.at("{") and not cursor.at("}"):
+        return _take_single(cursor)
+    elements: list[Sharding] = []
+    if not cursor.at("}"):
+        cursor.expect("{")
+        elements.append(_take_single(cursor))
+        while cursor.take(","):
+            cursor.expect("{")
+            elements.append(_take_single(cursor))
+    cursor.expect("}")
+    return Sharding(ShardingKind.TUPLE, elements=tuple(elements))
+
+
+_WORDS = {kind.value: kind for kind in ShardingKind}
+_ORDER = ("replicated", "maximal", "manual", "unknown", "unreduced")
+"""Several words may stand together; the first of these wins."""
+_SUBGROUPS = frozenset({"maximal", "replicated", "manual", "unreduced"})
+
+
+class _Draft:
+    """What the words and keys of one sharding have said so far, in any order."""
+
+    def __init__(self) -> None:
+        self.words: set[str] = set()
+        self.tiles: tuple[int, ...] = ()
+        self.order = PLAIN_ORDER
+        self.subgroups: list[ShardingKind] = []
+        self.shard_group = ""
+        self.is_shard_as = False
+        self.metadata: list[OpMetadata] = []
+
+
+def _take_single(cursor: Cursor) -> Sharding:
+    """Read a sharding whose opening brace is behind the cursor."""
+    if is_mesh(cursor):
+        return Sharding(ShardingKind.NAMED, named=take_named_sharding(cursor))
+    start = cursor.start
+    draft = _Draft()
+    while not cursor.at("}"):
+        if cursor.kind is Kind.WORD:
+            _take_word(cursor, draft)
+        elif cursor.kind is Kind.KEY:
+            _take_key(cursor, draft)
+        else:
+            raise cursor.fault(expected="a word like `replicated`, or `devices=`")
+    cursor.expect("}")
+    return _finished(draft, start)
+
+
+def _take_word(cursor: Cursor, draft: _Draft) -> None:
+    word = cursor.text
+    if word in ("shard_as", "shard_like"):
+        cursor.advance()
+        number = cursor.integer()
+        if word == "shard_as" or not draft.is_shard_as:
+            draft.shard_group = f"{word} {number}"
+        else:
+            draft.shard_group = f"shard_as {number}"
+        draft.is_shard_as |= word == "shard_as"
+    elif word in _ORDER or word == "last_tile_dim_replicate":
+        draft.words.add(word)
+        cursor.advance()
+    else:
+        raise cursor.fault(expected="replicated, maximal, manual, unknown or unreduced")
+
+
+def _take_key(cursor: Cursor, draft: _Draft) -> None:
+    key = cursor.text[:-1]
+    if key not in ("device", "devices", "metadata", "last_tile_dims"):
+        raise cursor.fault(expected="device=, devices=, metadata= or last_tile_dims=")
+    cursor.advance()
+    if key == "device":
+        draft.order = DeviceOrder(listed=(cursor.integer(),))
+    elif key == "devices":
+        _take_devices(cursor, draft)
+    elif key == "metadata":
+        draft.metadata += take_metadata_list(cursor)
+    else:
+        _take_subgroups(cursor, draft)
+
+
+def _take_devices(cursor: Cursor, draft: _Draft) -> None:
+    draft.tiles, is_iota = take_tiles(cursor)
+    if is_iota:
+        draft.order = read_iota(cursor, prod(draft.tiles))
+        return
+    devices = [cursor.integer()]
+    while cursor.take(","):
+        devices.append(cursor.integer())
+    draft.order = DeviceOrder(listed=tuple(devices))
+
+
+def _take_subgroups(cursor: Cursor, draft: _Draft) -> None:
+    cursor.expect("{")
+    first = True
+    while not cursor.at("}"):
+        if not first:
+            cursor.expect(",")
+        first = False
+        if cursor.text not in _SUBGROUPS or cursor.kind is not Kind.WORD:
+            raise cursor.fault(expected="manual, replicated, unreduced or maximal")
+        draft.subgroups.append(_WORDS[cursor.text])
+        cursor.advance()
+    cursor.expect("}")
+
+
+def _finished(draft: _Draft, start: int) -> Sharding:
+    kind = next((_WORDS[word] for word in _ORDER if word in draft.words), ShardingKind.TILED)
+    metadata = tuple(draft.metadata)
+    listed = draft.order.listed
+    if kind is ShardingKind.MAXIMAL:
+        if len(listed) != 1:
+            raise TextFault(
+                _CODE, "a maximal sharding names one device", start, expected="device=n"
+            )
+        return Sharding(kind, devices=draft.order, shard_group=draft.shard_group, metadata=metadata)
+    if kind is not ShardingKind.TILED:
+        if listed:
+            raise TextFault(_CODE, f"a {kind.value} sharding names no devices", start)
+        return Sharding(kind, shard_group=draft.shard_group, metadata=metadata)
+    _check_tiled(draft, start)
+    return Sharding(
+        kind,
+        draft.tiles,
+        draft.order,
+        tuple(draft.subgroups),
+        "last_tile_dim_replicate" in draft.words,
+        draft.shard_group,
+        metadata,
+    )
+
+
+def _check_tiled(draft: _Draft, start: int) -> None:
+    listed = draft.order.listed
+    if not draft.tiles:
+        raise TextFault(_CODE, "the sharding says no tiles", start, expected="devices=[…]…")
+    if not draft.order.reshape and len(listed) <= 1:
+        raise TextFault(_CODE, "a tiled sharding needs more than one device", start)
+    if len(listed) > prod(draft.tiles):
+        raise TextFault(
+            _CODE,
+            f"{len(listed)} devices are listed for {prod(draft.tiles)} tiles",
+            start,
+            expected=str(prod(draft.tiles)),
+        )
+    subgroups = len(draft.subgroups) + ("last_tile_dim_replicate" in draft.words)
+    both = draft.subgroups and "last_tile_dim_replicate" in draft.words
+    if both or subgroups > len(draft.tiles):
+        raise TextFault(_CODE, f"{subgroups} subgroups do not fit the tiles {draft.tiles}", start)

@@ -1,0 +1,182 @@
+"""Starts, updates and dones: the native pairs and the generic `async-*`.
+
+Source: openxla/xla `xla/service/hlo_verifier.cc`. That a done follows its start is a question about
+the graph, asked by the verifier; here their shapes meet.
+"""
+
+from hloipu_compiler.inference import faults
+from hloipu_compiler.inference.aliasing import check_aliasing
+from hloipu_compiler.inference.channels import CONTEXT_SHAPE
+from hloipu_compiler.inference.collectives import all_reduce, check_in_place, gathered_shapes
+from hloipu_compiler.inference.faults import ShapeFault
+from hloipu_compiler.inference.site import (
+    Rule,
+    Site,
+    array_operand,
+    declared_shape,
+    declared_tuple,
+    tuple_operand,
+)
+from hloipu_compiler.ir.attributes import ProgramShape
+from hloipu_compiler.ir.shapes import Shape, TupleShape, compatible
+
+
+def copy_start(site: Site) -> Shape:
+    """Return (destination, source, u32[])."""
+    return TupleShape((site.operands[0], site.operands[0], CONTEXT_SHAPE))
+
+
+def copy_done(site: Site) -> Shape:
+    """Return the destination, which has the source's shape."""
+    start = tuple_operand(site, 0, fewest=2)
+    if not compatible(start.elements[0], start.elements[1]):
+        raise ShapeFault(
+            faults.SIZE_MISMATCH,
+            f"copy from {start.elements[1]} to {start.elements[0]}",
+            expected="equal shapes",
+            operand=0,
+        )
+    return start.elements[0]
+
+
+def all_gather_start(site: Site) -> Shape:
+    """Return (operand or operands, gathered)."""
+    shapes = tuple(gathered_shapes(site, declared_tuple(site, 2).elements[1]))
+    if len(site.operands) == 1:
+        return TupleShape((site.operands[0], shapes[0]))
+    return TupleShape((TupleShape(site.operands), TupleShape(shapes)))
+
+
+def second_of_start(site: Site) -> Shape:
+    """Return the result that a start carries in second place."""
+    return tuple_operand(site, 0, fewest=2).elements[1]
+
+
+def all_reduce_done(site: Site) -> Shape:
+    """Return the operand's shape: an all-reduce-start has the shape of its result."""
+    return site.operands[0]
+
+
+def collective_permute_start(site: Site) -> Shape:
+    """Return (input, output, context…); what the contexts are is declared."""
+    if "slice_sizes" in site.attributes:
+        check_in_place(site)
+        pair: tuple[Shape, Shape] = (site.operands[0], site.operands[1])
+    elif len(site.operands) == 1:
+        operand = array_operand(site, 0)
+        pair = (operand, operand)
+    else:
+        operands = TupleShape(site.operands)
+        pair = (operands, operands)
+    declared = site.declared
+    contexts = declared.elements[2:] if isinstance(declared, TupleShape) else ()
+    return TupleShape((*pair, *contexts))
+
+
+def async_start(site: Site) -> Shape:
+    """Return the declared ((operands…), result, state…), which the wrapped computation must fit.
+
+    Operands and results may be bound later, by updates: the start's are then a prefix.
+    """
+    shape = _async_shape(site)
+    bound = shape.elements[0]
+    if not compatible(bound, TupleShape(site.operands)):
+        raise ShapeFault(
+            faults.CALLEE,
+            f"{site.opcode} of {TupleShape(site.operands)} is declared as {shape}",
+            expected=f"({TupleShape(site.operands)}, result, …)",
+        )
+    program = site.callee("calls")
+    _check_wrapped(shape, program)
+    whole = TupleShape((TupleShape(program.parameters), program.result, *shape.elements[2:]))
+    check_aliasing(site, whole)
+    return shape
+
+
+def async_update(site: Site) -> Shape:
+    """Return the declared shape: the operand's, with what the further operands bind added."""
+    shape = _async_shape(site)
+    before = tuple_operand(site, 0, fewest=2)
+    for i in (0, 1):
+        if not is_prefix(before.elements[i], shape.elements[i]):
+            raise ShapeFault(
+                faults.CALLEE,
+                f"async-update of {before} is declared as {shape}",
+                expected=f"at index {i} {before.elements[i]} or more",
+                operand=0,
+            )
+    bound, old = shape.elements[0], before.elements[0]
+    added = bound.elements if isinstance(bound, TupleShape) else ()
+    added = added[len(old.elements) if isinstance(old, TupleShape) else 0 :]
+    if not compatible(TupleShape(added), TupleShape(site.operands[1:])):
+        raise ShapeFault(
+            faults.CALLEE,
+            f"async-update binds {TupleShape(site.operands[1:])}",
+            expected=f"{TupleShape(added)}",
+        )
+    if "calls" in site.attributes:
+        _check_wrapped(shape, site.callee("calls"))
+    return shape
+
+
+def async_done(site: Site) -> Shape:
+    """Return the result of the wrapped computation."""
+    start = tuple_operand(site, 0, fewest=2)
+    if "calls" in site.attributes:
+        return site.callee("calls").result
+    result = start.elements[1]
+    declared = declared_shape(site)
+    return declared if is_prefix(result, declared) else result
+
+
+def _async_shape(site: Site) -> TupleShape:
+    shape = declared_tuple(site, 2)
+    if not isinstance(shape.elements[0], TupleShape):
+        raise ShapeFault(
+            faults.DECLARED_STRUCTURE,
+            f"{site.opcode} is declared as {shape}",
+            expected="((operand shapes…), result shape, state…)",
+        )
+    return shape
+
+
+def _check_wrapped(shape: TupleShape, program: ProgramShape) -> None:
+    wanted = (TupleShape(program.parameters), program.result)
+    for i in (0, 1):
+        if not is_prefix(shape.elements[i], wanted[i]):
+            raise ShapeFault(
+                faults.CALLEE,
+                f"the wrapped computation is {wanted[0]} -> {wanted[1]}",
+                expected=f"{shape.elements[i]} at index {i} of the declared shape",
+                attribute="calls",
+            )
+
+
+def is_prefix(part: Shape, whole: Shape) -> bool:
+    """Whether a shape is equal to another or a tuple of prefixes of its first elements."""
+    if compatible(part, whole):
+        return True
+    if not isinstance(part, TupleShape):
+        return False
+    if not part.elements:
+        return True
+    return (
+        isinstance(whole, TupleShape)
+        and len(part.elements) <= len(whole.elements)
+        and all(map(is_prefix, part.elements, whole.elements))
+    )
+
+
+ASYNC_RULES: dict[str, Rule] = {
+    "copy-start": copy_start,
+    "copy-done": copy_done,
+    "all-gather-start": all_gather_start,
+    "all-gather-done": second_of_start,
+    "all-reduce-start": all_reduce,
+    "all-reduce-done": all_reduce_done,
+    "collective-permute-start": collective_permute_start,
+    "collective-permute-done": second_of_start,
+    "async-start": async_start,
+    "async-update": async_update,
+    "async-done": async_done,
+}

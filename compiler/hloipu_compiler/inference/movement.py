@@ -1,0 +1,294 @@
+"""Sources of values and operations that move elements without computing on them.
+
+Sources: openxla/xla `xla/service/shape_inference.cc`, `xla/service/hlo_verifier.cc`.
+"""
+
+from hloipu_compiler.inference import faults
+from hloipu_compiler.inference.faults import ShapeFault
+from hloipu_compiler.inference.relations import (
+    dynamic_at,
+    dynamic_flags,
+    make_array,
+    same_type,
+    unbounded,
+    wider_type,
+)
+from hloipu_compiler.inference.site import (
+    Rule,
+    Site,
+    array_operand,
+    braced,
+    check_range,
+    check_unique,
+    declared_array,
+    declared_shape,
+    tuple_operand,
+)
+from hloipu_compiler.ir.attributes import PaddingDimension, SliceRange
+from hloipu_compiler.ir.shapes import UNBOUNDED, ArrayShape, Shape, TupleShape
+from hloipu_runtime.element_types import PRED
+
+
+def parameter(site: Site) -> Shape:
+    """Return the declared shape."""
+    return declared_shape(site)
+
+
+def constant(site: Site) -> Shape:
+    """Return the declared shape, which holds values: no token, no opaque."""
+    shape = declared_shape(site)
+    if isinstance(shape, ArrayShape) and not shape.element_type.is_array:
+        raise ShapeFault(
+            faults.DECLARED_STRUCTURE, f"a constant of shape {shape}", expected="an array"
+        )
+    return shape
+
+
+def iota(site: Site) -> Shape:
+    """Return the declared shape: an array of numbers with the dimension that is counted along."""
+    shape = declared_array(site)
+    check_range(site, "iota_dimension", (site.attributes.integer("iota_dimension"),), shape.rank)
+    if shape.element_type is PRED:
+        raise ShapeFault(
+            faults.ELEMENT_TYPE, "iota of pred", expected="an integer, float or complex type"
+        )
+    return shape
+
+
+def same_shape(site: Site) -> Shape:
+    """Return the operand's shape, whatever it is."""
+    return site.operands[0]
+
+
+def broadcast(site: Site) -> Shape:
+    """Return the declared shape; `dimensions[i]` is where operand dimension i goes, equal in size.
+
+    Where nothing is declared, XLA's parser takes `dimensions` as sizes to put in front.
+    """
+    operand, numbers = array_operand(site, 0), site.attributes.integers("dimensions")
+    if site.declared is None:
+        return _prefixed(site, operand, numbers)
+    shape = declared_array(site)
+    if shape.element_type is not operand.element_type:
+        raise ShapeFault(
+            faults.ELEMENT_TYPES_DIFFER,
+            f"broadcast of {operand} to {shape}",
+            expected=operand.element_type.name,
+            operand=0,
+        )
+    if len(numbers) != operand.rank:
+        raise ShapeFault(
+            faults.DIMENSION_COUNT,
+            f"broadcast maps {len(numbers)} dimensions of {operand}",
+            expected=f"{operand.rank} dimensions, one for each of the operand's",
+            attribute="dimensions",
+        )
+    check_range(site, "dimensions", numbers, shape.rank)
+    for i, (size, target) in enumerate(zip(operand.dimensions, numbers, strict=True)):
+        if shape.dimensions[target] != size:
+            raise ShapeFault(
+                faults.SIZE_MISMATCH,
+                f"dimension {i} of {operand} is broadcast to dimension {target} of {shape}",
+                expected=f"size {size} there",
+                operand=0,
+                hint="HLO does not stretch size 1: reshape it away first",
+            )
+    return shape
+
+
+def _prefixed(site: Site, operand: ArrayShape, sizes: tuple[int, ...]) -> ArrayShape:
+    written = "dimensions" in site.attributes or not operand.dimensions
+    if not written or unbounded(operand) or any(size < 0 for size in sizes):
+        raise ShapeFault(
+            faults.NOT_INFERABLE,
+            f"the shape of a broadcast of {operand} cannot be inferred",
+            expected="a result shape before the opcode",
+            attribute="dimensions",
+        )
+    flags = (*(False for _ in sizes), *dynamic_flags(operand))
+    return make_array(operand.element_type, (*sizes, *operand.dimensions), flags)
+
+
+def reshape(site: Site) -> Shape:
+    """Return the declared shape, which has the operand's element type and number of elements."""
+    operand, shape = array_operand(site, 0), declared_array(site)
+    check_same_elements(site, operand, shape)
+    return shape
+
+
+def check_same_elements(site: Site, operand: ArrayShape, shape: ArrayShape) -> None:
+    """Check that element type and number of elements stay; unbounded sizes are not counted."""
+    if shape.element_type is not operand.element_type:
+        raise ShapeFault(
+            faults.ELEMENT_TYPES_DIFFER,
+            f"{site.opcode} of {operand} to {shape}",
+            expected=operand.element_type.name,
+            operand=0,
+            hint="use convert or bitcast-convert to change the type",
+        )
+    if unbounded(operand) or unbounded(shape):
+        return
+    if operand.element_count != shape.element_count:
+        raise ShapeFault(
+            faults.ELEMENT_COUNT,
+            f"{site.opcode} of {operand} to {shape}: {shape.element_count} elements",
+            expected=f"{operand.element_count} elements",
+            operand=0,
+        )
+
+
+def transpose(site: Site) -> Shape:
+    """Return the permuted shape: size i is the operand's size `dimensions[i]`."""
+    operand, order = array_operand(site, 0), site.attributes.integers("dimensions")
+    if sorted(order) != list(range(operand.rank)):
+        raise ShapeFault(
+            faults.DIMENSION_ORDER,
+            f"transpose of {operand} by {braced(order)}",
+            expected=f"a permutation of {braced(tuple(range(operand.rank)))}",
+            attribute="dimensions",
+        )
+    sizes = [operand.dimensions[i] for i in order]
+    flags = [dynamic_at(operand, i) for i in order] if operand.dynamic else ()
+    return ArrayShape(operand.element_type, tuple(sizes), None, tuple(flags) if flags else None)
+
+
+def reverse(site: Site) -> Shape:
+    """Return the operand's shape; the reversed dimensions exist and come once each."""
+    operand, numbers = array_operand(site, 0), site.attributes.integers("dimensions")
+    check_unique(site, "dimensions", numbers)
+    check_range(site, "dimensions", numbers, operand.rank)
+    return operand
+
+
+def slice_(site: Site) -> Shape:
+    """Return the sizes ceil((limit - start) / stride); ranges lie within the operand."""
+    operand = array_operand(site, 0)
+    written = site.attributes.get("slice", ())
+    ranges = [r for r in written if isinstance(r, SliceRange)] if isinstance(written, tuple) else []
+    if len(ranges) != operand.rank:
+        raise ShapeFault(
+            faults.DIMENSION_COUNT,
+            f"slice of {operand} has {len(ranges)} ranges",
+            expected=f"{operand.rank} ranges",
+            attribute="slice",
+        )
+    sizes, flags = [], []
+    for i, (start, limit, stride) in enumerate(ranges):
+        _check_slice_range(operand, i, ranges[i])
+        sizes.append((limit - start + stride - 1) // stride)
+        bounded = operand.dimensions[i] != UNBOUNDED and dynamic_at(operand, i)
+        flags.append(bounded and sizes[-1] != 1)
+    return make_array(operand.element_type, sizes, flags)
+
+
+def _check_slice_range(operand: ArrayShape, i: int, found: SliceRange) -> None:
+    size = operand.dimensions[i]
+    shown = f"[{found.start}:{found.limit}:{found.stride}]"
+    if found.start < 0 or (size != UNBOUNDED and found.limit > size) or found.start > found.limit:
+        raise ShapeFault(
+            faults.OUT_OF_BOUNDS,
+            f"slice {shown} of dimension {i} of {operand}",
+            expected=f"0 <= start <= limit <= {'?' if size == UNBOUNDED else size}",
+            attribute="slice",
+        )
+    if found.stride <= 0:
+        raise ShapeFault(
+            faults.ATTRIBUTE_VALUE,
+            f"slice {shown} has stride {found.stride}",
+            expected="a stride of at least 1",
+            attribute="slice",
+            hint="to run backwards use reverse(…)",
+        )
+
+
+def pad(site: Site) -> Shape:
+    """Return low + size + high + interior * max(size - 1, 0); negative edges crop."""
+    operand, value = array_operand(site, 0), array_operand(site, 1)
+    written = site.attributes.get("padding", ())
+    edges = (
+        [p for p in written if isinstance(p, PaddingDimension)]
+        if isinstance(written, tuple)
+        else []
+    )
+    _check_padding(site, operand, value, edges)
+    sizes = []
+    for i, (size, edge) in enumerate(zip(operand.dimensions, edges, strict=True)):
+        if size == UNBOUNDED:
+            sizes.append(size)
+            continue
+        sizes.append(size + edge.low + edge.high + max(size - 1, 0) * edge.interior)
+        if sizes[-1] < 0:
+            raise ShapeFault(
+                faults.OUT_OF_BOUNDS,
+                f"dimension {i} of {operand} would have size {sizes[-1]}",
+                expected="a size of at least 0",
+                attribute="padding",
+            )
+    made = wider_type(operand.element_type, value.element_type)
+    return make_array(made, sizes, dynamic_flags(operand))
+
+
+def _check_padding(
+    site: Site, operand: ArrayShape, value: ArrayShape, edges: list[PaddingDimension]
+) -> None:
+    if value.dimensions:
+        raise ShapeFault(
+            faults.SIZE_MISMATCH, f"padding value {value}", expected="one number", operand=1
+        )
+    if not same_type(operand.element_type, value.element_type):
+        raise ShapeFault(
+            faults.ELEMENT_TYPES_DIFFER,
+            f"pad of {operand} with {value}",
+            expected=operand.element_type.name,
+            operand=1,
+        )
+    if len(edges) != operand.rank:
+        raise ShapeFault(
+            faults.DIMENSION_COUNT,
+            f"padding for {len(edges)} dimensions of {operand}",
+            expected=f"padding for {operand.rank} dimensions",
+            attribute="padding",
+        )
+    if any(edge.interior < 0 for edge in edges):
+        raise ShapeFault(
+            faults.ATTRIBUTE_VALUE,
+            "negative interior padding",
+            expected="at least 0",
+            attribute="padding",
+        )
+
+
+def tuple_(site: Site) -> Shape:
+    """Return the tuple of the operands' shapes."""
+    return TupleShape(site.operands)
+
+
+def get_tuple_element(site: Site) -> Shape:
+    """Return the shape of one element."""
+    shape, index = tuple_operand(site, 0), site.attributes.integer("index", -1)
+    if not 0 <= index < len(shape.elements):
+        raise ShapeFault(
+            faults.OUT_OF_BOUNDS,
+            f"element {index} of a tuple of {len(shape.elements)}",
+            expected=f"0 to {len(shape.elements) - 1}" if shape.elements else "no element: ()",
+            attribute="index",
+        )
+    return shape.elements[index]
+
+
+MOVEMENT_RULES: dict[str, Rule] = {
+    "parameter": parameter,
+    "constant": constant,
+    "iota": iota,
+    "copy": same_shape,
+    "opt-barrier": same_shape,
+    "domain": same_shape,
+    "broadcast": broadcast,
+    "reshape": reshape,
+    "transpose": transpose,
+    "reverse": reverse,
+    "slice": slice_,
+    "pad": pad,
+    "tuple": tuple_,
+    "get-tuple-element": get_tuple_element,
+}

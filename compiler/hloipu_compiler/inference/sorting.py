@@ -1,0 +1,70 @@
+"""Operations that order elements: sort and topk.
+
+Sources: openxla/xla `xla/service/hlo_verifier.cc` (`HandleSort`), `xla/service/shape_inference.cc`.
+"""
+
+from hloipu_compiler.inference import faults
+from hloipu_compiler.inference.faults import ShapeFault
+from hloipu_compiler.inference.reducers import scalar_parameter
+from hloipu_compiler.inference.relations import dynamic_flags, make_array, same_sizes, with_type
+from hloipu_compiler.inference.site import Rule, Site, array_operand, array_operands, check_range
+from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, compatible
+from hloipu_runtime.element_types import PRED, S32
+
+
+def sort(site: Site) -> Shape:
+    """Return the operands' shapes, as a tuple where there are several.
+
+    The comparator takes two elements of each operand (a1, b1, a2, b2…) and returns pred[]; dumps
+    from before 2019 have none and sort the first operand in ascending order.
+    """
+    shapes = array_operands(site)
+    for number, shape in enumerate(shapes):
+        if shape is not shapes[0] and not same_sizes(shapes[0], shape):
+            raise ShapeFault(
+                faults.SIZE_MISMATCH,
+                f"sort of {shapes[0]} and {shape}",
+                expected=f"the sizes of {shapes[0]}",
+                operand=number,
+            )
+    if site.verifying:
+        check_range(site, "dimensions", site.attributes.integers("dimensions"), shapes[0].rank)
+        if "to_apply" in site.attributes:
+            _check_comparator(site, shapes)
+    return shapes[0] if len(shapes) == 1 else TupleShape(site.operands)
+
+
+def _check_comparator(site: Site, shapes: list[ArrayShape]) -> None:
+    program = site.callee("to_apply")
+    wanted = [shape.element_type for shape in shapes for _ in range(2)]
+    fits = len(program.parameters) == len(wanted) and all(
+        map(scalar_parameter, program.parameters, wanted)
+    )
+    if not fits or not compatible(program.result, ArrayShape(PRED)):
+        shown = ", ".join(map(str, program.parameters))
+        needed = ", ".join(f"{element_type.name}[]" for element_type in wanted)
+        raise ShapeFault(
+            faults.REDUCER,
+            f"the comparator is ({shown}) -> {program.result}",
+            expected=f"({needed}) -> pred[]",
+            attribute="to_apply",
+        )
+
+
+def topk(site: Site) -> Shape:
+    """Return (values, s32 indices) with k elements in the last dimension."""
+    operand, k = array_operand(site, 0), site.attributes.integer("k")
+    last = operand.dimensions[-1] if operand.dimensions else 0
+    if not operand.dimensions or not 0 <= k <= last:
+        raise ShapeFault(
+            faults.OUT_OF_BOUNDS,
+            f"the {k} largest of {operand}",
+            expected=f"k from 0 to {last} and rank at least 1",
+            attribute="k",
+        )
+    flags = (*dynamic_flags(operand)[:-1], False)
+    values = make_array(operand.element_type, (*operand.dimensions[:-1], k), flags)
+    return TupleShape((values, with_type(values, S32)))
+
+
+SORTING_RULES: dict[str, Rule] = {"sort": sort, "topk": topk}

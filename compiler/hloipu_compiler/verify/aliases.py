@@ -1,0 +1,132 @@
+"""The header's input_output_alias and buffer_donor: places that exist, each given away once.
+
+Source: openxla/xla `xla/hlo/ir/hlo_input_output_alias_config.cc`, `hlo_buffer_donor_config.cc`.
+"""
+
+from hloipu_compiler.ir.attributes import Alias, Donor, ProgramShape
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.ir.shapes import Shape, TupleShape, subshape, with_default_layout
+from hloipu_compiler.verify.places import header_span
+from hloipu_compiler.verify.report import Report
+
+_ALIAS, _DONOR = "input_output_alias", "buffer_donor"
+Index = tuple[int, ...]
+
+
+def check_aliases(module: Module, report: Report) -> None:
+    """Report aliases and donors that point nowhere or that give one buffer away twice."""
+    aliases = module.attributes.get(_ALIAS, ())
+    donors = module.attributes.get(_DONOR, ())
+    if not aliases and not donors:
+        return
+    program = _interface(module)
+    given: set[tuple[int, Index]] = set()
+    outputs: set[Index] = set()
+    for alias in aliases if isinstance(aliases, tuple) else ():
+        if isinstance(alias, Alias):
+            _check_alias(module, program, alias, given, outputs, report)
+    for donor in donors if isinstance(donors, tuple) else ():
+        if isinstance(donor, Donor):
+            _check_donor(module, program, donor, given, report)
+
+
+def _interface(module: Module) -> ProgramShape:
+    said = module.attributes.get("entry_computation_layout")
+    found = module.entry.program_shape
+    if isinstance(said, ProgramShape) and len(said.parameters) == len(found.parameters):
+        return said
+    return found
+
+
+def _array_at(shape: Shape, index: Index) -> Shape | None:
+    found = subshape(shape, index)
+    return None if found is None or isinstance(found, TupleShape) else found
+
+
+def _shown(index: Index) -> str:
+    return "{" + ",".join(map(str, index)) + "}"
+
+
+def _parameter_at(
+    module: Module, program: ProgramShape, number: int, index: Index, key: str, report: Report
+) -> Shape | None:
+    if not 0 <= number < len(program.parameters):
+        report.add(
+            "E0327",
+            f"{key} names parameter {number}",
+            header_span(module, key),
+            expected=f"one of the {len(program.parameters)} parameters of {module.entry.name}",
+        )
+        return None
+    found = _array_at(program.parameters[number], index)
+    if found is None:
+        report.add(
+            "E0327",
+            f"{key} names {_shown(index)} of parameter {number}",
+            header_span(module, key),
+            expected=f"the index of an array in {program.parameters[number]}",
+        )
+    return found
+
+
+def _check_alias(
+    module: Module,
+    program: ProgramShape,
+    alias: Alias,
+    given: set[tuple[int, Index]],
+    outputs: set[Index],
+    report: Report,
+) -> None:
+    at = header_span(module, _ALIAS)
+    result = _array_at(program.result, alias.output_index)
+    if result is None:
+        report.add(
+            "E0327",
+            f"{_ALIAS} names the output {_shown(alias.output_index)}",
+            at,
+            expected=f"the index of an array in the result {program.result}",
+        )
+    parameter = _parameter_at(
+        module, program, alias.parameter, alias.parameter_index, _ALIAS, report
+    )
+    if result is None or parameter is None:
+        return
+    place = (alias.parameter, alias.parameter_index)
+    for seen, what, new in (
+        (alias.output_index in outputs, f"the output {_shown(alias.output_index)}", "parameter"),
+        (place in given, f"parameter {alias.parameter} at {_shown(place[1])}", "output"),
+    ):
+        if seen:
+            report.add("E0328", f"{what} is aliased twice", at, expected=f"one {new} for it")
+    outputs.add(alias.output_index)
+    given.add(place)
+    if alias.kind == "must-alias":
+        a, b = with_default_layout(result), with_default_layout(parameter)
+        if a != b:
+            report.add(
+                "E0329",
+                f"the output {_shown(alias.output_index)} is {a}, the parameter that it must "
+                f"alias is {b}",
+                at,
+                expected="equal shapes and layouts",
+                hint="use may-alias if sharing the memory is only a wish",
+            )
+
+
+def _check_donor(
+    module: Module,
+    program: ProgramShape,
+    donor: Donor,
+    given: set[tuple[int, Index]],
+    report: Report,
+) -> None:
+    number, index = donor.parameter, donor.parameter_index
+    if _parameter_at(module, program, number, index, _DONOR, report) is None:
+        return
+    if (number, index) in given:
+        report.add(
+            "E0328",
+            f"parameter {number} at {_shown(index)} is aliased and also listed as a donor",
+            header_span(module, _DONOR),
+            expected=f"an entry in {_ALIAS} or in {_DONOR}",
+        )

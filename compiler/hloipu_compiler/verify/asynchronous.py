@@ -1,0 +1,196 @@
+"""Starts, updates and dones: one chain for each start; async computations of one operation.
+
+Source: openxla/xla `xla/service/hlo_verifier.cc` (VerifyAsynchronousInstructionPairs,
+CheckAsyncOp*). Since July 2026 an update may bind further operands, hence shape *prefixes*.
+"""
+
+from hloipu_compiler.errors import Note
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.verify.frontend import frontend_value
+from hloipu_compiler.verify.places import attribute_span, name_span, opcode_span, operand_span
+from hloipu_compiler.verify.report import Report
+from hloipu_compiler.verify.survey import Place, Survey
+
+USERS = {
+    "async-start": ("async-update", "async-done"),
+    "async-update": ("async-update", "async-done"),
+    "all-reduce-start": ("all-reduce-done",),
+    "all-gather-start": ("all-gather-done",),
+    "collective-permute-start": ("collective-permute-done",),
+    "copy-start": ("copy-done",),
+    "send": ("send-done", "tuple"),
+    "recv": ("recv-done", "tuple"),
+}
+"""For each operation in flight, what its single user may be."""
+
+OPERANDS = {
+    "async-update": ("async-start", "async-update"),
+    "async-done": ("async-start", "async-update"),
+    "all-reduce-done": ("all-reduce-start",),
+    "all-gather-done": ("all-gather-start",),
+    "collective-permute-done": ("collective-permute-start",),
+    "copy-done": ("copy-start",),
+    "send-done": ("send", "get-tuple-element"),
+    "recv-done": ("recv", "get-tuple-element"),
+}
+"""For each end of a chain, what its first operand may be."""
+
+_TRANSFER_PARTS = frozenset({"send", "recv", "bitcast", "parameter", "tuple"})
+_BARRIER_PARTS = frozenset({"parameter", "get-tuple-element"})
+
+
+def check_asynchronous(survey: Survey, report: Report) -> None:
+    """Report starts and dones that are not one chain, and async computations that may not be."""
+    module = survey.module
+    wrapped = async_computations(survey)
+    for opcode, users in USERS.items():
+        for place in survey.places(opcode):
+            if opcode in ("send", "recv") and _is_wrapped_root(place, wrapped):
+                continue
+            _check_user(module, place, users, report)
+    for opcode, operands in OPERANDS.items():
+        for place in survey.places(opcode):
+            _check_operand(module, place, operands, report)
+    _check_computations(survey, report)
+
+
+def async_computations(survey: Survey) -> frozenset[str]:
+    """Return the names of the computations that an async-start wraps."""
+    return frozenset(
+        name
+        for place in survey.places("async-start")
+        for name in place.instruction.attributes.called
+    )
+
+
+def _is_wrapped_root(place: Place, wrapped: frozenset[str]) -> bool:
+    return place.position == place.computation.root and place.computation.name in wrapped
+
+
+def _check_user(module: Module, place: Place, allowed: tuple[str, ...], report: Report) -> None:
+    computation, instruction = place.computation, place.instruction
+    users = [
+        computation.instructions[i]
+        for i in computation.users[place.position]
+        if not _is_control_only(computation.instructions[i])
+    ]
+    wanted = " or ".join(allowed)
+    if len(users) != 1:
+        count = len(users) or "no"
+        report.add(
+            "E0320",
+            f"{instruction.name} has {count} users",
+            name_span(module, instruction),
+            expected=f"exactly one user, {wanted}",
+            notes=_user_notes(module, users),
+        )
+    elif users[0].opcode not in allowed:
+        report.add(
+            "E0320",
+            f"{users[0].name} uses {instruction.name}, which is still in flight",
+            opcode_span(module, users[0]),
+            expected=f"{wanted} as the only user",
+        )
+
+
+def _user_notes(module: Module, users: list[Instruction]) -> list[Note]:
+    spans = [opcode_span(module, user) for user in users[:3]]
+    return [Note(span, "a user") for span in spans if span]
+
+
+def _is_control_only(instruction: Instruction) -> bool:
+    if instruction.opcode != "custom-call":
+        return False
+    return instruction.attributes.text("custom_call_target").strip("\"'") == "control_dep"
+
+
+def _check_operand(module: Module, place: Place, allowed: tuple[str, ...], report: Report) -> None:
+    instruction = place.instruction
+    wanted = " or ".join(allowed)
+    operands = place.operand_instructions
+    if not operands or (len(operands) != 1 and instruction.opcode != "async-update"):
+        report.add(
+            "E0320",
+            f"{instruction.name} has {len(operands)} operands",
+            opcode_span(module, instruction),
+            expected=f"one operand, {wanted}",
+        )
+    elif operands[0].opcode not in allowed:
+        report.add(
+            "E0320",
+            f"{instruction.name} ends {operands[0].name}, which is {operands[0].opcode}",
+            operand_span(module, instruction, 0),
+            expected=wanted,
+        )
+    if instruction.opcode == "async-update":
+        _check_flight(module, place, operands, report)
+
+
+def _check_flight(
+    module: Module, place: Place, operands: tuple[Instruction, ...], report: Report
+) -> None:
+    for number, operand in enumerate(operands[1:], 1):
+        if operand.opcode in ("async-start", "async-update"):
+            report.add(
+                "E0320",
+                f"{operand.name}, which is in flight, is operand {number} of "
+                f"{place.instruction.name}",
+                operand_span(module, place.instruction, number),
+                expected="an operation in flight as the first operand only",
+            )
+
+
+def _check_computations(survey: Survey, report: Report) -> None:
+    module = survey.module
+    owner: dict[str, Place] = {}
+    for place in survey.places("async-start"):
+        instruction = place.instruction
+        for name in instruction.attributes.called:
+            computation = module.computation.get(name)
+            if computation is None:
+                continue  # `verify.calls` reports it
+            first = owner.setdefault(name, place)
+            if first is not place:
+                before = opcode_span(module, first.instruction)
+                report.add(
+                    "E0323",
+                    f"{name} is started by {first.instruction.name} and by {instruction.name}",
+                    attribute_span(module, instruction, "calls"),
+                    expected="a computation of its own for each async-start",
+                    notes=[Note(before, "the other start")] if before else (),
+                )
+                continue
+            _check_thread(module, place, computation, report)
+            if not _may_be_wrapped(place, computation):
+                report.add(
+                    "E0323",
+                    f"{name} holds more than parameters and one operation",
+                    attribute_span(module, instruction, "calls"),
+                    expected="one operation in the computation of an async-start",
+                )
+
+
+def _check_thread(module: Module, place: Place, computation: Computation, report: Report) -> None:
+    instruction = place.instruction
+    thread = instruction.attributes.text("async_execution_thread").strip("\"'") or "main"
+    if thread != computation.execution_thread:
+        report.add(
+            "E0307",
+            f"{computation.name} runs on the thread {computation.execution_thread!r}, "
+            f"{instruction.name} starts {thread!r}",
+            attribute_span(module, instruction, "async_execution_thread"),
+            expected="one execution thread for both",
+        )
+
+
+def _may_be_wrapped(place: Place, computation: Computation) -> bool:
+    """Whether XLA lets an async-start wrap a computation; other threads may run anything."""
+    if computation.execution_thread != "main":
+        return True
+    root = computation.root
+    instructions = computation.instructions
+    if all(x.opcode in _TRANSFER_PARTS for x in instructions):
+        return True
+    if all(x.opcode in _BARRIER_PARTS or i == root for i, x in enumerate(instructions)):
+        return True  # includes parameters and one operation
+    return frontend_value(place.instruction, "_collectives_group") is not None

@@ -1,0 +1,203 @@
+"""Collectives: who takes part. Groups, source-target pairs, channel ids.
+
+Sizes against group sizes are shape rules (`inference`); here is what the ids themselves must obey.
+Source: openxla/xla `xla/service/hlo_verifier.cc` (CheckReplicaGroups, CheckDuplicatedSourceOrTarget,
+VerifyLayoutConstrainedAllReduce) and `xla/service/collective_ops_utils.cc`.
+"""
+
+from enum import Enum
+
+from hloipu_compiler.errors import Note
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.ir.shapes import Shape, TupleShape
+from hloipu_compiler.verify.places import attribute_span, opcode_span
+from hloipu_compiler.verify.report import Report
+from hloipu_compiler.verify.survey import Place, Survey
+
+
+class Mode(Enum):
+    """What the ids in a collective's groups count."""
+
+    REPLICAS = "replicas"
+    PARTITIONS = "partitions"
+    REPLICAS_ACROSS_PARTITIONS = "replicas, each with all its partitions"
+    DEVICES = "replicas x partitions"
+
+
+_UNEVEN = frozenset({"all-reduce", "all-reduce-start"})
+_PARTITIONED = frozenset({"all-to-all", "ragged-all-to-all"})
+GROUPED = _UNEVEN | _PARTITIONED | {"all-gather", "all-gather-start", "reduce-scatter"}
+"""Opcodes whose groups XLA checks; collective-broadcast is not among them."""
+PAIRED = frozenset({"collective-permute", "collective-permute-start"})
+
+
+def check_collective(module: Module, place: Place, report: Report) -> None:
+    """Report wrong groups, pairs or channel ids of one collective."""
+    instruction = place.instruction
+    if instruction.opcode in PAIRED:
+        _check_pairs(module, place, report)
+        return
+    mode = _check_mode(module, place, report)
+    if mode is not None:
+        _check_groups(module, place, mode, report)
+    if instruction.opcode == "all-reduce":
+        channel = instruction.attributes.get("channel_id")
+        if isinstance(channel, int) and channel <= 0:
+            report.add(
+                "E0319",
+                f"the channel id of {instruction.name} is {channel}",
+                attribute_span(module, instruction, "channel_id"),
+                expected="a channel id above 0",
+            )
+
+
+def _check_mode(module: Module, place: Place, report: Report) -> Mode | None:
+    instruction = place.instruction
+    attributes = instruction.attributes
+    has_channel = "channel_id" in attributes
+    if instruction.opcode in _PARTITIONED:
+        return Mode.PARTITIONS if has_channel else Mode.REPLICAS
+    if attributes.flag("use_global_device_ids"):
+        at = attribute_span(module, instruction, "use_global_device_ids")
+        if not has_channel:
+            report.add(
+                "E0316",
+                f"{instruction.name} uses global device ids without a channel",
+                at,
+                expected="a channel_id as well",
+            )
+            return None
+        if not attributes.replica_groups().groups:
+            report.add(
+                "E0316",
+                f"{instruction.name} uses global device ids without groups",
+                at,
+                expected="replica_groups that list the devices",
+            )
+            return None
+        return Mode.DEVICES
+    return Mode.REPLICAS_ACROSS_PARTITIONS if has_channel else Mode.REPLICAS
+
+
+def _check_groups(module: Module, place: Place, mode: Mode, report: Report) -> None:
+    instruction = place.instruction
+    groups = instruction.attributes.replica_groups().groups
+    if not groups:
+        return
+    problem = _group_problem(groups)
+    if problem:
+        report.add(
+            "E0313",
+            f"{problem} in the groups of {instruction.name}",
+            attribute_span(module, instruction, "replica_groups"),
+            expected=f"the ids 0 to {sum(map(len, groups)) - 1}, each in one group",
+        )
+        return
+    found, wanted = sum(map(len, groups)), participant_count(module, mode)
+    if wanted not in (1, found):
+        report.add(
+            "E0314",
+            f"the groups of {instruction.name} name {found} ids",
+            attribute_span(module, instruction, "replica_groups"),
+            expected=f"{wanted} ids, the number of {mode.value} in the header",
+        )
+    if instruction.opcode not in _UNEVEN and len(set(map(len, groups))) > 1:
+        report.add(
+            "E0315",
+            f"the groups of {instruction.name} have {min(map(len, groups))} to "
+            f"{max(map(len, groups))} members",
+            attribute_span(module, instruction, "replica_groups"),
+            expected="groups of one size",
+        )
+
+
+def _group_problem(groups: tuple[tuple[int, ...], ...]) -> str:
+    total = sum(map(len, groups))
+    seen = bytearray(total)
+    for group in groups:
+        if not group:
+            return "an empty group"
+        for member in group:
+            if not 0 <= member < total:
+                return f"{member} is out of range"
+            if seen[member]:
+                return f"{member} comes twice"
+            seen[member] = 1
+    return ""
+
+
+def participant_count(module: Module, mode: Mode) -> int:
+    """Return how many participants the header announces; 1 where it says nothing."""
+    replicas = module.attributes.integer("replica_count", 1)
+    partitions = module.attributes.integer("num_partitions", 1)
+    if mode is Mode.PARTITIONS:
+        return partitions
+    return replicas * partitions if mode is Mode.DEVICES else replicas
+
+
+def _check_pairs(module: Module, place: Place, report: Report) -> None:
+    instruction = place.instruction
+    pairs = instruction.attributes.get("source_target_pairs", ())
+    mode = Mode.PARTITIONS if "channel_id" in instruction.attributes else Mode.REPLICAS
+    limit = participant_count(module, mode)
+    times = _uses_allowed(place)
+    counts: tuple[dict[int, int], dict[int, int]] = ({}, {})
+    for pair in pairs if isinstance(pairs, tuple) else ():
+        problem = _pair_problem(pair, limit, times, counts, mode)
+        if problem:
+            report.add(
+                "E0318",
+                f"{problem} in the pairs of {instruction.name}",
+                attribute_span(module, instruction, "source_target_pairs"),
+                expected="each id at most once as source and once as target",
+            )
+            return
+
+
+def _pair_problem(
+    pair: object, limit: int, times: int, counts: tuple[dict[int, int], dict[int, int]], mode: Mode
+) -> str:
+    if not isinstance(pair, tuple) or len(pair) != 2:
+        return "an entry is not a pair"
+    for role, member, count in zip(("source", "target"), pair, counts, strict=True):
+        if member < 0:
+            return f"the {role} {member} is negative"
+        if limit > 1 and member >= limit:
+            return f"the {role} {member} is not below {limit}, the number of {mode.value},"
+        count[member] = count.get(member, 0) + 1
+        if count[member] > times:
+            again = "twice" if times == 1 else f"more than {times} times"
+            return f"the {role} {member} comes {again}"
+    return ""
+
+
+def _uses_allowed(place: Place) -> int:
+    """Return how often an id may come: the in-place form permutes several slices at once."""
+    shapes: tuple[Shape, ...] = place.operand_shapes
+    if "slice_sizes" not in place.instruction.attributes or len(shapes) != 4:
+        return 1
+    offsets = shapes[2]
+    if isinstance(shapes[0], TupleShape) and isinstance(offsets, TupleShape) and offsets.elements:
+        offsets = offsets.elements[0]
+    return len(offsets.elements) if isinstance(offsets, TupleShape) else 1
+
+
+def check_constrained_layouts(survey: Survey, report: Report) -> None:
+    """Report all-reduces that differ from the first one in `constrain_layout`."""
+    places = survey.places("all-reduce", "all-reduce-start")
+    if not places:
+        return
+    module, first = survey.module, places[0].instruction
+    wanted = first.attributes.flag("constrain_layout")
+    for place in places[1:]:
+        instruction = place.instruction
+        if instruction.attributes.flag("constrain_layout") != wanted:
+            before = opcode_span(module, first)
+            report.add(
+                "E0332",
+                f"{first.name} has constrain_layout={str(wanted).lower()} and {instruction.name} "
+                f"has not",
+                attribute_span(module, instruction, "constrain_layout"),
+                expected="the same constrain_layout on every all-reduce",
+                notes=[Note(before, "the other all-reduce")] if before else (),
+            )

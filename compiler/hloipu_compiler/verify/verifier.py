@@ -1,0 +1,227 @@
+"""The verifier: one pass over all instructions, then one small check per subject.
+
+The pass costs one dictionary look-up for an instruction like one already found right: the same
+opcode, attributes, operand shapes and result shape. The parser shares equal shapes and attributes,
+so the first look-up is by identity, and only a miss compares values.
+"""
+
+from collections.abc import Callable
+from itertools import chain
+
+from hloipu_compiler.errors import Fault, VerifyError
+from hloipu_compiler.inference.faults import DECLARED_STRUCTURE, ShapeFault
+from hloipu_compiler.inference.rules import infer_shape
+from hloipu_compiler.inference.site import Participants
+from hloipu_compiler.ir.attributes import ProgramShape
+from hloipu_compiler.ir.graph import Instruction, Module
+from hloipu_compiler.ir.shapes import BufferShape, Shape, compatible, leaves, without_layouts
+from hloipu_compiler.source import Span
+from hloipu_compiler.verify.aliases import check_aliases
+from hloipu_compiler.verify.asynchronous import check_asynchronous
+from hloipu_compiler.verify.buffers import check_buffers
+from hloipu_compiler.verify.calls import check_calls
+from hloipu_compiler.verify.channels import check_channels
+from hloipu_compiler.verify.collectives import (
+    GROUPED,
+    PAIRED,
+    check_collective,
+    check_constrained_layouts,
+)
+from hloipu_compiler.verify.control import check_control
+from hloipu_compiler.verify.custom_calls import check_custom_call
+from hloipu_compiler.verify.fusions import check_fusions
+from hloipu_compiler.verify.names import check_names
+from hloipu_compiler.verify.origins import KEYS as ORIGIN_KEYS
+from hloipu_compiler.verify.origins import check_origin
+from hloipu_compiler.verify.parameters import check_parameters
+from hloipu_compiler.verify.places import attribute_span, opcode_span, operand_span, shape_span
+from hloipu_compiler.verify.report import MOST_FAULTS, Report
+from hloipu_compiler.verify.sharding import check_consistent_sharding, check_sharding
+from hloipu_compiler.verify.survey import WATCHED, Place, Survey
+
+PlaceCheck = Callable[[Module, Place, Report], None]
+Key = tuple[object, ...]
+
+
+def verify(module: Module) -> None:
+    """Raise VerifyError with every fault, in text order, if a module is not valid."""
+    found = faults_of(module)
+    if found:
+        raise VerifyError(found)
+
+
+def faults_of(module: Module, *, most: int = MOST_FAULTS) -> list[Fault]:
+    """Return every fault of a module, in text order, at most `most` of them."""
+    report = Report(most)
+    check_operands(module, report)
+    if len(report):
+        return report.in_text_order()
+    check_names(module, report)
+    survey = _Pass(module, report).run()
+    check_parameters(survey, report)
+    check_calls(survey, report)
+    check_fusions(survey, report)
+    check_control(survey, report)
+    check_asynchronous(survey, report)
+    check_channels(survey, report)
+    check_constrained_layouts(survey, report)
+    check_consistent_sharding(survey, report)
+    check_buffers(survey, report)
+    check_aliases(module, report)
+    return report.in_text_order()
+
+
+def check_operands(module: Module, report: Report) -> None:
+    """Report operands that do not stand before their user; every other check relies on it."""
+    for computation in module.computations:
+        lists = [x.operands for x in computation.instructions]
+        lowest = min(chain.from_iterable(lists), default=0)
+        if lowest >= 0 and all(not x or max(x) < i for i, x in enumerate(lists)):
+            continue
+        for position, operands in enumerate(lists):
+            wrong = [i for i in operands if not 0 <= i < position]
+            if wrong:
+                instruction = computation.instructions[position]
+                report.add(
+                    "E0337",
+                    f"instruction {position} of {computation.name}, {instruction.name}, has the "
+                    f"operand {wrong[0]}",
+                    opcode_span(module, instruction),
+                    expected="operands that stand earlier in the computation",
+                )
+
+
+class _Pass:
+    """The pass over all instructions, and what it remembers."""
+
+    def __init__(self, module: Module, report: Report) -> None:
+        self.module = module
+        self.report = report
+        self.survey = Survey(module)
+        self.participants = Participants(
+            module.attributes.integer("replica_count", 1),
+            module.attributes.integer("num_partitions", 1),
+        )
+        self._right: set[Key] = set()
+        self._without_buffers: set[int] = set()
+
+    def run(self) -> Survey:
+        """Check every instruction by itself and gather what the other checks need."""
+        watched: dict[Key, bool] = {}
+        """For what was found right: whether the survey wants each instance."""
+        for computation in self.module.computations:
+            ids: list[int] = []
+            for position, instruction in enumerate(computation.instructions):
+                ids.append(id(instruction.shape))
+                key = (
+                    instruction.opcode,
+                    id(instruction.attributes),
+                    ids[position],
+                    *[ids[i] for i in instruction.operands],
+                )
+                watch = watched.get(key)
+                if watch is None:
+                    place = Place(computation, position)
+                    watch = _wanted(instruction)
+                    if self._is_right(place):
+                        watched[key] = watch
+                if watch:
+                    self._note(Place(computation, position), instruction)
+        return self.survey
+
+    def _note(self, place: Place, instruction: Instruction) -> None:
+        survey = self.survey
+        if instruction.opcode in WATCHED:
+            survey.by_opcode.setdefault(instruction.opcode, []).append(place)
+        if instruction.attributes.called:
+            survey.callers.append(place)
+        if "control-predecessors" in instruction.attributes:
+            survey.controlled.append(place)
+
+    def _is_right(self, place: Place) -> bool:
+        instruction = place.instruction
+        shapes = place.operand_shapes
+        key = (instruction.opcode, instruction.attributes, instruction.shape, shapes)
+        if key in self._right:
+            return True
+        self._look_for_buffers(instruction.shape)
+        before = len(self.report)
+        for check in _place_checks(instruction):
+            check(self.module, place, self.report)
+        if len(self.report) == before and self._shape_is_right(instruction, shapes):
+            self._right.add(key)
+            return True
+        return False
+
+    def _look_for_buffers(self, shape: Shape) -> None:
+        if id(shape) in self._without_buffers or self.survey.buffered:
+            return
+        if any(isinstance(leaf, BufferShape) for _, leaf in leaves(shape)):
+            self.survey.buffered = True
+        else:
+            self._without_buffers.add(id(shape))
+
+    def _program_shape(self, name: str) -> ProgramShape:
+        return self.module.computation[name].program_shape
+
+    def _shape_is_right(self, instruction: Instruction, shapes: tuple[Shape, ...]) -> bool:
+        if any(name not in self.module.computation for name in instruction.attributes.called):
+            return False  # `verify.calls` reports it
+        try:
+            inferred = infer_shape(
+                instruction.opcode,
+                shapes,
+                instruction.attributes,
+                instruction.shape,
+                self._program_shape,
+                self.participants,
+            )
+        except ShapeFault as fault:
+            self.report.add(
+                fault.code,
+                f"{instruction.name}: {fault.message}",
+                _fault_span(self.module, instruction, fault),
+                expected=fault.expected,
+                hint=fault.hint,
+            )
+            return False
+        if compatible(inferred, instruction.shape):
+            return True
+        self.report.add(
+            "E0301",
+            f"{instruction.name} is declared as {without_layouts(instruction.shape)}",
+            shape_span(self.module, instruction),
+            expected=f"{without_layouts(inferred)}, which {instruction.opcode} gives",
+        )
+        return False
+
+
+def _wanted(instruction: Instruction) -> bool:
+    return (
+        instruction.opcode in WATCHED
+        or bool(instruction.attributes.called)
+        or "control-predecessors" in instruction.attributes
+    )
+
+
+def _place_checks(instruction: Instruction) -> list[PlaceCheck]:
+    checks: list[PlaceCheck] = []
+    if instruction.opcode in GROUPED or instruction.opcode in PAIRED:
+        checks.append(check_collective)
+    elif instruction.opcode == "custom-call":
+        checks.append(check_custom_call)
+    if "sharding" in instruction.attributes:
+        checks.append(check_sharding)
+    if any(key in instruction.attributes for key in ORIGIN_KEYS):
+        checks.append(check_origin)
+    return checks
+
+
+def _fault_span(module: Module, instruction: Instruction, fault: ShapeFault) -> Span | None:
+    if fault.operand is not None:
+        return operand_span(module, instruction, fault.operand)
+    if fault.attribute is not None:
+        return attribute_span(module, instruction, fault.attribute)
+    if fault.code == DECLARED_STRUCTURE:
+        return shape_span(module, instruction)
+    return opcode_span(module, instruction)

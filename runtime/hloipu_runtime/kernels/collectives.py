@@ -1,0 +1,128 @@
+"""Collectives as value semantics: a list of arrays, one per participant, gives a list of results.
+
+`groups` are lists of participant numbers (places in those lists). XLA combines in the order in
+which a group names its members. A participant in no group gets zeros.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hloipu_runtime.kernels.blocks import Array
+from hloipu_runtime.kernels.monoids import Combiner
+from hloipu_runtime.kernels.scatter_rows import combine
+
+Groups = Sequence[Sequence[int]]
+
+
+def all_reduce(
+    operands: Sequence[Array], groups: Groups, combiner: Combiner, element_type: str
+) -> list[Array]:
+    """Give each member its group's values combined elementwise, first member first.
+
+    Narrow floats are rounded after each step.
+    """
+    results = [np.zeros_like(x) for x in operands]
+    for group in groups:
+        total = operands[group[0]]
+        for member in group[1:]:
+            total = combine([total], [operands[member]], combiner, [element_type])[0]
+        for member in group:
+            results[member] = total
+    return results
+
+
+def reduce_scatter(
+    operands: Sequence[Array],
+    groups: Groups,
+    dimension: int,
+    combiner: Combiner,
+    element_type: str,
+) -> list[Array]:
+    """Reduce over each group; member i keeps the i-th of equal parts along `dimension`."""
+    reduced = all_reduce(operands, groups, combiner, element_type)
+    results = [np.zeros_like(x) for x in operands]
+    for group in groups:
+        parts = np.split(reduced[group[0]], len(group), axis=dimension)
+        for member, part in zip(group, parts, strict=True):
+            results[member] = part
+    return results
+
+
+def all_gather(operands: Sequence[Array], groups: Groups, dimension: int) -> list[Array]:
+    """Give each member its group's arrays joined along `dimension`, in group order."""
+    results = [np.zeros_like(x) for x in operands]
+    for group in groups:
+        joined = np.concatenate([operands[member] for member in group], axis=dimension)
+        for member in group:
+            results[member] = joined
+    return results
+
+
+def all_to_all(operands: Sequence[Array], groups: Groups, dimension: int) -> list[Array]:
+    """Array form: member i gets the i-th part along `dimension` of every member, joined there."""
+    results = [np.zeros_like(x) for x in operands]
+    for group in groups:
+        parts = [np.split(operands[member], len(group), axis=dimension) for member in group]
+        for place, member in enumerate(group):
+            results[member] = np.concatenate([p[place] for p in parts], axis=dimension)
+    return results
+
+
+def all_to_all_tuple(operands: Sequence[Sequence[Array]], groups: Groups) -> list[list[Array]]:
+    """Tuple form: member i's j-th result is member j's i-th operand."""
+    results = [[np.zeros_like(x) for x in mine] for mine in operands]
+    for group in groups:
+        for place, member in enumerate(group):
+            results[member] = [operands[other][place] for other in group]
+    return results
+
+
+def collective_permute(
+    operands: Sequence[Array], source_target_pairs: Sequence[tuple[int, int]]
+) -> list[Array]:
+    """Send each source's array to its target; a participant that is no target gets zeros."""
+    results = [np.zeros_like(x) for x in operands]
+    for source, target in source_target_pairs:
+        results[target] = operands[source]
+    return results
+
+
+def collective_broadcast(operands: Sequence[Array], groups: Groups) -> list[Array]:
+    """Give each member the array of its group's first; participants in no group get zeros."""
+    results = [np.zeros_like(x) for x in operands]
+    for group in groups:
+        for member in group:
+            results[member] = operands[group[0]]
+    return results
+
+
+def ragged_all_to_all(
+    inputs: Sequence[Array],
+    outputs: Sequence[Array],
+    input_offsets: Sequence[Array],
+    send_sizes: Sequence[Array],
+    output_offsets: Sequence[Array],
+    groups: Groups,
+) -> list[Array]:
+    """Send row ranges of each member's input into the outputs of its group.
+
+    Member i sends member j its rows from `input_offsets[i][j]` on, `send_sizes[i][j]` of them; they
+    land in j's output at `output_offsets[i][j]`. Offsets come in equal runs where a member sends
+    several ranges to each. Rows not written keep the values of `outputs`.
+    """
+    results = [x.copy() for x in outputs]
+    for group in groups:
+        for sender in group:
+            runs = len(input_offsets[sender]) // len(group)
+            for update, (start, count, place) in enumerate(
+                zip(
+                    input_offsets[sender].tolist(),
+                    send_sizes[sender].tolist(),
+                    output_offsets[sender].tolist(),
+                    strict=True,
+                )
+            ):
+                receiver = group[update // runs]
+                results[receiver][place : place + count] = inputs[sender][start : start + count]
+    return results

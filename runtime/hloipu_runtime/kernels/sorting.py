@@ -1,0 +1,128 @@
+"""Sort: by recognised keys through integer keys, by any other comparator through a network.
+
+A comparator that compares one operand's elements is given as a `SortKey`. Its values become
+unsigned integers that ascend in the wanted order, so that one integer sort serves every dtype,
+direction and treatment of zeros and NaNs. All sorts are stable, asked for or not.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from hloipu_runtime.kernels.blocks import Array
+from hloipu_runtime.kernels.extrema import total_order_keys
+from hloipu_runtime.kernels.movement import contiguous
+from hloipu_runtime.kernels.sort_networks import argsort_by_comparator
+
+Order = Literal["total", "equal_zeros", "ieee"]
+
+Comparator = Callable[..., Array]
+"""`comparator(a_1, b_1, .., a_n, b_n)` on whole arrays: whether a goes before b, as bools."""
+
+
+@dataclass(frozen=True, slots=True)
+class SortKey:
+    """One operand that a comparator orders by, and how.
+
+    `order` matters to floats. `total`: IEEE total order (-nan < -inf < .. -0 < +0 .. < nan).
+    `equal_zeros`: both zeros are equal, all NaNs are equal and greatest (what jax prints).
+    `ieee`: a plain LT or GT, under which NaNs have no place: they go where `equal_zeros` puts them.
+    """
+
+    operand: int
+    descending: bool = False
+    order: Order = "total"
+
+
+def sort(
+    operands: Sequence[Array],
+    dimension: int,
+    keys: Sequence[SortKey] | Comparator,
+) -> list[Array]:
+    """Sort operands together along one dimension, by keys (first key first) or a comparator."""
+    if operands[0].size == 0 or operands[0].shape[dimension] < 2:
+        return list(operands)
+    rows = [contiguous(np.moveaxis(x, dimension, -1)) for x in operands]
+    if callable(keys):
+        order = argsort_by_comparator(rows, keys)
+    else:
+        alone = len(keys) == 1 and len(rows) == 1
+        ranks = [ascending_keys(rows[k.operand], k) for k in keys]
+        if alone and _is_reversible(rows[0], keys[0]):
+            return [_back(_sorted_values(rows[0], keys[0]), dimension)]
+        order = argsort_by_keys(ranks)
+    return [_back(np.take_along_axis(x, order, axis=-1), dimension) for x in rows]
+
+
+def _back(rows: Array, dimension: int) -> Array:
+    """Move the sorted last axis back to where it was."""
+    return np.moveaxis(rows, -1, dimension)
+
+
+def _is_reversible(x: Array, key: SortKey) -> bool:
+    """Whether equal keys mean equal bits, so that values can be sorted without their places."""
+    if x.dtype.kind != "f":
+        return True
+    return key.order == "total"
+
+
+def _sorted_values(x: Array, key: SortKey) -> Array:
+    """Sort values whose equals cannot be told apart."""
+    if x.dtype.kind == "f":
+        bits = np.sort(total_order_keys(x), axis=-1)
+        flipped = np.right_shift(bits, bits.itemsize * 8 - 1) & np.iinfo(bits.dtype).max
+        ascending: Array = (flipped ^ bits).view(x.dtype)
+    elif x.dtype.kind == "b":
+        ascending = np.sort(x.view(np.uint8), axis=-1).view(np.bool_)
+    else:
+        ascending = np.sort(x, axis=-1)
+    return ascending[..., ::-1] if key.descending else ascending
+
+
+def ascending_keys(x: Array, key: SortKey) -> Array:
+    """Map values to unsigned integers of their width that ascend in the order of `key`."""
+    if x.dtype.kind == "f":
+        if key.order != "total":
+            x = x + x.dtype.type(0)  # -0.0 becomes +0.0
+            np.copyto(x, np.nan, where=np.isnan(x))
+        signed = total_order_keys(x)
+    elif x.dtype.kind == "b":
+        signed = x.view(np.int8)
+    else:
+        signed = x
+    unsigned = signed.view(f"u{signed.itemsize}")
+    if signed.dtype.kind == "i":
+        unsigned = unsigned ^ unsigned.dtype.type(1 << (8 * signed.itemsize - 1))
+    return ~unsigned if key.descending else unsigned
+
+
+def argsort_by_keys(keys: Sequence[Array]) -> Array:
+    """Return, along the last axis, the stable order by the first key, ties by the next, and so on.
+
+    Keys are unsigned integers of one shape.
+    """
+    order: Array | None = None
+    for key in reversed(keys):
+        ranked = key if order is None else np.take_along_axis(key, order, axis=-1)
+        step = _stable_argsort(ranked)
+        order = step if order is None else np.take_along_axis(order, step, axis=-1)
+    if order is None:
+        raise ValueError("a sort needs at least one key")
+    return order
+
+
+def _stable_argsort(keys: Array) -> Array:
+    """Argsort unsigned keys; up to 32 bits they carry their places through one integer sort."""
+    count = keys.shape[-1]
+    if keys.itemsize == 8 or count > 1 << 32:
+        return np.argsort(keys, axis=-1, kind="stable")
+    places = np.arange(count, dtype=np.uint64)
+    if keys.itemsize <= 2 and count <= 1 << 16:
+        packed = keys.astype(np.uint32) << np.uint32(16) | places.astype(np.uint32)
+        packed.sort(axis=-1)
+        return (packed & np.uint32(0xFFFF)).astype(np.int64)
+    packed = keys.astype(np.uint64) << np.uint64(32) | places
+    packed.sort(axis=-1)
+    return (packed & np.uint64(0xFFFFFFFF)).view(np.int64)

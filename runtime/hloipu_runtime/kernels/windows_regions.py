@@ -1,0 +1,167 @@
+"""Windows reduced by an arbitrary region on whole arrays."""
+
+from collections.abc import Callable, Sequence
+from itertools import product
+from math import prod
+
+import numpy as np
+
+from hloipu_runtime.kernels.blocks import Array
+from hloipu_runtime.kernels.monoids import Region
+from hloipu_runtime.kernels.movement import Index, index_of, pad
+from hloipu_runtime.kernels.windows_geometry import (
+    WindowDimension,
+    element_slices,
+    output_shape,
+)
+
+SEQUENTIAL_ELEMENTS = 64
+"""Largest window that a region not known to be associative is folded over one by one."""
+
+Combine = Callable[[Sequence[Array], Sequence[Array]], list[Array]]
+
+
+def reduce_window_region(
+    operands: Sequence[Array],
+    inits: Sequence[Array],
+    window: Sequence[WindowDimension],
+    region: Region,
+    *,
+    associative: bool | None = None,
+) -> list[Array]:
+    """Reduce the windows of n operands together by `region(acc.., value..)`.
+
+    XLA:CPU folds a window's elements in row-major order from the init on, skipping padding and
+    holes. `associative=False` does the same with one call for each element of a window; `True`
+    reduces one dimension after another in log2(size) calls each, and takes the region to be
+    commutative where several dimensions have windows. `None` chooses by the window's size.
+    """
+    shape = output_shape(operands[0].shape, window)
+    accumulators: list[Array] = [
+        np.broadcast_to(np.asarray(i), shape).astype(x.dtype)
+        for i, x in zip(inits, operands, strict=True)
+    ]
+    if 0 in shape or operands[0].size == 0:
+        return accumulators
+    if associative is None:
+        associative = prod(w.size for w in window) > SEQUENTIAL_ELEMENTS
+    with np.errstate(all="ignore"):
+        if associative:
+            return _by_dimension(operands, accumulators, window, region)
+        return _element_by_element(operands, accumulators, window, region)
+
+
+def element_places(
+    shape: Sequence[int], window: Sequence[WindowDimension]
+) -> list[tuple[tuple[int, ...], Index, Index]]:
+    """List, in row-major order, a window's elements: position, index of windows, of operand.
+
+    Elements that are padding in every window are left out.
+    """
+    along = [
+        [(k, element_slices(n, w, k)) for k in range(w.size)]
+        for n, w in zip(shape, window, strict=True)
+    ]
+    present = [[(k, found) for k, found in places if found is not None] for places in along]
+    return [
+        (
+            tuple(k for k, _ in places),
+            index_of(found[0] for _, found in places),
+            index_of(found[1] for _, found in places),
+        )
+        for places in product(*present)
+    ]
+
+
+def _element_by_element(
+    operands: Sequence[Array],
+    accumulators: list[Array],
+    window: Sequence[WindowDimension],
+    region: Region,
+) -> list[Array]:
+    for _, windows, elements in element_places(operands[0].shape, window):
+        updated = region(*(a[windows] for a in accumulators), *(x[elements] for x in operands))
+        for accumulator, new in zip(accumulators, updated, strict=True):
+            accumulator[windows] = new
+    return accumulators
+
+
+def _by_dimension(
+    operands: Sequence[Array],
+    accumulators: list[Array],
+    window: Sequence[WindowDimension],
+    region: Region,
+) -> list[Array]:
+    """Slide along each dimension by doubling; a mask says which places hold any element."""
+    rank = operands[0].ndim
+    values = list(operands)
+    # Whether a window holds elements is decided dimension by dimension: masks stay small.
+    masks: list[Array] = []
+    for axis, w in enumerate(window):
+        edges = [(0, 0, 0)] * rank
+        edges[axis] = (w.pad_low, w.pad_high, w.base_dilation - 1)
+        along = [1] * rank
+        along[axis] = values[0].shape[axis]
+        real = pad(np.ones(along, bool), np.asarray(False), edges)
+        padded = [pad(v, np.zeros((), v.dtype), edges) for v in values]
+        slid = sliding([real, *padded], axis, w.size, w.window_dilation, _skipping_holes(region))
+        strided = index_of(slice(None, None, w.stride if d == axis else 1) for d in range(rank))
+        mask, *values = (s[strided] for s in slid)
+        masks.append(mask)
+    held: Array = np.asarray(True)
+    for mask in masks:
+        held = held & mask
+    combined = region(*accumulators, *values)
+    return [np.where(held, c, a) for c, a in zip(combined, accumulators, strict=True)]
+
+
+def _skipping_holes(region: Region) -> Combine:
+    """Wrap a region so that its first operand says where the others hold anything."""
+
+    def combine(left: Sequence[Array], right: Sequence[Array]) -> list[Array]:
+        left_real, *left_values = left
+        right_real, *right_values = right
+        joined = region(*left_values, *right_values)
+        if not (left_real.all() and right_real.all()):
+            joined = [
+                np.where(right_real, np.where(left_real, j, r), v)
+                for j, r, v in zip(joined, right_values, left_values, strict=True)
+            ]
+        return [left_real | right_real, *joined]
+
+    return combine
+
+
+def sliding(
+    arrays: Sequence[Array], axis: int, size: int, dilation: int, combine: Combine
+) -> list[Array]:
+    """Combine each run of `size` places `dilation` apart along an axis, in 2 * log2(size) calls.
+
+    Runs of 1, 2, 4, .. places are built by doubling and joined in order, so `combine` need not
+    commute.
+    """
+    count = arrays[0].shape[axis] - (size - 1) * dilation
+    result: list[Array] | None = None
+    power, covered = list(arrays), 0
+    run = 1
+    while True:
+        if size & run:
+            piece = [_window(p, axis, covered * dilation, count) for p in power]
+            result = piece if result is None else combine(result, piece)
+            covered += run
+        if covered == size:
+            break
+        room = power[0].shape[axis] - run * dilation
+        power = combine(
+            [_window(p, axis, 0, room) for p in power],
+            [_window(p, axis, run * dilation, room) for p in power],
+        )
+        run *= 2
+    return result if result is not None else []
+
+
+def _window(x: Array, axis: int, start: int, count: int) -> Array:
+    """Return a run of places along one axis."""
+    return x[
+        index_of(slice(start, start + count) if d == axis else slice(None) for d in range(x.ndim))
+    ]

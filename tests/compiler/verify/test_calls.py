@@ -1,0 +1,100 @@
+"""Calls: recursion, callees' signatures, execution threads, composite calls."""
+
+import pytest
+
+from dataclasses import replace
+
+from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.verify.verifier import faults_of
+from tests.support.verifier_cases import check_accepted, check_refused, faults_in
+
+_CALLEE = """HloModule m
+f {
+  p = f32[4] parameter(0)
+  ROOT r = f32[4] negate(p)
+}
+"""
+
+
+def _entry(statement: str, before: str = "") -> str:
+    return f"{_CALLEE}ENTRY e {{\n  p = f32[4] parameter(0)\n{before}  {statement}\n}}\n"
+
+
+def test_a_call_that_fits_is_accepted() -> None:
+    """One operand for one parameter."""
+    check_accepted(_entry("ROOT c = f32[4] call(p), to_apply=f"))
+
+
+def test_a_call_cycle_is_refused() -> None:
+    """A text cannot say it (callees come first), a graph can."""
+    module = parse(_entry("ROOT c = f32[4] call(p), to_apply=f"))
+    f, e = module.computations
+    recursive = replace(f, instructions=(
+        f.instructions[0], e.instructions[1]._replace(name="r", operands=(0,))
+    ))  # fmt: skip
+    changed = replace(module, computations=(recursive, e))
+    assert [fault.code for fault in faults_of(changed)] == ["E0305"]
+
+
+def test_an_unknown_callee_is_refused() -> None:
+    """A pass removed the computation and left the call."""
+    module = parse(_entry("ROOT c = f32[4] call(p), to_apply=f"))
+    changed = replace(module, computations=module.computations[1:], entry_position=0)
+    assert [fault.code for fault in faults_of(changed)] == ["E0306"]
+
+
+def test_a_callee_on_another_thread_is_refused() -> None:
+    """Thread names of caller and callee are compared."""
+    text = _entry("ROOT c = f32[4] call(p), «to_apply=f»").replace(
+        "  ROOT r = f32[4] negate(p)\n}", '  ROOT r = f32[4] negate(p)\n}, execution_thread="side"'
+    )
+    check_refused(text, "E0307")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        'frontend_attributes={composite.name="a.b",composite.attributes={},composite.version="1"}',
+        'frontend_attributes={composite.name="a.b"}',
+    ],
+)
+def test_a_complete_composite_is_accepted(statement: str) -> None:
+    """Attributes and version may be left out."""
+    check_accepted(_entry(f"ROOT c = f32[4] call(p), to_apply=f, is_composite=true, {statement}"))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "«call»(p), to_apply=f, is_composite=true",
+        'call(p), to_apply=f, is_composite=true, «frontend_attributes={x="1"}»',
+        'call(p), to_apply=f, is_composite=true, «frontend_attributes={composite.name=""}»',
+        'call(p), to_apply=f, is_composite=true, '
+        '«frontend_attributes={composite.name="a",composite.version="-1"}»',
+        'call(p), to_apply=f, is_composite=true, '
+        '«frontend_attributes={composite.name="a",composite.attributes=""}»',
+    ],
+)
+def test_an_incomplete_composite_is_refused(statement: str) -> None:
+    """A composite has a name, and a version that is a number."""
+    check_refused(_entry(f"ROOT c = f32[4] {statement}"), "E0310")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ROOT c = f32[4] call(p, p), to_apply=f",
+        "ROOT c = f32[4] call(), to_apply=f",
+        "ROOT c = f32[4] call(s), to_apply=f",
+        "ROOT c = f32[5] call(p), to_apply=f",
+        "ROOT c = f32[] reduce(p, s), dimensions={0}, to_apply=f",
+        "ROOT c = f32[4] map(p), dimensions={0}, to_apply=f",
+        "ROOT c = f32[4] sort(p), dimensions={0}, to_apply=f",
+        "ROOT c = f32[4] while(p), condition=f, body=f",
+    ],
+)
+def test_callees_that_do_not_fit_are_refused(statement: str) -> None:
+    """Signatures are shape rules; this only checks that somebody refuses."""
+    found = faults_in(_entry(statement, "  s = f32[] parameter(1)\n"))
+    assert found
+    assert all(fault.span and fault.span.line == 9 for fault in found)

@@ -1,0 +1,1 @@
+"""Programs in JAX whose HLO makes the corpus, one file per subject."""
