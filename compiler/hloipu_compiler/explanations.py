@@ -35,7 +35,7 @@ def _table() -> dict[str, Explanation]:
 
 
 def explain(code: str) -> Explanation | None:
-    """Return the explanation of a code such as `E0301`, whatever its case; None where there is none."""
+    """Return the explanation of a code such as `E0301`, in any case; None where there is none."""
     return _table().get(code.strip().upper())
 
 

@@ -154,9 +154,9 @@ HloModule blanks
 ENTRY   e   (  p: f32 [ 4 , 2 ] { 1 , 0 }  )   ->   f32 [ 4 , 2 ]   {
 	p   =   f32 [ 4 , 2 ] { 1 , 0 }   parameter  (  0  )
   ROOT   n   =   f32[4,2]
-     transpose
+     reverse
    (
-   f32[2,4] transpose(p)   )  ,   dimensions= { 1 , 0 }
+   p   )  ,   dimensions= { 1 , 0 }
 }
 -----
 HloModule dump_comments
@@ -351,9 +351,9 @@ HloModule numbers
 ENTRY e {
   a = f32[7] constant({1., -.5, 1e5, 1E-5, 1.5e+3, -0, 0.1})
   b = s64[2] constant({9223372036854775808, -1})
-  c = u8[] constant(-1)
+  c = u64[] constant(-1)
   d = f64[] constant(1e308)
-  ROOT t = (f32[7], s64[2], u8[], f64[]) tuple(a, b, c, d)
+  ROOT t = (f32[7], s64[2], u64[], f64[]) tuple(a, b, c, d)
 }
 -----
 HloModule commas_in_literals

@@ -42,10 +42,10 @@ class Child:
         return {"verified": fault is None, "message": fault or ""}
 
     def reprint(self, message: Json) -> Json:
-        """Parse and print in full, constants included, without source metadata if so asked."""
+        """Parse and print in full; source metadata and large constants are left out if so asked."""
         module = _hlo.hlo_module_from_text(message["text"])
         options = _hlo.HloPrintOptions()
-        options.print_large_constants = True
+        options.print_large_constants = message["constants"]
         options.print_metadata = message["metadata"]
         return {"text": module.to_string(options)}
 

@@ -97,9 +97,10 @@ class Oracle:
             return Verdict("refused", verdict.reply["message"])
         return verdict
 
-    def reprint(self, text: str, *, metadata: bool = True) -> str:
-        """Return XLA's full print of a text, large constants included."""
-        answer = self._need({"op": "reprint", "text": text, "metadata": metadata})
+    def reprint(self, text: str, *, metadata: bool = True, constants: bool = True) -> str:
+        """Return XLA's full print of a text; large constants are elided with `constants` off."""
+        message = {"op": "reprint", "text": text, "metadata": metadata, "constants": constants}
+        answer = self._need(message)
         printed: str = answer.reply["text"]
         return printed
 

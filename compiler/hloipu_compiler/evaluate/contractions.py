@@ -118,7 +118,17 @@ def _triangular_solve(site: Site) -> Action:
     left, lower, unit = read("left_side"), read("lower"), read("unit_diagonal")
     transpose = site.attributes.text("transpose_a", "NO_TRANSPOSE")
     element_type = site.element_type()
-    return lambda x: (triangular_solve(x[0], x[1], left, lower, unit, transpose, element_type),)
+    return lambda x: (
+        triangular_solve(
+            x[0],
+            x[1],
+            element_type,
+            left_side=left,
+            lower=lower,
+            unit_diagonal=unit,
+            transpose_a=transpose,
+        ),
+    )
 
 
 @lowers("batch-norm-training")
@@ -132,11 +142,13 @@ def _batch_norm_training(site: Site) -> Action:
 def _batch_norm_inference(site: Site) -> Action:
     epsilon, feature = site.attributes.number("epsilon"), site.attributes.integer("feature_index")
     element_type = site.element_type()
-    return lambda x: (batch_norm_inference(*x, epsilon, feature, element_type),)
+    return lambda x: (
+        batch_norm_inference(x[0], x[1], x[2], x[3], x[4], epsilon, feature, element_type),
+    )
 
 
 @lowers("batch-norm-grad")
 def _batch_norm_grad(site: Site) -> Action:
     epsilon, feature = site.attributes.number("epsilon"), site.attributes.integer("feature_index")
     element_type = site.element_type()
-    return lambda x: batch_norm_grad(*x, epsilon, feature, element_type)
+    return lambda x: batch_norm_grad(x[0], x[1], x[2], x[3], x[4], epsilon, feature, element_type)

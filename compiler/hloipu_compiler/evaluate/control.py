@@ -78,7 +78,7 @@ def _async_done(site: Site) -> Action:
 
 @lowers("copy-start")
 def _copy_start(site: Site) -> Action:
-    """The value is (destination, source, context)."""
+    """Return (destination, source, context)."""
     return lambda x: [x[0], x[0], _context()]
 
 

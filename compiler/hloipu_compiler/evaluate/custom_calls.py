@@ -14,8 +14,8 @@ from hloipu_compiler.evaluate.plan import Action, Array
 from hloipu_compiler.evaluate.site import Site, lowers
 from hloipu_compiler.ir.graph import Instruction
 from hloipu_runtime.errors import UnsupportedError
-from hloipu_runtime.kernels.lapack import LAPACK
-from hloipu_runtime.kernels.sorting import topk
+from hloipu_runtime.kernels.lapack import LAPACK_TARGETS
+from hloipu_runtime.kernels.topk import topk
 
 
 @dataclass(frozen=True)
@@ -89,15 +89,15 @@ def _identity(call: Call) -> Sequence[Array]:
 @register("TopK")
 def _topk(call: Call) -> Sequence[Array]:
     sizes = call.site.sizes()
-    return topk(call.operands[0], sizes[-1], True)
+    return topk(call.operands[0], sizes[-1])
 
 
 def _lapack(target: str) -> Implementation:
-    kernel = LAPACK[target]
+    kernel = LAPACK_TARGETS[target]
     return lambda call: kernel(call.operands, dict(call.config))
 
 
-for _target in LAPACK:
+for _target in LAPACK_TARGETS:
     register(_target)(_lapack(_target))
 
 

@@ -13,7 +13,9 @@ from hloipu_compiler.evaluate import (  # noqa: F401  (each fills the table of l
     elementwise,
     host,
     movement,
+    random,
     reductions,
+    sorting,
 )
 from hloipu_compiler.evaluate.plan import TOKEN_VALUE, Array, Plan, Watcher
 from hloipu_compiler.evaluate.planner import Planner

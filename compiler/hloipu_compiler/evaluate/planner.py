@@ -48,10 +48,14 @@ class Planner:
             self._lifted[name] = self._build(self.module.computation[name], lifted=True)
         return self._lifted[name]
 
+    def region_at(self, computation: Computation) -> Region:
+        """Return a scalar computation that is not in the module as a function on whole arrays."""
+        return region_function(self._build(computation, lifted=True))
+
     def region(self, name: str) -> Region:
         """Return a scalar computation as a function on whole arrays, made on the first request."""
         if name not in self._regions:
-            self._regions[name] = region_function(self, self.module.computation[name])
+            self._regions[name] = region_function(self.lifted_plan(name))
         return self._regions[name]
 
     def site(self, computation: Computation, instruction: Instruction) -> Site:
@@ -63,6 +67,7 @@ class Planner:
             tuple(computation.instructions[x].shape for x in instruction.operands),
             self.plan,
             self.region,
+            self.region_at,
             self.effects,
         )
 

@@ -4,16 +4,11 @@ A computation on scalars whose ops are elementwise does not mind getting arrays:
 once on all elements. Branches inside become selects, loops run until no element goes on.
 """
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from hloipu_compiler.evaluate.plan import Array
+from hloipu_compiler.evaluate.plan import Array, Plan
 from hloipu_compiler.evaluate.site import Region
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
-
-if TYPE_CHECKING:
-    from hloipu_compiler.evaluate.planner import Planner
 
 MONOIDS = frozenset({"add", "multiply", "minimum", "maximum", "and", "or", "xor"})
 
@@ -21,9 +16,8 @@ SCALAR_IDENTITIES = frozenset({"reshape", "broadcast", "bitcast", "transpose", "
 """Ops that do nothing to a scalar, whatever they do to an array."""
 
 
-def region_function(planner: "Planner", computation: Computation) -> Region:
-    """Return a computation on scalars as a function on arrays that broadcast together."""
-    plan = planner.lifted_plan(computation.name)
+def region_function(plan: Plan) -> Region:
+    """Return a lifted plan as a function on arrays that broadcast together."""
 
     def run(*arrays: Array) -> list[Array]:
         results = plan.run(list(arrays))

@@ -47,6 +47,8 @@ class Site:
     """The plan of a computation by name, made once."""
     region_of: Callable[[str], Region]
     """A scalar computation by name as a function on whole arrays."""
+    region_at: Callable[[Computation], Region]
+    """The same for a computation that a lowering cut out of another."""
     effects: Effects
 
     @property

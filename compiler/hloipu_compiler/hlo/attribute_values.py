@@ -14,6 +14,7 @@ from hloipu_compiler.hlo.strings import unquote
 from hloipu_compiler.hlo.replica_groups import read_replica_groups
 from hloipu_compiler.hlo.shape_text import ShapeReader
 from hloipu_compiler.hlo.text_fault import TextFault
+from hloipu_compiler.hlo.typed_literal import check_typed_literal
 from hloipu_compiler.ir.attribute_kinds import AttributeKind as K
 from hloipu_compiler.ir.attributes import (
     Alias,
@@ -40,7 +41,7 @@ _names = re.compile(rf"\{{(?:{NAME}:?(?:,\s*{NAME}:?)*+)?\}}", re.ASCII).fullmat
 _range = re.compile(rf"\[({_INT}):({_INT})(?::({_INT}))?\]")
 _pads = re.compile(r"-?[0-9]+_-?[0-9]+(?:_[0-9]+)?(?:x-?[0-9]+_-?[0-9]+(?:_[0-9]+)?)*").fullmatch
 _labels = re.compile(r"([0-9bf?]{2,})_([0-9io?]{2,})->([0-9bf?]{2,})").fullmatch
-_window_item = re.compile(r"([a-z_]+)=([0-9x_\-]+)")
+_window_item = re.compile(r"([a-z_]+)=(-?[0-9]+|[0-9]+(?:x[0-9]+)+|-?[0-9]+_[0-9x_\-]+)")
 _alias = re.compile(
     rf"({_INTS}):\s*\(\s*([0-9]+),\s*({_INTS})(?:,\s*([A-Za-z_][\w.\-]*))?\)", re.ASCII
 )
@@ -56,9 +57,7 @@ def read_value(kind: K, text: str, shapes: ShapeReader) -> Value:
     value = reader(text)
     rule = _RULES.get(kind)
     if value is None and rule:
-        pieces = grammar.pieces(text, rule, shapes.limits)
-        blank = " " if rule == "window" else ""
-        value = reader(blank.join(p.text for p in pieces).replace("= ", "="))
+        value = reader(grammar.printed_form(text, rule, shapes.limits))
     if value is None:
         raise TextFault("E0121", f"{_shown(text)} is not {kind.value}", expected=kind.value)
     return value
@@ -136,14 +135,16 @@ def _read_booleans(text: str) -> Value | None:
     return tuple(word == "true" for word in words)
 
 
-def _items(text: str, pattern: re.Pattern[str]) -> list[re.Match[str]] | None:
+def _items(
+    text: str, pattern: re.Pattern[str], allowed: tuple[str, ...] = ("",)
+) -> list[re.Match[str]] | None:
     """Match `{item, item, …}` exactly; None where anything else stands between the items."""
     if not (text.startswith("{") and text.endswith("}") and len(text) > 1):
         return None
     found = list(pattern.finditer(text, 1, len(text) - 1))
     if not found:
         return [] if not text[1:-1].strip() else None
-    if text[1 : found[0].start()].strip() or text[found[-1].end() : -1].strip():
+    if text[1 : found[0].start()].strip() or text[found[-1].end() : -1].strip() not in allowed:
         return None
     if any(text[a.end() : b.start()].strip() != "," for a, b in pairwise(found)):
         return None
@@ -233,18 +234,28 @@ def _read_labels(text: str) -> Value | None:
     return ConvolutionLabels(lhs, rhs, out)
 
 
+_ALIAS_KINDS = {
+    None: "may-alias", "may-alias": "may-alias", "must-alias": "must-alias",
+    "USER": "may-alias", "SYSTEM": "may-alias",  # until 2020
+}  # fmt: skip
+
+
 def _read_aliases(text: str) -> Value | None:
-    found = _items(text, _alias)
+    found = _items(text, _alias, ("", ","))
     if found is None:
         return None
+    for match in found:
+        if match[4] not in _ALIAS_KINDS:
+            raise TextFault("E0139", f"{match[4]} is no kind of alias", match.start(4),
+                            expected="may-alias or must-alias")  # fmt: skip
     return tuple(
-        Alias(_split_integers(m[1]), integer(m[2]), _split_integers(m[3]), m[4] or "may-alias")
+        Alias(_split_integers(m[1]), integer(m[2]), _split_integers(m[3]), _ALIAS_KINDS[m[4]])
         for m in found
     )
 
 
 def _read_donors(text: str) -> Value | None:
-    found = _items(text, _donor)
+    found = _items(text, _donor, ("", ","))
     if found is None:
         return None
     return tuple(Donor(integer(m[1]), _split_integers(m[2])) for m in found)
@@ -254,6 +265,9 @@ def _with_shapes(kind: K, text: str, shapes: ShapeReader) -> Value:
     """Read the kinds that hold shapes, which share the shapes' memo."""
     if kind is K.SHAPE:
         return shapes.read(text)
+    if kind is K.TYPED_LITERAL:
+        check_typed_literal(text, shapes)
+        return Raw(text)
     if kind is K.SHAPES:
         return shapes.read_list(text, "shapes")
     *parameters, result = shapes.read_list(text, "program_shape")
@@ -280,7 +294,6 @@ _READERS: dict[K, Callable[[str], Value | None]] = {
     K.REPLICA_GROUPS: read_replica_groups,
     K.ALIASES: _read_aliases,
     K.DONORS: _read_donors,
-    K.TYPED_LITERAL: Raw,
     K.RAW: Raw,
 }
 

@@ -7,6 +7,7 @@ from functools import partial
 from hloipu_compiler.hlo.lexer import BLANKS, Finder, Piece
 from hloipu_compiler.hlo.limits import Limits, check_limit
 from hloipu_compiler.hlo.text_fault import TextFault
+from hloipu_compiler.hlo.typed_literal import ARRAY
 
 _STRINGS = r""""(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+'"""
 _COMMENTS = r"/\*(?:[^*]|\*(?!/))*+\*/|//[^\n]*+"
@@ -20,7 +21,6 @@ _STEPS = {
     "RAW_BRACES": re.compile(rf"[{{}}]|{_STRINGS}|[\"']", re.DOTALL),
     "LITERAL": re.compile(rf"[(){{}}]|{_COMMENTS}|/\*"),
 }
-_TYPED = re.compile(r"[a-z]\w*\s*\[[^\]]*+\]\s*(?:\{\s*[0-9:][^{}]*+\})?+", re.ASCII)
 _SCALAR = re.compile(r"[\w.+\-]++(?:\(0x[0-9a-fA-F]++\))?+", re.ASCII)
 
 
@@ -56,7 +56,7 @@ def _typed_literal(limits: Limits, text: str, at: int) -> Piece | None:
     """Find the value of `literal=`: a shape and a literal, or a tuple of these."""
     value = at
     if not text.startswith("(", at):
-        typed = _TYPED.match(text, at)
+        typed = ARRAY.match(text, at)
         blanks = BLANKS.match(text, typed.end()) if typed else None
         if blanks is None:
             return None

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hloipu_compiler.errors import Note
+from hloipu_compiler.hlo.lexer import Piece
 from hloipu_compiler.hlo.limits import check_limit
 from hloipu_compiler.hlo.literal_values import check_literal
 from hloipu_compiler.hlo.special_forms import add_special
@@ -17,6 +18,7 @@ from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.ir.attributes import NO_ATTRIBUTES
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.literals import Literal
+from hloipu_compiler.ir.ops import NEEDS_SHAPE
 from hloipu_compiler.ir.shapes import Shape, TupleShape, compatible
 
 if TYPE_CHECKING:
@@ -71,7 +73,8 @@ class ComputationBuilder:
             elif form is constant:
                 literal = self._literal(inside, shape)  # type: ignore[arg-type]
             else:
-                operands = self._operands(inside) if inside else ()
+                if inside and prepared.opcode not in ("parameter", "constant"):
+                    operands = self._operands(inside)
                 if root:
                     self._set_root(name, None)
                 add_special(self, statement, operands)
@@ -167,9 +170,13 @@ class ComputationBuilder:
         before = len(module.faults)
         inside = call.inside
         number, literal, shape = -1, None, statement.shape
-        if inside is not None and shape is None:
-            module.report(opcode_at, "E0132", f"{prepared.opcode} must say its shape")
+        if shape is None and prepared.opcode in NEEDS_SHAPE:
+            message = f"{prepared.opcode} must say the shape of its result"
+            hint = f"write it before the opcode: f32[2,3] {prepared.opcode}(…)"
+            module.report(opcode_at, "E0132", message, hint=hint)
             return FAILED
+        if prepared.form is Form.SPECIAL:
+            return add_special(self, statement, tuple(operands))
         if inside is not None and inside.type == "INT":
             number = self._parameter_number(inside.text, len(self.instructions), inside)
         elif inside is not None and shape is not None:
@@ -179,8 +186,6 @@ class ComputationBuilder:
             module.report(opcode_at, "E0133", f"{prepared.opcode} needs {what} in parentheses")
         if len(module.faults) > before:
             return FAILED
-        if prepared.form is Form.SPECIAL:
-            return add_special(self, statement, tuple(operands))
         if shape is None:
             shape = self.infer(statement, prepared, tuple(operands))
             if shape is None:
@@ -198,6 +203,7 @@ class ComputationBuilder:
         literal: Literal | None = None,
         parameter_number: int = -1,
         name: str = "",
+        prepared: Prepared | None = None,
     ) -> int:
         """Append an instruction under the statement's name (or another); return its position."""
         position = len(self.instructions)
@@ -205,7 +211,7 @@ class ComputationBuilder:
         if name in self.at:
             self._report_twice(statement, name)
         self.at[name] = position
-        prepared = statement.prepared
+        prepared = prepared or statement.prepared
         self.instructions.append(
             Instruction(
                 name, prepared.opcode, shape, operands, prepared.attributes, statement.metadata,
@@ -219,7 +225,7 @@ class ComputationBuilder:
         self, statement: Statement, prepared: Prepared, operands: tuple[int, ...]
     ) -> Shape | None:
         """Infer the shape that a statement leaves out; report where it cannot be."""
-        from hloipu_compiler.inference import infer_shape
+        from hloipu_compiler.inference.rules import infer_shape  # most texts never need it
 
         shapes = tuple(self.instructions[i].shape for i in operands)
         known = self.module.computations
@@ -237,6 +243,25 @@ class ComputationBuilder:
             message = f"the shape depends on computation {missing.args[0]}, which is not known here"
             self.module.report(self.opcode_at(statement), "E0132", message)
         return None
+
+    def inside(self, statement: Statement, shape: Shape) -> tuple[Literal | None, int]:
+        """Return the literal of a constant and the number of a parameter with special attributes."""
+        opcode = statement.prepared.opcode
+        if opcode not in ("parameter", "constant"):
+            return None, -1
+        piece = statement.syntax.call.inside if statement.syntax else None
+        text = piece.text if piece is not None else statement.inside
+        if opcode == "constant":
+            return self._literal(text, shape, piece), -1
+        return None, self._parameter_number(text, len(self.instructions), piece)
+
+    def report_attribute(self, statement: Statement, key: str, code: str, message: str) -> None:
+        """Report a fault at an attribute's value."""
+        where = None
+        if statement.syntax is not None:
+            found = [a.value for a in statement.syntax.attributes if a.key == key]
+            where = found[0] if found else self.opcode_at(statement)
+        self.module.report(where, code, message)
 
     def opcode_at(self, statement: Statement) -> Stretch | None:
         """Return where the opcode stands; None on the fast path."""
@@ -266,8 +291,8 @@ class ComputationBuilder:
         pairs, aside = [], {"metadata": "", "backend_config": ""}
         for attribute in syntax.attributes if call is syntax.call else ():
             value = self._attribute_text(attribute)
-            if attribute.key in KEPT_ASIDE and not aside[attribute.key]:
-                self._check_aside(attribute, value)
+            if attribute.key in KEPT_ASIDE:
+                self._check_aside(attribute, value, twice=bool(aside[attribute.key]))
                 aside[attribute.key] = value
             else:
                 pairs.append((attribute.key, value))
@@ -299,7 +324,10 @@ class ComputationBuilder:
         self.module.add_computation(builder.finish("main", *where))
         return name
 
-    def _check_aside(self, attribute: SyntaxAttribute, value: str) -> None:
+    def _check_aside(self, attribute: SyntaxAttribute, value: str, *, twice: bool) -> None:
+        if twice:
+            at = Stretch(attribute.key_at, attribute.key_at + len(attribute.key))
+            self.module.report(at, "E0125", f"{attribute.key}= is written twice")
         try:
             self.module.reader.check_aside(attribute.key, value)
         except TextFault as fault:
@@ -415,7 +443,7 @@ class ComputationBuilder:
 
     # ---- checks that both ways share ------------------------------------------------------------
 
-    def _parameter_number(self, text: str, position: int, piece: Stretch | None = None) -> int:
+    def _parameter_number(self, text: str, position: int, piece: Stretch | Piece | None = None) -> int:
         where = Stretch(piece.start, piece.end) if piece is not None else None
         number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
         if number < 0:
@@ -428,7 +456,7 @@ class ComputationBuilder:
             self._parameters[number] = position
         return number
 
-    def _literal(self, text: str, shape: Shape, piece: Stretch | None = None) -> Literal:
+    def _literal(self, text: str, shape: Shape, piece: Stretch | Piece | None = None) -> Literal:
         reader = self.module.reader
         literal = reader.literals.get((text, shape))
         if literal is None:

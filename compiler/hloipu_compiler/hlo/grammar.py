@@ -12,7 +12,7 @@ from typing import Any
 from lark import Lark
 from lark.exceptions import UnexpectedToken
 
-from hloipu_compiler.hlo.lexer import Finder, HloLexer, LexerInput, LexFault, Piece, TooDeep
+from hloipu_compiler.hlo.lexer import BLANKS, Finder, HloLexer, LexerInput, LexFault, Piece, TooDeep
 from hloipu_compiler.hlo.limits import Limits, check_limit
 from hloipu_compiler.hlo.syntax import SyntaxActions, SyntaxText
 from hloipu_compiler.hlo.terminal_words import in_words
@@ -51,12 +51,16 @@ def parse_text(text: str, finders: Mapping[str, Finder], limits: Limits) -> Synt
     return parsed
 
 
-def pieces(text: str, rule: str, limits: Limits) -> list[Piece]:
-    """Return the terminals of a value that follows `rule`; TextFault where it does not."""
+def printed_form(text: str, rule: str, limits: Limits) -> str:
+    """Return a value that follows `rule` without blanks and comments; TextFault where it does not.
+
+    Only before a key is one blank left.
+    """
     source = LexerInput(text, {}, 40 + _STATES_PER_LEVEL * limits.nesting)
     source.seen = []
     _run(_value_parser(), source, rule, limits)
-    return source.seen
+    words = ((" " if p.type == "KEY" else "") + BLANKS.sub("", p.text) for p in source.seen)
+    return "".join(words)
 
 
 def _run(parser: Lark, source: LexerInput, rule: str, limits: Limits) -> Any:

@@ -31,7 +31,7 @@ def read_header(
         try:
             value = Raw(text) if kind is None else read_value(kind, text, module.reader.shapes)
             if kind is not None:
-                check_raw(key, text, module.reader.shapes)
+                check_raw(key, text)
         except TextFault as fault:
             module.report_text(fault, attribute.value)
             continue

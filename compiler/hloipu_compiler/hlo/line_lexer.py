@@ -38,8 +38,8 @@ _SHAPE = rf"(?:{_ARRAY}|{_PARENTHESES})"
 _INSIDE = rf"(?:[^()\"\n/]++|{_COMMENT}|{_PARENTHESES})*+"
 _BRACES = _nested(r"\{", r"\}", rf"[^{{}}\"'\n/]++|{_STRING}|{_COMMENT}", 4)
 _VALUE = rf"(?:[\w.\-%+>?]++|{_BRACES}|{_STRING}|\[[0-9,]++\]<=\[[0-9,]++\](?:T\([0-9,]++\))?+)"
-_ATTRIBUTE = rf", (?!metadata=|backend_config=)([A-Za-z_][\w\-.]*+)=({_VALUE})"
-_ATTRIBUTES = rf"(?:, (?!metadata=|backend_config=)[A-Za-z_][\w\-.]*+={_VALUE})*+"
+_ATTRIBUTE = rf", (?!metadata=|backend_config=|literal=)([A-Za-z_][\w\-.]*+)=({_VALUE})"
+_ATTRIBUTES = rf"(?:, (?!metadata=|backend_config=|literal=)[A-Za-z_][\w\-.]*+={_VALUE})*+"
 _METADATA = (
     r"\{"
     + "".join(
@@ -162,5 +162,6 @@ class LineReader:
     def _prepare(self, opcode: str, attributes: str) -> Prepared:
         pairs = tuple(m.group(1, 2) for m in _attribute.finditer(attributes))
         known = self._reader.prepare(opcode, pairs)  # type: ignore[arg-type]
-        self._prepared[opcode, attributes] = known
+        if not known.faults:
+            self._prepared[opcode, attributes] = known
         return known

@@ -45,8 +45,7 @@ class ShapeReader:
         if known is None:
             known = self._quick(text)
             if known is None:
-                joined = "".join(piece.text for piece in grammar.pieces(text, "shape", self.limits))
-                known = self._quick(joined)
+                known = self._quick(grammar.printed_form(text, "shape", self.limits))
             if known is None:
                 raise TextFault("E0110", "this is not a shape", expected="a shape like f32[2,3]")
             self.memo[text] = known
@@ -65,7 +64,7 @@ class ShapeReader:
             listed = self._quick(f"({text[1:-1]})")
             if isinstance(listed, TupleShape):
                 return listed.elements
-        joined = "".join(piece.text for piece in grammar.pieces(text, rule, self.limits))
+        joined = grammar.printed_form(text, rule, self.limits)
         if joined == text:
             raise TextFault("E0110", "this is not a list of shapes", expected="shapes")
         return self.read_list(joined, rule)
@@ -91,7 +90,12 @@ class ShapeReader:
             raise TextFault("E0111", f"{type_name}[…] has no dimensions", expected=f"{type_name}[]")
         layout = None
         if order is not None:
-            layout = _layout(order, extension, len(dimensions))
+            try:
+                layout = _layout(order, extension, len(dimensions))
+            except TextFault as fault:  # places count from the start of the shape
+                before = len(type_name) + len(sizes) + 2
+                fault.offset += before + (len(order) + 2 if fault.code == "E0157" else 0)
+                raise
             if layout is None:
                 return None
         shape = ArrayShape(element_type, dimensions, layout, dynamic)

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from enum import IntEnum
 from typing import NamedTuple
 
-from hloipu_compiler.hlo.attribute_rules import check_attribute_rules
+from hloipu_compiler.hlo.attribute_rules import check_attribute_rules, normalised
 from hloipu_compiler.hlo.attribute_values import read_value
 from hloipu_compiler.hlo.legacy import modern_attributes
 from hloipu_compiler.hlo.limits import Limits
@@ -25,7 +25,7 @@ from hloipu_compiler.ir.attribute_kinds import (
 )
 from hloipu_compiler.ir.attributes import NO_ATTRIBUTES, Attributes, Raw, Value
 from hloipu_compiler.ir.literals import Literal
-from hloipu_compiler.ir.ops import COMMON_ATTRIBUTES, OPS, Op
+from hloipu_compiler.ir.ops import COMMON_ATTRIBUTES, LEGACY, OPS, Op
 from hloipu_compiler.ir.shapes import Shape
 
 KEPT_ASIDE = frozenset({"metadata", "backend_config"})
@@ -85,7 +85,8 @@ _SPECIAL = frozenset({
     "tuple", "conditional", "custom-call", "reduce", "reduce-window", "scatter", "sort", "scan",
     "async-start", "async-update", "async-done", "cross-replica-sum", "tuple-select",
     "generate-token", "trace", "infeed", "outfeed", "send", "send-done", "recv", "recv-done",
-    "dynamic-slice", "dynamic-update-slice", "host-compute",
+    "dynamic-slice", "dynamic-update-slice", "host-compute", "collective-permute",
+    "collective-permute-start",
 })  # fmt: skip
 
 
@@ -115,8 +116,8 @@ class StatementReader:
             if kind is None:
                 known = Raw(text)
             else:
-                known = read_value(kind, text, self.shapes)
-                check_raw(key, text, self.shapes)
+                known = normalised(key, read_value(kind, text, self.shapes))
+                check_raw(key, text)
             self._values[key, text] = known
         return known
 
@@ -128,7 +129,7 @@ class StatementReader:
     def _prepare(self, opcode: str, pairs: PAIRS) -> Prepared:
         opcode, pairs = modern_attributes(opcode, pairs)
         op = OPS.get(opcode)
-        sugar_of = OPS.get(wrapped_opcode(opcode)) if op is None else None
+        sugar_of = OPS.get(wrapped_opcode(opcode)) if is_sugar(opcode) else None
         if op is None and sugar_of is None:
             return Prepared(opcode, NO_ATTRIBUTES, Form.SPECIAL, 0, _ANY, (_unknown_opcode(opcode),))
         values: dict[str, Value] = {}
@@ -158,6 +159,22 @@ class StatementReader:
         return _prepared(opcode, op, attributes, tuple(faults))
 
 
+_NATIVE = frozenset({"all-gather", "all-reduce", "collective-permute", "copy", "recv", "send"})
+"""These have starts and dones of their own, and no updates."""
+
+
+def is_sugar(opcode: str) -> bool:
+    """Whether an opcode is an existing one with -start, -update or -done after it."""
+    wrapped = wrapped_opcode(opcode)
+    return (
+        opcode not in OPS
+        and wrapped in OPS
+        and wrapped not in _NATIVE
+        and wrapped not in LEGACY
+        and not wrapped.startswith("async-")
+    )
+
+
 def wrapped_opcode(opcode: str) -> str:
     """Return X of the sugar `X-start`, `X-update`, `X-done`, or '' where it is no such sugar."""
     for ending in _SUGAR:
@@ -166,12 +183,18 @@ def wrapped_opcode(opcode: str) -> str:
     return ""
 
 
+def _needs_look(opcode: str, attributes: Attributes) -> bool:
+    if opcode == "broadcast" and "dimensions" not in attributes:
+        return True
+    return "control-predecessors" in attributes or "parameter_replication" in attributes
+
+
 def _prepared(
     opcode: str, op: Op | None, attributes: Attributes, faults: tuple[AttributeFault, ...]
 ) -> Prepared:
-    if op is None or opcode in _SPECIAL or faults or "control-predecessors" in attributes:
+    if op is None or opcode in _SPECIAL or faults or _needs_look(opcode, attributes):
         form = Form.SPECIAL
-    elif opcode == "parameter" and "parameter_replication" not in attributes:
+    elif opcode == "parameter":
         form = Form.PARAMETER
     else:
         form = Form.CONSTANT if opcode == "constant" else Form.PLAIN
@@ -180,7 +203,8 @@ def _prepared(
     return Prepared(opcode, attributes, form, fewest, most, faults)
 
 
-_ASYNC_KEYS = frozenset({"async_execution_thread", "output_to_operand_aliasing", "calls"})
+ASYNC_KEYS = frozenset({"async_execution_thread", "output_to_operand_aliasing", "calls"})
+"""What belongs to an asynchronous pair and not to the operation that it wraps."""
 
 
 def _allows(op: Op | None, sugar_of: Op | None, opcode: str, key: str) -> bool:
@@ -188,7 +212,7 @@ def _allows(op: Op | None, sugar_of: Op | None, opcode: str, key: str) -> bool:
         return True
     if op is not None:
         return key in op.required or key in op.optional
-    if key in _ASYNC_KEYS:
+    if key in ASYNC_KEYS:
         return True
     return sugar_of is not None and opcode.endswith("-start") and key in sugar_of.attributes
 

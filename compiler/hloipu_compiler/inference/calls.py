@@ -69,8 +69,8 @@ def while_(site: Site) -> Shape:
 def conditional(site: Site) -> Shape:
     """Return the common result of the branches, each of which takes one operand."""
     chooser, count = site.operands[0], len(site.operands) - 1
-    names = branch_names(site)
     is_pred = compatible(chooser, ArrayShape(PRED))
+    names = branch_names(site, is_pred)
     if not is_pred and not compatible(chooser, ArrayShape(S32)):
         raise ShapeFault(
             faults.OPERAND_KIND,
@@ -100,13 +100,18 @@ def conditional(site: Site) -> Shape:
     return result
 
 
-def branch_names(site: Site) -> list[tuple[str, str]]:
-    """Return (attribute, computation name) of each branch, in order."""
+def branch_names(site: Site, is_pred: bool) -> list[tuple[str, str]]:
+    """Return (attribute, computation name) of each branch, in order.
+
+    A choice by pred names a true and a false computation, a choice by s32 a list.
+    """
+    if is_pred:
+        both = ("true_computation", "false_computation")
+        return [(key, site.attributes.text(key)) for key in both if key in site.attributes]
     written = site.attributes.get("branch_computations")
-    if isinstance(written, tuple):
-        return [("branch_computations", str(name)) for name in written]
-    both = ("true_computation", "false_computation")
-    return [(key, site.attributes.text(key)) for key in both if key in site.attributes]
+    if not isinstance(written, tuple):
+        return []
+    return [("branch_computations", str(name)) for name in written]
 
 
 def _with_flags_of(shape: Shape, other: Shape) -> Shape:

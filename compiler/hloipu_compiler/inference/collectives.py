@@ -7,7 +7,7 @@ about the module and asked by the verifier; here only group size and shape meet.
 
 from hloipu_compiler.inference import faults
 from hloipu_compiler.inference.faults import ShapeFault
-from hloipu_compiler.inference.relations import dynamic_flags, make_array
+from hloipu_compiler.inference.relations import dynamic_flags, make_array, same_form
 from hloipu_compiler.inference.site import (
     Rule,
     Site,
@@ -146,8 +146,10 @@ def all_to_all(site: Site) -> Shape:
             expected=f"{count} operands, or dimensions={{d}} with one operand",
             attribute="replica_groups" if "replica_groups" in site.attributes else None,
         )
-    for number, operand in enumerate(array_operands(site)):
-        if UNBOUNDED in operand.dimensions or not compatible(operand, site.operands[0]):
+    operands = array_operands(site)
+    for number, operand in enumerate(operands):
+        fits = operand.element_type is operands[0].element_type and same_form(operand, operands[0])
+        if UNBOUNDED in operand.dimensions or not fits:
             raise ShapeFault(
                 faults.SIZE_MISMATCH,
                 f"operand {number} of all-to-all is {operand}",
@@ -194,7 +196,8 @@ def ragged_all_to_all(site: Site) -> Shape:
     first = array_operand(site, 2)
     for number in range(2, 6):
         operand = array_operand(site, number)
-        if operand.rank not in (1, 2) or not compatible(first, operand):
+        fits = operand.element_type is first.element_type and same_form(first, operand)
+        if operand.rank not in (1, 2) or not fits:
             raise ShapeFault(
                 faults.SIZE_MISMATCH,
                 f"operand {number} of ragged-all-to-all is {operand}",

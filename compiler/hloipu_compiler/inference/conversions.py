@@ -6,7 +6,7 @@ Sources: openxla/xla `xla/service/shape_inference.cc`, `xla/service/hlo_verifier
 from hloipu_compiler.inference import faults
 from hloipu_compiler.inference.elementwise import check_kind
 from hloipu_compiler.inference.faults import ShapeFault
-from hloipu_compiler.inference.relations import make_array, with_type
+from hloipu_compiler.inference.relations import make_array, same_form, with_type
 from hloipu_compiler.inference.site import Rule, Site, array_operand, declared_array, declared_shape
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, leaves
 from hloipu_runtime.element_types import Kind
@@ -29,11 +29,11 @@ def stochastic_convert(site: Site) -> Shape:
             expected=f"u{operand.element_type.bits}",
             operand=1,
         )
-    if random.dimensions != operand.dimensions:
+    if not same_form(random, operand):
         raise ShapeFault(
             faults.SIZE_MISMATCH,
             f"random numbers {random} for {operand}",
-            expected=f"the sizes of {operand}",
+            expected=f"the sizes and layout of {operand}",
             operand=1,
         )
     return with_type(operand, declared_array(site).element_type)

@@ -112,6 +112,15 @@ def dynamic_flags(shape: ArrayShape) -> Flags:
     return shape.dynamic if shape.dynamic is not None else (False,) * shape.rank
 
 
+def same_form(a: ArrayShape, b: ArrayShape) -> bool:
+    """Whether two arrays have equal sizes, dynamic flags and dimension orders in memory."""
+    return a.dimensions == b.dimensions and a.dynamic == b.dynamic and _order(a) == _order(b)
+
+
+def _order(shape: ArrayShape) -> tuple[int, ...]:
+    return shape.layout.minor_to_major if shape.layout else tuple(range(shape.rank - 1, -1, -1))
+
+
 def unbounded(shape: ArrayShape) -> bool:
     """Whether some dimension is written `?`."""
     return shape.dynamic is not None and UNBOUNDED in shape.dimensions

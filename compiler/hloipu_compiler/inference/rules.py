@@ -30,7 +30,7 @@ from hloipu_compiler.inference.sorting import SORTING_RULES
 from hloipu_compiler.inference.windows import WINDOW_RULES
 from hloipu_compiler.ir.attributes import Attributes, ProgramShape
 from hloipu_compiler.ir.ops import OPS
-from hloipu_compiler.ir.shapes import ArrayShape, Shape, leaves
+from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, leaves
 from hloipu_runtime.element_types import ElementType, Kind
 
 RULES: dict[str, Rule] = {
@@ -98,7 +98,11 @@ def infer_shape(
     op, count = OPS[opcode], len(operands)
     if count < op.fewest_operands or (op.most_operands is not None and count > op.most_operands):
         raise _operand_number(opcode, count)
-    if count > 1 and declared is not None and opcode not in MIXED_PRECISION_ALLOWED:
+    if (
+        declared is not None
+        and (count > 1 or (count and isinstance(operands[0], TupleShape)))
+        and opcode not in MIXED_PRECISION_ALLOWED
+    ):
         _check_one_precision(opcode, operands)
     return rule(Site(opcode, operands, attributes, declared, program_shape, participants))
 
@@ -118,19 +122,25 @@ def _check_one_precision(opcode: str, operands: tuple[Shape, ...]) -> None:
     first: ElementType | None = None
     for number, operand in enumerate(operands):
         if isinstance(operand, ArrayShape):
-            types: tuple[ElementType, ...] = (operand.element_type,)
-        else:
-            found = [leaf for _, leaf in leaves(operand)]
-            types = tuple(leaf.element_type for leaf in found if isinstance(leaf, ArrayShape))
-        for element_type in types:
+            element_type = operand.element_type
             if element_type is first or element_type.kind is not Kind.FLOAT:
                 continue
             if first is not None:
-                raise ShapeFault(
-                    faults.MIXED_PRECISION,
-                    f"{opcode} of {first.name} and {element_type.name}",
-                    expected=first.name,
-                    operand=number,
-                    hint="convert one operand: only some operations mix float formats",
-                )
+                raise _mixed(opcode, number, first, element_type)
             first = element_type
+            continue
+        for _, leaf in leaves(operand):
+            if isinstance(leaf, ArrayShape) and leaf.element_type.kind is Kind.FLOAT:
+                if first is not None and leaf.element_type is not first:
+                    raise _mixed(opcode, number, first, leaf.element_type)
+                first = leaf.element_type
+
+
+def _mixed(opcode: str, number: int, first: ElementType, other: ElementType) -> ShapeFault:
+    return ShapeFault(
+        faults.MIXED_PRECISION,
+        f"{opcode} of {first.name} and {other.name}",
+        expected=first.name,
+        operand=number,
+        hint="convert one operand: only some operations mix float formats",
+    )

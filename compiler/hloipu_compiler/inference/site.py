@@ -8,7 +8,7 @@ from hloipu_compiler.inference import faults
 from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.ir.attributes import Attributes, ProgramShape
 from hloipu_compiler.ir.shapes import ArrayShape, BufferShape, Shape, TupleShape
-from hloipu_runtime.element_types import TOKEN
+from hloipu_runtime.element_types import OPAQUE, TOKEN
 
 
 class Participants(NamedTuple):
@@ -56,8 +56,10 @@ def is_array(shape: Shape) -> bool:
 def array_operand(site: Site, number: int) -> ArrayShape:
     """Return the shape of an operand that must be an array of numbers."""
     shape = site.operands[number]
-    if isinstance(shape, ArrayShape) and shape.element_type.is_array:
-        return shape
+    if isinstance(shape, ArrayShape):
+        element_type = shape.element_type
+        if element_type is not TOKEN and element_type is not OPAQUE:
+            return shape
     raise ShapeFault(
         faults.OPERAND_KIND,
         f"operand {number} of {site.opcode} is {shape}",

@@ -160,7 +160,6 @@ def _check_computations(survey: Survey, report: Report) -> None:
                     notes=[Note(before, "the other start")] if before else (),
                 )
                 continue
-            _check_thread(module, place, computation, report)
             if not _may_be_wrapped(place, computation):
                 report.add(
                     "E0323",
@@ -168,19 +167,6 @@ def _check_computations(survey: Survey, report: Report) -> None:
                     attribute_span(module, instruction, "calls"),
                     expected="one operation in the computation of an async-start",
                 )
-
-
-def _check_thread(module: Module, place: Place, computation: Computation, report: Report) -> None:
-    instruction = place.instruction
-    thread = instruction.attributes.text("async_execution_thread").strip("\"'") or "main"
-    if thread != computation.execution_thread:
-        report.add(
-            "E0307",
-            f"{computation.name} runs on the thread {computation.execution_thread!r}, "
-            f"{instruction.name} starts {thread!r}",
-            attribute_span(module, instruction, "async_execution_thread"),
-            expected="one execution thread for both",
-        )
 
 
 def _may_be_wrapped(place: Place, computation: Computation) -> bool:

@@ -4,12 +4,13 @@ Source: openxla/xla `xla/service/hlo_verifier.cc` (VerifyBuffers). Modules witho
 is nearly all of them, cost nothing here.
 """
 
+from collections import Counter
+
 from hloipu_compiler.ir.attributes import Alias
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape, BufferShape, Shape, leaves, without_layouts
 from hloipu_compiler.verify.asynchronous import async_computations
-from hloipu_compiler.verify.custom_calls import target_of
 from hloipu_compiler.verify.frontend import frontend_value
 from hloipu_compiler.verify.places import name_span
 from hloipu_compiler.verify.report import Report
@@ -17,9 +18,14 @@ from hloipu_compiler.verify.survey import Place, Survey
 
 Path = tuple[int, ...]
 _FLIGHT = Trait.ASYNC_START | Trait.ASYNC_UPDATE | Trait.ASYNC_DONE
-_WRITERS = frozenset({"call", "custom-call", "fusion", "while", "conditional",
-                      "dynamic-update-slice", "async-start", "async-update", "async-done"})  # fmt: skip
+_WRITERS = frozenset(
+    "call custom-call fusion while conditional dynamic-update-slice async-start async-update "
+    "async-done".split()
+)
 """What is taken to write a buffer that it is given, without looking inside."""
+
+MOST_STEPS = 200_000
+"""Uses of buffers that are followed in one computation; a text can make them grow as a square."""
 
 
 def check_buffers(survey: Survey, report: Report) -> None:
@@ -54,6 +60,8 @@ class _Checker:
         self.computation = computation
         self.is_loop_body = is_loop_body
         self.report = report
+        self.steps_left = MOST_STEPS
+        self._users: dict[int, tuple[list[int], dict[int, list[int]]]] = {}
 
     def instruction(self, place: Place) -> None:
         """Check one instruction by what its opcode may do with buffers."""
@@ -71,9 +79,7 @@ class _Checker:
             if self.computation is self.module.entry:
                 self.none(place, (instruction.shape,))
             self.single_writers(place)
-        elif opcode == "dynamic-update-slice" and isinstance(
-            place.operand_shapes[0], BufferShape
-        ):
+        elif opcode == "dynamic-update-slice" and isinstance(place.operand_shapes[0], BufferShape):
             self.single_writers(place)
             self.none(place, place.operand_shapes[1:])
             if not isinstance(instruction.shape, BufferShape):
@@ -106,15 +112,16 @@ class _Checker:
         """Count what may write the buffer at a path of a result, followed through tuples."""
         instructions, count = self.computation.instructions, 0
         stack = [(start, start_path)]
-        while stack and count < 2:
+        while stack and count < 2 and self.steps_left > 0:
             at, path = stack.pop()
-            for position in self.computation.users[at]:
+            plain, elements = self.users(at)
+            self.steps_left -= 1 + len(plain)
+            if path:
+                stack += [(user, path[1:]) for user in elements.get(path[0], ())]
+            for position in plain:
                 user = instructions[position]
                 if user.opcode in _WRITERS:
                     count += 1
-                elif user.opcode == "get-tuple-element":
-                    if path and user.attributes.integer("index", -1) == path[0]:
-                        stack.append((position, path[1:]))
                 elif user.opcode == "tuple":
                     if position == self.computation.root:
                         count += self.is_loop_body
@@ -122,10 +129,24 @@ class _Checker:
                         stack.append((position, (user.operands.index(at), *path)))
         return count
 
+    def users(self, at: int) -> tuple[list[int], dict[int, list[int]]]:
+        """Return the users of an instruction: plain ones, and get-tuple-elements by index."""
+        if at not in self._users:
+            plain: list[int] = []
+            elements: dict[int, list[int]] = {}
+            for position in self.computation.users[at]:
+                user = self.computation.instructions[position]
+                if user.opcode == "get-tuple-element":
+                    elements.setdefault(user.attributes.integer("index"), []).append(position)
+                else:
+                    plain.append(position)
+            self._users[at] = plain, elements
+        return self._users[at]
+
     def custom_call(self, place: Place) -> None:
         """Check Pin, Unpin, CreateBuffer, or a custom call that passes buffers on."""
         instruction, shapes = place.instruction, place.operand_shapes
-        target = target_of(place)
+        target = instruction.attributes.text("custom_call_target")
         given = instruction.shape
         aliases = instruction.attributes.get("output_to_operand_aliasing", ())
         count = len(aliases) if isinstance(aliases, tuple) else 0
@@ -158,13 +179,12 @@ class _Checker:
             for number, shape in enumerate(place.operand_shapes)
             for path in _buffers(shape)
         ]
-        operands = [(x.parameter, x.parameter_index) for x in entries]
-        results = [x.output_index for x in entries]
-        if any(operands.count(x) != 1 for x in taken):
-            self.fault(instruction, "takes a buffer and does not give it back once",
-                       "output_to_operand_aliasing for each buffer")  # fmt: skip
-        elif any(results.count(x) != 1 for x in _buffers(instruction.shape)):
-            self.fault(instruction, "gives a buffer that it did not take",
-                       "output_to_operand_aliasing for each buffer")  # fmt: skip
+        operands = Counter((x.parameter, x.parameter_index) for x in entries)
+        results = Counter(x.output_index for x in entries)
+        wanted = "output_to_operand_aliasing for each buffer"
+        if any(operands[x] != 1 for x in taken):
+            self.fault(instruction, "takes a buffer and does not give it back once", wanted)
+        elif any(results[x] != 1 for x in _buffers(instruction.shape)):
+            self.fault(instruction, "gives a buffer that it did not take", wanted)
         else:
             self.single_writers(place)

@@ -2,13 +2,13 @@
 
 from hloipu_compiler.analysis.call_graph import call_cycle
 from hloipu_compiler.ir.graph import Module
-from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.verify.frontend import frontend_value
 from hloipu_compiler.verify.places import attribute_span
 from hloipu_compiler.verify.report import Report
 from hloipu_compiler.verify.survey import Place, Survey
 
-_ASYNC = Trait.ASYNC_START | Trait.ASYNC_UPDATE | Trait.ASYNC_DONE
+_SAME_THREAD = frozenset({"fusion", "while", "conditional"})
+"""Callers that XLA holds to their callees' thread; calls and appliers it does not, by default."""
 
 
 def check_calls(survey: Survey, report: Report) -> None:
@@ -63,14 +63,12 @@ def _check_callee(module: Module, place: Place, name: str, report: Report) -> No
             expected="the name of a computation",
         )
         return
-    traits = OPS[instruction.opcode].traits if instruction.opcode in OPS else Trait.NONE
-    if traits & _ASYNC:
-        return  # `verify.asynchronous` holds these to their own rule
-    if callee.execution_thread != place.computation.execution_thread:
+    thread = place.computation.execution_thread
+    if instruction.opcode in _SAME_THREAD and callee.execution_thread != thread:
         report.add(
             "E0307",
             f"{name} runs on the thread {callee.execution_thread!r}, its caller "
-            f"{place.computation.name} on {place.computation.execution_thread!r}",
+            f"{place.computation.name} on {thread!r}",
             attribute_span(module, instruction, at_key),
             expected="one execution_thread for both",
         )
@@ -78,12 +76,12 @@ def _check_callee(module: Module, place: Place, name: str, report: Report) -> No
 
 def _check_composite(module: Module, place: Place, report: Report) -> None:
     instruction = place.instruction
-    at = attribute_span(module, instruction, "frontend_attributes")
+    key = "frontend_attributes"
     if not frontend_value(instruction, "composite.name"):
         report.add(
             "E0310",
             f"the composite call {instruction.name} has no composite.name",
-            at,
+            attribute_span(module, instruction, key),
             expected='frontend_attributes={composite.name="…"}',
         )
         return
@@ -91,7 +89,7 @@ def _check_composite(module: Module, place: Place, report: Report) -> None:
         report.add(
             "E0310",
             f"composite.attributes of {instruction.name} is empty",
-            at,
+            attribute_span(module, instruction, key),
             expected="{} or a list of attributes",
         )
     version = frontend_value(instruction, "composite.version")
@@ -99,6 +97,6 @@ def _check_composite(module: Module, place: Place, report: Report) -> None:
         report.add(
             "E0310",
             f"composite.version of {instruction.name} is {version[:40]!r}",
-            at,
+            attribute_span(module, instruction, key),
             expected="an integer from 0",
         )

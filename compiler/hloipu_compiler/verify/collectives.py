@@ -1,8 +1,8 @@
 """Collectives: who takes part. Groups, source-target pairs, channel ids.
 
-Sizes against group sizes are shape rules (`inference`); here is what the ids themselves must obey.
-Source: openxla/xla `xla/service/hlo_verifier.cc` (CheckReplicaGroups, CheckDuplicatedSourceOrTarget,
-VerifyLayoutConstrainedAllReduce) and `xla/service/collective_ops_utils.cc`.
+Sizes against group sizes are shape rules (`inference`); here is what the ids must obey.
+Source: openxla/xla `xla/service/hlo_verifier.cc` (CheckReplicaGroups,
+CheckDuplicatedSourceOrTarget, VerifyLayoutConstrainedAllReduce), `collective_ops_utils.cc`.
 """
 
 from enum import Enum
@@ -58,12 +58,11 @@ def _check_mode(module: Module, place: Place, report: Report) -> Mode | None:
     if instruction.opcode in _PARTITIONED:
         return Mode.PARTITIONS if has_channel else Mode.REPLICAS
     if attributes.flag("use_global_device_ids"):
-        at = attribute_span(module, instruction, "use_global_device_ids")
         if not has_channel:
             report.add(
                 "E0316",
                 f"{instruction.name} uses global device ids without a channel",
-                at,
+                attribute_span(module, instruction, "use_global_device_ids"),
                 expected="a channel_id as well",
             )
             return None
@@ -71,7 +70,7 @@ def _check_mode(module: Module, place: Place, report: Report) -> Mode | None:
             report.add(
                 "E0316",
                 f"{instruction.name} uses global device ids without groups",
-                at,
+                attribute_span(module, instruction, "use_global_device_ids"),
                 expected="replica_groups that list the devices",
             )
             return None

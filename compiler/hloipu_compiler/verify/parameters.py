@@ -26,13 +26,12 @@ def _check_numbers(module: Module, places: list[Place], report: Report) -> None:
         instruction = place.instruction
         number = instruction.parameter_number
         known = first.setdefault(number, place)
-        at = operand_span(module, instruction, 0)
         if known is not place:
             before = operand_span(module, known.instruction, 0)
             report.add(
                 "E0303",
                 f"{place.computation.name} has two parameters number {number}",
-                at,
+                operand_span(module, instruction, 0),
                 expected=f"numbers 0 to {count - 1}, each once",
                 notes=[Note(before, "the other one")] if before else (),
             )
@@ -41,7 +40,7 @@ def _check_numbers(module: Module, places: list[Place], report: Report) -> None:
                 "E0303",
                 f"parameter number {number} in {place.computation.name}, which has {count} "
                 f"parameter{'s' if count > 1 else ''}",
-                at,
+                operand_span(module, instruction, 0),
                 expected=f"numbers 0 to {count - 1}, each once",
             )
 
@@ -51,14 +50,13 @@ def _check_entry_layout(module: Module, report: Report) -> None:
     if not isinstance(said, ProgramShape):
         return
     entry = module.entry
-    at = header_span(module, "entry_computation_layout")
     root = entry.instructions[entry.root]
     if not compatible(root.shape, said.result):
         span = shape_span(module, root)
         report.add(
             "E0304",
             f"entry_computation_layout gives the result {without_layouts(said.result)}",
-            at,
+            header_span(module, "entry_computation_layout"),
             expected=f"{without_layouts(root.shape)}, the shape of the root {root.name}",
             notes=[Note(span, "the root")] if span else (),
         )
@@ -67,7 +65,7 @@ def _check_entry_layout(module: Module, report: Report) -> None:
         report.add(
             "E0304",
             f"entry_computation_layout lists {len(said.parameters)} parameters",
-            at,
+            header_span(module, "entry_computation_layout"),
             expected=f"{len(parameters)}, as {entry.name} has",
         )
         return

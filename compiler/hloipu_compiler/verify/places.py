@@ -5,6 +5,7 @@ be sugar for something else) gives the span of the whole statement.
 """
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
@@ -33,9 +34,9 @@ class Parts(NamedTuple):
 class _Scan:
     """One walk over the tokens of a statement; knows how deep in brackets it stands."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, stage: str = "shape") -> None:
         self.text = text
-        named = _NAME.match(text)
+        named = _NAME.match(text) if stage == "shape" else None
         self.name = named.span(1) if named else None
         self.body = named.end() if named else 0
         self.shape: Range | None = None
@@ -45,7 +46,7 @@ class _Scan:
         self._depth = 0
         self._part: Range | None = None
         self._key = ""
-        self._stage = "shape"
+        self._stage = stage
 
     def walk(self) -> Parts:
         """Scan the statement and return its parts."""
@@ -95,6 +96,11 @@ class _Scan:
             self.attributes.setdefault(self._key, part)
 
 
+MOST_SCANNED = 100_000
+"""Characters of a statement that are looked at; only constants are longer."""
+
+
+@lru_cache(maxsize=64)
 def statement_parts(text: str) -> Parts:
     """Return where name, shape, opcode, operands and attributes stand in one statement's text."""
     return _Scan(text).walk()
@@ -103,7 +109,8 @@ def statement_parts(text: str) -> Parts:
 def _parts(module: Module, instruction: Instruction) -> Parts | None:
     if instruction.start < 0:
         return None
-    return statement_parts(module.source.text[instruction.start : instruction.end])
+    end = min(instruction.end, instruction.start + MOST_SCANNED)
+    return statement_parts(module.source.text[instruction.start : end])
 
 
 def _within(module: Module, instruction: Instruction, part: Range | None) -> Span | None:
@@ -154,9 +161,14 @@ def computation_span(module: Module, computation: Computation) -> Span | None:
     line = text.find("\n", computation.start)
     ends = [x for x in (brace, line, computation.end) if x > computation.start]
     end = min(ends, default=computation.start)
-    return module.source.span(computation.start, computation.start + len(
-        text[computation.start : end].rstrip()
-    ))
+    return module.source.span(
+        computation.start, computation.start + len(text[computation.start : end].rstrip())
+    )
+
+
+@lru_cache(maxsize=4)
+def _header_parts(header: str) -> dict[str, Range]:
+    return _Scan(header, stage="attributes").walk().attributes
 
 
 def header_span(module: Module, key: str) -> Span | None:
@@ -166,10 +178,7 @@ def header_span(module: Module, key: str) -> Span | None:
     if not text or first <= 0:
         return None
     header = text[:first]
-    scan = _Scan(header)
-    scan._stage = "attributes"
-    scan.body = 0
-    found = scan.walk().attributes.get(key)
+    found = _header_parts(header).get(key)
     if found is None:
         return module.source.span(0, header.find("\n") if "\n" in header else first)
     return module.source.span(*found)

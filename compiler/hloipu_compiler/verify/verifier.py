@@ -28,7 +28,6 @@ from hloipu_compiler.verify.collectives import (
     check_constrained_layouts,
 )
 from hloipu_compiler.verify.control import check_control
-from hloipu_compiler.verify.custom_calls import check_custom_call
 from hloipu_compiler.verify.fusions import check_fusions
 from hloipu_compiler.verify.names import check_names
 from hloipu_compiler.verify.origins import KEYS as ORIGIN_KEYS
@@ -208,8 +207,6 @@ def _place_checks(instruction: Instruction) -> list[PlaceCheck]:
     checks: list[PlaceCheck] = []
     if instruction.opcode in GROUPED or instruction.opcode in PAIRED:
         checks.append(check_collective)
-    elif instruction.opcode == "custom-call":
-        checks.append(check_custom_call)
     if "sharding" in instruction.attributes:
         checks.append(check_sharding)
     if any(key in instruction.attributes for key in ORIGIN_KEYS):

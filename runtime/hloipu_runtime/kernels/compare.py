@@ -5,6 +5,7 @@ import numpy as np
 from hloipu_runtime.element_types import ELEMENT_TYPES, Kind
 from hloipu_runtime.kernels.binary import binary
 from hloipu_runtime.kernels.blocks import Array
+from hloipu_runtime.kernels.extrema import total_order_keys
 
 _DIRECTIONS: dict[str, np.ufunc] = {
     "EQ": np.equal,
@@ -30,18 +31,11 @@ def compare(
     NaN; SIGNED and UNSIGNED read integers as such; None and FLOAT are the type's own order.
     """
     if compare_type == "TOTALORDER" and ELEMENT_TYPES[element_type].kind is Kind.FLOAT:
-        x, y = total_order_key(x), total_order_key(y)
+        x, y = total_order_keys(x), total_order_keys(y)
     elif compare_type in ("SIGNED", "UNSIGNED") and x.dtype.kind in "iu":
         as_type = np.dtype(f"{'i' if compare_type == 'SIGNED' else 'u'}{x.dtype.itemsize}")
         x, y = x.view(as_type), y.view(as_type)
     return np.asarray(_DIRECTIONS[direction](x, y, out=out))
-
-
-def total_order_key(x: Array) -> Array:
-    """Return integers that stand in the order of IEEE 754's totalOrder, for f32 or f64 storage."""
-    bits = x.view(np.dtype(f"i{x.dtype.itemsize}"))
-    sign = np.right_shift(bits, bits.dtype.type(8 * bits.dtype.itemsize - 1))
-    return np.asarray(bits ^ (sign & np.iinfo(bits.dtype).max))
 
 
 def select(predicate: Array, on_true: Array, on_false: Array, out: Array | None = None) -> Array:

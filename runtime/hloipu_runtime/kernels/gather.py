@@ -39,7 +39,8 @@ def index_columns(
     """
     if index_vector_dim == indices.ndim:
         indices = indices[..., np.newaxis]
-    vectors = np.moveaxis(indices, index_vector_dim, -1)
+    others = (d for d in range(indices.ndim) if d != index_vector_dim)
+    vectors = indices.transpose((*others, index_vector_dim))
     batch_shape = vectors.shape[:-1]
     starts: dict[int, Array] = {d: vectors[..., k] for k, d in enumerate(index_map)}
     for operand_dim, indices_dim in batching:
@@ -57,7 +58,7 @@ def clamp_starts(starts: Array, limit: int) -> Array:
         top = min(limit, int(np.iinfo(starts.dtype).max))
         clamped: Array = np.minimum(starts, starts.dtype.type(top))
     else:
-        clamped = np.clip(starts.astype(np.int64, copy=False), 0, limit)
+        clamped = np.minimum(np.maximum(starts, 0), limit, dtype=np.int64)
     return clamped.astype(np.int64, copy=False)
 
 
@@ -112,11 +113,11 @@ def _pick(
     order = (*moving, *still)
     view = x.transpose(order)
     if not sliding and view.flags.c_contiguous:
-        rows = np.ravel_multi_index(
-            np.broadcast_arrays(*columns), tuple(x.shape[d] for d in moving)
-        )
+        rows = columns[0]
+        for d, column in zip(moving[1:], columns[1:], strict=True):
+            rows = rows * x.shape[d] + column
         table = view.reshape((-1, *(x.shape[d] for d in still)))
-        return np.take(table, np.broadcast_to(rows, batch_shape), axis=0, mode="clip"), still
+        return table.take(np.broadcast_to(rows, batch_shape), axis=0, mode="clip"), still
     windows = as_strided(
         view,
         (
@@ -137,9 +138,10 @@ def _pick(
 
 def _take_rows(x: Array, axis: int, column: Array, batch_shape: tuple[int, ...]) -> Array:
     """Take single positions along one axis; batch dimensions come first in the result."""
-    column = np.broadcast_to(column, batch_shape)
+    if column.shape != batch_shape:
+        column = np.broadcast_to(column, batch_shape)
     if axis == 0:
-        return np.take(contiguous(x), column, axis=0, mode="clip")
+        return contiguous(x).take(column, axis=0, mode="clip")
     if column.size * 4 < x.shape[axis]:
         # Few of many: indexing the strided view touches only what is asked for.
         return np.moveaxis(x, axis, 0)[column]

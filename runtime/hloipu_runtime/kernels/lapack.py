@@ -3,7 +3,9 @@
 Targets and their operands, results and attributes: jax-ml/jax: jax/_src/lax/linalg.py and
 jaxlib/cpu/lapack_kernels.cc. A target is `lapack_` + one of s d c z + routine + `_ffi`. Every
 function maps whole batches; results that LAPACK leaves undefined are copies of inputs, zeros or
-NaN. numpy computes what it can, scipy (imported when first needed) the rest.
+NaN. Cholesky and triangular solve are our own. All else is scipy's LAPACK, which jaxlib calls too,
+imported when first needed; without it numpy computes gesdd, syevd and heevd, whose vectors may
+then differ from XLA's by a sign (a phase, if complex), and the rest is unsupported.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -48,6 +50,8 @@ def trsm(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[Ar
 
 def gesdd(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[Array]:
     """Singular values: (a; mode A, S or N) to (a, s, u, v^H, info)."""
+    if lapack_scipy.available():
+        return lapack_scipy.gesdd(operands, attributes)
     (a,) = operands
     mode = letter(attributes, "mode")
     *batch, m, n = a.shape
@@ -72,6 +76,8 @@ def gesdd(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[A
 
 def syevd(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[Array]:
     """Symmetric or Hermitian eigenproblem: (a; mode V or N, uplo) to (v, w, info)."""
+    if lapack_scipy.available():
+        return lapack_scipy.syevd(operands, attributes)
     (a,) = operands
     *batch, n, _ = a.shape
     real = a.real.dtype

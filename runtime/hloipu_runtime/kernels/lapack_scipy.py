@@ -1,6 +1,8 @@
 """The LAPACK calls for which numpy has no routine, matrix by matrix through scipy.linalg.lapack."""
 
 from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -8,6 +10,12 @@ import numpy as np
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.kernels.lapack_batches import INT32, Results, flag, integer, letter
 from hloipu_runtime.kernels.matmul import Array
+
+
+@cache
+def available() -> bool:
+    """Tell whether scipy is installed."""
+    return find_spec("scipy") is not None
 
 
 def _routine(name: str, x: Array) -> Any:
@@ -102,6 +110,17 @@ def multiply_by_q(operands: Sequence[Array], attributes: Mapping[str, object]) -
 
 def gesvd(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[Array]:
     """Singular values by QR iteration: (a; mode A, S or N) to (a, s, u, v^H, info)."""
+    return _singular_values("gesvd", operands, attributes)
+
+
+def gesdd(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[Array]:
+    """Singular values by divide and conquer: (a; mode A, S or N) to (a, s, u, v^H, info)."""
+    return _singular_values("gesdd", operands, attributes)
+
+
+def _singular_values(
+    name: str, operands: Sequence[Array], attributes: Mapping[str, object]
+) -> list[Array]:
     (a,) = operands
     mode = letter(attributes, "mode")
     *batch, m, n = a.shape
@@ -115,7 +134,7 @@ def gesvd(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[A
         ((), INT32),
     )
     if a.size:
-        routine = _routine("gesvd", a)
+        routine = _routine(name, a)
         for at in np.ndindex(*batch):
             u, s, vh, info = routine(a[at], compute_uv=mode != "N", full_matrices=mode == "A")
             results.store(at, s, 0 if mode == "N" else u, 0 if mode == "N" else vh, info)
@@ -182,6 +201,20 @@ def gees(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[Ar
 
 def _select_none(*_: object) -> bool:
     return False
+
+
+def syevd(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[Array]:
+    """Symmetric or Hermitian eigenproblem: (a; mode V or N, uplo) to (v, w, info)."""
+    (a,) = operands
+    *batch, n, _ = a.shape
+    vectors, lower = letter(attributes, "mode") == "V", letter(attributes, "uplo") == "L"
+    results = Results(batch, ((n, n), a.dtype), ((n,), a.real.dtype), ((), INT32))
+    if a.size:
+        routine = _routine("syevd" if a.dtype.kind == "f" else "heevd", a)
+        for at in np.ndindex(*batch):
+            w, v, info = routine(a[at], compute_v=vectors, lower=lower)
+            results.store(at, v if vectors else a[at], w, info)
+    return results.arrays
 
 
 def gehrd(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[Array]:

@@ -24,6 +24,9 @@ SUM_BLOCK_ROWS = 64
 SHORT_AXIS = 32
 """An innermost axis this short is folded column by column: numpy's inner loop is set up per row."""
 
+MANY_ROWS = 512
+"""Rows enough for folding columns to pay."""
+
 BLOCK_ROWS = 4096
 """Rows of a short innermost axis folded at once: their columns stay in cache."""
 
@@ -139,9 +142,9 @@ def _fold_middle(x: Array, ufunc: np.ufunc) -> Array:
             return _fold_middle(partial, ufunc)
         return np.asarray(ufunc.reduce(x, axis=1, dtype=dtype))
     rows = x.reshape(outer, count)
-    if count <= SHORT_AXIS and outer > 1:
+    if count <= SHORT_AXIS and outer >= MANY_ROWS:
         return _fold_columns(rows, ufunc)
-    if ufunc is np.multiply and count > SHORT_AXIS:
+    if ufunc is np.multiply and rows.size > MANY_ROWS and count > SHORT_AXIS:
         # numpy's product is one chain of dependent multiplications; halves fold side by side.
         half = count // 2
         folded = np.multiply(rows[:, :half], rows[:, half : 2 * half])

@@ -12,6 +12,9 @@ from hloipu_runtime.kernels.movement import contiguous
 SEQUENTIAL_STEPS = 64
 """Longest extent that a region not known to be associative is folded over one by one."""
 
+BLOCK_ELEMENTS = 1 << 17
+"""Elements of one operand that are folded at once."""
+
 
 def reduce_region(
     operands: Sequence[Array],
@@ -35,22 +38,39 @@ def reduce_region(
     kept_shape = tuple(shape[d] for d in kept)
     count = prod(shape[d] for d in wanted)
     # The extent goes first, so that each position is one contiguous slab.
-    slabs = [
-        contiguous(x.transpose((*wanted, *kept))).reshape(count, *kept_shape) for x in operands
-    ]
+    views = [x.transpose((*wanted, *kept)) for x in operands]
     accumulators: list[Array] = [
-        np.broadcast_to(np.asarray(i), kept_shape).astype(s.dtype)
-        for i, s in zip(inits, slabs, strict=True)
+        np.broadcast_to(np.asarray(i), kept_shape).astype(x.dtype)
+        for i, x in zip(inits, operands, strict=True)
     ]
     if count == 0 or prod(kept_shape) == 0:
         return accumulators
     if associative is None:
         associative = count > SEQUENTIAL_STEPS
     if associative:
-        return list(region(*accumulators, *fold_pairwise(slabs, region)))
+        return list(region(*accumulators, *_fold_blocks(views, len(wanted), region)))
+    slabs = [contiguous(v).reshape(count, *kept_shape) for v in views]
     for k in range(count):
         accumulators = list(region(*accumulators, *(s[k] for s in slabs)))
     return accumulators
+
+
+def _fold_blocks(views: Sequence[Array], extent_rank: int, region: Region) -> list[Array]:
+    """Fold the leading axes pairwise, in blocks along the first kept axis that stay in cache."""
+    extent, kept_shape = views[0].shape[:extent_rank], views[0].shape[extent_rank:]
+    count = prod(extent)
+    step = prod(kept_shape[:1])
+    while step > 1 and count * step * prod(kept_shape[1:]) > BLOCK_ELEMENTS:
+        step = (step + 1) // 2
+    blocks: list[list[Array]] = []
+    for start in range(0, prod(kept_shape[:1]), step):
+        at = (*(slice(None) for _ in extent), slice(start, start + step)) if kept_shape else ...
+        pieces = [v[at] for v in views]
+        slabs = [contiguous(p).reshape(count, *p.shape[extent_rank:]) for p in pieces]
+        blocks.append(fold_pairwise(slabs, region))
+    if len(blocks) == 1:
+        return blocks[0]
+    return [np.concatenate(parts) for parts in zip(*blocks, strict=True)]
 
 
 def fold_pairwise(slabs: Sequence[Array], region: Region) -> list[Array]:

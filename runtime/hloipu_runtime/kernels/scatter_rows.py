@@ -23,6 +23,7 @@ from hloipu_runtime.kernels.monoids import (
     wrap_integer,
 )
 from hloipu_runtime.kernels.rounding import is_narrow
+from hloipu_runtime.kernels.sorting import stable_argsort
 
 INDEXED_CHUNK_ELEMENTS = 1 << 18
 """Element indices built at once for an indexed ufunc (2 MiB of them)."""
@@ -129,7 +130,7 @@ def _indexed(table: Array, targets: Array, rows: Array, monoid: str, element_typ
 
 def _rounds(targets: Array) -> Iterator[tuple[Array, Array]]:
     """Yield (targets, update numbers) of each round; no target twice in a round."""
-    order = np.argsort(targets, kind="stable")
+    order = _ascending(targets)
     ordered = targets[order]
     is_first = np.empty(ordered.size, bool)
     is_first[0] = True
@@ -137,10 +138,24 @@ def _rounds(targets: Array) -> Iterator[tuple[Array, Array]]:
     firsts = np.flatnonzero(is_first)
     lengths = np.diff(np.append(firsts, ordered.size))
     occurrence = np.arange(ordered.size) - np.repeat(firsts, lengths)
-    by_round = np.argsort(occurrence, kind="stable")
     sizes = np.bincount(occurrence)
+    if sizes.size == 1:
+        yield targets, np.arange(targets.size)
+        return
+    first = order[is_first]
+    yield targets[first], first
+    # The later rounds are mostly small: sort what is left of them alone.
+    later = np.flatnonzero(~is_first)
+    taken_later = order[later[_ascending(occurrence[later])]]
     stop = 0
-    for size in sizes.tolist():
+    for size in sizes[1:].tolist():
         start, stop = stop, stop + size
-        taken = order[by_round[start:stop]]
+        taken = taken_later[start:stop]
         yield targets[taken], taken
+
+
+def _ascending(values: Array) -> Array:
+    """Argsort non-negative int64 values, stably."""
+    if values.size and int(values.max()) < 1 << 32:
+        return stable_argsort(values.astype(np.uint32))
+    return np.argsort(values, kind="stable")

@@ -106,14 +106,14 @@ def argsort_by_keys(keys: Sequence[Array]) -> Array:
     order: Array | None = None
     for key in reversed(keys):
         ranked = key if order is None else np.take_along_axis(key, order, axis=-1)
-        step = _stable_argsort(ranked)
+        step = stable_argsort(ranked)
         order = step if order is None else np.take_along_axis(order, step, axis=-1)
     if order is None:
         raise ValueError("a sort needs at least one key")
     return order
 
 
-def _stable_argsort(keys: Array) -> Array:
+def stable_argsort(keys: Array) -> Array:
     """Argsort unsigned keys; up to 32 bits they carry their places through one integer sort."""
     count = keys.shape[-1]
     if keys.itemsize == 8 or count > 1 << 32:

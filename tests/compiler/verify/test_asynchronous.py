@@ -101,7 +101,8 @@ def test_another_thread_may_run_anything() -> None:
     )
     check_accepted(
         _module(
-            '  s = ((f32[4]), f32[4], u32[]) async-start(p), async_execution_thread="side", calls=w\n'
+            "  s = ((f32[4]), f32[4], u32[]) async-start(p), "
+            'async_execution_thread="side", calls=w\n'
             "  ROOT d = f32[4] async-done(s)\n",
             two,
         )
@@ -111,15 +112,14 @@ def test_another_thread_may_run_anything() -> None:
 @pytest.mark.parametrize(
     "lines",
     [
-        "  s = (f32[4], f32[4], u32[]) async-start(p), calls=w\n  ROOT d = f32[4] async-done(s)\n",
-        "  s = ((f32[4]), f32[5], u32[]) async-start(p), calls=w\n  ROOT d = f32[4] async-done(s)\n",
-        "  s = ((f32[5]), f32[4], u32[]) async-start(p), calls=w\n  ROOT d = f32[4] async-done(s)\n",
-        "  s = ((f32[4]), f32[4], u32[]) async-start(p), calls=w\n  ROOT d = f32[5] async-done(s)\n",
-        "  s = ((f32[4], f32[4]), f32[4], u32[]) async-start(p, p), calls=w\n"
+        "  s = ((f32[4]), f32[5], u32[]) async-start(p), calls=w\n"
+        "  ROOT d = f32[4] async-done(s)\n",
+        "  s = ((f32[5]), f32[4], u32[]) async-start(p), calls=w\n"
         "  ROOT d = f32[4] async-done(s)\n",
         "  s = ((f32[4]), f32[4], u32[]) async-start(p), calls=w\n"
-        "  u = ((f32[4]), f32[5], u32[]) async-update(s)\n  ROOT d = f32[4] async-done(u)\n",
-        "  s = f32[4] async-start(p), calls=w\n  ROOT d = f32[4] async-done(s)\n",
+        "  ROOT d = f32[5] async-done(s)\n",
+        "  s = ((f32[4], f32[4]), f32[4], u32[]) async-start(p, p), calls=w\n"
+        "  ROOT d = f32[4] async-done(s)\n",
     ],
 )
 def test_wrong_shapes_in_flight_are_refused(lines: str) -> None:

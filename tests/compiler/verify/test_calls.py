@@ -1,8 +1,8 @@
 """Calls: recursion, callees' signatures, execution threads, composite calls."""
 
-import pytest
-
 from dataclasses import replace
+
+import pytest
 
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.verify.verifier import faults_of
@@ -44,11 +44,14 @@ def test_an_unknown_callee_is_refused() -> None:
 
 
 def test_a_callee_on_another_thread_is_refused() -> None:
-    """Thread names of caller and callee are compared."""
-    text = _entry("ROOT c = f32[4] call(p), «to_apply=f»").replace(
-        "  ROOT r = f32[4] negate(p)\n}", '  ROOT r = f32[4] negate(p)\n}, execution_thread="side"'
-    )
-    check_refused(text, "E0307")
+    """A fusion, a while and a conditional are held to it; calls are not."""
+
+    def on_another_thread(statement: str) -> str:
+        end = "  ROOT r = f32[4] negate(p)\n}"
+        return _entry(statement).replace(end, end + ', execution_thread="side"', 1)
+
+    check_refused(on_another_thread("ROOT c = f32[4] fusion(p), kind=kLoop, «calls=f»"), "E0307")
+    check_accepted(on_another_thread("ROOT c = f32[4] call(p), to_apply=f"))
 
 
 @pytest.mark.parametrize(
@@ -69,9 +72,9 @@ def test_a_complete_composite_is_accepted(statement: str) -> None:
         "«call»(p), to_apply=f, is_composite=true",
         'call(p), to_apply=f, is_composite=true, «frontend_attributes={x="1"}»',
         'call(p), to_apply=f, is_composite=true, «frontend_attributes={composite.name=""}»',
-        'call(p), to_apply=f, is_composite=true, '
+        "call(p), to_apply=f, is_composite=true, "
         '«frontend_attributes={composite.name="a",composite.version="-1"}»',
-        'call(p), to_apply=f, is_composite=true, '
+        "call(p), to_apply=f, is_composite=true, "
         '«frontend_attributes={composite.name="a",composite.attributes=""}»',
     ],
 )

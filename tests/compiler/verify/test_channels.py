@@ -65,7 +65,7 @@ def test_different_host_transfers_on_one_channel_are_refused() -> None:
         _module(
             f"  s = (f32[4], u32[], token[]) send(p, t), {_HOST}\n"
             f"  sd = token[] send-done(s), {_HOST}\n"
-            f"  s2 = (f32[4], u32[], token[]) send(p, sd), {_HOST}\n"
-            f"  sd2 = token[] send-done(s2), {_HOST}\n"
+            f"  z = (f32[4], u32[], token[]) send(p, sd), {_HOST}\n"
+            f"  zd = token[] send-done(z), {_HOST}\n"
         )
     )

@@ -87,6 +87,4 @@ def test_fewer_parameters_than_operands_are_accepted_and_more_are_not() -> None:
         _BODY + "ENTRY e {\n  p = f32[4] parameter(0)\n"
         "  ROOT a = f32[4] fusion(p, p), kind=kLoop, calls=f\n}\n"
     )
-    assert faults_in(
-        _BODY + "ENTRY e {\n  ROOT a = f32[4] fusion(), kind=kLoop, calls=f\n}\n"
-    )
+    assert faults_in(_BODY + "ENTRY e {\n  ROOT a = f32[4] fusion(), kind=kLoop, calls=f\n}\n")

@@ -41,7 +41,7 @@ def test_a_repeated_instruction_name_is_refused() -> None:
 def test_a_repeated_computation_name_is_refused() -> None:
     """The second computation of that name is the fault."""
     module = parse(_TWO)
-    changed = replace(module, computations=(module.computations[0], *module.computations),
+    changed = replace(module, computations=(replace(module.computations[0]), *module.computations),
                       entry_position=2)  # fmt: skip
     assert [fault.code for fault in faults_of(changed)] == ["E0302"]
 

@@ -58,7 +58,10 @@ ENTRY %e (p: f32[2,3]) -> f32[2,3] {
 def test_shape_faults_point_at_the_operand_or_attribute(text: str, codes: list[str]) -> None:
     """A fault that names an operand or attribute stands under it."""
     plain = text.replace("«", "").replace("»", "")
-    module = f"HloModule m\nENTRY e {{\n  p = f32[4] parameter(0)\n  q = f32[5] parameter(1)\n  {plain}\n}}\n"
+    module = (
+        "HloModule m\nENTRY e {\n  p = f32[4] parameter(0)\n  q = f32[5] parameter(1)\n"
+        f"  {plain}\n}}\n"
+    )
     found = faults_in(module)
     if not codes:
         assert not found

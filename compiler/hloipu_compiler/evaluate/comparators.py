@@ -1,0 +1,173 @@
+"""What order a sort comparator means: its keys, read off its instructions.
+
+Recognised: `compare` of the same function of both sides, and the lexicographic form that JAX
+prints, `lt(a0, b0) or (eq(a0, b0) and (…))`. Anything else is left to be called.
+"""
+
+from dataclasses import dataclass
+
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_runtime.kernels.sorting import Order
+
+MOST_INSTRUCTIONS = 400
+"""Larger comparators are called, not read: comparing two sides walks both."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparatorKey:
+    """One key of a comparator: a value of one operand's element, and its order."""
+
+    operand: int
+    descending: bool
+    order: Order
+    value: int | None
+    """Position of the key's value for the left side in the comparator; None: the element itself."""
+
+
+def comparator_keys(module: Module, name: str) -> list[ComparatorKey] | None:
+    """Return the keys, first key first, or None where the form is not recognised."""
+    computation = module.computation[name]
+    if len(computation.instructions) > MOST_INSTRUCTIONS:
+        return None
+    return _Reader(computation).keys(computation.root)
+
+
+class _Reader:
+    def __init__(self, computation: Computation) -> None:
+        self.computation = computation
+        self._same: dict[tuple[int, int], bool] = {}
+
+    def at(self, position: int) -> Instruction:
+        return self.computation.instructions[position]
+
+    def keys(self, position: int) -> list[ComparatorKey] | None:
+        x = self.at(position)
+        if x.opcode == "compare":
+            key = self.key(x)
+            return None if key is None else [key]
+        if x.opcode != "or":
+            return None
+        for first, rest in (x.operands, x.operands[::-1]):
+            found = self._lexicographic(first, rest)
+            if found is not None:
+                return found
+        return None
+
+    def _lexicographic(self, first: int, rest: int) -> list[ComparatorKey] | None:
+        """Read `first or (equal and others)`, where `equal` is about the operands of `first`."""
+        less, both = self.at(first), self.at(rest)
+        if less.opcode != "compare" or both.opcode != "and":
+            return None
+        key = self.key(less)
+        for equal, others in (both.operands, both.operands[::-1]):
+            test = self.at(equal)
+            if test.opcode != "compare" or test.attributes.text("direction") != "EQ":
+                continue
+            if key is None or sorted(test.operands) != sorted(less.operands):
+                continue
+            more = self.keys(others)
+            if more is not None:
+                return [key, *more]
+        return None
+
+    def key(self, compare: Instruction) -> ComparatorKey | None:
+        """Read one comparison of f(left element) with f(right element)."""
+        direction = compare.attributes.text("direction")
+        if direction not in ("LT", "GT", "LE", "GE"):
+            return None
+        left, right = compare.operands
+        parameter = self._parameter(left)
+        if parameter is None:
+            return None
+        swapped = parameter % 2 == 1
+        if swapped:
+            left, right = right, left
+        operand = parameter // 2
+        if self._parameter(left) != 2 * operand or not self._mirrored(left, right):
+            return None
+        descending = (direction[0] == "G") != swapped
+        total = compare.attributes.text("type") == "TOTALORDER"
+        plain = self._behind_canonical(left)
+        if self.at(plain).opcode == "parameter":
+            order: Order = "total" if total else "ieee"
+            if plain != left:
+                order = "equal_zeros"
+            return ComparatorKey(operand, descending, order, None)
+        return ComparatorKey(operand, descending, "total" if total else "ieee", left)
+
+    def _parameter(self, position: int) -> int | None:
+        """Return the only parameter that a value depends on, or None."""
+        numbers: set[int] = set()
+        seen: set[int] = set()
+        stack = [position]
+        while stack:
+            i = stack.pop()
+            if i not in seen:
+                seen.add(i)
+                x = self.at(i)
+                if x.opcode == "parameter":
+                    numbers.add(x.parameter_number)
+                stack += x.operands
+        return numbers.pop() if len(numbers) == 1 else None
+
+    def _mirrored(self, left: int, right: int) -> bool:
+        """Whether `right` is computed from parameter 2k + 1 as `left` is from parameter 2k."""
+        known = self._same.get((left, right))
+        if known is not None:
+            return known
+        self._same[left, right] = False  # a path back here cannot exist: the graph has no cycles
+        a, b = self.at(left), self.at(right)
+        if a.opcode == "parameter" or b.opcode == "parameter":
+            same = b.parameter_number == a.parameter_number + 1 and a.parameter_number % 2 == 0
+        else:
+            same = (
+                a.opcode == b.opcode
+                and a.shape == b.shape
+                and a.attributes == b.attributes
+                and a.literal == b.literal
+                and len(a.operands) == len(b.operands)
+                and all(map(self._mirrored, a.operands, b.operands))
+            )
+        self._same[left, right] = same
+        return same
+
+    def _behind_canonical(self, position: int) -> int:
+        """Skip the selects by which JAX makes all NaNs, and both zeros, equal; and widenings."""
+        while True:
+            x = self.at(position)
+            if x.opcode == "convert" and self._widens(x):
+                position = x.operands[0]
+            elif x.opcode == "select" and self._is_canonical(x):
+                position = x.operands[2]
+            else:
+                return position
+
+    def _widens(self, x: Instruction) -> bool:
+        before, after = self.at(x.operands[0]).shape, x.shape
+        if not (isinstance(before, ArrayShape) and isinstance(after, ArrayShape)):
+            return False
+        a, b = before.element_type, after.element_type
+        return (
+            a.is_float
+            and b.is_float
+            and a.mantissa_bits <= b.mantissa_bits
+            and (a.exponent_bits <= b.exponent_bits)
+        )
+
+    def _is_canonical(self, x: Instruction) -> bool:
+        """Whether a select is `x != x ? nan : …` or `x == 0 ? 0 : …`."""
+        test, replacement = self.at(x.operands[0]), self.at(x.operands[1])
+        if test.opcode != "compare" or replacement.literal is None:
+            return False
+        direction, text = test.attributes.text("direction"), replacement.literal.text
+        if direction == "NE":
+            return test.operands[0] == test.operands[1] and text == "nan"
+        zero = self.at(test.operands[1])
+        zeros = ("0", "0.0", "0.")
+        return (
+            direction == "EQ"
+            and zero.literal is not None
+            and zero.literal.text in zeros
+            and text in zeros
+        )

@@ -1,0 +1,85 @@
+"""What a printed text shows: three forms, and switches that depart from them."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Form(Enum):
+    """Whose text to write."""
+
+    FULL = "full"
+    """As XLA's `to_string()` and its dumps: `%` before names, signatures, metadata, tables."""
+    SHORT = "short"
+    """As JAX's `as_hlo_text()`: bare names, no signatures, no metadata, no tables."""
+    CANONICAL = "canonical"
+    """One text for programs that differ in names, metadata, written defaults or order of
+    attributes only."""
+
+
+class Layouts(Enum):
+    """Which layouts of shapes to write."""
+
+    VERBATIM = "verbatim"
+    """Where the shape has one."""
+    EXPLICIT = "explicit"
+    """On every array of rank 1 and more."""
+    MINIMAL = "minimal"
+    """Where it is not the default, row-major without extension."""
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class PrintOptions:
+    """How to print. None stands for what the form does."""
+
+    form: Form = Form.FULL
+    layouts: Layouts | None = None
+    metadata: bool | None = None
+    backend_config: bool | None = None
+    signatures: bool | None = None
+    percent: bool | None = None
+    operand_shapes: bool = False
+    """Write each operand's shape before its name, as XLA did until March 2025."""
+    index_comments: int = 5
+    """Write `/*index=5*/` before every n-th operand and tuple element; 0 for never."""
+    largest_constant: int | None = None
+    """Elide (`{...}`) constants of more elements than this, and tuples; None elides nothing."""
+
+    @property
+    def shows_metadata(self) -> bool:
+        """Whether metadata and the stack tables are written."""
+        return self.form is Form.FULL if self.metadata is None else self.metadata
+
+    @property
+    def shows_backend_config(self) -> bool:
+        """Whether backend configurations are written."""
+        if self.backend_config is None:
+            return self.form is not Form.CANONICAL
+        return self.backend_config
+
+    @property
+    def shows_signatures(self) -> bool:
+        """Whether computations say their parameters and result before the brace."""
+        return self.form is Form.FULL if self.signatures is None else self.signatures
+
+    @property
+    def shows_percent(self) -> bool:
+        """Whether names have their `%`."""
+        return self.form is Form.FULL if self.percent is None else self.percent
+
+    @property
+    def shown_layouts(self) -> Layouts:
+        """Which layouts are written."""
+        if self.layouts is not None:
+            return self.layouts
+        return Layouts.MINIMAL if self.form is Form.CANONICAL else Layouts.VERBATIM
+
+    @property
+    def comment_interval(self) -> int:
+        """Distance of index comments; 0 for none."""
+        return self.index_comments if self.form is Form.FULL else 0
+
+
+FULL = PrintOptions()
+SHORT = PrintOptions(form=Form.SHORT)
+CANONICAL = PrintOptions(form=Form.CANONICAL)

@@ -1,0 +1,1 @@
+"""What `parse` and `verify` accept, compared with XLA's parser and HLO verifier."""
