@@ -18,10 +18,11 @@ from tests.support.texts_invalid import invalid_texts
 from tests.support.texts_valid import OLD_DIALECTS, valid_texts
 from tests.support.xla_oracle import Oracle, Verdict
 from tools.conformance import exceptions, round_trip
-from tools.conformance.judge import ACCEPTED, Pair, ours, pairs
+from tools.conformance.judge import ACCEPTED, Answer, Pair, ours, pairs
 
 SAMPLES = Path(__file__).resolve().parents[1] / "hlo_samples"
 ORACLE_SECONDS = 20.0
+ACCEPTS = Answer(ACCEPTED)
 
 
 @dataclass
@@ -71,7 +72,7 @@ def compare(
         if module is not None and at_verify is not None and at_verify.outcome == ACCEPTED:
             report.round_trips += 1
             for fault in round_trip_faults(text, module, oracle if accepted else None):
-                report.unexplained.append((f"round trip {fault.partition(':')[0]}", f"{fault}\n{text}"))
+                explain(report, Pair("round trip", Answer(ACCEPTED, fault), ACCEPTS), text, table)
     report.seconds = time.monotonic() - start
     return report
 

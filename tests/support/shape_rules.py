@@ -1,4 +1,7 @@
-"""How tests of the shape rules state a case: shapes and signatures as text, attributes by keyword."""
+"""How tests of the shape rules state a case: shapes as text, attributes by keyword.
+
+Keywords are of type Any because most cases are spread from dictionaries.
+"""
 
 from typing import Any
 
@@ -7,7 +10,7 @@ import pytest
 from hloipu_compiler.hlo.shape_text import parse_shape
 from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.inference.rules import infer_shape
-from hloipu_compiler.inference.site import ONE_DEVICE, Participants
+from hloipu_compiler.inference.site import ONE_DEVICE
 from hloipu_compiler.ir.attributes import Attributes, ProgramShape
 from hloipu_compiler.ir.shapes import without_layouts
 
@@ -22,31 +25,29 @@ def signature(text: str) -> ProgramShape:
 def infer(
     opcode: str,
     *operands: str,
-    to: str | None = None,
-    calls: dict[str, str] | None = None,
-    devices: Participants = ONE_DEVICE,
+    to: Any = None,
+    programs: Any = None,
+    devices: Any = ONE_DEVICE,
     **attributes: Any,
 ) -> str:
     """Return the inferred shape as text without layouts.
 
-    `to` is the declared shape (None: the parser's view), `calls` maps computation names to
+    `to` is the declared shape (None: the parser's view), `programs` maps computation names to
     signatures; attribute names are keywords.
     """
-    programs = {name: signature(text) for name, text in (calls or {}).items()}
+    named = {name: signature(text) for name, text in (programs or {}).items()}
     shape = infer_shape(
         opcode,
         tuple(map(parse_shape, operands)),
         Attributes(attributes),
         None if to is None else parse_shape(to),
-        programs.__getitem__,
+        named.__getitem__,
         devices,
     )
     return str(without_layouts(shape))
 
 
-def refuse(
-    code: str, opcode: str, *operands: str, at: int | str | None = None, **case: Any
-) -> ShapeFault:
+def refuse(code: str, opcode: str, *operands: str, at: Any = None, **case: Any) -> ShapeFault:
     """Check that a case is refused with a code, pointing at an operand number or an attribute."""
     with pytest.raises(ShapeFault) as caught:
         infer(opcode, *operands, **case)

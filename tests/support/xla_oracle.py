@@ -105,7 +105,7 @@ class Oracle:
         return printed
 
     def time_parse(self, text: str, repeats: int) -> list[float]:
-        """Return the seconds of each of `repeats` parses."""
+        """Return the seconds of processor time of each of `repeats` parses."""
         seconds: list[float] = self._need(
             {"op": "time_parse", "text": text, "repeats": repeats}
         ).reply["seconds"]

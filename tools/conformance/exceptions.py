@@ -19,7 +19,7 @@ class DocumentedException:
 
     name: str
     stage: str
-    """"parse", "verify" or "any"."""
+    """"parse", "verify", "round trip" or "any"."""
     we: str
     """"accept" or "refuse"."""
     reason: str

@@ -77,6 +77,10 @@ def pairs(
         # Where XLA dies a refusal at either stage is right.
         last = our_verify if our_parse.outcome == ACCEPTED and our_verify else our_parse
         return [Pair("parse" if crashed_in_parser else "verify", last, xla_parse)]
+    if our_parse.outcome == REFUSED and xla_verify and xla_verify.outcome == REFUSED:
+        xla_parse = Answer(ACCEPTED, f"its verifier: {xla_verify.said}")
+    if xla_parse.outcome == REFUSED and our_verify and our_verify.outcome == REFUSED:
+        our_parse = Answer(ACCEPTED, f"our verifier: {our_verify.said}")
     made = [Pair("parse", our_parse, xla_parse)]
     if our_verify is not None and xla_verify is not None:
         made.append(Pair("verify", our_verify, xla_verify))

@@ -239,3 +239,10 @@ def forward_case(name: str, model: nn.Module, inputs: Any, *, optimise: bool = F
         return model.apply(variables, inputs, mutable=[k for k in variables if k != "params"])[0]
 
     return Case(name, apply, [variables, inputs], optimise=optimise)
+
+
+def train_pieces(layers: int) -> tuple[Callable[..., Any], Any, Any, Any, Any]:
+    """Return (step, variables, optimizer state, inputs, labels) of a transformer under Adam."""
+    case = train_case("pieces", Transformer(layers), optax.adam(1e-3), s32(2, 7), s32(2, 7))
+    variables, state, inputs, labels = case.arguments
+    return case.function, variables, state, inputs, labels

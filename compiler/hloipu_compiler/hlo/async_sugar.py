@@ -86,6 +86,10 @@ def _add_start(
             builder, statement, f"a start has the shape ((operands…), result, state…), not {shape}"
         )
     if statement.prepared.opcode == "async-start":
+        callee = statement.prepared.attributes.text("calls")
+        if callee in builder.module.started:
+            return _refuse(builder, statement, f"{callee} is started by another async op already")
+        builder.module.started.add(callee)
         return builder.add(statement, shape, operands)
     wrapped = wrapped_opcode(statement.prepared.opcode)
     outer = {k: v for k, v in statement.prepared.attributes.items() if k in ASYNC_KEYS}
@@ -117,7 +121,7 @@ def _add_start(
         )
     )  # fmt: skip
     name = module.unique_name("async_wrapped")
-    module.count(len(instructions))
+    module.count(len(instructions), statement.start)
     module.add_computation(
         Computation(
             name, tuple(instructions), len(operands), str(thread), statement.start, statement.end

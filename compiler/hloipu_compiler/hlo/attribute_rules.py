@@ -38,9 +38,11 @@ _WORDS: dict[str, tuple[str, ...]] = {
 
 _LOWER = frozenset({"distribution", "algorithm", "operand_precision"})
 _UPPER = frozenset({"schedule", "api_version"})
-_ONE_DIMENSION = frozenset({
-    "sort", "concatenate", "scan", "all-to-all", "get-dimension-size", "set-dimension-size",
+_ONE_DIMENSION = frozenset({"sort", "concatenate", "scan", "all-to-all"})
+_FIRST_DIMENSION = frozenset({
+    "all-gather", "all-gather-start", "reduce-scatter", "get-dimension-size", "set-dimension-size",
 })  # fmt: skip
+"""XLA's parser reads the first dimension and does not mind more."""
 _GROUPED = frozenset({"all-reduce", "all-reduce-start", "reduce-scatter"})
 
 
@@ -73,7 +75,7 @@ def check_attribute_rules(
         if opcode in _ONE_DIMENSION and len(dimensions) != 1:
             message = f"{opcode} takes one dimension, not {len(dimensions)}"
             yield "dimensions", TextFault("E0136", message, expected="one dimension like {0}")
-        elif opcode in ("all-gather", "all-gather-start", "reduce-scatter") and not dimensions:
+        elif opcode in _FIRST_DIMENSION and not dimensions:
             message = f"{opcode} needs a dimension"
             yield "dimensions", TextFault("E0136", message, expected="one dimension like {0}")
     if opcode in _GROUPED and values.get("use_global_device_ids") and "channel_id" not in values:

@@ -46,7 +46,7 @@ def _literal(limits: Limits, text: str, at: int) -> Piece | None:
     """Find the text of a constant, up to the parenthesis that closes the operand list."""
     flat = _FLAT["LITERAL"].match(text, at)
     end = flat.end() if flat else _balanced_end("LITERAL", limits, text, at - 1, inside=True)
-    check_limit(limits, "constant_bytes", end - at)
+    check_limit(limits, "constant_bytes", end - at, at)
     if end == at:
         return None
     return Piece("LITERAL", text[at:end].rstrip(), at, end)
@@ -68,7 +68,7 @@ def _typed_literal(limits: Limits, text: str, at: int) -> Piece | None:
         if scalar is None:
             return None
         end = scalar.end()
-    check_limit(limits, "constant_bytes", end - at)
+    check_limit(limits, "constant_bytes", end - at, at)
     return Piece("TYPED_LITERAL", text[at:end], at, end)
 
 
@@ -87,7 +87,7 @@ def _balanced_end(kind: str, limits: Limits, text: str, at: int, *, inside: bool
         if token in "({":
             depth += 1
             if depth > limits.nesting:
-                check_limit(limits, "nesting", depth)
+                check_limit(limits, "nesting", depth, step.start())
         elif token in ")}":
             depth -= 1
             if depth == 0:

@@ -3,6 +3,7 @@
 Faults that a text may have several of are collected and raised together, in text order.
 """
 
+import re
 from collections.abc import Iterable
 
 from hloipu_compiler.errors import Fault, Note, ParseError
@@ -21,6 +22,22 @@ from hloipu_compiler.ir.graph import Computation, Module
 from hloipu_compiler.ir.shapes import Shape, compatible
 from hloipu_compiler.source import Source
 
+_NAMED = r'[0-9]++ "(?:[^"\\\n]++|\\[nt\'"\\])*+"\n'
+_LOCATION = "".join(
+    rf"{key}=[0-9]{{1,9}}+{end}"
+    for key, end in (
+        ("file_name_id", " "), ("function_name_id", " "), ("line", " "), ("end_line", " "),
+        ("column", " "), ("end_column", ""),
+    )
+)  # fmt: skip
+_FRAME = "file_location_id=[0-9]{1,9}+ parent_frame_id=[0-9]{1,9}+"
+_printed_tables = re.compile(
+    rf"FileNames\n(?:{_NAMED})*+\n*+FunctionNames\n(?:{_NAMED})*+\n*+"
+    rf"FileLocations\n(?:[0-9]++ \{{{_LOCATION}\}}\n)*+\n*+"
+    rf"StackFrames\n?(?:[0-9]++ \{{{_FRAME}\}}(?:\n|\Z))*+"
+).fullmatch
+"""Stack tables as they are printed; these need no reading to be known as right."""
+
 
 class Unprinted(Exception):
     """The fast path met a fault; only the grammar's records can say where."""
@@ -37,6 +54,8 @@ class ModuleBuilder:
         self.computations: dict[str, Computation] = {}
         self.faults: list[Fault] = []
         self.instruction_count = 0
+        self.started: set[str] = set()
+        """Computations that an async-start calls; each can have one."""
         self._entry = ""
         self._names: set[str] | None = None
 
@@ -82,10 +101,18 @@ class ModuleBuilder:
         """Add a finished computation that has no name in the text."""
         self.computations[computation.name] = computation
 
-    def count(self, instructions: int) -> None:
-        """Add to the number of instructions and hold it to its limit."""
+    def count(self, instructions: int, at: int) -> None:
+        """Add to the number of instructions and hold it to its limit; `at` is where they stand."""
         self.instruction_count += instructions
-        check_limit(self.limits, "instructions", self.instruction_count)
+        check_limit(self.limits, "instructions", self.instruction_count, at)
+
+    def read_shape(self, where: Stretch) -> Shape | None:
+        """Return the shape that a stretch spells; report where it spells none."""
+        try:
+            return self.reader.shapes.read(self.source.text[slice(*where)])
+        except TextFault as fault:
+            self.report_text(fault, where)
+            return None
 
     # ---- the module -----------------------------------------------------------------------------
 
@@ -122,7 +149,8 @@ class ModuleBuilder:
             return ""
         tables = piece.text.rstrip()
         try:
-            read_stack_tables(tables)
+            if not _printed_tables(tables):
+                read_stack_tables(tables)
         except TextFault as fault:
             self.report_text(fault, Stretch(piece.start, piece.start + len(tables)))
         return tables
@@ -141,10 +169,7 @@ class ModuleBuilder:
                 builder.add_syntax(part)
         shape: Shape | None = None
         if record.result is not None:
-            try:
-                shape = self.reader.shapes.read(self.source.text[slice(*record.result)])
-            except TextFault as fault:
-                self.report_text(fault, record.result)
+            shape = self.read_shape(record.result)
         self._finish(builder, record, shape, record)
 
     def _finish(

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from hloipu_compiler.errors import Note
 from hloipu_compiler.hlo.lexer import Piece
-from hloipu_compiler.hlo.limits import check_limit
+from hloipu_compiler.hlo.limits import TextLimitError, check_limit
+from hloipu_compiler.hlo.line_lexer import NAME, SHAPE
 from hloipu_compiler.hlo.literal_values import check_literal
 from hloipu_compiler.hlo.special_forms import add_special
 from hloipu_compiler.hlo.statements import KEPT_ASIDE, Form, Prepared, Statement
@@ -25,10 +26,7 @@ if TYPE_CHECKING:
     from hloipu_compiler.hlo.build import ModuleBuilder
 
 _comments = re.compile(r"/\*[^*]*\*/")
-_shaped = re.compile(
-    r"([a-z(](?:[^ ()\n]|\((?:[^()\n]|\([^()\n]*\))*\)|(?<=,) )*+) %?([A-Za-z_][\w.\-]*+)(?:, |$)",
-    re.ASCII,
-)
+_shaped = re.compile(rf"({SHAPE}) %?({NAME})(?:, |$)", re.ASCII)
 FAILED = -1
 """Position of a statement that could not be built; what uses it is not reported again."""
 
@@ -94,7 +92,7 @@ class ComputationBuilder:
             )  # fmt: skip
             position += 1
         self._last = statements[-1].name
-        self.module.count(len(statements))
+        self.module.count(len(statements), statements[-1].start)
 
     def _operands(self, inside: str) -> tuple[int, ...]:
         """Resolve a printed operand list; every name being known proves its form as well."""
@@ -141,16 +139,19 @@ class ComputationBuilder:
     def add_syntax(self, syntax: SyntaxStatement) -> None:
         """Add one statement; what is wrong with it is reported."""
         module = self.module
-        check_limit(module.limits, "nesting", syntax.depth)
-        module.count(1)
+        check_limit(module.limits, "nesting", syntax.depth, syntax.where.start)
+        module.count(1, syntax.where.start)
         if syntax.name.startswith("__") and not syntax.name.startswith("__xla_"):
             hint = "names that begin with two underscores are XLA's own"
             module.report(syntax.name_at, "E0128", f"illegal name {syntax.name}", hint=hint)
         name = syntax.name or module.unique_name(syntax.call.opcode.text)
-        statement = self._read(name, syntax.is_root, syntax.shape, syntax.call, syntax)
-        position = FAILED
-        if statement is not None:
-            position = self._add_statement(statement, syntax.call)
+        try:
+            statement = self._read(name, syntax.is_root, syntax.shape, syntax.call, syntax)
+            position = FAILED
+            if statement is not None:
+                position = self._add_statement(statement, syntax.call)
+        except TextLimitError as error:
+            raise error.placed(syntax.where.start) from None
         if position == FAILED:
             self.at.setdefault(name, FAILED)
         if syntax.is_root:
@@ -280,13 +281,10 @@ class ComputationBuilder:
     ) -> Statement | None:
         """Read shape and attributes; None where the shape is wrong."""
         module = self.module
-        text = module.source.text
         shape = None
         if shape_at is not None:
-            try:
-                shape = module.reader.shapes.read(text[slice(*shape_at)])
-            except TextFault as fault:
-                module.report_text(fault, shape_at)
+            shape = module.read_shape(shape_at)
+            if shape is None:
                 return None
         pairs, aside = [], {"metadata": "", "backend_config": ""}
         for attribute in syntax.attributes if call is syntax.call else ():
@@ -374,10 +372,8 @@ class ComputationBuilder:
         declared = None
         module = self.module
         if operand.shape is not None:
-            try:
-                declared = module.reader.shapes.read(module.source.text[slice(*operand.shape)])
-            except TextFault as fault:
-                module.report_text(fault, operand.shape)
+            declared = module.read_shape(operand.shape)
+            if declared is None:
                 return FAILED
         if operand.call is not None:
             return self._nested(operand, operand.call)
@@ -406,7 +402,7 @@ class ComputationBuilder:
         at = Stretch(call.opcode.start, call.opcode.end)
         syntax = SyntaxStatement(name, at, False, operand.shape, call, (), operand.where, 0)
         statement = self._read(name, False, operand.shape, call, syntax)
-        self.module.count(1)
+        self.module.count(1, operand.where.start)
         return FAILED if statement is None else self._add_statement(statement, call)
 
     def _invented(self, operand: SyntaxOperand, shape: Shape) -> int:

@@ -72,8 +72,8 @@ def _run(parser: Lark, source: LexerInput, rule: str, limits: Limits) -> Any:
         token: Any = fault.token
         offset = token.start if isinstance(token, Piece) else len(source.text.rstrip())
         raise _syntax_fault(source.text, offset, frozenset(fault.expected)) from None
-    except TooDeep:
-        check_limit(limits, "nesting", limits.nesting + 1)
+    except TooDeep as fault:
+        check_limit(limits, "nesting", limits.nesting + 1, fault.offset)
         raise
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from hloipu_compiler.source import Span
 from hloipu_runtime.errors import LimitError
 
 
@@ -32,17 +33,42 @@ _CODES = {
 }
 
 
-def check_limit(limits: Limits, name: str, found: int, where: str = "") -> None:
-    """Raise LimitError if `found` exceeds the limit called `name`."""
+class TextLimitError(LimitError):
+    """A text is larger or deeper than a limit allows; `span` is the place where it became so."""
+
+    def __init__(
+        self, code: str, message: str, *, limit: str, allowed: int, found: int, hint: str = ""
+    ) -> None:
+        super().__init__(code, message, limit=limit, allowed=allowed, found=found, hint=hint)
+        self.offset: int | None = None
+        self.span: Span | None = None
+
+    def placed(self, offset: int) -> "TextLimitError":
+        """Return the error with a place in the text, unless it has one already."""
+        if self.offset is None:
+            self.offset = offset
+        return self
+
+    def __str__(self) -> str:
+        where = f"{self.span}: " if self.span else ""
+        caret = f"\n{self.span.caret_lines()}" if self.span else ""
+        return f"{where}error[{self.code}]: {self.message}{caret}\n  hint: {self.hint}"
+
+
+def check_limit(limits: Limits, name: str, found: int, offset: int | None = None) -> None:
+    """Raise TextLimitError if `found` exceeds the limit called `name`."""
     allowed: int = getattr(limits, name)
-    if found > allowed:
-        code, what, unit = _CODES[name]
-        place = f"{where}: " if where else ""
-        raise LimitError(
-            code,
-            f"{place}{what}: at least {found:,} {unit}, {allowed:,} are allowed",
-            limit=name,
-            allowed=allowed,
-            found=found,
-            hint=f"if the text is right, raise the limit: --limit {name}={found}",
-        )
+    if found <= allowed:
+        return
+    code, what, unit = _CODES[name]
+    shown = f"{found:,}" if found < 10**21 else "more than 10**21"
+    error = TextLimitError(
+        code,
+        f"{what}: at least {shown} {unit}, {allowed:,} are allowed",
+        limit=name,
+        allowed=allowed,
+        found=found,
+        hint=f"if the text is right, raise the limit {name}",
+    )
+    error.offset = offset
+    raise error

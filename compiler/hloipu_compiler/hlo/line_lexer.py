@@ -15,6 +15,7 @@ from functools import partial
 from typing import NamedTuple
 
 from hloipu_compiler.hlo.lexer import Finder, Piece
+from hloipu_compiler.hlo.limits import TextLimitError
 from hloipu_compiler.hlo.metadata import check_metadata
 from hloipu_compiler.hlo.statements import Prepared, Statement, StatementReader
 from hloipu_compiler.hlo.text_fault import TextFault
@@ -29,12 +30,12 @@ def _nested(opening: str, closing: str, plain: str, depth: int) -> str:
     return pattern
 
 
-_NAME = r"(?!__(?!xla_))[A-Za-z_][\w.\-]*+"
+NAME = r"(?!__(?!xla_))[A-Za-z_][\w.\-]*+"
 _COMMENT = r"/\*[\w= \-.]*+\*/"
 _STRING = r'"(?:[^"\\\n]++|\\(?:[abfnrtv\\?\'"]|[0-3][0-7]{2}))*+"'
 _ARRAY = r"[a-z]\w*+\[[0-9<=?,]*+\](?:\{[^{}\"'\n/]*+\})?+"
 _PARENTHESES = _nested(r"\(", r"\)", rf"[^()\"/\n]++|{_COMMENT}", 4)
-_SHAPE = rf"(?:{_ARRAY}|{_PARENTHESES})"
+SHAPE = rf"(?:{_ARRAY}|{_PARENTHESES})"
 _INSIDE = rf"(?:[^()\"\n/]++|{_COMMENT}|{_PARENTHESES})*+"
 _BRACES = _nested(r"\{", r"\}", rf"[^{{}}\"'\n/]++|{_STRING}|{_COMMENT}", 4)
 _VALUE = rf"(?:[\w.\-%+>?]++|{_BRACES}|{_STRING}|\[[0-9,]++\]<=\[[0-9,]++\](?:T\([0-9,]++\))?+)"
@@ -55,18 +56,18 @@ _METADATA = (
 _LOOSE = _nested(r"\{", r"\}", rf"[^{{}}\"'\n]++|{_STRING}", 5)
 
 LINE = re.compile(
-    rf"(ROOT )?+%?+({_NAME}) = ({_SHAPE}) ([a-z][\w\-]*+)\(({_INSIDE})\)({_ATTRIBUTES})"
+    rf"(ROOT )?+%?+({NAME}) = ({SHAPE}) ([a-z][\w\-]*+)\(({_INSIDE})\)({_ATTRIBUTES})"
     rf"(?:, metadata=(?:({_METADATA})|({_LOOSE})))?+(?:, backend_config=({_STRING}|{_LOOSE}))?+"
     r"()[ \t\r]*+(?://[^\n]*+)?+\n\s*+(?=[%A-Za-z_}])",
     re.ASCII,
 )
-_FORMAL = rf"{_NAME}: {_SHAPE}"
+_FORMAL = rf"{NAME}: {SHAPE}"
 HEAD = re.compile(
-    rf"(ENTRY )?+%?+({_NAME}) (?:\(((?:{_FORMAL}(?:, (?:{_COMMENT})?+{_FORMAL})*+)?+)\) -> "
-    rf"({_SHAPE}) )?+\{{[ \t\r]*+\n\s*+(?=[%A-Za-z_])",
+    rf"(ENTRY )?+%?+({NAME}) (?:\(((?:{_FORMAL}(?:, (?:{_COMMENT})?+{_FORMAL})*+)?+)\) -> "
+    rf"({SHAPE}) )?+\{{[ \t\r]*+\n\s*+(?=[%A-Za-z_])",
     re.ASCII,
 )
-_formal = re.compile(rf"{_NAME}: ({_SHAPE})", re.ASCII)
+_formal = re.compile(rf"{NAME}: ({SHAPE})", re.ASCII)
 _attribute = re.compile(_ATTRIBUTE, re.ASCII)
 
 
@@ -114,7 +115,7 @@ class LineReader:
             result = self._reader.shapes.read(result_text) if result_text else None
             for formal in _formal.finditer(formals or ""):
                 self._reader.shapes.read(formal[1])
-        except TextFault:
+        except (TextFault, TextLimitError):
             return None
         body = head.end()
         statements, end = self._run(text, body)
@@ -147,7 +148,7 @@ class LineReader:
                     if other:
                         check_metadata(other)
                         metadata = other
-                except TextFault:
+                except (TextFault, TextLimitError):
                     break
                 if known.faults:
                     break

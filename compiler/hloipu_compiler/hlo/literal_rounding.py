@@ -1,7 +1,7 @@
 """Rounding a double to an element type the way XLA's parser does, one value or an array at a time.
 
 XLA reads every number as a double and casts. f16 and bf16 are cast by way of f32 (Eigen), so they
-round twice; the small floats are cast at once (ml_dtypes). Source: openxla/xla
+round twice; the smaller floats are rounded once. Source: openxla/xla
 `xla/hlo/parser/hlo_parser.cc`.
 """
 
@@ -63,9 +63,7 @@ def _round_single(value: float) -> float:
 def _round_small(value: float, element_type: ElementType) -> float:
     import numpy as np
 
-    with np.errstate(over="ignore", invalid="ignore"):
-        rounded = np.array([value]).astype(small_float_dtype(element_type))
-    return float(rounded.astype(np.float64)[0])
+    return float(_small_floats(np.array([value]), element_type)[0])
 
 
 def round_array(values: "NDArray[np.float64]", element_type: ElementType) -> "NDArray[np.generic]":
@@ -77,7 +75,7 @@ def round_array(values: "NDArray[np.float64]", element_type: ElementType) -> "ND
         return values
     with np.errstate(over="ignore", invalid="ignore"):
         if element_type.bits <= 8:
-            return values.astype(small_float_dtype(element_type)).astype(np.float32)
+            return _small_floats(values, element_type)
         single = values.astype(np.float32)
         if name == "f16":
             return single.astype(np.float16).astype(np.float32)
@@ -88,6 +86,25 @@ def round_array(values: "NDArray[np.float64]", element_type: ElementType) -> "ND
         )
         return np.where(np.isfinite(single), rounded.view(np.float32), single)
     return single
+
+
+def _small_floats(
+    values: "NDArray[np.float64]", element_type: ElementType
+) -> "NDArray[np.float32]":
+    """Return doubles rounded once to a float of at most 8 bits, in f32.
+
+    ml_dtypes casts arrays of doubles by way of f32. Rounding to odd on that way, which keeps a last
+    bit for whatever was cut off, makes the second rounding the only one that counts (Boldo and
+    Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
+    """
+    import numpy as np
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        single = values.astype(np.float32)
+        bits = single.view(np.int32)
+        even = (bits & 1 == 0) & (single != values) & ~np.isnan(values)
+        bits[even] += np.where(np.abs(single[even]) < np.abs(values[even]), 1, -1).astype(np.int32)
+        return single.astype(small_float_dtype(element_type)).astype(np.float32)
 
 
 def integer_range(element_type: ElementType) -> tuple[int, int]:

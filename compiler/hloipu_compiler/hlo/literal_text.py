@@ -72,6 +72,10 @@ def _floats(flat: NDArray[np.generic], element_type: ElementType) -> list[str]:
     else:
         digits = _DIGITS[name]
         texts = [f"{v:.{digits}g}" for v in values]
+        if name == "f8e8m0fnu":  # two digits do not tell 2**-127 from 2**-126
+            texts = [
+                f"{v:.4g}" if v < 1e-38 else text for v, text in zip(values, texts, strict=True)
+            ]
     if "-0" in texts:  # XLA prints it so, and reads it back as +0
         texts = ["-0.0" if text == "-0" else text for text in texts]
     nans = np.isnan(flat)

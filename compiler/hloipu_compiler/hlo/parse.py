@@ -9,7 +9,7 @@ from hloipu_compiler.errors import Fault, ParseError
 from hloipu_compiler.hlo import balance, grammar
 from hloipu_compiler.hlo.build import ModuleBuilder, Unprinted
 from hloipu_compiler.hlo.lexer import Finder
-from hloipu_compiler.hlo.limits import Limits, check_limit
+from hloipu_compiler.hlo.limits import Limits, TextLimitError, check_limit
 from hloipu_compiler.hlo.line_lexer import LineReader
 from hloipu_compiler.hlo.statements import StatementReader
 from hloipu_compiler.hlo.text_fault import TextFault
@@ -33,13 +33,18 @@ def parse(source: Source | str, *, fast: bool = True, limits: Limits = DEFAULT_L
     if nul >= 0:
         fault = Fault("E0104", "the text holds a NUL character", source.span(nul, nul + 1))
         raise ParseError([fault])
-    with _no_collection():
-        if fast:
-            try:
-                return _parse(source, limits, fast=True)
-            except Unprinted:
-                pass
-        return _parse(source, limits, fast=False)
+    try:
+        with _no_collection():
+            if fast:
+                try:
+                    return _parse(source, limits, fast=True)
+                except Unprinted:
+                    pass
+            return _parse(source, limits, fast=False)
+    except TextLimitError as error:
+        at = min(error.offset or 0, max(len(source.text) - 1, 0))
+        error.span = source.span(at, at + 1)
+        raise
 
 
 def _parse(source: Source, limits: Limits, *, fast: bool) -> Module:

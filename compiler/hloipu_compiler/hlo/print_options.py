@@ -10,7 +10,7 @@ class Form(Enum):
     FULL = "full"
     """As XLA's `to_string()` and its dumps: `%` before names, signatures, metadata, tables."""
     SHORT = "short"
-    """As JAX's `as_hlo_text()`: bare names, no signatures, no metadata, no tables."""
+    """As JAX's `as_hlo_text()`: bare names, no signatures, metadata or tables, async sugar."""
     CANONICAL = "canonical"
     """One text for programs that differ in names, metadata, written defaults or order of
     attributes only."""
@@ -38,6 +38,8 @@ class PrintOptions:
     backend_config: bool | None = None
     signatures: bool | None = None
     percent: bool | None = None
+    async_sugar: bool | None = None
+    """Write `X-start` for an `async-start` around one plain X, as XLA does."""
     operand_shapes: bool = False
     """Write each operand's shape before its name, as XLA did until March 2025."""
     index_comments: int = 5
@@ -66,6 +68,11 @@ class PrintOptions:
     def shows_percent(self) -> bool:
         """Whether names have their `%`."""
         return self.form is Form.FULL if self.percent is None else self.percent
+
+    @property
+    def shows_async_sugar(self) -> bool:
+        """Whether async sugar is written; it drops the names of the computations that it hides."""
+        return self.form is Form.SHORT if self.async_sugar is None else self.async_sugar
 
     @property
     def shown_layouts(self) -> Layouts:

@@ -1,10 +1,14 @@
 """Printing modules, computations and instructions as HLO text; linear in what is printed.
 
-In the full form `parse(print_module(m)) == m`; the short form loses metadata and tables only.
+In the full form `parse(print_module(m)) == m`; the short form loses metadata, tables, and the names
+of what async sugar hides.
 XLA's parser reads every form. Source: openxla/xla `xla/hlo/ir/hlo_module.cc`,
 `hlo_computation.cc`, `hlo_instruction.cc`.
 """
 
+from collections.abc import Mapping
+
+from hloipu_compiler.hlo.async_text import NO_SUGAR, Sugar, async_sugar, starts_of, sugared
 from hloipu_compiler.hlo.attribute_text import value_text
 from hloipu_compiler.hlo.canonical import canonical_attributes, canonical_module
 from hloipu_compiler.hlo.print_options import CANONICAL, FULL, SHORT, Form, Layouts, PrintOptions
@@ -34,12 +38,13 @@ def print_module(module: Module, options: PrintOptions = FULL) -> str:
     """Return the text of a whole module, with a line end after the last brace."""
     if options.form is Form.CANONICAL:
         module = canonical_module(module)
-    printer = _Printer(options)
+    printer = _Printer(options, async_sugar(module) if options.shows_async_sugar else NO_SUGAR)
     blocks = [printer.header(module)]
     if options.shows_metadata and module.stack_tables:
         blocks.append(module.stack_tables.strip())
     for position, computation in enumerate(module.computations):
-        blocks.append(printer.computation(computation, position == module.entry_position))
+        if computation.name not in printer.sugar:
+            blocks.append(printer.computation(computation, position == module.entry_position))
     return "\n\n".join(blocks) + "\n"
 
 
@@ -61,8 +66,10 @@ def print_instruction(computation: Computation, position: int, options: PrintOpt
 class _Printer:
     """The memos of one print: equal shapes and attribute lists are written once and reused."""
 
-    def __init__(self, options: PrintOptions) -> None:
+    def __init__(self, options: PrintOptions, sugar: Sugar = NO_SUGAR) -> None:
         self.options = options
+        self.sugar = sugar
+        self._starts: Mapping[str, Instruction] = {}
         self.shapes = ShapePrinter(options.shown_layouts, options.comment_interval)
         self._attributes: dict[Attributes, str] = {}
         self._percent = "%" if options.shows_percent else ""
@@ -82,6 +89,7 @@ class _Printer:
     def computation(self, computation: Computation, is_entry: bool) -> str:
         """Return the text of one computation."""
         names = {i: self.name(x.name) for i, x in enumerate(computation.instructions)}
+        self._starts = starts_of(computation) if self.sugar else {}
         lines = [f"{'ENTRY ' if is_entry else ''}{self._title(computation)}{{"]
         root = computation.root
         for position, instruction in enumerate(computation.instructions):
@@ -112,9 +120,13 @@ class _Printer:
         else:
             inside = self._operands(instruction.operands, names, computation)
         name, shape = self.name(instruction.name), self.shapes.text(instruction.shape)
-        text = f"{name} = {shape} {instruction.opcode}({inside})"
-        if instruction.attributes:
-            text += self._attribute_list(instruction.attributes)
+        opcode, attributes = instruction.opcode, instruction.attributes
+        start = self._starts.get(instruction.name) if self._starts else None
+        if start is not None:
+            opcode, attributes = sugared(instruction, start, self.sugar) or (opcode, attributes)
+        text = f"{name} = {shape} {opcode}({inside})"
+        if attributes:
+            text += self._attribute_list(attributes)
         if instruction.metadata and self.options.shows_metadata:
             text += f", metadata={instruction.metadata}"
         if instruction.backend_config and self.options.shows_backend_config:

@@ -49,6 +49,8 @@ def _accuracy(text: str) -> None:
             cursor.take(",")
             if cursor.key() not in ("atol", "rtol", "ulps"):
                 raise cursor.fault(expected="atol=, rtol= or ulps=")
+            if cursor.text.startswith("-"):  # XLA's parser dies on these
+                raise cursor.fault("a tolerance is not negative")
             _number(cursor)
         cursor.expect("}")
     else:

@@ -30,6 +30,8 @@ def add_special(builder: "ComputationBuilder", statement: Statement, operands: O
         builder.module.report(builder.opcode_at(statement), "E0131", problem)
     _check_control_predecessors(builder, statement)
     rewrite = legacy_forms.REWRITES.get(opcode)
+    if opcode in ("send-done", "recv-done"):
+        _check_channel(builder, statement, operands)
     if len(builder.module.faults) > before:
         return FAILED
     if rewrite is not None and legacy_forms.is_legacy(statement, shapes):
@@ -83,6 +85,12 @@ def _tuple(_b: "ComputationBuilder", statement: Statement, shapes: tuple[Shape, 
         return f"tuple makes a tuple, not {shape}"
     if len(shape.elements) != len(shapes):
         return f"the shape has {len(shape.elements)} elements, but there are {len(shapes)} operands"
+    return ""
+
+
+def _infeed(_b: "ComputationBuilder", statement: Statement, shapes: tuple[Shape, ...]) -> str:
+    if shapes and statement.shape is not None and not isinstance(statement.shape, TupleShape):
+        return f"{statement.prepared.opcode} gives a tuple of data and token, not {statement.shape}"
     return ""
 
 
@@ -180,6 +188,8 @@ def _sliced_permute(
 _PROBLEMS: dict[str, Callable[["ComputationBuilder", Statement, tuple[Shape, ...]], str]] = {
     "tuple": _tuple,
     "broadcast": _broadcast,
+    "infeed": _infeed,
+    "recv": _infeed,
     "reduce": _even,
     "reduce-window": _even,
     "scatter": _odd,
@@ -191,6 +201,22 @@ _PROBLEMS: dict[str, Callable[["ComputationBuilder", Statement, tuple[Shape, ...
     "collective-permute": _sliced_permute,
     "collective-permute-start": _sliced_permute,
 }
+
+
+def _check_channel(
+    builder: "ComputationBuilder", statement: Statement, operands: Operands
+) -> None:
+    """Report a done whose channel is not that of the send or recv before it."""
+    if len(operands) != 1:
+        return
+    start = builder.instructions[operands[0]]
+    if start.opcode not in ("send", "recv"):
+        return
+    mine = statement.prepared.attributes.get("channel_id")
+    theirs = start.attributes.get("channel_id")
+    if mine != theirs:
+        message = f"channel_id is {mine}, but that of {start.name} is {theirs}"
+        builder.report_attribute(statement, "channel_id", "E0144", message)
 
 
 def _check_control_predecessors(builder: "ComputationBuilder", statement: Statement) -> None:

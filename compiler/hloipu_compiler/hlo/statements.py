@@ -232,9 +232,14 @@ def _unexpected(opcode: str, op: Op | None, key: str) -> AttributeFault:
     return AttributeFault(key, TextFault("E0126", f"{opcode} takes no {key}=", hint=hint))
 
 
+_GATHER = frozenset({"offset_dims", "collapsed_slice_dims", "start_index_map", "slice_sizes"})
+"""Required of a gather today; optional in the table because dumps of 2018 name them otherwise."""
+
+
 def _missing(op: Op, values: dict[str, Value]) -> list[AttributeFault]:
     faults = []
-    for key in sorted(op.required - values.keys()):
+    required = op.required | _GATHER if op.name == "gather" else op.required
+    for key in sorted(required - values.keys()):
         unknown = [k for k in values if k not in INSTRUCTION_KINDS]
         close = get_close_matches(key, unknown, 1)
         hint = f"{close[0]}= is no attribute; did you mean {key}=?" if close else ""

@@ -126,9 +126,9 @@ def _with_flags_of(shape: Shape, other: Shape) -> Shape:
 
 
 def fusion(site: Site) -> Shape:
-    """Return the result of the fused computation."""
+    """Return the result of the fused computation, which may leave out the last operands."""
     program = site.callee("calls")
-    check_arguments(site, "calls", program, site.operands)
+    check_arguments(site, "calls", program, site.operands[: len(program.parameters)])
     check_aliasing(site)
     return program.result
 

@@ -14,6 +14,7 @@ verifier       * operands stand earlier in the same computation
 names          * instruction names are unique in a computation, computation names in the module
 parameters     * parameters are numbered 0 to n-1, each once
                * `entry_computation_layout` agrees in number, types and sizes
+layouts        * layouts of the entry's interface are permutations with sound tiles and splits
 calls          * no computation reaches itself; every callee exists
                * callees of fusion, while and conditional run on their caller's thread
                * a composite call has a name, and a version that is a number
@@ -42,6 +43,11 @@ Differences from XLA, on purpose:
 
 * A size without bound (`?`) is accepted; `static` says that such a module cannot be compiled.
 * What XLA's verifier dies of (a tiling of a token) is a fault.
+* A wrong result shape of after-all, send, send-done, recv-done, outfeed or add-dependency is a
+  fault; XLA's parser puts the right one in its place.
+* Lists that need one dimension have one; XLA reads the first. Negative dimensions and FFT lengths
+  are faults everywhere; XLA lets some pass.
+* A bitcast that changes the number of bytes is a fault; XLA looks only where layouts count.
 * From newer versions: updates may bind further operands of an async operation, and async
   computations on other threads may hold any number of operations.
 * Dumps from before June 2018 have infeeds, outfeeds, sends and recvs without tokens.

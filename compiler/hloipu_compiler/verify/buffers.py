@@ -9,7 +9,14 @@ from collections import Counter
 from hloipu_compiler.ir.attributes import Alias
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import OPS, Trait
-from hloipu_compiler.ir.shapes import ArrayShape, BufferShape, Shape, leaves, without_layouts
+from hloipu_compiler.ir.shapes import (
+    ArrayShape,
+    BufferShape,
+    Shape,
+    leaves,
+    subshape,
+    without_layouts,
+)
 from hloipu_compiler.verify.asynchronous import async_computations
 from hloipu_compiler.verify.frontend import frontend_value
 from hloipu_compiler.verify.places import name_span
@@ -79,7 +86,9 @@ class _Checker:
             if self.computation is self.module.entry:
                 self.none(place, (instruction.shape,))
             self.single_writers(place)
-        elif opcode == "dynamic-update-slice" and isinstance(place.operand_shapes[0], BufferShape):
+        elif opcode == "dynamic-update-slice" and any(
+            isinstance(shape, BufferShape) for shape in place.operand_shapes[:1]
+        ):
             self.single_writers(place)
             self.none(place, place.operand_shapes[1:])
             if not isinstance(instruction.shape, BufferShape):
@@ -182,6 +191,14 @@ class _Checker:
         operands = Counter((x.parameter, x.parameter_index) for x in entries)
         results = Counter(x.output_index for x in entries)
         wanted = "output_to_operand_aliasing for each buffer"
+        for alias in entries:
+            if not 0 <= alias.parameter < len(place.operand_shapes):
+                return  # a shape rule's fault
+            source = subshape(place.operand_shapes[alias.parameter], alias.parameter_index)
+            target = subshape(instruction.shape, alias.output_index)
+            if isinstance(source, BufferShape) != isinstance(target, BufferShape):
+                self.fault(instruction, "aliases a buffer with a value", "Pin or Unpin for that")
+                return
         if any(operands[x] != 1 for x in taken):
             self.fault(instruction, "takes a buffer and does not give it back once", wanted)
         elif any(results[x] != 1 for x in _buffers(instruction.shape)):

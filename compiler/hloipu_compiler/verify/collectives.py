@@ -161,7 +161,7 @@ def _pair_problem(
     for role, member, count in zip(("source", "target"), pair, counts, strict=True):
         if member < 0:
             return f"the {role} {member} is negative"
-        if limit > 1 and member >= limit:
+        if limit != 1 and member >= limit:
             return f"the {role} {member} is not below {limit}, the number of {mode.value},"
         count[member] = count.get(member, 0) + 1
         if count[member] > times:

@@ -29,6 +29,7 @@ from hloipu_compiler.verify.collectives import (
 )
 from hloipu_compiler.verify.control import check_control
 from hloipu_compiler.verify.fusions import check_fusions
+from hloipu_compiler.verify.layouts import check_interface_layouts
 from hloipu_compiler.verify.names import check_names
 from hloipu_compiler.verify.origins import KEYS as ORIGIN_KEYS
 from hloipu_compiler.verify.origins import check_origin
@@ -58,6 +59,7 @@ def faults_of(module: Module, *, most: int = MOST_FAULTS) -> list[Fault]:
     check_names(module, report)
     survey = _Pass(module, report).run()
     check_parameters(survey, report)
+    check_interface_layouts(module, report)
     check_calls(survey, report)
     check_fusions(survey, report)
     check_control(survey, report)

@@ -8,7 +8,7 @@ from hloipu_runtime.kernels.movement import contiguous
 CHUNK_ELEMENTS = 1 << 16
 """Elements widened to float64 at once."""
 
-BLOCK = 1024
+BLOCK = 128
 """Terms added one after another where no wider type is at hand."""
 
 WIDE_SLAB_ELEMENTS = 1024

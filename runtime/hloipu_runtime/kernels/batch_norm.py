@@ -10,8 +10,8 @@ from math import prod
 
 import numpy as np
 
+from hloipu_runtime.kernels.blocks import Array
 from hloipu_runtime.kernels.dot import round_result
-from hloipu_runtime.kernels.matmul import Array
 
 _BLOCK_ELEMENTS = 1 << 15
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from hloipu_runtime.element_types import ELEMENT_TYPES, ElementType, Kind
 from hloipu_runtime.errors import UnsupportedError
-from hloipu_runtime.kernels.blocks import Array, blocks, compact
+from hloipu_runtime.kernels.blocks import Array, blocks, compact, like, repeats
 from hloipu_runtime.kernels.complex_binary import COMPLEX_BINARY
 from hloipu_runtime.kernels.integer_arithmetic import INTEGER_BINARY, NEVER_WRAPS
 from hloipu_runtime.kernels.rounding import is_narrow, round_block
@@ -18,23 +18,28 @@ RealKernel = Callable[[Array, Array, Array], object]
 
 def maximum(x: Array, y: Array, out: Array) -> None:
     """Write the larger of each pair: NaN wins, and +0 over -0."""
-    _extremum(np.maximum, np.bitwise_and, x, y, out)
+    signs = _other_choice(np.maximum, x, y, out)
+    all_but_sign = np.iinfo(signs.dtype).max >> 1
+    np.bitwise_or(signs, signs.dtype.type(all_but_sign), out=signs)
+    np.bitwise_and(out.view(signs.dtype), signs, out=out.view(signs.dtype))
 
 
 def minimum(x: Array, y: Array, out: Array) -> None:
     """Write the smaller of each pair: NaN wins, and -0 over +0."""
-    _extremum(np.minimum, np.bitwise_or, x, y, out)
+    signs = _other_choice(np.minimum, x, y, out)
+    sign = (np.iinfo(signs.dtype).max >> 1) + 1
+    np.bitwise_and(signs, signs.dtype.type(sign), out=signs)
+    np.bitwise_or(out.view(signs.dtype), signs, out=out.view(signs.dtype))
 
 
-def _extremum(choose: np.ufunc, settle: np.ufunc, x: Array, y: Array, out: Array) -> None:
-    """Choose twice, in both orders: only zeros of two signs and NaNs can differ, and settle those.
+def _other_choice(choose: np.ufunc, x: Array, y: Array, out: Array) -> Array:
+    """Choose in both orders: one answer goes to `out`, the bits of the other are returned.
 
-    numpy leaves open which of two equal operands it returns, IEEE 754 the payload of a NaN.
+    numpy leaves open which of two equal operands it returns; only zeros of two signs and NaNs show.
     """
-    swapped = choose(y, x)
+    swapped = np.asarray(choose(y, x))
     choose(x, y, out=out)
-    bits = np.dtype(f"u{out.dtype.itemsize}")
-    settle(out.view(bits), swapped.view(bits), out=out.view(bits))
+    return swapped.view(np.dtype(f"u{out.dtype.itemsize}"))
 
 
 REAL_KERNELS: dict[str, RealKernel] = {
@@ -73,14 +78,16 @@ def binary(opcode: str, x: Array, y: Array, element_type: str, out: Array | None
     """
     element = ELEMENT_TYPES[element_type]
     if out is None:
-        if 0 in x.strides and 0 in y.strides and x.size > 1:
+        if repeats(x) and repeats(y):
             small = binary(opcode, compact(x), compact(y), element_type)
-            return np.broadcast_to(small, x.shape)
+            return np.broadcast_to(small, np.broadcast_shapes(x.shape, y.shape))
         if opcode == "complex":
-            return _complex(x, y, np.empty(x.shape, np.result_type(x.dtype, np.complex64)))
-        out = np.empty_like(y if 0 in x.strides else x, subok=False)
-        if out.shape != x.shape:
-            out = np.empty(np.broadcast_shapes(x.shape, y.shape), x.dtype)
+            shape = np.broadcast_shapes(x.shape, y.shape)
+            return _complex(x, y, np.empty(shape, np.result_type(x.dtype, np.complex64)))
+        shape = x.shape if x.shape == y.shape else np.broadcast_shapes(x.shape, y.shape)
+        model = x if x.shape == shape and not repeats(x) else y
+        whole = model.shape == shape and not repeats(model)
+        out = like(model) if whole else np.empty(shape, x.dtype)
     if element.kind is Kind.FLOAT and opcode in REAL_KERNELS:
         return _real(opcode, x, y, element_type, out)
     if element.is_integer and opcode in INTEGER_BINARY:

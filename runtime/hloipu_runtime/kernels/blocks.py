@@ -19,13 +19,14 @@ def blocks(out: Array, *inputs: Array) -> Iterator[tuple[Array, ...]]:
     Inputs have the shape of `out` or broadcast to it. Axes are walked in the memory order of `out`.
     A piece has at least one axis: numpy turns results without axes into scalars.
     """
+    shape = out.shape
+    arrays = [out, *[x if x.shape == shape else np.broadcast_to(x, shape) for x in inputs]]
     if out.size <= BLOCK_ELEMENTS:
         if out.ndim == 0:
-            yield (out.reshape(1), *[x.reshape(1) for x in inputs])
+            yield tuple([x.reshape(1) for x in arrays])
         elif out.size:
-            yield (out, *inputs)
+            yield tuple(arrays)
         return
-    arrays = [out, *(np.broadcast_to(x, out.shape) if x.shape != out.shape else x for x in inputs)]
     if not out.flags.c_contiguous:
         order = sorted(range(out.ndim), key=lambda axis: -abs(out.strides[axis]))
         arrays = [x.transpose(order) for x in arrays]
@@ -54,8 +55,13 @@ def like(x: Array, dtype: np.dtype[Any] | None = None) -> Array:
     return np.empty_like(x, dtype=dtype, subok=False)
 
 
+def repeats(x: Array) -> bool:
+    """Whether an axis longer than 1 is broadcast (stride 0), so that elements are stored once."""
+    return 0 in x.strides and any(s == 0 and n > 1 for s, n in zip(x.strides, x.shape, strict=True))
+
+
 def compact(x: Array) -> Array:
     """Return `x` with every broadcast (stride 0) axis cut to size 1; broadcasting restores it."""
-    if 0 not in x.strides or x.size == 0:
+    if not repeats(x):
         return x
     return x[tuple([slice(0, 1) if s == 0 else slice(None) for s in x.strides])]

@@ -43,16 +43,20 @@ def _recovered(x: Array, y: Array, quotient: Array) -> Array:
 def power(x: Array, y: Array) -> Array:
     """Return x^y as |x|^c e^(-d arg x) turned by c arg x + d log |x|, for y = c + di.
 
-    x^0 is 1, also for x = 0; a power of 0 is 0 for real c > 0 and NaN for others, as in XLA.
+    x^0 and 1^y are 1; a power of 0 is 0 for real c > 0 and NaN for others, as in XLA; so are those
+    of infinite x, but for real powers of positive real infinity.
     """
     a, b = x.real.astype(np.float64), x.imag.astype(np.float64)
     c, d = y.real.astype(np.float64), y.imag.astype(np.float64)
     size, angle = np.hypot(a, b), np.arctan2(b, a)
-    scale = np.power(size, c) * np.exp(-d * angle)
+    grown = np.power(size, c)
+    scale = grown * np.exp(-d * angle)
     turn = c * angle + d * np.log(size)
     value = join(scale * np.cos(turn), scale * np.sin(turn), x.dtype)
-    zero = (x == 0) & (c > 0) & (d == 0)
-    return np.select([y == 0, zero], [np.ones_like(value), np.zeros_like(value)], value)
+    one, nan = x.dtype.type(1), x.dtype.type(complex(np.nan, np.nan))
+    real_power = ((x == 0) & (c > 0) | np.isposinf(a) & (b == 0)) & (d == 0)
+    cases = [(y == 0) | (x == 1), real_power, x == 0]
+    return np.select(cases, [one, join(grown, np.zeros_like(b), x.dtype), nan], value)
 
 
 def atan2(y: Array, x: Array) -> Array:

@@ -1,10 +1,11 @@
-"""Contraction of two float arrays over any dimensions, turned into as few BLAS calls as possible."""
+"""Contraction of two float arrays over any dimensions, as few BLAS calls as possible."""
 
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
-from hloipu_runtime.kernels.matmul import Array, matmul
+from hloipu_runtime.kernels.blocks import Array
+from hloipu_runtime.kernels.matmul import matmul
 
 Dims = tuple[int, ...]
 

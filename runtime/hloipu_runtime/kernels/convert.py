@@ -4,7 +4,7 @@ import numpy as np
 
 from hloipu_runtime.element_types import ELEMENT_TYPES, Kind
 from hloipu_runtime.errors import UnsupportedError
-from hloipu_runtime.kernels.blocks import Array, blocks, compact, like
+from hloipu_runtime.kernels.blocks import Array, blocks, compact, like, repeats
 from hloipu_runtime.kernels.rounding import is_narrow, round_to
 from hloipu_runtime.kernels.storage import bits_dtype, from_bits, storage_dtype, to_bits, wrap
 
@@ -18,7 +18,7 @@ def convert(x: Array, from_type: str, to_type: str) -> Array:
     """
     if from_type == to_type:
         return x
-    if 0 in x.strides and x.size > 1:
+    if repeats(x):
         return np.broadcast_to(convert(compact(x), from_type, to_type), x.shape)
     source, target = ELEMENT_TYPES[from_type], ELEMENT_TYPES[to_type]
     if target.kind is Kind.PREDICATE:

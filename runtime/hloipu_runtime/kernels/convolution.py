@@ -7,12 +7,14 @@ out [group, batch, feature, spatial...], every one a strided view.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product as index_product
-from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
 from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.kernels.blocks import Array
 from hloipu_runtime.kernels.convolution_geometry import Axis, output_size, phases, trimmed
 from hloipu_runtime.kernels.convolution_strategies import convolve_axes
 from hloipu_runtime.kernels.dot import (
@@ -21,7 +23,7 @@ from hloipu_runtime.kernels.dot import (
     truncate_to_integer,
     wrap_integer,
 )
-from hloipu_runtime.kernels.matmul import Array, exact_integer
+from hloipu_runtime.kernels.matmul import exact_integer
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,8 @@ def convolution(
     groups = (feature_group_count, batch_group_count)
 
     def in_floats(x: Array, w: Array) -> Array:
-        return _convolve(x, w, dims, window, *groups)
+        with np.errstate(all="ignore"):
+            return _convolve(x, w, dims, window, *groups)
 
     if storage.kind in "fc":
         lhs, rhs = float_operands(lhs, rhs, storage)
@@ -84,6 +87,105 @@ def convolution(
     return wrap_integer(exact_integer(in_floats, lhs, rhs, terms, storage), element_type)
 
 
+class _Piece(NamedTuple):
+    """One convolution without base dilation: the taps it uses and the outputs it gives."""
+
+    taps: tuple[slice, ...]
+    outs: tuple[slice, ...]
+    axes: tuple[Axis, ...]
+
+
+class _Plan(NamedTuple):
+    """How two shapes are viewed in canonical form, and the pieces to be computed there."""
+
+    lhs_shape: tuple[int, ...]
+    lhs_order: tuple[int, ...]
+    rhs_shape: tuple[int, ...]
+    rhs_order: tuple[int, ...]
+    out_shape: tuple[int, ...]
+    out_order: tuple[int, ...]
+    pieces: tuple[_Piece, ...]
+
+
+@lru_cache(maxsize=1024)
+def _plan(
+    lhs_shape: tuple[int, ...],
+    rhs_shape: tuple[int, ...],
+    dims: ConvolutionDimensions,
+    window: ConvolutionWindow,
+    feature_groups: int,
+    batch_groups: int,
+) -> _Plan:
+    groups = feature_groups * batch_groups
+    split = dims.lhs_feature if batch_groups == 1 else dims.lhs_batch
+    x_shape, x_order = _grouped(
+        lhs_shape, split, groups, (dims.lhs_batch, dims.lhs_feature, *dims.lhs_spatial)
+    )
+    split = dims.rhs_output_feature
+    w_shape, w_order = _grouped(
+        rhs_shape, split, groups, (split, dims.rhs_input_feature, *dims.rhs_spatial)
+    )
+    axes = tuple(
+        Axis(
+            lhs_shape[x],
+            rhs_shape[w],
+            output_size(lhs_shape[x], rhs_shape[w], stride, padding, base, dilation),
+            stride,
+            dilation,
+            padding[0],
+        )
+        for x, w, stride, padding, base, dilation in zip(
+            dims.lhs_spatial,
+            dims.rhs_spatial,
+            window.strides,
+            window.padding,
+            window.base_dilations,
+            window.window_dilations,
+            strict=True,
+        )
+    )
+    order = [0] * len(lhs_shape)
+    order[dims.out_batch], order[dims.out_feature] = 0, 1
+    for i, d in enumerate(dims.out_spatial):
+        order[d] = i + 2
+    out_shape = (
+        groups,
+        x_shape[x_order[1]],
+        w_shape[w_order[1]],
+        *(axis.out for axis in axes),
+    )
+    empty = 0 in out_shape or 0 in lhs_shape or 0 in rhs_shape
+    pieces = () if empty else _pieces(axes, window.base_dilations)
+    return _Plan(x_shape, x_order, w_shape, w_order, out_shape, tuple(order), pieces)
+
+
+def _grouped(
+    shape: tuple[int, ...], split: int, groups: int, dims: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the reshape and transpose that give [group, *dims], dim `split` cut into groups."""
+    cut = (*shape[:split], groups, shape[split] // groups, *shape[split + 1 :])
+    return cut, (split, *(d + (d >= split) for d in dims))
+
+
+def _pieces(axes: tuple[Axis, ...], base_dilations: tuple[int, ...]) -> tuple[_Piece, ...]:
+    found = []
+    every = [phases(axis, base) for axis, base in zip(axes, base_dilations, strict=True)]
+    for combination in index_product(*every):
+        cuts = [cut for phase in combination if (cut := trimmed(phase.axis)) is not None]
+        if len(cuts) < len(axes):
+            continue
+        taps, outs = [], []
+        for phase, cut in zip(combination, cuts, strict=True):
+            first = phase.first_tap + cut.first_tap * phase.tap_step
+            last = first + (cut.axis.kernel - 1) * phase.tap_step
+            taps.append(slice(first, last + 1, phase.tap_step))
+            first = phase.first_out + cut.first_out * phase.out_step
+            last = first + (cut.axis.out - 1) * phase.out_step
+            outs.append(slice(first, last + 1, phase.out_step))
+        found.append(_Piece(tuple(taps), tuple(outs), tuple(cut.axis for cut in cuts)))
+    return tuple(found)
+
+
 def _convolve(
     lhs: Array,
     rhs: Array,
@@ -92,92 +194,33 @@ def _convolve(
     feature_groups: int,
     batch_groups: int,
 ) -> Array:
-    groups = feature_groups * batch_groups
-    x = _grouped(
-        lhs, dims.lhs_feature if batch_groups == 1 else dims.lhs_batch, groups, dims.lhs_spatial,
-        *((dims.lhs_batch, dims.lhs_feature)),
-    )  # fmt: skip
-    w = _grouped(
-        rhs, dims.rhs_output_feature, groups, dims.rhs_spatial,
-        dims.rhs_output_feature, dims.rhs_input_feature,
-    )  # fmt: skip
-    flip = tuple(slice(None, None, -1 if back else 1) for back in window.reversal)
-    w = w[(slice(None),) * 3 + flip]
-    axes = [
-        Axis(
-            size,
-            kernel,
-            output_size(size, kernel, stride, padding, base, dilation),
-            stride,
-            dilation,
-            padding[0],
-        )
-        for size, kernel, stride, padding, base, dilation in zip(
-            x.shape[3:],
-            w.shape[3:],
-            window.strides,
-            window.padding,
-            window.base_dilations,
-            window.window_dilations,
-            strict=True,
-        )
-    ]
-    out = _all_phases(x, w, axes, window.base_dilations)
+    plan = _plan(lhs.shape, rhs.shape, dims, window, feature_groups, batch_groups)
+    x = lhs.reshape(plan.lhs_shape).transpose(plan.lhs_order)
+    w = rhs.reshape(plan.rhs_shape).transpose(plan.rhs_order)
+    if True in window.reversal:
+        flips = (slice(None, None, -1 if back else 1) for back in window.reversal)
+        w = w[(slice(None), slice(None), slice(None), *flips)]
+    out = _all_pieces(x, w, plan)
     # [group, batch, feature, spatial] to [batch, group * feature, spatial] to the result's labels.
-    merged = np.moveaxis(out, 0, 1)
-    batch, _, features = merged.shape[:3]
-    merged = merged.reshape((batch, groups * features, *merged.shape[3:]))
-    order = [0] * merged.ndim
-    order[dims.out_batch], order[dims.out_feature] = 0, 1
-    for i, d in enumerate(dims.out_spatial):
-        order[d] = i + 2
-    return merged.transpose(order)
+    if plan.out_shape[0] == 1:
+        merged: Array = out[0]
+    else:
+        groups, batch, features = plan.out_shape[:3]
+        merged = out.swapaxes(0, 1).reshape((batch, groups * features, *plan.out_shape[3:]))
+    return merged.transpose(plan.out_order)
 
 
-def _grouped(
-    array: Array, split: int, groups: int, spatial: tuple[int, ...], outer: int, inner: int
-) -> Array:
-    """View as [group, outer, inner, spatial...] with dimension `split` cut into the groups."""
-    shape = array.shape
-    view = array.reshape((*shape[:split], groups, shape[split] // groups, *shape[split + 1 :]))
-    after = [d + (d >= split) for d in range(array.ndim)]
-    return view.transpose((split, after[outer], after[inner], *(after[d] for d in spatial)))
-
-
-def _all_phases(x: Array, w: Array, axes: list[Axis], base_dilations: tuple[int, ...]) -> Array:
-    sizes = [axis.out for axis in axes]
-    shape = (x.shape[0], x.shape[1], w.shape[1], *sizes)
-    if 0 in shape or 0 in x.shape or 0 in w.shape:
-        return np.zeros(shape, x.dtype)
+def _all_pieces(x: Array, w: Array, plan: _Plan) -> Array:
+    shape = plan.out_shape
     result: Array | None = None
-    every = [phases(axis, base) for axis, base in zip(axes, base_dilations, strict=True)]
-    for combination in index_product(*every):
-        cuts = [trimmed(phase.axis) for phase in combination]
-        kept = [cut for cut in cuts if cut is not None]
-        if len(kept) < len(axes):
-            continue
-        taps = tuple(
-            slice(
-                phase.first_tap + cut.first_tap * phase.tap_step,
-                phase.first_tap + (cut.first_tap + cut.axis.kernel - 1) * phase.tap_step + 1,
-                phase.tap_step,
-            )
-            for phase, cut in zip(combination, kept, strict=True)
-        )
-        part = convolve_axes(x, w[(slice(None),) * 3 + taps], [cut.axis for cut in kept])
+    every = (slice(None), slice(None), slice(None))
+    for piece in plan.pieces:
+        part = convolve_axes(x, w[every + piece.taps], piece.axes)
         if part.shape == shape:
             return part
         if result is None:
             result = _zeros_like_layout(part, shape)
-        outs = tuple(
-            slice(
-                phase.first_out + cut.first_out * phase.out_step,
-                phase.first_out + (cut.first_out + cut.axis.out - 1) * phase.out_step + 1,
-                phase.out_step,
-            )
-            for phase, cut in zip(combination, kept, strict=True)
-        )
-        result[(slice(None),) * 3 + outs] = part
+        result[every + piece.outs] = part
     return np.zeros(shape, x.dtype) if result is None else result
 
 

@@ -112,9 +112,7 @@ def trimmed(axis: Axis) -> Trimmed | None:
         if cut.axis == whole.axis:
             return whole
         # A dropped tap may leave outputs that met x through it alone, between dilated taps.
-        whole = Trimmed(
-            whole.first_out + cut.first_out, whole.first_tap + cut.first_tap, cut.axis
-        )
+        whole = Trimmed(whole.first_out + cut.first_out, whole.first_tap + cut.first_tap, cut.axis)
 
 
 def _trimmed_once(axis: Axis) -> Trimmed | None:
@@ -146,6 +144,6 @@ def _trimmed_once(axis: Axis) -> Trimmed | None:
 def clipped_outputs(axis: Axis, tap: int) -> tuple[int, int]:
     """Return the half-open range of outputs for which this tap meets an element of x."""
     offset = tap * axis.dilation - axis.low
-    first = max(0, -(-(-offset) // axis.stride))
+    first = max(0, -(offset // axis.stride))
     last = min(axis.out - 1, (axis.size - 1 - offset) // axis.stride)
     return first, max(first, last + 1)

@@ -4,39 +4,60 @@ The buffer of patches stays in the cache between its copy and its product, which
 as fast as the product alone on all but the smallest channel counts.
 """
 
+from functools import lru_cache
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from hloipu_runtime.kernels.blocks import Array
 from hloipu_runtime.kernels.convolution_geometry import Axis
-from hloipu_runtime.kernels.matmul import Array
 
 _BLOCK_BYTES = 1 << 20
 _MIN_COLUMNS = 192
 """Outputs of one image below which images share a product, lest each repacks the kernel."""
 
 
-def read_region(x: Array, axes: list[Axis], order: tuple[int, ...]) -> Array:
+class _Region(NamedTuple):
+    """What of x the windows read: `source` in x goes to `target` in `extents`, the rest is zero."""
+
+    is_padded: bool
+    extents: tuple[int, ...]
+    source: tuple[slice, ...]
+    target: tuple[slice, ...]
+
+
+@lru_cache(maxsize=1024)
+def _region(axes: tuple[Axis, ...]) -> _Region:
+    whole = slice(None)
+    source, target = [whole, whole, whole], [whole, whole, whole]
+    for axis in axes:
+        start, stop = max(axis.first, 0), min(axis.size, axis.first + axis.extent)
+        source.append(slice(start, stop))
+        target.append(slice(start - axis.first, stop - axis.first))
+    is_padded = any(a.first < 0 or a.first + a.extent > a.size for a in axes)
+    return _Region(is_padded, tuple(a.extent for a in axes), tuple(source), tuple(target))
+
+
+def read_region(x: Array, axes: tuple[Axis, ...], order: tuple[int, ...]) -> Array:
     """Return x cut and padded to the positions that windows read, per axis `extent` of them.
 
     The result is a view where no padding is needed; else a copy whose memory order is `order`.
     """
-    spatial = x.ndim - len(axes)
-    inside = all(a.first >= 0 and a.first + a.extent <= a.size for a in axes)
-    if inside:
-        cut = tuple(slice(a.first, a.first + a.extent) for a in axes)
-        return x[(slice(None),) * spatial + cut]
-    shape = (*x.shape[:spatial], *(a.extent for a in axes))
-    buffer = np.zeros([shape[d] for d in order], x.dtype)
-    region = buffer.transpose(np.argsort(order))
-    source = tuple(slice(max(a.first, 0), max(a.first + a.extent, 0)) for a in axes)
-    target = tuple(
-        slice(max(-a.first, 0), max(-a.first, 0) + min(a.size, a.first + a.extent) - max(a.first, 0))
-        for a in axes
-    )
-    region[(slice(None),) * spatial + target] = x[(slice(None),) * spatial + source]
-    return region
+    region = _region(axes)
+    if not region.is_padded:
+        return x[region.source]
+    shape = (*x.shape[:3], *region.extents)
+    padded = np.zeros([shape[d] for d in order], x.dtype).transpose(inverse_order(order))
+    padded[region.target] = x[region.source]
+    return padded
+
+
+@lru_cache(maxsize=256)
+def inverse_order(order: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the permutation that undoes `order`."""
+    return tuple(sorted(range(len(order)), key=order.__getitem__))
 
 
 def channels_are_minor(x: Array) -> bool:
@@ -44,7 +65,7 @@ def channels_are_minor(x: Array) -> bool:
     return x.shape[2] > 1 and abs(x.strides[2]) <= min(abs(s) for s in x.strides[3:])
 
 
-def convolve_patches(x: Array, w: Array, axes: list[Axis]) -> Array:
+def convolve_patches(x: Array, w: Array, axes: tuple[Axis, ...]) -> Array:
     """Convolve canonical x and w; see `convolution`. Memory beyond the result: about 1 MiB."""
     spatial = tuple(range(3, x.ndim))
     if channels_are_minor(x):
@@ -52,7 +73,7 @@ def convolve_patches(x: Array, w: Array, axes: list[Axis]) -> Array:
     return _channels_first(read_region(x, axes, (0, 1, 2, *spatial)), w, axes)
 
 
-def _window_view(x: Array, axes: list[Axis]) -> Array:
+def _window_view(x: Array, axes: tuple[Axis, ...]) -> Array:
     """View as [group, batch, channel, out..., tap...]."""
     steps = x.strides[3:]
     return as_strided(
@@ -81,7 +102,7 @@ def _blocks(images: int, first_out: int, unit_bytes: int) -> list[tuple[slice, s
     ]
 
 
-def _channels_last(x: Array, w: Array, axes: list[Axis]) -> Array:
+def _channels_last(x: Array, w: Array, axes: tuple[Axis, ...]) -> Array:
     groups, batch, channels = x.shape[:3]
     features, rank = w.shape[1], len(axes)
     outs = tuple(a.out for a in axes)
@@ -107,7 +128,7 @@ def _channels_last(x: Array, w: Array, axes: list[Axis]) -> Array:
     return whole.transpose((rank + 1, 0, rank + 2, *range(1, rank + 1)))
 
 
-def _channels_first(x: Array, w: Array, axes: list[Axis]) -> Array:
+def _channels_first(x: Array, w: Array, axes: tuple[Axis, ...]) -> Array:
     groups, batch, channels = x.shape[:3]
     features, rank = w.shape[1], len(axes)
     outs = tuple(a.out for a in axes)

@@ -9,25 +9,25 @@ from math import prod
 
 import numpy as np
 
+from hloipu_runtime.kernels.blocks import Array
 from hloipu_runtime.kernels.contraction import DotDimensions, contract
 from hloipu_runtime.kernels.convolution_geometry import Axis, clipped_outputs
 from hloipu_runtime.kernels.convolution_patches import convolve_patches
-from hloipu_runtime.kernels.matmul import Array
 
 _MAX_PADDING_RATIO = 4
 
 
-def convolve_axes(x: Array, w: Array, axes: list[Axis]) -> Array:
+def convolve_axes(x: Array, w: Array, axes: tuple[Axis, ...]) -> Array:
     """Convolve canonical x and w (see `convolution`) over axes without base dilation.
 
     The axes are trimmed: every output and every tap meets an element of x. The result is
     [group, batch, feature, out...], usually a transposed view of its buffer.
     """
-    free = [i for i, axis in enumerate(axes) if axis.kernel == 1]
-    contracted = [i for i, axis in enumerate(axes) if axis.kernel > 1 and axis.out == 1]
     windowed = [i for i, axis in enumerate(axes) if axis.kernel > 1 and axis.out > 1]
     if len(windowed) == len(axes) > 0:
         return _convolve_windowed(x, w, axes)
+    free = [i for i, axis in enumerate(axes) if axis.kernel == 1]
+    contracted = [i for i, axis in enumerate(axes) if axis.kernel > 1 and axis.out == 1]
     # Dims of x become [group, batch, free..., channel, contracted..., windowed...].
     cut: list[slice] = [slice(None)] * 3
     for axis in axes:
@@ -42,29 +42,25 @@ def convolve_axes(x: Array, w: Array, axes: list[Axis]) -> Array:
     x = x[tuple(cut)]
     if not windowed:
         w = w[(slice(None),) * 3 + tuple(0 if a.kernel == 1 else slice(None) for a in axes)]
-        dims = DotDimensions(
-            (0,), (0,), (2, *(i + 3 for i in contracted)), tuple(range(2, w.ndim))
-        )
+        dims = DotDimensions((0,), (0,), (2, *(i + 3 for i in contracted)), tuple(range(2, w.ndim)))
         out = contract(x, w, dims)
         return _unfolded(np.moveaxis(out, -1, 2), free, [], axes)
     rows, channels = [i + 3 for i in free], [i + 3 for i in contracted]
     spatial = [i + 3 for i in windowed]
     merged_x = x.transpose((0, 1, *rows, 2, *channels, *spatial))
     batch_sizes = merged_x.shape[1 : 2 + len(rows)]
-    merged_x = merged_x.reshape(
-        (x.shape[0], prod(batch_sizes), -1, *(x.shape[d] for d in spatial))
-    )
+    merged_x = merged_x.reshape((x.shape[0], prod(batch_sizes), -1, *(x.shape[d] for d in spatial)))
     merged_w = w.transpose((0, 1, *rows, 2, *channels, *spatial))
     merged_w = merged_w.reshape((*w.shape[:2], -1, *(w.shape[d] for d in spatial)))
-    kept = [axes[i] for i in windowed]
+    kept = tuple(axes[i] for i in windowed)
     out = _convolve_windowed(merged_x, merged_w, kept)
     # [group, batch * free, feature, windowed...] to [group, batch, feature, free..., windowed...]
     split = out.reshape((out.shape[0], *batch_sizes, *out.shape[2:]))
     return _unfolded(np.moveaxis(split, 2 + len(free), 2), free, windowed, axes)
 
 
-def _unfolded(out: Array, free: list[int], windowed: list[int], axes: list[Axis]) -> Array:
-    """Put the axes of [group, batch, feature, free..., windowed...] in place, with the ones of 1."""
+def _unfolded(out: Array, free: list[int], windowed: list[int], axes: tuple[Axis, ...]) -> Array:
+    """Put axes of [group, batch, feature, free..., windowed...] in order, and those of size 1."""
     order = [0, 1, 2]
     at = {axis: 3 + i for i, axis in enumerate((*free, *windowed))}
     order += [at[i] for i in sorted(at)]
@@ -74,20 +70,19 @@ def _unfolded(out: Array, free: list[int], windowed: list[int], axes: list[Axis]
     return out[tuple(index)]
 
 
-def _convolve_windowed(x: Array, w: Array, axes: list[Axis]) -> Array:
+def _convolve_windowed(x: Array, w: Array, axes: tuple[Axis, ...]) -> Array:
     read = prod(axis.extent for axis in axes)
     if read > _MAX_PADDING_RATIO * prod(axis.size for axis in axes):
         return convolve_taps(x, w, axes)
     return convolve_patches(x, w, axes)
 
 
-def convolve_taps(x: Array, w: Array, axes: list[Axis]) -> Array:
+def convolve_taps(x: Array, w: Array, axes: tuple[Axis, ...]) -> Array:
     """Add one contraction over channels per tap, on the outputs for which it meets x.
 
     Makes no padded copy at all, so its memory is bounded whatever the paddings and dilations.
     """
-    groups, batch, channels = x.shape[:3]
-    features = w.shape[1]
+    groups, batch, features = *x.shape[:2], w.shape[1]
     order = np.argsort([-s for s in x.strides], kind="stable")
     sizes = (groups, batch, features, *(axis.out for axis in axes))
     out = np.zeros([sizes[d] for d in order], x.dtype).transpose(np.argsort(order))

@@ -8,12 +8,14 @@ scaled_dot_rewriter.cc. Products and sums are formed in the widest of the three 
 from dataclasses import dataclass
 from itertools import product as index_product
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.kernels.blocks import Array
 from hloipu_runtime.kernels.contraction import DotDimensions, contract, free_dims
-from hloipu_runtime.kernels.matmul import Array, exact_integer, is_cheap_in_integers
+from hloipu_runtime.kernels.matmul import exact_integer, is_cheap_in_integers
 from hloipu_runtime.kernels.rounding import round_to
 
 _UNROUNDED = frozenset({"f32", "f64", "c64", "c128"})
@@ -29,10 +31,12 @@ def dot_general(lhs: Array, rhs: Array, dims: DotDimensions, element_type: str) 
     if storage.kind not in "fc":
         return _integer_dot(lhs, rhs, dims, element_type, storage)
     lhs, rhs = float_operands(lhs, rhs, storage)
-    return round_result(contract(lhs, rhs, dims), element_type, storage)
+    with np.errstate(all="ignore"):
+        result = contract(lhs, rhs, dims)
+    return round_result(result, element_type, storage)
 
 
-def float_operands(lhs: Array, rhs: Array, storage: np.dtype[np.generic]) -> tuple[Array, Array]:
+def float_operands(lhs: Array, rhs: Array, storage: np.dtype[Any]) -> tuple[Array, Array]:
     """Return both operands in the dtype in which a product with this result storage is computed."""
     if lhs.dtype == rhs.dtype == storage:
         return lhs, rhs
@@ -43,17 +47,18 @@ def float_operands(lhs: Array, rhs: Array, storage: np.dtype[np.generic]) -> tup
     return lhs.astype(dtype, copy=False), rhs.astype(dtype, copy=False)
 
 
-def round_result(result: Array, element_type: str, storage: np.dtype[np.generic]) -> Array:
+def round_result(result: Array, element_type: str, storage: np.dtype[Any]) -> Array:
     """Round a float result to the grid of its element type and put it in storage form."""
-    result = result.astype(storage, copy=False)
+    with np.errstate(all="ignore"):
+        result = result.astype(storage, copy=False)
     if element_type in _UNROUNDED:
         return result
     rounded: Array = round_to(result, element_type)
     return rounded
 
 
-def truncate_to_integer(x: Array, storage: np.dtype[np.generic]) -> Array:
-    """Convert floats to integers (or bools) as `convert` does: toward zero, clamped, NaN to zero."""
+def truncate_to_integer(x: Array, storage: np.dtype[Any]) -> Array:
+    """Convert floats to integers (or bools) as `convert` does: toward zero, clamped, NaN to 0."""
     if storage.kind == "b":
         return np.asarray(x != 0)
     limits = np.iinfo(storage)
@@ -76,11 +81,12 @@ def wrap_integer(result: Array, element_type: str) -> Array:
 
 
 def _integer_dot(
-    lhs: Array, rhs: Array, dims: DotDimensions, element_type: str, storage: np.dtype[np.generic]
+    lhs: Array, rhs: Array, dims: DotDimensions, element_type: str, storage: np.dtype[Any]
 ) -> Array:
     if lhs.dtype.kind in "fc" or rhs.dtype.kind in "fc":
         dtype = np.result_type(lhs.dtype, rhs.dtype, np.float32)
-        inexact = contract(lhs.astype(dtype, copy=False), rhs.astype(dtype, copy=False), dims)
+        with np.errstate(all="ignore"):
+            inexact = contract(lhs.astype(dtype, copy=False), rhs.astype(dtype, copy=False), dims)
         return truncate_to_integer(inexact, storage)
     if storage.kind == "b":
         counts = contract(lhs.astype(np.float32), rhs.astype(np.float32), dims)
@@ -252,7 +258,8 @@ def _dequantised(operand: ScaledOperand) -> Array:
     blocks = scale.reshape([size for dim in scale.shape for size in (dim, 1)])
     target = _dequantised_type(operand.element_type, operand.scale_type)
     storage = np.dtype(ELEMENT_TYPES[target].storage)
-    scaled = np.multiply(values.reshape(split).astype(storage, copy=False), blocks, dtype=storage)
+    with np.errstate(all="ignore"):
+        scaled = np.multiply(values.reshape(split), blocks, dtype=storage)
     return round_result(scaled.reshape(values.shape), target, storage)
 
 

@@ -1,10 +1,11 @@
 """Discrete Fourier transforms over the last one to three dimensions."""
 
 from math import prod
+from typing import Literal
 
 import numpy as np
 
-from hloipu_runtime.kernels.matmul import Array
+from hloipu_runtime.kernels.blocks import Array
 
 KINDS = ("FFT", "IFFT", "RFFT", "IRFFT")
 
@@ -16,6 +17,11 @@ def fft(x: Array, kind: str, fft_length: tuple[int, ...]) -> Array:
     the last dim; IRFFT takes those back to n real values and, like every inverse, divides by the
     number of elements transformed. f32 and c64 are computed in single precision.
     """
+    with np.errstate(all="ignore"):
+        return _transform(x, kind, fft_length)
+
+
+def _transform(x: Array, kind: str, fft_length: tuple[int, ...]) -> Array:
     axes = tuple(range(x.ndim - len(fft_length), x.ndim))
     if 0 in x.shape or 0 in fft_length:
         return _empty_transform(x, kind, fft_length)
@@ -26,7 +32,7 @@ def fft(x: Array, kind: str, fft_length: tuple[int, ...]) -> Array:
         return np.fft.irfftn(x, s=fft_length, axes=axes)
     # numpy (2.4) computes an unscaled single-precision transform in double, at four times the
     # cost; a scaled one stays in single. Scaling back costs one rounding.
-    norm = "forward" if single else "backward"
+    norm: Literal["forward", "backward"] = "forward" if single else "backward"
     if kind == "FFT":
         result = np.fft.fftn(x, axes=axes, norm=norm) if len(axes) > 1 else np.fft.fft(x, norm=norm)
     else:

@@ -9,14 +9,15 @@ then differ from XLA's by a sign (a phase, if complex), and the rest is unsuppor
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.kernels import lapack_scipy
+from hloipu_runtime.kernels.blocks import Array
 from hloipu_runtime.kernels.lapack_batches import info_of, letter
 from hloipu_runtime.kernels.linear_algebra import cholesky, triangular_solve
-from hloipu_runtime.kernels.matmul import Array
 
 LapackFunction = Callable[[Sequence[Array], Mapping[str, object]], list[Array]]
 
@@ -83,7 +84,7 @@ def syevd(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[A
     real = a.real.dtype
     if a.size == 0:
         return [a, np.zeros((*batch, n), real), info_of(batch)]
-    uplo = "L" if letter(attributes, "uplo") == "L" else "U"
+    uplo: Literal["L", "U"] = "L" if letter(attributes, "uplo") == "L" else "U"
     if letter(attributes, "mode") == "N":
         (w,), info = _or_nan(lambda x: [np.linalg.eigvalsh(x, uplo)], a, [(n,)], real)
         return [a, w, info]
@@ -105,7 +106,7 @@ def _or_nan(
     decompose: Callable[[Array], list[Array]],
     a: Array,
     shapes: list[tuple[int, ...]],
-    real: np.dtype[np.generic],
+    real: np.dtype[Any],
 ) -> tuple[list[Array], Array]:
     """Decompose a batch; matrices on which LAPACK fails get NaN results and info 1.
 

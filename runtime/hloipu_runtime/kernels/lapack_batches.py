@@ -1,11 +1,12 @@
 """What all LAPACK calls share: reading attributes, and looping over a batch of matrices."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from hloipu_runtime.errors import UsageError
-from hloipu_runtime.kernels.matmul import Array
+from hloipu_runtime.kernels.blocks import Array
 
 
 def letter(attributes: Mapping[str, object], name: str) -> str:
@@ -51,10 +52,8 @@ def info_of(batch: Sequence[int]) -> Array:
 class Results:
     """Zero-filled results of a batch, to be filled matrix by matrix."""
 
-    def __init__(self, batch: Sequence[int], *kinds: tuple[tuple[int, ...], np.dtype[np.generic]]):
-        self.arrays: list[Array] = [
-            np.zeros((*batch, *shape), dtype) for shape, dtype in kinds
-        ]
+    def __init__(self, batch: Sequence[int], *kinds: tuple[tuple[int, ...], np.dtype[Any]]):
+        self.arrays: list[Array] = [np.zeros((*batch, *shape), dtype) for shape, dtype in kinds]
 
     def store(self, at: tuple[int, ...], *values: object) -> None:
         """Store one matrix's results."""
@@ -62,4 +61,4 @@ class Results:
             array[at] = value
 
 
-INT32: np.dtype[np.generic] = np.dtype(np.int32)
+INT32: np.dtype[Any] = np.dtype(np.int32)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from hloipu_runtime.errors import UnsupportedError
+from hloipu_runtime.kernels.blocks import Array
 from hloipu_runtime.kernels.lapack_batches import INT32, Results, flag, integer, letter
-from hloipu_runtime.kernels.matmul import Array
 
 
 @cache
@@ -76,9 +76,7 @@ def geqp3(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[A
     return results.arrays
 
 
-def householder_product(
-    operands: Sequence[Array], attributes: Mapping[str, object]
-) -> list[Array]:
+def householder_product(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[Array]:
     """Columns of Q from reflectors (orgqr, ungqr): (a, factors) to (q)."""
     a, tau = operands
     *batch, m, n = a.shape
@@ -150,7 +148,7 @@ def geev(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[Ar
     *batch, n, _ = a.shape
     left, right = (letter(attributes, f"compute_{side}") == "V" for side in ("left", "right"))
     real = a.dtype.kind == "f"
-    complex_type: np.dtype[np.generic] = np.result_type(a.dtype, np.complex64)
+    complex_type: np.dtype[Any] = np.result_type(a.dtype, np.complex64)
     values = [((n,), a.dtype)] * (2 if real else 1)
     vectors = ((n, n), complex_type)
     results = Results(batch, *values, vectors, vectors, ((), INT32))

@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from hloipu_runtime.kernels.blocks import Array
 from hloipu_runtime.kernels.dot import round_result
-from hloipu_runtime.kernels.matmul import Array, matmul
+from hloipu_runtime.kernels.matmul import matmul
 
 TRANSPOSES = ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT")
 _BLOCK = 32

@@ -6,11 +6,12 @@ short that a float product of digits is exact, and the digits' products are adde
 
 from collections.abc import Callable
 from math import prod
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.generic]
+from hloipu_runtime.kernels.blocks import Array
+
 Bilinear = Callable[[Array, Array], Array]
 
 _FLOAT32_EXACT = 1 << 24
@@ -32,7 +33,8 @@ def matmul(lhs: Array, rhs: Array) -> Array:
     m, k = lhs.shape[-2:]
     n = rhs.shape[-1]
     if k == 1:
-        return np.multiply(lhs, rhs)
+        outer: Array = np.multiply(lhs, rhs)
+        return outer
     if lhs.ndim > 2 and m == n == 1:
         dots: Array = np.einsum("...k,...k->...", lhs[..., 0, :], rhs[..., 0])
         return dots[..., None, None]
@@ -44,7 +46,8 @@ def matmul(lhs: Array, rhs: Array) -> Array:
         return rows[..., None, :]
     if lhs.ndim > 2 and m * k * n <= _TINY_PRODUCTS and prod(lhs.shape[:-2]) >= _MANY_MATRICES:
         return _matrices_minor(lhs, rhs)
-    return np.matmul(_for_blas(lhs), _for_blas(rhs))
+    product: Array = np.matmul(_for_blas(lhs), _for_blas(rhs))
+    return product
 
 
 def is_cheap_in_integers(m: int, k: int, n: int, matrices: int) -> bool:
@@ -64,7 +67,8 @@ def _matrices_minor(lhs: Array, rhs: Array) -> Array:
     for i in range(1, a.shape[1]):
         np.multiply(a[:, i, None], b[None, i], out=term)
         total += term
-    return total.transpose((*range(2, rank), 0, 1))
+    moved: Array = total.transpose((*range(2, rank), 0, 1))
+    return moved
 
 
 def _for_blas(matrix: Array) -> Array:
@@ -79,7 +83,7 @@ def _for_blas(matrix: Array) -> Array:
 
 
 def exact_integer(
-    product: Bilinear, lhs: Array, rhs: Array, terms: int, dtype: np.dtype[np.generic]
+    product: Bilinear, lhs: Array, rhs: Array, terms: int, dtype: np.dtype[Any]
 ) -> Array:
     """Return product(lhs, rhs) exactly modulo 2^bits of the integer `dtype`.
 
@@ -110,7 +114,7 @@ def exact_integer(
     return np.asarray(total).astype(dtype)
 
 
-def _modulo(x: Array, dtype: np.dtype[np.generic]) -> Array:
+def _modulo(x: Array, dtype: np.dtype[Any]) -> Array:
     """Return x as signed integers congruent modulo 2^bits of `dtype`, small in magnitude."""
     if x.dtype.kind == "b":
         return x.view(np.int8)

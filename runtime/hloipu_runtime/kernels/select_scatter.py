@@ -34,7 +34,7 @@ def select_and_scatter(
 ) -> Array:
     """Fill the operand's shape with `init`, then combine each source value in at its choice.
 
-    A window's choice starts at its first element in row-major order and moves on to every later
+    A window's choice starts at its first element (`element_places`) and moves on to every later
     one for which `select(chosen, candidate)` is false; padding is never chosen. Values that share
     a place are combined in row-major order of the windows.
     """

@@ -170,7 +170,8 @@ def _decoder(element_type: str) -> Array:
     """Return the float32 value of every code of an 8-bit or narrower float."""
     element = ELEMENT_TYPES[element_type]
     codes = np.arange(1 << element.bits, dtype=np.uint8)
-    table: Array = codes.view(user_dtype(element_type)).astype(np.float32)
+    with np.errstate(all="ignore"):
+        table: Array = codes.view(user_dtype(element_type)).astype(np.float32)
     if _has_nan_payloads(element_type):
         # ml_dtypes makes all NaNs one; data movement must bring every code back.
         wide = codes.astype(np.uint32)
@@ -186,6 +187,7 @@ def _encoder(element_type: str) -> Array:
     values = patterns.view(ml_dtypes.bfloat16)
     with np.errstate(all="ignore"):
         table: Array = values.astype(user_dtype(element_type)).view(np.uint8)
+        nans = np.isnan(values)
     if _has_nan_payloads(element_type):
         element = ELEMENT_TYPES[element_type]
         quiet = 1 << (element.mantissa_bits - 1)
@@ -193,7 +195,7 @@ def _encoder(element_type: str) -> Array:
         payload[payload == 0] = quiet
         exponent = ((1 << element.exponent_bits) - 1) << element.mantissa_bits
         codes = (patterns >> 15 << 7 | exponent | payload).astype(np.uint8)
-        table = np.where(np.isnan(values), codes, table)
+        table = np.where(nans, codes, table)
     return table
 
 

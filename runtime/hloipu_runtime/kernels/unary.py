@@ -7,7 +7,7 @@ import numpy as np
 
 from hloipu_runtime.element_types import ELEMENT_TYPES, ElementType, Kind
 from hloipu_runtime.errors import UnsupportedError
-from hloipu_runtime.kernels.blocks import Array, blocks, compact, like
+from hloipu_runtime.kernels.blocks import Array, blocks, compact, like, repeats
 from hloipu_runtime.kernels.complex_unary import COMPLEX_UNARY
 from hloipu_runtime.kernels.rounding import is_narrow, round_block
 from hloipu_runtime.kernels.special import erf
@@ -140,7 +140,7 @@ def unary(opcode: str, x: Array, element_type: str, out: Array | None = None) ->
     `UnsupportedError` where the operation has no meaning for the type.
     """
     element = ELEMENT_TYPES[element_type]
-    if out is None and 0 in x.strides and x.size > 1:
+    if out is None and repeats(x):
         return np.broadcast_to(unary(opcode, compact(x), element_type), x.shape)
     if element.kind is Kind.FLOAT and opcode in REAL_KERNELS:
         return _real(opcode, x, element_type, out)

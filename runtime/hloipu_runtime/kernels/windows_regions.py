@@ -31,10 +31,11 @@ def reduce_window_region(
 ) -> list[Array]:
     """Reduce the windows of n operands together by `region(acc.., value..)`.
 
-    XLA:CPU folds a window's elements in row-major order from the init on, skipping padding and
-    holes. `associative=False` does the same with one call for each element of a window; `True`
-    reduces one dimension after another in log2(size) calls each, and takes the region to be
-    commutative where several dimensions have windows. `None` chooses by the window's size.
+    XLA:CPU folds a window's elements in the order of `element_places` from the init on, skipping
+    padding and holes. `associative=False` does the same with one call for each element of a
+    window; `True` reduces one dimension after another in log2(size) calls each, and takes the
+    region to be commutative where several dimensions have windows. `None` chooses by the window's
+    size.
     """
     shape = output_shape(operands[0].shape, window)
     accumulators: list[Array] = [
@@ -54,23 +55,40 @@ def reduce_window_region(
 def element_places(
     shape: Sequence[int], window: Sequence[WindowDimension]
 ) -> list[tuple[tuple[int, ...], Index, Index]]:
-    """List, in row-major order, a window's elements: position, index of windows, of operand.
+    """List a window's elements in visiting order: position, index of windows, of the operand.
 
-    Elements that are padding in every window are left out.
+    Elements that are padding in every window are left out. The order is row-major, but for
+    windows that overhang: XLA:CPU peels the last element of one dimension if the others then need
+    no bounds check (openxla/xla: xla/codegen/emitters, its loop peeling), and visits that slice of
+    the window last. HLO leaves the order open; it decides ties of select-and-scatter.
     """
-    along = [
-        [(k, element_slices(n, w, k)) for k in range(w.size)]
-        for n, w in zip(shape, window, strict=True)
-    ]
-    present = [[(k, found) for k, found in places if found is not None] for places in along]
+    present: list[list[tuple[int, tuple[slice, slice]]]] = []
+    peeled: int | None = None
+    for axis, (n, w) in enumerate(zip(shape, window, strict=True)):
+        along = [(k, element_slices(n, w, k)) for k in range(w.size)]
+        everywhere = (0, w.output_size(n), 1)
+        whole = [found is not None and _extent(found[0]) == everywhere for _, found in along]
+        if w.size > 1 and not all(whole) and (w.size == 2 or all(whole[:-1])):
+            peeled = axis
+        present.append([(k, found) for k, found in along if found is not None])
+    visited = list(product(*present))
+    if peeled is not None:
+        last = window[peeled].size - 1
+        visited.sort(key=lambda places: places[peeled][0] == last)
     return [
         (
             tuple(k for k, _ in places),
             index_of(found[0] for _, found in places),
             index_of(found[1] for _, found in places),
         )
-        for places in product(*present)
+        for places in visited
     ]
+
+
+def _extent(places: slice) -> tuple[int, int, int]:
+    """Return a slice's start, count and step, the step of a single place taken as 1."""
+    covered = range(places.start, places.stop, places.step)
+    return covered.start, len(covered), covered.step if len(covered) > 1 else 1
 
 
 def _element_by_element(

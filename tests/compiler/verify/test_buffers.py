@@ -24,6 +24,7 @@ def test_pin_write_unpin_is_accepted() -> None:
     [
         _PIN.replace("  b =", "  «b» =") + _WRITE + _WRITE.replace("w =", "w2 =") + _UNPIN,
         _PIN + '  «w» = b(f32[4]) custom-call(b), custom_call_target="f"\n' + _UNPIN,
+        _PIN + _WRITE.replace("w =", "«w» =").replace("(b)", "(p)") + _UNPIN,
         _PIN.replace("(f32[4])", "(f32[5])").replace("b =", "«b» =").replace(_ALIAS, "")
         .replace(", \n", "\n") + "  ROOT r = f32[4] negate(p)\n",
     ],

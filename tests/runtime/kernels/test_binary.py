@@ -35,6 +35,14 @@ def test_extrema_order_zeros_and_keep_nan(element_type: str) -> None:
         np.testing.assert_array_equal(np.signbit(found[numbers]), np.signbit(wanted[numbers]))
 
 
+def test_extrema_of_signalling_nans_stay_nan() -> None:
+    x = np.array([0x7F800001, 0x7FA00000, 0xFF800002], np.uint32).view(np.float32)
+    for opcode in ("maximum", "minimum"):
+        found = binary(opcode, np.repeat(x, 3), np.tile(x, 3), "f32")
+        with np.errstate(invalid="ignore"):
+            assert np.isnan(found).all()
+
+
 def test_extrema_with_a_broadcast_number() -> None:
     x = f32([-1.0, -0.0, 0.0, NAN])
     for bound in (0.0, -0.0, 0.5, NAN):
@@ -144,7 +152,7 @@ def test_layouts_and_out_agree(element_type: str) -> None:
         np.testing.assert_array_equal(both[9], wanted[0])
         for place in (0, 1):
             operands = [x.copy(), y.copy()]
-            binary(opcode, *operands, element_type, out=operands[place])
+            binary(opcode, operands[0], operands[1], element_type, out=operands[place])
             np.testing.assert_array_equal(operands[place], wanted)
 
 

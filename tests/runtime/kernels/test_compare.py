@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hloipu_runtime.kernels.compare import clamp, compare, select
-from tests.support.arrays import f32, s8, s32
+from tests.support.arrays import Array, f32, s8, s32
 
 DIRECTIONS = {
     "EQ": operator.eq,
@@ -21,7 +21,7 @@ DIRECTIONS = {
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("direction", sorted(DIRECTIONS))
 def test_total_order(direction: str, dtype: type) -> None:
-    ordered = np.array([np.nan, -np.inf, -1, -0.0, 0.0, 1e-40, 1, np.inf, np.nan], dtype)
+    ordered: Array = np.array([np.nan, -np.inf, -1, -0.0, 0.0, 1e-40, 1, np.inf, np.nan], dtype)
     ordered[0] = -ordered[0]
     ordered[-1] = abs(ordered[-1])
     rank = np.arange(ordered.size)
@@ -56,7 +56,7 @@ def test_select() -> None:
     assert select(np.array(False), t, f) is f
     for place in (0, 1):
         operands = [t.copy(), f.copy()]
-        select(p, *operands, out=operands[place])
+        select(p, operands[0], operands[1], out=operands[place])
         np.testing.assert_array_equal(operands[place], [1, 5, 3])
 
 

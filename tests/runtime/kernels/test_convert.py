@@ -9,7 +9,7 @@ from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.kernels.convert import bitcast_convert, convert, stochastic_convert
 from hloipu_runtime.kernels.rounding import GRIDS
 from hloipu_runtime.kernels.storage import from_storage, storage_dtype, to_storage, user_dtype
-from tests.support.arrays import f32, s8, s32, u8, u32
+from tests.support.arrays import Array, f32, s8, s32, u8, u32
 
 ARRAYS = [t.name for t in ELEMENT_TYPES.values() if t.is_array]
 INTEGERS = [t.name for t in ELEMENT_TYPES.values() if t.is_integer]
@@ -43,7 +43,7 @@ def test_floats_are_cut_and_clamped(to_type: str, dtype: type) -> None:
     low, high = (
         (-(1 << bits - 1), (1 << bits - 1) - 1) if to_type[0] == "s" else (0, (1 << bits) - 1)
     )
-    x = np.array(
+    x: Array = np.array(
         [np.nan, np.inf, -np.inf, 1e30, -1e30, 0.9, -0.9, float(high + 1), float(low)], dtype
     )
     wanted = [0, high, low, high, low, 0, 0, high, low]

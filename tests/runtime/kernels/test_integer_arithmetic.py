@@ -104,3 +104,11 @@ def test_division_by_way_of_floats_is_exact(element_type: str) -> None:
         wide = x.astype(np.int64)
         wanted = np.sign(wide) * (np.abs(wide) // y.astype(np.int64))
         np.testing.assert_array_equal(binary("divide", x, y, element_type), wanted)
+
+
+def test_rows_against_columns() -> None:
+    x = np.broadcast_to(np.arange(-3, 4, dtype=np.int32), (5, 7))
+    y = np.broadcast_to(np.arange(-2, 3, dtype=np.int32)[:, None], (5, 7))
+    for opcode in TRUTH:
+        wanted = binary(opcode, np.array(x), np.array(y), "s32")
+        np.testing.assert_array_equal(binary(opcode, x, y, "s32"), wanted)

@@ -1,0 +1,62 @@
+import numpy as np
+
+from hloipu_runtime.kernels import collectives
+
+GROUPS = [[0, 2], [3, 1]]
+X = [np.array([10 * p, 10 * p + 1, 10 * p + 2, 10 * p + 3]) for p in range(4)]
+
+
+def lists(results: list[np.ndarray]) -> list[list[int]]:
+    return [r.tolist() for r in results]
+
+
+def test_all_reduce_combines_within_groups() -> None:
+    pair, other = [20, 22, 24, 26], [40, 42, 44, 46]
+    assert lists(collectives.all_reduce(X, GROUPS, "add", "s64")) == [pair, other, pair, other]
+    halves = [np.float32(256), np.float32(1), np.float32(1)]
+    rounded = collectives.all_reduce([np.asarray(h) for h in halves], [[0, 1, 2]], "add", "bf16")
+    assert [float(r) for r in rounded] == [256] * 3
+
+
+def test_reduce_scatter_keeps_the_members_part() -> None:
+    got = collectives.reduce_scatter(X, GROUPS, 0, "add", "s64")
+    assert lists(got) == [[20, 22], [44, 46], [24, 26], [40, 42]]
+
+
+def test_all_gather_joins_in_group_order() -> None:
+    got = lists(collectives.all_gather([x[:1] for x in X], GROUPS, 0))
+    assert got == [[0, 20], [30, 10], [0, 20], [30, 10]]
+
+
+def test_all_to_all_in_both_forms() -> None:
+    array = lists(collectives.all_to_all(X, GROUPS, 0))
+    assert array == [[0, 1, 20, 21], [32, 33, 12, 13], [2, 3, 22, 23], [30, 31, 10, 11]]
+    halves = [[x[:2], x[2:]] for x in X]
+    by_tuple = collectives.all_to_all_tuple(halves, GROUPS)
+    assert [[v for part in mine for v in part.tolist()] for mine in by_tuple] == array
+
+
+def test_permute_and_broadcast_leave_zeros() -> None:
+    assert lists(collectives.collective_permute(X, [(0, 1), (1, 2)])) == [
+        [0] * 4,
+        [0, 1, 2, 3],
+        [10, 11, 12, 13],
+        [0] * 4,
+    ]
+    got = lists(collectives.collective_broadcast(X, [[2, 1]]))
+    assert got == [[0] * 4, X[2].tolist(), X[2].tolist(), [0] * 4]
+
+
+def test_ragged_all_to_all_places_rows_at_the_receivers_offsets() -> None:
+    # The two-replica example of XLA's operation semantics.
+    inputs = [np.array([1, 2, 2]), np.array([3, 4, 0])]
+    outputs = [np.zeros(4, int), np.zeros(4, int)]
+    got = collectives.ragged_all_to_all(
+        inputs,
+        outputs,
+        [np.array([0, 1]), np.array([0, 1])],
+        [np.array([1, 2]), np.array([1, 1])],
+        [np.array([0, 0]), np.array([1, 2])],
+        [[0, 1]],
+    )
+    assert lists(got) == [[1, 3, 0, 0], [2, 2, 4, 0]]
