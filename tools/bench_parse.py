@@ -124,8 +124,9 @@ def start_up(dump: Path, repeats: int) -> dict[str, float]:
 def show(rows: Sequence[Row], starts: dict[str, float]) -> None:
     """Print the tables."""
     print(
-        f"{'text':<28}{'instr':>8}{'kB':>8}{'XLA ms':>9}{'parse ms':>10}{'x XLA':>7}{'verified':>10}"
-        f"{'x XLA':>7}{'us/instr':>9}{'graph ms':>10}{'grammar ms':>12}{'peak MB':>9}"
+        f"{'text':<28}{'instr':>8}{'kB':>8}{'XLA ms':>9}{'parse ms':>10}{'x XLA':>7}"
+        f"{'verified':>10}{'x XLA':>7}{'us/instr':>9}{'graph ms':>10}{'grammar ms':>12}"
+        f"{'peak MB':>9}"
     )
     for row in rows:
         print(
@@ -139,7 +140,8 @@ def show(rows: Sequence[Row], starts: dict[str, float]) -> None:
     if base and numpy:
         print(f"\n{'start-up':<30}{'ms':>8}{'x python':>10}{'x numpy':>9}")
         for name, milliseconds in starts.items():
-            print(f"{name:<30}{milliseconds:>8.1f}{milliseconds / base:>10.2f}{milliseconds / numpy:>9.2f}")
+            ratios = f"{milliseconds / base:>10.2f}{milliseconds / numpy:>9.2f}"
+            print(f"{name:<30}{milliseconds:>8.1f}{ratios}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -147,7 +149,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("files", nargs="*", type=Path, help="further dumps to measure")
     parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--sizes", default="1000,10000,100000", help="instructions of generated texts")
+    parser.add_argument(
+        "--sizes", default="1000,10000,100000", help="instructions of generated texts"
+    )
     parser.add_argument("--texts", type=Path, default=Path("out/bench"), help="where they are kept")
     parser.add_argument("--json", type=Path, help="write the figures here as well")
     options = parser.parse_args(arguments)
@@ -155,7 +159,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("jaxlib is not installed: install the dependency group oracle", file=sys.stderr)
         return 2
     sizes = tuple(int(size) for size in options.sizes.split(",") if size)
-    files = [(f.stem, f) for f in sorted((ROOT / "hlo_samples").glob("*.hlo")) if f.stat().st_size > 20_000]
+    files = [
+        (f.stem, f)
+        for f in sorted((ROOT / "hlo_samples").glob("*.hlo"))
+        if f.stat().st_size > 20_000
+    ]
     files += [(f.stem, f) for f in options.files]
     generated = list(texts.generated(options.texts, sizes))
     reader, rows = Reader(), []
@@ -172,7 +180,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.json:
         figures = {
             "schema": "hloipu.bench-parse/1",
-            "rows": [{**asdict(r), "parse_ratio": r.parse_ratio, "verified_ratio": r.verified_ratio} for r in rows],
+            "rows": [
+                {**asdict(r), "parse_ratio": r.parse_ratio, "verified_ratio": r.verified_ratio}
+                for r in rows
+            ],
             "start_up_ms": starts,
         }  # fmt: skip
         options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")

@@ -49,7 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     start, kinds, details = time.monotonic(), Counter[str](), Counter[str]()
     slowest: tuple[float, pool.Result | None] = (0.0, None)
     whole = options.whole if made.dumps else 0
-    for result in pool.run(options.seed, folders, case_names(options.count, whole), options.workers):
+    for result in pool.run(
+        options.seed, folders, case_names(options.count, whole), options.workers
+    ):
         outcome = result.outcome
         kinds[outcome.kind] += 1
         if outcome.failed:
@@ -66,7 +68,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for detail, count in details.most_common():
         print(f"  {count:>7} {detail}")
     if slowest[1] is not None:
-        print(f"slowest: {slowest[0]:.2f} s/MB, {slowest[1].case}, {slowest[1].characters} characters")
+        print(
+            f"slowest: {slowest[0]:.2f} s/MB, {slowest[1].case}, {slowest[1].characters} characters"
+        )
     print(f"{time.monotonic() - start:.0f} s")
     return 1 if set(kinds) - {"accepted", "refused"} else 0
 

@@ -55,7 +55,10 @@ def crashed_in_parser(oracle: Oracle, text: str, verdict: Verdict) -> bool:
 
 
 def compare(
-    group: str, texts: Sequence[str], oracle: Oracle, table: Sequence[exceptions.DocumentedException]
+    group: str,
+    texts: Sequence[str],
+    oracle: Oracle,
+    table: Sequence[exceptions.DocumentedException],
 ) -> Report:
     """Judge every text of a group."""
     report, start = Report(group), time.monotonic()
@@ -100,7 +103,10 @@ def explain(
 
 def show(reports: Sequence[Report], most: int) -> None:
     """Print the table and the unexplained disagreements."""
-    print(f"{'group':<14}{'stage':<8}{'both accept':>12}{'both refuse':>12}{'differ':>8}{'XLA dies':>9}")
+    print(
+        f"{'group':<14}{'stage':<8}{'both accept':>12}{'both refuse':>12}{'differ':>8}"
+        f"{'XLA dies':>9}"
+    )
     for report in reports:
         for stage in ("parse", "verify"):
             cells = {(o, x): n for (s, o, x), n in report.counts.items() if s == stage}
@@ -124,7 +130,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--corpus", type=Path, default=Path("out/corpus"))
     parser.add_argument("--zoo", type=Path)
-    parser.add_argument("--every", type=int, default=1, help="take every Nth text of the large groups")
+    parser.add_argument(
+        "--every", type=int, default=1, help="take every Nth text of the large groups"
+    )
     parser.add_argument("--show", type=int, default=3, help="texts shown for each kind")
     parser.add_argument("--only", help="only this group")
     options = parser.parse_args(arguments)

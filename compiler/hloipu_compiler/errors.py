@@ -73,9 +73,3 @@ class ParseError(InvalidHloError):
 
 class VerifyError(InvalidHloError):
     """The text parses, but what it says is inconsistent: XLA's HLO verifier would refuse it."""
-
-
-class NotStaticError(InvalidHloError):
-    """Valid HLO that a static machine cannot compile: sizes known only while running."""
-
-    exit_code: ClassVar[int] = 4

@@ -7,9 +7,8 @@ import click
 
 from hloipu.cli.application import error_record, styled
 from hloipu.cli.inputs import HLO_FILE, read_input
-from hloipu_compiler.errors import NotStaticError
 from hloipu_compiler.hlo.parse import parse
-from hloipu_compiler.verify.static import unsupported
+from hloipu_compiler.verify.static import require_static
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.errors import HloipuError
 
@@ -32,9 +31,7 @@ def command(files: tuple[str, ...], parse_only: bool, static: bool, as_json: boo
             if not parse_only:
                 verify(module)
             if static:
-                dynamic = unsupported(module)
-                if dynamic:
-                    raise NotStaticError(dynamic)
+                require_static(module)
         except HloipuError as error:
             worst = max(worst, error.exit_code)
             records.append({"file": name, "ok": False, "error": error_record(error)})

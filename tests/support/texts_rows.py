@@ -7,69 +7,15 @@ parameter, and each computation that the attributes name is taken from `COMPUTAT
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-_SCALAR_BINARY = "{name} {{\n  a = {t}[] parameter(0)\n  b = {t}[] parameter(1)\n  ROOT r = {o}[] {op}(a, b){attrs}\n}}\n"
-
-
-def _binary(name: str, element: str, op: str, attributes: str = "") -> str:
-    out = "pred" if op == "compare" else element
-    return _SCALAR_BINARY.format(name=name, t=element, o=out, op=op, attrs=attributes)
+TEXTS = Path(__file__).with_name("texts")
 
 
 def _library() -> dict[str, str]:
-    made = {}
-    for element in ("f32", "bf16", "f64", "s32", "u8", "u32", "pred", "c64"):
-        made[f"add_{element}"] = _binary(f"add_{element}", element, "add")
-    for element in ("f32", "s32"):
-        for op in ("maximum", "minimum", "multiply"):
-            made[f"{op}_{element}"] = _binary(f"{op}_{element}", element, op)
-        for direction in ("LT", "GE", "GT"):
-            name = f"{direction.lower()}_{element}"
-            made[name] = _binary(name, element, "compare", f", direction={direction}")
-    made["and_pred"] = _binary("and_pred", "pred", "and")
-    made["lt_f32_s32"] = (
-        "lt_f32_s32 {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  c = s32[] parameter(2)\n"
-        "  d = s32[] parameter(3)\n  ROOT r = pred[] compare(a, b), direction=LT\n}\n"
-    )
-    made["pair_f32"] = (
-        "pair_f32 {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  c = f32[] parameter(2)\n"
-        "  d = f32[] parameter(3)\n  x = f32[] add(a, c)\n  y = f32[] maximum(b, d)\n"
-        "  ROOT r = (f32[], f32[]) tuple(x, y)\n}\n"
-    )
-    made["pair_f32_s32"] = (
-        "pair_f32_s32 {\n  a = f32[] parameter(0)\n  b = s32[] parameter(1)\n  c = f32[] parameter(2)\n"
-        "  d = s32[] parameter(3)\n  x = f32[] add(a, c)\n  y = s32[] add(b, d)\n"
-        "  ROOT r = (f32[], s32[]) tuple(x, y)\n}\n"
-    )
-    made["negate_f32"] = "negate_f32 {\n  a = f32[] parameter(0)\n  ROOT r = f32[] negate(a)\n}\n"
-    for size in ("", "4", "2,3"):
-        tag = size.replace(",", "x") or "scalar"
-        shape = f"f32[{size}]"
-        made[f"sine_{tag}"] = f"sine_{tag} {{\n  a = {shape} parameter(0)\n  ROOT r = {shape} sine(a)\n}}\n"
-        made[f"cosine_{tag}"] = f"cosine_{tag} {{\n  a = {shape} parameter(0)\n  ROOT r = {shape} cosine(a)\n}}\n"
-    made["sum_two"] = "sum_two {\n  a = f32[4] parameter(0)\n  b = f32[4] parameter(1)\n  ROOT r = f32[4] add(a, b)\n}\n"
-    made["two_results"] = (
-        "two_results {\n  a = f32[4] parameter(0)\n  n = f32[4] negate(a)\n  s = f32[4] sine(a)\n"
-        "  ROOT r = (f32[4], f32[4]) tuple(n, s)\n}\n"
-    )
-    made["no_parameters"] = "no_parameters {\n  ROOT r = f32[] constant(1)\n}\n"
-    made["small_count"] = (
-        "small_count {\n  s = (s32[], f32[4]) parameter(0)\n  i = s32[] get-tuple-element(s), index=0\n"
-        "  n = s32[] constant(5)\n  ROOT r = pred[] compare(i, n), direction=LT\n}\n"
-    )
-    made["next_count"] = (
-        "next_count {\n  s = (s32[], f32[4]) parameter(0)\n  i = s32[] get-tuple-element(s), index=0\n"
-        "  one = s32[] constant(1)\n  j = s32[] add(i, one)\n  x = f32[4] get-tuple-element(s), index=1\n"
-        "  y = f32[4] cosine(x)\n  ROOT r = (s32[], f32[4]) tuple(j, y)\n}\n"
-    )
-    made["below_f32"] = (
-        "below_f32 {\n  s = f32[] parameter(0)\n  n = f32[] constant(5)\n  ROOT r = pred[] compare(s, n), direction=LT\n}\n"
-    )
-    made["sum_scan"] = (
-        "sum_scan {\n  x = f32[3] parameter(0)\n  c = f32[3] parameter(1)\n  s = f32[3] add(x, c)\n"
-        "  ROOT r = (f32[3], f32[3]) tuple(s, s)\n}\n"
-    )
-    return made
+    text = (TEXTS / "computations.hlo").read_text(encoding="utf-8").partition("\n\n")[2]
+    bodies = [body + "\n" for body in text.rstrip("\n").split("\n\n")]
+    return {body.partition(" ")[0]: body for body in bodies}
 
 
 COMPUTATIONS: Mapping[str, str] = _library()
@@ -92,7 +38,10 @@ class Row:
         """Return the module that the row stands for."""
         raw = self.opcode in ("constant", "parameter")
         names = [] if raw else [f"p{i}" for i in range(len(self.operands))]
-        lines = [f"  {n} = {s} parameter({i})" for i, (n, s) in enumerate(zip(names, self.operands, strict=False))]
+        lines = [
+            f"  {n} = {s} parameter({i})"
+            for i, (n, s) in enumerate(zip(names, self.operands, strict=False))
+        ]
         inside = self.argument if raw else ", ".join(names)
         tail = "".join(f", {a}" for a in self.attributes)
         shape = f"{self.shape} " if self.shape else ""
@@ -140,7 +89,9 @@ def row(text: str) -> Row:
     raw = matched["opcode"] in ("constant", "parameter")
     operands = () if raw else tuple(split_top(inside))
     attributes = tuple(split_top(tail.lstrip(", ")))
-    return Row(matched["shape"], matched["opcode"], operands, attributes, inside if raw else "", header)
+    return Row(
+        matched["shape"], matched["opcode"], operands, attributes, inside if raw else "", header
+    )
 
 
 def rows(table: str) -> list[Row]:

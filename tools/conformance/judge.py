@@ -41,8 +41,13 @@ def ours(text: str) -> tuple[Answer, Answer | None, Module | None]:
     module, at_parse = _attempt(lambda: parse(text))
     if module is None:
         return at_parse, None, None
-    _, at_verify = _attempt(lambda: verify(module) or module)
+    _, at_verify = _attempt(lambda: _verified(module))
     return at_parse, at_verify, module
+
+
+def _verified(module: Module) -> Module:
+    verify(module)
+    return module
 
 
 def _attempt(run: Callable[[], Module]) -> tuple[Module | None, Answer]:

@@ -25,7 +25,9 @@ FLOAT_UNARY = (
     "sin sinh sqrt square tan tanh"
 ).split()
 INTEGER_UNARY = "abs bitwise_not clz neg population_count sign square".split()
-COMPLEX_UNARY = "abs conj cos cosh exp expm1 imag log log1p neg real rsqrt sign sin sqrt tan tanh acos asinh".split()
+COMPLEX_UNARY = (
+    "abs conj cos cosh exp expm1 imag log log1p neg real rsqrt sign sin sqrt tan tanh acos asinh"
+).split()
 FLOAT_BINARY = "add sub mul div rem pow max min atan2 nextafter".split()
 INTEGER_BINARY = (
     "add sub mul div rem max min bitwise_and bitwise_or bitwise_xor shift_left "

@@ -51,8 +51,8 @@ def _reductions() -> Iterator[Case]:
         "ptp": jnp.ptp,
         "nanmean": jnp.nanmean,
     }
-    for name, function in other.items():
-        yield Case(name, function, [f32(5, 6)], optimise=True)
+    for name, other_function in other.items():
+        yield Case(name, other_function, [f32(5, 6)], optimise=True)
 
 
 def _windows() -> Iterator[Case]:
@@ -85,15 +85,14 @@ def _windows() -> Iterator[Case]:
         window_dilation=(1, 2),
     )
     yield Case("window_dilated", dilated, [f32(7, 9)], optimise=True)
-    two = lambda x, i: lax.reduce_window(
-        (x, i),
-        (-jnp.inf, 0),
-        lambda a, b: (jnp.maximum(a[0], b[0]), a[1] + b[1]),
-        (2, 2),
-        (2, 2),
-        "VALID",
-    )
-    yield Case("window_variadic", two, [f32(4, 4), s32(4, 4)], optimise=True)
+
+    def largest_and_sum(x: Any, i: Any) -> Any:
+        def join(a: Any, b: Any) -> Any:
+            return jnp.maximum(a[0], b[0]), a[1] + b[1]
+
+        return lax.reduce_window((x, i), (-jnp.inf, 0), join, (2, 2), (2, 2), "VALID")
+
+    yield Case("window_variadic", largest_and_sum, [f32(4, 4), s32(4, 4)], optimise=True)
     yield Case(
         "patches",
         lambda x: lax.conv_general_dilated_patches(x, (3, 3), (2, 2), "SAME"),
@@ -143,7 +142,7 @@ def _products() -> Iterator[Case]:
         partial(lax.dot, preferred_element_type=jnp.int32),
         [array("int8", 4, 8), array("int8", 8, 3)],
     )
-    for equation, sizes in (
+    products: tuple[tuple[str, tuple[tuple[int, ...], ...]], ...] = (
         ("bij,bjk->bik", ((2, 3, 4), (2, 4, 5))),
         ("bhqd,bhkd->bhqk", ((2, 2, 3, 4), (2, 2, 5, 4))),
         ("ij,kl->ijkl", ((2, 3), (4, 5))),
@@ -151,11 +150,12 @@ def _products() -> Iterator[Case]:
         ("ii->i", ((4, 4),)),
         ("ijk->kji", ((2, 3, 4),)),
         ("ij,ij->", ((3, 4), (3, 4))),
-    ):
+    )
+    for equation, operands in products:
         yield Case(
             f"einsum_{equation}",
             lambda *xs, e=equation: jnp.einsum(e, *xs),
-            [f32(*s) for s in sizes],
+            [f32(*sizes) for sizes in operands],
             optimise=True,
         )
     yield Case("ragged_dot", lax.ragged_dot, [f32(8, 4), f32(3, 4, 5), s32(3)])
@@ -165,7 +165,7 @@ def _products() -> Iterator[Case]:
 
 
 def _convolutions() -> Iterator[Case]:
-    settings = itertools.product(
+    settings: Iterator[tuple[Any, ...]] = itertools.product(
         ((1, 1), (2, 1)),
         ("SAME", "VALID", ((2, 1), (0, 3))),
         (1, 2),

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 
 _TOKEN = re.compile(r"[A-Za-z_%][\w.%-]*|-?\d[\w.+-]*|\s+|.", re.DOTALL)
 VOCABULARY = (
-    "HloModule ENTRY ROOT %x p0 f32[4] f32[] (f32[2],s32[]) token[] pred[] c64[2] {1,0} {0:T(8,128)} "
+    "HloModule ENTRY ROOT %x p0 f32[4] f32[] (f32[2],s32[]) token[] pred[] c64[2] {1,0} {0:T(8)} "
     "parameter(0) constant({1,2}) add( tuple() get-tuple-element( while( fusion( call( reduce( "
     "dimensions={0} to_apply=f calls=f index=0 slice={[0:1]} window={size=3} replica_groups={{0}} "
-    "metadata={} sharding={replicated} backend_config={} = , : { } ( ) [ ] -> <= ... # * + ~ ? \" ' "
+    'metadata={} sharding={replicated} backend_config={} = , : { } ( ) [ ] -> <= ... # * + ~ ? " '
+    "' "
     "/* */ // \\ nan inf -inf 1e9 0x1 true false s4 b( 0_0 3x3 b01f_01io->b01f -1 99999999999 "
     "is_scheduled=true input_output_alias={{}:(0,{})} entry_computation_layout={()->f32[]}"
 ).split()
@@ -117,11 +118,12 @@ def change_number(text: str, rng: random.Random, _: Sequence[str]) -> str:
 
 
 def nest(text: str, rng: random.Random, _: Sequence[str]) -> str:
-    """Put something deep in: brackets, tuples, nested instructions, layouts, comments, inline bodies."""
+    """Put something deep in: brackets, nested instructions, layouts, comments, bodies."""
     depth = int(10 ** rng.uniform(1, 4.3))
     forms: tuple[tuple[str, str, str], ...] = (
-        ("(", "f32[]", ")"), ("{", "1", "}"), ("[", "1", "]"), ("add(", "p", ")"), ("f32[] negate(", "p", ")"),
-        ("{a=", "1", "}"), ("/*", "", "*/"), ("(", "", ""), ("{", "", ""), ('"', "", ""), ("b(", "f32[]", ")"),
+        ("(", "f32[]", ")"), ("{", "1", "}"), ("[", "1", "]"), ("add(", "p", ")"),
+        ("f32[] negate(", "p", ")"), ("{a=", "1", "}"), ("/*", "", "*/"), ("(", "", ""),
+        ("{", "", ""), ('"', "", ""), ("b(", "f32[]", ")"),
         ("to_apply={ROOT r = f32[] call(), ", "", "}"), ("{0:P(f32[4]", "", ")}"),
     )  # fmt: skip
     opening, middle, closing = rng.choice(forms)

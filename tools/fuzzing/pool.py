@@ -34,7 +34,13 @@ class Worker:
     """One child; replaced when it dies or has to be ended."""
 
     def __init__(self, seed: int, folders: Sequence[Path]) -> None:
-        self._command = [sys.executable, "-m", "tools.fuzzing.worker", str(seed), *map(str, folders)]
+        self._command = [
+            sys.executable,
+            "-m",
+            "tools.fuzzing.worker",
+            str(seed),
+            *map(str, folders),
+        ]
         self._child: subprocess.Popen[bytes] | None = None
         self._buffer = b""
 

@@ -1,7 +1,8 @@
 """A child process that runs numbered cases under a memory limit.
 
-Reads lines `part|whole NUMBER`, answers each with one line of JSON. It is the parent's task to end
-it when an answer does not come: a regular expression that runs away can only be stopped from outside.
+Reads lines `part|whole NUMBER`, answers each with two lines of JSON: the time allowed, the outcome.
+It is the parent's task to end it when an answer does not come: a regular expression that runs away
+can only be stopped from outside.
 """
 
 import json
@@ -24,7 +25,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for line in sys.stdin:
         kind, number = line.split()
         text = made.text(int(number), whole=kind == "whole")
-        print(json.dumps({"case": line.strip(), "seconds_allowed": trial.allowed_seconds(text)}), flush=True)
+        print(
+            json.dumps({"case": line.strip(), "seconds_allowed": trial.allowed_seconds(text)}),
+            flush=True,
+        )
         outcome = trial.run(text)
         answer = {**asdict(outcome), "characters": len(text)}
         if outcome.kind in ("traceback", "unplaced"):

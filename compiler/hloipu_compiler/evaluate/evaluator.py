@@ -7,6 +7,7 @@ from math import prod
 import numpy as np
 
 from hloipu_compiler.evaluate import (  # noqa: F401  (each fills the table of lowerings)
+    collectives,
     contractions,
     control,
     custom_calls,
@@ -24,6 +25,7 @@ from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.shapes import ArrayShape, Shape
 from hloipu_runtime.errors import LimitError, UsageError
 from hloipu_runtime.kernels.storage import from_storage, to_storage, user_dtype
+from hloipu_runtime.kernels.subnormals import flushing_subnormals
 
 VIEWS = frozenset(
     "broadcast reshape bitcast transpose reverse slice get-tuple-element tuple parameter "
@@ -68,7 +70,7 @@ class Evaluator:
         Raises UsageError where an argument does not fit its parameter.
         """
         leaves = self.arguments_in_storage(arguments)
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), flushing_subnormals():
             results = self.plan.run(leaves, watch)
         types = [leaf.element_type for leaf in array_leaves(self.result_shape)]
         return [

@@ -1,10 +1,10 @@
-"""Lowerings of what reaches outside: infeed, outfeed, send, recv, participants' ids, random state."""
+"""Lowerings of what reaches outside: infeed, outfeed, send, recv, participants' ids."""
 
 import numpy as np
 
 from hloipu_compiler.evaluate.plan import TOKEN_VALUE, Action, Array
 from hloipu_compiler.evaluate.site import Site, array_leaves, leaf_count, lowers
-from hloipu_runtime.errors import HloipuError, UnsupportedError, UsageError
+from hloipu_runtime.errors import UnsupportedError, UsageError
 from hloipu_runtime.kernels.storage import to_storage
 
 
@@ -87,9 +87,3 @@ def _set_dimension_size(site: Site) -> Action:
         return (x[0],)
 
     return run
-
-
-class EvaluationError(HloipuError):
-    """Something went wrong while computing an instruction; names it."""
-
-    exit_code = 4

@@ -104,4 +104,5 @@ def _conditioned(values: Array, *, definite: bool) -> Array:
         return values
     if definite:
         values = (values + np.conj(np.swapaxes(values, -1, -2))) / 2
-    return (values + np.eye(values.shape[-1]) * values.shape[-1]).astype(values.dtype)
+    raised: Array = values + np.eye(values.shape[-1]) * values.shape[-1]
+    return raised.astype(values.dtype)

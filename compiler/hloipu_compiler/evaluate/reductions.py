@@ -102,7 +102,7 @@ def _scatter(site: Site) -> Action:
         return scatter(
             x[:arrays], x[arrays], x[arrays + 1 :], dims, how, types,
             unique_indices=unique, in_place=dead,
-        )  # type: ignore[call-overload]  # fmt: skip
+        )  # fmt: skip
 
     return run
 

@@ -1,8 +1,9 @@
 """What a lowering of one opcode is given, and the table that lowerings are registered in."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from typing import Protocol
 
 from hloipu_compiler.evaluate.plan import Action, Array, Plan
 from hloipu_compiler.ir.attributes import Attributes
@@ -22,17 +23,31 @@ class Effects:
     outfeed: Callable[[str, Sequence[Array]], None] | None = None
     replica: int = 0
     partition: int = 0
-    rendezvous: "Rendezvous | None" = None
-    custom_calls: Mapping[str, "CustomCall"] = field(default_factory=dict)
+    replicas: int = 1
+    partitions: int = 1
+    meeting: "MeetingPlace | None" = None
+    """Where the participants of collectives come together; None when there is only one."""
     state: dict[str, object] = field(default_factory=dict)
     """Generators of stateful ops, made on first use, one evaluation's own."""
 
+    @property
+    def participant(self) -> int:
+        """The participant's own number among all."""
+        return self.replica * self.partitions + self.partition
 
-Rendezvous = Callable[["Site", list[Array]], Sequence[Array]]
-"""Meets the other participants at a collective and returns this one's results."""
 
-CustomCall = Callable[["Site", list[Array]], Sequence[Array]]
-"""Computes a custom call's leaves from its operands' leaves, all in storage form."""
+class MeetingPlace(Protocol):
+    """What a lowering of a collective needs; `meeting.Meeting` is one."""
+
+    def attend(
+        self,
+        name: str,
+        group: tuple[int, ...],
+        me: int,
+        operands: list[Array],
+        compute: Callable[[list[list[Array]]], list[list[Array]]],
+    ) -> list[Array]:
+        """Wait for the group's members and return this member's results."""
 
 
 @dataclass(frozen=True)

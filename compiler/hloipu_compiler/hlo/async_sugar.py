@@ -14,7 +14,7 @@ from hloipu_compiler.hlo.statements import (
     is_sugar,
     wrapped_opcode,
 )
-from hloipu_compiler.ir.attributes import Attributes
+from hloipu_compiler.ir.attributes import Attributes, Value
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.ops import OPS
 from hloipu_compiler.ir.shapes import Shape, TupleShape, compatible
@@ -92,7 +92,9 @@ def _add_start(
         builder.module.started.add(callee)
         return builder.add(statement, shape, operands)
     wrapped = wrapped_opcode(statement.prepared.opcode)
-    outer = {k: v for k, v in statement.prepared.attributes.items() if k in ASYNC_KEYS}
+    outer: dict[str, Value] = {
+        k: v for k, v in statement.prepared.attributes.items() if k in ASYNC_KEYS
+    }
     own = Attributes(
         {k: v for k, v in statement.prepared.attributes.items() if k not in ASYNC_KEYS},
         statement.prepared.attributes.called,
@@ -133,6 +135,6 @@ def _add_start(
     )
 
 
-def _prepared(opcode: str, values: dict[str, object], called: tuple[str, ...] = ()) -> Prepared:
-    attributes = Attributes(values, called)  # type: ignore[arg-type]
+def _prepared(opcode: str, values: dict[str, Value], called: tuple[str, ...] = ()) -> Prepared:
+    attributes = Attributes(values, called)
     return Prepared(opcode, attributes, Form.SPECIAL, 0, _ANY)

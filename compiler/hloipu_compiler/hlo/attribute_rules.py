@@ -4,8 +4,8 @@ Source: openxla/xla `xla/hlo/parser/hlo_parser.cc` (CreateInstruction and the en
 """
 
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 
+from hloipu_compiler.hlo.suggestions import Suggestions
 from hloipu_compiler.hlo.text_fault import TextFault
 from hloipu_compiler.ir.attributes import Value
 
@@ -57,7 +57,7 @@ def normalised(key: str, value: Value) -> Value:
 
 
 def check_attribute_rules(
-    opcode: str, values: Mapping[str, Value]
+    opcode: str, values: Mapping[str, Value], suggestions: Suggestions
 ) -> Iterator[tuple[str, TextFault]]:
     """Yield (key, fault) for each value that `opcode` cannot take."""
     for key, value in values.items():
@@ -65,11 +65,11 @@ def check_attribute_rules(
         if key == "algorithm":
             known = _RNG_ALGORITHMS if opcode == "rng-bit-generator" else _DOT_ALGORITHMS
         if known is not None and value not in known:
-            yield key, _unknown_word(key, str(value), known)
+            yield key, _unknown_word(key, str(value), known, suggestions)
         elif key == "operand_precision" and isinstance(value, tuple):
             for word in value:
                 if word not in _PRECISIONS:
-                    yield key, _unknown_word(key, str(word), _PRECISIONS)
+                    yield key, _unknown_word(key, str(word), _PRECISIONS, suggestions)
     dimensions = values.get("dimensions")
     if isinstance(dimensions, tuple):
         if opcode in _ONE_DIMENSION and len(dimensions) != 1:
@@ -83,13 +83,17 @@ def check_attribute_rules(
         yield "use_global_device_ids", TextFault("E0137", message, expected="channel_id=")
     pairs = values.get("source_target_pairs")
     if isinstance(pairs, tuple) and any(len(p) != 2 for p in pairs):  # type: ignore[arg-type]
-        yield "source_target_pairs", TextFault(
-            "E0138", "a source and a target make a pair", expected="pairs like {{0,1},{1,0}}"
+        yield (
+            "source_target_pairs",
+            TextFault(
+                "E0138", "a source and a target make a pair", expected="pairs like {{0,1},{1,0}}"
+            ),
         )
 
 
-def _unknown_word(key: str, word: str, known: tuple[str, ...]) -> TextFault:
-    close = get_close_matches(word, known, 1) or get_close_matches(word.upper(), known, 1)
-    hint = f"did you mean {close[0]}?" if close else ""
-    message = f"{key}= cannot be {word}"
-    return TextFault("E0139", message, expected=" or ".join(known), hint=hint)
+def _unknown_word(
+    key: str, word: str, known: tuple[str, ...], suggestions: Suggestions
+) -> TextFault:
+    shown = word if len(word) <= 40 else f"{word[:37]}…"
+    hint = suggestions.hint(word, known) or suggestions.hint(word.upper(), known)
+    return TextFault("E0139", f"{key}= cannot be {shown}", expected=" or ".join(known), hint=hint)

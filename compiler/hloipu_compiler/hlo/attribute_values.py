@@ -10,9 +10,9 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from hloipu_compiler.hlo import grammar
-from hloipu_compiler.hlo.strings import unquote
 from hloipu_compiler.hlo.replica_groups import read_replica_groups
 from hloipu_compiler.hlo.shape_text import ShapeReader
+from hloipu_compiler.hlo.strings import unquote
 from hloipu_compiler.hlo.text_fault import TextFault
 from hloipu_compiler.hlo.typed_literal import check_typed_literal
 from hloipu_compiler.ir.attribute_kinds import AttributeKind as K
@@ -47,6 +47,7 @@ _alias = re.compile(
 )
 _donor = re.compile(rf"\(([0-9]+),\s*({_INTS})\)")
 _LONGEST_INTEGER = 20
+_LARGEST_WINDOW = 64
 
 
 def read_value(kind: K, text: str, shapes: ShapeReader) -> Value:
@@ -191,6 +192,8 @@ def _read_window(text: str) -> Value | None:
 
 def _window(parts: dict[str, list[str]]) -> Window:
     rank = len(parts.get("size", ()))
+    if rank > _LARGEST_WINDOW:
+        raise TextFault("E0123", f"the window has {rank} dimensions", expected="64 at most")
     for key, words in parts.items():
         if len(words) != rank and key != "rhs_reversal":
             raise TextFault("E0123", f"the window has {rank} sizes, but {len(words)} in {key}=")
@@ -226,7 +229,9 @@ def _read_labels(text: str) -> Value | None:
         wanted = set(letters) | set(map(str, range(len(part.replace("?", "")) - 2)))
         if set(part) - {"?"} != wanted or len(part.replace("?", "")) != len(wanted):
             raise TextFault(
-                "E0124", f"{part} does not label each dimension once", expected=K.LABELS.value
+                "E0124",
+                f"{_shown(part)} does not label each dimension once",
+                expected=K.LABELS.value,
             )
     lhs, rhs, out = match.groups()
     if not len(lhs.replace("?", "")) == len(rhs.replace("?", "")) == len(out.replace("?", "")):

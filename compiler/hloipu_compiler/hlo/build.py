@@ -3,16 +3,17 @@
 Faults that a text may have several of are collected and raised together, in text order.
 """
 
-import re
 from collections.abc import Iterable
 
 from hloipu_compiler.errors import Fault, Note, ParseError
 from hloipu_compiler.hlo.build_computation import ComputationBuilder
+from hloipu_compiler.hlo.build_grammar import GrammarComputationBuilder
 from hloipu_compiler.hlo.call_order import check_call_order
 from hloipu_compiler.hlo.header import read_header
 from hloipu_compiler.hlo.lexer import Piece
 from hloipu_compiler.hlo.limits import Limits, check_limit
 from hloipu_compiler.hlo.line_lexer import PrintedComputation
+from hloipu_compiler.hlo.printed_tables import printed_tables
 from hloipu_compiler.hlo.stack_tables import read_stack_tables
 from hloipu_compiler.hlo.statements import StatementReader
 from hloipu_compiler.hlo.strings import unquote
@@ -22,21 +23,9 @@ from hloipu_compiler.ir.graph import Computation, Module
 from hloipu_compiler.ir.shapes import Shape, compatible
 from hloipu_compiler.source import Source
 
-_NAMED = r'[0-9]++ "(?:[^"\\\n]++|\\[nt\'"\\])*+"\n'
-_LOCATION = "".join(
-    rf"{key}=[0-9]{{1,9}}+{end}"
-    for key, end in (
-        ("file_name_id", " "), ("function_name_id", " "), ("line", " "), ("end_line", " "),
-        ("column", " "), ("end_column", ""),
-    )
-)  # fmt: skip
-_FRAME = "file_location_id=[0-9]{1,9}+ parent_frame_id=[0-9]{1,9}+"
-_printed_tables = re.compile(
-    rf"FileNames\n(?:{_NAMED})*+\n*+FunctionNames\n(?:{_NAMED})*+\n*+"
-    rf"FileLocations\n(?:[0-9]++ \{{{_LOCATION}\}}\n)*+\n*+"
-    rf"StackFrames\n?(?:[0-9]++ \{{{_FRAME}\}}(?:\n|\Z))*+"
-).fullmatch
-"""Stack tables as they are printed; these need no reading to be known as right."""
+_LONGEST_MESSAGE = 400
+_MOST_FAULTS = 1_000
+"""A text with so many is given up: hostile ones would hold a fault in every few characters."""
 
 
 class Unprinted(Exception):
@@ -58,6 +47,8 @@ class ModuleBuilder:
         """Computations that an async-start calls; each can have one."""
         self._entry = ""
         self._names: set[str] | None = None
+        self._numbers: dict[str, int] = {}
+        """The last number given after each name."""
 
     # ---- faults ---------------------------------------------------------------------------------
 
@@ -75,7 +66,15 @@ class ModuleBuilder:
         if where is None:
             raise Unprinted
         span = self.source.span(where.start, max(where.end, where.start + 1))
+        if len(message) > _LONGEST_MESSAGE:  # names in hostile texts reach megabytes
+            message = f"{message[:_LONGEST_MESSAGE]}…"
         self.faults.append(Fault(code, message, span, expected, hint, notes))
+        if len(self.faults) >= _MOST_FAULTS:
+            raise self.error()
+
+    def error(self) -> ParseError:
+        """Return what was found wrong so far, in text order."""
+        return ParseError(sorted(self.faults, key=lambda f: f.span.start if f.span else 0))
 
     def report_text(self, fault: TextFault, where: Stretch | None) -> None:
         """Collect what a reader of one value found, at its place in the whole text."""
@@ -90,10 +89,12 @@ class ModuleBuilder:
         """Return `wanted`, or `wanted.1`, `wanted.2`… where the text has used it already."""
         if self._names is None:
             self._names = set(_all_names(self.text))
-        name, number = wanted, 0
+        name = wanted
+        number = self._numbers.get(wanted, 0)
         while name in self._names:
             number += 1
             name = f"{wanted}.{number}"
+        self._numbers[wanted] = number
         self._names.add(name)
         return name
 
@@ -133,7 +134,7 @@ class ModuleBuilder:
         attributes = read_header(self, text.header, self.computations.get(entry))
         tables = self._stack_tables()
         if self.faults:
-            raise ParseError(sorted(self.faults, key=lambda f: f.span.start if f.span else 0))
+            raise self.error()
         return Module(
             text.name or entry,
             tuple(self.computations.values()),
@@ -149,7 +150,7 @@ class ModuleBuilder:
             return ""
         tables = piece.text.rstrip()
         try:
-            if not _printed_tables(tables):
+            if not printed_tables(tables):
                 read_stack_tables(tables)
         except TextFault as fault:
             self.report_text(fault, Stretch(piece.start, piece.start + len(tables)))
@@ -161,7 +162,7 @@ class ModuleBuilder:
         self._finish(builder, record, record.result, None)
 
     def _build_computation(self, record: SyntaxComputation) -> None:
-        builder = ComputationBuilder(self, record.name)
+        builder = GrammarComputationBuilder(self, record.name)
         for part in record.body:
             if isinstance(part, Piece):
                 builder.add_printed(part.value)
@@ -224,7 +225,7 @@ class ModuleBuilder:
 
     def _build_single(self, statement: SyntaxStatement) -> None:
         """Wrap one instruction in a computation whose parameters are its unknown operands."""
-        builder = ComputationBuilder(self, "entry", invent_parameters=True)
+        builder = GrammarComputationBuilder(self, "entry", invent_parameters=True)
         builder.add_syntax(statement)
         builder.name = self.unique_name("entry")
         self.computations[builder.name] = builder.finish("main", *statement.where)

@@ -1,6 +1,5 @@
 """Every computation that is referred to exists, and none calls itself."""
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from hloipu_compiler.hlo.syntax import Stretch
@@ -36,8 +35,7 @@ def check_call_order(module: "ModuleBuilder") -> None:
 
 
 def _report_missing(module: "ModuleBuilder", name: str, start: int, end: int) -> None:
-    close = get_close_matches(name, module.computations, 1)
-    hint = f"did you mean {close[0]}?" if close else ""
+    hint = module.reader.suggestions.hint(name, module.computations)
     at = module.source.text.find(name, start, end)
     where = Stretch(at, at + len(name)) if at >= 0 else Stretch(start, end)
     module.report(

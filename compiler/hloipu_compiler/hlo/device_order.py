@@ -44,12 +44,22 @@ class DeviceOrder:
             raise ValueError(f"{count} devices are too many to list")
         if self.is_plain:
             return tuple(range(count))
-        strides = [prod(self.reshape[i + 1 :]) for i in range(len(self.reshape))]
+        strides = strides_of(self.reshape)
         order = [0]
         for axis in self.transpose:
+            if self.reshape[axis] == 1:
+                continue
             steps = range(0, strides[axis] * self.reshape[axis], strides[axis])
             order = [base + step for base in order for step in steps]
         return tuple(order)
+
+
+def strides_of(sizes: tuple[int, ...]) -> list[int]:
+    """Return the row-major stride of each dimension."""
+    strides = [1] * len(sizes)
+    for i in range(len(sizes) - 1, 0, -1):
+        strides[i - 1] = strides[i] * sizes[i]
+    return strides
 
 
 PLAIN_ORDER = DeviceOrder()

@@ -51,5 +51,3 @@ def _check_aliases(
             index = ",".join(map(str, alias.output_index))
             module.report(where, "E0171", f"there is no output {{{index}}} in {root}")
             return
-
-

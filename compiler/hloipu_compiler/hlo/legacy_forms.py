@@ -161,7 +161,9 @@ def _tuple_select(builder: "ComputationBuilder", statement: Statement, operands:
                 )
                 for side in (a, b)
             ]  # fmt: skip
-            parts.append(chosen(*pair, builder.module.unique_name(f"{statement.name}.part")))
+            parts.append(
+                chosen(pair[0], pair[1], builder.module.unique_name(f"{statement.name}.part"))
+            )
         return builder.add(statement, shape, tuple(parts), prepared=_made("tuple"), name=name)
 
     return chosen(true, false, statement.name)

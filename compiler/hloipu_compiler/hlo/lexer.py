@@ -15,6 +15,8 @@ from lark.lexer import Lexer
 from hloipu_compiler.hlo.text_fault import TextFault
 
 BLANKS = re.compile(r"(?:[ \t\r\n]++|/\*(?:[^*]|\*(?!/))*+\*/|//[^\n]*+)*+")
+
+
 class Piece:
     """One terminal found in the text; `value` holds what a code-found terminal was read into."""
 
@@ -88,7 +90,7 @@ class HloLexer(Lexer):
         blanks = BLANKS.match
         at, end = 0, len(text)
         while True:
-            if (skipped := blanks(text, at)) is not None:
+            if at < end and text[at] in " \n/\t\r" and (skipped := blanks(text, at)) is not None:
                 at = skipped.end()
             if at >= end:
                 return

@@ -22,6 +22,8 @@ class Limits:
     constant_bytes: int = 64 * 2**20
 
 
+DEFAULT_LIMITS = Limits()
+
 _CODES = {
     "input_bytes": ("E5001", "the text is too long", "bytes"),
     "instructions": ("E5002", "the module has too many instructions", "instructions"),

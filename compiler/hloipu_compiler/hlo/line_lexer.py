@@ -153,9 +153,7 @@ class LineReader:
                 if known.faults:
                     break
             start, end = line.start(), line.end(10)
-            append(
-                make((name, root, shape, known, inside, metadata, config, start, end, None))
-            )
+            append(make((name, root, shape, known, inside, metadata, config, start, end, None)))
             at = line.end()
         self.count += len(found)
         return found, at

@@ -40,9 +40,10 @@ def _safe_element(element_type: ElementType) -> str | None:
 
 def _any_element(element_type: ElementType) -> str | None:
     """Return a pattern of elements that numpy reads as XLA does, in range or not."""
-    if element_type.kind is Kind.PREDICATE or element_type.is_complex:
-        return None
-    if element_type.is_integer:
+    if element_type.is_complex:
+        part = _DECIMAL % (LONGEST_INTEGER, r"\d++")
+        return rf"\([ ]*{part}[ ]*,[ ]*{part}[ ]*\)"
+    if element_type.is_integer or element_type.kind is Kind.PREDICATE:
         return r"-?+\d{1,18}+(?![\w.])"
     return _DECIMAL % (LONGEST_INTEGER, r"\d++") + _NONFINITE
 

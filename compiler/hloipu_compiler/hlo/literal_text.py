@@ -32,6 +32,8 @@ def literal_text(values: ArrayTree, shape: Shape) -> str:
     Raises TextFault where the values do not have the shape.
     """
     if isinstance(shape, TupleShape):
+        if len(values) != len(shape.elements):
+            raise TextFault("E0141", f"{len(values)} values for the shape {shape}")
         parts = [
             literal_text(value, element)
             for value, element in zip(values, shape.elements, strict=True)

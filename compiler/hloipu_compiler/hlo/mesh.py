@@ -7,6 +7,7 @@ ids that are no permutation) is a fault here.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 from hloipu_compiler.hlo.device_order import PLAIN_ORDER, DeviceOrder, read_iota
@@ -18,7 +19,7 @@ MOST_DEVICES = 2**31
 """Devices that a text may claim; descriptors stay small whatever it says, but products must fit."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Mesh:
     """Axes by name and size, and the order of devices along them; maximal: one device, no axes."""
 
@@ -26,6 +27,11 @@ class Mesh:
     axis_sizes: tuple[int, ...] = ()
     devices: DeviceOrder = PLAIN_ORDER
     is_maximal: bool = False
+
+    @cached_property
+    def axis_position(self) -> dict[str, int]:
+        """Position of each axis by its name."""
+        return {name: i for i, name in enumerate(self.axis_names)}
 
     @property
     def device_count(self) -> int:
@@ -161,8 +167,8 @@ def take_axis(cursor: Cursor, mesh: Mesh) -> AxisRef:
     """Read one reference to an axis, by name or by number, whole or a part."""
     start = cursor.start
     name = cursor.string()
-    if name in mesh.axis_names:
-        axis = mesh.axis_names.index(name)
+    if name in mesh.axis_position:
+        axis = mesh.axis_position[name]
     elif name.isascii() and name.isdigit() and len(name) < 6 and int(name) < len(mesh.axis_names):
         axis = int(name)
     else:

@@ -1,22 +1,19 @@
 """`parse`: HLO text to a module, on the fast path where the text allows it."""
 
 import gc
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from collections.abc import Iterator
 
 from hloipu_compiler.errors import Fault, ParseError
 from hloipu_compiler.hlo import balance, grammar
 from hloipu_compiler.hlo.build import ModuleBuilder, Unprinted
 from hloipu_compiler.hlo.lexer import Finder
-from hloipu_compiler.hlo.limits import Limits, TextLimitError, check_limit
+from hloipu_compiler.hlo.limits import DEFAULT_LIMITS, Limits, TextLimitError, check_limit
 from hloipu_compiler.hlo.line_lexer import LineReader
 from hloipu_compiler.hlo.statements import StatementReader
 from hloipu_compiler.hlo.text_fault import TextFault
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.source import Source
-
-DEFAULT_LIMITS = Limits()
 
 
 def parse(source: Source | str, *, fast: bool = True, limits: Limits = DEFAULT_LIMITS) -> Module:

@@ -1,4 +1,4 @@
-"""Values that are kept as text but must be ones that XLA's parser reads: shardings, origins…"""
+"""Values that are kept as text but must be ones that XLA's parser reads: shardings, origins and more."""
 
 from collections.abc import Callable
 

@@ -11,7 +11,7 @@ from math import prod
 
 from hloipu_compiler.hlo import grammar
 from hloipu_compiler.hlo.layout_extension import read_layout_extension
-from hloipu_compiler.hlo.limits import Limits, check_limit
+from hloipu_compiler.hlo.limits import DEFAULT_LIMITS, Limits, check_limit
 from hloipu_compiler.hlo.text_fault import TextFault
 from hloipu_compiler.ir.shapes import (
     UNBOUNDED,
@@ -27,7 +27,8 @@ _ARRAY = r"([a-z]\w*)\[([0-9<=?,]*+)\](?:\{([0-9,]*+)(?::([^{}]*+))?\})?+"
 _array = re.compile(_ARRAY, re.ASCII).fullmatch
 _SIZES = re.compile(r"(?:(?:<=)?[0-9]+|\?)(?:,(?:(?:<=)?[0-9]+|\?))*+")
 _piece = re.compile(
-    rf"(?:(?P<array>{_ARRAY})|(?P<open>b?\()|(?P<close>\))|(?P<comma>, ?(?:/\*index=[0-9]++\*/)?+))",
+    rf"(?:(?P<array>{_ARRAY})|(?P<open>b?\()|(?P<close>\))"
+    r"|(?P<comma>, ?(?:/\*index=[0-9]++\*/)?+))",
     re.ASCII,
 )
 
@@ -35,7 +36,7 @@ _piece = re.compile(
 class ShapeReader:
     """Reads shapes and remembers them: a program of 50,000 instructions has some 60 shape texts."""
 
-    def __init__(self, limits: Limits = Limits()) -> None:
+    def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
         self.limits = limits
         self.memo: dict[str, Shape] = {}
 

@@ -49,9 +49,7 @@ def add_special(builder: "ComputationBuilder", statement: Statement, operands: O
     return builder.add(statement, shape, operands, literal=literal, parameter_number=number)
 
 
-def _replication_fits(
-    builder: "ComputationBuilder", statement: Statement, shape: Shape
-) -> bool:
+def _replication_fits(builder: "ComputationBuilder", statement: Statement, shape: Shape) -> bool:
     replication = statement.prepared.attributes.get("parameter_replication")
     if not isinstance(replication, tuple):
         return True
@@ -66,9 +64,7 @@ def _replication_fits(
     return False
 
 
-def _problem(
-    builder: "ComputationBuilder", statement: Statement, shapes: tuple[Shape, ...]
-) -> str:
+def _problem(builder: "ComputationBuilder", statement: Statement, shapes: tuple[Shape, ...]) -> str:
     """Return what is wrong with the operands of a statement, or ''."""
     prepared = statement.prepared
     if not prepared.fewest <= len(shapes) <= prepared.most:
@@ -112,9 +108,7 @@ def _odd(_b: "ComputationBuilder", _s: Statement, shapes: tuple[Shape, ...]) -> 
     return ""
 
 
-def _conditional(
-    _b: "ComputationBuilder", statement: Statement, shapes: tuple[Shape, ...]
-) -> str:
+def _conditional(_b: "ComputationBuilder", statement: Statement, shapes: tuple[Shape, ...]) -> str:
     chosen = shapes[0]
     kind = chosen.element_type.name if isinstance(chosen, ArrayShape) else ""
     if kind not in ("pred", "s32") or not isinstance(chosen, ArrayShape) or chosen.dimensions:
@@ -146,9 +140,7 @@ def _starts(arrays: int) -> Callable[..., str]:
     return check
 
 
-def _custom_call(
-    _b: "ComputationBuilder", statement: Statement, shapes: tuple[Shape, ...]
-) -> str:
+def _custom_call(_b: "ComputationBuilder", statement: Statement, shapes: tuple[Shape, ...]) -> str:
     constraints = statement.prepared.attributes.get("operand_layout_constraints")
     if not isinstance(constraints, tuple):
         return ""
@@ -203,9 +195,7 @@ _PROBLEMS: dict[str, Callable[["ComputationBuilder", Statement, tuple[Shape, ...
 }
 
 
-def _check_channel(
-    builder: "ComputationBuilder", statement: Statement, operands: Operands
-) -> None:
+def _check_channel(builder: "ComputationBuilder", statement: Statement, operands: Operands) -> None:
     """Report a done whose channel is not that of the send or recv before it."""
     if len(operands) != 1:
         return
@@ -225,5 +215,3 @@ def _check_control_predecessors(builder: "ComputationBuilder", statement: Statem
         if builder.at.get(str(name), FAILED) == FAILED:
             message = f"{name} is not defined before {statement.name}"
             builder.report_attribute(statement, "control-predecessors", "E0129", message)
-
-

@@ -5,7 +5,6 @@ hands over stretches; shapes and attribute lists are read once per distinct text
 """
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -16,6 +15,7 @@ from hloipu_compiler.hlo.limits import Limits
 from hloipu_compiler.hlo.metadata import check_metadata
 from hloipu_compiler.hlo.raw_checks import check_raw
 from hloipu_compiler.hlo.shape_text import ShapeReader
+from hloipu_compiler.hlo.suggestions import Suggestions
 from hloipu_compiler.hlo.syntax import SyntaxStatement
 from hloipu_compiler.hlo.text_fault import TextFault
 from hloipu_compiler.ir.attribute_kinds import (
@@ -78,6 +78,8 @@ class Statement(NamedTuple):
     """Where the grammar read the statement: the stretches of all its parts."""
 
 
+_MOST_FAULTS = 20
+"""Of one attribute list."""
 PAIRS = tuple[tuple[str, str], ...]
 _ANY = 1 << 62
 _SUGAR = ("-start", "-update", "-done")
@@ -98,6 +100,7 @@ class StatementReader:
         self.shapes = ShapeReader(limits)
         self._prepared: dict[tuple[str, PAIRS], Prepared] = {}
         self._values: dict[tuple[str, str], Value] = {}
+        self.suggestions = Suggestions()
         self.literals: dict[tuple[str, Shape], Literal] = {}
         """Short literals that were found right."""
 
@@ -131,17 +134,21 @@ class StatementReader:
         op = OPS.get(opcode)
         sugar_of = OPS.get(wrapped_opcode(opcode)) if is_sugar(opcode) else None
         if op is None and sugar_of is None:
-            return Prepared(opcode, NO_ATTRIBUTES, Form.SPECIAL, 0, _ANY, (_unknown_opcode(opcode),))
+            return Prepared(
+                opcode, NO_ATTRIBUTES, Form.SPECIAL, 0, _ANY, (self._unknown_opcode(opcode),)
+            )
         values: dict[str, Value] = {}
         faults: list[AttributeFault] = []
         called: list[str] = []
         for key, text in pairs:
+            if len(faults) >= _MOST_FAULTS:
+                break
             kind = INSTRUCTION_KINDS.get(key)
             if key in values:
                 faults.append(AttributeFault(key, TextFault("E0125", f"{key}= is written twice")))
                 continue
             if kind is not None and not _allows(op, sugar_of, opcode, key):
-                faults.append(_unexpected(opcode, op or sugar_of, key))
+                faults.append(self._unexpected(opcode, op or sugar_of, key))
                 continue
             try:
                 value = self.value(key, text, kind)
@@ -152,11 +159,41 @@ class StatementReader:
             if kind in COMPUTATION_KINDS:
                 called += [value] if isinstance(value, str) else value  # type: ignore[arg-type]
         if op is not None:
-            faults += _missing(op, values)
+            faults += self._missing(op, values)
         if not faults:
-            faults += [AttributeFault(*found) for found in check_attribute_rules(opcode, values)]
+            faults += [
+                AttributeFault(*found)
+                for found in check_attribute_rules(opcode, values, self.suggestions)
+            ]
         attributes = Attributes(values, tuple(called)) if values else NO_ATTRIBUTES
         return _prepared(opcode, op, attributes, tuple(faults))
+
+    def _unknown_opcode(self, opcode: str) -> AttributeFault:
+        shown = opcode if len(opcode) <= 64 else f"{opcode[:61]}…"
+        hint = self.suggestions.hint(opcode, OPS)
+        fault = TextFault("E0130", f"unknown opcode {shown}", expected="an HLO opcode", hint=hint)
+        return AttributeFault("", fault)
+
+    def _unexpected(self, opcode: str, op: Op | None, key: str) -> AttributeFault:
+        allowed = sorted(op.attributes) if op else []
+        listed = ", ".join(f"{name}=" for name in allowed) or "no attributes of its own"
+        hint = self.suggestions.hint(key, allowed, "=") or f"{opcode} takes {listed}"
+        return AttributeFault(key, TextFault("E0126", f"{opcode} takes no {key}=", hint=hint))
+
+    def _missing(self, op: Op, values: dict[str, Value]) -> list[AttributeFault]:
+        faults = []
+        required = op.required | _GATHER if op.name == "gather" else op.required
+        for key in sorted(required - values.keys()):
+            unknown = [k for k in values if k not in INSTRUCTION_KINDS]
+            hint = self.suggestions.hint(key, unknown, "=") and f"{key}= is the right spelling"
+            fault = TextFault(
+                "E0127",
+                f"{op.name} needs {key}=",
+                expected=f"{key}= with {INSTRUCTION_KINDS[key].value}",
+                hint=hint,
+            )
+            faults.append(AttributeFault("", fault))
+        return faults
 
 
 _NATIVE = frozenset({"all-gather", "all-reduce", "collective-permute", "copy", "recv", "send"})
@@ -217,37 +254,5 @@ def _allows(op: Op | None, sugar_of: Op | None, opcode: str, key: str) -> bool:
     return sugar_of is not None and opcode.endswith("-start") and key in sugar_of.attributes
 
 
-def _unknown_opcode(opcode: str) -> AttributeFault:
-    close = get_close_matches(opcode, OPS, 1)
-    hint = f"did you mean {close[0]}?" if close else ""
-    fault = TextFault("E0130", f"unknown opcode {opcode}", expected="an HLO opcode", hint=hint)
-    return AttributeFault("opcode", fault)
-
-
-def _unexpected(opcode: str, op: Op | None, key: str) -> AttributeFault:
-    allowed = sorted(op.attributes) if op else []
-    close = get_close_matches(key, allowed, 1)
-    listed = ", ".join(allowed) or "no attributes of its own"
-    hint = f"did you mean {close[0]}=?" if close else f"{opcode} takes {listed}"
-    return AttributeFault(key, TextFault("E0126", f"{opcode} takes no {key}=", hint=hint))
-
-
 _GATHER = frozenset({"offset_dims", "collapsed_slice_dims", "start_index_map", "slice_sizes"})
 """Required of a gather today; optional in the table because dumps of 2018 name them otherwise."""
-
-
-def _missing(op: Op, values: dict[str, Value]) -> list[AttributeFault]:
-    faults = []
-    required = op.required | _GATHER if op.name == "gather" else op.required
-    for key in sorted(required - values.keys()):
-        unknown = [k for k in values if k not in INSTRUCTION_KINDS]
-        close = get_close_matches(key, unknown, 1)
-        hint = f"{close[0]}= is no attribute; did you mean {key}=?" if close else ""
-        fault = TextFault(
-            "E0127",
-            f"{op.name} needs {key}=",
-            expected=f"{key}= with {INSTRUCTION_KINDS[key].value}",
-            hint=hint,
-        )
-        faults.append(AttributeFault("", fault))
-    return faults

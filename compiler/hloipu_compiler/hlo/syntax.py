@@ -4,6 +4,8 @@
 walk recurses. The records hold offsets; `statements.py` turns them into values.
 """
 
+import re
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from hloipu_compiler.hlo.lexer import Piece
@@ -95,6 +97,22 @@ def bare(name: str) -> str:
     return name.removeprefix("%").removesuffix(":")
 
 
+_name = re.compile(r"%?[A-Za-z_][\w.\-]*+:?", re.ASCII)
+_comments = re.compile(r"/\*(?:[^*]|\*(?!/))*+\*/|//[^\n]*+")
+
+
+def _blank(match: re.Match[str]) -> str:
+    return " " * len(match[0])
+
+
+def _flat(operands: list[Any]) -> Iterator[SyntaxOperand]:
+    for operand in operands:
+        if isinstance(operand, list):
+            yield from operand
+        elif operand is not None:
+            yield operand
+
+
 def _stretch(first: Any, last: Any) -> Stretch:
     return Stretch(first.start, last.end)
 
@@ -104,7 +122,8 @@ class SyntaxActions:
 
     def text(self, children: list[Any]) -> SyntaxText:
         """Pass on what the text is."""
-        return children[0]
+        text: SyntaxText = children[0]
+        return text
 
     def module(self, children: list[Any]) -> SyntaxText:
         """Gather header, tables and computations."""
@@ -131,7 +150,8 @@ class SyntaxActions:
 
     def header_attribute(self, children: list[Any]) -> SyntaxAttribute:
         """Pass on the attribute."""
-        return children[0]
+        attribute: SyntaxAttribute = children[0]
+        return attribute
 
     def computation(self, children: list[Any]) -> SyntaxComputation:
         """Gather a computation's parts."""
@@ -165,12 +185,15 @@ class SyntaxActions:
 
     def thread(self, children: list[Any]) -> Piece:
         """Keep the thread's name, with the key it stood under."""
-        children[1].value = children[0]
-        return children[1]
+        key, thread = children
+        piece: Piece = thread
+        piece.value = key
+        return piece
 
     def signature(self, children: list[Any]) -> Stretch:
         """Keep the result's shape; XLA checks nothing else of a signature."""
-        return children[-1]
+        result: Stretch = children[-1]
+        return result
 
     def formal(self, _children: list[Any]) -> None:
         """Drop a parameter of a signature."""
@@ -180,21 +203,14 @@ class SyntaxActions:
         """Drop a size; the shape is read from its whole text."""
         return None
 
-    def name(self, children: list[Any]) -> Piece:
-        """Pass on a name's terminal."""
-        return children[0]
-
-    value = name
-
-    def array(self, children: list[Any]) -> Stretch:
-        """Span an array shape."""
-        return _stretch(children[0], children[-1])
-
-    tuple_shape = buffer_shape = array
+    def value(self, children: list[Any]) -> Piece:
+        """Pass on a value's terminal."""
+        piece: Piece = children[0]
+        return piece
 
     def shape(self, children: list[Any]) -> Stretch:
-        """Pass on an array shape's stretch."""
-        return children[0]
+        """Span a shape."""
+        return Stretch(children[0].start, children[-1].end)
 
     def statement(self, children: list[Any]) -> SyntaxStatement:
         """Gather an instruction's parts."""
@@ -209,10 +225,19 @@ class SyntaxActions:
         """Gather an opcode and what stands in its parentheses."""
         opcode, *inside, closing = children
         if opcode.type == "OPCODE":
-            operands = tuple(x for x in inside if x is not None)
+            operands = tuple(_flat(inside))
             depth = 1 + max((x.call.depth for x in operands if x.call), default=0)
             return SyntaxCall(opcode, operands, None, closing.end, depth)
         return SyntaxCall(opcode, (), inside[0], closing.end, 1)
+
+    def named_operands(self, children: list[Any]) -> list[SyntaxOperand]:
+        """Split a run of plain names."""
+        piece: Piece = children[0]
+        start = piece.start
+        return [
+            SyntaxOperand(bare(m[0]), None, (), None, Stretch(start + m.start(), start + m.end()))
+            for m in _name.finditer(_comments.sub(_blank, piece.text))
+        ]
 
     def operand(self, children: list[Any]) -> SyntaxOperand:
         """Gather a named operand."""
@@ -268,6 +293,4 @@ def _statement(
     inner = (s.depth for a in attributes for c in a.callees or () for s in c.statements)
     depth = max(call.depth, 1 + max(inner, default=0))
     where = Stretch(start, end)
-    return SyntaxStatement(
-        name, name_at, is_root, shape, call, tuple(attributes), where, depth
-    )
+    return SyntaxStatement(name, name_at, is_root, shape, call, tuple(attributes), where, depth)

@@ -10,14 +10,16 @@ _WORDS = {
     "STATEMENTS": "an instruction", "SHAPE_KEY": "an attribute", "LITERAL_KEY": "an attribute",
     "RAW_KEY": "an attribute", "COMPUTATION_KEY": "an attribute",
     "COMPUTATIONS_KEY": "an attribute", "KEY": "an attribute like dimensions={0}",
-    "BUFFER": "a shape", "TYPE": "a shape like f32[2,3]", "LPAR": "(", "RPAR": ")",
-    "DIMENSIONS": "sizes like [2,3]", "LAYOUT": "a layout like {1,0}",
+    "BUFFER": "a shape", "TYPE": "a shape like f32[2,3]", "ARRAY": "a shape like f32[2,3]",
+    "LPAR": "(", "RPAR": ")",
+    "SIZES_BEGUN": "sizes like [2,3]", "LAYOUT": "a layout like {1,0}",
     "PARAMETER": "an opcode", "CONSTANT": "an opcode",
     "OPCODE": "an opcode and ( like add(",
     "GROUPS_IOTA": "a value", "GROUPS_MESH": "a value", "LABELS": "a value", "FLOAT": "a number",
     "SIZES": "sizes like 3x3", "PADS": "paddings like 1_1x0_0", "INT": "an integer",
-    "STRING": "a quoted string", "BOOLEAN": "true or false", "NAME": "a name",
-    "NAME_COLON": "a name", "LBRACE": "{", "RBRACE": "}", "RBRACKET": "]", "LSQB": "[",
+    "STRING": "a quoted string", "BOOLEAN": "true or false", "NAME": "a name", "NAMES": "a name",
+    "INTEGERS": "integers like {0,1}", "INTEGERS_BEGUN": "integers like {0,1}",
+    "LBRACE": "{", "RBRACE": "}", "RBRACKET": "]", "LSQB": "[",
     "COMMA": ",", "EQUAL": "=", "QMARK": "?", "BRACES": "{", "RAW_BRACES": "{",
     "LITERAL": "a literal", "TYPED_LITERAL": "a shape and a literal", "HASH": "#", "COLON": ":",
     "$END": "the end of the text",
@@ -60,7 +62,9 @@ def _expected(accepted: frozenset[str]) -> str:
         if general in words:
             words -= set(special)
     ordered = sorted(words, key=lambda w: (len(w) < 3, w))
-    return " or ".join(ordered) if len(ordered) < 3 else f"{', '.join(ordered[:-1])} or {ordered[-1]}"
+    return (
+        " or ".join(ordered) if len(ordered) < 3 else f"{', '.join(ordered[:-1])} or {ordered[-1]}"
+    )
 
 
 def _symbol(name: str) -> str:

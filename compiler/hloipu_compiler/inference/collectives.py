@@ -33,8 +33,7 @@ def group_size(site: Site, has_global_ids: bool = True) -> int:
     Without a channel groups hold replicas; with one, replicas of all partitions, or flattened
     device ids, or, for operations that have no `use_global_device_ids`, partitions.
     """
-    groups = site.attributes.replica_groups().groups
-    written = len(groups[0]) if groups else 0
+    written = site.attributes.replica_groups().group_size
     replicas, partitions = site.participants
     if "channel_id" not in site.attributes:
         return written or replicas
@@ -273,7 +272,7 @@ def _offsets_fit(buffer: Shape, offsets: Shape) -> bool:
         )
     rank = buffer.rank if isinstance(buffer, ArrayShape) else buffer.contents.rank
     lengths = [len(e.elements) if isinstance(e, TupleShape) else None for e in offsets.elements]
-    if all(length is None for length in lengths):
+    if lengths and all(length is None for length in lengths):
         return len(lengths) == rank
     return all(length == rank for length in lengths)
 

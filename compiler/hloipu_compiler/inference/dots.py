@@ -124,7 +124,8 @@ def _contracted(
 
 
 def _free(shape: ArrayShape, taken: tuple[int, ...]) -> list[int]:
-    return [d for d in range(shape.rank) if d not in taken]
+    hidden = set(taken)
+    return [d for d in range(shape.rank) if d not in hidden]
 
 
 def scaled_dot(site: Site) -> Shape:

@@ -227,7 +227,7 @@ def _check_scatter_numbers(
 def _check_update_sizes(
     site: Site, target: ArrayShape, update: ArrayShape, index_sizes: tuple[int, ...], number: int
 ) -> None:
-    window = site.attributes.integers("update_window_dims")
+    window = set(site.attributes.integers("update_window_dims"))
     vector = site.attributes.integer("index_vector_dim")
     hidden = {
         *site.attributes.integers("inserted_window_dims"),

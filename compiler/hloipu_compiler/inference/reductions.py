@@ -46,7 +46,8 @@ def reduce(site: Site) -> Shape:
     types = [shape.element_type for shape in inputs]
     made = check_reducer(site, "to_apply", program, types, site.operands[count:])
     check_exact_types(site, "to_apply", program)
-    kept = [d for d in range(first.rank) if d not in gone]
+    reduced = set(gone)
+    kept = [d for d in range(first.rank) if d not in reduced]
     sizes = [first.dimensions[d] for d in kept]
     flags = [dynamic_at(first, d) for d in kept] if first.dynamic else ()
     results = tuple(make_array(element_type, sizes, flags) for element_type in made)

@@ -154,7 +154,7 @@ def make_array(
     for size in sizes:
         if size != UNBOUNDED:
             byte_count *= size
-            if byte_count > MOST_BYTES:
+            if byte_count > MOST_BYTES or size > MOST_BYTES:
                 shown = ",".join(map(str, sizes))
                 raise ShapeFault(
                     faults.SHAPE_OVERFLOW,

@@ -73,6 +73,16 @@ class ReplicaGroups:
     text: str = ""
     """As written when it was an iota or mesh form, else empty."""
 
+    @property
+    def group_size(self) -> int:
+        """Members of the first group; 0 where no groups are written."""
+        return len(self.groups[0]) if self.groups else 0
+
+    @property
+    def participant_count(self) -> int:
+        """Members of all groups together."""
+        return sum(map(len, self.groups))
+
 
 class Alias(NamedTuple):
     """One entry of `input_output_alias` or `output_to_operand_aliasing`."""
@@ -183,6 +193,11 @@ class Attributes(Mapping[str, Value]):
 
     def integers(self, key: str) -> tuple[int, ...]:
         """Return a list of integers, empty where it is absent."""
+        value = self._values.get(key, ())
+        return value if isinstance(value, tuple) else ()  # type: ignore[return-value]
+
+    def pairs(self, key: str) -> tuple[tuple[int, int], ...]:
+        """Return a list of pairs of integers, such as `source_target_pairs`; empty if absent."""
         value = self._values.get(key, ())
         return value if isinstance(value, tuple) else ()  # type: ignore[return-value]
 

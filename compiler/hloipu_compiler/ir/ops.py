@@ -151,7 +151,7 @@ _ROWS: tuple[tuple[str, int | tuple[int, int | None], str, str, Trait], ...] = (
     ("sort", (1, None), "", "dimensions is_stable to_apply", _APPLY),
     ("topk", 1, "k", "largest is_stable", Trait.NONE),
     ("map", (1, None), "to_apply", "dimensions", _APPLY),
-    ("scan", (1, None), "dimensions num_carries to_apply", "is_reverse is_associative", _APPLY),
+    ("scan", (0, None), "dimensions num_carries to_apply", "is_reverse is_associative", _APPLY),
     # linear algebra
     ("dot", 2, "", f"{_DOT} sparsity", Trait.NONE),
     ("ragged-dot", 3, "", f"{_DOT} lhs_ragged_dims rhs_group_dims", Trait.NONE),

@@ -173,7 +173,8 @@ def subshape(shape: Shape, path: tuple[int, ...]) -> Shape | None:
 def compatible(a: Shape, b: Shape) -> bool:
     """Whether two shapes agree in structure, element types and sizes; layouts are ignored.
 
-    Dynamic sizes compare by their bounds, as XLA's `ShapeUtil::Compatible` does.
+    Dynamic sizes compare by their bounds and unbounded ones with any size, as XLA's
+    `ShapeUtil::Compatible` does.
     """
     if a is b:
         return True
@@ -181,7 +182,7 @@ def compatible(a: Shape, b: Shape) -> bool:
         return (
             isinstance(b, ArrayShape)
             and a.element_type is b.element_type
-            and a.dimensions == b.dimensions
+            and (a.dimensions == b.dimensions or _sizes_agree(a.dimensions, b.dimensions))
         )
     if isinstance(a, TupleShape):
         return (
@@ -190,6 +191,12 @@ def compatible(a: Shape, b: Shape) -> bool:
             and all(compatible(x, y) for x, y in zip(a.elements, b.elements, strict=True))
         )
     return isinstance(b, BufferShape) and compatible(a.contents, b.contents)
+
+
+def _sizes_agree(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    return len(a) == len(b) and all(
+        x == y or UNBOUNDED in (x, y) for x, y in zip(a, b, strict=True)
+    )
 
 
 def same_dimensions(a: Shape, b: Shape) -> bool:

@@ -66,7 +66,7 @@ def _check_mode(module: Module, place: Place, report: Report) -> Mode | None:
                 expected="a channel_id as well",
             )
             return None
-        if not attributes.replica_groups().groups:
+        if not attributes.replica_groups().participant_count:
             report.add(
                 "E0316",
                 f"{instruction.name} uses global device ids without groups",
@@ -80,19 +80,20 @@ def _check_mode(module: Module, place: Place, report: Report) -> Mode | None:
 
 def _check_groups(module: Module, place: Place, mode: Mode, report: Report) -> None:
     instruction = place.instruction
-    groups = instruction.attributes.replica_groups().groups
-    if not groups:
-        return
-    problem = _group_problem(groups)
+    groups = instruction.attributes.replica_groups()
+    found = groups.participant_count
+    problem = "" if groups.text else _group_problem(groups.groups)
     if problem:
         report.add(
             "E0313",
             f"{problem} in the groups of {instruction.name}",
             attribute_span(module, instruction, "replica_groups"),
-            expected=f"the ids 0 to {sum(map(len, groups)) - 1}, each in one group",
+            expected=f"the ids 0 to {found - 1}, each in one group",
         )
         return
-    found, wanted = sum(map(len, groups)), participant_count(module, mode)
+    if not found:
+        return
+    wanted = participant_count(module, mode)
     if wanted not in (1, found):
         report.add(
             "E0314",
@@ -100,11 +101,13 @@ def _check_groups(module: Module, place: Place, mode: Mode, report: Report) -> N
             attribute_span(module, instruction, "replica_groups"),
             expected=f"{wanted} ids, the number of {mode.value} in the header",
         )
-    if instruction.opcode not in _UNEVEN and len(set(map(len, groups))) > 1:
+    if groups.text or instruction.opcode in _UNEVEN:
+        return  # the iota and mesh forms spell equal groups of every id
+    sizes = [len(group) for group in groups.groups]
+    if min(sizes) != max(sizes):
         report.add(
             "E0315",
-            f"the groups of {instruction.name} have {min(map(len, groups))} to "
-            f"{max(map(len, groups))} members",
+            f"the groups of {instruction.name} have {min(sizes)} to {max(sizes)} members",
             attribute_span(module, instruction, "replica_groups"),
             expected="groups of one size",
         )

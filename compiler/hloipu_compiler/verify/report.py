@@ -9,8 +9,12 @@ MOST_FAULTS = 1000
 """Faults kept of one module: what a hostile text can make us build is bounded by this."""
 
 
+class ReportFullError(Exception):
+    """The report has as many faults as it may hold; the checks stop, and so does their cost."""
+
+
 class Report:
-    """Collects faults; once `most` are there, further ones are dropped."""
+    """Collects up to `most` faults; the last of them ends the checks by ReportFullError."""
 
     __slots__ = ("_faults", "_most")
 
@@ -20,11 +24,6 @@ class Report:
 
     def __len__(self) -> int:
         return len(self._faults)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether no further fault is kept, so that a check may as well stop."""
-        return len(self._faults) >= self._most
 
     def add(
         self,
@@ -36,9 +35,10 @@ class Report:
         hint: str = "",
         notes: Sequence[Note] = (),
     ) -> None:
-        """Add one fault, unless the report is full."""
-        if not self.is_full:
-            self._faults.append(Fault(code, message, at, expected, hint, tuple(notes)))
+        """Add one fault; raises ReportFullError when it was the last that fits."""
+        self._faults.append(Fault(code, message, at, expected, hint, tuple(notes)))
+        if len(self._faults) >= self._most:
+            raise ReportFullError
 
     def in_text_order(self) -> list[Fault]:
         """Return the faults by position; those without a place in the text come last."""

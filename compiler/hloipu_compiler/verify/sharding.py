@@ -15,9 +15,9 @@ from hloipu_compiler.verify.places import attribute_span
 from hloipu_compiler.verify.report import Report
 from hloipu_compiler.verify.sharding_forms import (
     WHOLE,
-    assigned_devices,
     effective_kind,
     leaf_shardings,
+    listed_devices,
     mean_the_same,
 )
 from hloipu_compiler.verify.survey import Place, Survey
@@ -102,14 +102,15 @@ def _leaf_problem(sharding: Sharding, shape: Shape, partitions: int) -> tuple[st
 
 
 def _list_problem(sharding: Sharding, partitions: int) -> tuple[str, str] | None:
-    devices = assigned_devices(sharding) or ()
+    devices = listed_devices(sharding)
     problem = _range_problem(devices, partitions)
     if problem:
         return problem
     if len(set(devices)) != len(devices):
         return "lists a device twice", "each device once"
-    if partitions > 1 and len(devices) != partitions:
-        return f"is for {len(devices)} devices", f"{partitions}, the num_partitions of the header"
+    count = sharding.device_count or 0
+    if partitions > 1 and count != partitions:
+        return f"is for {count} devices", f"{partitions}, the num_partitions of the header"
     return None
 
 

@@ -4,7 +4,6 @@ Source: openxla/xla `xla/hlo/ir/hlo_sharding.cc` (PartialTile, Subgroup, operato
 jaxlib 0.10.2.
 """
 
-from hloipu_compiler.hlo.device_order import MOST_EXPANDED
 from hloipu_compiler.hlo.sharding import Sharding, ShardingKind
 from hloipu_compiler.ir.shapes import Shape, TupleShape, leaves
 
@@ -48,16 +47,20 @@ def effective_kind(sharding: Sharding) -> ShardingKind:
     return kind
 
 
-def assigned_devices(sharding: Sharding) -> tuple[int, ...] | None:
-    """Return the device of each tile in order; None for more than 2**20 of them.
+MOST_COMPARED = 4096
+"""Devices up to which two assignments are compared one by one: a short text may claim any number,
+in every line. Beyond it only the tiles are compared."""
 
-    Tiles that a list leaves out are on device 0, as XLA reads it.
+
+def listed_devices(sharding: Sharding) -> tuple[int, ...]:
+    """Return the device of each tile where devices are listed, as far as the list can reach.
+
+    Tiles that a list leaves out are on device 0, as XLA reads it; one of them is shown for all
+    when there are two or more.
     """
-    count = sharding.device_count or 0
-    if count > MOST_EXPANDED:
-        return None
-    devices = sharding.devices.devices(count)
-    return devices + (0,) * (count - len(devices))
+    listed = sharding.devices.listed
+    missing = (sharding.device_count or 0) - len(listed)
+    return listed + (0,) * min(missing, 2)
 
 
 def normal_form(sharding: Sharding) -> tuple[object, ...]:
@@ -78,12 +81,14 @@ def normal_form(sharding: Sharding) -> tuple[object, ...]:
             *group, named.mesh.axis_sizes, named.mesh.devices, dimensions, named.manual,
             named.unreduced, named.reduction,
         )  # fmt: skip
-    tiles, devices = sharding.data_tiles, assigned_devices(sharding)
+    tiles, count = sharding.data_tiles, sharding.device_count or 0
     roles = sharding.subgroups or (
         (ShardingKind.REPLICATED,) if sharding.last_tile_dim_replicate else ()
     )
-    if devices is None:
-        return (*group, sharding.tile_dimensions, sharding.devices, roles)
+    if count > MOST_COMPARED:
+        return (*group, sharding.tile_dimensions, roles)
+    devices = sharding.devices.devices(count)
+    devices += (0,) * (count - len(devices))
     if roles == (ShardingKind.REPLICATED,):
         size = sharding.tile_dimensions[-1]
         groups = zip(*[iter(devices)] * size, strict=True)

@@ -1,5 +1,6 @@
 """What is valid HLO but has no place on a machine whose every size is fixed when compiling."""
 
+from contextlib import suppress
 from typing import NamedTuple
 
 from hloipu_compiler.errors import MOST_FAULTS_SHOWN, Fault
@@ -7,7 +8,7 @@ from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import UNBOUNDED, ArrayShape, BufferShape, Shape, TupleShape, leaves
 from hloipu_compiler.source import Span
 from hloipu_compiler.verify.places import opcode_span, shape_span
-from hloipu_compiler.verify.report import MOST_FAULTS, Report
+from hloipu_compiler.verify.report import MOST_FAULTS, Report, ReportFullError
 from hloipu_runtime.errors import UnsupportedError
 
 BOUNDED, UNBOUNDED_SIZE, RESIZING = "E0401", "E0402", "E0403"
@@ -43,6 +44,12 @@ def unsupported(module: Module, *, most: int = MOST_FAULTS) -> list[Fault]:
     An instruction that merely computes with dynamic operands is not listed: whoever made them is.
     """
     report = Report(most)
+    with suppress(ReportFullError):
+        _look(module, report)
+    return report.in_text_order()
+
+
+def _look(module: Module, report: Report) -> None:
     known: dict[int, bool | None] = {}
     for computation in module.computations:
         for instruction in computation.instructions:
@@ -50,7 +57,6 @@ def unsupported(module: Module, *, most: int = MOST_FAULTS) -> list[Fault]:
                 _report_resizing(module, computation, instruction, known, report)
             elif _dynamism(instruction.shape, known) is not None:
                 _report_source(module, computation, instruction, known, report)
-    return report.in_text_order()
 
 
 def _dynamism(shape: Shape, known: dict[int, bool | None]) -> bool | None:

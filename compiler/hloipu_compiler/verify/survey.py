@@ -42,7 +42,6 @@ class Survey:
     """Every instruction that refers to a computation."""
     controlled: list[Place] = field(default_factory=list)
     """Every instruction with control predecessors."""
-    with_origin: list[Place] = field(default_factory=list)
     buffered: bool = False
     """Whether any shape has a buffer in it."""
 

@@ -6,6 +6,7 @@ so the first look-up is by identity, and only a miss compares values.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import chain
 
 from hloipu_compiler.errors import Fault, VerifyError
@@ -35,7 +36,7 @@ from hloipu_compiler.verify.origins import KEYS as ORIGIN_KEYS
 from hloipu_compiler.verify.origins import check_origin
 from hloipu_compiler.verify.parameters import check_parameters
 from hloipu_compiler.verify.places import attribute_span, opcode_span, operand_span, shape_span
-from hloipu_compiler.verify.report import MOST_FAULTS, Report
+from hloipu_compiler.verify.report import MOST_FAULTS, Report, ReportFullError
 from hloipu_compiler.verify.sharding import check_consistent_sharding, check_sharding
 from hloipu_compiler.verify.survey import WATCHED, Place, Survey
 
@@ -53,9 +54,15 @@ def verify(module: Module) -> None:
 def faults_of(module: Module, *, most: int = MOST_FAULTS) -> list[Fault]:
     """Return every fault of a module, in text order, at most `most` of them."""
     report = Report(most)
+    with suppress(ReportFullError):
+        _check(module, report)
+    return report.in_text_order()
+
+
+def _check(module: Module, report: Report) -> None:
     check_operands(module, report)
     if len(report):
-        return report.in_text_order()
+        return
     check_names(module, report)
     survey = _Pass(module, report).run()
     check_parameters(survey, report)
@@ -69,7 +76,6 @@ def faults_of(module: Module, *, most: int = MOST_FAULTS) -> list[Fault]:
     check_consistent_sharding(survey, report)
     check_buffers(survey, report)
     check_aliases(module, report)
-    return report.in_text_order()
 
 
 def check_operands(module: Module, report: Report) -> None:
@@ -142,7 +148,7 @@ class _Pass:
     def _is_right(self, place: Place) -> bool:
         instruction = place.instruction
         shapes = place.operand_shapes
-        key = (instruction.opcode, instruction.attributes, instruction.shape, shapes)
+        key: Key = (instruction.opcode, instruction.attributes, instruction.shape, shapes)
         if key in self._right:
             return True
         self._look_for_buffers(instruction.shape)

@@ -103,7 +103,7 @@ def binary(opcode: str, x: Array, y: Array, element_type: str, out: Array | None
     if element.is_float and opcode == "complex":
         return _complex(x, y, out)
     raise UnsupportedError(
-        "E602",
+        "E0457",
         f"{opcode} of {element_type} has no meaning",
         hint="convert the operands to a type that the operation is defined for",
     )

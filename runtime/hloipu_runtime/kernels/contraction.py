@@ -97,10 +97,14 @@ def _contracting_order(lhs: Array, rhs: Array, lhs_k: Dims, rhs_k: Dims) -> tupl
 
 
 def _as_matrices(x: Array, batch: Dims, rows: Dims, columns: Dims) -> Array:
+    """Return x as [batch..., row, column], copied in its own memory order where it must be."""
     shape = x.shape
-    moved = x.transpose((*batch, *rows, *columns))
-    return moved.reshape(
-        *(shape[d] for d in batch),
-        prod(shape[d] for d in rows),
-        prod(shape[d] for d in columns),
-    )
+    lead = tuple(shape[d] for d in batch)
+    sizes = (prod(shape[d] for d in rows), prod(shape[d] for d in columns))
+    if not (mergeable(x, rows) and mergeable(x, columns)):
+        least = [min((abs(x.strides[d]) for d in side), default=0) for side in (rows, columns)]
+        if least[0] < least[1]:
+            # The rows vary fastest: BLAS takes the transposed copy just as well.
+            turned = x.transpose((*batch, *columns, *rows)).reshape((*lead, sizes[1], sizes[0]))
+            return turned.swapaxes(-1, -2)
+    return x.transpose((*batch, *rows, *columns)).reshape((*lead, *sizes))

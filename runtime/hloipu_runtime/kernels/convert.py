@@ -75,7 +75,7 @@ def bitcast_convert(x: Array, from_type: str, to_type: str) -> Array:
     source, target = ELEMENT_TYPES[from_type].bits, ELEMENT_TYPES[to_type].bits
     if max(source, target) % min(source, target) or (128 in (source, target)):
         raise UnsupportedError(
-            "E602",
+            "E0457",
             f"the {source} bits of {from_type} cannot be read as {to_type} of {target} bits",
             hint="one width must be a multiple of the other, 64 bits at most",
         )

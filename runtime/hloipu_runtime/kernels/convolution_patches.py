@@ -15,6 +15,9 @@ from hloipu_runtime.kernels.blocks import Array
 from hloipu_runtime.kernels.convolution_geometry import Axis
 
 _BLOCK_BYTES = 1 << 20
+_LARGEST_BLOCK_BYTES = 1 << 24
+_MIN_ROWS = 96
+"""Rows of patches per product, within the larger bound, lest each block repacks a deep kernel."""
 _MIN_COLUMNS = 192
 """Outputs of one image below which images share a product, lest each repacks the kernel."""
 
@@ -33,7 +36,8 @@ def _region(axes: tuple[Axis, ...]) -> _Region:
     whole = slice(None)
     source, target = [whole, whole, whole], [whole, whole, whole]
     for axis in axes:
-        start, stop = max(axis.first, 0), min(axis.size, axis.first + axis.extent)
+        start = max(axis.first, 0)
+        stop = max(start, min(axis.size, axis.first + axis.extent))
         source.append(slice(start, stop))
         target.append(slice(start - axis.first, stop - axis.first))
     is_padded = any(a.first < 0 or a.first + a.extent > a.size for a in axes)
@@ -66,7 +70,11 @@ def channels_are_minor(x: Array) -> bool:
 
 
 def convolve_patches(x: Array, w: Array, axes: tuple[Axis, ...]) -> Array:
-    """Convolve canonical x and w; see `convolution`. Memory beyond the result: about 1 MiB."""
+    """Convolve canonical x and w; see `convolution`.
+
+    Beside the result and a padded x it takes a buffer of at most 16 MiB, or of the patches of one
+    output along the first axis.
+    """
     spatial = tuple(range(3, x.ndim))
     if channels_are_minor(x):
         return _channels_last(read_region(x, axes, (0, 1, *spatial, 2)), w, axes)
@@ -88,9 +96,12 @@ def _window_view(x: Array, axes: tuple[Axis, ...]) -> Array:
     )
 
 
-def _blocks(images: int, first_out: int, unit_bytes: int) -> list[tuple[slice, slice]]:
-    """Cut images x outputs along the first axis into blocks; `unit_bytes` is one such output's."""
-    units = max(1, _BLOCK_BYTES // max(unit_bytes, 1))
+def _blocks(
+    images: int, first_out: int, unit_rows: int, row_bytes: int
+) -> list[tuple[slice, slice]]:
+    """Cut images x outputs along the first axis into blocks; each such output is `unit_rows`."""
+    limit = max(_BLOCK_BYTES, min(_LARGEST_BLOCK_BYTES, _MIN_ROWS * row_bytes))
+    units = max(1, limit // max(unit_rows * row_bytes, 1))
     if units >= first_out:
         step = units // first_out
         whole = slice(0, first_out)
@@ -112,7 +123,7 @@ def _channels_last(x: Array, w: Array, axes: tuple[Axis, ...]) -> Array:
     view = _window_view(x, axes).transpose((0, 1, *range(3, 3 + 2 * rank), 2))
     kernel = w.transpose((0, *range(3, 3 + rank), 2, 1)).reshape(groups, depth, features)
     result = np.empty((batch * outer, inner, groups, features), x.dtype)
-    blocks = _blocks(batch, outer, groups * inner * depth * x.itemsize)
+    blocks = _blocks(batch, outer, inner, groups * depth * x.itemsize)
     patches: Array | None = None
     for images, rows in blocks:
         source = view[:, images, rows]
@@ -138,7 +149,7 @@ def _channels_first(x: Array, w: Array, axes: tuple[Axis, ...]) -> Array:
     taps = tuple(range(3 + rank, 3 + 2 * rank))
     positions = tuple(range(3, 3 + rank))
     shared = batch > 1 and outs[0] * inner < _MIN_COLUMNS
-    blocks = _blocks(batch, outs[0], groups * inner * depth * x.itemsize)
+    blocks = _blocks(batch, outs[0], inner, groups * depth * x.itemsize)
     if shared:
         # [group, channel, tap..., batch, out...] times kernel to [group, feature, batch, out...]
         view = _window_view(x, axes).transpose((0, 2, *taps, 1, *positions))

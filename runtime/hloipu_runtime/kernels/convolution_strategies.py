@@ -10,11 +10,14 @@ from math import prod
 import numpy as np
 
 from hloipu_runtime.kernels.blocks import Array
-from hloipu_runtime.kernels.contraction import DotDimensions, contract
+from hloipu_runtime.kernels.contraction import DotDimensions, contract, mergeable
 from hloipu_runtime.kernels.convolution_geometry import Axis, clipped_outputs
-from hloipu_runtime.kernels.convolution_patches import convolve_patches
+from hloipu_runtime.kernels.convolution_patches import convolve_patches, read_region
 
 _MAX_PADDING_RATIO = 4
+_FEW_OUTPUTS = 64
+_MAX_ROW_BYTES = 1 << 26
+_MIN_ROWS = 8
 
 
 def convolve_axes(x: Array, w: Array, axes: tuple[Axis, ...]) -> Array:
@@ -74,7 +77,51 @@ def _convolve_windowed(x: Array, w: Array, axes: tuple[Axis, ...]) -> Array:
     read = prod(axis.extent for axis in axes)
     if read > _MAX_PADDING_RATIO * prod(axis.size for axis in axes):
         return convolve_taps(x, w, axes)
+    outputs = prod(axis.out for axis in axes)
+    few = outputs <= _FEW_OUTPUTS and outputs < prod(axis.kernel for axis in axes)
+    if few and (x.shape[1] >= _MIN_ROWS or x.shape[0] > 1):
+        return convolve_outputs(x, w, axes)
+    row_bytes = x.itemsize * x.shape[0] * w[0, 0].size * prod(axis.out for axis in axes[1:])
+    if row_bytes > _MAX_ROW_BYTES and any(axis.out > 1 for axis in axes[1:]):
+        return _convolve_halves(x, w, axes)
     return convolve_patches(x, w, axes)
+
+
+def _convolve_halves(x: Array, w: Array, axes: tuple[Axis, ...]) -> Array:
+    """Convolve the two halves of the outputs along the widest axis but the first."""
+    widest = max(range(1, len(axes)), key=lambda i: axes[i].out)
+    axis = axes[widest]
+    half = axis.out // 2
+    parts = (
+        axis._replace(out=half),
+        axis._replace(out=axis.out - half, low=axis.low - half * axis.stride),
+    )
+    return np.concatenate(
+        [_convolve_windowed(x, w, (*axes[:widest], part, *axes[widest + 1 :])) for part in parts],
+        3 + widest,
+    )
+
+
+def convolve_outputs(x: Array, w: Array, axes: tuple[Axis, ...]) -> Array:
+    """Contract the whole window of each output position with the kernel.
+
+    For kernels larger than the result, as in gradients with respect to weights.
+    """
+    rank = len(axes)
+    order = tuple(sorted(range(x.ndim), key=lambda d: (-abs(x.strides[d]), d)))
+    region = read_region(x, axes, order)
+    contracted = tuple(range(2, 3 + rank))
+    if not mergeable(w, tuple(sorted(contracted, key=lambda d: -w.strides[d]))):
+        w = np.ascontiguousarray(w)
+    dims = DotDimensions((0,), (0,), contracted, contracted)
+    out = np.empty((*(a.out for a in axes), x.shape[0], x.shape[1], w.shape[1]), x.dtype)
+    for at in np.ndindex(*(a.out for a in axes)):
+        window = tuple(
+            slice(o * a.stride, o * a.stride + (a.kernel - 1) * a.dilation + 1, a.dilation)
+            for o, a in zip(at, axes, strict=True)
+        )
+        out[at] = contract(region[(slice(None), slice(None), slice(None), *window)], w, dims)
+    return out.transpose((rank, rank + 1, rank + 2, *range(rank)))
 
 
 def convolve_taps(x: Array, w: Array, axes: tuple[Axis, ...]) -> Array:

@@ -24,7 +24,7 @@ def _routine(name: str, x: Array) -> Any:
         from scipy.linalg.lapack import get_lapack_funcs
     except ImportError as error:
         raise UnsupportedError(
-            "E604",
+            "E0459",
             f"the LAPACK routine {name} is computed by scipy, which is not installed",
             hint="pip install hloipu[lapack]",
         ) from error
@@ -62,7 +62,7 @@ def geqp3(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[A
     a, pivots = operands
     if pivots.any():
         raise UnsupportedError(
-            "E604",
+            "E0459",
             "lapack geqp3 with columns fixed in advance (non-zero pivots) is not supported",
             hint="pass zeros as pivots, as jax.lax.linalg.qr does",
         )
@@ -180,7 +180,7 @@ def gees(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[Ar
     (a,) = operands
     if letter(attributes, "sort") != "N":
         raise UnsupportedError(
-            "E604",
+            "E0459",
             "lapack gees that sorts eigenvalues needs a callback, which HLO text cannot carry",
             hint="use sort_eig_vals=False",
         )

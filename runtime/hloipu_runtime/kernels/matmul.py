@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from hloipu_runtime.kernels.blas_threads import use_threads_for
 from hloipu_runtime.kernels.blocks import Array
 
 Bilinear = Callable[[Array, Array], Array]
@@ -46,6 +47,7 @@ def matmul(lhs: Array, rhs: Array) -> Array:
         return rows[..., None, :]
     if lhs.ndim > 2 and m * k * n <= _TINY_PRODUCTS and prod(lhs.shape[:-2]) >= _MANY_MATRICES:
         return _matrices_minor(lhs, rhs)
+    use_threads_for(2.0 * m * k * n)
     product: Array = np.matmul(_for_blas(lhs), _for_blas(rhs))
     return product
 

@@ -43,7 +43,7 @@ def rng_uniform(
         return _uniform_integers(low, high, shape, element_type, key, state)
     if not element.is_float:
         raise UnsupportedError(
-            "E602",
+            "E0457",
             f"rng was asked for uniform {element_type} values; it makes integers and floats",
             hint="draw u32 and convert",
         )
@@ -60,7 +60,7 @@ def rng_normal(
     """Return normal values by Box-Muller; f16 and bf16 are drawn as f32 and rounded."""
     if not ELEMENT_TYPES[element_type].is_float:
         raise UnsupportedError(
-            "E602",
+            "E0457",
             f"rng was asked for normal {element_type} values; it makes floats",
             hint="draw f32 and convert",
         )

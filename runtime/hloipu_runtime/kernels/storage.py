@@ -39,7 +39,7 @@ def storage_dtype(element_type: str) -> np.dtype[Any]:
     named = ELEMENT_TYPES[element_type].storage
     if not named:
         raise UsageError(
-            "E601",
+            "E3106",
             f"element type {element_type} holds no numbers, so there is no array of it",
             hint="tokens and opaque values are passed as None",
         )
@@ -62,7 +62,7 @@ def bits_dtype(element_type: str) -> np.dtype[Any]:
     width = ELEMENT_TYPES[element_type].byte_width
     if width not in (1, 2, 4, 8):
         raise UsageError(
-            "E601",
+            "E3106",
             f"the bits of one {element_type} fit no unsigned integer",
             hint="use a type of at most 64 bits",
         )
@@ -74,7 +74,7 @@ def to_storage(array: Any, element_type: str) -> Array:
 
     Accepted are the user dtype and the storage dtype of `element_type`. Values in the storage
     dtype that are not values of the element type are brought to it: floats are rounded, integers
-    wrap. Any other dtype raises `UsageError` E601.
+    wrap. Any other dtype raises `UsageError` E3106.
     """
     array = np.asarray(array)
     dtype = array.dtype
@@ -87,7 +87,7 @@ def to_storage(array: Any, element_type: str) -> Array:
             return _decode(array, element_type)
         return np.asarray(array.astype(storage_dtype(element_type)))
     raise UsageError(
-        "E601",
+        "E3106",
         f"an array of dtype {dtype} was given where {element_type} is expected",
         hint=f"convert it to {user_dtype(element_type)} first",
     )

@@ -153,7 +153,7 @@ def unary(opcode: str, x: Array, element_type: str, out: Array | None = None) ->
     ):
         return _integer(opcode, x, element, out)
     raise UnsupportedError(
-        "E602",
+        "E0457",
         f"{opcode} of {element_type} has no meaning",
         hint="convert the operand to a type that the operation is defined for",
     )

@@ -17,11 +17,12 @@ from hloipu_runtime.kernels.extrema import (
 )
 from hloipu_runtime.kernels.monoids import UFUNCS, Combiner, identity
 from hloipu_runtime.kernels.movement import Index, index_of, pad
-from hloipu_runtime.kernels.reduction import take_in
+from hloipu_runtime.kernels.reduction import reduce_monoid, take_in
 from hloipu_runtime.kernels.windows_geometry import (
     WindowDimension,
     element_slices,
     output_shape,
+    real_positions,
 )
 from hloipu_runtime.kernels.windows_regions import reduce_window_region, sliding
 
@@ -84,6 +85,14 @@ def _along(x: Array, axis: int, window: WindowDimension, monoid: str, neutral: A
         if (window.pad_low, window.pad_high) == (0, window.size - 1):
             backwards = index_of(slice(None, None, -1 if d == axis else 1) for d in range(x.ndim))
             return accumulate(x[backwards], axis, ufunc)[backwards]
+    count = window.output_size(size)
+    if (
+        window.size > SHORT_WINDOW
+        and window.base_dilation == window.window_dilation == 1
+        and window.pad_low == window.pad_high == 0
+        and (count == 1 or window.size <= window.stride)
+    ):
+        return _blocks_apart(x, axis, window, monoid)
     if window.size <= SHORT_WINDOW or window.size <= window.stride:
         return _fold_elements(x, axis, window, monoid, neutral)
     edges = [(0, 0, 0)] * x.ndim
@@ -97,6 +106,21 @@ def _along(x: Array, axis: int, window: WindowDimension, monoid: str, neutral: A
     return slid[_at(x.ndim, axis, slice(None, None, window.stride))]
 
 
+def _blocks_apart(x: Array, axis: int, window: WindowDimension, monoid: str) -> Array:
+    """Reduce long windows that share no element."""
+    count = window.output_size(x.shape[axis])
+    fitting = x.shape[axis] // window.stride
+    if fitting < count:
+        starts = [window.stride * k for k in range(count)]
+        pieces = [x[_at(x.ndim, axis, slice(s, s + window.size))] for s in starts]
+        return np.stack([reduce_monoid(p, monoid, (axis,)) for p in pieces], axis=axis)
+    whole = x[_at(x.ndim, axis, slice(0, count * window.stride))]
+    split = whole.reshape(*x.shape[:axis], count, window.stride, *x.shape[axis + 1 :])
+    return reduce_monoid(
+        split[_at(split.ndim, axis + 1, slice(0, window.size))], monoid, (axis + 1,)
+    )
+
+
 def _fold_elements(
     x: Array, axis: int, window: WindowDimension, monoid: str, neutral: Array
 ) -> Array:
@@ -104,7 +128,7 @@ def _fold_elements(
     ufunc = UFUNCS[monoid]
     count = window.output_size(x.shape[axis])
     out: Array | None = None
-    for position in range(window.size):
+    for position in real_positions(x.shape[axis], window):
         found = element_slices(x.shape[axis], window, position)
         if found is None:
             continue

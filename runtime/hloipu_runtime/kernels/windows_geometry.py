@@ -29,6 +29,18 @@ def output_shape(shape: Sequence[int], window: Sequence[WindowDimension]) -> tup
     return tuple(w.output_size(n) for n, w in zip(shape, window, strict=True))
 
 
+def real_positions(input_size: int, window: WindowDimension) -> range:
+    """Return the numbers of a window's elements that can be real in any window at all.
+
+    Bounded by the sizes of operand and result, however large window and padding are.
+    """
+    reach = (window.output_size(input_size) - 1) * window.stride
+    dilation = window.window_dilation
+    first = max(0, -((reach - window.pad_low) // dilation))
+    end = (window.pad_low + (input_size - 1) * window.base_dilation) // dilation + 1
+    return range(first, min(window.size, max(end, 0)))
+
+
 def element_slices(
     input_size: int, window: WindowDimension, position: int
 ) -> tuple[slice, slice] | None:

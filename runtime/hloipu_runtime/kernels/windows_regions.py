@@ -13,6 +13,7 @@ from hloipu_runtime.kernels.windows_geometry import (
     WindowDimension,
     element_slices,
     output_shape,
+    real_positions,
 )
 
 SEQUENTIAL_ELEMENTS = 64
@@ -65,15 +66,15 @@ def element_places(
     present: list[list[tuple[int, tuple[slice, slice]]]] = []
     peeled: int | None = None
     for axis, (n, w) in enumerate(zip(shape, window, strict=True)):
-        along = [(k, element_slices(n, w, k)) for k in range(w.size)]
+        along = [(k, element_slices(n, w, k)) for k in real_positions(n, w)]
         everywhere = (0, w.output_size(n), 1)
         whole = [found is not None and _extent(found[0]) == everywhere for _, found in along]
-        if w.size > 1 and not all(whole) and (w.size == 2 or all(whole[:-1])):
+        if len(whole) > 1 and not all(whole) and (len(whole) == 2 or all(whole[:-1])):
             peeled = axis
         present.append([(k, found) for k, found in along if found is not None])
     visited = list(product(*present))
     if peeled is not None:
-        last = window[peeled].size - 1
+        last = real_positions(shape[peeled], window[peeled])[-1]
         visited.sort(key=lambda places: places[peeled][0] == last)
     return [
         (

@@ -65,3 +65,15 @@ def test_groups(text: str) -> None:
 def test_refused(text: str) -> None:
     with pytest.raises(TextFault):
         read_replica_groups(text)
+
+
+def test_equal_texts_are_equal_groups() -> None:
+    one, other = read_replica_groups("[2,4]<=[8]"), read_replica_groups(" [2,4]<=[8] ")
+    assert one == other
+    assert hash(one) == hash(other)
+    assert one != read_replica_groups("[4,2]<=[8]")
+
+
+def test_many_large_forms_take_no_room() -> None:
+    made = [read_replica_groups(f"[{2**k},{2 ** (20 - k)}]<=[1048576]") for k in range(21)]
+    assert [len(groups.groups) for groups in made[:2]] == [1, 2]

@@ -118,6 +118,12 @@ def test_scan_refused(code: str, operands: list[str], change: dict[str, Any]) ->
     refuse(code, "scan", *operands, to="(f32[5,3], s32[])", **{**SUM, **change})
 
 
+def test_scan_without_inputs_takes_its_length_from_the_declared_shape() -> None:
+    case = {**SUM, "num_carries": 0, "programs": {"f": "() -> f32[3]"}}
+    assert infer("scan", to="f32[5,3]", **case) == "f32[5,3]"
+    refuse(faults.NOT_INFERABLE, "scan", **case)
+
+
 def test_scan_inputs_of_different_length() -> None:
     case = {**SUM, "num_carries": 0, "programs": {"f": "(f32[], f32[]) -> f32[]"}}
     refuse(faults.SIZE_MISMATCH, "scan", "f32[5]", "f32[4]", at=1, to="f32[5]", **case)

@@ -1,9 +1,16 @@
 import ml_dtypes
 import pytest
 
+from hloipu_compiler.hlo.shape_text import parse_shape
 from hloipu_compiler.inference import faults
 from hloipu_compiler.inference.faults import ShapeFault
-from hloipu_compiler.inference.relations import OVERFLOW_EXPONENTS, make_array, wider_type
+from hloipu_compiler.inference.relations import (
+    OVERFLOW_EXPONENTS,
+    compatible_up_to_precision,
+    make_array,
+    wider_type,
+)
+from hloipu_compiler.ir.shapes import compatible
 from hloipu_runtime.element_types import ELEMENT_TYPES as T
 
 LONG_NAMES = {
@@ -57,3 +64,32 @@ def test_bytes_must_fit_63_bits() -> None:
         with pytest.raises(ShapeFault) as caught:
             make_array(T["f32"], sizes)
         assert caught.value.code == faults.SHAPE_OVERFLOW
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "fits", "fits_up_to_precision"),
+    [
+        ("f32[2]{0}", "f32[2]", True, True),
+        ("f32[2]", "f32[<=2]", True, True),
+        ("f32[?]", "f32[2]", True, True),
+        ("f32[?]", "f32[2,1]", False, False),
+        ("f32[2]", "bf16[2]", False, True),
+        ("f32[2]", "s32[2]", False, False),
+        ("(f32[2], s32[])", "(f16[2], s32[])", False, True),
+        ("(f32[2])", "f32[2]", False, False),
+        ("b(f32[2])", "b(f32[2])", True, True),
+        ("b(f32[2])", "f32[2]", False, False),
+        ("token[]", "token[]", True, True),
+        ("token[]", "opaque[]", False, False),
+    ],
+)
+def test_compatible(a: str, b: str, fits: bool, fits_up_to_precision: bool) -> None:
+    left, right = parse_shape(a), parse_shape(b)
+    assert compatible(left, right) is compatible(right, left) is fits
+    assert compatible_up_to_precision(left, right) is fits_up_to_precision
+
+
+def test_a_zero_does_not_hide_an_impossible_size() -> None:
+    with pytest.raises(ShapeFault) as caught:
+        make_array(T["f32"], [0, 2**70])
+    assert caught.value.code == faults.SHAPE_OVERFLOW

@@ -35,7 +35,9 @@ def test_training_and_inference(shape: Any, feature: Any, element_type: Any) -> 
     epsilon = float(np.float32(1e-3))
     s, o, m, v = (spread(p, x.ndim, feature) for p in (scale, offset, mean, variance))
     expected = (exact - m) / np.sqrt(v + epsilon) * s + o
-    limits = {"rtol": 2e-5, "atol": 2e-5} if element_type == "f32" else {"rtol": 0, "atol": 1e-11}
+    limits: Any = (
+        {"rtol": 2e-5, "atol": 2e-5} if element_type == "f32" else {"rtol": 0, "atol": 1e-11}
+    )
     y, got_mean, got_variance = batch_norm_training(x, scale, offset, 1e-3, feature, element_type)
     assert y.dtype == got_mean.dtype == got_variance.dtype == dtype
     np.testing.assert_allclose(got_mean, mean, **limits)

@@ -13,9 +13,14 @@ def lists(results: list[np.ndarray]) -> list[list[int]]:
 def test_all_reduce_combines_within_groups() -> None:
     pair, other = [20, 22, 24, 26], [40, 42, 44, 46]
     assert lists(collectives.all_reduce(X, GROUPS, "add", "s64")) == [pair, other, pair, other]
-    halves = [np.float32(256), np.float32(1), np.float32(1)]
-    rounded = collectives.all_reduce([np.asarray(h) for h in halves], [[0, 1, 2]], "add", "bf16")
-    assert [float(r) for r in rounded] == [256] * 3
+
+
+def test_narrow_sums_are_rounded_as_xla_does() -> None:
+    # bf16 once at the end, f16 after every step (XLA:CPU, jaxlib 0.10.2, four devices).
+    for first, element_type, want in ((256, "bf16", 260), (2048, "f16", 2048)):
+        values = [np.asarray(np.float32(v)) for v in (first, 1, 1, 1)]
+        got = collectives.all_reduce(values, [[0, 1, 2, 3]], "add", element_type)
+        assert [float(r) for r in got] == [want] * 4
 
 
 def test_reduce_scatter_keeps_the_members_part() -> None:

@@ -5,6 +5,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from hloipu_runtime.kernels import convolution_strategies
 from hloipu_runtime.kernels.convolution import (
     ConvolutionDimensions,
     ConvolutionWindow,
@@ -47,13 +48,14 @@ def window(
     )
 
 
-def padded(x: Any, axis: Any, low: Any, high: Any) -> Any:
-    cut = [slice(None)] * x.ndim
-    cut[axis] = slice(max(-low, 0), max(x.shape[axis] - max(-high, 0), max(-low, 0)))
-    x = x[tuple(cut)]
-    pads = [(0, 0)] * x.ndim
-    pads[axis] = (max(low, 0), max(high, 0))
-    return np.pad(x, pads)
+def padded(x: Any, axis: int, low: int, high: int) -> Any:
+    shape = list(x.shape)
+    shape[axis] = max(0, x.shape[axis] + low + high)
+    wide = np.zeros(shape, x.dtype)
+    for position in range(x.shape[axis]):
+        if 0 <= position + low < shape[axis]:
+            np.moveaxis(wide, axis, 0)[position + low] = np.moveaxis(x, axis, 0)[position]
+    return wide
 
 
 def reference(
@@ -72,10 +74,11 @@ def reference(
         if win.reversal[d]:
             w = np.flip(w, d + 2)
     groups = feature_groups * batch_groups
-    images = np.split(x, groups, 1 if batch_groups == 1 else 0)
+    images: Any = np.split(x, groups, 1 if batch_groups == 1 else 0)
+    kernels: Any = np.split(w, groups, 0)
     parts = []
-    for image, kernel in zip(images, np.split(w, groups, 0), strict=True):
-        sizes = [
+    for image, kernel in zip(images, kernels, strict=True):
+        sizes: list[Any] = [
             max(0, (image.shape[d + 2] - (kernel.shape[d + 2] - 1) * win.window_dilations[d] - 1))
             // win.strides[d]
             + 1
@@ -89,8 +92,8 @@ def reference(
                 slice(t * dil, t * dil + (n - 1) * s + 1 if n else t * dil, s)
                 for t, dil, n, s in zip(taps, win.window_dilations, sizes, win.strides, strict=True)
             )
-            image_at = image[(slice(None), slice(None), *at)]
-            kernel_at = kernel[(slice(None), slice(None), *taps)]
+            image_at: Any = image[(slice(None), slice(None), *at)]
+            kernel_at: Any = kernel[(slice(None), slice(None), *taps)]
             out += np.tensordot(kernel_at, image_at, ([1], [1])).swapaxes(0, 1)
         parts.append(out)
     whole = np.concatenate(parts, 1)
@@ -148,6 +151,13 @@ CASES = {
     ),
     "weights gradient": (
         "f01b_i01o->01bf", 6, 3, 5, (8, 8), (8, 8), window(2, padding=((1, 1),) * 2), 1, 1,
+    ),
+    "weights gradient of many channels": (
+        "f01b_i01o->01bf", 9, 3, 5, (8, 9), (8, 8), window(2, padding=((1, 1),) * 2), 1, 1,
+    ),
+    "weights gradient of a stride": (
+        "fb01_io01->01bf", 9, 3, 5, (8, 9), (4, 4),
+        window(2, padding=((1, 1),) * 2, dilation=(2, 2)), 1, 1,
     ),
     "one axis only": (NHWC, 2, 3, 4, (6, 5), (3, 1), window(2, padding=((1, 1), (0, 0))), 1, 1),
     "one axis whole": (NHWC, 2, 3, 4, (6, 5), (6, 2), window(2), 1, 1),
@@ -215,6 +225,12 @@ def test_many_blocks_of_patches(labels: Any) -> None:
     np.testing.assert_array_equal(
         convolution(lhs, rhs, dims, win, "f64"), reference(lhs, rhs, dims, win)
     )
+
+
+@pytest.mark.parametrize("name", ["stride", "channels first", "three dims", "depthwise last"])
+def test_wide_rows_are_halved(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(convolution_strategies, "_MAX_ROW_BYTES", 100)
+    test_against_the_definition(name)
 
 
 @pytest.mark.parametrize(

@@ -240,6 +240,6 @@ def test_scaled_dot_rounds_dequantised_operands_to_bf16() -> None:
     values = np.array([[1.75]], np.float32)
     scale = np.array([[1.875]], np.float32)
     operand = ScaledOperand(values, "f8e4m3fn", scale, "f8e4m3fn")
-    one = ScaledOperand(np.ones((1, 1), np.float32), "bf16", np.float32(1), "f32")
+    one = ScaledOperand(np.ones((1, 1), np.float32), "bf16", np.array(1, np.float32), "f32")
     result = scaled_dot(operand, one, MATRICES, "f32")
     assert result.item() == float(ml_dtypes.bfloat16(1.75 * 1.875))

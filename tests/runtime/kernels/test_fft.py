@@ -19,7 +19,7 @@ def dft(x: Any, axis: Any, sign: Any) -> Any:
 def test_all_kinds_against_the_matrix_of_the_transform(lead: Any, length: Any, single: Any) -> None:
     rng = np.random.default_rng(0)
     real, complex_ = (np.float32, np.complex64) if single else (np.float64, np.complex128)
-    tolerance = {"rtol": 0, "atol": 2e-5 if single else 1e-13}
+    tolerance: Any = {"rtol": 0, "atol": 2e-5 if single else 1e-13}
     z = rng.standard_normal((*lead, *length)) + 1j * rng.standard_normal((*lead, *length))
     z = z.astype(complex_)
     forward = inverse = z.astype(np.complex128)
