@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from hloipu.text import parse, verify
+    from hloipu.text import evaluate, parse, verify
     from hloipu_compiler.errors import Fault, InvalidHloError, ParseError, VerifyError
+    from hloipu_compiler.evaluate.custom_calls import register_custom_call
     from hloipu_compiler.ir.graph import Computation, Instruction, Module
     from hloipu_runtime.errors import HloipuError, LimitError, UnsupportedError
 
 _HOMES = {
+    "evaluate": "hloipu.text",
+    "register_custom_call": "hloipu_compiler.evaluate.custom_calls",
     "parse": "hloipu.text",
     "verify": "hloipu.text",
     "Module": "hloipu_compiler.ir.graph",
@@ -42,7 +45,9 @@ __all__ = [
     "UnsupportedError",
     "VerifyError",
     "__version__",
+    "evaluate",
     "parse",
+    "register_custom_call",
     "verify",
 ]
 

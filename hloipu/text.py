@@ -1,7 +1,7 @@
 """HLO text in: from a path, an open file or a text, to a parsed or verified module."""
 
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from hloipu_compiler.hlo.parse import parse as parse_source
 from hloipu_compiler.ir.graph import Module
@@ -62,3 +62,15 @@ def verify(given: HloInput) -> Module:
     module = parse(given)
     verify_module(module)
     return module
+
+
+def evaluate(given: HloInput, *arguments: Any) -> list[Any]:
+    """Compute a module's values on arrays in entry-parameter order, op by op.
+
+    Arrays are numpy's, with ml_dtypes for bf16, f8 and the like; a tuple parameter takes a list.
+    Returns the leaves of the result, in order. Raises what `verify` raises, UsageError where an
+    argument does not fit, UnsupportedError and LimitError where the module cannot be computed.
+    """
+    from hloipu_compiler.evaluate.evaluator import Evaluator  # imports numpy and every kernel
+
+    return list(Evaluator(verify(given))(*arguments))

@@ -12,6 +12,8 @@ from hloipu import __version__
 COMMANDS = {
     "verify": "check HLO text files and show every fault where it is",
     "show": "say what is in a module: ops, parameters, FLOPs, bytes, largest tensors",
+    "eval": "compute a module's values op by op",
+    "check": "compare a module's values with XLA:CPU, f64 or a file; name the first bad op",
     "emit": "print a stage of a module as text, JSON or DOT",
     "explain": "say what an error code means and what to do",
 }

@@ -6,11 +6,12 @@ from pathlib import Path
 from hloipu_compiler.explanations import all_codes, explain
 
 _ROOT = Path(__file__).resolve().parents[2]
-_CODE = re.compile(r"[\"'](E(?:0[1-4]|50)\d\d)[\"']")
+_CODE = re.compile(r"[\"'](E\d{4})[\"']")
 
 
 def _codes_in_sources() -> set[str]:
-    sources = (_ROOT / "compiler").rglob("*.py")
+    rooms = ("compiler", "runtime", "hloipu")
+    sources = [path for room in rooms for path in (_ROOT / room).rglob("*.py")]
     return {code for path in sources for code in _CODE.findall(path.read_text(encoding="utf-8"))}
 
 

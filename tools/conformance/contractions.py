@@ -120,7 +120,7 @@ CONVOLUTIONS: tuple[tuple[Dimensions, Dimensions, str, str, Dimensions], ...] = 
     ((0, 4, 4, 3), (3, 3, 3, 8), "size=3x3", "b01f_01io->b01f", (0, 2, 2, 8)),
     ((1, 4, 4, 0), (3, 3, 0, 8), "size=3x3", "b01f_01io->b01f", (1, 2, 2, 8)),
     ((1, 2, 2, 3), (3, 3, 3, 8), "size=3x3", "b01f_01io->b01f", (1, 0, 0, 8)),
-    ((3, 9, 9, 2), (4, 4, 2, 3), "size=4x4 stride=3x2 pad=2_1x0_3", "b01f_01oi->f01b", (3, 3, 5, 3)),
+    ((3, 9, 9, 2), (4, 4, 3, 2), "size=4x4 stride=3x2 pad=2_1x0_3", "b01f_01oi->f01b", (3, 3, 5, 3)),
 )  # fmt: skip
 GROUPED: tuple[tuple[Dimensions, Dimensions, str, str, Dimensions, str], ...] = (
     ((1, 4, 4, 3), (3, 3, 1, 6), "size=3x3 pad=1_1x1_1", "b01f_01io->b01f", (1, 4, 4, 6),
@@ -168,7 +168,14 @@ def fft_cases() -> Iterator[Case]:
                     )  # fmt: skip
 
 
-MATRICES: tuple[tuple[Dimensions, int], ...] = (((), 1), ((), 5), ((3,), 4), ((2, 1, 2), 3), ((0,), 3), ((), 17))
+MATRICES: tuple[tuple[Dimensions, int], ...] = (
+    ((), 1),
+    ((), 5),
+    ((3,), 4),
+    ((2, 1, 2), 3),
+    ((0,), 3),
+    ((), 17),
+)
 
 
 def factor_cases() -> Iterator[Case]:

@@ -36,6 +36,9 @@ UNARY_TYPES: dict[str, Sequence[str]] = {
     "real": (*COMPLEX, "f32"),
     "imag": (*COMPLEX, "f32"),
 }
+UNIMPLEMENTED = frozenset("acos acosh asin asinh atanh cosh sinh".split())
+"""Opcodes that XLA:CPU does not compile for any type (StableHLO has them decomposed)."""
+
 ARITHMETIC_8 = (*ARITHMETIC, *FLOATS_8, *PACKED)
 BINARY_TYPES: dict[str, Sequence[str]] = {
     "add": ("pred", *ARITHMETIC_8),
@@ -76,10 +79,13 @@ def unary_cases() -> Iterator[Case]:
         for element_type in types:
             result = result_type(opcode, element_type)
             operand = element_type if result != element_type else None
-            for dimensions in RANKS:
+            for dimensions in RANKS[1:2] if opcode in UNIMPLEMENTED else RANKS:
                 style, sizes = "edges", dimensions
                 if len(dimensions) == 1:
-                    style, sizes = "all", (65536 if ELEMENT_TYPES[element_type].bits == 16 else 511,)
+                    style, sizes = (
+                        "all",
+                        (65536 if ELEMENT_TYPES[element_type].bits == 16 else 511,),
+                    )
                 yield of_one_op(
                     opcode, [Input(element_type, sizes, style)], shape_text(result, sizes),
                     operand_type=operand,
@@ -181,7 +187,16 @@ def precision_cases() -> Iterator[Case]:
     """Yield reduce-precision over types, widths and ranks."""
     for element_type in (*FLOATS, *FLOATS_8):
         element = ELEMENT_TYPES[element_type]
-        for exponent, mantissa in ((5, 10), (8, 7), (4, 3), (5, 2), (8, 23), (11, 52), (2, 0), (1, 1)):
+        for exponent, mantissa in (
+            (5, 10),
+            (8, 7),
+            (4, 3),
+            (5, 2),
+            (8, 23),
+            (11, 52),
+            (2, 0),
+            (1, 1),
+        ):
             if exponent > element.exponent_bits or mantissa > element.mantissa_bits:
                 continue
             for sizes in ((8192 * (8 if element.bits == 16 else 1),), (), (0, 3), (2, 3, 1, 5)):

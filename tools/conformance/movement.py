@@ -60,7 +60,9 @@ def plain_cases() -> Iterator[Case]:
             yield of_one_op("broadcast", [Input(t, source)], shape_text(t, target),
                             f"dimensions={braces(dims)}", variant=f"to {target}{dims}")  # fmt: skip
         for source, target in RESHAPES:
-            yield of_one_op("reshape", [Input(t, source)], shape_text(t, target), variant=str(target))
+            yield of_one_op(
+                "reshape", [Input(t, source)], shape_text(t, target), variant=str(target)
+            )
         for source, order in TRANSPOSES:
             target = tuple(source[d] for d in order)
             yield of_one_op("transpose", [Input(t, source)], shape_text(t, target),
@@ -188,7 +190,9 @@ def scatter_cases() -> Iterator[Case]:
         for combiner in combiners:
             region = scalar_region("combine", combiner, t)
             if combiner == "assign":
-                region = f"combine {{\n  a = {t}[] parameter(0)\n  ROOT b = {t}[] parameter(1)\n}}\n\n"
+                region = (
+                    f"combine {{\n  a = {t}[] parameter(0)\n  ROOT b = {t}[] parameter(1)\n}}\n\n"
+                )
             for number, (sizes, indices, updates, attributes, bound) in enumerate(SCATTERS):
                 index = ("s32", "s64", "u8", "s8", "u32", "s32", "s16")[number]
                 style = "moderate" if combiner in ("add", "multiply", "subtract") else "edges"

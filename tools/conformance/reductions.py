@@ -54,7 +54,7 @@ def reduce_cases() -> Iterator[Case]:
             for sizes, dims in REDUCED:
                 yield of_one_op(
                     "reduce",
-                    [Input(t, sizes, style_of(combiner, t)), Input(t, (), style_of(combiner, t))],
+                    [Input(t, sizes, style_of(combiner, t)), Input(t, (), f"identity {combiner}")],
                     shape_text(t, left(sizes, dims)),
                     f"dimensions={braces(dims)}, to_apply=combine",
                     variant=f"{combiner} {dims}", regions=region,
@@ -71,7 +71,7 @@ def arg_region(value: str, index: str, direction: str) -> str:
         f"argbest {{\n  v = {value}[] parameter(0)\n  i = {index}[] parameter(1)\n"
         f"  w = {value}[] parameter(2)\n  j = {index}[] parameter(3)\n"
         f"  better = pred[] compare(v, w), direction={direction}\n"
-        f"  nan = pred[] compare(v, v), direction=NE\n  first = pred[] or(better, nan)\n"
+        f"  isnan = pred[] compare(v, v), direction=NE\n  first = pred[] or(better, isnan)\n"
         f"  same = pred[] compare(v, w), direction=EQ\n"
         f"  lower = pred[] compare(i, j), direction=LT\n  tie = pred[] and(same, lower)\n"
         f"  choose = pred[] or(first, tie)\n  x = {value}[] select(first, v, w)\n"
@@ -85,13 +85,14 @@ def variadic_reduce_cases() -> Iterator[Case]:
     for t in ("f32", "bf16", "f64", "f16", "s32", "u8", "s64"):
         for direction in ("GT", "LT"):
             region = arg_region(t, "s32", direction)
+            best = "maximum" if direction == "GT" else "minimum"
             for sizes, dims in REDUCED:
                 style = "whole" if len(sizes) < 3 else "edges"
                 target = left(sizes, dims)
                 yield of_one_op(
                     "reduce",
-                    [Input(t, sizes, style), Input("s32", sizes, "distinct"), Input(t, (), style),
-                     Input("s32", (), "zeros")],
+                    [Input(t, sizes, style), Input("s32", sizes, "distinct"),
+                     Input(t, (), f"identity {best}"), Input("s32", (), "zeros")],
                     f"({shape_text(t, target)}, {shape_text('s32', target)})",
                     f"dimensions={braces(dims)}, to_apply=argbest",
                     variant=f"arg {direction} {dims}", regions=region, combiner="maximum",
@@ -105,8 +106,8 @@ def variadic_reduce_cases() -> Iterator[Case]:
         target = left(sizes, dims)
         yield of_one_op(
             "reduce",
-            [Input("f32", sizes, "moderate"), Input("s32", sizes), Input("f32", (), "moderate"),
-             Input("s32", ())],
+            [Input("f32", sizes, "moderate"), Input("s32", sizes), Input("f32", (), "zeros"),
+             Input("s32", (), "ones")],
             f"({shape_text('f32', target)}, {shape_text('s32', target)})",
             f"dimensions={braces(dims)}, to_apply=mixed", variant=f"mixed {dims}", regions=region,
             terms=1 + prod(sizes[d] for d in dims), summed=(0, 2),
@@ -133,9 +134,8 @@ def general_reduce_cases() -> Iterator[Case]:
             )
             for sizes, dims in REDUCED:
                 style = "positive" if name != "reversed sum" else "moderate"
-                init = "zeros" if name != "saturating" else "positive"
                 yield of_one_op(
-                    "reduce", [Input(t, sizes, style), Input(t, (), init)],
+                    "reduce", [Input(t, sizes, style), Input(t, (), "zeros")],
                     shape_text(t, left(sizes, dims)),
                     f"dimensions={braces(dims)}, to_apply=combine",
                     variant=f"{name} {dims}", regions=region,
@@ -168,7 +168,8 @@ def reduce_window_cases() -> Iterator[Case]:
             style = style_of(combiner, t)
             for sizes, window, target in WINDOWS:
                 yield of_one_op(
-                    "reduce-window", [Input(t, sizes, style), Input(t, (), style)],
+                    "reduce-window",
+                    [Input(t, sizes, style), Input(t, (), f"identity {combiner}")],
                     shape_text(t, target), f"window={{{window}}}, to_apply=combine",
                     variant=f"{combiner} {window}", regions=region,
                     terms=1 + window_size(window), combiner=combiner,
@@ -179,8 +180,8 @@ def reduce_window_cases() -> Iterator[Case]:
         for sizes, window, target in WINDOWS:
             yield of_one_op(
                 "reduce-window",
-                [Input(t, sizes, "edges"), Input("s32", sizes, "distinct"), Input(t, (), "moderate"),
-                 Input("s32", (), "zeros")],
+                [Input(t, sizes, "edges"), Input("s32", sizes, "distinct"),
+                 Input(t, (), "identity maximum"), Input("s32", (), "zeros")],
                 f"({shape_text(t, target)}, {shape_text('s32', target)})",
                 f"window={{{window}}}, to_apply=argbest", variant=f"arg {window}",
                 regions=region, combiner="maximum",
@@ -237,13 +238,15 @@ def sort_cases() -> Iterator[Case]:
             for sizes, dim in SORTED:
                 # An order without NaN: with it, a plain comparison is no order at all.
                 style = "edges" if order or not element.is_float else "moderate"
-                for payload in (None, "s32", "bf16"):
+                for payload in (None,) if t in ("s2", "u2") else (None, "s32", "bf16"):
                     if payload == "bf16" and len(sizes) != 2:
                         continue
                     types = [t] if payload is None else [t, payload]
                     inputs = [Input(t, sizes, style)]
                     if payload:
-                        inputs.append(Input(payload, sizes, "moderate" if payload == "bf16" else "distinct"))
+                        inputs.append(
+                            Input(payload, sizes, "moderate" if payload == "bf16" else "distinct")
+                        )
                         inputs[0] = Input(t, sizes, "whole" if t not in ("f8e8m0fnu",) else style)
                     shapes = ", ".join(shape_text(x, sizes) for x in types)
                     yield of_one_op(

@@ -61,7 +61,7 @@ def edge_values(element_type: str) -> Array:
         return np.array(kept, dtype=element.storage)
     if element.is_complex:
         part = np.array([0.0, -0.0, 1.0, -1.0, 0.5, -2.25, 3.0, 1e3, 1e-3, np.inf, -np.inf, np.nan])
-        grid = part[:, None] + 1j * part[None, :]
+        grid = np.empty((len(part), len(part)), np.complex128)
         grid.real, grid.imag = part[:, None], part[None, :]
         return grid.reshape(-1).astype(element.storage)
     if element.bits <= 8:
@@ -86,10 +86,10 @@ def _edges(wanted: Input, source: Source) -> Array:
     element, count = ELEMENT_TYPES[wanted.element_type], prod(wanted.dimensions)
     edges = edge_values(wanted.element_type)
     picked = edges[(raw(source, count) % np.uint64(len(edges))).astype(np.intp)]
-    if not (element.is_float or element.is_complex) or count == 0:
+    if not (element.is_float or element.is_complex):
         bits = from_words(raw(source, count), wanted.element_type)
         return np.where(raw(source, count) >> np.uint64(63) > 0, picked, bits)
-    if element.bits <= 8:
+    if element.bits <= 8 or count == 0:
         return picked
     moderate = _rounded(uniform(source, count) * 4, wanted.element_type)
     if element.is_complex:
@@ -236,6 +236,26 @@ def _ones(wanted: Input, source: Source) -> Array:
     return np.ones(wanted.dimensions, ELEMENT_TYPES[wanted.element_type].storage)
 
 
+def identity(element_type: str, combiner: str) -> Array:
+    """Return what a combiner leaves every value as it is with, in storage form."""
+    element = ELEMENT_TYPES[element_type]
+    signed = element.kind is Kind.SIGNED
+    low = -(1 << (element.bits - 1)) if signed else 0
+    high = (1 << (element.bits - signed)) - 1
+    value: float | int = {"multiply": 1, "and": -1 if signed else high}.get(combiner, 0)
+    if combiner in ("maximum", "minimum") and element.is_float:
+        value = -np.inf if combiner == "maximum" else np.inf
+        if element_type.endswith(("fn", "fnuz")):
+            value = float(np.nanmax(edge_values(element_type))) * (-1 if value < 0 else 1)
+    elif combiner in ("maximum", "minimum"):
+        value = low if combiner == "maximum" else high
+    return np.full((), value).astype(element.storage)
+
+
+def _identity(combiner: str) -> Callable[[Input, Source], Array]:
+    return lambda wanted, _: identity(wanted.element_type, combiner)
+
+
 STYLES: dict[str, Callable[[Input, Source], Array]] = {
     "edges": _edges, "moderate": _moderate, "positive": _positive, "whole": _whole,
     "indices": _indices, "below": _below, "distinct": _distinct, "ascending": _ascending,
@@ -244,5 +264,9 @@ STYLES: dict[str, Callable[[Input, Source], Array]] = {
     "pair_columns": lambda x, s: _pair(x, s, inner=True),
     "definite": _definite, "triangular": _triangular, "words": _words, "zeros": _zeros,
     "ones": _ones,
+    **{
+        f"identity {name}": _identity(name)
+        for name in ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
+    },
 }  # fmt: skip
 """How values are drawn, by name."""

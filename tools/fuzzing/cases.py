@@ -2,6 +2,7 @@
 
 import math
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,8 @@ from tests.support.texts_valid import OLD_DIALECTS, valid_texts
 from tools.fuzzing.mutators import mutate
 
 LARGEST_WINDOW = 32_000
+_COMPUTATION = re.compile(r"^[%\w][^=\n]*\{$", re.MULTILINE)
+"""The line that opens a computation, behind the header and the stack tables."""
 SMALLEST_WINDOW = 500
 
 
@@ -35,20 +38,19 @@ class Cases:
 def window(text: str, rng: random.Random) -> str:
     """Return a part of at most 32 kB, its size drawn evenly on a logarithmic scale.
 
-    One half are stretches of lines; the other half are modules that could be whole: the header,
-    some computations, and of the last one as many instructions as there is room for.
+    One in ten is a stretch of lines; the others are modules that could be whole: the header, and
+    computations in the order of the text, as many instructions as there is room for.
     """
     size = round(math.exp(rng.uniform(math.log(SMALLEST_WINDOW), math.log(LARGEST_WINDOW))))
     if len(text) <= size:
         return text
-    start = text.find("\n", rng.randrange(len(text))) + 1
-    if rng.random() < 0.5:
+    if rng.random() < 0.1:
+        start = text.find("\n", rng.randrange(len(text))) + 1
         return text[start : start + size]
-    header = text[: text.find("\n") + 1] if text.startswith("HloModule") else ""
-    body = text.find("\n\n", rng.randrange(len(text)))
-    part = text[body if body >= 0 else len(header) :][:size].rpartition("\n")[0]
-    closed = part if part.rstrip().endswith("}") else part + "\n}"
-    return (header[:4000] + closed + "\n")[:LARGEST_WINDOW]
+    first = _COMPUTATION.search(text)
+    start = first.start() if first else 0
+    part = text[start : start + size].rpartition("\n")[0].rstrip()
+    return f"HloModule part\n\n{part}\n" + ("" if part.endswith("\n}") else "}\n")
 
 
 def read(seed: int, folders: Sequence[Path]) -> Cases:

@@ -5,6 +5,18 @@ import re
 from collections.abc import Callable, Sequence
 
 _TOKEN = re.compile(r"[A-Za-z_%][\w.%-]*|-?\d[\w.+-]*|\s+|.", re.DOTALL)
+KINDS = (
+    re.compile(r"\b[a-z]+\d*\[[\d,]*\](?:\{[\d,]*\})?"),
+    re.compile(r"%[\w.-]+|(?<=[(, ])[a-z_]+\.\d+"),
+    re.compile(r"(?<== )?\b[a-z][a-z-]+(?=\()"),
+    re.compile(r"\b[a-z_]+=(?:\{[^{}]*\}|[\w.%-]+)"),
+    re.compile(r"(?<==)\{[\d,]*\}"),
+    re.compile(r"\d+"),
+    re.compile(r"\([^()]*\)"),
+    re.compile(r"(?<=direction=)[A-Z]+|(?<=type=)\w+|true|false"),
+)
+"""Shapes, names, opcodes, attributes, lists, numbers, operand lists, words: things that can stand
+for one another, so that the text still parses more often than not."""
 VOCABULARY = (
     "HloModule ENTRY ROOT %x p0 f32[4] f32[] (f32[2],s32[]) token[] pred[] c64[2] {1,0} {0:T(8)} "
     "parameter(0) constant({1,2}) add( tuple() get-tuple-element( while( fusion( call( reduce( "
@@ -90,6 +102,19 @@ def edit_tokens(text: str, rng: random.Random, _: Sequence[str]) -> str:
     return text[:at] + "".join(tokens) + text[end:]
 
 
+def exchange(text: str, rng: random.Random, _: Sequence[str]) -> str:
+    """Put one shape, name, opcode, attribute or list in the place of another of its kind."""
+    start = rng.randrange(len(text) + 1)
+    kind = rng.choice(KINDS)
+    found = list(kind.finditer(text, start, min(len(text), start + 3000)))
+    if len(found) < 2:
+        return text
+    a, b = sorted(rng.sample(found, 2), key=lambda match: match.start())
+    if rng.random() < 0.5:
+        return text[: a.start()] + b[0] + text[a.end() :]
+    return text[: a.start()] + b[0] + text[a.end() : b.start()] + a[0] + text[b.end() :]
+
+
 def edit_lines(text: str, rng: random.Random, _: Sequence[str]) -> str:
     """Delete, double, move or join lines."""
     lines = text.split("\n")
@@ -160,6 +185,7 @@ def call_bomb(text: str, rng: random.Random, _: Sequence[str]) -> str:
 Mutator = Callable[[str, random.Random, Sequence[str]], str]
 COMMON: tuple[Mutator, ...] = (
     truncate, delete, swap, duplicate, splice, flip_bits, edit_tokens, edit_lines, change_number,
+    exchange, exchange, exchange, exchange, exchange,
 )  # fmt: skip
 RARE: tuple[Mutator, ...] = (nest, tuple_bomb, call_bomb)
 

@@ -54,6 +54,11 @@ def register(*targets: str) -> Callable[[Implementation], Implementation]:
     return keep
 
 
+def register_custom_call(target: str, implementation: Implementation) -> None:
+    """Teach the evaluator a custom call: `implementation` takes a `Call`, returns result leaves."""
+    register(target)(implementation)
+
+
 @lowers("custom-call")
 def _custom_call(site: Site) -> Action:
     target = site.attributes.text("custom_call_target")

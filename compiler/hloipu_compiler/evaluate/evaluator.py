@@ -69,14 +69,17 @@ class Evaluator:
         Returns the leaves of the result in order, in the user's dtypes (ml_dtypes for bf16, f8…).
         Raises UsageError where an argument does not fit its parameter.
         """
-        leaves = self.arguments_in_storage(arguments)
-        with np.errstate(all="ignore"), flushing_subnormals():
-            results = self.plan.run(leaves, watch)
+        results = self.run_stored(self.arguments_in_storage(arguments), watch)
         types = [leaf.element_type for leaf in array_leaves(self.result_shape)]
         return [
             from_storage(value, t.name) if t.is_array else value
             for value, t in zip(results, types, strict=True)
         ]
+
+    def run_stored(self, leaves: list[Array], watch: Watcher | None = None) -> list[Array]:
+        """Evaluate on leaves in storage form, to leaves in storage form; `leaves` is emptied."""
+        with np.errstate(all="ignore"), flushing_subnormals():
+            return self.plan.run(leaves, watch)
 
     def arguments_in_storage(self, arguments: Sequence[object]) -> list[Array]:
         """Check arguments against the parameters and bring them to storage form."""

@@ -14,7 +14,7 @@ from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
 
 FOLLOWED = frozenset(
     "copy reshape broadcast transpose slice convert bitcast concatenate opt-barrier reverse "
-    "dynamic-slice pad select".split()
+    "dynamic-slice pad select add maximum".split()
 )
 """Ops whose result holds values of their array operands and (nearly) no others."""
 
@@ -46,14 +46,15 @@ def input_roles(module: Module) -> list[list[InputRole]]:
     """Return, for each entry parameter, the role of each of its leaves."""
     return [
         [
-            _role(module, (module.entry.name, position, leaf))
+            role_at(module, (module.entry.name, position, leaf))
             for leaf in range(leaf_count(module.entry.instructions[position].shape))
         ]
         for position in module.entry.parameters
     ]
 
 
-def _role(module: Module, start: Place) -> InputRole:
+def role_at(module: Module, start: Place) -> InputRole:
+    """Return what the value at a place is used for, followed from there on."""
     role = InputRole()
     seen = {start}
     queue = deque([start])

@@ -65,14 +65,15 @@ def _select_and_scatter(site: Site) -> Action:
 
 
 def _direction_of(site: Site, name: str) -> str | None:
-    """Return GE, GT, LE or LT where a selector is that plain comparison of its two parameters."""
+    """Return ge, gt, le or lt where a selector is that plain comparison of its two parameters."""
     computation = site.module.computation[name]
     root = computation.instructions[computation.root]
     if root.opcode != "compare" or root.attributes.text("type") == "TOTALORDER":
         return None
     numbers = [computation.instructions[i].parameter_number for i in root.operands]
     direction = root.attributes.text("direction")
-    return direction if numbers == [0, 1] and direction in ("GE", "GT", "LE", "LT") else None
+    plain = numbers == [0, 1] and direction in ("GE", "GT", "LE", "LT")
+    return direction.lower() if plain else None
 
 
 def _predicate(region: Region) -> Region:

@@ -92,9 +92,8 @@ def _add_start(
         builder.module.started.add(callee)
         return builder.add(statement, shape, operands)
     wrapped = wrapped_opcode(statement.prepared.opcode)
-    outer: dict[str, Value] = {
-        k: v for k, v in statement.prepared.attributes.items() if k in ASYNC_KEYS
-    }
+    attributes = statement.prepared.attributes
+    outer: dict[str, Value] = {k: v for k, v in attributes.items() if k in ASYNC_KEYS}
     own = Attributes(
         {k: v for k, v in statement.prepared.attributes.items() if k not in ASYNC_KEYS},
         statement.prepared.attributes.called,

@@ -1,4 +1,4 @@
-"""What XLA's parser asks of attribute values beyond their form: known words, one dimension only…
+"""What XLA's parser asks of attribute values beyond their form: known words, counts, pairs.
 
 Source: openxla/xla `xla/hlo/parser/hlo_parser.cc` (CreateInstruction and the enum readers).
 """

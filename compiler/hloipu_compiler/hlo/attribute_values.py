@@ -56,8 +56,7 @@ def read_value(kind: K, text: str, shapes: ShapeReader) -> Value:
     if reader is None:
         return _with_shapes(kind, text, shapes)
     value = reader(text)
-    rule = _RULES.get(kind)
-    if value is None and rule:
+    if value is None and (rule := _RULES.get(kind)):
         value = reader(grammar.printed_form(text, rule, shapes.limits))
     if value is None:
         raise TextFault("E0121", f"{_shown(text)} is not {kind.value}", expected=kind.value)

@@ -183,7 +183,7 @@ class ComputationBuilder:
         return None
 
     def inside(self, statement: Statement, shape: Shape) -> tuple[Literal | None, int]:
-        """Return the literal of a constant and the number of a parameter with special attributes."""
+        """Return the literal of a constant, the number of a parameter; None and -1 of others."""
         opcode = statement.prepared.opcode
         if opcode not in ("parameter", "constant"):
             return None, -1

@@ -1,4 +1,4 @@
-"""One computation from statements that the grammar has read: operands of every form, faults placed."""
+"""One computation from statements that the grammar has read: every form, faults placed."""
 
 from hloipu_compiler.hlo.build_computation import FAILED, ComputationBuilder
 from hloipu_compiler.hlo.limits import TextLimitError, check_limit

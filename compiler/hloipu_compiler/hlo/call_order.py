@@ -1,5 +1,6 @@
 """Every computation that is referred to exists, and none calls itself."""
 
+import re
 from typing import TYPE_CHECKING
 
 from hloipu_compiler.hlo.syntax import Stretch
@@ -36,8 +37,9 @@ def check_call_order(module: "ModuleBuilder") -> None:
 
 def _report_missing(module: "ModuleBuilder", name: str, start: int, end: int) -> None:
     hint = module.reader.suggestions.hint(name, module.computations)
-    at = module.source.text.find(name, start, end)
-    where = Stretch(at, at + len(name)) if at >= 0 else Stretch(start, end)
+    mention = re.compile(rf"[={{,]\s*%?({re.escape(name)})(?![\w.\-])", re.ASCII)
+    found = mention.search(module.source.text, start, end)
+    where = Stretch(found.start(1), found.end(1)) if found else Stretch(start, end)
     module.report(
         where, "E0169", f"there is no computation {name}",
         expected="the name of a computation of this module", hint=hint,

@@ -12,7 +12,16 @@ from typing import Any
 from lark import Lark
 from lark.exceptions import UnexpectedToken
 
-from hloipu_compiler.hlo.lexer import BLANKS, Finder, HloLexer, LexerInput, LexFault, Piece, TooDeep
+from hloipu_compiler.hlo.lexer import (
+    BLANKS,
+    Finder,
+    HloLexer,
+    LexerInput,
+    LexFault,
+    Piece,
+    TooDeep,
+    usable,
+)
 from hloipu_compiler.hlo.limits import Limits, check_limit
 from hloipu_compiler.hlo.syntax import SyntaxActions, SyntaxText
 from hloipu_compiler.hlo.terminal_words import in_words
@@ -71,7 +80,7 @@ def _run(parser: Lark, source: LexerInput, rule: str, limits: Limits) -> Any:
     except UnexpectedToken as fault:
         token: Any = fault.token
         offset = token.start if isinstance(token, Piece) else len(source.text.rstrip())
-        raise _syntax_fault(source.text, offset, frozenset(fault.expected)) from None
+        raise _syntax_fault(source.text, offset, usable(fault.state)) from None
     except TooDeep as fault:
         check_limit(limits, "nesting", limits.nesting + 1, fault.offset)
         raise

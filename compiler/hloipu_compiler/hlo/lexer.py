@@ -11,6 +11,7 @@ from typing import Any
 
 from lark.common import LexerConf
 from lark.lexer import Lexer
+from lark.parsers.lalr_analysis import Shift
 
 from hloipu_compiler.hlo.text_fault import TextFault
 
@@ -99,7 +100,7 @@ class HloLexer(Lexer):
             if state is None:
                 state = self._state_lexer(parser_state.parse_conf.states[position])
                 states[position] = state
-            piece = state.next(source, at)
+            piece = state.next(source, at, parser_state)
             at = piece.end
             if seen is not None:
                 seen.append(piece)
@@ -114,6 +115,33 @@ class HloLexer(Lexer):
         return self._by_terminals[accepted]
 
 
+def usable(parser_state: Any) -> frozenset[str]:
+    """Return the terminals that can really come next.
+
+    A state's own table lists more: LALR merges states, and some terminals only lead to reductions
+    after which they cannot be shifted.
+    """
+    states = parser_state.parse_conf.states
+    return frozenset(
+        name
+        for name in states[parser_state.position]
+        if name.isupper() and _can_shift(states, list(parser_state.state_stack), name)
+    )
+
+
+def _can_shift(states: Any, stack: list[int], name: str) -> bool:
+    while True:
+        found = states[stack[-1]].get(name)
+        if found is None:
+            return False
+        action, rule = found
+        if action is Shift:
+            return True
+        if rule.expansion:
+            del stack[-len(rule.expansion) :]
+        stack.append(states[stack[-1]][rule.origin.name][1])
+
+
 class _StateLexer:
     """Finds one of the terminals that the parser can use in some of its states."""
 
@@ -123,7 +151,7 @@ class _StateLexer:
         named = [f"(?P<{name}>{pattern})" for name, pattern in patterns.items() if name in accepted]
         self.match = re.compile("|".join(named) or "(?!)", re.ASCII).match
 
-    def next(self, source: LexerInput, at: int) -> Piece:
+    def next(self, source: LexerInput, at: int, parser_state: Any) -> Piece:
         """Return the terminal that starts at offset `at`; LexFault where none does."""
         for name in self.by_code:
             finder = source.finders.get(name)
@@ -132,5 +160,5 @@ class _StateLexer:
                 return piece
         found = self.match(source.text, at)
         if found is None or found.lastgroup is None:
-            raise LexFault(at, self.accepted)
+            raise LexFault(at, usable(parser_state))
         return Piece(found.lastgroup, found[0], at, found.end())

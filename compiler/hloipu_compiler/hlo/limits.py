@@ -13,7 +13,7 @@ class Limits:
     input_bytes: int = 256 * 2**20
     instructions: int = 5_000_000
     nesting: int = 200
-    """Depth of tuple shapes, braces, operands within operands and computations within attributes."""
+    """Depth of tuple shapes, braces, nested operands and computations within attributes."""
     tuple_leaves: int = 1_000_000
     rank: int = 64
     """XLA's parser has no bound; numpy's is 64, and no dump seen has more than 16."""

@@ -52,6 +52,8 @@ def _parse(source: Source, limits: Limits, *, fast: bool) -> Module:
     try:
         text = grammar.parse_text(source.text, finders, limits)
     except TextFault as fault:
+        if fast:
+            raise Unprinted from None
         at = min(fault.offset, len(source.text))
         span = source.span(at, at + 1)
         found = Fault(fault.code, fault.message, span, fault.expected, fault.hint)

@@ -1,4 +1,4 @@
-"""Values that are kept as text but must be ones that XLA's parser reads: shardings, origins and more."""
+"""Values that are kept as text but must be such as XLA's parser reads: shardings, origins."""
 
 from collections.abc import Callable
 

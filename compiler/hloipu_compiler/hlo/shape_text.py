@@ -39,6 +39,7 @@ class ShapeReader:
     def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
         self.limits = limits
         self.memo: dict[str, Shape] = {}
+        self._interned: dict[ArrayShape, ArrayShape] = {}
 
     def read(self, text: str) -> Shape:
         """Return the shape that `text` spells; TextFault where it spells none."""
@@ -100,7 +101,7 @@ class ShapeReader:
             if layout is None:
                 return None
         shape = ArrayShape(element_type, dimensions, layout, dynamic)
-        return self.memo.setdefault(str(shape), shape)  # type: ignore[return-value]
+        return self._interned.setdefault(shape, shape)
 
     def _dimensions(self, sizes: str) -> tuple[tuple[int, ...], tuple[bool, ...] | None]:
         if not sizes:

@@ -80,6 +80,7 @@ class Statement(NamedTuple):
 
 _MOST_FAULTS = 20
 """Of one attribute list."""
+_CALLING = frozenset(key for key, kind in INSTRUCTION_KINDS.items() if kind in COMPUTATION_KINDS)
 PAIRS = tuple[tuple[str, str], ...]
 _ANY = 1 << 62
 _SUGAR = ("-start", "-update", "-done")
@@ -156,7 +157,7 @@ class StatementReader:
                 faults.append(AttributeFault(key, fault))
                 value = Raw(text)
             values[key] = value
-            if kind in COMPUTATION_KINDS:
+            if key in _CALLING:
                 called += [value] if isinstance(value, str) else value  # type: ignore[arg-type]
         if op is not None:
             faults += self._missing(op, values)

@@ -61,7 +61,7 @@ def _expected(accepted: frozenset[str]) -> str:
     for general, special in _COVERED:
         if general in words:
             words -= set(special)
-    ordered = sorted(words, key=lambda w: (len(w) < 3, w))
+    ordered = [w if len(w) > 2 else f"`{w}`" for w in sorted(words, key=lambda w: (len(w) < 3, w))]
     return (
         " or ".join(ordered) if len(ordered) < 3 else f"{', '.join(ordered[:-1])} or {ordered[-1]}"
     )
@@ -72,7 +72,7 @@ def _symbol(name: str) -> str:
 
 
 def _hint(found: str, accepted: frozenset[str]) -> str:
-    if found.endswith("=") and "EQUAL" in accepted | {"EQUAL"} and "NAME" in accepted:
+    if found.endswith("=") and "NAME" in accepted:
         return f"write a blank before the = sign: {found[:-1]} ="
     if found == ":" and "TYPE" in accepted:
         return "a colon stands at once after its name: p: f32[4]"

@@ -1,0 +1,229 @@
+"""Find the first op that diverges: each op alone, ours against a reference, on equal operands."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from hloipu.check_outputs import compare_outputs, nested
+from hloipu_compiler.evaluate.agreement import Budget, Verdict, compare_values
+from hloipu_compiler.evaluate.budgets import budget_of
+from hloipu_compiler.evaluate.evaluator import Evaluator
+from hloipu_compiler.evaluate.plan import Array
+from hloipu_compiler.evaluate.regions import monoid_of
+from hloipu_compiler.evaluate.site import array_leaves
+from hloipu_compiler.evaluate.widen import widened, widened_arguments
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
+from hloipu_runtime.errors import HloipuError
+from hloipu_runtime.kernels.storage import from_storage
+
+PASSED_OVER = frozenset("parameter constant tuple get-tuple-element".split())
+
+Reference = Callable[[Sequence[tuple[Module, Sequence[Array]]]], list[list[Array] | str]]
+"""Computes modules on leaves of arguments; for each the result's leaves, or why it could not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """The first op whose value differs by more than its budget when both get equal operands."""
+
+    instruction: Instruction
+    computation: str
+    verdict: Verdict
+    budget: Budget
+
+
+def first_divergence(
+    module: Module, arguments: Sequence[Array], reference: Reference
+) -> Divergence | None:
+    """Run each op of the entry alone on our operands' values, ours against the reference.
+
+    Follows a diverging call or fusion into its computation. Ops that the reference cannot compute
+    alone are passed over.
+    """
+    values = _values(module, arguments)
+    entry = module.entry
+    singles: list[tuple[Instruction, Module, list[Array]]] = []
+    for position, x in enumerate(entry.instructions):
+        if x.opcode in PASSED_OVER or position not in values:
+            continue
+        if all(i in values for i in x.operands):
+            leaves = [leaf for i in x.operands for leaf in values[i]]
+            singles.append((x, alone(module, entry, position), leaves))
+    answers = reference([(single, leaves) for _, single, leaves in singles])
+    for (x, single, leaves), answer in zip(singles, answers, strict=True):
+        if isinstance(answer, str):
+            continue
+        found = _diverges(module, entry, x, single, leaves, answer)
+        if found is not None:
+            return _inside(module, x, leaves, reference) or found
+    return None
+
+
+def _inside(
+    module: Module, x: Instruction, leaves: list[Array], reference: Reference
+) -> Divergence | None:
+    if x.opcode not in ("call", "fusion"):
+        return None
+    callee = module.computation[x.attributes.called[0]]
+    inner = replace(module, entry_position=module.computations.index(callee))
+    return first_divergence(inner, leaves, reference)
+
+
+def _values(module: Module, arguments: Sequence[Array]) -> dict[int, list[Array]]:
+    """Return the leaves of every entry instruction, in user dtypes."""
+    evaluator = Evaluator(module)
+    entry = module.entry
+    seen: dict[str, Sequence[Array]] = {}
+    evaluator(
+        *nested(module, arguments), watch=lambda x, leaves: seen.update({x.name: list(leaves)})
+    )
+    values: dict[int, list[Array]] = {}
+    at = 0
+    offsets = {}
+    for position in entry.parameters:
+        offsets[position] = at
+        at += len(array_leaves(entry.instructions[position].shape))
+    for position, x in enumerate(entry.instructions):
+        types = [leaf.element_type.name for leaf in array_leaves(x.shape)]
+        if x.opcode == "parameter":
+            first = offsets[position]
+            values[position] = list(arguments[first : first + len(types)])
+        elif x.name in seen:
+            values[position] = [
+                from_storage(v, t) if t != "token" else v
+                for v, t in zip(seen[x.name], types, strict=True)
+            ]
+        elif x.opcode in ("tuple", "constant", "get-tuple-element", "copy", "opt-barrier"):
+            values.update(_forwarded(entry, position, values))
+    return values
+
+
+def _forwarded(
+    entry: Computation, position: int, values: dict[int, list[Array]]
+) -> dict[int, list[Array]]:
+    x = entry.instructions[position]
+    if any(i not in values for i in x.operands):
+        return {}
+    if x.opcode == "constant":
+        return {position: Evaluator(_constant_module(x))()}
+    if x.opcode == "get-tuple-element":
+        shape = entry.instructions[x.operands[0]].shape
+        index = x.attributes.integer("index")
+        if not isinstance(shape, TupleShape):
+            return {}
+        first = sum(len(array_leaves(e)) for e in shape.elements[:index])
+        count = len(array_leaves(x.shape))
+        return {position: values[x.operands[0]][first : first + count]}
+    return {position: [leaf for i in x.operands for leaf in values[i]]}
+
+
+def _constant_module(x: Instruction) -> Module:
+    return Module("constant", (Computation("entry", (x._replace(operands=()),), 0),), 0)
+
+
+def alone(module: Module, computation: Computation, position: int) -> Module:
+    """Return one instruction as a module: its operands' leaves are the parameters."""
+    x = computation.instructions[position]
+    made: list[Instruction] = []
+    operands = []
+    for number, i in enumerate(x.operands):
+        operands.append(_parameter(made, computation.instructions[i].shape, f"operand{number}"))
+    made.append(x._replace(operands=tuple(operands), metadata="", start=-1, end=-1))
+    entry = Computation(f"only.{x.name}", tuple(made), len(made) - 1)
+    called = tuple(_needed(module, x))
+    return Module(f"only_{x.opcode.replace('-', '_')}", (*called, entry), len(called))
+
+
+def _parameter(made: list[Instruction], shape: Any, name: str) -> int:
+    """Add parameters for the leaves of a shape and put them together; return its position."""
+    if isinstance(shape, TupleShape):
+        parts = [_parameter(made, e, f"{name}.{i}") for i, e in enumerate(shape.elements)]
+        made.append(Instruction(name, "tuple", shape, tuple(parts)))
+    else:
+        number = sum(p.opcode == "parameter" for p in made)
+        made.append(Instruction(name, "parameter", shape, parameter_number=number))
+    return len(made) - 1
+
+
+def _needed(module: Module, x: Instruction) -> Iterator[Computation]:
+    """Yield the computations that an instruction calls, callees first, each once."""
+    seen: dict[str, Computation] = {}
+
+    def visit(names: Sequence[str]) -> None:
+        for name in names:
+            if name not in seen:
+                callee = module.computation[name]
+                visit([n for y in callee.instructions for n in y.attributes.called])
+                seen[name] = callee
+
+    visit(x.attributes.called)
+    yield from seen.values()
+
+
+def _diverges(
+    module: Module,
+    computation: Computation,
+    x: Instruction,
+    single: Module,
+    leaves: list[Array],
+    answer: list[Array],
+) -> Divergence | None:
+    ours = Evaluator(single)(*leaves)
+    if x.opcode in ("call", "fusion", "while", "conditional", "custom-call"):
+        bad = [r for r in compare_outputs(single, leaves, ours, answer) if not r.agrees]
+        if not bad:
+            return None
+        budget = Budget(bad[0].shape.element_type.name)
+        number = bad[0].number
+        return Divergence(
+            x, computation.name, compare_values(ours[number], answer[number], budget), budget
+        )
+    magnitudes = _magnitudes(single, leaves)
+    for number, (shape, a, b) in enumerate(zip(array_leaves(x.shape), ours, answer, strict=True)):
+        budget = op_budget(module, computation, x, shape)
+        verdict = compare_values(a, b, budget, magnitudes[number] if magnitudes else None)
+        if not verdict.agrees:
+            return Divergence(x, computation.name, verdict, budget)
+    return None
+
+
+def op_budget(
+    module: Module, computation: Computation, x: Instruction, shape: ArrayShape
+) -> Budget:
+    """Return the published budget of an instruction for a leaf of its result."""
+    applied = x.attributes.text("to_apply") or x.attributes.text("scatter")
+    combiner = monoid_of(module, applied) if applied in module.computation else "add"
+    operand = computation.instructions[x.operands[0]].shape if x.operands else shape
+    inputs = max((leaf.element_count for leaf in array_leaves(operand)), default=1)
+    terms = max(2, inputs)
+    operand_type = array_leaves(operand)[0].element_type.name
+    return budget_of(
+        x.opcode,
+        shape.element_type.name,
+        terms=terms,
+        combiner=combiner,
+        operand_type=operand_type if x.opcode in ("abs", "convert") else None,
+    )
+
+
+def _magnitudes(single: Module, leaves: list[Array]) -> list[Array] | None:
+    """Return the sums of absolute terms: the op on absolute values, in f64."""
+    wide = widened(single)
+    if wide is None:
+        return None
+    absolute = [np.abs(x) if x.dtype.kind in "fc" else x for x in widened_arguments(leaves)]
+    try:
+        return [
+            np.abs(x)
+            for x in Evaluator(wide)(
+                *(
+                    x.astype(np.complex128) if leaf.dtype.kind == "c" else x
+                    for x, leaf in zip(absolute, leaves, strict=True)
+                )
+            )
+        ]
+    except HloipuError:
+        return None

@@ -1,0 +1,148 @@
+"""`hloipu check FILE`: compares our values with a reference."""
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from hloipu.check_ops import Divergence, Reference, first_divergence
+from hloipu.check_outputs import OutputReport, compare_outputs, nested
+from hloipu.cli.inputs import HLO_FILE, read_input
+from hloipu.cli.values import given_arguments, input_options
+from hloipu.inputs import as_user_dtype
+from hloipu.xla_cpu.runner import Array, Job, run_on_xla_cpu
+from hloipu_compiler.analysis.source_lines import SourceLines
+from hloipu_compiler.evaluate.evaluator import Evaluator
+from hloipu_compiler.evaluate.site import array_leaves
+from hloipu_compiler.evaluate.widen import widened, widened_arguments
+from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.source import printable
+from hloipu_compiler.verify.verifier import verify
+from hloipu_runtime.errors import MismatchError, UnsupportedError, UsageError
+
+
+@click.command("check")
+@click.argument("file", type=HLO_FILE)
+@input_options
+@click.option(
+    "--against", default="xla-cpu", show_default=True,
+    help="xla-cpu, evaluator-f64, or an .npz file of out_0, out_1, …",
+)  # fmt: skip
+@click.option("--iterations", default=1, show_default=True, help="Draws of random arguments.")
+@click.option("--isolate", is_flag=True, help="Check every op alone, even where results agree.")
+def command(
+    file: str,
+    inputs: str | None,
+    random: int | None,
+    fill: int | None,
+    against: str,
+    iterations: int,
+    isolate: bool,
+) -> None:
+    """Compare the values of FILE with a reference; name the first op that diverges.
+
+    Exits 6 where they differ by more than the published budgets (docs/numerics.md).
+    """
+    module = parse(read_input(file))
+    verify(module)
+    seed = 0 if random is None and inputs is None else random
+    for iteration in range(iterations if inputs is None else 1):
+        draw = None if seed is None else seed + iteration
+        filled, leaves = given_arguments(module, inputs, draw, fill)
+        reports = compared(filled, leaves, against)
+        for report in reports:
+            click.echo(line(report))
+        bad = sum(not report.agrees for report in reports)
+        if bad or isolate:
+            found = first_divergence(filled, leaves, reference_of(against))
+            if found is not None:
+                click.echo(divergence_text(filled, found), err=True)
+                raise MismatchError("E6002", f"{found.instruction.name!r} diverges")
+        if bad:
+            raise MismatchError(
+                "E6003",
+                f"{bad} of {len(reports)} results differ from {against}",
+                hint="no single op breaks its budget: rounding adds up differently",
+            )
+    click.echo(f"agrees with {against}", err=True)
+    sys.exit(0)
+
+
+def compared(module: Module, leaves: Sequence[Array], against: str) -> list[OutputReport]:
+    """Return a report for each leaf of the result."""
+    ours = Evaluator(module)(*nested(module, leaves))
+    if against.endswith(".npz"):
+        theirs = load_outputs(against, module)
+    else:
+        (answer,) = reference_of(against)([(module, leaves)])
+        if isinstance(answer, str):
+            raise UnsupportedError(
+                "E0461",
+                f"{against} could not compute {module.name!r}: {answer.strip()[:300]}",
+                hint="compare with evaluator-f64, or with a file of known results",
+            )
+        theirs = answer
+    return compare_outputs(module, leaves, ours, theirs)
+
+
+def reference_of(against: str) -> Reference:
+    """Return the reference that a name stands for."""
+    if against == "xla-cpu" or against.endswith(".npz"):
+        return lambda work: run_on_xla_cpu([Job(module, leaves) for module, leaves in work])
+    if against == "evaluator-f64":
+        return lambda work: [in_f64(module, leaves) for module, leaves in work]
+    raise UsageError(
+        "E3111",
+        f"there is no reference {against!r}",
+        hint="give xla-cpu, evaluator-f64, or an .npz file",
+    )
+
+
+def in_f64(module: Module, leaves: Sequence[Array]) -> list[Array] | str:
+    """Compute a module in f64 and round its result to the module's own types."""
+    wide = widened(module)
+    if wide is None:
+        return "it looks at the bits of its floats, and has no f64 form"
+    made = Evaluator(wide)(*nested(wide, widened_arguments(leaves)))
+    types = [leaf.element_type for leaf in array_leaves(module.entry.program_shape.result)]
+    return [
+        x if t.is_float or t.is_complex else as_user_dtype(x, t.name)
+        for x, t in zip(made, types, strict=True)
+    ]
+
+
+def load_outputs(path: str, module: Module) -> list[Array]:
+    """Read a reference result from an .npz file."""
+    import numpy as np
+
+    leaves = array_leaves(module.entry.program_shape.result)
+    try:
+        with np.load(path, allow_pickle=False) as given:
+            return [
+                as_user_dtype(given[f"out_{i}"], leaf.element_type.name)
+                for i, leaf in enumerate(leaves)
+            ]
+    except (OSError, ValueError, KeyError) as error:
+        raise UsageError(
+            "E3108",
+            f"cannot read {len(leaves)} results out_0, out_1, … from {path!r}: {error}",
+        ) from error
+
+
+def line(report: OutputReport) -> str:
+    """Return one result's report in a line."""
+    mark = "ok  " if report.agrees else "DIFF"
+    return f"{mark} out_{report.number} {report.shape.without_layout()}: {report.said}"
+
+
+def divergence_text(module: Module, found: Divergence) -> str:
+    """Say which op diverges, where it comes from, both values and the budget."""
+    x = found.instruction
+    source = SourceLines(module).line(x)
+    place = f" ({printable(source)})" if source else ""
+    return (
+        f"first op that diverges: {printable(x.name)} = {x.shape} {x.opcode} "
+        f"in {printable(found.computation)}{place}\n"
+        f"  {found.verdict}\n  budget: {found.budget}"
+    )

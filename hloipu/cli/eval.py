@@ -1,0 +1,94 @@
+"""`hloipu eval FILE`: the values of a module."""
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+import numpy as np
+
+from hloipu.cli.inputs import HLO_FILE, read_input
+from hloipu.cli.values import given_arguments, input_options
+from hloipu.inputs import grouped, save_arrays
+from hloipu_compiler.evaluate.evaluator import Evaluator
+from hloipu_compiler.evaluate.participants import evaluate_participants, participants_of
+from hloipu_compiler.evaluate.site import Effects, array_leaves
+from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.ir.graph import Instruction
+from hloipu_compiler.source import printable
+from hloipu_compiler.verify.verifier import verify
+from hloipu_runtime.errors import MismatchError
+
+Array = np.ndarray[Any, Any]
+
+
+@click.command("eval")
+@click.argument("file", type=HLO_FILE)
+@input_options
+@click.option("-o", "--output", type=click.Path(), help="Write out_0, out_1, … to this .npz file.")
+@click.option("--watch", multiple=True, metavar="NAME", help="Print this instruction's values.")
+@click.option("--stop-on-nan", is_flag=True, help="Stop at the first instruction that makes a NaN.")
+@click.option("--replicas", type=int, help="Participants; default: what the module asks for.")
+@click.option("--partitions", type=int, help="Partitions of each replica.")
+@click.option("--seed", default=0, show_default=True, help="Of stateful random ops.")
+def command(
+    file: str,
+    inputs: str | None,
+    random: int | None,
+    fill: int | None,
+    output: str | None,
+    watch: tuple[str, ...],
+    stop_on_nan: bool,
+    replicas: int | None,
+    partitions: int | None,
+    seed: int,
+) -> None:
+    """Compute FILE (- for standard input) op by op and print or store its results."""
+    module = parse(read_input(file))
+    verify(module)
+    module, leaves = given_arguments(module, inputs, random, fill)
+    arguments = grouped(module, leaves)
+    asked = participants_of(module)
+    counts = (replicas or asked[0], partitions or asked[1])
+    effects = Effects(seed=seed)
+    if counts == (1, 1):
+        watcher = Watcher(watch, stop_on_nan) if watch or stop_on_nan else None
+        results = Evaluator(module, effects)(*arguments, watch=watcher)
+    else:
+        results = evaluate_participants(
+            module, [arguments], replicas=counts[0], partitions=counts[1], effects=effects
+        )[0]
+        click.echo(f"results of the first of {counts[0] * counts[1]} participants:", err=True)
+    if output:
+        save_arrays(output, results)
+        click.echo(f"wrote {len(results)} arrays to {output}", err=True)
+        return
+    shapes = array_leaves(module.entry.program_shape.result)
+    for number, (shape, value) in enumerate(zip(shapes, results, strict=True)):
+        click.echo(f"out_{number} {shape.without_layout()} = {shown(value)}")
+
+
+class Watcher:
+    """Prints watched instructions' values and stops at NaN."""
+
+    def __init__(self, names: Sequence[str], stop_on_nan: bool) -> None:
+        self.names = frozenset(name.lstrip("%") for name in names)
+        self.stop_on_nan = stop_on_nan
+
+    def __call__(self, instruction: Instruction, leaves: Sequence[Array]) -> None:
+        """Look at one instruction's leaves, in storage form."""
+        if instruction.name in self.names:
+            for leaf in leaves:
+                click.echo(f"{printable(instruction.name)} = {shown(leaf)}")
+        if self.stop_on_nan and any(x.dtype.kind in "fc" and np.isnan(x).any() for x in leaves):
+            raise MismatchError(
+                "E6001",
+                f"instruction {instruction.name!r} ({instruction.opcode}) made a NaN",
+                hint="--watch its operands to see where it comes from",
+            )
+
+
+def shown(value: Array) -> str:
+    """Return an array as numpy prints it, summarised when large."""
+    width = 100 if not sys.stdout.isatty() else 80
+    return np.array2string(value, threshold=20, edgeitems=3, max_line_width=width, separator=", ")

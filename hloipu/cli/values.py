@@ -1,0 +1,51 @@
+"""Options by which subcommands take values: files, random draws, fills for elided constants."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+import numpy as np
+
+from hloipu.inputs import flat, load_arguments
+from hloipu_compiler.evaluate.fill_elided import fill_elided
+from hloipu_compiler.evaluate.random_inputs import random_arguments
+from hloipu_compiler.ir.graph import Module
+from hloipu_runtime.errors import UsageError
+
+Array = np.ndarray[Any, Any]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def input_options(command: F) -> F:
+    """Add --inputs, --random and --fill-elided to a command."""
+    for option in (
+        click.option("--fill-elided", "fill", type=int, metavar="SEED",
+                     help="Put random values where constants were elided."),
+        click.option("--random", type=int, metavar="SEED",
+                     help="Draw arguments that make sense; the same on every machine."),
+        click.option("--inputs", type=click.Path(), help="Arguments from an .npz file."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def given_arguments(
+    module: Module, inputs: str | None, random: int | None, fill: int | None
+) -> tuple[Module, list[Array]]:
+    """Return the module, its elided constants filled if asked, and the leaves of its arguments.
+
+    Raises UsageError where the module takes arguments and none were given.
+    """
+    if fill is not None:
+        module = fill_elided(module, fill)
+    if inputs is not None and random is not None:
+        raise UsageError("E3109", "--inputs and --random exclude each other")
+    if inputs is not None:
+        return module, load_arguments(inputs, module)
+    if random is None and module.entry.parameters:
+        raise UsageError(
+            "E3110",
+            f"{module.name!r} takes {len(module.entry.parameters)} arguments, none were given",
+            hint="give --inputs FILE.npz or --random SEED; hloipu show lists the parameters",
+        )
+    return module, flat(random_arguments(module, random or 0))

@@ -1,0 +1,132 @@
+"""A child process that runs modules again and again, on our side or on XLA's.
+
+    python -m tools.benching.runner ours|xla
+
+A JSON object a line in, one out: `{"text", "seed", "scale"}` loads a module and draws its arguments
+(the same on both sides), `{"calls"}` runs it and answers with the processor seconds of one call.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_info
+
+from hloipu_compiler.evaluate.evaluator import Evaluator
+from hloipu_compiler.evaluate.random_inputs import random_arguments
+from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.ir.graph import Module
+from hloipu_runtime.kernels.blocks import Array
+from hloipu_runtime.kernels.movement import contiguous
+
+Run = Callable[[int], None]
+
+
+def scaled_arguments(module: Module, seed: int, scale: float) -> list[Any]:
+    """Draw arguments; float matrices are scaled, so that deep models stay in range."""
+    arguments = random_arguments(module, seed)
+    if scale == 1:
+        return arguments
+    return [
+        (x * x.dtype.type(scale)).astype(x.dtype)
+        if isinstance(x, np.ndarray) and x.ndim > 1 and x.dtype.kind == "f"
+        else x
+        for x in arguments
+    ]
+
+
+def ours(module: Module, text: str, arguments: list[Any]) -> Run:
+    """Return how to run a module here: storage form in, row-major arrays of their own out."""
+    evaluator = Evaluator(module)
+    stored = evaluator.arguments_in_storage(arguments)
+    # XLA's results are row-major arrays of their own, so a view is not yet a result.
+    finish = [
+        None if value.flags.c_contiguous and not _is_one_of(value, stored) else _copy
+        for value in evaluator.run_stored(stored.copy())
+    ]
+
+    def run(calls: int) -> None:
+        for _ in range(calls):
+            for value, end in zip(evaluator.run_stored(stored.copy()), finish, strict=True):
+                if end is not None:
+                    end(value)
+
+    return run
+
+
+def _is_one_of(value: Array, arguments: list[Array]) -> bool:
+    return any(np.may_share_memory(value, argument) for argument in arguments)
+
+
+def _copy(value: Array) -> Array:
+    fresh = contiguous(value)
+    return value.copy() if fresh is value else fresh
+
+
+def xla(module: Module, text: str, arguments: list[Any]) -> Run:
+    """Return how to run a module through XLA:CPU, arguments on the device."""
+    import jax
+
+    from tests.support.xla_child import Child
+
+    child = Child()
+    child.load({"text": text, "program": 0, "replicas": 1, "partitions": 1, "optimised": False})
+    executable, _, dtypes = child._programs[0]
+    leaves = jax.tree.leaves(arguments)
+    placed = [
+        jax.device_put(x if x.dtype == d else x.view(d))
+        for x, d in zip(map(np.asarray, leaves), dtypes, strict=True)
+    ]
+
+    def run(calls: int) -> None:
+        for _ in range(calls):
+            for value in executable.execute(placed):
+                value.block_until_ready()
+
+    return run
+
+
+def main() -> None:
+    """Serve on the standard streams."""
+    side = sys.argv[1]
+    # A second descriptor for answers: XLA prints on the first.
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    run: Run | None = None
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "text" in request:
+            run = None
+            reply = {}
+            try:
+                module = parse(request["text"])
+                arguments = scaled_arguments(module, request["seed"], request["scale"])
+                run = (ours if side == "ours" else xla)(module, request["text"], arguments)
+                run(1)
+            except Exception as error:  # the boundary: whatever either side raises is told
+                reply = {"error": f"{type(error).__name__}: {error}"[:300]}
+        elif run is None:
+            reply = {"blas": blas(), "threads": len(os.sched_getaffinity(0))}
+        else:
+            start = time.process_time()
+            run(request["calls"])
+            reply = {"seconds": (time.process_time() - start) / request["calls"]}
+        print(json.dumps(reply), file=answers)
+
+
+def blas() -> str:
+    """Name the BLAS library, its kernels and its threads."""
+    found = [x for x in threadpool_info() if x["user_api"] == "blas"]
+    return ", ".join(
+        f"{x['internal_api']} {x['version']} {x.get('architecture', '?')} "
+        f"{x['num_threads']} thread(s)"
+        for x in found
+    )
+
+
+if __name__ == "__main__":
+    main()

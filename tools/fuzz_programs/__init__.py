@@ -1,0 +1,1 @@
+"""Random typed HLO programs, evaluated by us and by XLA:CPU, and compared."""

@@ -1,0 +1,282 @@
+"""Writing a program down: computations that grow line by line, each value with its facts."""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import NamedTuple
+
+from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, with_default_layout
+from hloipu_runtime.element_types import ELEMENT_TYPES
+from tools.fuzz_programs.facts import AnyFacts, Facts, Transfer, UntameError, full_range
+
+MOST_ELEMENTS = 600
+MOST_DEPTH = 3
+"""How deep calls, loops and branches stand in one another."""
+
+
+class Value(NamedTuple):
+    """One instruction's result."""
+
+    position: int
+    name: str
+    shape: Shape
+    facts: AnyFacts
+
+    @property
+    def array(self) -> ArrayShape:
+        """The shape of a value known to be an array."""
+        assert isinstance(self.shape, ArrayShape)
+        return self.shape
+
+    @property
+    def type(self) -> str:
+        """The element type's name."""
+        return self.array.element_type.name
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes of the dimensions."""
+        return self.array.dimensions
+
+    @property
+    def known(self) -> Facts:
+        """The facts of an array."""
+        assert isinstance(self.facts, Facts)
+        return self.facts
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """How an entry parameter is drawn: multiples of the facts' grain within their interval."""
+
+    element_type: str
+    sizes: tuple[int, ...]
+    facts: Facts
+
+
+def array_shape(element_type: str, sizes: Sequence[int]) -> ArrayShape:
+    """Return an array shape; raises UntameError where it is too large to be worth the time."""
+    if prod(sizes) > MOST_ELEMENTS:
+        raise UntameError
+    return ArrayShape(ELEMENT_TYPES[element_type], tuple(sizes))
+
+
+def braces(numbers: Sequence[int]) -> str:
+    """Return numbers as HLO writes them in attributes."""
+    return "{" + ",".join(map(str, numbers)) + "}"
+
+
+def value_text(element_type: str, value: float) -> str:
+    """Return a scalar literal."""
+    element = ELEMENT_TYPES[element_type]
+    if element_type == "pred":
+        return "true" if value else "false"
+    if element.is_complex:
+        return f"({value!r}, 0)"
+    return repr(float(value)) if element.is_float else str(int(value))
+
+
+@dataclass
+class Draft:
+    """A module under construction."""
+
+    rng: random.Random
+    computations: list[str] = field(default_factory=list)
+    inputs: list[Input] = field(default_factory=list)
+    families: Counter = field(default_factory=lambda: {})
+    _names: int = 0
+
+    def name(self, stem: str) -> str:
+        """Return a name that nothing else has."""
+        self._names += 1
+        return f"{stem.replace('-', '_')}.{self._names}"
+
+
+Counter = dict[str, int]
+
+
+class Body:
+    """A computation under construction; its values are what operations may use."""
+
+    def __init__(self, draft: Draft, stem: str, *, depth: int = 0, is_entry: bool = False) -> None:
+        self.draft = draft
+        self.rng = draft.rng
+        self.name = draft.name(stem)
+        self.depth = depth
+        self.is_entry = is_entry
+        self.values: list[Value] = []
+        self.used: set[int] = set()
+        self._lines: list[str] = []
+        self._steps: list[tuple[tuple[int, ...], Transfer]] = []
+        self._parameters: list[int] = []
+
+    # ---- lines ------------------------------------------------------------------------------
+    def add(
+        self,
+        opcode: str,
+        shape: Shape,
+        operands: Sequence[Value],
+        transfer: Transfer,
+        attributes: str = "",
+        inside: str | None = None,
+    ) -> Value:
+        """Append an instruction; raises UntameError, and appends nothing, where facts forbid it."""
+        facts = transfer(*(v.facts for v in operands))
+        written = ", ".join(v.name for v in operands) if inside is None else inside
+        name = self.draft.name(opcode)
+        tail = f", {attributes}" if attributes else ""
+        text = f"{name} = {with_default_layout(shape)} {opcode}({written}){tail}"
+        value = Value(len(self.values), name, shape, facts)
+        self._lines.append(text)
+        self._steps.append((tuple(v.position for v in operands), transfer))
+        self.used.update(v.position for v in operands)
+        self.values.append(value)
+        return value
+
+    def same(self, opcode: str, shape: Shape, operand: Value, attributes: str = "") -> Value:
+        """Append an instruction that moves the elements of one operand."""
+        return self.add(opcode, shape, [operand], lambda f: f, attributes)
+
+    def parameter(self, shape: Shape, facts: AnyFacts) -> Value:
+        """Append the next parameter."""
+        number = len(self._parameters)
+        value = self.add("parameter", shape, [], lambda: facts, inside=str(number))
+        self._parameters.append(value.position)
+        return value
+
+    def scalar(self, element_type: str, value: float) -> Value:
+        """Append a scalar constant; its grain is the largest power of two that divides it."""
+        grain = 1.0
+        while value % grain:
+            grain /= 2
+        facts = Facts(value, value, 0, grain)
+        text = value_text(element_type, value)
+        return self.add("constant", array_shape(element_type, ()), [], lambda: facts, inside=text)
+
+    def filled(self, element_type: str, sizes: Sequence[int], value: float) -> Value:
+        """Append an array of one number."""
+        scalar = self.scalar(element_type, value)
+        return self.broadcast(scalar, sizes, ()) if sizes else scalar
+
+    def broadcast(self, value: Value, sizes: Sequence[int], dimensions: Sequence[int]) -> Value:
+        """Append a broadcast; operand dimension i becomes result dimension `dimensions[i]`."""
+        shape = array_shape(value.type, sizes)
+        return self.same("broadcast", shape, value, f"dimensions={braces(dimensions)}")
+
+    def tuple(self, values: Sequence[Value]) -> Value:
+        """Append a tuple."""
+        shape = TupleShape(tuple(v.shape for v in values))
+        return self.add("tuple", shape, values, lambda *f: f)
+
+    def element(self, value: Value, index: int) -> Value:
+        """Append a get-tuple-element."""
+        assert isinstance(value.shape, TupleShape)
+        shape = value.shape.elements[index]
+        return self.add(
+            "get-tuple-element", shape, [value], lambda f: f[index], f"index={index}"
+        )
+
+    def elements(self, value: Value) -> list[Value]:
+        """Append a get-tuple-element for each element."""
+        assert isinstance(value.shape, TupleShape)
+        return [self.element(value, i) for i in range(len(value.shape.elements))]
+
+    def root(self, value: Value) -> None:
+        """Close the computation and put it before those that use it."""
+        lines = [
+            f"  ROOT {line}" if i == value.position else f"  {line}"
+            for i, line in enumerate(self._lines)
+        ]
+        word = "ENTRY " if self.is_entry else ""
+        self.draft.computations.append("\n".join([f"{word}{self.name} {{", *lines, "}"]))
+
+    def replay(self, root: Value, arguments: Sequence[AnyFacts]) -> AnyFacts:
+        """Return the root's facts for other facts of the parameters."""
+        facts: list[AnyFacts] = []
+        given = dict(zip(self._parameters, arguments, strict=True))
+        for position, (operands, transfer) in enumerate(self._steps):
+            known = given.get(position)
+            facts.append(transfer(*(facts[i] for i in operands)) if known is None else known)
+        return facts[root.position]
+
+    # ---- choices ----------------------------------------------------------------------------
+    def arrays(self, accepts: Callable[[Value], bool] | None = None) -> Iterator[Value]:
+        """Yield the arrays that may be used further."""
+        for value in self.values:
+            if isinstance(value.shape, ArrayShape) and not value.known.poor:
+                if accepts is None or accepts(value):
+                    yield value
+
+    def pick(self, accepts: Callable[[Value], bool] | None = None) -> Value:
+        """Choose an array, rather a late one; raises UntameError where there is none."""
+        found = list(self.arrays(accepts))
+        if not found:
+            raise UntameError
+        fresh = [v for v in found if v.position not in self.used]
+        if fresh and self.rng.random() < 0.5:
+            return self.rng.choice(fresh)
+        return self.rng.choice(found[-12:] if self.rng.random() < 0.6 else found)
+
+    def pick_like(self, value: Value, accepts: Callable[[Value], bool] | None = None) -> Value:
+        """Choose or make an array of the same shape and element type."""
+        found = [v for v in self.arrays(accepts) if v.shape == value.shape]
+        others = [v for v in found if v.position != value.position]
+        if others and self.rng.random() < 0.8:
+            return self.rng.choice(others)
+        if found and self.rng.random() < 0.15:
+            return self.rng.choice(found)
+        return self.fresh(value.type, value.sizes)
+
+    def fresh(self, element_type: str, sizes: Sequence[int], facts: Facts | None = None) -> Value:
+        """Make an exact array: a parameter in the entry, else a constant."""
+        facts = facts or drawn_facts(self.rng, element_type)
+        if self.is_entry and self.rng.random() < 0.8 and len(self.draft.inputs) < 12:
+            self.draft.inputs.append(Input(element_type, tuple(sizes), facts))
+            return self.parameter(array_shape(element_type, sizes), facts)
+        return self.constant(element_type, sizes, facts)
+
+    def constant(self, element_type: str, sizes: Sequence[int], facts: Facts) -> Value:
+        """Append a constant: written out where it is small, else one number everywhere."""
+        def draw() -> float:
+            steps = int((facts.high - facts.low) / facts.grain)
+            return facts.low + facts.grain * self.rng.randrange(min(steps, 2**40) + 1)
+
+        if not 0 < prod(sizes) <= 24 or not sizes:
+            return self.filled(element_type, sizes, draw())
+        numbers = [draw() for _ in range(prod(sizes))]
+        text = nested_text([value_text(element_type, x) for x in numbers], sizes)
+        shape = array_shape(element_type, sizes)
+        return self.add("constant", shape, [], lambda: facts, inside=text)
+
+
+def nested_text(words: Sequence[str], sizes: Sequence[int]) -> str:
+    """Return a literal of rank 1 and more."""
+    if len(sizes) == 1:
+        return "{" + ", ".join(words) + "}"
+    step = len(words) // sizes[0]
+    rows = [nested_text(words[i * step : (i + 1) * step], sizes[1:]) for i in range(sizes[0])]
+    return "{" + ", ".join(rows) + "}"
+
+
+def drawn_facts(rng: random.Random, element_type: str) -> Facts:
+    """Choose how numbers of a type are drawn: few bits, which stay exact long, or many."""
+    element = ELEMENT_TYPES[element_type]
+    if element_type == "pred":
+        return full_range("pred")
+    if element.is_integer:
+        whole = full_range(element_type)
+        if element.bits < 8 or rng.random() < 0.4:
+            return whole
+        return Facts(max(-9.0, whole.low), 9, 0, 1)
+    if element.bits <= 8:
+        return Facts(-3, 3, 0, 0.5)
+    kind = rng.random()
+    if kind < 0.35:
+        return Facts(-4, 4, 0, 1)
+    if kind < 0.6:
+        return Facts(-2, 2, 0, 0.25)
+    if kind < 0.7:
+        return Facts(0.5, 3, 0, 0.125)
+    real = {"c64": "f32", "c128": "f64"}.get(element_type, element_type)
+    return Facts(-2, 2, 0, 2.0 ** (1 - min(ELEMENT_TYPES[real].mantissa_bits, 40)))
