@@ -3,10 +3,12 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+# Folder of further dumps for the targets that can use them.
+DUMPS  ?=
 
 .PHONY: help
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 $(BIN)/hloipu: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -16,6 +18,10 @@ $(BIN)/hloipu: pyproject.toml
 
 .PHONY: install
 install: $(BIN)/hloipu ## editable install with the dev tools, in .venv
+
+.PHONY: demo
+demo: install ## show one sample: what is in it, what it computes
+	$(BIN)/hloipu show hlo_samples/mnist_train_step.hlo
 
 .PHONY: test
 test: install ## run the tests
@@ -27,6 +33,43 @@ check: install ## what CI runs: format, lint, types, tests
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -n 2
+
+.PHONY: samples
+samples: install ## print hlo_samples/ anew from JAX
+	$(BIN)/python -m tools.make_samples
+
+.PHONY: corpus
+corpus: install ## print thousands of modules from JAX to out/corpus (8 minutes)
+	$(BIN)/python -m tools.make_corpus
+
+.PHONY: parse-conformance
+parse-conformance: corpus ## our parser and verifier against XLA's, on all texts and the corpus
+	$(BIN)/python -m tools.parse_conformance $(if $(DUMPS),--zoo $(DUMPS))
+
+.PHONY: conformance
+conformance: install ## every op's values against XLA:CPU, 6,000 modules and more (12 minutes)
+	$(BIN)/python -m tools.conformance
+
+N ?= 20000
+.PHONY: fuzz
+fuzz: install ## N mutants of real dumps through parser, verifier and printer
+	$(BIN)/python -m tools.fuzz_parser --count $(N) $(if $(DUMPS),--dumps $(DUMPS))
+
+PROGRAMS ?= $(if $(filter command line,$(origin N)),$(N),2000)
+.PHONY: fuzz-programs
+fuzz-programs: install ## N random programs against XLA:CPU
+	$(BIN)/python -m tools.fuzz_programs --count $(PROGRAMS)
+
+.PHONY: bench
+bench: bench-parse bench-ops ## all benchmarks, against XLA in the same run
+
+.PHONY: bench-parse
+bench-parse: install ## reading text, against XLA's C++ parser; start-up
+	$(BIN)/python -m tools.bench_parse $(if $(DUMPS),$(wildcard $(DUMPS)/*.hlo))
+
+.PHONY: bench-ops
+bench-ops: install ## kernels and whole modules, against XLA:CPU on one thread
+	$(BIN)/python -m tools.bench_ops
 
 .PHONY: clean
 clean: ## remove what the targets made

@@ -7,6 +7,7 @@ import numpy as np
 
 from hloipu_compiler.evaluate.budgets import Budget, budget_of, compare_values, disagreements
 from hloipu_compiler.evaluate.evaluator import Evaluator
+from hloipu_compiler.evaluate.participants import evaluate_participants
 from hloipu_compiler.evaluate.site import Effects, array_leaves
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
@@ -81,7 +82,10 @@ def our_results(case: Case, module: Module) -> list[list[Array]]:
     """Return our outputs of each participant."""
     if case.participants == 1:
         return [Evaluator(module, Effects(state={}))(*inputs_of(case))]
-    raise UnsupportedError("E0451", "collectives among several participants")
+    arguments = [inputs_of(case, i) for i in range(case.participants)]
+    return evaluate_participants(
+        module, arguments, replicas=case.replicas, partitions=case.partitions
+    )
 
 
 def budget_for(case: Case, element_type: str) -> Budget:

@@ -1,7 +1,7 @@
 """Writing a program down: computations that grow line by line, each value with its facts."""
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import NamedTuple
@@ -77,23 +77,33 @@ def value_text(element_type: str, value: float) -> str:
     return repr(float(value)) if element.is_float else str(int(value))
 
 
+Families = Mapping[Callable[["Body"], Value], int]
+"""Family -> weight: each appends an operation of its kind to a body, or raises UntameError."""
+
+
 @dataclass
 class Draft:
     """A module under construction."""
 
     rng: random.Random
+    families: Families
+    """What entries, callees, branches and loop bodies are made of."""
+    plain: Families
+    """What fused computations are made of: no control flow."""
+    scalar: Families
+    """What mapped computations are made of: elementwise operations."""
     computations: list[str] = field(default_factory=list)
     inputs: list[Input] = field(default_factory=list)
-    families: Counter = field(default_factory=lambda: {})
+    counts: dict[str, int] = field(default_factory=dict)
+    """Family -> how often it was used."""
+    callees: list[tuple["Body", Value]] = field(default_factory=list)
+    """Called computations with their roots: they may be called again."""
     _names: int = 0
 
     def name(self, stem: str) -> str:
         """Return a name that nothing else has."""
         self._names += 1
         return f"{stem.replace('-', '_')}.{self._names}"
-
-
-Counter = dict[str, int]
 
 
 class Body:
@@ -122,7 +132,10 @@ class Body:
         inside: str | None = None,
     ) -> Value:
         """Append an instruction; raises UntameError, and appends nothing, where facts forbid it."""
-        facts = transfer(*(v.facts for v in operands))
+        try:
+            facts = transfer(*(v.facts for v in operands))
+        except (ArithmeticError, ValueError) as error:
+            raise UntameError from error
         written = ", ".join(v.name for v in operands) if inside is None else inside
         name = self.draft.name(opcode)
         tail = f", {attributes}" if attributes else ""
@@ -182,14 +195,37 @@ class Body:
         assert isinstance(value.shape, TupleShape)
         return [self.element(value, i) for i in range(len(value.shape.elements))]
 
-    def root(self, value: Value) -> None:
-        """Close the computation and put it before those that use it."""
+    @property
+    def parameters(self) -> list[Value]:
+        """The parameters, in order."""
+        return [self.values[i] for i in self._parameters]
+
+    def root(self, value: Value, *, prune: bool = False) -> bool:
+        """Close the computation and put it before those that use it.
+
+        With `prune`, what the root does not need is left out; returns False, and writes nothing,
+        where a parameter would have to go.
+        """
+        kept = set(self._needed(value) if prune else range(len(self._lines)))
+        if not kept.issuperset(self._parameters):
+            return False
         lines = [
             f"  ROOT {line}" if i == value.position else f"  {line}"
             for i, line in enumerate(self._lines)
+            if i in kept
         ]
         word = "ENTRY " if self.is_entry else ""
         self.draft.computations.append("\n".join([f"{word}{self.name} {{", *lines, "}"]))
+        return True
+
+    def _needed(self, value: Value) -> list[int]:
+        found, stack = {value.position}, [value.position]
+        while stack:
+            for operand in self._steps[stack.pop()][0]:
+                if operand not in found:
+                    found.add(operand)
+                    stack.append(operand)
+        return sorted(found)
 
     def replay(self, root: Value, arguments: Sequence[AnyFacts]) -> AnyFacts:
         """Return the root's facts for other facts of the parameters."""
@@ -199,6 +235,22 @@ class Body:
             known = given.get(position)
             facts.append(transfer(*(facts[i] for i in operands)) if known is None else known)
         return facts[root.position]
+
+    def grow(self, count: int, families: Families | None = None) -> None:
+        """Append about `count` operations of drawn families."""
+        families = families or self.draft.families
+        names, weights = list(families), list(families.values())
+        for _ in range(3 * count):
+            if count <= 0:
+                return
+            family = self.rng.choices(names, weights)[0]
+            try:
+                family(self)
+            except UntameError:
+                continue
+            counts = self.draft.counts
+            counts[family.__name__] = counts.get(family.__name__, 0) + 1
+            count -= 1
 
     # ---- choices ----------------------------------------------------------------------------
     def arrays(self, accepts: Callable[[Value], bool] | None = None) -> Iterator[Value]:

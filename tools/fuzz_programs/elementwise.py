@@ -166,6 +166,8 @@ def function_of_float(body: Body) -> Value:
     element_type = x.type
 
     def transfer(f: Facts) -> Facts:
+        if domain == "positive" and f.low - f.error < 0.05:
+            raise UntameError
         low, high, slope = bounds(f.low - f.error, f.high + f.error)
         return of_function(opcode, element_type, low, high, f.error * slope)
 
@@ -179,6 +181,8 @@ def power_or_atan2(body: Body) -> Value:
     element_type = x.type
 
     def power(f: Facts, g: Facts) -> Facts:
+        if f.low - f.error < 0.05:
+            raise UntameError
         corners = [a**b for a in (f.low, f.high) for b in (g.low, g.high)]
         top, base = max(corners), f.low - f.error
         slope = g.magnitude / base, max(abs(math.log(base)), abs(math.log(f.high + f.error)))
@@ -187,6 +191,8 @@ def power_or_atan2(body: Body) -> Value:
         return rounded(element_type, Facts(min(corners), top, error), roundings=8)
 
     def atan2(g: Facts, f: Facts) -> Facts:
+        if f.low - f.error < 0.05:
+            raise UntameError
         error = (f.error + g.error) / (f.low - f.error)
         return of_function("atan2", element_type, -math.pi / 2, math.pi / 2, error)
 
@@ -206,6 +212,8 @@ def float_arithmetic(body: Body) -> Value:
 
     def divide(f: Facts, g: Facts) -> Facts:
         least = g.low - g.error
+        if least < 0.05:
+            raise UntameError
         corners = [x / y for x in (f.low, f.high) for y in (least, g.high)]
         error = f.error / least + f.magnitude * g.error / least**2
         return rounded(element_type, Facts(min(corners), max(corners), error))
@@ -216,7 +224,8 @@ def float_arithmetic(body: Body) -> Value:
 def extremum(body: Body) -> Value:
     """Append a maximum, minimum, abs or negate of floats or integers."""
     a = body.pick(is_number)
-    opcode = body.rng.choice("maximum minimum abs negate sign".split())
+    opcodes = "maximum minimum negate abs sign".split()
+    opcode = body.rng.choice(opcodes[:3] if kind_of(a) is Kind.UNSIGNED else opcodes)
     whole = full_range(a.type) if is_integer(a) else None
     if opcode in ("maximum", "minimum"):
         chosen = max if opcode == "maximum" else min
@@ -235,8 +244,7 @@ def extremum(body: Body) -> Value:
 
         return body.add(opcode, a.shape, [a], sign)
     if whole is not None:
-        wraps = a.known.low == whole.low or (opcode == "negate" and whole.low == 0)
-        if wraps or (opcode == "abs" and whole.low == 0):
+        if whole.low in (a.known.low, 0):
             return body.add(opcode, a.shape, [a], lambda f: whole)
     return body.add(opcode, a.shape, [a], absolute if opcode == "abs" else negated)
 
@@ -430,7 +438,6 @@ def converted(body: Body, value: Value, element_type: str) -> Value:
         value = small_integer(body, value, -8, 8 if target.bits > 8 else 3)
     if target.is_float and source.is_float and value.known.magnitude >= limit(element_type):
         value = tamed(body, value, 4)
-    own = value.known
 
     def transfer(f: Facts) -> Facts:
         if target.is_float or target.is_complex:
@@ -443,7 +450,6 @@ def converted(body: Body, value: Value, element_type: str) -> Value:
         whole = replace(f, low=math.trunc(f.low), high=math.trunc(f.high), grain=max(1.0, f.grain))
         return whole if represents(element_type, whole) else full_range(element_type)
 
-    assert own is value.known
     return body.add("convert", array_shape(element_type, value.sizes), [value], transfer)
 
 

@@ -85,6 +85,7 @@ def _custom_call(site: Site) -> Action:
     "xla.sdy.PropagationBarrier",
     "InspectSharding",
     "LayoutConstraint",
+    "AwsNeuronTransferWithStaticRing",  # PyTorch on Neuron: moves a value between cores
 )
 def _identity(call: Call) -> Sequence[Array]:
     """On one device these only annotate."""

@@ -134,6 +134,7 @@ class ShapeReader:
                 shape = self.memo.get(found[1]) or self._array_shape(*found.group(2, 3, 4, 5))
                 if shape is None or after_item:
                     return None
+                self.memo[found[1]] = shape
                 items.append(shape)
                 after_item = True
                 leaves += 1

@@ -154,7 +154,7 @@ def _custom_call(_b: "ComputationBuilder", statement: Statement, shapes: tuple[S
 
 def _scan(builder: "ComputationBuilder", statement: Statement, shapes: tuple[Shape, ...]) -> str:
     attributes = statement.prepared.attributes
-    if len(shapes) < attributes.integer("num_carries"):
+    if not 0 <= attributes.integer("num_carries") <= len(shapes):
         return f"scan carries {attributes.integer('num_carries')} of {len(shapes)} operands"
     callee = builder.module.computations.get(attributes.text("to_apply"))
     if callee is not None and len(callee.parameters) != len(shapes):

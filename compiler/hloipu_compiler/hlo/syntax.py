@@ -98,6 +98,7 @@ def bare(name: str) -> str:
 
 
 _name = re.compile(r"%?[A-Za-z_][\w.\-]*+:?", re.ASCII)
+_word = re.compile(r"[\w.\-]+", re.ASCII)
 _comments = re.compile(r"/\*(?:[^*]|\*(?!/))*+\*/|//[^\n]*+")
 
 
@@ -224,6 +225,10 @@ class SyntaxActions:
     def call(self, children: list[Any]) -> SyntaxCall:
         """Gather an opcode and what stands in its parentheses."""
         opcode, *inside, closing = children
+        word = _word.match(opcode.text)
+        if word is not None:  # the terminal reaches to the parenthesis
+            opcode.text = word[0]
+            opcode.end = opcode.start + len(opcode.text)
         if opcode.type == "OPCODE":
             operands = tuple(_flat(inside))
             depth = 1 + max((x.call.depth for x in operands if x.call), default=0)

@@ -11,7 +11,7 @@ _WORDS = {
     "RAW_KEY": "an attribute", "COMPUTATION_KEY": "an attribute",
     "COMPUTATIONS_KEY": "an attribute", "KEY": "an attribute like dimensions={0}",
     "BUFFER": "a shape", "TYPE": "a shape like f32[2,3]", "ARRAY": "a shape like f32[2,3]",
-    "LPAR": "(", "RPAR": ")",
+    "ARRAYS": "a shape like f32[2,3]", "LPAR": "(", "RPAR": ")",
     "SIZES_BEGUN": "sizes like [2,3]", "LAYOUT": "a layout like {1,0}",
     "PARAMETER": "an opcode", "CONSTANT": "an opcode",
     "OPCODE": "an opcode and ( like add(",

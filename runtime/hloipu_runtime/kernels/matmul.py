@@ -95,10 +95,10 @@ def exact_integer(
     lhs, rhs = _modulo(lhs, dtype), _modulo(rhs, dtype)
     left, right = _magnitude(lhs), _magnitude(rhs)
     largest = left * right * max(terms, 1)
-    if largest < _FLOAT32_EXACT:
+    if largest <= _FLOAT32_EXACT:
         single = product(lhs.astype(np.float32), rhs.astype(np.float32))
         return single.astype(np.int32).astype(dtype)
-    if largest < _FLOAT64_EXACT:
+    if largest <= _FLOAT64_EXACT:
         double = product(lhs.astype(np.float64), rhs.astype(np.float64))
         return double.astype(np.int64).astype(dtype)
     digit_bits = 1 + (52 - max(terms - 1, 1).bit_length()) // 2
@@ -128,8 +128,6 @@ def _modulo(x: Array, dtype: np.dtype[Any]) -> Array:
 def _magnitude(x: Array) -> int:
     if x.size == 0:
         return 0
-    if x.dtype.itemsize == 1:
-        return 255 if x.dtype.kind == "u" else 128
     return max(int(x.max()), -int(x.min()))
 
 

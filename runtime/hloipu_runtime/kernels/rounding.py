@@ -58,7 +58,7 @@ class _Rounder:
     highest: np.generic
     """Exponent bits of the grid's largest number: from there on a value may overflow."""
     lowest: np.generic
-    """Exponent bits of the smallest normal number of the grid."""
+    """The smallest normal number of the grid."""
     lift: np.generic
     """From an element's exponent bits to its addend."""
 
@@ -74,7 +74,7 @@ def _rounder(element_type: str, dtype: np.dtype[Any]) -> _Rounder:
         infinity=number(sign - (1 << mantissa_bits)),
         sign=number(sign),
         highest=number((bias + math.frexp(grid.largest)[1] - 1) << mantissa_bits),
-        lowest=number((bias + grid.min_exponent) << mantissa_bits),
+        lowest=dtype.type(2.0**grid.min_exponent),
         lift=number(lift),
     )
 
@@ -143,7 +143,9 @@ def _round_to_grid(x: Array, element_type: str, out: Array) -> None:
     if overflow:
         nans = np.isnan(x)
         np.minimum(addend, by.highest, out=addend)
-    np.maximum(addend, by.lowest, out=addend)
+    # Exponent bits alone are powers of two, 0 and infinity: ordered as floats as they are as
+    # integers, and numpy's maximum of floats is the faster one.
+    np.maximum(addend.view(x.dtype), by.lowest, out=addend.view(x.dtype))
     np.add(addend, by.lift, out=addend)
     # The signs of x are needed once more after the sum.
     apart = out.dtype == x.dtype and not np.may_share_memory(out, x)

@@ -98,6 +98,28 @@ _ON_GRID = {
 
 
 def _leading_zeros(x: Array, element: ElementType) -> Array:
+    if element.bits <= 16:
+        return _leading_zeros_by_count(x, element)
+    return _leading_zeros_by_exponent(x, element)
+
+
+def _leading_zeros_by_count(x: Array, element: ElementType) -> Array:
+    """Set every bit below the highest one, and count."""
+    result = like(x)
+    for target, piece in blocks(result, x):
+        bits = np.array(to_bits(piece, element.name))
+        shifted = np.empty_like(bits)
+        step = 1
+        while step < element.bits:
+            np.right_shift(bits, bits.dtype.type(step), out=shifted)
+            np.bitwise_or(bits, shifted, out=bits)
+            step *= 2
+        counts = np.bitwise_count(bits).astype(bits.dtype, copy=False)
+        np.subtract(bits.dtype.type(element.bits), counts, out=target.view(bits.dtype))
+    return result
+
+
+def _leading_zeros_by_exponent(x: Array, element: ElementType) -> Array:
     """Read the highest bit off the exponent that a conversion to a float gives."""
     number, mantissa_bits, bias = (
         (np.float32, 23, 127) if element.bits < 64 else (np.float64, 52, 1023)
@@ -106,12 +128,15 @@ def _leading_zeros(x: Array, element: ElementType) -> Array:
     for target, piece in blocks(result, x):
         bits = np.asarray(to_bits(piece, element.name))
         # Without the bit below the highest one, rounding cannot carry to the next power of two.
-        bits = np.bitwise_and(bits, ~np.right_shift(bits, bits.dtype.type(1)))
-        exponent = bits.astype(number).view(np.dtype(f"i{np.dtype(number).itemsize}"))
-        np.right_shift(exponent, mantissa_bits, out=exponent)
-        np.subtract(element.bits - 1 + bias, exponent, out=exponent)
-        np.minimum(exponent, element.bits, out=exponent)
-        np.copyto(target, exponent, casting="unsafe")
+        lower = np.right_shift(bits, bits.dtype.type(1))
+        np.invert(lower, out=lower)
+        np.bitwise_and(bits, lower, out=lower)
+        exponent = lower.astype(number)
+        # One half has the exponent that the answer for zero asks for; it carries into no other.
+        np.add(exponent, number(0.5), out=exponent)
+        bits = exponent.view(np.dtype(f"i{np.dtype(number).itemsize}"))
+        np.right_shift(bits, mantissa_bits, out=bits)
+        np.subtract(element.bits - 1 + bias, bits, out=target.view(bits.dtype))
     return result
 
 

@@ -1,0 +1,239 @@
+"""Families of operations that move elements: shapes, slices, pads, gathers, updates, tuples."""
+
+from collections.abc import Sequence
+from math import prod
+
+from hloipu_compiler.ir.shapes import ArrayShape
+from tools.fuzz_programs.builder import Body, Value, array_shape, braces
+from tools.fuzz_programs.elementwise import is_integer
+from tools.fuzz_programs.facts import Facts, UntameError, hull
+
+MOST_RANK = 4
+
+
+def factored(body: Body, count: int) -> tuple[int, ...]:
+    """Return drawn sizes with a product."""
+    rng, sizes = body.rng, []
+    if count == 0:
+        return tuple(rng.sample([0, rng.randrange(1, 4)], rng.choice((1, 2))))[:1] or (0,)
+    while count > 1 and len(sizes) < MOST_RANK - 1:
+        divisors = [d for d in range(2, count + 1) if count % d == 0]
+        divisor = rng.choice(divisors)
+        sizes.append(divisor)
+        count //= divisor
+    sizes += [count] if count > 1 else []
+    if len(sizes) < MOST_RANK and rng.random() < 0.3:
+        sizes.insert(rng.randrange(len(sizes) + 1), 1)
+    return tuple(sizes)
+
+
+def reshape(body: Body) -> Value:
+    """Append a reshape."""
+    x = body.pick()
+    sizes = factored(body, prod(x.sizes))
+    if prod(sizes) != prod(x.sizes):
+        raise UntameError
+    return body.same("reshape", array_shape(x.type, sizes), x)
+
+
+def transpose(body: Body) -> Value:
+    """Append a transpose."""
+    x = body.pick(lambda v: len(v.sizes) >= 1)
+    order = body.rng.sample(range(len(x.sizes)), len(x.sizes))
+    shape = array_shape(x.type, [x.sizes[d] for d in order])
+    return body.same("transpose", shape, x, f"dimensions={braces(order)}")
+
+
+def reverse(body: Body) -> Value:
+    """Append a reverse."""
+    x = body.pick(lambda v: len(v.sizes) >= 1)
+    chosen = [d for d in range(len(x.sizes)) if body.rng.random() < 0.6]
+    return body.same("reverse", x.shape, x, f"dimensions={braces(chosen)}")
+
+
+def broadcast(body: Body) -> Value:
+    """Append a broadcast into more dimensions."""
+    x = body.pick(lambda v: len(v.sizes) < MOST_RANK)
+    rank = body.rng.randrange(len(x.sizes) + 1, MOST_RANK + 1)
+    places = sorted(body.rng.sample(range(rank), len(x.sizes)))
+    if body.rng.random() < 0.25:
+        body.rng.shuffle(places)
+    sizes = [body.rng.choice((1, 2, 3, 4)) for _ in range(rank)]
+    for place, size in zip(places, x.sizes, strict=True):
+        sizes[place] = size
+    return body.broadcast(x, sizes, places)
+
+
+def slices(body: Body) -> Value:
+    """Append a slice with strides."""
+    x = body.pick(lambda v: len(v.sizes) >= 1)
+    ranges, sizes = [], []
+    for size in x.sizes:
+        start = body.rng.randrange(size + 1) if body.rng.random() < 0.5 else 0
+        end = body.rng.randrange(start, size + 1) if body.rng.random() < 0.5 else size
+        if end == start and body.rng.random() < 0.9:
+            start, end = 0, size
+        step = body.rng.choice((1, 1, 2, 3))
+        ranges.append(f"[{start}:{end}:{step}]")
+        sizes.append(-(-(end - start) // step))
+    attributes = f"slice={{{', '.join(ranges)}}}"
+    return body.same("slice", array_shape(x.type, sizes), x, attributes)
+
+
+def pad(body: Body) -> Value:
+    """Append a pad: interior, negative."""
+    x = body.pick()
+    value = padding_value(body, x)
+    words, sizes = [], []
+    for size in x.sizes:
+        low, high, interior = (body.rng.choice(c) for c in ((-1, 0, 0, 2), (-1, 0, 1), (0, 0, 1, 2)))
+        new = low + high + size + max(0, size - 1) * interior
+        if new < 0:
+            low, high, interior, new = 0, 0, 0, size
+        words.append(f"{low}_{high}_{interior}")
+        sizes.append(new)
+    if not words:
+        raise UntameError
+    shape = array_shape(x.type, sizes)
+    return body.add("pad", shape, [x, value], hull, f"padding={'x'.join(words)}")
+
+
+def padding_value(body: Body, like: Value) -> Value:
+    """Choose or make a scalar of the type of another value."""
+    found = [v for v in body.arrays() if v.array == ArrayShape(like.array.element_type)]
+    if found and body.rng.random() < 0.6:
+        return body.rng.choice(found)
+    return body.fresh(like.type, ())
+
+
+def concatenate(body: Body) -> Value:
+    """Append a concatenation of two to four arrays."""
+    x = body.pick(lambda v: len(v.sizes) >= 1)
+    dimension = body.rng.randrange(len(x.sizes))
+
+    def fits(v: Value) -> bool:
+        if v.type != x.type or len(v.sizes) != len(x.sizes):
+            return False
+        return all(v.sizes[d] == n for d, n in enumerate(x.sizes) if d != dimension)
+
+    parts = [x, *(body.pick(fits) for _ in range(body.rng.choice((1, 1, 2, 3))))]
+    body.rng.shuffle(parts)
+    sizes = list(x.sizes)
+    sizes[dimension] = sum(v.sizes[dimension] for v in parts)
+    shape = array_shape(x.type, sizes)
+    return body.add("concatenate", shape, parts, hull, f"dimensions={{{dimension}}}")
+
+
+def indices(body: Body, count: int) -> list[Value]:
+    """Choose or make integer scalars, of one type, in range or not."""
+    found = [v for v in body.arrays(is_integer) if v.sizes == ()]
+    kind = body.rng.choice(found).type if found else body.rng.choice(("s32", "s64", "u32"))
+    made = []
+    for _ in range(count):
+        mine = [v for v in found if v.type == kind]
+        if mine and body.rng.random() < 0.6:
+            made.append(body.rng.choice(mine))
+        else:
+            made.append(body.fresh(kind, (), Facts(0 if kind[0] == "u" else -2, 4, 0, 1)))
+    return made
+
+
+def dynamic_slice(body: Body) -> Value:
+    """Append a dynamic-slice, its start clamped."""
+    x = body.pick(lambda v: len(v.sizes) >= 1)
+    sizes = [body.rng.randrange(min(1, n), n + 1) for n in x.sizes]
+    starts = indices(body, len(x.sizes))
+    attributes = f"dynamic_slice_sizes={braces(sizes)}"
+    shape = array_shape(x.type, sizes)
+    return body.add("dynamic-slice", shape, [x, *starts], lambda f, *_: f, attributes)
+
+
+def dynamic_update_slice(body: Body) -> Value:
+    """Append a dynamic-update-slice."""
+    x = body.pick(lambda v: len(v.sizes) >= 1)
+
+    def fits(v: Value) -> bool:
+        same = v.type == x.type and len(v.sizes) == len(x.sizes)
+        return same and all(a <= b for a, b in zip(v.sizes, x.sizes, strict=True))
+
+    update = body.pick(fits)
+    if update.position == x.position:
+        update = body.fresh(x.type, [body.rng.randrange(min(1, n), n + 1) for n in x.sizes])
+    starts = indices(body, len(x.sizes))
+    return body.add(
+        "dynamic-update-slice", x.shape, [x, update, *starts], lambda f, g, *_: hull(f, g)
+    )
+
+
+def index_array(body: Body, sizes: Sequence[int]) -> Value:
+    """Choose or make an integer array of given sizes, some elements out of range."""
+    found = [v for v in body.arrays(is_integer) if v.sizes == tuple(sizes)]
+    if found and body.rng.random() < 0.5:
+        return body.rng.choice(found)
+    name = body.rng.choice("s32 s32 s64 u32 s8".split())
+    return body.fresh(name, sizes, Facts(0 if name[0] == "u" else -2, 6, 0, 1))
+
+
+def gather(body: Body) -> Value:
+    """Append a gather in general form: any start map, any collapsed and offset dimensions."""
+    rng = body.rng
+    x = body.pick(lambda v: 1 <= len(v.sizes) <= 3)
+    rank = len(x.sizes)
+    starts = rng.sample(range(rank), rng.randrange(1, rank + 1))
+    sizes = [rng.randrange(min(1, n), n + 1) for n in x.sizes]
+    collapsed = [d for d in range(rank) if rng.random() < 0.5]
+    for d in collapsed:
+        sizes[d] = 1
+    if any(w > n for w, n in zip(sizes, x.sizes, strict=True)):
+        raise UntameError
+    batch = [rng.choice((1, 2, 3)) for _ in range(rng.randrange(0, 3))]
+    vector = rng.randrange(len(batch) + 1)
+    index_sizes = [*batch[:vector], len(starts), *batch[vector:]]
+    if len(starts) == 1 and rng.random() < 0.5:
+        vector, index_sizes = len(batch), batch
+    where = index_array(body, index_sizes)
+    window = [n for d, n in enumerate(sizes) if d not in collapsed]
+    offsets = sorted(rng.sample(range(len(window) + len(batch)), len(window)))
+    result = list(batch)
+    for place, size in zip(offsets, window, strict=True):
+        result.insert(place, size)
+    attributes = (
+        f"offset_dims={braces(offsets)}, collapsed_slice_dims={braces(collapsed)}, "
+        f"start_index_map={braces(starts)}, index_vector_dim={vector}, slice_sizes={braces(sizes)}"
+    )
+    shape = array_shape(x.type, result)
+    return body.add("gather", shape, [x, where], lambda f, _: f, attributes)
+
+
+def iota(body: Body) -> Value:
+    """Append an iota."""
+    sizes = body.pick(lambda v: len(v.sizes) >= 1).sizes
+    dimension = body.rng.randrange(len(sizes))
+    if sizes[dimension] > 16:
+        raise UntameError
+    name = body.rng.choice("s32 s32 u8 s64 f32 bf16 f64 u32 f16".split())
+    facts = Facts(0, max(0, sizes[dimension] - 1), 0, 1)
+    attributes = f"iota_dimension={dimension}"
+    return body.add("iota", array_shape(name, sizes), [], lambda: facts, attributes)
+
+
+def copies(body: Body) -> Value:
+    """Append a copy, or an opt-barrier around a tuple, taken apart again."""
+    x = body.pick()
+    if body.rng.random() < 0.4:
+        return body.same("copy", x.shape, x)
+    whole = body.tuple([x, body.pick()])
+    if body.rng.random() < 0.5:
+        whole = body.tuple([body.pick(), whole])
+        whole = body.same("opt-barrier", whole.shape, whole)
+        whole = body.element(whole, 1)
+    else:
+        whole = body.same("opt-barrier", whole.shape, whole)
+    return body.element(whole, body.rng.randrange(2))
+
+
+FAMILIES = {
+    reshape: 4, transpose: 4, reverse: 2, broadcast: 4, slices: 4, pad: 3, concatenate: 3,
+    dynamic_slice: 3, dynamic_update_slice: 3, gather: 4, iota: 2, copies: 2,
+}  # fmt: skip
+"""Family -> weight."""
