@@ -1,7 +1,7 @@
 """Find the first op that diverges: each op alone, ours against a reference, on equal operands."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,11 @@ from hloipu.check_outputs import compare_outputs, nested
 from hloipu_compiler.evaluate.agreement import Budget, Verdict, compare_values
 from hloipu_compiler.evaluate.budgets import budget_of
 from hloipu_compiler.evaluate.evaluator import Evaluator
+from hloipu_compiler.evaluate.participants import (
+    evaluate_everywhere,
+    meeting_computations,
+    needs_others,
+)
 from hloipu_compiler.evaluate.plan import Array
 from hloipu_compiler.evaluate.regions import monoid_of
 from hloipu_compiler.evaluate.site import array_leaves
@@ -40,26 +45,70 @@ def first_divergence(
 ) -> Divergence | None:
     """Run each op of the entry alone on our operands' values, ours against the reference.
 
-    Follows a diverging call or fusion into its computation. Ops that the reference cannot compute
-    alone are passed over.
+    Follows a diverging call or fusion into its computation, and every call in which participants
+    meet. Ops that the reference cannot compute alone, or that need other participants, are passed
+    over.
     """
-    values = _values(module, arguments)
-    entry = module.entry
-    singles: list[tuple[Instruction, Module, list[Array]]] = []
-    for position, x in enumerate(entry.instructions):
-        if x.opcode in PASSED_OVER or position not in values:
-            continue
-        if all(i in values for i in x.operands):
-            leaves = [leaf for i in x.operands for leaf in values[i]]
-            singles.append((x, alone(module, entry, position), leaves))
-    answers = reference([(single, leaves) for _, single, leaves in singles])
-    for (x, single, leaves), answer in zip(singles, answers, strict=True):
-        if isinstance(answer, str):
-            continue
-        found = _diverges(module, entry, x, single, leaves, answer)
-        if found is not None:
-            return _inside(module, x, leaves, reference) or found
-    return None
+    seen: dict[str, Sequence[Array]] = {}
+    evaluate_everywhere(
+        module,
+        *nested(module, arguments),
+        watch=lambda x, leaves: seen.update({x.name: list(leaves)}),
+    )
+    return _Search(module, seen, meeting_computations(module), reference).in_computation(
+        module.entry, arguments
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """A search for the first op that diverges."""
+
+    module: Module
+    seen: Mapping[str, Sequence[Array]]
+    """Leaves of instructions by name, in storage form, as the last run of each made them."""
+    meeting: frozenset[str]
+    """Computations that cannot be run without other participants."""
+    reference: Reference
+    visited: set[str] = field(default_factory=set)
+
+    def in_computation(
+        self, computation: Computation, arguments: Sequence[Array]
+    ) -> Divergence | None:
+        """Return the first op of a computation that diverges, given its arguments' leaves."""
+        values = _values(computation, arguments, self.seen)
+        for x, leaves in self._meeting_calls(computation, values):
+            found = self.in_computation(self.module.computation[x.attributes.called[0]], leaves)
+            if found is not None:
+                return found
+        singles: list[tuple[Instruction, Module, list[Array]]] = []
+        for position, x in enumerate(computation.instructions):
+            if x.opcode in PASSED_OVER or position not in values or self._meets(x):
+                continue
+            if all(i in values for i in x.operands):
+                leaves = [leaf for i in x.operands for leaf in values[i]]
+                singles.append((x, alone(self.module, computation, position), leaves))
+        answers = self.reference([(single, leaves) for _, single, leaves in singles])
+        for (x, single, leaves), answer in zip(singles, answers, strict=True):
+            if isinstance(answer, str):
+                continue
+            found = _diverges(self.module, computation, x, single, leaves, answer)
+            if found is not None:
+                return _inside(self.module, x, leaves, self.reference) or found
+        return None
+
+    def _meets(self, x: Instruction) -> bool:
+        return needs_others(x) or bool(self.meeting & {*x.attributes.called})
+
+    def _meeting_calls(
+        self, computation: Computation, values: Mapping[int, list[Array]]
+    ) -> Iterator[tuple[Instruction, list[Array]]]:
+        for x in computation.instructions:
+            known = all(i in values for i in x.operands)
+            callee = x.attributes.called[0] if x.opcode in ("call", "fusion") else ""
+            if callee in self.meeting and callee not in self.visited and known:
+                self.visited.add(callee)
+                yield x, [leaf for i in x.operands for leaf in values[i]]
 
 
 def _inside(
@@ -72,14 +121,10 @@ def _inside(
     return first_divergence(inner, leaves, reference)
 
 
-def _values(module: Module, arguments: Sequence[Array]) -> dict[int, list[Array]]:
-    """Return the leaves of every entry instruction, in user dtypes."""
-    evaluator = Evaluator(module)
-    entry = module.entry
-    seen: dict[str, Sequence[Array]] = {}
-    evaluator(
-        *nested(module, arguments), watch=lambda x, leaves: seen.update({x.name: list(leaves)})
-    )
+def _values(
+    entry: Computation, arguments: Sequence[Array], seen: Mapping[str, Sequence[Array]]
+) -> dict[int, list[Array]]:
+    """Return the leaves of every instruction of a computation, in user dtypes."""
     values: dict[int, list[Array]] = {}
     at = 0
     offsets = {}

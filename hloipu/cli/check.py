@@ -10,9 +10,9 @@ from hloipu.check_outputs import OutputReport, compare_outputs, nested
 from hloipu.cli.inputs import HLO_FILE, read_input
 from hloipu.cli.values import given_arguments, input_options
 from hloipu.inputs import as_user_dtype
-from hloipu.xla_cpu.runner import Array, Job, run_on_xla_cpu
+from hloipu.xla_cpu.runner import Array, job_of, run_on_xla_cpu
 from hloipu_compiler.analysis.source_lines import SourceLines
-from hloipu_compiler.evaluate.evaluator import Evaluator
+from hloipu_compiler.evaluate.participants import evaluate_everywhere
 from hloipu_compiler.evaluate.site import array_leaves
 from hloipu_compiler.evaluate.widen import widened, widened_arguments
 from hloipu_compiler.hlo.parse import parse
@@ -71,7 +71,7 @@ def command(
 
 def compared(module: Module, leaves: Sequence[Array], against: str) -> list[OutputReport]:
     """Return a report for each leaf of the result."""
-    ours = Evaluator(module)(*nested(module, leaves))
+    ours = evaluate_everywhere(module, *nested(module, leaves))
     if against.endswith(".npz"):
         theirs = load_outputs(against, module)
     else:
@@ -89,7 +89,7 @@ def compared(module: Module, leaves: Sequence[Array], against: str) -> list[Outp
 def reference_of(against: str) -> Reference:
     """Return the reference that a name stands for."""
     if against == "xla-cpu" or against.endswith(".npz"):
-        return lambda work: run_on_xla_cpu([Job(module, leaves) for module, leaves in work])
+        return lambda work: run_on_xla_cpu([job_of(module, leaves) for module, leaves in work])
     if against == "evaluator-f64":
         return lambda work: [in_f64(module, leaves) for module, leaves in work]
     raise UsageError(
@@ -104,7 +104,7 @@ def in_f64(module: Module, leaves: Sequence[Array]) -> list[Array] | str:
     wide = widened(module)
     if wide is None:
         return "it looks at the bits of its floats, and has no f64 form"
-    made = Evaluator(wide)(*nested(wide, widened_arguments(leaves)))
+    made = evaluate_everywhere(wide, *nested(wide, widened_arguments(leaves)))
     types = [leaf.element_type for leaf in array_leaves(module.entry.program_shape.result)]
     return [
         x if t.is_float or t.is_complex else as_user_dtype(x, t.name)

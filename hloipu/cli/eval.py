@@ -10,7 +10,6 @@ import numpy as np
 from hloipu.cli.inputs import HLO_FILE, read_input
 from hloipu.cli.values import given_arguments, input_options
 from hloipu.inputs import grouped, save_arrays
-from hloipu_compiler.evaluate.evaluator import Evaluator
 from hloipu_compiler.evaluate.participants import evaluate_participants, participants_of
 from hloipu_compiler.evaluate.site import Effects, array_leaves
 from hloipu_compiler.hlo.parse import parse
@@ -51,13 +50,16 @@ def command(
     asked = participants_of(module)
     counts = (replicas or asked[0], partitions or asked[1])
     effects = Effects(seed=seed)
-    if counts == (1, 1):
-        watcher = Watcher(watch, stop_on_nan) if watch or stop_on_nan else None
-        results = Evaluator(module, effects)(*arguments, watch=watcher)
-    else:
-        results = evaluate_participants(
-            module, [arguments], replicas=counts[0], partitions=counts[1], effects=effects
-        )[0]
+    watcher = Watcher(watch, stop_on_nan) if watch or stop_on_nan else None
+    results = evaluate_participants(
+        module,
+        [arguments],
+        replicas=counts[0],
+        partitions=counts[1],
+        effects=effects,
+        watch=watcher,
+    )[0]
+    if counts != (1, 1):
         click.echo(f"results of the first of {counts[0] * counts[1]} participants:", err=True)
     if output:
         save_arrays(output, results)

@@ -1,5 +1,6 @@
 """Hands modules to the child process and takes their outputs back."""
 
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from hloipu.xla_cpu.forms import for_partitioner
+from hloipu_compiler.evaluate.participants import participants_of
 from hloipu_compiler.evaluate.site import array_leaves
 from hloipu_compiler.hlo.printer import FULL, print_module
 from hloipu_compiler.ir.graph import Module
@@ -25,10 +28,22 @@ SECONDS_FOR_EACH_JOB = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A module and the leaves of its arguments, in user dtypes."""
+    """A module and the leaves of its arguments, in user dtypes; every participant gets the same."""
 
     module: Module
     arguments: Sequence[Array]
+    replicas: int = 1
+    partitions: int = 1
+
+    @property
+    def participants(self) -> int:
+        """Devices that take part."""
+        return self.replicas * self.partitions
+
+
+def job_of(module: Module, arguments: Sequence[Array]) -> Job:
+    """Return the job of a module with as many participants as it is written for."""
+    return Job(module, arguments, *participants_of(module))
 
 
 def run_on_xla_cpu(jobs: Sequence[Job]) -> list[list[Array] | str]:
@@ -45,10 +60,13 @@ def run_on_xla_cpu(jobs: Sequence[Job]) -> list[list[Array] | str]:
     with tempfile.TemporaryDirectory(prefix="hloipu-xla-") as name:
         folder = Path(name)
         for number, job in enumerate(jobs):
-            (folder / f"{number}.hlo").write_text(print_module(job.module, FULL))
+            module = for_partitioner(job.module) if job.partitions > 1 else job.module
+            (folder / f"{number}.hlo").write_text(print_module(module, FULL))
+            counts = {"replicas": job.replicas, "partitions": job.partitions}
+            (folder / f"{number}.json").write_text(json.dumps(counts))
             raw = {f"in_{i}": _bytes(x) for i, x in enumerate(job.arguments)}
             np.savez(folder / f"{number}.npz", **raw)  # type: ignore[arg-type]
-        _work(folder, len(jobs))
+        _work(folder, len(jobs), max((job.participants for job in jobs), default=1))
         return [_result(folder, number, job.module) for number, job in enumerate(jobs)]
 
 
@@ -56,9 +74,12 @@ def _bytes(array: Array) -> Array:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
-def _work(folder: Path, count: int) -> None:
+def _work(folder: Path, count: int, devices: int) -> None:
     """Start children until all jobs have a result: each abort costs one job and one start."""
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    if devices > 1:
+        flag = f"--xla_force_host_platform_device_count={devices}"
+        environment["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}".strip()
     command = [sys.executable, "-m", "hloipu.xla_cpu.child", str(folder), str(count)]
     before = -1
     while (done := _finished(folder, count)) < count and done > before:

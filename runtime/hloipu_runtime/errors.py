@@ -30,6 +30,19 @@ class UsageError(HloipuError):
     exit_code = 2
 
 
+class MachineError(HloipuError):
+    """A machine description that cannot be used: which key, in which line of which file."""
+
+    exit_code = 2
+
+    def __init__(
+        self, code: str, message: str, *, key: str = "", place: str = "", hint: str = ""
+    ) -> None:
+        super().__init__(code, f"{place}: {message}" if place else message, hint=hint)
+        self.key = key
+        self.place = place
+
+
 class UnsupportedError(HloipuError):
     """Valid input that this machine or this version cannot run; names what and why."""
 
@@ -54,3 +67,13 @@ class LimitError(HloipuError):
         self.limit = limit
         self.allowed = allowed
         self.found = found
+
+
+class ArtefactError(HloipuError):
+    """A saved file is not what was written: another format, another version, or damaged."""
+
+    exit_code = 9
+
+    def __init__(self, code: str, message: str, *, name: str = "", hint: str = "") -> None:
+        super().__init__(code, f"{name}: {message}" if name else message, hint=hint)
+        self.name = name

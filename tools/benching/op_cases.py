@@ -21,14 +21,22 @@ BY_SIZE_THEN_VALUE = """by_size {
   below = pred[] compare(a, b), direction=LT
   ROOT r = pred[] select(equal, below, nearer)
 }"""
+NEGATIVE_DIFFERENCE = """negative {
+  a = f32[] parameter(0) b = f32[] parameter(1)
+  d = f32[] subtract(a, b) z = f32[] constant(0)
+  ROOT r = pred[] compare(d, z), direction=LT
+}"""
 ARGMAX = """argmax {
   a = f32[] parameter(0) i = s32[] parameter(1) b = f32[] parameter(2) j = s32[] parameter(3)
-  ge = pred[] compare(a, b), direction=GE
-  v = f32[] select(ge, a, b)
+  gt = pred[] compare(a, b), direction=GT
+  ne = pred[] compare(a, a), direction=NE
+  better = pred[] or(gt, ne)
   eq = pred[] compare(a, b), direction=EQ
-  least = s32[] minimum(i, j)
-  one = s32[] select(ge, i, j)
-  k = s32[] select(eq, least, one)
+  lt = pred[] compare(i, j), direction=LT
+  tie = pred[] and(eq, lt)
+  first = pred[] or(better, tie)
+  v = f32[] select(better, a, b)
+  k = s32[] select(first, i, j)
   ROOT r = (f32[], s32[]) tuple(v, k)
 }"""
 
@@ -185,7 +193,9 @@ def _sort(n: int) -> Named:
     )
     yield "argsort rows", module(body, f"f32[{r},{c}]", region=LESS_PAIR)
     body = f"ROOT r = f32[{n}] sort(p0), dimensions={{0}}, to_apply=by_size"
-    yield "general comparator", module(body, f"f32[{n}]", region=BY_SIZE_THEN_VALUE)
+    yield "two derived keys", module(body, f"f32[{n}]", region=BY_SIZE_THEN_VALUE)
+    body = f"ROOT r = f32[{n}] sort(p0), dimensions={{0}}, to_apply=negative"
+    yield "general comparator", module(body, f"f32[{n}]", region=NEGATIVE_DIFFERENCE)
 
 
 def _topk(n: int) -> Named:
@@ -309,7 +319,8 @@ def _fft(n: int) -> Named:
     rows = n // 2 // length
     body = f"ROOT r = c64[{rows},{length}] fft(p0), fft_type=FFT, fft_length={{{length}}}"
     yield "c64 rows", module(body, f"c64[{rows},{length}]")
-    body = f"ROOT r = c64[{2 * rows},{length // 2 + 1}] fft(p0), fft_type=RFFT, fft_length={{{length}}}"
+    result = f"c64[{2 * rows},{length // 2 + 1}]"
+    body = f"ROOT r = {result} fft(p0), fft_type=RFFT, fft_length={{{length}}}"
     yield "real rows", module(body, f"f32[{2 * rows},{length}]")
 
 

@@ -101,7 +101,7 @@ def main() -> None:
         request = json.loads(line)
         if "text" in request:
             run = None
-            reply = {}
+            reply: dict[str, object] = {}
             try:
                 module = parse(request["text"])
                 arguments = scaled_arguments(module, request["seed"], request["scale"])

@@ -62,7 +62,7 @@ def sgd_step(loss: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def adam_step(loss: Callable[..., Any]) -> Callable[..., Any]:
-    """The same with Adam."""
+    """Turn a loss into a step of Adam."""
 
     def step(weights: Any, first: Any, second: Any, count: Any, *data: Any) -> Any:
         value, gradients = jax.value_and_grad(loss)(weights, *data)
@@ -195,7 +195,7 @@ def block_shapes(width: int) -> Shapes:
 
 
 def block(weights: Any, x: Any, heads: int) -> Any:
-    """A pre-norm causal transformer block on [sequence, width]."""
+    """Apply a pre-norm causal transformer block to [sequence, width]."""
     length, width = x.shape
     qkv = layer_norm(x, *weights["n1"]) @ weights["qkv"]
     q, k, v = (part.reshape(length, heads, -1) for part in jnp.split(qkv, 3, axis=-1))

@@ -60,7 +60,7 @@ def write_failure(case: Case, outcome: Outcome) -> None:
         for i in range(case.participants)
         for j, x in enumerate(inputs_of(case, i))
     }
-    np.savez(stem.with_name(stem.name + ".npz"), **arrays)
+    np.savez(stem.with_name(stem.name + ".npz"), **arrays)  # type: ignore[arg-type]
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -13,7 +13,8 @@ REPLICAS = ", replica_count=8"
 
 def cases() -> Iterator[Case]:
     """Yield all cases of this family."""
-    for number, t in enumerate(ALL):
+    # Collectives of packed two-bit integers hang XLA:CPU.
+    for number, t in enumerate(t for t in ALL if t not in ("s2", "u2")):
         for step, (groups, members) in enumerate(zip(GROUPS, SIZES, strict=True)):
             sizes = SHAPES[(number + step) % len(SHAPES)]
             yield from _of_shape(t, sizes, groups, members)

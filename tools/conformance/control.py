@@ -8,6 +8,10 @@ from tools.conformance.types import ALL, ARITHMETIC, FLOATS
 SHAPES: tuple[Dimensions, ...] = ((), (5,), (0, 3), (2, 1, 3, 2, 3))
 
 
+ONE_TYPE = ("f32",)
+"""The type of cases that jaxlib's route through StableHLO is known not to carry."""
+
+
 def add_region(name: str, element_type: str, sizes: Dimensions, opcode: str = "add") -> str:
     """Return a computation of two arrays that is one op."""
     shape = shape_text(element_type, sizes)
@@ -35,9 +39,13 @@ def call_cases() -> Iterator[Case]:
             region, pair = add_region("f", t, sizes), pair_region("g", t, sizes)
             yield of_one_op("call", [x, x], x.shape, "to_apply=f", regions=region)
             yield of_one_op("call", [x], both, "to_apply=g", regions=pair, variant="two results")
-            for kind in ("kLoop", "kInput", "kOutput", "kCustom"):
+            # XLA:CPU takes kOutput for dots and kCustom for library calls; it has no kInput.
+            kinds = ("kLoop", "kInput", "kOutput", "kCustom") if t in ONE_TYPE else ("kLoop",)
+            for kind in kinds if sizes == (5,) else kinds[:1]:
                 tail = f"kind={kind}, calls="
                 yield of_one_op("fusion", [x, x], x.shape, tail + "f", regions=region, variant=kind)
+            if t not in ONE_TYPE or sizes != (5,):
+                continue  # what follows shows only that the route does not carry it
             yield of_one_op("fusion", [x], both, "kind=kLoop, calls=g", regions=pair,
                             variant="two results")  # fmt: skip
             before = (
@@ -124,21 +132,23 @@ def token_cases() -> Iterator[Case]:
         yield of_one_op("opt-barrier", [x], x.shape, variant="array")
         text = module_text([x, x], f"{both} opt-barrier(t)", before=f"  t = {both} tuple(p0, p1)")
         yield Case("opt-barrier", t, "tuple", text, (x, x))
-        text = module_text(
-            [x], f"{x.shape} copy-done(s)",
-            before=f"  s = ({x.shape}, {x.shape}, u32[]) copy-start(p0)",
-        )  # fmt: skip
-        yield Case("copy-start", t, "pair", text, (x,))
         for target in ("Sharding", "annotate_device_placement"):
             yield of_one_op(
                 "custom-call", [x], x.shape,
                 f'custom_call_target="{target}", sharding={{replicated}}', variant=target,
             )  # fmt: skip
+        if t not in ONE_TYPE:
+            continue
+        text = module_text(
+            [x], f"{x.shape} copy-done(s)",
+            before=f"  s = ({x.shape}, {x.shape}, u32[]) copy-start(p0)",
+        )  # fmt: skip
+        yield Case("copy-start", t, "pair", text, (x,))
 
 
 def custom_call_cases() -> Iterator[Case]:
     """Yield custom calls of JAX's CPU dumps."""
-    for t in ("f32", "bf16"):
+    for t in ONE_TYPE:
         for sizes, k in (((9,), 3), ((2, 17), 5), ((2, 17), 1)):
             target = (*sizes[:-1], k)
             yield of_one_op(

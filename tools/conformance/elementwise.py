@@ -22,8 +22,8 @@ from tools.conformance.types import (
 TRANSCENDENTAL = tuple(sorted(n for n, op in OPS.items() if Trait.ACCURACY in op.traits))
 ROUNDINGS = ("ceil", "floor", "round-nearest-afz", "round-nearest-even")
 UNARY_TYPES: dict[str, Sequence[str]] = {
-    **{name: (*FLOATS, *FLOATS_8, *COMPLEX) for name in TRANSCENDENTAL},
-    **{name: (*FLOATS, *FLOATS_8) for name in ROUNDINGS},
+    **dict.fromkeys(TRANSCENDENTAL, (*FLOATS, *FLOATS_8, *COMPLEX)),
+    **dict.fromkeys(ROUNDINGS, (*FLOATS, *FLOATS_8)),
     "cbrt": (*FLOATS, *FLOATS_8),
     "erf": (*FLOATS, *FLOATS_8),
     "abs": (*FLOATS, *FLOATS_8, *SIGNED, *COMPLEX, "s4", "s2"),
@@ -50,11 +50,10 @@ BINARY_TYPES: dict[str, Sequence[str]] = {
     "minimum": ("pred", *FLOATS, *INTEGERS, *FLOATS_8, *PACKED),
     "power": (*ARITHMETIC, *FLOATS_8),
     "atan2": (*FLOATS, *COMPLEX, *FLOATS_8),
-    **{name: ("pred", *INTEGERS, *PACKED) for name in ("and", "or", "xor")},
-    **{
-        name: (*INTEGERS, *PACKED)
-        for name in ("shift-left", "shift-right-arithmetic", "shift-right-logical")
-    },
+    **dict.fromkeys(("and", "or", "xor"), ("pred", *INTEGERS, *PACKED)),
+    "shift-left": (*INTEGERS, *PACKED),
+    "shift-right-arithmetic": (*INTEGERS, *PACKED),
+    "shift-right-logical": (*INTEGERS, *PACKED),
     "complex": WIDE_FLOATS,
     "mulhi": ("s32", "u32"),
 }
@@ -97,13 +96,13 @@ def binary_cases() -> Iterator[Case]:
     for opcode, types in BINARY_TYPES.items():
         for element_type in types:
             result = result_type(opcode, element_type)
-            for dimensions in RANKS:
+            for dimensions in RANKS[:1] if opcode == "mulhi" else RANKS:
                 inputs = [Input(element_type, dimensions), Input(element_type, dimensions)]
                 yield of_one_op(opcode, inputs, shape_text(result, dimensions))
+            if opcode == "mulhi":
+                continue  # no way through StableHLO, which has no such op
             square = (SIDE, SIDE)
-            inputs = [
-                Input(element_type, square, "pair_rows"), Input(element_type, square, "pair_columns")
-            ]  # fmt: skip
+            inputs = [Input(element_type, square, f"pair_{side}") for side in ("rows", "columns")]
             yield of_one_op(opcode, inputs, shape_text(result, square), variant="pairs")
 
 

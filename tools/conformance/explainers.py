@@ -1,36 +1,20 @@
 """Proofs of deviations: functions that say which elements of an output they explain."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hloipu_compiler.evaluate.agreement import smallest_normal
-from hloipu_compiler.evaluate.budgets import compare_values, disagreements  # noqa: F401
+from hloipu_compiler.evaluate.agreement import Budget, smallest_normal
+from hloipu_compiler.evaluate.budgets import disagreements
 from hloipu_compiler.evaluate.evaluator import Evaluator
 from hloipu_compiler.evaluate.site import Effects
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.kernels.blocks import Array
+from hloipu_runtime.kernels.rounding import round_to
+from hloipu_runtime.kernels.sorting import SortKey, ascending_keys
+from hloipu_runtime.kernels.storage import from_storage, to_storage
+from tools.conformance.case import Case, wide_type
 from tools.conformance.deviations import Evidence, Explainer
-
-
-def flushed(array: Array) -> Array:
-    """Return an array of f32, f64, c64 or c128 with its subnormal parts made zeros of their sign."""
-    if array.dtype.kind == "c":
-        parts = array.copy()
-        parts.real, parts.imag = flushed(array.real), flushed(array.imag)
-        return parts
-    if array.dtype not in (np.float32, np.float64):
-        return array
-    small = np.abs(array) < np.finfo(array.dtype).tiny
-    return np.where(small, np.copysign(array.dtype.type(0), array), array)
-
-
-def flush(evidence: Evidence) -> Array:
-    """XLA:CPU runs with subnormals off: on flushed inputs and results we give what it gives."""
-    inputs = [flushed(x) for x in evidence.inputs]
-    result = results_on(evidence, inputs)
-    a, b = flushed(result), flushed(evidence.theirs)
-    return ~disagreements(a, b, evidence.budget, evidence.magnitudes)
 
 
 def results_on(evidence: Evidence, inputs: Sequence[Array]) -> Array:
@@ -38,7 +22,115 @@ def results_on(evidence: Evidence, inputs: Sequence[Array]) -> Array:
     return Evaluator(evidence.module, Effects(state={}))(*inputs)[evidence.leaf]
 
 
-EXPLAINERS: dict[str, Explainer] = {"flush": flush}
+def subnormal_operand(evidence: Evidence) -> Array:
+    """Tell where some operand is subnormal."""
+    found = np.zeros(evidence.ours.shape, bool)
+    for given, array in zip(evidence.case.inputs, evidence.inputs, strict=True):
+        if ELEMENT_TYPES[given.element_type].is_float and array.shape in ((), found.shape):
+            size = np.abs(to_storage(array, given.element_type))
+            found |= (size > 0) & (size < smallest_normal(given.element_type))
+    return found
+
+
+def both_below_normal(evidence: Evidence) -> Array:
+    """Tell where both results are subnormal or zero."""
+    name = evidence.budget.element_type
+    smallest = smallest_normal(name)
+    ours, theirs = (to_storage(x, name) for x in (evidence.ours, evidence.theirs))
+    return np.asarray((np.abs(ours) < smallest) & (np.abs(theirs) < smallest))
+
+
+def wide_reference(evidence: Evidence) -> Array:
+    """Return the output computed in f64 (or c128) and rounded once, in the user's dtype."""
+    from tools.conformance.outcome import wide_inputs, wide_results
+
+    name = evidence.budget.element_type
+    wide = wide_results(evidence.case, wide_inputs(evidence.case, evidence.inputs))[evidence.leaf]
+    if ELEMENT_TYPES[name].is_complex:
+        return np.asarray(wide.astype(evidence.ours.dtype))
+    return from_storage(round_to(wide, name), name)
+
+
+def ours_is_nearer(evidence: Evidence) -> Array:
+    """Tell where f64 says that we are within budget; for types narrower than f64."""
+    if wide_type(evidence.budget.element_type) == evidence.budget.element_type:
+        return np.zeros(evidence.ours.shape, bool)
+    return ~disagreements(evidence.ours, wide_reference(evidence), evidence.budget)
+
+
+def theirs_is_contracted(evidence: Evidence) -> Array:
+    """Tell where XLA's result is the one that rounding once gives, within a step."""
+    name = evidence.budget.element_type
+    if wide_type(name) == name:
+        return np.asarray(evidence.theirs == contracted_f64(evidence))
+    return ~disagreements(evidence.theirs, wide_reference(evidence), Budget(name, ulps=1.0))
+
+
+def contracted_f64(evidence: Evidence) -> Array:
+    """Return the output of a module `a * b - 1` on f64, rounded once from 64 mantissa bits."""
+    a, b = (x.astype(np.longdouble) for x in evidence.inputs[:2])
+    return (a * b - 1).astype(np.float64)
+
+
+def extended_is_ours(evidence: Evidence) -> Array:
+    """Tell where long double (64 mantissa bits on x86) says that we are within budget."""
+    function = EXTENDED.get(evidence.case.opcode)
+    if function is None or np.finfo(np.longdouble).nmant < 63:
+        return np.zeros(evidence.ours.shape, bool)
+    wide = np.clongdouble if evidence.ours.dtype.kind == "c" else np.longdouble
+    exact = function(*(x.astype(wide) for x in evidence.inputs)).astype(evidence.ours.dtype)
+    return ~disagreements(evidence.ours, exact, evidence.budget)
+
+
+EXTENDED: dict[str, Callable[..., Array]] = {
+    "sine": np.sin, "cosine": np.cos, "log-plus-one": np.log1p, "power": np.power,
+    "atan2": lambda y, x: -1j * np.log((x + 1j * y) / np.sqrt(x * x + y * y)),
+}  # fmt: skip
+
+
+def exponent_of_six_bits(evidence: Evidence) -> Array:
+    """Tell where XLA:CPU gives what the exponent's lower six bits give."""
+    base, exponent = evidence.inputs
+    low = (exponent.astype(np.int64) & 63).astype(exponent.dtype)
+    return np.asarray(results_on(evidence, [base, low]) == evidence.theirs)
+
+
+def bits_are_counted(evidence: Evidence) -> Array:
+    """Tell where counting the bits one by one gives our result."""
+    bits = ELEMENT_TYPES[evidence.case.element_type].bits
+    words = evidence.inputs[0].astype(np.int64) & ((1 << bits) - 1)
+    count = sum((words >> place) & 1 for place in range(bits))
+    wrapped = np.asarray(count).astype(evidence.ours.dtype).astype(np.int64)
+    return np.asarray(evidence.ours.astype(np.int64) == wrapped)
+
+
+def operand_is_six(evidence: Evidence) -> Array:
+    """Tell where the operand is 6 or -6, the largest value of f4e2m1fn."""
+    return np.asarray(np.abs(evidence.inputs[0].astype(np.float32)) == 6)
+
+
+def theirs_is_misordered(evidence: Evidence) -> Array:
+    """Tell whether ours is in total order and XLA's, of the same elements, is not."""
+    (dimension,) = evidence.module.entry.instructions[-1].attributes.integers("dimensions")
+    name = evidence.budget.element_type
+    key = SortKey(0, "direction=GT" in evidence.case.text, "total")
+    ours, theirs = (
+        np.moveaxis(ascending_keys(to_storage(x, name), key), dimension, -1).astype(np.float64)
+        for x in (evidence.ours, evidence.theirs)
+    )
+    same = np.array_equal(np.sort(ours, axis=-1), np.sort(theirs, axis=-1))
+    proven = same and np.all(np.diff(ours, axis=-1) >= 0) and np.any(np.diff(theirs, axis=-1) < 0)
+    return np.full(evidence.ours.shape, bool(proven))
+
+
+EXPLAINERS: dict[str, Explainer] = {
+    function.__name__: function
+    for function in (
+        subnormal_operand, both_below_normal, ours_is_nearer, theirs_is_contracted,
+        extended_is_ours, exponent_of_six_bits, bits_are_counted, operand_is_six,
+        theirs_is_misordered,
+    )
+}  # fmt: skip
 """By name, for the table."""
 
-__all__ = ["ELEMENT_TYPES", "EXPLAINERS", "smallest_normal"]
+__all__ = ["EXPLAINERS", "Case"]

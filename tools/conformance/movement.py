@@ -22,7 +22,8 @@ BROADCASTS: tuple[tuple[Dimensions, Dimensions, Dimensions], ...] = (
 """(operand, result, dimensions)."""
 
 RESHAPES: tuple[tuple[Dimensions, Dimensions], ...] = (
-    ((), (1, 1)), ((6,), (2, 3)), ((2, 3, 5), (30,)), ((0, 3), (7, 0)), ((2, 3, 1, 5), (5, 1, 2, 3)),
+    ((), (1, 1)), ((6,), (2, 3)), ((2, 3, 5), (30,)), ((0, 3), (7, 0)),
+    ((2, 3, 1, 5), (5, 1, 2, 3)),
     ((2, 1, 3, 2, 3), (6, 6)), ((1,), ()),
 )  # fmt: skip
 TRANSPOSES: tuple[tuple[Dimensions, Dimensions], ...] = (
@@ -35,7 +36,8 @@ REVERSES: tuple[tuple[Dimensions, Dimensions], ...] = (
 )  # fmt: skip
 SLICES: tuple[tuple[Dimensions, str, Dimensions], ...] = (
     ((9,), "[2:7]", (5,)), ((9,), "[1:9:3]", (3,)), ((9,), "[4:4]", (0,)),
-    ((4, 6), "[0:4:2], [1:6:3]", (2, 2)), ((2, 3, 1, 5), "[0:2], [2:3], [0:1], [0:5:4]", (2, 1, 1, 2)),
+    ((4, 6), "[0:4:2], [1:6:3]", (2, 2)),
+    ((2, 3, 1, 5), "[0:2], [2:3], [0:1], [0:5:4]", (2, 1, 1, 2)),
     ((0, 3), "[0:0], [1:3]", (0, 2)), ((2, 1, 3, 2, 3), "[1:2], [0:1], [0:3:2], [0:2], [1:3]",
     (1, 1, 2, 2, 2)), ((), "", ()),
 )  # fmt: skip
@@ -44,11 +46,11 @@ PADS: tuple[tuple[Dimensions, str, Dimensions], ...] = (
     ((3, 4), "-1_0x0_1", (2, 5)), ((3, 4), "1_1_0x1_3_1", (5, 11)), ((4,), "-1_-2_2", (7,)),
     ((1, 2, 3), "0_0x1_0_3x2_-1", (1, 6, 4)), ((2, 3, 1, 5), "0_1x0_0x2_2x-2_-2", (3, 3, 5, 1)),
     ((2, 1, 3, 2, 1), "0_0x1_1x0_0_2x-1_0x3_0", (2, 3, 7, 1, 4)), ((5,), "-3_-3_1", (3,)),
-    ((), "", ()),
 )  # fmt: skip
 CONCATENATIONS: tuple[tuple[tuple[Dimensions, ...], int, Dimensions], ...] = (
     (((2,), (3,)), 0, (5,)), (((3,),), 0, (3,)), (((2, 3), (2, 0), (2, 4)), 1, (2, 7)),
-    (((1, 2, 3), (2, 2, 3)), 0, (3, 2, 3)), (((2, 1, 3, 2, 3), (2, 1, 3, 2, 1)), 4, (2, 1, 3, 2, 4)),
+    (((1, 2, 3), (2, 2, 3)), 0, (3, 2, 3)),
+    (((2, 1, 3, 2, 3), (2, 1, 3, 2, 1)), 4, (2, 1, 3, 2, 4)),
     (((0, 3), (0, 3)), 0, (0, 3)), (((1, 1, 1, 1),) * 9, 2, (1, 1, 9, 1)),
 )  # fmt: skip
 
@@ -77,6 +79,8 @@ def plain_cases() -> Iterator[Case]:
             yield of_one_op("pad", [Input(t, source), Input(t, ())], shape_text(t, target),
                             f"padding={padding}", variant=padding)  # fmt: skip
         for sources, dim, target in CONCATENATIONS:
+            if t in ("s2", "u2") and len(sources) > 1:
+                continue  # XLA:CPU ends the process on joins of two-bit types
             yield of_one_op("concatenate", [Input(t, s) for s in sources], shape_text(t, target),
                             f"dimensions={{{dim}}}", variant=f"dim {dim}")  # fmt: skip
         for sizes in ((), (5,), (0, 3), (2, 1, 3, 2, 3)):
@@ -207,7 +211,8 @@ def scatter_cases() -> Iterator[Case]:
                 )  # fmt: skip
             yield of_one_op(
                 "scatter",
-                [Input(t, (8, 5), style), Input("s32", (8, 1), "distinct"), Input(t, (8, 5), style)],
+                [Input(t, (8, 5), style), Input("s32", (8, 1), "distinct"),
+                 Input(t, (8, 5), style)],
                 shape_text(t, (8, 5)),
                 f"{SCATTERS[0][3]}, indices_are_sorted=false, unique_indices=true, "
                 "to_apply=combine",

@@ -1,6 +1,6 @@
 """Judge one case: our result against XLA's, within the published budgets."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -114,7 +114,16 @@ def compared(
             budget = budget_for(case, element_type)
             if a.shape != b.shape:
                 return _outcome(case, FAILED, f"shapes {a.shape} and {b.shape}")
+            if a.dtype != b.dtype and a.dtype.itemsize == b.dtype.itemsize:
+                b = b.view(a.dtype)  # rng-bit-generator comes back from StableHLO as unsigned bits
+            if case.judged != "values":
+                problem = PROPERTIES[case.judged](a) or PROPERTIES[case.judged](b)
+                if problem:
+                    return _outcome(case, FAILED, problem)
+                continue
             magnitudes = magnitudes_of(case, inputs, leaf) if budget.factor else None
+            if case.participants > 1:
+                magnitudes = np.array(float(case.terms))  # every term is below 1
             verdict = compare_values(a, b, budget, magnitudes)
             if verdict.agrees:
                 worst = max(worst, verdict.error)
@@ -132,16 +141,45 @@ def compared(
     return _outcome(case, status, deviations=tuple(sorted(names)), worst=worst)
 
 
+def uniform_problem(values: Array) -> str:
+    """Say what keeps values from being uniform in [0, 1), or "" where nothing does."""
+    x = values.astype(np.float64)
+    # f16 and bf16 round values near 1 up to it.
+    if x.size and not (x.min() >= 0 and x.max() <= 1):
+        return f"values from {x.min()} to {x.max()} are not in [0, 1]"
+    if values.dtype.kind in "iub":
+        return "" if not x.any() else "an integer in [0, 1) is not zero"
+    spread = 5 * 0.289 / np.sqrt(max(1, x.size))
+    return "" if not x.size or abs(x.mean() - 0.5) < spread else f"mean {x.mean()} is not 0.5"
+
+
+def normal_problem(values: Array) -> str:
+    """Say what keeps values from being normal with mean 0 and deviation 1, or ""."""
+    x = values.astype(np.float64)
+    if x.size < 1000:
+        return "" if np.all(np.abs(x) < 6) else "a value beyond six deviations"
+    close = abs(x.mean()) < 5 / np.sqrt(x.size) and abs(x.std() - 1) < 0.15
+    return "" if close else f"mean {x.mean()}, deviation {x.std()}"
+
+
+PROPERTIES: dict[str, Callable[[Array], str]] = {
+    "rng_uniform": uniform_problem,
+    "rng_normal": normal_problem,
+    "shape": lambda _: "",
+}
+"""Judges of ops whose values depend on a hidden state, by name."""
+
+
 def magnitudes_of(case: Case, inputs: Sequence[Array], leaf: int) -> Array | None:
     """Return the sums of absolute terms behind each element, computed in f64 by ourselves."""
-    if case.summed is None and not case.normwise:
+    if case.participants > 1 or (case.summed is None and not case.normwise):
         return None
     wide = wide_inputs(case, inputs)
     if case.summed is not None:
-        wide = [np.abs(x) if i in case.summed and x.dtype.kind in "fci" else x
-                for i, x in enumerate(wide)]  # fmt: skip
-        wide = [x.astype(np.complex128) if ELEMENT_TYPES[case.inputs[i].element_type].is_complex else x
-                for i, x in enumerate(wide)]  # fmt: skip
+        wide = [
+            np.abs(x).astype(x.dtype) if i in case.summed and x.dtype.kind in "fci" else x
+            for i, x in enumerate(wide)
+        ]
     value = np.abs(wide_results(case, wide)[leaf])
     if value.dtype.kind not in "fc":
         return None

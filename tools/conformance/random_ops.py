@@ -35,7 +35,7 @@ def cases() -> Iterator[Case]:
                     f"algorithm={algorithm}", element_type=t,
                     variant=f"{algorithm} {shape_text(t, sizes)}",
                 )  # fmt: skip
-    for t in ("f32", "f64", "f16", "bf16", "s32", "u32", "s8", "pred"):
+    for t in (*FLOATS, "s32", "u32", "s64", "u64"):
         for distribution in ("rng_uniform", "rng_normal"):
             for sizes in SHAPES:
                 if distribution == "rng_normal" and t not in FLOATS:

@@ -92,7 +92,7 @@ def variadic_reduce_cases() -> Iterator[Case]:
                 yield of_one_op(
                     "reduce",
                     [Input(t, sizes, style), Input("s32", sizes, "distinct"),
-                     Input(t, (), f"identity {best}"), Input("s32", (), "zeros")],
+                     Input(t, (), f"identity {best}"), Input("s32", (), "identity minimum")],
                     f"({shape_text(t, target)}, {shape_text('s32', target)})",
                     f"dimensions={braces(dims)}, to_apply=argbest",
                     variant=f"arg {direction} {dims}", regions=region, combiner="maximum",
@@ -115,7 +115,8 @@ def variadic_reduce_cases() -> Iterator[Case]:
 
 
 GENERAL = {
-    "saturating": "  s = {t}[] add(a, b)\n  m = {t}[] constant({top})\n  ROOT r = {t}[] minimum(s, m)",
+    "saturating": "  s = {t}[] add(a, b)\n"
+    "  m = {t}[] constant({top})\n  ROOT r = {t}[] minimum(s, m)",
     "root of squares": "  x = {t}[] multiply(a, a)\n  y = {t}[] multiply(b, b)\n"
     "  s = {t}[] add(x, y)\n  ROOT r = {t}[] sqrt(s)",
     "reversed sum": "  ROOT r = {t}[] add(b, a)",
@@ -125,7 +126,7 @@ GENERAL = {
 
 
 def general_reduce_cases() -> Iterator[Case]:
-    """Yield reductions by regions of several ops; associative ones, as XLA may combine in any order."""
+    """Yield reductions by regions of several ops; associative ones, as any order is allowed."""
     for t in FLOATS:
         for name in ("saturating", "root of squares", "reversed sum"):
             region = (
@@ -181,7 +182,7 @@ def reduce_window_cases() -> Iterator[Case]:
             yield of_one_op(
                 "reduce-window",
                 [Input(t, sizes, "edges"), Input("s32", sizes, "distinct"),
-                 Input(t, (), "identity maximum"), Input("s32", (), "zeros")],
+                 Input(t, (), "identity maximum"), Input("s32", (), "identity minimum")],
                 f"({shape_text(t, target)}, {shape_text('s32', target)})",
                 f"window={{{window}}}, to_apply=argbest", variant=f"arg {window}",
                 regions=region, combiner="maximum",
@@ -189,7 +190,8 @@ def reduce_window_cases() -> Iterator[Case]:
 
 
 SELECTIONS: tuple[tuple[Dimensions, str, Dimensions], ...] = (
-    ((8,), "size=2 stride=2", (4,)), ((8,), "size=3 stride=2", (3,)), ((7,), "size=3 pad=1_1", (7,)),
+    ((8,), "size=2 stride=2", (4,)), ((8,), "size=3 stride=2", (3,)),
+    ((7,), "size=3 pad=1_1", (7,)),
     ((4, 6), "size=2x3 stride=2x3", (2, 2)), ((4, 6), "size=3x3 stride=1x2 pad=1_1x1_1", (4, 3)),
     ((2, 5, 7, 3), "size=1x3x3x1 stride=1x2x2x1 pad=0_0x1_1x1_1x0_0", (2, 3, 4, 3)),
     ((2, 1, 3, 2, 3), "size=1x1x2x1x3", (2, 1, 2, 2, 1)), ((0, 3), "size=1x2", (0, 2)),
@@ -206,7 +208,8 @@ def select_and_scatter_cases() -> Iterator[Case]:
                 for sizes, window, target in SELECTIONS:
                     yield of_one_op(
                         "select-and-scatter",
-                        [Input(t, sizes, "whole"), Input(t, target, "moderate"), Input(t, (), "zeros")],
+                        [Input(t, sizes, "whole"), Input(t, target, "moderate"),
+                         Input(t, (), "zeros")],
                         shape_text(t, sizes),
                         f"window={{{window}}}, select=choose, scatter=combine",
                         variant=f"{direction} {combiner} {window}", regions=both,
@@ -230,15 +233,16 @@ def comparator(types: list[str], direction: str, order: str = "") -> str:
 
 
 def sort_cases() -> Iterator[Case]:
-    """Yield sorts over types, directions, orders and payloads; ties show whether they are stable."""
-    for t in [t for t in ALL if not ELEMENT_TYPES[t].is_complex]:
+    """Yield sorts over types, directions, orders and payloads; ties show their stability."""
+    # XLA:CPU sorts packed two-bit integers as if they were bytes, and spoils its own heap.
+    for t in [t for t in ALL if not ELEMENT_TYPES[t].is_complex and t not in ("s2", "u2")]:
         element = ELEMENT_TYPES[t]
         orders = [("LT", ", type=TOTALORDER"), ("GT", ", type=TOTALORDER"), ("LT", "")]
         for direction, order in orders if element.is_float else [("LT", ""), ("GT", "")]:
             for sizes, dim in SORTED:
                 # An order without NaN: with it, a plain comparison is no order at all.
                 style = "edges" if order or not element.is_float else "moderate"
-                for payload in (None,) if t in ("s2", "u2") else (None, "s32", "bf16"):
+                for payload in (None, "s32", "bf16"):
                     if payload == "bf16" and len(sizes) != 2:
                         continue
                     types = [t] if payload is None else [t, payload]
@@ -256,14 +260,16 @@ def sort_cases() -> Iterator[Case]:
                         regions=comparator(types, direction, order),
                     )  # fmt: skip
     lexicographic = (
-        "comparator {\n  a = s32[] parameter(0)\n  b = s32[] parameter(1)\n  c = f32[] parameter(2)\n"
+        "comparator {\n  a = s32[] parameter(0)\n  b = s32[] parameter(1)\n"
+        "  c = f32[] parameter(2)\n"
         "  d = f32[] parameter(3)\n  less = pred[] compare(a, b), direction=LT\n"
         "  same = pred[] compare(a, b), direction=EQ\n"
         "  more = pred[] compare(c, d), direction=GT, type=TOTALORDER\n"
         "  both = pred[] and(same, more)\n  ROOT r = pred[] or(less, both)\n}\n\n"
     )
     folded = (
-        "comparator {\n  a = s32[] parameter(0)\n  b = s32[] parameter(1)\n  c = f32[] parameter(2)\n"
+        "comparator {\n  a = s32[] parameter(0)\n  b = s32[] parameter(1)\n"
+        "  c = f32[] parameter(2)\n"
         "  d = f32[] parameter(3)\n  x = s32[] multiply(a, a)\n  y = s32[] multiply(b, b)\n"
         "  ROOT r = pred[] compare(x, y), direction=LT\n}\n\n"
     )
@@ -293,9 +299,10 @@ def map_cases() -> Iterator[Case]:
     """Yield maps of one, two and three operands."""
     for t in (*FLOATS, "s32", "u8", "c64"):
         for sizes in ((), (5,), (0, 3), (2, 3, 4), (2, 1, 3, 2, 3)):
+            one = "(1, 0)" if t == "c64" else 1
             region = (
                 f"f {{\n  a = {t}[] parameter(0)\n  b = {t}[] parameter(1)\n"
-                f"  c = {t}[] multiply(a, b)\n  d = {t}[] constant(1)\n"
+                f"  c = {t}[] multiply(a, b)\n  d = {t}[] constant({one})\n"
                 f"  ROOT r = {t}[] subtract(c, d)\n}}\n\n"
             )
             dims = braces(range(len(sizes)))

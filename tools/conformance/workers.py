@@ -44,9 +44,7 @@ def outcomes(cases: Sequence[Case]) -> Iterator[Outcome]:
             yield judged(case, oracle, table)
 
 
-def outcomes_in_parallel(
-    sample: int | None, only: str, workers: int
-) -> Iterator[Outcome]:
+def outcomes_in_parallel(sample: int | None, only: str, workers: int) -> Iterator[Outcome]:
     """Yield the outcomes of the chosen cases as they come; each worker makes the cases anew."""
     context = multiprocessing.get_context("spawn")
     queue: Any = context.Queue()

@@ -163,7 +163,8 @@ class Body:
         grain = 1.0
         while value % grain:
             grain /= 2
-        facts = Facts(value, value, 0, grain)
+        least = 0.0 if ELEMENT_TYPES[element_type].is_complex else value
+        facts = Facts(min(least, value), max(least, value), 0, grain)
         text = value_text(element_type, value)
         return self.add("constant", array_shape(element_type, ()), [], lambda: facts, inside=text)
 
@@ -284,8 +285,9 @@ class Body:
         """Make an exact array: a parameter in the entry, else a constant."""
         facts = facts or drawn_facts(self.rng, element_type)
         if self.is_entry and self.rng.random() < 0.8 and len(self.draft.inputs) < 12:
+            value = self.parameter(array_shape(element_type, sizes), facts)
             self.draft.inputs.append(Input(element_type, tuple(sizes), facts))
-            return self.parameter(array_shape(element_type, sizes), facts)
+            return value
         return self.constant(element_type, sizes, facts)
 
     def constant(self, element_type: str, sizes: Sequence[int], facts: Facts) -> Value:
@@ -297,6 +299,8 @@ class Body:
         if not 0 < prod(sizes) <= 24 or not sizes:
             return self.filled(element_type, sizes, draw())
         numbers = [draw() for _ in range(prod(sizes))]
+        if ELEMENT_TYPES[element_type].is_complex:
+            facts = Facts(min(0.0, facts.low), max(0.0, facts.high), 0, facts.grain)
         text = nested_text([value_text(element_type, x) for x in numbers], sizes)
         shape = array_shape(element_type, sizes)
         return self.add("constant", shape, [], lambda: facts, inside=text)

@@ -269,7 +269,7 @@ def random_bits(body: Body) -> Value:
     whole = full_range("u64")
     state = rng.choice(found) if found else body.fresh("u64", (words,), whole)
     sizes = body.pick(lambda v: kind_of(v) is not Kind.COMPLEX).sizes
-    name = rng.choice("u32 u32 u64 s32 u8 u16".split())
+    name = rng.choice("u32 u32 u64 u8 u16".split())
     shape = TupleShape((array_shape("u64", (words,)), array_shape(name, sizes)))
     facts = (whole, full_range(name))
     made = body.add(

@@ -432,7 +432,7 @@ def converted(body: Body, value: Value, element_type: str) -> Value:
     if source.is_complex and not target.is_complex:
         raise UntameError
     if (source.is_float or source.is_complex) and target.is_integer:
-        bound = min(100.0, full_range(element_type).high)
+        bound = min(96.0, full_range(element_type).high)
         value = clamped(body, value, 0 if full_range(element_type).low == 0 else -bound, bound)
     if source.is_integer and (target.is_float or target.is_complex):
         value = small_integer(body, value, -8, 8 if target.bits > 8 else 3)
@@ -440,6 +440,8 @@ def converted(body: Body, value: Value, element_type: str) -> Value:
         value = tamed(body, value, 4)
 
     def transfer(f: Facts) -> Facts:
+        if target.is_complex and not source.is_complex:
+            f = hull(f, Facts(0, 0, 0, f.grain))
         if target.is_float or target.is_complex:
             return rounded(element_type, f)
         if not f.exact:

@@ -47,7 +47,7 @@ def judged(program: Program, oracle: Oracle) -> Outcome:
         detail = f"{type(error).__name__} at {place}: {error}"
         return Outcome(program.number, FAILED, detail[:400])
     try:
-        theirs = oracle.run(program.text, arguments)
+        theirs = oracle.run(program.text_for_xla, arguments)
     except OracleError as error:
         return Outcome(program.number, REFUSED, " ".join(str(error).split())[:400])
     return compared(program, ours, theirs)

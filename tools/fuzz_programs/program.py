@@ -1,7 +1,8 @@
 """Whole programs: from a seed and a number to a module's text, its inputs, and what must agree."""
 
 import random
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,8 @@ from tools.fuzz_programs.facts import Facts
 PLAIN = {**elementwise.FAMILIES, **movement.FAMILIES, **reductions.FAMILIES}
 ALL = {**PLAIN, **contractions.FAMILIES, **control.FAMILIES}
 MOST_OUTPUTS = 12
+WORD = re.compile(r"[\w.]+")
+FUSION = re.compile(r" fusion\(([^()]*)\), kind=\w+, calls=")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,11 @@ class Program:
     outputs: tuple[Output, ...]
     families: Mapping[str, int]
 
+    @property
+    def text_for_xla(self) -> str:
+        """The text with calls for fusions, which XLA takes only as its own passes make them."""
+        return FUSION.sub(r" call(\1), to_apply=", self.text)
+
     def arguments(self) -> list[Array]:
         """Draw the entry's arguments, the same on every machine."""
         source = np.random.PCG64([self.seed, self.number])
@@ -55,9 +63,21 @@ def generate(seed: int, number: int) -> Program:
     body.grow(rng.choice((6, 12, 20, 30)))
     outputs = chosen_outputs(body)
     body.root(outputs[0] if len(outputs) == 1 else body.tuple(outputs))
-    text = f"HloModule fuzz_{number}\n\n" + "\n\n".join(draft.computations) + "\n"
+    text = f"HloModule fuzz_{number}\n\n" + "\n\n".join(reachable(draft.computations)) + "\n"
     known = tuple(Output(v.type, v.known) for v in outputs)
     return Program(seed, number, text, tuple(draft.inputs), known, draft.counts)
+
+
+def reachable(computations: Sequence[str]) -> list[str]:
+    """Return the computations that the last one needs: those of abandoned operations go."""
+    needed: set[str] = set()
+    kept = []
+    for text in reversed(computations):
+        name = text.partition(" {")[0].removeprefix("ENTRY ")
+        if name in needed or not kept:
+            needed.update(WORD.findall(text))
+            kept.append(text)
+    return kept[::-1]
 
 
 def drawn_shapes(rng: random.Random) -> list[tuple[int, ...]]:

@@ -62,8 +62,11 @@ def combiner_region(body: Body, opcode: str, element_type: str) -> str:
     return region.name
 
 
-def combining(opcode: str, element_type: str, count: int) -> Transfer:
-    """Return the transfer of combining `count` elements and an initial value."""
+def combining(opcode: str, element_type: str, count: int, *, padded: bool = False) -> Transfer:
+    """Return the transfer of combining `count` elements and an initial value.
+
+    With `padded`, there may be fewer elements, even none.
+    """
 
     def transfer(f: Facts, start: Facts) -> AnyFacts:
         if opcode == "add":
@@ -75,7 +78,7 @@ def combining(opcode: str, element_type: str, count: int) -> Transfer:
             scale = count * f.magnitude + start.magnitude
             return rounded(element_type, total, roundings=2 + count, terms=scale)
         if opcode in ("maximum", "minimum"):
-            return hull(f, start)
+            return f if count and not padded else hull(f, start)
         return full_range(element_type)
 
     return transfer
@@ -97,22 +100,42 @@ def reducible(body: Body, *, most: int = 600) -> tuple[Value, str]:
 
 
 def initial(body: Body, opcode: str, like: Value) -> Value:
-    """Make an initial value: the identity, or for a max or min any number."""
+    """Make the identity of a monoid: XLA applies any other initial value when it pleases."""
     name = like.type
-    if opcode in ("maximum", "minimum") and body.rng.random() < 0.5:
-        return body.fresh(name, ())
-    if opcode in ("maximum", "minimum") and is_integer(like):
-        whole = full_range(name)
-        exact = int(whole.low) if opcode == "maximum" else 2 ** (like.array.element_type.bits - (whole.low < 0)) - 1
-        return body.add("constant", array_shape(name, ()), [], lambda: whole, inside=str(exact))
     if opcode in ("maximum", "minimum"):
-        return body.scalar(name, -8 if opcode == "maximum" else 8)
+        return lowest(body, like) if opcode == "maximum" else highest(body, like)
     if opcode == "and":
         if name == "pred":
             return body.scalar(name, 1)
         zero = body.scalar(name, 0)
         return body.add("not", zero.shape, [zero], lambda _: full_range(name))
     return body.scalar(name, 1 if opcode == "multiply" else 0)
+
+
+EXTREME = 64.0
+"""Beyond all tame floats."""
+
+
+def lowest(body: Body, like: Value) -> Value:
+    """Make a scalar that is not greater than any element of an array."""
+    whole = full_range(like.type) if is_integer(like) else None
+    if whole is None and like.known.low - like.known.error < -EXTREME:
+        raise UntameError
+    if whole is None:
+        return body.scalar(like.type, -EXTREME)
+    shape, text = array_shape(like.type, ()), str(int(whole.low))
+    return body.add("constant", shape, [], lambda: whole, inside=text)
+
+
+def highest(body: Body, like: Value) -> Value:
+    """Make a scalar that is not less than any element of an array."""
+    whole = full_range(like.type) if is_integer(like) else None
+    if whole is None and like.known.high + like.known.error > EXTREME:
+        raise UntameError
+    if whole is None:
+        return body.scalar(like.type, EXTREME)
+    text = str(2 ** (like.array.element_type.bits - (whole.low < 0)) - 1)
+    return body.add("constant", array_shape(like.type, ()), [], lambda: whole, inside=text)
 
 
 def reduce(body: Body) -> Value:
@@ -134,36 +157,37 @@ def variadic_reduce(body: Body) -> Value:
     dimension = body.rng.randrange(len(x.sizes))
     left = [n for d, n in enumerate(x.sizes) if d != dimension]
     if body.rng.random() < 0.6:
-        region = arg_region(body, x.type)
-        facts = Facts(0, max(1, x.sizes[dimension]), 0, 1)
-        index = body.add(
+        largest = body.rng.random() < 0.5
+        region = arg_region(body, x.type, "GT" if largest else "LT")
+        size = x.sizes[dimension]
+        facts = Facts(0, max(0, size - 1), 0, 1)
+        other = body.add(
             "iota", array_shape("s32", x.sizes), [], lambda: facts, f"iota_dimension={dimension}"
         )
-        starts = [body.fresh(x.type, ()), body.scalar("s32", 0)]
-        transfer: Transfer = lambda f, i, s, j: (hull(f, s), hull(i, j))  # noqa: E731
-        other = index
+        starts = [(lowest if largest else highest)(body, x), body.scalar("s32", size)]
+        transfer: Transfer = lambda f, i, s, j: (f, i) if size else (s, j)  # noqa: E731
     else:
         other = body.pick_like(x, lambda v: is_number(v) and is_exact(v))
-        starts = [body.fresh(x.type, ()), body.scalar(x.type, 0)]
+        starts = [lowest(body, x), body.scalar(x.type, 0)]
         region = pair_region(body, x.type)
-        total = combining("add", x.type, x.sizes[dimension])
-        transfer = lambda f, g, s, t: (hull(f, s), total(g, t))  # noqa: E731
+        size = x.sizes[dimension]
+        total = combining("add", x.type, size)
+        transfer = lambda f, g, s, t: (f if size else s, total(g, t))  # noqa: E731
     shape = TupleShape((array_shape(x.type, left), array_shape(other.type, left)))
     attributes = f"dimensions={{{dimension}}}, to_apply={region}"
     pair = body.add("reduce", shape, [x, other, *starts], transfer, attributes)
     return body.elements(pair)[0]
 
 
-def arg_region(body: Body, element_type: str) -> str:
+def arg_region(body: Body, element_type: str, direction: str) -> str:
     """Write the region of an arg-maximum or arg-minimum over (value, index) pairs."""
     region = Body(body.draft, "arg_best")
     known = Facts(0, 0, 0, 1)
     scalar, index, flag = (array_shape(t, ()) for t in (element_type, "s32", "pred"))
     v, i, w, j = (region.parameter(s, known) for s in (scalar, index, scalar, index))
     better = region.add(
-        "compare", flag, [v, w], lambda *_: known,
-        f"direction={body.rng.choice(('GT', 'LT'))}",
-    )  # fmt: skip
+        "compare", flag, [v, w], lambda *_: known, f"direction={direction}"
+    )
     same = region.add("compare", flag, [v, w], lambda *_: known, "direction=EQ")
     lower = region.add("compare", flag, [i, j], lambda *_: known, "direction=LT")
     tie = region.add("and", flag, [same, lower], lambda *_: known)
@@ -215,7 +239,7 @@ def reduce_window(body: Body) -> Value:
     text, sizes, count = window_of(body, x.sizes, dilated=True)
     region = combiner_region(body, opcode, x.type)
     shape = array_shape(x.type, sizes)
-    transfer = combining(opcode, x.type, count)
+    transfer = combining(opcode, x.type, count, padded=True)
     return body.add("reduce-window", shape, [x, start], transfer, f"{text}, to_apply={region}")
 
 
@@ -266,7 +290,7 @@ def scatter(body: Body) -> Value:
         region = overwriting_region(body, x.type)
     else:
         region = combiner_region(body, opcode, x.type)
-    total = hull if opcode == "overwrite" else combining(opcode, x.type, prod(batch))
+    total = hull if opcode == "overwrite" else combining(opcode, x.type, prod(batch), padded=True)
     attributes = (
         f"update_window_dims={braces(places)}, inserted_window_dims={braces(inserted)}, "
         f"scatter_dims_to_operand_dims={braces(starts)}, index_vector_dim={vector}, "
@@ -334,9 +358,15 @@ def map_elements(body: Body) -> Value:
     from tools.fuzz_programs.control import scalar_computation  # it calls the families in turn
 
     x = body.pick(lambda v: 1 <= len(v.sizes))
+    x = next((v for v in body.arrays(is_float) if v.sizes == x.sizes), x)
     operands = [x]
-    found = [v for v in body.arrays() if v.sizes == x.sizes]
-    operands += [body.rng.choice(found) for _ in range(body.rng.choice((0, 1, 2)))]
+
+    def fits(v: Value) -> bool:
+        # A map mixes no float formats among its operands.
+        return v.sizes == x.sizes and (kind_of(v) is not Kind.FLOAT or v.type == x.type)
+
+    found = [x, *body.arrays(fits)]
+    operands += body.rng.choices(found, k=body.rng.choice((0, 1, 2)))
     name, root = scalar_computation(body, operands)
     shape = array_shape(root.type, x.sizes)
     dimensions = braces(range(len(x.sizes)))

@@ -1,6 +1,9 @@
 """Orders and reach within one computation."""
 
-from hloipu_compiler.ir.graph import Computation, Instruction
+from collections.abc import Set
+
+from hloipu_compiler.analysis.call_graph import callees_first
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import OPS, Trait
 
 
@@ -32,7 +35,7 @@ def post_order(computation: Computation) -> tuple[int, ...]:
 def has_side_effect(instruction: Instruction) -> bool:
     """Whether an instruction must stay although nobody uses its result.
 
-    Calls are not looked into; a caller that hides an effect needs `live_positions` of its callee.
+    Calls are not looked into: `effectful_computations` says which callees hide an effect.
     """
     op = OPS.get(instruction.opcode)
     if op is None or Trait.SIDE_EFFECT in op.traits:
@@ -40,13 +43,33 @@ def has_side_effect(instruction: Instruction) -> bool:
     return instruction.attributes.flag("custom_call_has_side_effect")
 
 
-def live_positions(computation: Computation) -> tuple[bool, ...]:
-    """Return, for each position, whether the root, a parameter or a side effect needs it."""
+def effectful_computations(module: Module) -> frozenset[str]:
+    """Return the names of the computations that hold a side effect, or call one that does."""
+    found: set[str] = set()
+    for computation in callees_first(module):
+        for x in computation.instructions:
+            if has_side_effect(x) or not found.isdisjoint(x.attributes.called):
+                found.add(computation.name)
+                break
+    return frozenset(found)
+
+
+def live_positions(
+    computation: Computation, effectful: Set[str] = frozenset()
+) -> tuple[bool, ...]:
+    """Return, for each position, whether the root, a parameter or a side effect needs it.
+
+    Calling one of the computations named `effectful` is a side effect as well.
+    """
     live = bytearray(len(computation.instructions))
     live[computation.root] = 1
     for at in range(len(computation.instructions) - 1, -1, -1):
         instruction = computation.instructions[at]
-        if not live[at] and (instruction.opcode == "parameter" or has_side_effect(instruction)):
+        if not live[at] and (
+            instruction.opcode == "parameter"
+            or has_side_effect(instruction)
+            or not effectful.isdisjoint(instruction.attributes.called)
+        ):
             live[at] = 1
         if live[at]:
             for operand in instruction.operands:

@@ -206,13 +206,13 @@ def complex_steps(a: Array, b: Array, element_type: str) -> Array:
     tiny = smallest_normal(real_type(element_type))
     steps = apart / (epsilon * np.maximum(scale, tiny))
     same = _same_part(a.real, b.real) & _same_part(a.imag, b.imag)
-    steps = np.where(same, 0.0, np.where(np.isfinite(steps), steps, inf))
+    steps = np.asarray(np.where(same, 0.0, np.where(np.isfinite(steps), steps, inf)))
     mixed = ~same & ~(np.isfinite(a) & np.isfinite(b))
-    return np.where(mixed, _mixed_steps(a, b, element_type), steps)
+    return np.asarray(np.where(mixed, _mixed_steps(a, b, element_type), steps))
 
 
 def _same_part(a: Array, b: Array) -> Array:
-    return (a == b) | (np.isnan(a) & np.isnan(b))
+    return np.asarray((a == b) | (np.isnan(a) & np.isnan(b)))
 
 
 def _mixed_steps(a: Array, b: Array, element_type: str) -> Array:
@@ -224,18 +224,22 @@ def _mixed_steps(a: Array, b: Array, element_type: str) -> Array:
 
 def smallest_normal(element_type: str) -> float:
     """Return the smallest normal positive value of a float or complex type."""
-    element = ELEMENT_TYPES[real_type(element_type)]
-    if element.name == "f8e8m0fnu":
-        return float(2.0**-127)
-    bias = 2 ** (element.exponent_bits - 1) - 1
-    if element.name == "f8e4m3b11fnuz":
-        bias = 11
-    elif element.name.endswith("fnuz"):
-        bias += 1
-    return float(2.0 ** (1 - bias))
+    name = real_type(element_type)
+    exponent = -127 if name == "f8e8m0fnu" else 1 - _bias(name)
+    return float(2.0**exponent)
 
 
 def largest_finite(element_type: str) -> float:
-    """Return a bound from which on sums of a type may overflow: its largest power of two."""
-    element = ELEMENT_TYPES[real_type(element_type)]
-    return float(2.0 ** (2 ** (element.exponent_bits - 1) - 1))
+    """Return a bound from which on sums of a type may overflow: a power of two below its largest.
+
+    It is that of the second highest exponent, as the highest belongs to infinity in most formats.
+    """
+    name = real_type(element_type)
+    return float(2.0 ** (2 ** ELEMENT_TYPES[name].exponent_bits - 2 - _bias(name)))
+
+
+def _bias(name: str) -> int:
+    """Return the exponent bias; that of the `fnuz` formats is one higher, b11 says its own."""
+    if name == "f8e4m3b11fnuz":
+        return 11
+    return int(2 ** (ELEMENT_TYPES[name].exponent_bits - 1)) - 1 + name.endswith("fnuz")

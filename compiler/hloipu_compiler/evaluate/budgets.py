@@ -76,7 +76,7 @@ def budget_of(
             subnormals_flushed=subnormals_flushed,
         )
     ulps = ulps_of(opcode, operand_type or element_type)
-    flushed = subnormals_flushed and element.bits >= 32 and opcode not in UNFLUSHED
+    flushed = subnormals_flushed and element.exponent_bits in (8, 11) and opcode not in UNFLUSHED
     return Budget(element_type, ulps, subnormals_flushed=flushed)
 
 

@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Sequence
 
-from hloipu_compiler.evaluate.meeting import group_of, permutation_of
+import numpy as np
+
+from hloipu_compiler.evaluate.meeting import group_of, is_member, permutation_of
 from hloipu_compiler.evaluate.plan import Action, Array
 from hloipu_compiler.evaluate.reductions import combiner
 from hloipu_compiler.evaluate.site import Site, leaf_count, lowers
 from hloipu_compiler.ir.shapes import TupleShape
+from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.kernels import collectives as kernels
 
 Compute = Callable[[list[list[Array]]], list[list[Array]]]
@@ -97,12 +100,26 @@ def _ragged_all_to_all(site: Site) -> Action:
 
 @lowers("collective-broadcast")
 def _collective_broadcast(site: Site) -> Action:
+    _refuse(site, "has_dynamic_root", site.attributes.flag("has_dynamic_root"))
+    if not is_member(site):
+        return lambda x: [np.zeros_like(value) for value in x]
     return _meets(site, _each_operand(lambda x, _: kernels.collective_broadcast(x, _all(x))))
 
 
 def _permuted(site: Site) -> Action:
+    _refuse(site, "slice_sizes", "slice_sizes" in site.attributes)
     pairs = permutation_of(site)
     return _meets(site, _each_operand(lambda x, _: kernels.collective_permute(x, pairs)))
+
+
+def _refuse(site: Site, attribute: str, present: bool) -> None:
+    """Refuse the forms whose meaning only a device's own runtime defines."""
+    if present:
+        raise UnsupportedError(
+            "E0463",
+            f"{site.instruction.opcode} {site.instruction.name!r} with {attribute} has no rule",
+            hint=f"write it without {attribute}",
+        )
 
 
 @lowers("collective-permute")

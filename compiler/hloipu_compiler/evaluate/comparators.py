@@ -1,7 +1,7 @@
 """What order a sort comparator means: its keys, read off its instructions.
 
 Recognised: `compare` of the same function of both sides, and the lexicographic form that JAX
-prints, `lt(a0, b0) or (eq(a0, b0) and (…))`. Anything else is left to be called.
+prints, `lt(a0, b0) or (eq(a0, b0) and (…))`, also as a select. Anything else is left to be called.
 """
 
 from dataclasses import dataclass
@@ -12,6 +12,9 @@ from hloipu_runtime.kernels.sorting import Order
 
 MOST_INSTRUCTIONS = 400
 """Larger comparators are called, not read: comparing two sides walks both."""
+
+
+_BOTH = frozenset({"nan", "zero"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,8 @@ class _Reader:
         if x.opcode == "compare":
             key = self.key(x)
             return None if key is None else [key]
+        if x.opcode == "select":
+            return self._lexicographic_select(*x.operands)
         if x.opcode != "or":
             return None
         for first, rest in (x.operands, x.operands[::-1]):
@@ -66,10 +71,29 @@ class _Reader:
                 continue
             if key is None or sorted(test.operands) != sorted(less.operands):
                 continue
+            if test.attributes.text("type") != less.attributes.text("type"):
+                continue  # equal as numbers is not equal in total order: the zeros
             more = self.keys(others)
             if more is not None:
                 return [key, *more]
         return None
+
+    def _lexicographic_select(
+        self, equal: int, others: int, less: int
+    ) -> list[ComparatorKey] | None:
+        """Read `equal ? others : less`, which is the same."""
+        test, first = self.at(equal), self.at(less)
+        if not (test.opcode == first.opcode == "compare"):
+            return None
+        if test.attributes.text("type") != first.attributes.text("type"):
+            return None  # equal as numbers is not equal in total order: the zeros
+        if test.attributes.text("direction") != "EQ" or sorted(test.operands) != sorted(
+            first.operands
+        ):
+            return None
+        key = self.key(first)
+        more = self.keys(others)
+        return None if key is None or more is None else [key, *more]
 
     def key(self, compare: Instruction) -> ComparatorKey | None:
         """Read one comparison of f(left element) with f(right element)."""
@@ -88,13 +112,14 @@ class _Reader:
             return None
         descending = (direction[0] == "G") != swapped
         total = compare.attributes.text("type") == "TOTALORDER"
-        plain = self._behind_canonical(left)
+        order: Order = "total" if total else "ieee"
+        plain, canonical = self._behind_canonical(left)
         if self.at(plain).opcode == "parameter":
-            order: Order = "total" if total else "ieee"
-            if plain != left:
-                order = "equal_zeros"
-            return ComparatorKey(operand, descending, order, None)
-        return ComparatorKey(operand, descending, "total" if total else "ieee", left)
+            if canonical == _BOTH:
+                return ComparatorKey(operand, descending, "equal_zeros", None)
+            if not canonical or not total:
+                return ComparatorKey(operand, descending, order, None)
+        return ComparatorKey(operand, descending, order, left)
 
     def _parameter(self, position: int) -> int | None:
         """Return the only parameter that a value depends on, or None."""
@@ -132,16 +157,27 @@ class _Reader:
         self._same[left, right] = same
         return same
 
-    def _behind_canonical(self, position: int) -> int:
-        """Skip the selects by which JAX makes all NaNs, and both zeros, equal; and widenings."""
+    def _behind_canonical(self, position: int) -> tuple[int, frozenset[str]]:
+        """Skip the selects by which JAX makes all NaNs, and both zeros, equal; and widenings.
+
+        Returns what stands behind them, and which of "nan" and "zero" were made equal.
+        """
+        passed = [position]
+        tested: list[int] = []
+        made_equal: set[str] = set()
         while True:
-            x = self.at(position)
+            x = self.at(passed[-1])
             if x.opcode == "convert" and self._widens(x):
-                position = x.operands[0]
-            elif x.opcode == "select" and self._is_canonical(x):
-                position = x.operands[2]
+                passed.append(x.operands[0])
+            elif x.opcode == "select" and (what := self._canonical(x)):
+                tested.append(self.at(x.operands[0]).operands[0])
+                made_equal.add(what)
+                passed.append(x.operands[2])
             else:
-                return position
+                break
+        if not set(tested) <= set(passed):
+            return position, frozenset()  # chosen by another value than the one compared
+        return passed[-1], frozenset(made_equal)
 
     def _widens(self, x: Instruction) -> bool:
         before, after = self.at(x.operands[0]).shape, x.shape
@@ -155,19 +191,17 @@ class _Reader:
             and (a.exponent_bits <= b.exponent_bits)
         )
 
-    def _is_canonical(self, x: Instruction) -> bool:
-        """Whether a select is `x != x ? nan : …` or `x == 0 ? 0 : …`."""
+    def _canonical(self, x: Instruction) -> str:
+        """Say whether a select is `y != y ? nan : …` ("nan") or `y == 0 ? 0 : …` ("zero")."""
         test, replacement = self.at(x.operands[0]), self.at(x.operands[1])
         if test.opcode != "compare" or replacement.literal is None:
-            return False
+            return ""
+        if test.attributes.text("type") == "TOTALORDER":
+            return ""
         direction, text = test.attributes.text("direction"), replacement.literal.text
         if direction == "NE":
-            return test.operands[0] == test.operands[1] and text == "nan"
+            return "nan" if test.operands[0] == test.operands[1] and text == "nan" else ""
         zero = self.at(test.operands[1])
         zeros = ("0", "0.0", "0.")
-        return (
-            direction == "EQ"
-            and zero.literal is not None
-            and zero.literal.text in zeros
-            and text in zeros
-        )
+        is_zero = zero.literal is not None and zero.literal.text in zeros and text in zeros
+        return "zero" if direction == "EQ" and is_zero else ""

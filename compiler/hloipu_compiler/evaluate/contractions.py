@@ -39,7 +39,28 @@ def dot_dimensions(site: Site) -> DotDimensions:
 @lowers("dot")
 def _dot(site: Site) -> Action:
     dims, element_type = dot_dimensions(site), site.element_type()
+    if _only_transposed(site) and not dims.lhs_batch:
+        # Computed as the transpose that its users read, which is then a row-major view.
+        mirrored = DotDimensions((), (), dims.rhs_contracting, dims.lhs_contracting)
+        return lambda x: (dot_general(x[1], x[0], mirrored, element_type).T,)
     return lambda x: (dot_general(x[0], x[1], dims, element_type),)
+
+
+def _only_transposed(site: Site) -> bool:
+    """Whether the result is a matrix that is read by transposes alone."""
+    computation = site.computation
+    position = computation.position[site.instruction.name]
+    users = computation.users[position]
+    return (
+        len(site.sizes()) == 2
+        and position != computation.root
+        and len(users) > 0
+        and all(
+            (user := computation.instructions[i]).opcode == "transpose"
+            and user.attributes.integers("dimensions") == (1, 0)
+            for i in users
+        )
+    )
 
 
 @lowers("ragged-dot")

@@ -8,7 +8,8 @@ from hloipu_compiler.ir.shapes import TupleShape
 
 @lowers("call", "fusion")
 def _call(site: Site) -> Action:
-    return site.plan_of(site.attributes.called[0]).run
+    plan, watch = site.plan_of(site.attributes.called[0]), site.effects.watch
+    return plan.run if watch is None else lambda x: plan.run(x, watch)
 
 
 @lowers("while")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hloipu_compiler.evaluate.plan import Action, Array
-from hloipu_compiler.evaluate.site import Site, lowers
+from hloipu_compiler.evaluate.site import Lowering, Site, lowers
 from hloipu_compiler.ir.graph import Instruction
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.kernels.lapack import LAPACK_TARGETS
@@ -40,7 +40,10 @@ class Call:
 Implementation = Callable[[Call], Sequence[Array]]
 
 REGISTRY: dict[str, Implementation] = {}
-"""Target -> implementation, for every target that hloipu knows."""
+"""Target -> implementation, for every target that hloipu knows but those in `LOWERED`."""
+
+LOWERED: dict[str, Lowering] = {}
+"""Target -> lowering, for targets that look at where they stand while planning."""
 
 
 def register(*targets: str) -> Callable[[Implementation], Implementation]:
@@ -49,7 +52,18 @@ def register(*targets: str) -> Callable[[Implementation], Implementation]:
     def keep(implementation: Implementation) -> Implementation:
         for target in targets:
             REGISTRY[target] = implementation
+            LOWERED.pop(target, None)
         return implementation
+
+    return keep
+
+
+def register_lowering(*targets: str) -> Callable[[Lowering], Lowering]:
+    """Register what makes an action from a site, as for an opcode."""
+
+    def keep(lowering: Lowering) -> Lowering:
+        LOWERED.update(dict.fromkeys(targets, lowering))
+        return lowering
 
     return keep
 
@@ -62,6 +76,8 @@ def register_custom_call(target: str, implementation: Implementation) -> None:
 @lowers("custom-call")
 def _custom_call(site: Site) -> Action:
     target = site.attributes.text("custom_call_target")
+    if target in LOWERED:
+        return LOWERED[target](site)
     implementation = REGISTRY.get(target)
     if implementation is None:
         raise UnsupportedError(
@@ -72,23 +88,23 @@ def _custom_call(site: Site) -> Action:
     return lambda x: implementation(Call(site, x))
 
 
-@register(
-    "Sharding",
-    "SPMDFullToShardShape",
-    "SPMDShardToFullShape",
-    "xla.sdy.GlobalToLocalShape",
-    "xla.sdy.LocalToGlobalShape",
-    "annotate_device_placement",
-    "MoveToHost",
-    "MoveToDevice",
-    "xla.sdy.FuncResultSharding",
-    "xla.sdy.PropagationBarrier",
-    "InspectSharding",
-    "LayoutConstraint",
-    "AwsNeuronTransferWithStaticRing",  # PyTorch on Neuron: moves a value between cores
-)
+IDENTITIES = frozenset(
+    {
+        "Sharding", "annotate_device_placement", "MoveToHost", "MoveToDevice",
+        "xla.sdy.FuncResultSharding", "xla.sdy.PropagationBarrier", "InspectSharding",
+        "LayoutConstraint",
+    }
+)  # fmt: skip
+"""Targets that only annotate: the value is the operand's."""
+
+
+def is_identity(x: Instruction) -> bool:
+    """Whether an instruction is a custom call that only annotates."""
+    return x.opcode == "custom-call" and x.attributes.text("custom_call_target") in IDENTITIES
+
+
+@register(*IDENTITIES)
 def _identity(call: Call) -> Sequence[Array]:
-    """On one device these only annotate."""
     return call.operands
 
 

@@ -1,13 +1,18 @@
 """Lowerings of the elementwise ops, conversions included."""
 
+import numpy as np
+
 from hloipu_compiler.evaluate.plan import Action, Array, may_overwrite
 from hloipu_compiler.evaluate.site import Site, lowers
 from hloipu_compiler.ir.ops import OPS, Trait
+from hloipu_runtime.element_types import ElementType
 from hloipu_runtime.kernels.binary import binary
+from hloipu_runtime.kernels.blocks import repeats
 from hloipu_runtime.kernels.compare import clamp, compare, select
 from hloipu_runtime.kernels.convert import bitcast_convert, convert, stochastic_convert
+from hloipu_runtime.kernels.movement import contiguous
 from hloipu_runtime.kernels.reduce_precision import reduce_precision
-from hloipu_runtime.kernels.unary import unary
+from hloipu_runtime.kernels.unary import REAL_KERNELS, unary
 
 REUSED_ELEMENTS = 1 << 14
 """From here on writing into a dead operand beats a fresh buffer, whose pages must be mapped."""
@@ -41,9 +46,14 @@ def spare_buffer(operands: list[Array], elements: int) -> Array | None:
 @lowers(*_plain(1))
 def _unary(site: Site) -> Action:
     opcode, element_type = site.instruction.opcode, site.element_type(0)
+    kernel = REAL_KERNELS.get(opcode)
+    small = kernel if element_type in ("f32", "f64") and isinstance(kernel, np.ufunc) else None
 
     def run(x: list[Array]) -> tuple[Array]:
-        return (unary(opcode, x[0], element_type, spare_buffer(x, x[0].size)),)
+        if small is not None and x[0].size < REUSED_ELEMENTS:
+            return (np.asarray(small(x[0])),)
+        out = spare_buffer(x, x[0].size)  # before x[0] stands on the stack: that is a reference
+        return (unary(opcode, x[0], element_type, out),)
 
     return run
 
@@ -54,16 +64,56 @@ def _unary_of_another_type(site: Site) -> Action:
     return lambda x: (unary(opcode, x[0], element_type),)
 
 
+def align(operands: list[Array]) -> None:
+    """Copy a transposed operand to row-major order if the other one has that order.
+
+    Walking two large arrays in different orders misses the cache at every element of one.
+    """
+    ordered = [x.flags.c_contiguous for x in operands]
+    if any(ordered) and not all(ordered):
+        for index, is_ordered in enumerate(ordered):
+            if not is_ordered and not repeats(operands[index]):
+                operands[index] = contiguous(operands[index])
+
+
 @lowers(*_plain(2))
 def _binary(site: Site) -> Action:
     opcode, element_type = site.instruction.opcode, site.element_type(0)
+    small = _plain_ufunc(opcode, site.array_shape(0).element_type)
 
     def run(x: list[Array]) -> tuple[Array]:
-        elements = x[0].size
-        out = spare_buffer(x, elements) if x[1].size == elements else None
+        a, b = x
+        elements = a.size
+        if elements < REUSED_ELEMENTS:
+            if small is not None and elements:
+                return (np.asarray(small(a, b)),)
+            return (binary(opcode, a, b, element_type),)
+        del a, b
+        out = None
+        if x[1].size == elements:
+            align(x)
+            out = spare_buffer(x, elements)
         return (binary(opcode, x[0], x[1], element_type, out),)
 
     return run
+
+
+def _plain_ufunc(opcode: str, element: ElementType) -> np.ufunc | None:
+    """Return the ufunc that is all that `binary` does for a type, or None."""
+    if element.name in ("f32", "f64") and opcode in _CORRECTLY_ROUNDED:
+        return _CORRECTLY_ROUNDED[opcode]
+    if element.is_integer and element.bits >= 8:
+        return _WRAPPING.get(opcode)
+    return None
+
+
+_WRAPPING = {
+    "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "maximum": np.maximum,
+    "minimum": np.minimum, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+}  # fmt: skip
+_CORRECTLY_ROUNDED = {
+    "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide,
+}  # fmt: skip
 
 
 @lowers("complex")

@@ -13,6 +13,7 @@ from hloipu_compiler.evaluate import (  # noqa: F401  (each fills the table of l
     custom_calls,
     elementwise,
     host,
+    manual_sharding,
     movement,
     random,
     reductions,
@@ -56,7 +57,8 @@ class Evaluator:
         limits: EvaluationLimits | None = None,
     ) -> None:
         self.module = module
-        self._planner = Planner(module, effects or Effects())
+        self._effects = effects or Effects()
+        self._planner = Planner(module, self._effects)
         check_sizes(module, limits or EvaluationLimits())
         self.plan: Plan = self._planner.plan(module.entry.name)
         shapes = module.entry.program_shape
@@ -78,6 +80,7 @@ class Evaluator:
 
     def run_stored(self, leaves: list[Array], watch: Watcher | None = None) -> list[Array]:
         """Evaluate on leaves in storage form, to leaves in storage form; `leaves` is emptied."""
+        self._effects.state.clear()  # each evaluation draws from the seed's beginning
         with np.errstate(all="ignore"), flushing_subnormals():
             return self.plan.run(leaves, watch)
 

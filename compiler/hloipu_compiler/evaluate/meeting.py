@@ -13,9 +13,6 @@ from hloipu_compiler.evaluate.plan import Array
 from hloipu_compiler.evaluate.site import Site
 from hloipu_runtime.errors import HloipuError, UsageError
 
-WAIT_SECONDS = 300.0
-"""Longest wait for the other members; they compute the same program, so a longer one is a hang."""
-
 
 class MeetingError(HloipuError):
     """Participants of a collective did not come together."""
@@ -28,17 +25,25 @@ class _Table:
     """One meeting of one group."""
 
     operands: dict[int, list[Array]] = field(default_factory=dict)
+    """By place in the group."""
     results: list[list[Array]] | None = None
-    taken: int = 0
 
 
 class Meeting:
-    """The meeting place of all participants of one evaluation."""
+    """The meeting place of all participants of one evaluation.
 
-    def __init__(self) -> None:
+    Nobody waits in vain: when all who have not ended wait, none of them can go on, and the meeting
+    ends for everybody at once. No time limit is involved.
+    """
+
+    def __init__(self, participants: int) -> None:
         self._condition = Condition()
         self._tables: dict[tuple[str, tuple[int, ...]], _Table] = {}
-        self._failed: BaseException | None = None
+        self._busy = participants
+        """Participants that neither wait nor have ended."""
+        self._failed = False
+        self._stuck = ""
+        """Who waits where, once nobody can go on."""
 
     def attend(
         self,
@@ -50,94 +55,113 @@ class Meeting:
     ) -> list[Array]:
         """Wait until every member of `group` has come to `name`; return this member's results.
 
-        Raises MeetingError where another participant failed or did not come in time.
+        `me` is this member's place in the group; the last to come computes for all. Raises
+        MeetingError where another participant failed or will never come.
         """
         key = (name, group)
         with self._condition:
-            # A member may be back for the next round before all have left this one.
-            self._wait(lambda: me not in self._table(key).operands, name)
-            table = self._table(key)
+            if self._failed:
+                raise self._error(name)
+            table = self._tables.setdefault(key, _Table())
             table.operands[me] = operands
-            if len(table.operands) == len(group):
-                table.results = compute([table.operands[i] for i in range(len(group))])
-                self._condition.notify_all()
-            self._wait(lambda: table.results is not None, name)
-            results = table.results or []
-            table.taken += 1
-            if table.taken == len(group):
-                del self._tables[key]
-                self._condition.notify_all()
-            return results[me]
+            if len(table.operands) < len(group):
+                return self._results(table, name)[me]
+            del self._tables[key]  # the next round finds a new table
+        results = compute([table.operands[i] for i in range(len(group))])
+        table.operands.clear()
+        with self._condition:
+            table.results = results
+            self._busy += len(group) - 1
+            self._condition.notify_all()
+        return results[me]
 
-    def _table(self, key: tuple[str, tuple[int, ...]]) -> _Table:
-        return self._tables.setdefault(key, _Table())
+    def leave(self) -> None:
+        """Say that a participant has ended well."""
+        with self._condition:
+            self._one_less_busy()
 
-    def _wait(self, ready: Callable[[], bool], name: str) -> None:
-        done = self._condition.wait_for(
-            lambda: self._failed is not None or ready(), timeout=WAIT_SECONDS
-        )
-        if self._failed is not None:
-            raise MeetingError("E2010", f"collective {name!r}: another participant failed")
-        if not done:
-            raise MeetingError(
-                "E2011",
-                f"collective {name!r}: not all participants came within {WAIT_SECONDS:.0f} s",
-                hint="participants that take different branches meet different collectives",
-            )
-
-    def fail(self, error: BaseException) -> None:
+    def fail(self) -> None:
         """Wake everybody up: one participant will not come any more."""
         with self._condition:
-            if self._failed is None:
-                self._failed = error
+            self._failed = True
             self._condition.notify_all()
+
+    def _results(self, table: _Table, name: str) -> list[list[Array]]:
+        self._one_less_busy()
+        self._condition.wait_for(lambda: self._failed or table.results is not None)
+        if table.results is None:
+            raise self._error(name)
+        return table.results
+
+    def _one_less_busy(self) -> None:
+        self._busy -= 1
+        if self._busy == 0 and self._tables:
+            places = (
+                f"{name!r} ({', '.join(str(group[i]) for i in sorted(table.operands))} of "
+                f"{', '.join(map(str, group))})"
+                for (name, group), table in self._tables.items()
+            )
+            self._stuck = "; ".join(sorted(places))
+            self._failed = True
+            self._condition.notify_all()
+
+    def _error(self, name: str) -> MeetingError:
+        if not self._stuck:
+            return MeetingError("E2010", f"collective {name!r}: another participant failed")
+        return MeetingError(
+            "E2011",
+            f"not all participants of a collective come to it; there wait: {self._stuck}",
+            hint="participants that take different branches meet different collectives",
+        )
 
 
 def group_of(site: Site) -> list[int]:
-    """Return the participants that this one meets at a collective, in group order."""
-    effects = site.effects
-    if "source_target_pairs" in site.attributes:
-        by_partition = site.attributes.integer("channel_id") > 0
-        return _line(site, by_partition)
-    groups = site.attributes.replica_groups().groups
-    channel = site.attributes.integer("channel_id") > 0
-    if channel and site.attributes.flag("use_global_device_ids"):
-        found = groups or (tuple(range(effects.replicas * effects.partitions)),)
-        return _mine(site, found, effects.participant)
-    takes_flag = site.instruction.opcode.startswith(("all-reduce", "all-gather", "reduce-scatter"))
-    if channel and not takes_flag:  # groups of partitions, within one replica
-        found = groups or (tuple(range(effects.partitions)),)
-        members = _mine(site, found, effects.partition)
-        return [effects.replica * effects.partitions + p for p in members]
-    found = groups or (tuple(range(effects.replicas)),)
-    members = _mine(site, found, effects.replica)
-    partitions = range(effects.partitions) if channel else (effects.partition,)
-    return [r * effects.partitions + p for r in members for p in partitions]
+    """Return the participants that this one meets at a collective, in group order.
 
-
-def _mine(site: Site, groups: tuple[tuple[int, ...], ...], me: int) -> list[int]:
-    effects = site.effects
-    for group in groups:
-        if me in group:
-            highest = max(max(g) for g in groups)
-            available = effects.replicas * effects.partitions
-            if highest >= available:
-                raise UsageError(
-                    "E3104",
-                    f"collective {site.instruction.name!r} needs {highest + 1} participants, "
-                    f"{effects.replicas} replicas x {effects.partitions} partitions are there",
-                    hint=f"evaluate with replicas={highest + 1}, or as many partitions",
-                )
-            return list(group)
-    return [effects.participant]
-
-
-def _line(site: Site, by_partition: bool) -> list[int]:
-    """Return all participants that differ from this one in the partition, or in the replica."""
-    effects = site.effects
+    A participant in no group stands alone. Raises UsageError where groups name ids that are not
+    there.
+    """
+    effects, attributes = site.effects, site.attributes
+    replica, partition, partitions = effects.replica, effects.partition, effects.partitions
+    channel = attributes.integer("channel_id") > 0
+    groups = attributes.replica_groups().groups
+    if "source_target_pairs" in attributes:
+        by_partition, groups = channel, ()
+    else:
+        by_partition = channel and not site.instruction.opcode.startswith(_HAVE_GLOBAL_IDS)
     if by_partition:
-        return [effects.replica * effects.partitions + p for p in range(effects.partitions)]
-    return [r * effects.partitions + effects.partition for r in range(effects.replicas)]
+        members = _mine(site, groups, partition, partitions)
+        return [replica * partitions + p for p in members]
+    if channel and attributes.flag("use_global_device_ids"):
+        return list(_mine(site, groups, effects.participant, effects.replicas * partitions))
+    members = _mine(site, groups, replica, effects.replicas)
+    across = range(partitions) if channel and "source_target_pairs" not in attributes else None
+    return [r * partitions + p for r in members for p in across or (partition,)]
+
+
+_HAVE_GLOBAL_IDS = ("all-reduce", "all-gather", "reduce-scatter")
+"""Opcodes that have `use_global_device_ids`; a channel makes the others' ids partitions."""
+
+
+def is_member(site: Site) -> bool:
+    """Whether a group names this participant; no groups are one group of all."""
+    groups = site.attributes.replica_groups().groups
+    effects = site.effects
+    channel = site.attributes.integer("channel_id") > 0
+    me = effects.partition if channel else effects.replica
+    return not groups or any(me in group for group in groups)
+
+
+def _mine(
+    site: Site, groups: tuple[tuple[int, ...], ...], me: int, available: int
+) -> tuple[int, ...]:
+    """Return the group that names `me`, of ids below `available`."""
+    if not groups:
+        return tuple(range(available))
+    highest = max((max(group) for group in groups if group), default=0)
+    if highest >= available:
+        raise _too_few(site, highest + 1, available)
+    return next((group for group in groups if me in group), (me,))
 
 
 def permutation_of(site: Site) -> list[tuple[int, int]]:
@@ -149,10 +173,14 @@ def permutation_of(site: Site) -> list[tuple[int, int]]:
     members = len(group_of(site))
     highest = max((max(pair) for pair in pairs), default=0)
     if highest >= members:
-        raise UsageError(
-            "E3104",
-            f"collective {site.instruction.name!r} needs {highest + 1} participants, "
-            f"{members} are there",
-            hint=f"evaluate with replicas={highest + 1}, or as many partitions",
-        )
+        raise _too_few(site, highest + 1, members)
     return list(pairs)
+
+
+def _too_few(site: Site, needed: int, available: int) -> UsageError:
+    return UsageError(
+        "E3104",
+        f"collective {site.instruction.name!r} names {needed} ids, "
+        f"{available} of their kind are there",
+        hint=f"evaluate with replicas={needed}, or as many partitions",
+    )

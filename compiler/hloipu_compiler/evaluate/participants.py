@@ -1,40 +1,84 @@
 """Evaluate one program as several replicas and partitions, each in a thread of its own."""
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 
+from hloipu_compiler.analysis.call_graph import callees_first
 from hloipu_compiler.evaluate.evaluator import EvaluationLimits, Evaluator
+from hloipu_compiler.evaluate.manual_sharding import border_device_count, is_border
 from hloipu_compiler.evaluate.meeting import Meeting, MeetingError
-from hloipu_compiler.evaluate.plan import Array
+from hloipu_compiler.evaluate.plan import Array, Watcher
 from hloipu_compiler.evaluate.site import Effects
-from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import COLLECTIVES
 from hloipu_runtime.errors import LimitError, UsageError
 
 MOST_PARTICIPANTS = 512
 """Each takes a thread and its own values."""
 
+_BY_PARTITION = ("all-to-all", "ragged-all-to-all", "collective-")
+"""Opcodes whose ids are partitions where they have a channel."""
+
+
+def needs_others(x: Instruction) -> bool:
+    """Whether an instruction takes part in a meeting of participants."""
+    return x.opcode in COLLECTIVES or is_border(x)
+
+
+def meeting_computations(module: Module) -> frozenset[str]:
+    """Return the names of the computations in which participants meet, callees included."""
+    found: set[str] = set()
+    for computation in callees_first(module):
+        if any(needs_others(x) or found & {*x.attributes.called} for x in computation.instructions):
+            found.add(computation.name)
+    return frozenset(found)
+
 
 def participants_of(module: Module) -> tuple[int, int]:
-    """Return how many replicas and partitions a module's collectives are written for.
+    """Return how many replicas and partitions a module is written for.
 
-    From its header; where that says nothing, from the highest id that a group names. A module
-    without collectives computes the same everywhere and needs one participant.
+    From its header; where that says nothing, from the ids that groups, pairs and manual shardings
+    name. A module in which nobody meets computes the same everywhere and needs one participant.
     """
-    found = [x for c in module.computations for x in c.instructions if x.opcode in COLLECTIVES]
+    found = [(c, x) for c in module.computations for x in c.instructions if needs_others(x)]
     if not found:
         return 1, 1
-    replicas = module.attributes.integer("replica_count", 1)
-    partitions = module.attributes.integer("num_partitions", 1)
-    if replicas * partitions > 1:
-        return replicas, partitions
-    ids = [i for x in found for group in x.attributes.replica_groups().groups for i in group]
-    ids += [i for x in found for pair in x.attributes.pairs("source_target_pairs") for i in pair]
-    wanted = max(ids, default=0) + 1
-    if any(x.attributes.integer("channel_id") for x in found):
-        return 1, wanted
-    return wanted, 1
+    replicas = partitions = devices = 1
+    for computation, x in found:
+        kind, count = _ids(module, computation, x)
+        if kind == "replicas":
+            replicas = max(replicas, count)
+        elif kind == "partitions":
+            partitions = max(partitions, count)
+        else:
+            devices = max(devices, count)
+    stated_replicas = module.attributes.integer("replica_count", 1)
+    stated_partitions = module.attributes.integer("num_partitions", 1)
+    if stated_replicas > 1:
+        replicas = stated_replicas
+    if stated_partitions > 1:
+        partitions = stated_partitions
+    if devices > replicas * partitions and stated_partitions <= 1:
+        partitions = -(-devices // replicas)
+    elif devices > replicas * partitions and stated_replicas <= 1:
+        replicas = -(-devices // partitions)
+    return replicas, partitions
+
+
+def _ids(module: Module, computation: Computation, x: Instruction) -> tuple[str, int]:
+    """Return what the ids of an instruction count, and a number above them all."""
+    if is_border(x):
+        return "partitions", border_device_count(module, computation, x)
+    attributes = x.attributes
+    ids = [i for group in attributes.replica_groups().groups for i in group]
+    ids += [i for pair in attributes.pairs("source_target_pairs") for i in pair]
+    count = max(ids, default=0) + 1
+    if attributes.integer("channel_id") <= 0:
+        return "replicas", count
+    if x.opcode.startswith(_BY_PARTITION):
+        return "partitions", count
+    return "devices" if attributes.flag("use_global_device_ids") else "replicas", count
 
 
 def evaluate_participants(
@@ -45,11 +89,13 @@ def evaluate_participants(
     partitions: int = 1,
     effects: Effects | None = None,
     limits: EvaluationLimits | None = None,
+    watch: Watcher | None = None,
 ) -> list[list[Array]]:
     """Evaluate every participant on its own arguments; return each one's result leaves.
 
     `arguments` has one sequence for each participant, numbered replica * partitions + partition,
-    or a single one for all. Raises what the first participant that failed raised.
+    or a single one for all. `watch` sees the first participant's values; `limits` hold for all
+    together. Raises what the first participant that failed raised.
     """
     count = replicas * partitions
     if not 1 <= count <= MOST_PARTICIPANTS:
@@ -68,22 +114,65 @@ def evaluate_participants(
         )
     base = replace(effects or Effects(), replicas=replicas, partitions=partitions)
     if count == 1:
-        return [Evaluator(module, base, limits)(*arguments[0])]
-    meeting = Meeting()
+        alone = replace(base, watch=watch)
+        return [Evaluator(module, alone, limits)(*arguments[0], watch=watch)]
+    whole = limits or EvaluationLimits()
+    share = replace(whole, live_bytes=whole.live_bytes // count)
+    meeting = Meeting(count)
 
     def run(number: int) -> list[Array]:
         replica, partition = divmod(number, partitions)
-        mine = replace(base, replica=replica, partition=partition, meeting=meeting, state={})
+        seen = watch if number == 0 else None
+        mine = replace(
+            base, replica=replica, partition=partition, meeting=meeting, watch=seen, state={}
+        )
         try:
             given = arguments[number if len(arguments) > 1 else 0]
-            return Evaluator(module, mine, limits)(*given)
-        except BaseException as error:
-            meeting.fail(error)
+            results = Evaluator(module, mine, share)(*given, watch=seen)
+        except BaseException:
+            meeting.fail()
             raise
+        meeting.leave()
+        return results
 
     with ThreadPoolExecutor(count) as pool:
         futures = [pool.submit(run, number) for number in range(count)]
-    errors = [e for f in futures if (e := f.exception()) is not None]
+        try:
+            wait(futures, return_when=FIRST_EXCEPTION)
+        except BaseException:  # an interrupt: nobody shall wait for those who are stopped
+            meeting.fail()
+            raise
+    errors = list(_errors(futures))
     if errors:
         raise next((e for e in errors if not isinstance(e, MeetingError)), errors[0])
-    return [f.result() for f in futures]
+    return [future.result() for future in futures]
+
+
+def _errors(futures: Sequence[Future[list[Array]]]) -> Iterator[BaseException]:
+    for future in futures:
+        error = future.exception()
+        if error is not None:
+            yield error
+
+
+def evaluate_everywhere(
+    module: Module,
+    *arguments: object,
+    effects: Effects | None = None,
+    limits: EvaluationLimits | None = None,
+    watch: Watcher | None = None,
+) -> list[Array]:
+    """Evaluate as many participants as a module is written for, all on the same arguments.
+
+    Returns the first one's result leaves: of a manually sharded module these are the whole values.
+    """
+    replicas, partitions = participants_of(module)
+    return evaluate_participants(
+        module,
+        [arguments],
+        replicas=replicas,
+        partitions=partitions,
+        effects=effects,
+        limits=limits,
+        watch=watch,
+    )[0]

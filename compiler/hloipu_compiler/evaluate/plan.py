@@ -45,6 +45,8 @@ class Plan:
     parameter_count: int
     """Number of parameter leaves."""
     constants: tuple[tuple[int, Array], ...]
+    folded: tuple[tuple[Instruction, tuple[int, ...]], ...]
+    """Instructions whose values stand among the constants, for watchers."""
     steps: tuple[Step, ...]
     results: tuple[int, ...]
     unused_parameters: tuple[int, ...]
@@ -54,8 +56,12 @@ class Plan:
         slots: list[Array | None] = [None] * self.slot_count
         slots[: len(arguments)] = arguments
         arguments.clear()
+        value: Array | None
         for slot, value in self.constants:
             slots[slot] = value
+        if watch is not None:
+            for instruction, outputs in self.folded:
+                watch(instruction, [slots[i] for i in outputs])  # type: ignore[misc]
         for slot in self.unused_parameters:
             slots[slot] = None
         for action, inputs, outputs, frees, instruction in self.steps:
@@ -67,6 +73,9 @@ class Plan:
                 slots[slot] = value
             if watch is not None:
                 watch(instruction, results)
+            # These names would keep values from dying, and from being written over, for a step.
+            del results
+            value = None
         return [slots[i] for i in self.results]  # type: ignore[misc]
 
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from hloipu_compiler.analysis.order import live_positions
+from hloipu_compiler.analysis.order import effectful_computations, live_positions
 from hloipu_compiler.evaluate.constants import constant_leaves
+from hloipu_compiler.evaluate.custom_calls import is_identity
 from hloipu_compiler.evaluate.lifted import LIFTED
 from hloipu_compiler.evaluate.plan import TOKEN_VALUE, Array, Plan, Step
 from hloipu_compiler.evaluate.regions import SCALAR_IDENTITIES, region_function
@@ -25,6 +26,9 @@ Slots = tuple[int, ...]
 FORWARDED = frozenset({"copy", "opt-barrier", "domain", "add-dependency"})
 """Ops whose value is their first operand's."""
 
+VIEWS_OF_CONSTANTS = frozenset({"broadcast", "iota", "transpose", "slice"})
+"""Ops that are evaluated while planning where all they read are constants: nearly free views."""
+
 
 class Planner:
     """Makes plans for the computations of one module, each once."""
@@ -32,6 +36,7 @@ class Planner:
     def __init__(self, module: Module, effects: Effects) -> None:
         self.module = module
         self.effects = effects
+        self._effectful = effectful_computations(module)
         self._plans: dict[str, Plan] = {}
         self._lifted: dict[str, Plan] = {}
         self._regions: dict[str, Region] = {}
@@ -73,7 +78,7 @@ class Planner:
 
     def _build(self, computation: Computation, *, lifted: bool) -> Plan:
         draft = _Draft(self, computation, lifted)
-        live = live_positions(computation)
+        live = live_positions(computation, self._effectful)
         for position, instruction in enumerate(computation.instructions):
             draft.place(instruction if live[position] else None)
         return draft.finish()
@@ -89,6 +94,8 @@ class _Draft:
         self.values: list[Slots] = []
         self.steps: list[Step] = []
         self.constants: list[tuple[int, Array]] = []
+        self.constant_values: dict[int, Array] = {}
+        self.folded: list[tuple[Instruction, Slots]] = []
         self.slot_count = 0
         self.parameter_slots: dict[int, Slots] = {}
         for position in computation.parameters:
@@ -113,7 +120,9 @@ class _Draft:
             return tuple(slot for operand in x.operands for slot in self.values[operand])
         if x.opcode == "get-tuple-element":
             return self._element(x)
-        if x.opcode in FORWARDED or (self.lifted and x.opcode in SCALAR_IDENTITIES):
+        if x.opcode in FORWARDED or (
+            self.lifted and (x.opcode in SCALAR_IDENTITIES or is_identity(x))
+        ):
             return self.values[x.operands[0]]
         if x.opcode == "constant":
             return self._constants(constant_leaves(x))
@@ -121,6 +130,11 @@ class _Draft:
             return self._constants([TOKEN_VALUE])
         action = self._lowering(x)(self.planner.site(self.computation, x))
         inputs = tuple(slot for operand in x.operands for slot in self.values[operand])
+        if x.opcode in VIEWS_OF_CONSTANTS and all(slot in self.constant_values for slot in inputs):
+            # A view costs no memory to keep, and a loop makes it over and over.
+            slots = self._constants(action([self.constant_values[slot] for slot in inputs]))
+            self.folded.append((x, slots))
+            return slots
         outputs = self._new_slots(leaf_count(x.shape))
         self.steps.append(Step(action, inputs, outputs, (), x))
         return outputs
@@ -141,6 +155,7 @@ class _Draft:
     def _constants(self, leaves: Sequence[Array]) -> Slots:
         slots = self._new_slots(len(leaves))
         self.constants += zip(slots, leaves, strict=True)
+        self.constant_values.update(zip(slots, leaves, strict=True))
         return slots
 
     def _element(self, x: Instruction) -> Slots:
@@ -178,6 +193,7 @@ class _Draft:
             self.slot_count,
             self.parameter_count,
             tuple(self.constants),
+            tuple(self.folded),
             steps,
             results,
             tuple(unused),

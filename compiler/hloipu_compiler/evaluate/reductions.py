@@ -1,9 +1,14 @@
 """Lowerings of reductions, windows, scatters, maps and scans."""
 
+from math import prod
+
+import numpy as np
+
+from hloipu_compiler.evaluate.arg_reductions import arg_reduction
 from hloipu_compiler.evaluate.plan import Action, Array, may_overwrite
 from hloipu_compiler.evaluate.regions import assigned_parameter, monoid_of
 from hloipu_compiler.evaluate.site import Region, Site, lowers
-from hloipu_runtime.kernels.reduction import reduce
+from hloipu_runtime.kernels.reduction import MANY_ROWS, SHORT_AXIS, SUM_BLOCK_ROWS, reduce
 from hloipu_runtime.kernels.scatter import ScatterDimensions, scatter
 from hloipu_runtime.kernels.select_scatter import select_and_scatter
 from hloipu_runtime.kernels.windows import reduce_window
@@ -27,7 +32,30 @@ def _reduce(site: Site) -> Action:
     arrays = len(site.operand_shapes) // 2
     dimensions = site.attributes.integers("dimensions")
     how, types = _monoid_or_region(site, arrays), site.leaf_types()
-    return lambda x: reduce(x[:arrays], x[arrays:], dimensions, how, types)  # type: ignore[arg-type]
+    if arrays == 1 and how == "add" and types[0] in ("f32", "f64") and _is_short(site, dimensions):
+        axis = dimensions[0]
+        return lambda x: (np.asarray(np.add(x[1], np.add.reduce(x[0], axis=axis))),)
+    by_places = arg_reduction(site)
+
+    def run(x: list[Array]) -> list[Array]:
+        found = by_places(x) if by_places is not None else None
+        return found or reduce(x[:arrays], x[arrays:], dimensions, how, types)  # type: ignore[arg-type]
+
+    return run
+
+
+SHORT_SUM_ELEMENTS = 1 << 14
+
+
+def _is_short(site: Site, dimensions: tuple[int, ...]) -> bool:
+    """Whether numpy's own sum along one axis is what the kernel would do, without its set-up."""
+    sizes = site.sizes(0)
+    if len(dimensions) != 1 or not 0 < prod(sizes) <= SHORT_SUM_ELEMENTS:
+        return False
+    count, inner = sizes[dimensions[0]], prod(sizes[dimensions[0] + 1 :])
+    if inner > 1:
+        return count <= 2 * SUM_BLOCK_ROWS
+    return prod(sizes) // count < MANY_ROWS or count > SHORT_AXIS
 
 
 def window_dimensions(site: Site) -> tuple[WindowDimension, ...]:

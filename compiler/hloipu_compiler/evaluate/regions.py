@@ -6,6 +6,7 @@ once on all elements. Branches inside become selects, loops run until no element
 
 import numpy as np
 
+from hloipu_compiler.evaluate.custom_calls import is_identity
 from hloipu_compiler.evaluate.plan import Array, Plan
 from hloipu_compiler.evaluate.site import Region
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
@@ -55,7 +56,7 @@ def assigned_parameter(module: Module, name: str) -> int | None:
 
 
 def _behind_converts(computation: Computation, x: Instruction) -> Instruction:
-    while x.opcode in ("convert", "copy") and _is_float(x):
+    while (x.opcode in ("convert", "copy") and _is_float(x)) or is_identity(x):
         x = computation.instructions[x.operands[0]]
     return x
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Protocol
 
-from hloipu_compiler.evaluate.plan import Action, Array, Plan
+from hloipu_compiler.evaluate.plan import Action, Array, Plan, Watcher
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, BufferShape, Shape, TupleShape
@@ -27,6 +27,8 @@ class Effects:
     partitions: int = 1
     meeting: "MeetingPlace | None" = None
     """Where the participants of collectives come together; None when there is only one."""
+    watch: Watcher | None = None
+    """Sees the values inside of calls and fusions, too."""
     state: dict[str, object] = field(default_factory=dict)
     """Generators of stateful ops, made on first use, one evaluation's own."""
 

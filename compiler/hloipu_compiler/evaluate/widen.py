@@ -6,6 +6,8 @@ from dataclasses import replace
 import numpy as np
 
 from hloipu_compiler.evaluate.constants import constant_leaves
+from hloipu_compiler.evaluate.custom_calls import is_identity
+from hloipu_compiler.evaluate.manual_sharding import is_border
 from hloipu_compiler.evaluate.plan import Array
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.literals import Literal
@@ -24,9 +26,13 @@ def widened(module: Module) -> Module | None:
     """
     for computation in module.computations:
         for x in computation.instructions:
-            if x.opcode in _BITWISE and _touches_floats(computation, x):
+            if x.opcode in _BITWISE and not _only_moves(x) and _touches_floats(computation, x):
                 return None
     return replace(module, computations=tuple(map(_widened_computation, module.computations)))
+
+
+def _only_moves(x: Instruction) -> bool:
+    return is_identity(x) or is_border(x)
 
 
 def widened_argument(array: Array) -> Array:

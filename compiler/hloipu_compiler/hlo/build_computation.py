@@ -20,7 +20,7 @@ from hloipu_compiler.hlo.text_fault import TextFault
 from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.literals import Literal
-from hloipu_compiler.ir.shapes import Shape, compatible
+from hloipu_compiler.ir.shapes import Shape, TupleShape, compatible
 
 if TYPE_CHECKING:
     from hloipu_compiler.hlo.build import ModuleBuilder
@@ -103,11 +103,10 @@ class ComputationBuilder:
         else:
             names = inside.split(", ")
         at = self.at
-        try:
-            return tuple([at[name] for name in names])
-        except KeyError:
+        found = tuple([at.get(name, FAILED) for name in names])
+        if FAILED in found:  # unknown, or a statement of the grammar's path that had faults
             self.module.report(None, "", "")
-            raise
+        return found
 
     def _shaped_operands(self, inside: str) -> tuple[int, ...]:
         """Resolve `shape name, …` and compare each shape with the operand's own."""
@@ -116,8 +115,8 @@ class ComputationBuilder:
         read, memo = self.module.reader.shapes.read, self.module.reader.shapes.memo
         for match in iter(_shaped.scanner(inside).match, None):  # type: ignore[attr-defined]
             text, name = match.groups()
-            position = self.at.get(name)
-            if position is None:
+            position = self.at.get(name, FAILED)
+            if position == FAILED:
                 break
             try:
                 shape = memo.get(text) or read(text)
@@ -168,10 +167,15 @@ class ComputationBuilder:
         shapes = tuple(self.instructions[i].shape for i in operands)
         known = self.module.computations
         try:
-            return infer_shape(
+            shape = infer_shape(
                 prepared.opcode, shapes, prepared.attributes, None,
                 lambda name: known[name].program_shape,
             )  # fmt: skip
+            if isinstance(shape, TupleShape):
+                opcode = self.opcode_at(statement)
+                at = opcode.start if opcode else None
+                check_limit(self.module.limits, "inferred_leaves", shape.leaf_count, at)
+            return shape
         except ShapeFault as fault:
             self.module.report(
                 self.opcode_at(statement), fault.code, f"no shape is written: {fault.message}",

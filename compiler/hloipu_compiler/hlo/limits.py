@@ -15,6 +15,8 @@ class Limits:
     nesting: int = 200
     """Depth of tuple shapes, braces, nested operands and computations within attributes."""
     tuple_leaves: int = 1_000_000
+    inferred_leaves: int = 65_536
+    """Of a tuple whose shape no text spells out: `tuple(t, t)` doubles them in twelve characters."""
     rank: int = 64
     """XLA's parser has no bound; numpy's is 64, and no dump seen has more than 16."""
     elements: int = 2**63 - 1
@@ -29,6 +31,7 @@ _CODES = {
     "instructions": ("E5002", "the module has too many instructions", "instructions"),
     "nesting": ("E5003", "the text is nested too deeply", "levels"),
     "tuple_leaves": ("E5004", "a tuple shape has too many leaves", "leaves"),
+    "inferred_leaves": ("E5009", "a tuple whose shape is not written has too many leaves", "leaves"),
     "rank": ("E5005", "an array shape has too many dimensions", "dimensions"),
     "elements": ("E5006", "an array shape has too many elements", "elements"),
     "constant_bytes": ("E5007", "a constant's text is too long", "bytes"),

@@ -112,6 +112,7 @@ class TupleShape:
     elements: tuple["Shape", ...] = ()
     leaf_count: int = field(init=False, repr=False)
     depth: int = field(init=False, repr=False)
+    has_buffer: bool = field(init=False, repr=False)
     _hash: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -119,6 +120,7 @@ class TupleShape:
         depth = 1 + max((e.depth for e in self.elements if isinstance(e, TupleShape)), default=0)
         object.__setattr__(self, "leaf_count", leaves)
         object.__setattr__(self, "depth", depth)
+        object.__setattr__(self, "has_buffer", any(map(holds_buffer, self.elements)))
         object.__setattr__(self, "_hash", hash((TupleShape, self.elements)))
 
     def __hash__(self) -> int:
@@ -148,6 +150,11 @@ class BufferShape:
 
 
 Shape = ArrayShape | TupleShape | BufferShape
+
+
+def holds_buffer(shape: Shape) -> bool:
+    """Whether a shape is a buffer or a tuple with one somewhere in it."""
+    return isinstance(shape, BufferShape) or (isinstance(shape, TupleShape) and shape.has_buffer)
 
 
 def leaves(shape: Shape) -> Iterator[tuple[tuple[int, ...], ArrayShape | BufferShape]]:

@@ -15,7 +15,7 @@ from hloipu_compiler.inference.rules import infer_shape
 from hloipu_compiler.inference.site import Participants
 from hloipu_compiler.ir.attributes import ProgramShape
 from hloipu_compiler.ir.graph import Instruction, Module
-from hloipu_compiler.ir.shapes import BufferShape, Shape, compatible, leaves, without_layouts
+from hloipu_compiler.ir.shapes import Shape, compatible, holds_buffer, without_layouts
 from hloipu_compiler.source import Span
 from hloipu_compiler.verify.aliases import check_aliases
 from hloipu_compiler.verify.asynchronous import check_asynchronous
@@ -110,7 +110,6 @@ class _Pass:
             module.attributes.integer("num_partitions", 1),
         )
         self._right: set[Key] = set()
-        self._without_buffers: set[int] = set()
 
     def run(self) -> Survey:
         """Check every instruction by itself and gather what the other checks need."""
@@ -151,7 +150,7 @@ class _Pass:
         key: Key = (instruction.opcode, instruction.attributes, instruction.shape, shapes)
         if key in self._right:
             return True
-        self._look_for_buffers(instruction.shape)
+        self.survey.buffered |= holds_buffer(instruction.shape)
         before = len(self.report)
         for check in _place_checks(instruction):
             check(self.module, place, self.report)
@@ -159,14 +158,6 @@ class _Pass:
             self._right.add(key)
             return True
         return False
-
-    def _look_for_buffers(self, shape: Shape) -> None:
-        if id(shape) in self._without_buffers or self.survey.buffered:
-            return
-        if any(isinstance(leaf, BufferShape) for _, leaf in leaves(shape)):
-            self.survey.buffered = True
-        else:
-            self._without_buffers.add(id(shape))
 
     def _program_shape(self, name: str) -> ProgramShape:
         return self.module.computation[name].program_shape

@@ -5,6 +5,7 @@ that the variance does not cancel where the mean is large; XLA subtracts in the 
 An HLO module holds epsilon as a 32-bit float, so that is what is added, to f64 too.
 """
 
+import math
 from collections.abc import Iterator
 from math import prod
 
@@ -14,6 +15,8 @@ from hloipu_runtime.kernels.blocks import Array
 from hloipu_runtime.kernels.dot import round_result
 
 _BLOCK_ELEMENTS = 1 << 15
+_LONG_ROW = 1 << 10
+"""Elements from which the set-up of a row's loop is small beside the row."""
 
 
 def batch_norm_training(
@@ -26,9 +29,11 @@ def batch_norm_training(
         mean = _sums(parts) / count if count else np.full(parts.shape[1], np.nan)
         centre = mean.astype(parts.dtype)
         variance = np.zeros_like(mean)
-        for at in _blocks(parts.shape):
-            centred = parts[at] - centre[at[1], None]
-            variance[at[1]] += np.einsum("ofi,ofi->f", centred, centred)
+        longer, (centres,) = _long_rows(parts, [centre[:, None]])
+        for at in _blocks(longer.shape):
+            centred = longer[at] - centres[at[1]]
+            np.multiply(centred, centred, out=centred)
+            _add_sums(centred, at[1], variance)
         # The rounding of the centre is taken out again.
         variance = variance / count - (mean - centre) ** 2 if count else mean
         y = _normalised(x, scale, offset, mean, variance, epsilon, feature_index, element_type)
@@ -77,13 +82,21 @@ def batch_norm_grad(
         centre = mean[:, None]
         offset_grad = _sums(grads)
         products = np.zeros(parts.shape[1])
+        parts, (centres,) = _long_rows(parts, [centre])
+        grads = grads.reshape(parts.shape)
         for at in _blocks(parts.shape):
-            products[at[1]] += np.einsum("ofi,ofi->f", parts[at] - centre[at[1]], grads[at])
+            product = parts[at] - centres[at[1]]
+            np.multiply(product, grads[at], out=product)
+            _add_sums(product, at[1], products)
         spread = variance.astype(np.float64) + float(np.float32(epsilon))
         scale_grad = products / np.sqrt(spread)
         factor = (scale / np.sqrt(spread)).astype(x.dtype)[:, None]
         slope = (products / (spread * max(count, 1))).astype(x.dtype)[:, None]
         level = (offset_grad / max(count, 1)).astype(x.dtype)[:, None]
+        if centres.shape != centre.shape:
+            repeats = centres.shape[0] // centre.shape[0]
+            centre = centres
+            slope, level, factor = (np.tile(v, (repeats, 1)) for v in (slope, level, factor))
         out = np.empty(parts.shape, x.dtype)
         for at in _blocks(parts.shape):
             feature, result = at[1], out[at]
@@ -112,6 +125,7 @@ def _normalised(
     parts = _as_outer_feature_inner(x, feature_index)
     factor = scale / np.sqrt(variance.astype(np.float64) + float(np.float32(epsilon)))
     centre, factor, shift = (v.astype(x.dtype)[:, None] for v in (mean, factor, offset))
+    parts, (centre, factor, shift) = _long_rows(parts, [centre, factor, shift])
     out = np.empty(parts.shape, x.dtype)
     for at in _blocks(parts.shape):
         feature, result = at[1], out[at]
@@ -131,9 +145,36 @@ def _as_outer_feature_inner(x: Array, feature_index: int) -> Array:
 def _sums(parts: Array) -> Array:
     """Return the sums over all but the feature dim, blocks of them added in float64."""
     total = np.zeros(parts.shape[1])
-    for at in _blocks(parts.shape):
-        total[at[1]] += np.einsum("ofi->f", parts[at])
+    longer, _ = _long_rows(parts, [])
+    for at in _blocks(longer.shape):
+        _add_sums(longer[at], at[1], total)
     return total
+
+
+def _long_rows(parts: Array, of_feature: list[Array]) -> tuple[Array, list[Array]]:
+    """Lay several short rows [feature, 1] end to end, and the features' numbers as often.
+
+    numpy sets up its inner loop for every row, which costs as much as a hundred elements.
+    """
+    outer, features, inner = parts.shape
+    if inner != 1 or not 0 < features <= _LONG_ROW // 2 or not parts.flags.c_contiguous:
+        return parts, of_feature
+    rows = math.gcd(outer, 1 << (_LONG_ROW // features).bit_length() - 1)
+    tiled = [np.tile(v, (rows, 1)) for v in of_feature]
+    return parts.reshape(outer // rows, rows * features, 1), tiled
+
+
+def _add_sums(block: Array, columns: slice, total: Array) -> None:
+    """Add the sums of a block's columns to the totals of their features."""
+    features = total.size
+    sums = np.add.reduce(block, axis=0)
+    if sums.shape[1] > 1:
+        total[columns] += sums.sum(axis=1, dtype=np.float64)
+        return
+    if columns.start == 0 and sums.shape[0] % features == 0:
+        total += sums.reshape(-1, features).sum(axis=0, dtype=np.float64)
+        return
+    total[columns] += sums[:, 0]
 
 
 def _blocks(shape: tuple[int, ...]) -> Iterator[tuple[slice, slice, slice]]:

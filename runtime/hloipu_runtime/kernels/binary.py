@@ -120,6 +120,16 @@ def _one_nonzero(x: Array) -> bool:
     return not any(x.strides) and x.size > 0 and bool(x.flat[0] != 0)
 
 
+def _one_positive_zero(x: Array) -> bool:
+    """Whether all of `x` is +0, as far as its strides tell."""
+    return (
+        not any(x.strides)
+        and x.size > 0
+        and bool(x.flat[0] == 0)
+        and not bool(np.signbit(x.flat[0]))
+    )
+
+
 def _real(opcode: str, x: Array, y: Array, element_type: str, out: Array) -> Array:
     kernel = REAL_KERNELS[opcode]
     with np.errstate(all="ignore"):
@@ -127,6 +137,11 @@ def _real(opcode: str, x: Array, y: Array, element_type: str, out: Array) -> Arr
             if _one_nonzero(y) or _one_nonzero(x):
                 # Zeros of two signs cannot meet: numpy's own answer is the right one.
                 (np.maximum if opcode == "maximum" else np.minimum)(x, y, out=out)
+                return out
+            if opcode == "maximum" and (_one_positive_zero(y) or _one_positive_zero(x)):
+                # The rectifier: adding +0 makes either zero +0 and changes nothing else.
+                np.maximum(x, y, out=out)
+                np.add(out, out.dtype.type(0), out=out)
                 return out
             for target, a, b in blocks(out, x, y):
                 kernel(a, b, target)

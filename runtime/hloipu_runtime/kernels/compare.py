@@ -46,9 +46,9 @@ def select(predicate: Array, on_true: Array, on_false: Array, out: Array | None 
     if out is None:
         if predicate.ndim == 0 and on_true.ndim:
             return on_true if predicate else on_false
-        if on_true.size >= _MASKED_ELEMENTS and on_true.dtype.itemsize in (1, 2, 4, 8):
-            if on_true.dtype == on_false.dtype and not repeats(predicate):
-                return _select_by_masks(predicate, on_true, on_false)
+        maskable = on_true.dtype == on_false.dtype and on_true.dtype.itemsize in (1, 2, 4, 8)
+        if maskable and on_true.size >= _MASKED_ELEMENTS and not repeats(predicate):
+            return _select_by_masks(predicate, on_true, on_false)
         return np.where(predicate, on_true, on_false)
     keep = np.array(on_true) if np.may_share_memory(out, on_true) else on_true
     condition = np.array(predicate) if np.may_share_memory(out, predicate) else predicate

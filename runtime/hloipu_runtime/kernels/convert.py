@@ -22,7 +22,8 @@ def convert(x: Array, from_type: str, to_type: str) -> Array:
         return np.broadcast_to(convert(compact(x), from_type, to_type), x.shape)
     source, target = ELEMENT_TYPES[from_type], ELEMENT_TYPES[to_type]
     if target.kind is Kind.PREDICATE:
-        return np.asarray(x != 0)
+        # XLA:CPU reads the bits of bf16, and so sees subnormals that it takes as zero elsewhere.
+        return np.asarray((x.view(np.uint32) << 1 if from_type == "bf16" else x) != 0)
     if source.is_complex and not target.is_complex:
         component = "f32" if source.bits == 64 else "f64"
         return convert(x.real, component, to_type)
@@ -31,11 +32,20 @@ def convert(x: Array, from_type: str, to_type: str) -> Array:
     if target.is_integer:
         wide = x.astype(storage_dtype(to_type))
         return wrap(wide, to_type, out=wide) if target.bits < 8 else wide
+    if from_type == "f8e8m0fnu":
+        x = _exact_powers_of_two(x)
     with np.errstate(all="ignore"):
         if is_narrow(to_type):
             # Integers pass through f32, as in XLA: bf16 and f8e8m0fnu see them rounded twice.
             return round_to(x if x.dtype.kind == "f" else x.astype(np.float32), to_type)
         return x.astype(storage_dtype(to_type), copy=False)
+
+
+def _exact_powers_of_two(x: Array) -> Array:
+    """Widen f8e8m0fnu to f64 by its bits: 2^-127 is subnormal in f32 and may be flushed there."""
+    codes = to_bits(x, "f8e8m0fnu")
+    exact = (codes.astype(np.uint64) + np.uint64(1023 - 127) << np.uint64(52)).view(np.float64)
+    return np.where(codes == 0xFF, np.nan, exact)
 
 
 def _float_to_integer(x: Array, to_type: str) -> Array:

@@ -135,7 +135,8 @@ def pad(x: Array, value: Array, padding: Sequence[tuple[int, int, int]]) -> Arra
     if kept.shape == shape:
         return kept
     # Large arrays come from the system as zero pages: asking for zeros saves a pass over them.
-    is_zero = not value.any() and not (x.dtype.kind == "f" and np.signbit(value).any())
+    # The bits decide: subnormals count as zero where the processor flushes them, and -0 does not.
+    is_zero = not any(value.tobytes())
     out = np.zeros(shape, x.dtype) if is_zero else np.full(shape, value, x.dtype)
     out[index_of(target)] = kept
     return out

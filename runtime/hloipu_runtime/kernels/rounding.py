@@ -177,14 +177,18 @@ def _round_to_powers_of_two(x: Array, out: Array) -> None:
     """Round to f8e8m0fnu: halves up; zero, negative, infinite and too large values are NaN.
 
     Below 2^-126 all values up to 2^-127 become 2^-127 and the others 2^-126, as XLA converts f32.
+    The bits decide, as a processor that flushes subnormals takes 2^-127 for zero in f32.
     """
-    if x.dtype == np.float32:
-        rounded = ((x.view(np.uint32) + np.uint32(1 << 22)) & np.uint32(0x7F800000)).view(x.dtype)
-    else:
-        exponents = np.uint64(0x7FF << 52)
-        rounded = ((x.view(np.uint64) + np.uint64(1 << 51)) & exponents).view(x.dtype)
-    good = (x > 0) & (rounded < 2.0**128)
-    np.copyto(rounded, 2.0**-126, where=x < 2.0**-126)
-    np.copyto(rounded, 2.0**-127, where=x <= 2.0**-127)
-    np.copyto(rounded, np.nan, where=~good)
-    np.copyto(out, rounded, casting="same_kind")
+    fraction, bias = (23, 127) if x.dtype == np.float32 else (52, 1023)
+    bits = x.view(np.dtype(f"u{x.dtype.itemsize}"))
+    one = bits.dtype.type(1)
+    exponents = (bits + (one << bits.dtype.type(fraction - 1)) >> bits.dtype.type(fraction)).astype(
+        np.int64
+    ) - (bias - 127)
+    lowest, half_lowest = np.array([2.0**-126, 2.0**-127], x.dtype).view(bits.dtype)
+    exponents[bits < lowest] = 1
+    exponents[bits <= half_lowest] = 0
+    codes = np.where(exponents == 0, 1 << 22, exponents << 23)
+    positive = (bits > 0) & (bits >> bits.dtype.type(8 * bits.itemsize - 1) == 0)
+    codes[~positive | (exponents > 254)] = 0x7FC00000
+    out[...] = codes.astype(np.uint32).view(np.float32)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from hloipu_runtime.kernels.blocks import Array
+from hloipu_runtime.kernels.compare import select
 
 
 def argsort_by_comparator(rows: Sequence[Array], comparator: Callable[..., Array]) -> Array:
@@ -19,50 +20,65 @@ def argsort_by_comparator(rows: Sequence[Array], comparator: Callable[..., Array
     """
     shape = rows[0].shape
     count = shape[-1]
-    # Elements first, rows last: the two halves of a stage are then long contiguous runs.
-    columns = [np.array(x.reshape(-1, count).T, order="C") for x in rows]
+    whole = 1 << (count - 1).bit_length()
+    # Elements first, rows last: the two halves of a stage are then long contiguous runs. What
+    # fills up to a power of two stands last and is never moved: it counts as greatest.
+    columns = [_filled(x.reshape(-1, count).T, whole) for x in rows]
     places = np.empty(columns[0].shape, np.int64)
-    places[...] = np.arange(count)[:, np.newaxis]
-    for low, high in _stages(count):
-        _compare_exchange(columns, places, low, high, comparator)
-    return np.ascontiguousarray(places.T).reshape(shape)
+    places[...] = np.arange(whole)[:, np.newaxis]
+    for merge, distance in _stages(whole):
+        halves = [_halves(x, merge, distance) for x in (*columns, places)]
+        _compare_exchange(halves, comparator, count if whole > count else None)
+    return np.ascontiguousarray(places[:count].T).reshape(shape)
 
 
-def _stages(count: int) -> Iterator[tuple[Array, Array]]:
-    """Yield the pairs of each stage as index arrays, for any count (missing ones are greatest)."""
+def _filled(x: Array, whole: int) -> Array:
+    """Copy to row-major memory, with the last element repeated up to `whole`."""
+    filled = np.empty((whole, x.shape[1]), x.dtype)
+    filled[: x.shape[0]] = x
+    filled[x.shape[0] :] = x[-1]
+    return filled
+
+
+def _stages(whole: int) -> Iterator[tuple[int, int]]:
+    """Yield (length of the runs that are merged, distance of the pairs) of each stage."""
     merge = 1
-    while merge < count:
+    while merge < whole:
         distance = merge
         while distance >= 1:
-            low = np.arange(distance % merge, max(count - distance, 0))
-            # Pairs run inside blocks of 2 * distance and must share a block of 2 * merge.
-            low = low[(low - distance % merge) % (2 * distance) < distance]
-            low = low[low // (2 * merge) == (low + distance) // (2 * merge)]
-            if low.size:
-                yield low, low + distance
+            yield merge, distance
             distance //= 2
         merge *= 2
 
 
+def _halves(x: Array, merge: int, distance: int) -> tuple[Array, Array]:
+    """Return views of the lower and the upper elements of a stage's pairs.
+
+    The first stage of a merge pairs its two runs. Each later one pairs, within blocks of two runs,
+    what is left when `distance` elements are left out at both ends.
+    """
+    length, width = x.shape
+    runs = x.reshape(length // (2 * merge), 2 * merge, width)
+    if distance < merge:
+        runs = runs[:, distance:-distance]
+    pairs = runs.reshape(runs.shape[0], -1, 2, distance, width)
+    return pairs[:, :, 0], pairs[:, :, 1]
+
+
 def _compare_exchange(
-    columns: list[Array],
-    places: Array,
-    low: Array,
-    high: Array,
-    comparator: Callable[..., Array],
+    halves: list[tuple[Array, Array]], comparator: Callable[..., Array], count: int | None
 ) -> None:
-    """Put the elements of each pair in order."""
-    first = [c[low] for c in columns]
-    second = [c[high] for c in columns]
-    first_place, second_place = places[low], places[high]
-    forward = comparator(*(x for pair in zip(first, second, strict=True) for x in pair))
-    backward = comparator(*(x for pair in zip(second, first, strict=True) for x in pair))
+    """Put the elements of each pair in order; the last halves are the places."""
+    pairs = [(np.array(low, order="C"), np.array(high, order="C")) for low, high in halves]
+    first_place, second_place = pairs[-1]
+    forward = comparator(*(x for first, second in pairs[:-1] for x in (first, second)))
+    backward = comparator(*(x for first, second in pairs[:-1] for x in (second, first)))
     undecided = np.equal(forward, backward)
     swap = np.where(undecided, second_place < first_place, backward)
+    if count is not None:
+        swap &= second_place < count
     if not swap.any():
         return
-    for column, a, b in zip(
-        [*columns, places], [*first, first_place], [*second, second_place], strict=True
-    ):
-        column[low] = np.where(swap, b, a)
-        column[high] = np.where(swap, a, b)
+    for (low, high), (first, second) in zip(halves, pairs, strict=True):
+        low[...] = select(swap, second, first)
+        high[...] = select(swap, first, second)

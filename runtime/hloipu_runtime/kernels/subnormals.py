@@ -19,6 +19,7 @@ _FLUSH_BITS = {
 }
 _ENVIRONMENT_BYTES = 64
 """More than any `fenv_t` of these platforms."""
+_Words = ctypes.c_uint32 * (_ENVIRONMENT_BYTES // 4)
 
 
 @contextmanager
@@ -31,19 +32,23 @@ def flushing_subnormals() -> Iterator[bool]:
     if environment is None:
         yield False
         return
-    before = environment.read()
-    environment.write(environment.flushed(before))
+    words = environment.read()
+    before = words[environment.place]
+    words[environment.place] = before | environment.bits
+    environment.write(words)
     try:
         yield True
     finally:
-        environment.write(before)
+        words[environment.place] = before
+        environment.write(words)
 
 
 class _Environment:
-    """The calling thread's floating-point environment, as bytes."""
+    """The calling thread's floating-point environment, as 32-bit words."""
 
     def __init__(self, library: ctypes.CDLL, offset: int, bits: int) -> None:
-        self._library, self._offset, self._bits = library, offset, bits
+        self._get, self._set = library.fegetenv, library.fesetenv
+        self.place, self.bits = offset // 4, bits
 
     @staticmethod
     @cache
@@ -56,15 +61,10 @@ class _Environment:
             return None
         return _Environment(library, *place)
 
-    def read(self) -> bytes:
-        buffer = ctypes.create_string_buffer(_ENVIRONMENT_BYTES)
-        self._library.fegetenv(buffer)
-        return buffer.raw
+    def read(self) -> "ctypes.Array[ctypes.c_uint32]":
+        words = _Words()
+        self._get(words)
+        return words
 
-    def write(self, environment: bytes) -> None:
-        self._library.fesetenv(ctypes.create_string_buffer(environment, _ENVIRONMENT_BYTES))
-
-    def flushed(self, environment: bytes) -> bytes:
-        end = self._offset + 4
-        word = int.from_bytes(environment[self._offset : end], sys.byteorder) | self._bits
-        return environment[: self._offset] + word.to_bytes(4, sys.byteorder) + environment[end:]
+    def write(self, words: "ctypes.Array[ctypes.c_uint32]") -> None:
+        self._set(words)

@@ -98,3 +98,14 @@ def test_expectations_are_plain_words() -> None:
         parse(_entry("ROOT n = f32[4] add(p p)"))
     assert caught.value.faults[0].message == "unexpected p"
     assert caught.value.faults[0].expected == "`#`, `)` or `,`"
+
+
+def test_a_printed_line_that_uses_a_faulty_one_reports_the_faulty_one() -> None:
+    """The fast path meets a name whose own line had faults, and must not take it for a position."""
+    text = (
+        "HloModule m\nENTRY e {\n p = f32[-1] parameter(0)\n ROOT c = f32[] custom-call(p), "
+        'custom_call_target="x", output_to_operand_aliasing={{}: (0, {})}\n}\n'
+    )
+    with pytest.raises(ParseError) as caught:
+        parse(text)
+    assert [fault.span.line for fault in caught.value.faults if fault.span] == [3]

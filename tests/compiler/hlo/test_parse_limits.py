@@ -6,7 +6,7 @@ import pytest
 
 from hloipu_compiler.hlo.limits import Limits, TextLimitError
 from hloipu_compiler.hlo.parse import parse
-from hloipu_runtime.errors import HloipuError
+from hloipu_runtime.errors import HloipuError, LimitError
 
 
 def _entry(line: str) -> str:
@@ -72,3 +72,11 @@ def test_bounded_time(line: str) -> None:
         parse(text)
     str(caught.value)
     assert time.process_time() - start < 1 + 10e-6 * len(text)
+
+
+def test_tuples_that_double_stop_at_the_limit_of_inferred_leaves() -> None:
+    doublings = "".join(f" t{i} = tuple(t{i - 1}, t{i - 1})\n" for i in range(1, 60))
+    text = f"HloModule m\nENTRY e {{\n t0 = f32[] parameter(0)\n{doublings}}}\n"
+    with pytest.raises(LimitError) as caught:
+        parse(text)
+    assert caught.value.limit == "inferred_leaves"

@@ -1,0 +1,154 @@
+"""Making computations anew: copies with some instructions left out, replaced or added."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from hloipu_compiler.ir.attributes import Attributes, Value
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.literals import Literal
+from hloipu_compiler.ir.shapes import ArrayShape, BufferShape, Layout, Shape, TupleShape
+from hloipu_runtime.element_types import Kind
+
+INTERFACE_ATTRIBUTES = frozenset(
+    "entry_computation_layout input_output_alias buffer_donor alias_passthrough_params "
+    "allow_spmd_sharding_propagation_to_parameters "
+    "allow_spmd_sharding_propagation_to_output".split()
+)
+"""Header attributes that describe the entry's parameters and result, and fall with these."""
+SINGLE_COMPUTATIONS = frozenset(
+    "to_apply calls condition body select scatter true_computation false_computation".split()
+)
+COMPUTATION_LISTS = frozenset("branch_computations called_computations".split())
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """An instruction by its computation's name and its own, and which of several edits is meant."""
+
+    computation: str
+    instruction: str
+    choice: int = 0
+
+
+class Draft:
+    """A computation being made from another, instruction by instruction."""
+
+    def __init__(self, old: Computation) -> None:
+        self.old = old
+        self.made: list[Instruction] = []
+        self.place: dict[int, int] = {}
+        """Position in the old computation -> position in the new one."""
+        self._names = {x.name for x in old.instructions}
+
+    def copy(self, position: int, **changes: object) -> int:
+        """Copy an old instruction, its operands moved along."""
+        x = self.old.instructions[position]
+        moved = x._replace(operands=tuple(self.place[i] for i in x.operands))
+        self.made.append(moved._replace(**changes))  # type: ignore[arg-type]
+        self.place[position] = len(self.made) - 1
+        return self.place[position]
+
+    def add(
+        self,
+        stem: str,
+        opcode: str,
+        shape: Shape,
+        operands: Sequence[int] = (),
+        *,
+        attributes: Attributes | None = None,
+        literal: Literal | None = None,
+        parameter_number: int = -1,
+    ) -> int:
+        """Append a new instruction on new positions."""
+        self.made.append(
+            Instruction(
+                self._fresh(stem), opcode, shape, tuple(operands),
+                attributes or Attributes({}), literal=literal, parameter_number=parameter_number,
+            )
+        )  # fmt: skip
+        return len(self.made) - 1
+
+    def adopt(self, x: Instruction, operands: Sequence[int]) -> int:
+        """Append an instruction of another computation, under a name of its own."""
+        attributes = x.attributes
+        if "control-predecessors" in attributes:
+            attributes = without(attributes, {"control-predecessors"})
+        adopted = x._replace(
+            name=self._fresh(x.name), operands=tuple(operands), attributes=attributes
+        )
+        self.made.append(adopted)
+        return len(self.made) - 1
+
+    def zero(self, shape: Shape) -> int:
+        """Append what makes a zero of a shape: a constant and its broadcast, tuples of these."""
+        if isinstance(shape, TupleShape):
+            return self.add("zeros", "tuple", shape, [self.zero(e) for e in shape.elements])
+        if isinstance(shape, BufferShape) or shape.element_type.kind is Kind.OPAQUE:
+            raise NotReducibleError
+        if shape.element_type.kind is Kind.TOKEN:
+            return self.add("token", "after-all", shape)
+        text = "false" if shape.element_type.kind is Kind.PREDICATE else "0"
+        if shape.element_type.is_complex:
+            text = "(0, 0)"
+        scalar = self.add(
+            "zero", "constant", ArrayShape(shape.element_type), literal=Literal(text)
+        )
+        if not shape.dimensions:
+            return scalar
+        return self.add("zeros", "broadcast", shape, [scalar], attributes=NO_DIMENSIONS)
+
+    def finish(self, root: int | None = None) -> Computation:
+        """Return the new computation; the root is the old one's unless another place is given."""
+        place = self.place[self.old.root] if root is None else root
+        return Computation(self.old.name, tuple(self.made), place, self.old.execution_thread)
+
+    def _fresh(self, stem: str) -> str:
+        name, number = stem, 0
+        while name in self._names:
+            number += 1
+            name = f"{stem}.{number}"
+        self._names.add(name)
+        return name
+
+
+class NotReducibleError(Exception):
+    """An edit that has no meaning for this instruction."""
+
+
+NO_DIMENSIONS = Attributes({"dimensions": ()})
+
+
+def default_layout(rank: int) -> Layout:
+    """Return the row-major layout."""
+    return Layout(tuple(range(rank - 1, -1, -1)))
+
+
+def with_computation(module: Module, new: Computation) -> Module:
+    """Return the module with one computation replaced by another of the same name."""
+    computations = tuple(new if c.name == new.name else c for c in module.computations)
+    return replace(module, computations=computations)
+
+
+def without(attributes: Attributes, keys: Iterable[str]) -> Attributes:
+    """Return attributes without some keys, none of which names computations."""
+    dropped = set(keys)
+    kept = {k: v for k, v in attributes.items() if k not in dropped}
+    return Attributes(kept, attributes.called)
+
+
+def calling(values: Mapping[str, Value]) -> Attributes:
+    """Return attributes, the names of the computations in them gathered."""
+    called: list[str] = []
+    for key, value in values.items():
+        if key in SINGLE_COMPUTATIONS and isinstance(value, str):
+            called.append(value)
+        elif key in COMPUTATION_LISTS and isinstance(value, tuple):
+            called += [name for name in value if isinstance(name, str)]
+    return Attributes(values, tuple(called))
+
+
+def without_interface(module: Module) -> Module:
+    """Return the module without what its header says of the entry's parameters and result."""
+    if INTERFACE_ATTRIBUTES.isdisjoint(module.attributes):
+        return module
+    return replace(module, attributes=without(module.attributes, INTERFACE_ATTRIBUTES))

@@ -1,0 +1,1 @@
+"""The modelled machine: its numbers with their sources, and what things cost on it."""

@@ -1,0 +1,149 @@
+"""Checking the tables of a machine's file, number by number, and building the machine of them."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hloipu_runtime.errors import MachineError
+from hloipu_runtime.machine.agreement import check_agreement
+from hloipu_runtime.machine.given import Given, Places
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.machine.schema import SCHEMA, SECTIONS, near, shown, unknown_key
+
+ASSUMED = re.compile(r"assumed(?::|$)")
+"""How the source of a number starts that nobody published."""
+
+_LONGEST_TEXT = 400
+
+
+def build(
+    name: str, tables: Mapping[str, Any], places: Places, overrides: Mapping[str, Given]
+) -> Machine:
+    """Return the machine that the tables of a TOML file and the overrides describe.
+
+    Raises MachineError: E3203 unknown key, E3204 missing key, E3205 wrong type, E3206 out of range,
+    E3207 no source, E3208 numbers that contradict each other.
+    """
+    for given in tables:
+        if given not in SECTIONS and given != "description":
+            raise unknown_section(given, places.of(given))
+    description = tables.get("description")
+    if not isinstance(description, str) or not 0 < len(description) <= _LONGEST_TEXT:
+        raise MachineError(
+            "E3204",
+            "the machine has no description",
+            key="description",
+            place=places.of("description"),
+            hint='start the file with description = "…", one line of text',
+        )
+    numbers = {**dict(_numbers(tables, places)), **overrides}
+    for key, given_number in numbers.items():
+        check_range(key, given_number)
+    sections = {
+        section: record(
+            **{
+                key.partition(".")[2]: numbers[key].value
+                for key in SCHEMA
+                if key.startswith(f"{section}.")
+            }
+        )
+        for section, record in SECTIONS.items()
+    }
+    machine = Machine(
+        name=name,
+        description=description,
+        sources=tuple((key, numbers[key].source) for key in SCHEMA),
+        assumed=frozenset(key for key in SCHEMA if ASSUMED.match(numbers[key].source)),
+        **sections,  # type: ignore[arg-type]  # each is the record that SECTIONS has for it
+    )
+    check_agreement(machine, numbers)
+    return machine
+
+
+def _numbers(tables: Mapping[str, Any], places: Places) -> Iterator[tuple[str, Given]]:
+    """Yield every key of the schema with what the file gives for it."""
+    for section in SECTIONS:
+        table = tables.get(section, {})
+        if not isinstance(table, dict):
+            raise MachineError(
+                "E3205", f"{section} is a table", key=section, place=places.of(section)
+            )
+        for name in table:
+            if f"{section}.{name}" not in SCHEMA:
+                raise unknown_key(f"{section}.{name}", place=places.of(section, name))
+    for key in SCHEMA:
+        section, name = key.split(".")
+        table = tables.get(section, {})
+        if name not in table:
+            raise MachineError(
+                "E3204",
+                f"{key} is missing",
+                key=key,
+                place=places.of(section),
+                hint=f'add {name} = {{ value = …, source = "…" }} to [{section}]: '
+                "machines have no defaults",
+            )
+        yield key, _given(key, table[name], places.of(section, name))
+
+
+def _given(key: str, entry: object, place: str) -> Given:
+    """Return one entry `{ value = …, source = "…" }`, its types checked."""
+    if not isinstance(entry, dict) or "value" not in entry:
+        raise MachineError(
+            "E3205",
+            f'{key} is not of the form {{ value = …, source = "…" }}',
+            key=key,
+            place=place,
+        )
+    for word in entry:
+        if word not in ("value", "source"):
+            raise MachineError(
+                "E3203",
+                f"{key} has a value and a source, no {shown(word)}",
+                key=key,
+                place=place,
+                hint=near(word, ["value", "source"]),
+            )
+    value, source = entry["value"], entry.get("source")
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise MachineError(
+            "E3205",
+            f"{key} is an integer, not {shown(str(value))}",
+            key=key,
+            place=place,
+            hint="all numbers are integers, in the unit that the key names",
+        )
+    if not isinstance(source, str) or not 0 < len(source.strip()) <= _LONGEST_TEXT:
+        raise MachineError(
+            "E3207",
+            f"{key} has no source",
+            key=key,
+            place=place,
+            hint='say where it was published, or "assumed: why this value"',
+        )
+    return Given(value, source.strip(), place)
+
+
+def check_range(key: str, given: Given) -> None:
+    """Raise MachineError E3206 where a number is too small or too large for its kind."""
+    quantity = SCHEMA[key]
+    if not quantity.least <= given.value <= quantity.most:
+        unit = f" {quantity.unit}" if quantity.unit else ""
+        text = str(given.value) if abs(given.value) < 10**30 else "a number of over 30 digits"
+        raise MachineError(
+            "E3206",
+            f"{key} is {quantity.least} to {quantity.most}{unit}, not {text}",
+            key=key,
+            place=given.place,
+        )
+
+
+def unknown_section(name: str, place: str) -> MachineError:
+    """Return the error that a file has a section of a name that none has."""
+    return MachineError(
+        "E3203",
+        f"a machine has no section {shown(name)}",
+        key=name[:64],
+        place=place,
+        hint=near(name, [*SECTIONS, "description"]) or f"its sections: {', '.join(SECTIONS)}",
+    )
