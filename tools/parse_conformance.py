@@ -17,8 +17,8 @@ from pathlib import Path
 from tests.support.texts_invalid import invalid_texts
 from tests.support.texts_valid import OLD_DIALECTS, valid_texts
 from tests.support.xla_oracle import Oracle, Verdict
-from tools.conformance import exceptions, round_trip
-from tools.conformance.judge import ACCEPTED, Answer, Pair, ours, pairs
+from tools.dialect import exceptions, round_trip
+from tools.dialect.judge import ACCEPTED, Answer, Pair, ours, pairs
 
 SAMPLES = Path(__file__).resolve().parents[1] / "hlo_samples"
 ORACLE_SECONDS = 20.0

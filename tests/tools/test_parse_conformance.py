@@ -5,8 +5,8 @@ import pytest
 from tests.support.texts_invalid import invalid_texts
 from tests.support.texts_valid import OLD_DIALECTS, valid_texts
 from tests.support.xla_oracle import Oracle, Verdict
-from tools.conformance import exceptions
-from tools.conformance.judge import ACCEPTED, DIED, REFUSED, Answer, Pair, pairs
+from tools.dialect import exceptions
+from tools.dialect.judge import ACCEPTED, DIED, REFUSED, Answer, Pair, pairs
 from tools.parse_conformance import compare
 
 EVERY = 60

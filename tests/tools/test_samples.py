@@ -7,7 +7,7 @@ import pytest
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.verify.verifier import faults_of
 from tests.support.xla_oracle import Oracle
-from tools.conformance import round_trip
+from tools.dialect import round_trip
 
 SAMPLES = sorted((Path(__file__).resolve().parents[2] / "hlo_samples").glob("*.hlo"))
 MOST_BYTES = 400_000

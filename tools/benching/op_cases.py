@@ -143,8 +143,9 @@ def _reduce(n: int) -> Named:
         ("all add", "f32", "", "0,1", ADD),
     ):  # fmt: skip
         region = how.split()[0]
+        start = "-inf" if how is MAXIMUM else "0"
         body = (
-            f"z = {t}[] constant(0)\n  "
+            f"z = {t}[] constant({start})\n  "
             f"ROOT r = {t}[{kept}] reduce(p0, z), dimensions={{{dimensions}}}, to_apply={region}"
         )
         yield f"{name} {t}", module(body, f"{t}[{r},{c}]", region=how, element_type=t)

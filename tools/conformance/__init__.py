@@ -1,1 +1,1 @@
-"""What `parse` and `verify` accept, compared with XLA's parser and HLO verifier."""
+"""Every op's values against XLA:CPU: cases, inputs, verdicts, and the table of deviations."""

@@ -3,9 +3,11 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
 
+from hloipu_compiler.analysis.call_graph import callees_first
 from hloipu_compiler.evaluate import (  # noqa: F401  (each fills the table of lowerings)
     collectives,
     contractions,
@@ -57,6 +59,7 @@ class Evaluator:
         limits: EvaluationLimits | None = None,
     ) -> None:
         self.module = module
+        check_call_depth(module)
         self._effects = effects or Effects()
         self._planner = Planner(module, self._effects)
         check_sizes(module, limits or EvaluationLimits())
@@ -128,7 +131,7 @@ def argument_in_storage(number: int, value: object, shape: ArrayShape) -> Array:
     if not shape.element_type.is_array:
         return TOKEN_VALUE
     name = shape.element_type.name
-    array = np.asarray(value)
+    array = _as_array(number, value, shape)
     if array.shape != shape.dimensions:
         raise UsageError(
             "E3102",
@@ -137,13 +140,29 @@ def argument_in_storage(number: int, value: object, shape: ArrayShape) -> Array:
             hint="give an array of exactly that shape",
         )
     dtype = user_dtype(name)
-    if array.dtype != dtype and not (np.isscalar(value) or array.ndim == 0):
+    if array.dtype != dtype and not (array.ndim == 0 and _is_no_narrower(array.dtype, dtype)):
         raise UsageError(
             "E3103",
             f"parameter {number} is {shape.without_layout()}, an array of {array.dtype} was given",
             hint=f"convert it first: x.astype({dtype.name!r})",
         )
     return to_storage(array.astype(dtype, copy=False), name)
+
+
+def _as_array(number: int, value: object, shape: ArrayShape) -> Array:
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise UsageError(
+            "E3102", f"parameter {number} is {shape.without_layout()}, what was given is no array"
+        ) from error
+
+
+def _is_no_narrower(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+    """Whether a scalar of one type may be written for another: integers for floats, say."""
+    order = "buifVc"  # ml_dtypes call their types V
+    kinds = given.kind.replace("u", "i"), wanted.kind.replace("u", "i")
+    return all(k in order for k in kinds) and order.index(kinds[0]) <= order.index(kinds[1])
 
 
 def check_sizes(module: Module, limits: EvaluationLimits) -> None:
@@ -176,13 +195,34 @@ def check_sizes(module: Module, limits: EvaluationLimits) -> None:
         )
 
 
+MOST_NESTED_CALLS = 100
+"""Each nested call takes a few frames of Python's stack, while planning and while running."""
+
+
+def check_call_depth(module: Module) -> None:
+    """Refuse a module whose computations call each other too deeply."""
+    depth: dict[str, int] = {}
+    for computation in callees_first(module, only_reachable=True):
+        called = {name for x in computation.instructions for name in x.attributes.called}
+        depth[computation.name] = 1 + max((depth.get(name, 0) for name in called), default=-1)
+    deepest = depth[module.entry.name]
+    if deepest > MOST_NESTED_CALLS:
+        raise LimitError(
+            "E5013",
+            f"calls in {module.name!r} are nested {deepest} deep, "
+            f"{MOST_NESTED_CALLS} can be evaluated",
+            limit="nested_calls",
+            allowed=MOST_NESTED_CALLS,
+            found=deepest,
+            hint="inline calls before dumping the module",
+        )
+
+
 def peak_bytes(module: Module) -> tuple[int, str]:
     """Return the most bytes live at one time, and the instruction where that is.
 
     Callees count with what they need beyond their parameters, views count as nothing.
     """
-    from hloipu_compiler.analysis.call_graph import callees_first
-
     inside: dict[str, int] = {}
     place = ""
     for computation in callees_first(module, only_reachable=True):

@@ -1,9 +1,11 @@
 """Lowerings that differ where scalars became arrays: calls, branches and loops on many elements."""
 
+from math import prod
+
 import numpy as np
 
 from hloipu_compiler.evaluate.plan import Action, Array
-from hloipu_compiler.evaluate.site import Lowering, Region, Site
+from hloipu_compiler.evaluate.site import Lowering, Region, Site, array_leaves, leaf_count
 
 
 def _call(site: Site) -> Action:
@@ -12,26 +14,30 @@ def _call(site: Site) -> Action:
 
 
 def _conditional(site: Site) -> Action:
-    """Compute every branch and choose by element."""
+    """Compute each branch for the elements that take it.
+
+    A loop in a branch need not end for the others.
+    """
     regions = [site.region_of(name) for name in site.attributes.called]
-    counts = [len(site.module.computation[n].parameters) for n in site.attributes.called]
+    counts = [leaf_count(shape) for shape in site.operand_shapes[1:]]
     by_predicate = site.element_type(0) == "pred"
+    leaves = array_leaves(site.instruction.shape)
+    dtypes = [np.dtype(leaf.element_type.storage or np.uint8) for leaf in leaves]
 
     def run(x: list[Array]) -> list[Array]:
         index = np.where(x[0], 0, 1) if by_predicate else _clamped_index(x[0], len(regions))
-        results: list[Array] | None = None
+        shape = np.broadcast_shapes(*(a.shape for a in x))
+        index = np.broadcast_to(index, shape)
+        results = [np.empty(shape, dtype) for dtype in dtypes]
         first = 1
         for number, (region, count) in enumerate(zip(regions, counts, strict=True)):
-            branch = list(region(*x[first : first + count]))
+            arguments, taken = x[first : first + count], index == number
             first += count
-            if results is None:
-                results = branch
-            else:
-                results = [
-                    np.where(index == number, new, old)
-                    for new, old in zip(branch, results, strict=True)
-                ]
-        return results or []
+            if taken.any():
+                values = region(*(np.broadcast_to(a, shape)[taken] for a in arguments))
+                for result, value in zip(results, values, strict=True):
+                    result[taken] = value
+        return results
 
     return run
 
@@ -47,15 +53,21 @@ def _while(site: Site) -> Action:
 
 
 def loop_on_elements(condition: Region, body: Region, state: list[Array]) -> list[Array]:
-    """Run a loop for every element until none goes on; finished elements keep their state."""
+    """Run a loop for every element until none goes on; only those that do are computed on."""
     shape = np.broadcast_shapes(*(x.shape for x in state))
-    state = [np.broadcast_to(x, shape) for x in state]
-    going = np.ones(shape, bool)
+    current = [np.broadcast_to(x, shape).reshape(-1) for x in state]
+    final = [x.copy() for x in current]
+    places = np.arange(prod(shape))
     while True:
-        going = going & condition(*state)[0]
-        if not going.any():
-            return state
-        state = [np.where(going, new, old) for new, old in zip(body(*state), state, strict=True)]
+        going = condition(*current)[0]
+        if not going.all():
+            for whole, part in zip(final, current, strict=True):
+                whole[places[~going]] = part[~going]
+            places = places[going]
+            current = [x[going] for x in current]
+        if not places.size:
+            return [x.reshape(shape) for x in final]
+        current = list(body(*current))
 
 
 LIFTED: dict[str, Lowering] = {

@@ -10,6 +10,7 @@ from hloipu_compiler.evaluate.custom_calls import is_identity
 from hloipu_compiler.evaluate.plan import Array, Plan
 from hloipu_compiler.evaluate.site import Region
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.shapes import ArrayShape, Shape
 
 MONOIDS = frozenset({"add", "multiply", "minimum", "maximum", "and", "or", "xor"})
 
@@ -56,14 +57,30 @@ def assigned_parameter(module: Module, name: str) -> int | None:
 
 
 def _behind_converts(computation: Computation, x: Instruction) -> Instruction:
-    while (x.opcode in ("convert", "copy") and _is_float(x)) or is_identity(x):
+    while x.opcode == "copy" or is_identity(x) or _keeps_arguments(computation, x):
         x = computation.instructions[x.operands[0]]
     return x
 
 
-def _is_float(x: Instruction) -> bool:
-    shape = x.shape
-    return getattr(getattr(shape, "element_type", None), "is_float", False)
+def _keeps_arguments(computation: Computation, x: Instruction) -> bool:
+    """Whether an instruction converts between floats that both hold every argument exactly."""
+    if x.opcode != "convert":
+        return False
+    arguments = [computation.instructions[i].shape for i in computation.parameters]
+    types = [x.shape, computation.instructions[x.operands[0]].shape]
+    return all(_holds(wide, narrow) for wide in types for narrow in arguments)
+
+
+def _holds(wide: Shape, narrow: Shape) -> bool:
+    if not (isinstance(wide, ArrayShape) and isinstance(narrow, ArrayShape)):
+        return False
+    a, b = wide.element_type, narrow.element_type
+    return (
+        a.is_float
+        and b.is_float
+        and a.mantissa_bits >= b.mantissa_bits
+        and a.exponent_bits >= b.exponent_bits
+    )
 
 
 def _parameter_number(computation: Computation, position: int) -> int:

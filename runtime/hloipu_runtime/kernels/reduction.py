@@ -59,6 +59,8 @@ def take_in(init: Array, reduced: Array, monoid: str, element_type: str) -> Arra
         if reduced.dtype.kind == "f":
             if init == identity(monoid, reduced.dtype):
                 return reduced
+            if init != 0:  # so no two zeros can meet
+                return np.asarray(ufunc(init, reduced))
             keys = ufunc(extremum_keys(init, monoid), extremum_keys(reduced, monoid))
             return from_total_order_keys(np.asarray(keys), reduced.dtype)
         return np.asarray(ufunc(init, reduced))

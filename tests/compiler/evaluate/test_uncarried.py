@@ -131,7 +131,8 @@ def test_packed_two_bit_integers(name: str) -> None:
 
 def test_dot_of_four_bit_integers_accumulates_wide() -> None:
     body = (
-    sort = "sort(x), dimensions={0}, to_apply=lt"
+        "  x = s4[1,100] parameter(0)\n  y = s4[100,1] parameter(1)\n"
+        "  ROOT r = s32[1,1] dot(x, y), "
         "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
     )
     x = np.full((1, 100), -8).astype(ml_dtypes.int4)

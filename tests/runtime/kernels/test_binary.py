@@ -164,3 +164,16 @@ def test_small_shapes(shape: tuple[int, ...]) -> None:
         assert isinstance(found, np.ndarray)
         assert found.shape == shape
         assert found.all()
+
+
+@pytest.mark.parametrize("element_type", ["f32", "bf16", "f64"])
+def test_the_rectifier_returns_positive_zeros(element_type: str) -> None:
+    dtype = np.float64 if element_type == "f64" else np.float32
+    x = np.tile(np.array([-0.0, 0.0, -3, 2, np.nan, -np.inf], dtype), 20)
+    zero = np.broadcast_to(dtype(0), x.shape)
+    for result in (
+        binary("maximum", x, zero, element_type),
+        binary("maximum", zero, x, element_type),
+    ):
+        assert str(result[:6].tolist()) == "[0.0, 0.0, 0.0, 2.0, nan, 0.0]"
+        assert not np.signbit(result[~np.isnan(result)]).any()

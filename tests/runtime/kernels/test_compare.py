@@ -72,3 +72,27 @@ def test_clamp() -> None:
     scalar = clamp(low, np.array(4, np.float32), high, "f32")
     assert scalar.shape == ()
     assert scalar == 1
+
+
+@pytest.mark.parametrize(
+    "dtype", [np.int8, np.bool_, np.uint16, np.float32, np.int64, np.complex64]
+)
+def test_select_of_many_keeps_every_bit(dtype: type) -> None:
+    source = np.random.default_rng(5)
+    count = 40_001
+    chosen = source.integers(0, 2, count).astype(bool)
+    yes, no = (source.integers(0, 2, count).astype(dtype) for _ in range(2))
+    if dtype is np.float32:
+        yes, no = (source.integers(0, 2**32, count, np.uint32).view(np.float32) for _ in range(2))
+    result = select(chosen, yes, no)
+    assert result.dtype == dtype
+    assert (result[chosen].tobytes(), result[~chosen].tobytes()) == (
+        yes[chosen].tobytes(), no[~chosen].tobytes()
+    )  # fmt: skip
+
+
+def test_select_of_many_with_a_broadcast_and_a_transposed_operand() -> None:
+    chosen = np.random.default_rng(5).integers(0, 2, (90, 80)).astype(bool)
+    yes = np.arange(7200, dtype=np.float32).reshape(80, 90).T
+    result = select(chosen, yes, np.broadcast_to(np.float32(-1), (90, 80)))
+    np.testing.assert_array_equal(result, np.where(chosen, yes, -1))

@@ -8,7 +8,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.conformance.judge import ACCEPTED, DIED, Pair
+from tools.dialect.judge import ACCEPTED, DIED, Pair
 
 TABLE = Path(__file__).with_name("exceptions.toml")
 

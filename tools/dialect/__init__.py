@@ -1,0 +1,1 @@
+"""The dialect that hloipu reads, against XLA's: judges, documented differences, round trips."""
