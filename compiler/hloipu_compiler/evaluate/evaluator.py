@@ -26,6 +26,7 @@ from hloipu_compiler.evaluate.planner import Planner
 from hloipu_compiler.evaluate.site import Effects, array_leaves, leaf_count, storage_bytes
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.shapes import ArrayShape, Shape
+from hloipu_runtime.element_types import ElementType
 from hloipu_runtime.errors import LimitError, UsageError
 from hloipu_runtime.kernels.storage import from_storage, to_storage, user_dtype
 from hloipu_runtime.kernels.subnormals import flushing_subnormals
@@ -140,7 +141,9 @@ def argument_in_storage(number: int, value: object, shape: ArrayShape) -> Array:
             hint="give an array of exactly that shape",
         )
     dtype = user_dtype(name)
-    if array.dtype != dtype and not (array.ndim == 0 and _is_no_narrower(array.dtype, dtype)):
+    if array.dtype != dtype and not (
+        array.ndim == 0 and _may_stand_for(array.dtype, shape.element_type)
+    ):
         raise UsageError(
             "E3103",
             f"parameter {number} is {shape.without_layout()}, an array of {array.dtype} was given",
@@ -158,11 +161,14 @@ def _as_array(number: int, value: object, shape: ArrayShape) -> Array:
         ) from error
 
 
-def _is_no_narrower(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
-    """Whether a scalar of one type may be written for another: integers for floats, say."""
-    order = "buifVc"  # ml_dtypes call their types V
-    kinds = given.kind.replace("u", "i"), wanted.kind.replace("u", "i")
-    return all(k in order for k in kinds) and order.index(kinds[0]) <= order.index(kinds[1])
+def _may_stand_for(given: np.dtype[Any], wanted: ElementType) -> bool:
+    """Whether a scalar of one type may be given for another: an integer for a float, say."""
+    number = "biufc".find(given.kind)
+    if number < 0:
+        return False
+    if wanted.is_complex:
+        return True
+    return number <= (3 if wanted.is_float else 2 if wanted.is_integer else 0)
 
 
 def check_sizes(module: Module, limits: EvaluationLimits) -> None:

@@ -81,9 +81,8 @@ def test_select_of_many_keeps_every_bit(dtype: type) -> None:
     source = np.random.default_rng(5)
     count = 40_001
     chosen = source.integers(0, 2, count).astype(bool)
-    yes, no = (source.integers(0, 2, count).astype(dtype) for _ in range(2))
-    if dtype is np.float32:
-        yes, no = (source.integers(0, 2**32, count, np.uint32).view(np.float32) for _ in range(2))
+    words = source.integers(0, 2**32, (2, count), np.uint32)
+    yes, no = words.view(dtype) if dtype is np.float32 else (words & 1).astype(dtype)
     result = select(chosen, yes, no)
     assert result.dtype == dtype
     assert (result[chosen].tobytes(), result[~chosen].tobytes()) == (
