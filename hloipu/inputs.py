@@ -2,7 +2,10 @@
 
 import os
 import tempfile
-from collections.abc import Sequence
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,26 +37,38 @@ def load_arguments(path: str, module: Module) -> list[Array]:
     width. Raises UsageError where an array is missing or does not fit.
     """
     wanted = parameter_leaves(module)
+    with stored_arrays(path) as given:
+        names = set(given.files)
+        leaves = []
+        for number, (name, shape) in enumerate(wanted):
+            key = name if name in names else f"in_{number}"
+            if key not in names:
+                raise UsageError(
+                    "E3107",
+                    f"{path}: no array for parameter {number} {name!r} ({shape})",
+                    hint=f"store it under {name!r} or {key!r}; there are {sorted(names)[:8]}",
+                )
+            leaves.append(as_user_dtype(given[key], shape.element_type.name))
+        return leaves
+
+
+@contextmanager
+def stored_arrays(path: str) -> Iterator[np.lib.npyio.NpzFile]:
+    """Open an .npz file; whatever goes wrong while it is read is a UsageError naming it."""
     try:
-        with np.load(path, allow_pickle=False) as given:
-            names = set(given.files)
-            leaves = []
-            for number, (name, shape) in enumerate(wanted):
-                key = name if name in names else f"in_{number}"
-                if key not in names:
-                    raise UsageError(
-                        "E3107",
-                        f"{path}: no array for parameter {number} {name!r} ({shape})",
-                        hint=f"store it under {name!r} or {key!r}; there are {sorted(names)[:8]}",
-                    )
-                leaves.append(as_user_dtype(given[key], shape.element_type.name))
-            return leaves
-    except (OSError, ValueError) as error:
-        raise UsageError("E3108", f"cannot read arrays from {path!r}: {error}") from error
+        with open(path, "rb") as file, np.lib.npyio.NpzFile(file, allow_pickle=False) as given:
+            yield given
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise UsageError(
+            "E3108",
+            f"cannot read arrays from {path!r}: {error}",
+            hint="give a file that numpy.savez wrote",
+        ) from error
 
 
 def as_user_dtype(array: Array, element_type: str) -> Array:
     """Read stored raw bits as the type they stand for; anything else is returned as it is."""
+    array = np.asarray(array)  # members of a zip file that are no arrays come as bytes
     dtype = user_dtype(element_type)
     if (
         array.dtype != dtype and array.dtype == bits_dtype(element_type)
@@ -85,10 +100,21 @@ def flat(arguments: Sequence[Any]) -> list[Array]:
 def save_arrays(path: str, arrays: Sequence[Array], prefix: str = "out") -> None:
     """Write arrays as out_0, out_1, … to an .npz file, whole or not at all.
 
-    Types that numpy cannot name are stored as unsigned integers of their width.
+    Types that numpy cannot name are stored as unsigned integers of their width. Raises UsageError
+    where the file cannot be written.
     """
+    try:
+        _replace_file(path, {f"{prefix}_{i}": _storable(x) for i, x in enumerate(arrays)})
+    except OSError as error:
+        raise UsageError(
+            "E3114",
+            f"cannot write {path!r}: {error.strerror or error}",
+            hint="give the path of a file in a folder that can be written to",
+        ) from error
+
+
+def _replace_file(path: str, named: dict[str, Array]) -> None:
     target = Path(path)
-    named = {f"{prefix}_{i}": _storable(x) for i, x in enumerate(arrays)}
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -9,7 +9,7 @@ from hloipu.check_ops import Divergence, Reference, first_divergence
 from hloipu.check_outputs import OutputReport, compare_outputs, nested
 from hloipu.cli.inputs import HLO_FILE, read_input
 from hloipu.cli.values import given_arguments, input_options
-from hloipu.inputs import as_user_dtype
+from hloipu.inputs import as_user_dtype, stored_arrays
 from hloipu.xla_cpu.runner import Array, job_of, run_on_xla_cpu
 from hloipu_compiler.analysis.source_lines import SourceLines
 from hloipu_compiler.evaluate.participants import evaluate_everywhere
@@ -20,6 +20,7 @@ from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.source import printable
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.errors import MismatchError, UnsupportedError, UsageError
+from hloipu_runtime.kernels.storage import user_dtype
 
 
 @click.command("check")
@@ -29,7 +30,10 @@ from hloipu_runtime.errors import MismatchError, UnsupportedError, UsageError
     "--against", default="xla-cpu", show_default=True,
     help="xla-cpu, evaluator-f64, or an .npz file of out_0, out_1, …",
 )  # fmt: skip
-@click.option("--iterations", default=1, show_default=True, help="Draws of random arguments.")
+@click.option(
+    "--iterations", type=click.IntRange(1), default=1, show_default=True,
+    help="Draws of random arguments.",
+)  # fmt: skip
 @click.option("--isolate", is_flag=True, help="Check every op alone, even where results agree.")
 def command(
     file: str,
@@ -113,21 +117,27 @@ def in_f64(module: Module, leaves: Sequence[Array]) -> list[Array] | str:
 
 
 def load_outputs(path: str, module: Module) -> list[Array]:
-    """Read a reference result from an .npz file."""
-    import numpy as np
-
+    """Read a reference result from an .npz file; UsageError where it is not one of this module."""
     leaves = array_leaves(module.entry.program_shape.result)
-    try:
-        with np.load(path, allow_pickle=False) as given:
-            return [
-                as_user_dtype(given[f"out_{i}"], leaf.element_type.name)
-                for i, leaf in enumerate(leaves)
-            ]
-    except (OSError, ValueError, KeyError) as error:
-        raise UsageError(
-            "E3108",
-            f"cannot read {len(leaves)} results out_0, out_1, … from {path!r}: {error}",
-        ) from error
+    found = []
+    with stored_arrays(path) as given:
+        for number, leaf in enumerate(leaves):
+            if f"out_{number}" not in given.files:
+                raise UsageError(
+                    "E3107",
+                    f"{path}: no array out_{number}, the module makes {len(leaves)}",
+                    hint="hloipu eval -o writes such a file",
+                )
+            array = as_user_dtype(given[f"out_{number}"], leaf.element_type.name)
+            if array.shape != leaf.dimensions or array.dtype != user_dtype(leaf.element_type.name):
+                raise UsageError(
+                    "E3109",
+                    f"{path}: out_{number} is {array.dtype}{list(array.shape)}, the module makes "
+                    f"{leaf.without_layout()}",
+                    hint="compare with results of this module",
+                )
+            found.append(array)
+    return found
 
 
 def line(report: OutputReport) -> str:

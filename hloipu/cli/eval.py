@@ -1,5 +1,6 @@
 """`hloipu eval FILE`: the values of a module."""
 
+import difflib
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -8,15 +9,15 @@ import click
 import numpy as np
 
 from hloipu.cli.inputs import HLO_FILE, read_input
-from hloipu.cli.values import given_arguments, input_options
+from hloipu.cli.values import SEED, given_arguments, input_options
 from hloipu.inputs import grouped, save_arrays
 from hloipu_compiler.evaluate.participants import evaluate_participants, participants_of
 from hloipu_compiler.evaluate.site import Effects, array_leaves
 from hloipu_compiler.hlo.parse import parse
-from hloipu_compiler.ir.graph import Instruction
+from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.source import printable
 from hloipu_compiler.verify.verifier import verify
-from hloipu_runtime.errors import MismatchError
+from hloipu_runtime.errors import MismatchError, UsageError
 
 Array = np.ndarray[Any, Any]
 
@@ -27,9 +28,11 @@ Array = np.ndarray[Any, Any]
 @click.option("-o", "--output", type=click.Path(), help="Write out_0, out_1, … to this .npz file.")
 @click.option("--watch", multiple=True, metavar="NAME", help="Print this instruction's values.")
 @click.option("--stop-on-nan", is_flag=True, help="Stop at the first instruction that makes a NaN.")
-@click.option("--replicas", type=int, help="Participants; default: what the module asks for.")
-@click.option("--partitions", type=int, help="Partitions of each replica.")
-@click.option("--seed", default=0, show_default=True, help="Of stateful random ops.")
+@click.option(
+    "--replicas", type=click.IntRange(1), help="Participants; default: what the module asks for."
+)
+@click.option("--partitions", type=click.IntRange(1), help="Partitions of each replica.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Of stateful random ops.")
 def command(
     file: str,
     inputs: str | None,
@@ -45,6 +48,7 @@ def command(
     """Compute FILE (- for standard input) op by op and print or store its results."""
     module = parse(read_input(file))
     verify(module)
+    check_names(module, watch)
     module, leaves = given_arguments(module, inputs, random, fill)
     arguments = grouped(module, leaves)
     asked = participants_of(module)
@@ -68,6 +72,19 @@ def command(
     shapes = array_leaves(module.entry.program_shape.result)
     for number, (shape, value) in enumerate(zip(shapes, results, strict=True)):
         click.echo(f"out_{number} {shape.without_layout()} = {shown(value)}")
+
+
+def check_names(module: Module, watched: Sequence[str]) -> None:
+    """Raise UsageError where an instruction to watch does not exist."""
+    names = {x.name for computation in module.computations for x in computation.instructions}
+    for name in watched:
+        if name.lstrip("%") not in names:
+            near = difflib.get_close_matches(name.lstrip("%"), names, 3)
+            raise UsageError(
+                "E3113",
+                f"{module.name!r} has no instruction {name!r} to watch",
+                hint=f"did you mean {', '.join(near)}?" if near else "hloipu emit prints them all",
+            )
 
 
 class Watcher:

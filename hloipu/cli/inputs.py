@@ -1,6 +1,7 @@
 """Inputs that several subcommands take."""
 
 import sys
+from pathlib import Path
 
 import click
 
@@ -14,5 +15,4 @@ def read_input(name: str) -> Source:
     """Return the text of a file, or of standard input for `-`."""
     if name == "-":
         return Source(decoded(sys.stdin.buffer.read(), "<stdin>"), "<stdin>")
-    # A path with a line end in it is still a path here, never a text.
-    return read_source(click.format_filename(name)) if "\n" not in name else Source(name)
+    return read_source(Path(name))  # a path with a line end in it is still a path, never a text

@@ -17,8 +17,12 @@ from hloipu_compiler.verify.verifier import verify
 
 @click.command("show")
 @click.argument("file", type=HLO_FILE)
-@click.option("--most", default=10, show_default=True, help="Length of each list.")
-@click.option("--assume-trips", type=int, help="Trips of loops whose count data decides.")
+@click.option(
+    "--most", type=click.IntRange(0), default=10, show_default=True, help="Length of each list."
+)
+@click.option(
+    "--assume-trips", type=click.IntRange(0), help="Trips of loops whose count data decides."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(file: str, most: int, assume_trips: int | None, as_json: bool) -> None:
     """Say what is in FILE (- for standard input).

@@ -13,15 +13,16 @@ from hloipu_compiler.ir.graph import Module
 from hloipu_runtime.errors import UsageError
 
 Array = np.ndarray[Any, Any]
+SEED = click.IntRange(0, 2**64 - 1)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def input_options(command: F) -> F:
     """Add --inputs, --random and --fill-elided to a command."""
     for option in (
-        click.option("--fill-elided", "fill", type=int, metavar="SEED",
+        click.option("--fill-elided", "fill", type=SEED, metavar="SEED",
                      help="Put random values where constants were elided."),
-        click.option("--random", type=int, metavar="SEED",
+        click.option("--random", type=SEED, metavar="SEED",
                      help="Draw arguments that make sense; the same on every machine."),
         click.option("--inputs", type=click.Path(), help="Arguments from an .npz file."),
     ):  # fmt: skip
@@ -39,7 +40,9 @@ def given_arguments(
     if fill is not None:
         module = fill_elided(module, fill)
     if inputs is not None and random is not None:
-        raise UsageError("E3109", "--inputs and --random exclude each other")
+        raise UsageError(
+            "E3112", "--inputs and --random exclude each other", hint="give one of them"
+        )
     if inputs is not None:
         return module, load_arguments(inputs, module)
     if random is None and module.entry.parameters:

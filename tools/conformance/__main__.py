@@ -25,6 +25,9 @@ from tools.conformance.values import inputs_of
 from tools.conformance.workers import chosen_cases, outcomes_in_parallel
 
 FAILURES = Path("out/conformance/failures")
+PROGRESS = 200
+"""Cases between two lines of progress on the standard error."""
+
 COLUMNS = (EXACT, WITHIN, LISTED, UNCARRIED, FAILED)
 
 
@@ -77,7 +80,12 @@ def main(arguments: list[str] | None = None) -> int:
     start = time.monotonic()
     shutil.rmtree(FAILURES, ignore_errors=True)
     cases = {case.name: case for case in chosen_cases(options.sample, options.only)}
-    made = list(outcomes_in_parallel(options.sample, options.only, options.workers))
+    made = []
+    for outcome in outcomes_in_parallel(options.sample, options.only, options.workers):
+        made.append(outcome)
+        if len(made) % PROGRESS == 0:
+            passed = time.monotonic() - start
+            print(f"{len(made)} of {len(cases)}, {passed:.0f} s", file=sys.stderr, flush=True)
     print("\n".join(table(made)))
     listed = Counter(name for outcome in made for name in outcome.deviations)
     for name, count in sorted(listed.items()):

@@ -12,6 +12,9 @@ from tools.conformance.cases import all_cases
 from tools.conformance.deviations import read
 from tools.conformance.outcome import Outcome, judged
 
+ORACLE_SECONDS = 20.0
+"""Longest wait for XLA; most modules take a fiftieth of a second."""
+
 ANSWER_SECONDS = 300.0
 """Longest wait for the next outcome; far beyond the oracle's own time limit."""
 
@@ -39,7 +42,7 @@ def chosen_cases(sample: int | None = None, only: str = "") -> list[Case]:
 def outcomes(cases: Sequence[Case]) -> Iterator[Outcome]:
     """Yield the outcome of each case in this process."""
     table = read()
-    with Oracle() as oracle:
+    with Oracle(timeout_seconds=ORACLE_SECONDS) as oracle:
         for case in cases:
             yield judged(case, oracle, table)
 

@@ -201,15 +201,16 @@ class Body:
         """The parameters, in order."""
         return [self.values[i] for i in self._parameters]
 
-    def root(self, value: Value, *, prune: bool = False) -> bool:
-        """Close the computation and put it before those that use it.
+    def root(self, value: Value, *, whole: bool = False) -> bool:
+        """Close the computation and put it before those that use it; dead code is left out.
 
-        With `prune`, what the root does not need is left out; returns False, and writes nothing,
-        where a parameter would have to go.
+        XLA:CPU ends the process on dead reductions whose regions call. With `whole`, returns False
+        and writes nothing where a parameter is dead.
         """
-        kept = set(self._needed(value) if prune else range(len(self._lines)))
-        if not kept.issuperset(self._parameters):
+        kept = set(self._needed(value))
+        if whole and not kept.issuperset(self._parameters):
             return False
+        kept.update(self._parameters)
         lines = [
             f"  ROOT {line}" if i == value.position else f"  {line}"
             for i, line in enumerate(self._lines)

@@ -96,7 +96,7 @@ def fusion(body: Body) -> Value:
         if unused and (value in callee.parameters or body.rng.random() < 0.3):
             results.append(value)
     root = results[0] if len(results) == 1 else callee.tuple(results)
-    if not callee.root(root, prune=True):
+    if not callee.root(root, whole=True):
         raise UntameError
     kind = body.rng.choice(("kLoop", "kLoop", "kInput", "kOutput"))
     return called(body, "fusion", callee, root, operands, f"kind={kind}, calls={callee.name}")

@@ -33,6 +33,7 @@ class Frame:
     """Positions in the caller's computation, by parameter number."""
 
 
+_CALLS = frozenset({"call", "fusion"})
 _FORWARDING = frozenset({"copy", "bitcast", "opt-barrier", "reshape", "convert", "domain"})
 
 
@@ -56,7 +57,8 @@ def scalar_constant(instruction: Instruction) -> int | None:
 def linear_form(module: Module, frame: Frame, position: int, path: Path = ()) -> LinearForm | None:
     """Return the form of the leaf at `path` of an instruction's value, or None if it has none.
 
-    Follows get-tuple-element, tuple, copies, add and subtract with one side constant, and calls.
+    Follows get-tuple-element, tuple, copies, add and subtract with one side constant, calls and
+    fusions.
     """
     offset = 0
     for _ in range(LONGEST_CHAIN):
@@ -76,12 +78,11 @@ def linear_form(module: Module, frame: Frame, position: int, path: Path = ()) ->
                 return LinearForm(offset, path)
             position = frame.arguments[instruction.parameter_number]
             frame = frame.caller
-        elif opcode == "call":
-            callee = next(module.called(instruction))
-            if len(callee.parameters) != len(operands):
+        elif opcode in _CALLS:
+            inside = _entered(module, frame, instruction)
+            if inside is None:
                 return None
-            frame = Frame(callee, frame, operands)
-            position = callee.root
+            frame, position = inside
         elif opcode in ("add", "subtract") and not path:
             step = _constant_side(module, frame, instruction)
             if step is None:
@@ -92,6 +93,27 @@ def linear_form(module: Module, frame: Frame, position: int, path: Path = ()) ->
             value = scalar_constant(instruction)
             return None if value is None else LinearForm(value + offset)
     return None
+
+
+def followed(module: Module, frame: Frame, position: int) -> tuple[Frame, int]:
+    """Return where a value is made: the root of the call or fusion that gives it, if one does."""
+    for _ in range(LONGEST_CHAIN):
+        instruction = frame.computation.instructions[position]
+        if instruction.opcode not in _CALLS:
+            break
+        inside = _entered(module, frame, instruction)
+        if inside is None:
+            break
+        frame, position = inside
+    return frame, position
+
+
+def _entered(module: Module, frame: Frame, instruction: Instruction) -> tuple[Frame, int] | None:
+    """Return the frame of a call's or fusion's computation, and the position of its root."""
+    callee = next(module.called(instruction), None)
+    if callee is None or len(callee.parameters) != len(instruction.operands):
+        return None
+    return Frame(callee, frame, instruction.operands), callee.root
 
 
 def _keeps_integers(frame: Frame, instruction: Instruction) -> bool:

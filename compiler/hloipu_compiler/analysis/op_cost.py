@@ -5,12 +5,14 @@ transcendental one counts apart, a dot or convolution is two FLOPs a multiply-ad
 not count taps that fall into padding or holes, and bytes are what is read and written once.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import NamedTuple
 
-from hloipu_compiler.analysis.op_flops import element_count, flops_rule
+from hloipu_compiler.analysis.op_flops import FlopRules, element_count
+from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
-from hloipu_compiler.ir.ops import ELEMENTWISE
-from hloipu_compiler.ir.shapes import byte_count
+from hloipu_compiler.ir.ops import ELEMENTWISE, Trait, with_trait
+from hloipu_compiler.ir.shapes import Shape, byte_count
 
 TRANSCENDENTAL = frozenset(
     "acos acosh asin asinh atan2 atanh cbrt cosine cosh erf exponential exponential-minus-one log "
@@ -21,10 +23,21 @@ FREE = frozenset(
     "partition-id replica-id domain".split()
 )
 """Ops that neither compute nor move anything."""
+CALLS = frozenset("while conditional call async-start".split())
+"""Ops whose work is that of the computations they run."""
+_ENDS = with_trait(Trait.ASYNC_UPDATE) | with_trait(Trait.ASYNC_DONE)
+"""Ends of what has begun elsewhere and was counted there."""
+_PARTLY_READ = frozenset("slice dynamic-slice gather".split())
+_MARKS = frozenset(
+    "Sharding SPMDFullToShardShape SPMDShardToFullShape LayoutConstraint MoveToHost MoveToDevice "
+    "annotate_device_placement X64Combine X64SplitLow X64SplitHigh".split()
+)
+"""Custom calls of XLA's own that compute nothing; those of `xla.sdy.` are such, too."""
+MOST_COUNTED = 10**30
+"""Where counts stop: nested loops of a hostile text multiply to numbers of any length."""
 
 
-@dataclass(frozen=True, slots=True)
-class OpCost:
+class OpCost(NamedTuple):
     """Work of one execution; bytes count each operand and result once."""
 
     flops: int = 0
@@ -32,43 +45,98 @@ class OpCost:
     bytes_read: int = 0
     bytes_written: int = 0
 
-    def __add__(self, other: "OpCost") -> "OpCost":
-        return OpCost(
-            self.flops + other.flops,
-            self.transcendentals + other.transcendentals,
-            self.bytes_read + other.bytes_read,
-            self.bytes_written + other.bytes_written,
-        )
+    def plus(self, other: "OpCost") -> "OpCost":
+        """Return the work of both."""
+        return OpCost(*(min(a + b, MOST_COUNTED) for a, b in zip(self, other, strict=True)))
 
     def times(self, count: int) -> "OpCost":
         """Return the work of `count` executions."""
-        return OpCost(
-            self.flops * count,
-            self.transcendentals * count,
-            self.bytes_read * count,
-            self.bytes_written * count,
-        )
+        return OpCost(*(min(a * count, MOST_COUNTED) for a in self))
 
 
-def op_cost(module: Module, computation: Computation, instruction: Instruction) -> OpCost:
-    """Return the work of one instruction by itself, without loops, branches and calls it runs.
+NO_COST = OpCost()
 
-    Computations applied to elements (reducers, comparators, mapped functions) are.
+
+class CostSum:
+    """Adds up the work of many executions; plain numbers, because every instruction adds to it."""
+
+    __slots__ = ("exact", "instructions", "parts")
+
+    def __init__(self) -> None:
+        self.instructions = 0
+        self.parts = [0, 0, 0, 0]
+        self.exact = True
+
+    def add(self, cost: OpCost, times: int, *, exact: bool) -> None:
+        """Add one instruction that runs so many times; `exact`: its whole work is known."""
+        self.instructions += 1
+        self.exact &= exact
+        if cost is not NO_COST:
+            parts = self.parts
+            parts[0] += cost[0] * times
+            parts[1] += cost[1] * times
+            parts[2] += cost[2] * times
+            parts[3] += cost[3] * times
+
+    @property
+    def total(self) -> OpCost:
+        """The work so far."""
+        return OpCost(*self.parts).times(1)
+
+
+def is_opaque(instruction: Instruction) -> bool:
+    """Whether an instruction runs foreign code, so that nobody knows its FLOPs."""
+    if instruction.opcode != "custom-call":
+        return False
+    target = instruction.attributes.text("custom_call_target")
+    return target not in _MARKS and not target.startswith("xla.sdy.")
+
+
+_Key = tuple[str, Attributes, Shape, tuple[Shape, ...]]
+
+
+class OpCosts:
+    """The work of the instructions of one module, each by itself; equal ones are counted once.
+
+    Computations applied to elements (reducers, comparators, mapped functions) are part of it,
+    loops, branches and calls are not.
     """
-    opcode = instruction.opcode
-    if opcode in FREE or opcode in ("while", "conditional", "call"):
-        return OpCost()
-    operands = [computation.instructions[x].shape for x in instruction.operands]
-    read = sum(map(byte_count, operands))
-    written = byte_count(instruction.shape)
-    if opcode in ELEMENTWISE:
-        count = element_count(instruction.shape)
-        flops, hard = (0, count) if opcode in TRANSCENDENTAL else (count, 0)
-        return OpCost(flops, hard, read, written)
-    if opcode in ("slice", "dynamic-slice", "gather"):
-        indices = sum(map(byte_count, operands[1:]))
-        return OpCost(0, 0, written + indices, written)
-    if opcode == "dynamic-update-slice" and len(operands) > 1:
-        update = byte_count(operands[1])
-        return OpCost(0, 0, update + sum(map(byte_count, operands[2:])), update)
-    return OpCost(flops_rule(module, instruction, operands), 0, read, written)
+
+    def __init__(self, module: Module) -> None:
+        self._rules = FlopRules(module)
+        self._known: dict[_Key, OpCost] = {}
+        self._bytes: dict[Shape, int] = {}
+
+    def of(self, computation: Computation, instruction: Instruction) -> OpCost:
+        """Return the work of one instruction of `computation`."""
+        opcode = instruction.opcode
+        if opcode in FREE or opcode in CALLS or opcode in _ENDS:
+            return NO_COST
+        operands = tuple([computation.instructions[x].shape for x in instruction.operands])
+        key = (opcode, instruction.attributes, instruction.shape, operands)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._count(instruction, operands)
+        return found
+
+    def bytes_of(self, shape: Shape) -> int:
+        """Return the bytes of all leaves of a shape."""
+        found = self._bytes.get(shape)
+        if found is None:
+            found = self._bytes[shape] = byte_count(shape)
+        return found
+
+    def _count(self, instruction: Instruction, operands: tuple[Shape, ...]) -> OpCost:
+        opcode = instruction.opcode
+        size: Callable[[Shape], int] = self.bytes_of
+        written = size(instruction.shape)
+        if opcode in _PARTLY_READ:
+            return OpCost(0, 0, written + sum(map(size, operands[1:])), written)
+        if opcode == "dynamic-update-slice" and len(operands) > 1:
+            return OpCost(0, 0, sum(map(size, operands[1:])), size(operands[1]))
+        read = sum(map(size, operands))
+        if opcode in ELEMENTWISE:
+            count = element_count(instruction.shape)
+            flops, hard = (0, count) if opcode in TRANSCENDENTAL else (count, 0)
+            return OpCost(flops, hard, read, written)
+        return OpCost(self._rules.of(instruction, operands), 0, read, written)

@@ -14,11 +14,31 @@ from hloipu_compiler.ir.shapes import ArrayShape, Shape, leaves
 
 Operands = Sequence[Shape]
 
+_MOST_PLACES = 2**20
+"""Places of a window's dimension that are looked at one by one; wider windows count as unpadded."""
 
-def flops_rule(module: Module, instruction: Instruction, operands: Operands) -> int:
-    """Return the FLOPs of one execution; 0 for ops that only move data, and for opaque ones."""
-    rule = _RULES.get(instruction.opcode)
-    return rule(module, instruction, operands) if rule else 0
+
+class FlopRules:
+    """FLOPs of the instructions of one module."""
+
+    def __init__(self, module: Module) -> None:
+        self._computations = module.computation
+        self._applications: dict[str, int] = {}
+
+    def of(self, instruction: Instruction, operands: Operands) -> int:
+        """Return the FLOPs of one execution; 0 for ops that only move data, and for opaque ones."""
+        rule = _RULES.get(instruction.opcode)
+        return rule(self, instruction, operands) if rule else 0
+
+    def applied(self, instruction: Instruction, key: str = "to_apply") -> int:
+        """FLOPs of one application of a small computation: its elementwise instructions."""
+        name = instruction.attributes.text(key)
+        found = self._applications.get(name)
+        if found is None:
+            callee = self._computations.get(name)
+            found = 1 if callee is None else _elementwise_count(callee)
+            self._applications[name] = found
+        return found
 
 
 def element_count(shape: Shape) -> int:
@@ -30,33 +50,36 @@ def _sizes(shape: Shape) -> tuple[int, ...]:
     return shape.dimensions if isinstance(shape, ArrayShape) else ()
 
 
-def _applied(module: Module, instruction: Instruction, key: str = "to_apply") -> int:
-    """FLOPs of one application of a small computation: its elementwise instructions."""
-    callee = module.computation.get(instruction.attributes.text(key))
-    return _elementwise_count(callee) if callee is not None else 1
-
-
 def _elementwise_count(callee: Computation) -> int:
     return sum(x.opcode in ELEMENTWISE for x in callee.instructions)
 
 
-def _dot(module: Module, instruction: Instruction, operands: Operands) -> int:
+def _dot(rules: FlopRules, instruction: Instruction, operands: Operands) -> int:
     sizes = _sizes(operands[0])
     contracted = instruction.attributes.integers("lhs_contracting_dims")
     depth = prod(sizes[d] for d in contracted if d < len(sizes))
     return 2 * element_count(instruction.shape) * depth
 
 
-def _ragged_dot(module: Module, instruction: Instruction, operands: Operands) -> int:
-    return _dot(module, instruction, operands)
+def _ragged_dot(rules: FlopRules, instruction: Instruction, operands: Operands) -> int:
+    flops = _dot(rules, instruction, operands)
+    ragged = instruction.attributes.integers("lhs_ragged_dims")
+    if not set(ragged) & set(instruction.attributes.integers("lhs_contracting_dims")):
+        return flops
+    # Each group contracts its own stretch; all together contract the dimension once.
+    return flops // max(1, *_sizes(operands[2])[-1:])
 
 
 def _valid_taps(size: int, out_size: int, window: WindowDimension) -> int:
     """Pairs (output place, kernel place) of one dimension that meet an input element.
 
     A loop over the kernel's places only; places of the output are counted in closed form, unless
-    base dilation leaves holes, where the residues have to be counted.
+    base dilation leaves holes, where the residues have to be counted. Beyond `_MOST_PLACES` steps
+    every pair counts.
     """
+    holes = window.base_dilation if window.base_dilation > 1 else 1
+    if window.size * min(holes, out_size) > _MOST_PLACES:
+        return window.size * out_size
     taps = 0
     for place in range(window.size):
         offset = place * window.window_dilation - window.pad_low
@@ -75,14 +98,15 @@ def _valid_taps(size: int, out_size: int, window: WindowDimension) -> int:
 
 def _hits(first: int, last: int, stride: int, offset: int, dilation: int) -> int:
     """How many n in first..last make n * stride + offset a multiple of `dilation`."""
-    period = dilation
-    whole, rest = divmod(last - first + 1, period)
-    per_period = sum((n * stride + offset) % dilation == 0 for n in range(first, first + period))
-    tail = range(first, first + rest)
-    return whole * per_period + sum((n * stride + offset) % dilation == 0 for n in tail)
+    whole, rest = divmod(last - first + 1, dilation)
+    hits = sum((n * stride + offset) % dilation == 0 for n in range(first, first + rest))
+    if whole:
+        period = range(first, first + dilation)
+        hits += whole * sum((n * stride + offset) % dilation == 0 for n in period)
+    return hits
 
 
-def _convolution(module: Module, instruction: Instruction, operands: Operands) -> int:
+def _convolution(rules: FlopRules, instruction: Instruction, operands: Operands) -> int:
     labels = instruction.attributes.get("dim_labels")
     window: Window = instruction.attributes.window()
     lhs, rhs, out = _sizes(operands[0]), _sizes(operands[1]), _sizes(instruction.shape)
@@ -94,92 +118,79 @@ def _convolution(module: Module, instruction: Instruction, operands: Operands) -
         if min(places) < 0:
             return 0
         taps *= _valid_taps(lhs[places[0]], out[places[1]], dimension)
-    batch, features = out[labels.out.index("b")], out[labels.out.index("f")]
+    batch, features = lhs[labels.lhs.index("b")], out[labels.out.index("f")]
     inputs = rhs[labels.rhs.index("i")]
     groups = max(1, instruction.attributes.integer("batch_group_count", 1))
-    return (
-        2 * batch * features * inputs * taps
-        if groups == 1
-        else (
-            2
-            * batch
-            * features
-            * inputs
-            * taps
-            * lhs[labels.lhs.index("b")]
-            // max(1, groups * batch)
-        )
-    )
+    return 2 * (batch // groups) * features * inputs * taps
 
 
-def _reduce(module: Module, instruction: Instruction, operands: Operands) -> int:
+def _reduce(rules: FlopRules, instruction: Instruction, operands: Operands) -> int:
     arrays = len(operands) // 2
     before = element_count(operands[0])
     after = element_count(instruction.shape) // max(1, arrays)
-    return max(0, before - after) * _applied(module, instruction)
+    return max(0, before - after) * rules.applied(instruction)
 
 
-def _reduce_window(module: Module, instruction: Instruction, operands: Operands) -> int:
+def _reduce_window(rules: FlopRules, instruction: Instruction, operands: Operands) -> int:
     arrays = max(1, len(operands) // 2)
     size = prod(d.size for d in instruction.attributes.window().dimensions)
     places = element_count(instruction.shape) // arrays
-    return places * max(0, size - 1) * _applied(module, instruction)
+    return places * max(0, size - 1) * rules.applied(instruction)
 
 
-def _select_and_scatter(module: Module, instruction: Instruction, operands: Operands) -> int:
+def _select_and_scatter(rules: FlopRules, instruction: Instruction, operands: Operands) -> int:
     size = prod(d.size for d in instruction.attributes.window().dimensions)
     source = element_count(operands[1])
-    select = _applied(module, instruction, "select")
-    return source * (max(0, size - 1) * select + _applied(module, instruction, "scatter"))
+    select = rules.applied(instruction, "select")
+    return source * (max(0, size - 1) * select + rules.applied(instruction, "scatter"))
 
 
-def _scatter(module: Module, instruction: Instruction, operands: Operands) -> int:
-    arrays = max(1, len(operands) // 2)
-    return element_count(operands[-1]) * _applied(module, instruction) if arrays else 0
+def _scatter(rules: FlopRules, instruction: Instruction, operands: Operands) -> int:
+    return element_count(operands[-1]) * rules.applied(instruction)
 
 
-def _per_element(module: Module, instruction: Instruction, operands: Operands) -> int:
-    return element_count(instruction.shape) * _applied(module, instruction)
+def _per_element(rules: FlopRules, instruction: Instruction, operands: Operands) -> int:
+    return element_count(instruction.shape) * rules.applied(instruction)
 
 
-def _sort(module: Module, instruction: Instruction, operands: Operands) -> int:
+def _sort(rules: FlopRules, instruction: Instruction, operands: Operands) -> int:
     sizes = _sizes(operands[0])
     axis = instruction.attributes.integers("dimensions") or (len(sizes) - 1,)
     length = sizes[axis[0]] if sizes else 1
     compares = element_count(operands[0]) * ceil(log2(max(2, length)))
-    return compares * _applied(module, instruction)
+    return compares * rules.applied(instruction)
 
 
-def _topk(module: Module, instruction: Instruction, operands: Operands) -> int:
+def _topk(rules: FlopRules, instruction: Instruction, operands: Operands) -> int:
     return element_count(operands[0]) * ceil(log2(max(2, instruction.attributes.integer("k", 1))))
 
 
-def _fft(module: Module, instruction: Instruction, operands: Operands) -> int:
+def _fft(rules: FlopRules, instruction: Instruction, operands: Operands) -> int:
     length = prod(instruction.attributes.integers("fft_length"))
     whole = max(element_count(operands[0]), element_count(instruction.shape))
     return ceil(5 * whole * log2(max(2, length)))
 
 
-def _cholesky(module: Module, instruction: Instruction, operands: Operands) -> int:
+def _cholesky(rules: FlopRules, instruction: Instruction, operands: Operands) -> int:
     sizes = _sizes(operands[0])
     return element_count(operands[0]) * sizes[-1] // 3 if sizes else 0
 
 
-def _triangular_solve(module: Module, instruction: Instruction, operands: Operands) -> int:
+def _triangular_solve(rules: FlopRules, instruction: Instruction, operands: Operands) -> int:
     sizes = _sizes(operands[0])
     return element_count(instruction.shape) * sizes[-1] if sizes else 0
 
 
-def _batch_norm(module: Module, instruction: Instruction, operands: Operands) -> int:
+def _batch_norm(rules: FlopRules, instruction: Instruction, operands: Operands) -> int:
     per_element = {"batch-norm-training": 8, "batch-norm-inference": 4, "batch-norm-grad": 11}
     return element_count(operands[0]) * per_element[instruction.opcode]
 
 
-def _broadcast_elements(module: Module, instruction: Instruction, operands: Operands) -> int:
+def _broadcast_elements(rules: FlopRules, instruction: Instruction, operands: Operands) -> int:
     return element_count(instruction.shape)
 
 
-_Rule = Callable[[Module, Instruction, Operands], int]
+_Rule = Callable[[FlopRules, Instruction, Operands], int]
 
 _RULES: dict[str, _Rule] = {
     "dot": _dot,

@@ -54,9 +54,7 @@ def effectful_computations(module: Module) -> frozenset[str]:
     return frozenset(found)
 
 
-def live_positions(
-    computation: Computation, effectful: Set[str] = frozenset()
-) -> tuple[bool, ...]:
+def live_positions(computation: Computation, effectful: Set[str] = frozenset()) -> tuple[bool, ...]:
     """Return, for each position, whether the root, a parameter or a side effect needs it.
 
     Calling one of the computations named `effectful` is a side effect as well.

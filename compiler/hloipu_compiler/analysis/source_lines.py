@@ -17,6 +17,7 @@ class SourceLines:
     def __init__(self, module: Module) -> None:
         self.module = module
         self._metadata: dict[str, OpMetadata] = {}
+        self._lines: dict[str, str] = {}
 
     @cached_property
     def tables(self) -> StackTables:
@@ -55,7 +56,12 @@ class SourceLines:
 
     def line(self, instruction: Instruction) -> str:
         """Return `file:line` of the innermost frame, the file without its folders; or nothing."""
-        frames = self.frames(instruction)
-        if not frames:
+        text = instruction.metadata
+        if not text:
             return ""
-        return f"{PurePosixPath(frames[0].file).name}:{frames[0].line}"
+        found = self._lines.get(text)
+        if found is None:
+            frames = self.frames(instruction)
+            found = f"{PurePosixPath(frames[0].file).name}:{frames[0].line}" if frames else ""
+            self._lines[text] = found
+        return found

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from heapq import nlargest
 
-from hloipu_compiler.analysis.op_cost import FREE, OpCost, op_cost
+from hloipu_compiler.analysis.op_cost import CALLS, FREE, CostSum, OpCost, is_opaque
 from hloipu_compiler.analysis.source_lines import SourceLines
 from hloipu_compiler.analysis.tally import Tally, tally
 from hloipu_compiler.ir.attributes import Alias, Donor
@@ -115,34 +115,42 @@ def _largest(
     module: Module, counted: Tally, lines: SourceLines, most: int
 ) -> tuple[TensorRow, ...]:
     made: list[tuple[int, Computation, Instruction]] = []
+    sizes: dict[Shape, int] = {}
     for computation in _runs_somewhere(module, counted):
-        made += [
-            (byte_count(x.shape), computation, x)
-            for x in computation.instructions
-            if x.opcode not in _NOT_MADE
-        ]
+        # What a called computation takes as a parameter, its caller has made.
+        given = {"parameter"} if computation is not module.entry else set()
+        for x in computation.instructions:
+            if x.opcode in _NOT_MADE or x.opcode in given:
+                continue
+            size = sizes.get(x.shape)
+            if size is None:
+                size = sizes[x.shape] = byte_count(x.shape)
+            made.append((size, computation, x))
     return tuple(
         TensorRow(c.name, x.name, x.opcode, x.shape, size, lines.line(x))
         for size, c, x in nlargest(most, made, key=lambda row: row[0])
     )
 
 
-_NOT_MADE = FREE - {"parameter", "constant"} | {"while", "call", "conditional"}
+_NOT_MADE = (FREE | CALLS) - {"parameter", "constant"}
 
 
 def _by_source_line(
     module: Module, counted: Tally, lines: SourceLines, most: int
 ) -> tuple[SourceRow, ...]:
-    rows: dict[str, SourceRow] = {}
+    sums: dict[str, CostSum] = {}
     for computation in _runs_somewhere(module, counted):
         runs = counted.runs[computation.name]
-        for x in computation.instructions:
-            source = lines.line(x)
-            if not source or x.opcode in FREE:
+        costs = counted.costs[computation.name]
+        for x, cost in zip(computation.instructions, costs, strict=True):
+            if x.opcode in FREE:
                 continue
-            cost = op_cost(module, computation, x).times(runs.count)
-            before = rows.get(source) or SourceRow(source, 0, OpCost(), True)
-            rows[source] = SourceRow(
-                source, before.instructions + 1, before.cost + cost, before.exact and runs.exact
-            )
-    return tuple(nlargest(most, rows.values(), key=lambda r: (r.cost.flops, r.cost.bytes_written)))
+            source = lines.line(x)
+            if not source:
+                continue
+            row = sums.get(source)
+            if row is None:
+                row = sums[source] = CostSum()
+            row.add(cost, runs.count, exact=runs.exact and not is_opaque(x))
+    rows = (SourceRow(s, row.instructions, row.total, row.exact) for s, row in sums.items())
+    return tuple(nlargest(most, rows, key=lambda r: (r.cost.flops, r.cost.bytes_written)))

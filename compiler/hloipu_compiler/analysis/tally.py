@@ -8,8 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hloipu_compiler.analysis.call_graph import callees_first
-from hloipu_compiler.analysis.op_cost import OpCost, op_cost
-from hloipu_compiler.analysis.trip_count import counted_loop
+from hloipu_compiler.analysis.op_cost import (
+    MOST_COUNTED,
+    NO_COST,
+    CostSum,
+    OpCost,
+    OpCosts,
+    is_opaque,
+)
+from hloipu_compiler.analysis.trip_count import trip_count
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import OPS, Trait
 
@@ -21,8 +28,11 @@ class Runs:
     count: int
     exact: bool = True
 
-    def __str__(self) -> str:
-        return str(self.count) if self.exact else f"≥{self.count}"
+    def plus(self, times: "Runs", count: int) -> "Runs":
+        """Return these runs and `count` more for each of `times`."""
+        whole = self.count + times.count * count
+        exact = self.exact and times.exact and whole <= MOST_COUNTED
+        return Runs(min(whole, MOST_COUNTED), exact)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +43,8 @@ class OpcodeTally:
     instructions: int
     runs: Runs
     cost: OpCost
+    exact: bool
+    """Whether `cost` is the work, and not only a lower bound of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,46 +62,74 @@ class Tally:
 
     runs: Mapping[str, Runs]
     """By computation; dead ones and those applied to elements (reducers…) are absent."""
+    costs: Mapping[str, list[OpCost]]
+    """Of each instruction's single execution by position, for the computations that can run."""
     opcodes: tuple[OpcodeTally, ...]
     total: OpCost
     exact: bool
     """Whether `total` is the work, and not only a lower bound of it."""
     unknown_loops: tuple[UnknownLoop, ...]
     data_decided_branches: int
+    opaque_calls: Mapping[str, int]
+    """Instructions by custom-call target whose FLOPs nobody knows."""
 
 
 def tally(module: Module, *, assume_trips: int | None = None) -> Tally:
     """Count the work of a module; `assume_trips` stands in for trip counts that data decides."""
     order = callees_first(module, only_reachable=True)
     fused = _fused(order)
-    own = {c.name: _own_costs(module, c, c.name in fused) for c in order}
+    table = OpCosts(module)
+    costs = {c.name: _own_costs(table, c, c.name in fused) for c in order}
     runs, unknown, branches = _runs(module, order, assume_trips)
-    per_trip = _trip_costs(module, order, own) if unknown else {}
-    rows: dict[str, OpcodeTally] = {}
-    for computation in order:
-        times = runs.get(computation.name)
-        if times is None:
-            continue
-        for instruction, cost in zip(computation.instructions, own[computation.name], strict=True):
-            row = rows.get(instruction.opcode) or OpcodeTally(
-                instruction.opcode, 0, Runs(0), OpCost()
-            )
-            rows[instruction.opcode] = OpcodeTally(
-                instruction.opcode,
-                row.instructions + 1,
-                Runs(row.runs.count + times.count, row.runs.exact and times.exact),
-                row.cost + cost.times(times.count),
-            )
-    total = sum((row.cost for row in rows.values()), OpCost())
-    loops = tuple(UnknownLoop(c, x, per_trip[x.name]) for c, x in unknown)
+    running = [c for c in order if c.name in runs]
+    rows = _rows(running, runs, costs)
+    total = NO_COST
+    for row in rows:
+        total = total.plus(row.cost)
+    per_trip = _trip_costs(module, order, costs) if unknown else {}
     return Tally(
         runs,
-        tuple(sorted(rows.values(), key=lambda r: (-r.cost.flops, -r.instructions, r.opcode))),
+        costs,
+        tuple(sorted(rows, key=lambda r: (-r.cost.flops, -r.instructions, r.opcode))),
         total,
-        all(r.exact for r in runs.values()),
-        loops,
+        all(r.exact for r in runs.values()) and all(row.exact for row in rows),
+        tuple(UnknownLoop(c, c.instructions[at], per_trip[c.name, at]) for c, at in unknown),
         branches,
+        _opaque_calls(running),
     )
+
+
+def _rows(
+    running: list[Computation], runs: Mapping[str, Runs], costs: Mapping[str, list[OpCost]]
+) -> list[OpcodeTally]:
+    sums: dict[str, CostSum] = {}
+    often: dict[str, Runs] = {}
+    for computation in running:
+        times = runs[computation.name]
+        here: dict[str, int] = {}
+        for x, cost in zip(computation.instructions, costs[computation.name], strict=True):
+            opcode = x.opcode
+            row = sums.get(opcode)
+            if row is None:
+                row = sums[opcode] = CostSum()
+            row.add(cost, times.count, exact=times.exact and not is_opaque(x))
+            here[opcode] = here.get(opcode, 0) + 1
+        for opcode, count in here.items():
+            often[opcode] = often.get(opcode, Runs(0)).plus(times, count)
+    return [
+        OpcodeTally(opcode, row.instructions, often[opcode], row.total, row.exact)
+        for opcode, row in sums.items()
+    ]
+
+
+def _opaque_calls(running: list[Computation]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for computation in running:
+        for x in computation.instructions:
+            if is_opaque(x):
+                target = x.attributes.text("custom_call_target")
+                found[target] = found.get(target, 0) + 1
+    return found
 
 
 def _fused(order: tuple[Computation, ...]) -> frozenset[str]:
@@ -102,37 +142,40 @@ def _fused(order: tuple[Computation, ...]) -> frozenset[str]:
     )
 
 
-def _own_costs(module: Module, computation: Computation, fused: bool) -> list[OpCost]:
+def _own_costs(table: OpCosts, computation: Computation, fused: bool) -> list[OpCost]:
     """Costs by position; inside a fusion nothing goes through memory, so only the work counts."""
-    costs = [op_cost(module, computation, x) for x in computation.instructions]
+    costs = [table.of(computation, x) for x in computation.instructions]
     if not fused:
         return costs
     return [OpCost(cost.flops, cost.transcendentals) for cost in costs]
 
 
+_Site = tuple[Computation, int]
+"""An instruction's computation and position."""
+
+
 def _runs(
     module: Module, order: tuple[Computation, ...], assume_trips: int | None
-) -> tuple[dict[str, Runs], list[tuple[Computation, Instruction]], int]:
+) -> tuple[dict[str, Runs], list[_Site], int]:
     """Walk callers before callees, handing each callee its caller's count times its trips."""
     runs: dict[str, Runs] = {module.entry.name: Runs(1)}
-    unknown: list[tuple[Computation, Instruction]] = []
+    unknown: list[_Site] = []
     branches = 0
     for computation in reversed(order):
         times = runs.get(computation.name)
         if times is None:
             continue
-        for instruction in computation.instructions:
+        for at, instruction in enumerate(computation.instructions):
             called = instruction.attributes.called
             if not called or Trait.CALLER not in OPS[instruction.opcode].traits:
                 continue
             if instruction.opcode == "while":
-                loop = counted_loop(module, computation, instruction)
-                trips = loop.trips if loop is not None else assume_trips
+                trips = trip_count(module, computation, instruction)
                 if trips is None:
-                    unknown.append((computation, instruction))
-                    trips, exact = 0, False
-                else:
-                    exact = True
+                    trips = assume_trips
+                if trips is None:
+                    unknown.append((computation, at))
+                exact, trips = trips is not None, trips or 0
                 _add(runs, instruction.attributes.text("body"), times, trips, exact)
                 _add(runs, instruction.attributes.text("condition"), times, trips + 1, exact)
             elif instruction.opcode == "conditional":
@@ -146,34 +189,35 @@ def _runs(
 
 
 def _add(runs: dict[str, Runs], name: str, times: Runs, trips: int, exact: bool) -> None:
-    before = runs.get(name, Runs(0))
-    count = before.count + times.count * trips
-    runs[name] = Runs(count, before.exact and times.exact and exact)
+    caller = times if exact else Runs(times.count, False)
+    runs[name] = runs.get(name, Runs(0)).plus(caller, trips)
 
 
 def _trip_costs(
     module: Module, order: tuple[Computation, ...], own: Mapping[str, list[OpCost]]
-) -> dict[str, OpCost]:
-    """Return the work of one trip by name of each while; unknown loops inside count as none."""
+) -> dict[tuple[str, int], OpCost]:
+    """Return the work of one trip of each while, by computation and position.
+
+    Loops inside whose count data decides, and branches, count as none.
+    """
     whole: dict[str, OpCost] = {}
-    per_trip: dict[str, OpCost] = {}
+    per_trip: dict[tuple[str, int], OpCost] = {}
     for computation in order:
-        total = OpCost()
-        for instruction, cost in zip(computation.instructions, own[computation.name], strict=True):
-            total += cost
-            if not instruction.attributes.called:
+        sums = map(sum, zip(*own[computation.name], strict=True))
+        total = OpCost(*sums).times(1)
+        for at, instruction in enumerate(computation.instructions):
+            called = instruction.attributes.called
+            if not called or instruction.opcode not in _RUN_ONCE and instruction.opcode != "while":
                 continue
+            inside = NO_COST
+            for name in called:
+                inside = inside.plus(whole.get(name, NO_COST))
             if instruction.opcode == "while":
-                names = (
-                    instruction.attributes.text("body"),
-                    instruction.attributes.text("condition"),
-                )
-                trip = sum((whole.get(name, OpCost()) for name in names), OpCost())
-                per_trip[instruction.name] = trip
-                loop = counted_loop(module, computation, instruction)
-                total += trip.times(loop.trips if loop is not None else 0)
-            elif instruction.opcode in ("call", "fusion", "async-start"):
-                for name in instruction.attributes.called:
-                    total += whole.get(name, OpCost())
+                per_trip[computation.name, at] = inside
+                inside = inside.times(trip_count(module, computation, instruction) or 0)
+            total = total.plus(inside)
         whole[computation.name] = total
     return per_trip
+
+
+_RUN_ONCE = frozenset({"call", "fusion", "async-start"})

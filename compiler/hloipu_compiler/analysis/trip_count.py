@@ -1,13 +1,21 @@
 """How often a while loop runs, where the text tells.
 
 The rules generalise graphcore/tensorflow `while_loop_to_repeat_simplify`: any constant step, both
-operand orders, NE, and constants reached through copies, tuples, calls and unchanged loop state.
+operand orders, NE, and constants reached through copies, tuples, calls, fusions and unchanged loop
+state.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hloipu_compiler.analysis.linear_form import Frame, LinearForm, Path, linear_form
+from hloipu_compiler.analysis.linear_form import (
+    Frame,
+    LinearForm,
+    Path,
+    followed,
+    linear_form,
+)
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, subshape
 
@@ -28,6 +36,24 @@ class CountedLoop:
     step: int
 
 
+def trip_count(module: Module, computation: Computation, instruction: Instruction) -> int | None:
+    """Return how often a `while` of `computation` runs: as derived, else as XLA noted it down."""
+    loop = counted_loop(module, computation, instruction)
+    return loop.trips if loop is not None else _noted_trips(instruction)
+
+
+_NOTED = re.compile(r'"known_trip_count"\s*:\s*\{\s*"n"\s*:\s*"?([0-9]{1,19})"?')
+
+
+def _noted_trips(instruction: Instruction) -> int | None:
+    """Read the count that XLA's WhileLoopTripCountAnnotator leaves in the backend config."""
+    config = instruction.backend_config
+    if config.startswith('"'):  # older dumps quote the JSON
+        config = config.replace('\\"', '"')
+    found = _NOTED.search(config)
+    return int(found[1]) if found else None
+
+
 def counted_loop(
     module: Module, computation: Computation, instruction: Instruction
 ) -> CountedLoop | None:
@@ -37,20 +63,20 @@ def counted_loop(
     if instruction.opcode != "while" or condition is None or body is None:
         return None
     state = instruction.operands[0]
-    frame = Frame(computation)
 
     def before(path: Path) -> int | None:
-        form = linear_form(module, frame, state, path)
+        form = linear_form(module, Frame(computation), state, path)
         return form.constant if form is not None and form.carried is None else None
 
     def change(path: Path) -> int | None:
         form = linear_form(module, Frame(body), body.root, path)
         return form.constant if form is not None and form.carried == path else None
 
-    test = condition.instructions[condition.root]
+    frame, root = followed(module, Frame(condition), condition.root)
+    test = frame.computation.instructions[root]
     if test.opcode != "compare":
         return None
-    sides = [linear_form(module, Frame(condition), x) for x in test.operands]
+    sides = [linear_form(module, frame, x) for x in test.operands]
     direction = test.attributes.text("direction")
     for counter, bound, relation in (
         (sides[0], sides[1], direction),

@@ -1,4 +1,4 @@
-"""Reading machines: a built-in one by name or a file by path, with numbers overridden on request."""
+"""Reading machines: built-in ones by name, files by path, with numbers overridden on request."""
 
 import re
 import tomllib
@@ -20,7 +20,7 @@ MACHINE_NAMES = ("gc2", "gc200", "bow", "tiny", "unit")
 MOST_FILE_BYTES = 256 * 1024
 """A machine file is some 20 KB; nobody's is this long."""
 
-_OVERRIDE = re.compile(r"[+-]?[0-9][0-9_]{0,40}")
+_OVERRIDE = re.compile(r"[+-]?[0-9](?:_?[0-9]){0,40}")
 
 
 def load_machine(name_or_path: str, overrides: Mapping[str, str] | None = None) -> Machine:

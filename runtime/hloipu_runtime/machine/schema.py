@@ -21,7 +21,9 @@ from hloipu_runtime.machine.sections import (
     Tile,
 )
 
-Section = Chip | Tile | Memory | Pointers | Amp | Exchange | Sync | Links | Host | Remote | Emulation
+Section = (
+    Chip | Tile | Memory | Pointers | Amp | Exchange | Sync | Links | Host | Remote | Emulation
+)
 
 SECTIONS: dict[str, type[Section]] = {
     "chip": Chip,

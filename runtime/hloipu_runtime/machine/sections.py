@@ -31,7 +31,7 @@ class Chip:
 
     tiles_per_ipu: Number
     tiles_per_exchange_bus: Number
-    """Consecutive tiles that share a bus: 2 on Mk2, where both may take in the same data at once."""
+    """Consecutive tiles that share a bus: 2 on Mk2, where both may take the same data at once."""
     clock_hz: Hertz
 
 

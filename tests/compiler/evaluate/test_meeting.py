@@ -147,12 +147,13 @@ REDUCE = "all-reduce(p), to_apply=add"
          f"{REDUCE}, channel_id=1, replica_groups=[2,3]<=[6], use_global_device_ids=true", (2, 3)),
         (", num_partitions=3",
          f"{REDUCE}, channel_id=1, replica_groups=[2,3]<=[6], use_global_device_ids=true", (2, 3)),
-        (", replica_count=4, num_partitions=2", f"{REDUCE}, replica_groups={{{{0,1,2,3}}}}", (4, 2)),
+        (", replica_count=4, num_partitions=2", f"{REDUCE}, replica_groups={{{{2,1,0,3}}}}",
+         (4, 2)),
         ("", "collective-permute(p), source_target_pairs={{0,5}}", (6, 1)),
         ("", "collective-permute(p), channel_id=1, source_target_pairs={{0,5}}", (1, 6)),
     ],
 )  # fmt: skip
 def test_participants_of(header: str, op: str, counts: tuple[int, int]) -> None:
     """The header says it, else the ids do; who does not meet needs nobody."""
-    text = f"HloModule m{header}\n\n{ADD}\n\nENTRY e {{ p = f32[8] parameter(0)\nROOT r = f32[8] {op} }}"
-    assert participants_of(parse(text)) == counts
+    entry = f"ENTRY e {{ p = f32[8] parameter(0)\n  ROOT r = f32[8] {op} }}"
+    assert participants_of(parse(f"HloModule m{header}\n\n{ADD}\n\n{entry}\n")) == counts

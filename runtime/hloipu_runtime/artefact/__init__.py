@@ -1,0 +1,1 @@
+"""Files that hloipu writes and reads back: one frame for executables and profiles."""

@@ -1,0 +1,175 @@
+"""What computing, exchanging and synchronising costs, in cycles, on a machine.
+
+Pure functions of the machine's numbers. A phase ends when its slowest tile ends (bulk synchronous
+parallel: docs.graphcore.ai, IPU Programmer's Guide), so a phase costs the maximum over its tiles.
+"""
+
+from collections.abc import Iterable
+from heapq import heapreplace
+from typing import NamedTuple
+
+import numpy as np
+
+from hloipu_runtime.machine.charges import NOTHING, Amount, Charge, charge_of, over, slowest
+from hloipu_runtime.machine.model import Machine
+
+# --- compute --------------------------------------------------------------------------------------
+
+
+def shared_vertex_cycles(machine: Machine, supervisor_cycles: int, worker_slots: int) -> int:
+    """Return the tile cycles of a vertex that the supervisor hands to all workers at once.
+
+    `worker_slots` are those of the slowest worker: supervisor + contexts * slots
+    (graphcore/poplibs: lib/popops/popopsCycleEstimators.cpp, lib/poplin/PerformanceEstimation.hpp).
+    """
+    return supervisor_cycles + machine.tile.worker_contexts * worker_slots
+
+
+def single_vertices_cycles(machine: Machine, classes: Iterable[tuple[int, int]]) -> int:
+    """Return the tile cycles of vertices that each run on one worker.
+
+    `classes` are (count, slots of one). Each class is dealt to all workers evenly, its remainder to
+    the workers that have least to do; the tile takes contexts * the fullest worker's slots.
+    """
+    contexts = machine.tile.worker_contexts
+    workers = [0] * contexts
+    even = 0
+    for count, slots in classes:
+        rounds, rest = divmod(count, contexts)
+        even += rounds * slots
+        for _ in range(rest):
+            heapreplace(workers, workers[0] + slots)
+    return contexts * (even + max(workers))
+
+
+class TileWork(NamedTuple):
+    """What one tile, or each tile of one class, computes in a compute set."""
+
+    cycles: int
+    """Sum over its vertices, by the two functions above: they run one after the other."""
+    assumed_cycles: int = 0
+    """Of these, cycles by formulas that rest on no source."""
+
+
+def compute_set(machine: Machine, tiles: Iterable[TileWork]) -> Charge:
+    """Return the charge of a compute set: the tile with most work; the sync is charged apart."""
+    all_assumed = machine.rests_on_assumption("tile.worker_contexts")
+    return slowest(
+        Charge(work.cycles, work.cycles if all_assumed else work.assumed_cycles) for work in tiles
+    )
+
+
+def copy_on_tile(machine: Machine, size_bytes: int) -> Charge:
+    """Return the charge of a contiguous copy within a tile by all workers.
+
+    Call + bytes / rate (osmarks/ipu-stack: crates/ipu-target/src/ipu21/costs.rs).
+    """
+    if size_bytes <= 0:
+        return NOTHING
+    return charge_of(
+        machine,
+        (machine.tile.copy_call_cycles, "tile.copy_call_cycles"),
+        (over(size_bytes, machine.tile.copy_bytes_per_cycle), "tile.copy_bytes_per_cycle"),
+    )
+
+
+def rearrange_on_tile(machine: Machine, size_bytes: int, run_bytes: int) -> Charge:
+    """Return the charge of a copy within a tile that reorders runs of `run_bytes` bytes.
+
+    Call + price * bytes, the price by the length of runs: a regression that graphcore/poplibs has
+    for its transform copies. Runs between two lengths of the table take the shorter one's price.
+    """
+    if size_bytes <= 0:
+        return NOTHING
+    tile, width = machine.tile, 2
+    price = tile.rearrange_2_byte_runs_millicycles_per_byte
+    if run_bytes >= 8:
+        width, price = 8, tile.rearrange_8_byte_runs_millicycles_per_byte
+    elif run_bytes >= 4:
+        width, price = 4, tile.rearrange_4_byte_runs_millicycles_per_byte
+    return charge_of(
+        machine,
+        (tile.rearrange_call_cycles, "tile.rearrange_call_cycles"),
+        (over(size_bytes * price, 1000), f"tile.rearrange_{width}_byte_runs_millicycles_per_byte"),
+    )
+
+
+# --- exchange and sync ----------------------------------------------------------------------------
+
+
+class TileTraffic(NamedTuple):
+    """What one tile, or each tile of one class, sends and receives in an exchange.
+
+    Bytes sent to several tiles are sent once. Paired bytes are those that all tiles of one bus
+    receive; the sender's own partner lends its lane for them, so they are counted at both.
+    """
+
+    sent_bytes: Amount = 0
+    received_bytes: Amount = 0
+    paired_sent_bytes: Amount = 0
+    paired_received_bytes: Amount = 0
+    received_fragments: Amount = 0
+    """Contiguous pieces, at the receiver, of all that it receives."""
+
+
+def exchange(machine: Machine, tiles: Iterable[TileTraffic]) -> Charge:
+    """Return the charge of an exchange on one IPU; the sync before it is charged apart.
+
+    Data: max(sent, received) bytes over the rate, paired ones at the paired rate
+    (graphcore/poplibs: lib/poplin/ExchangeEstimator.hpp). Added are set-up, the controls of each
+    fragment and the way of the first word (osmarks/ipu-stack:
+    docs/EXCHANGE_INSTRUCTION_REFERENCE.md), which together make the smallest exchange.
+    """
+    return slowest(_exchange_of(machine, traffic) for traffic in tiles)
+
+
+def _exchange_of(machine: Machine, traffic: TileTraffic) -> Charge:
+    """Return the charge of a tile, or of the slowest of the tiles of an array."""
+    rates = machine.exchange
+    send = over(traffic.sent_bytes, rates.send_bytes_per_cycle)
+    receive = over(traffic.received_bytes, rates.receive_bytes_per_cycle)
+    paired_send = over(traffic.paired_sent_bytes, rates.paired_receive_bytes_per_cycle)
+    paired_receive = over(traffic.paired_received_bytes, rates.paired_receive_bytes_per_cycle)
+    control = traffic.received_fragments * rates.control_cycles_per_fragment
+    terms = (send, receive, paired_send, paired_receive, control)
+    if any(isinstance(term, np.ndarray) for term in terms):
+        data = np.maximum(send + paired_send, receive + paired_receive)
+        cycles = np.atleast_1d(np.where(data > 0, data + control, 0))
+        if not cycles.size:
+            return NOTHING
+        worst = int(cycles.argmax())
+        terms = tuple(np.broadcast_to(term, cycles.shape)[worst] for term in terms)
+    return _exchange_charge(machine, *map(int, terms))
+
+
+def _exchange_charge(
+    machine: Machine, send: int, receive: int, paired_send: int, paired_receive: int, control: int
+) -> Charge:
+    """Return the charge of one tile's cycles for sending, receiving and control."""
+    rates = machine.exchange
+    sends, receives = send + paired_send, receive + paired_receive
+    if max(sends, receives) == 0:
+        return NOTHING
+    data = (
+        ((send, "exchange.send_bytes_per_cycle"), paired_send)
+        if sends > receives
+        else ((receive, "exchange.receive_bytes_per_cycle"), paired_receive)
+    )
+    return charge_of(
+        machine,
+        (rates.setup_cycles, "exchange.setup_cycles"),
+        (rates.route_cycles, "exchange.route_cycles"),
+        (control, "exchange.control_cycles_per_fragment"),
+        data[0],
+        (data[1], "exchange.paired_receive_bytes_per_cycle"),
+    )
+
+
+def sync(machine: Machine, ipus: int = 1) -> Charge:
+    """Return the charge of a barrier between the tiles of one IPU, or of several.
+
+    Poplar's constants, as osmarks/ipu-stack quotes them; waiting for the slowest tile is no part.
+    """
+    if ipus > 1:
+        return charge_of(machine, (machine.sync.global_sync_cycles, "sync.global_sync_cycles"))
+    return charge_of(machine, (machine.sync.sync_cycles, "sync.sync_cycles"))

@@ -1,0 +1,157 @@
+"""What moving data between IPUs costs: routes over the links and the fullest of them.
+
+The model is the one that graphcore/poplibs gives Poplar's IPU model in
+lib/poplibs_test/Util.cpp (addGlobalExchangeConstraints): a ladder with two IPUs a rung; traffic
+first crosses its rung where it must, then follows a rail. All flows of a phase share the links
+that they meet on, and the phase lasts as long as the fullest link. Added here are rings, gateways
+and a delay for each hop.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from hloipu_runtime.errors import MachineError
+from hloipu_runtime.machine.charges import NOTHING, Charge, charge_of
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.machine.transfers import cycles_at_rate, cycles_of_nanoseconds
+
+
+class Flow(NamedTuple):
+    """Bytes that one IPU sends to another in a phase."""
+
+    source: int
+    target: int
+    size_bytes: int
+
+
+class Segment(NamedTuple):
+    """A bundle of links that traffic leaves an IPU by, or a chassis where `kind` is a gateway's."""
+
+    kind: str
+    """`rung`, `crossing`, `up`, `down`, `gateway out` or `gateway in`."""
+    place: int
+
+
+def link_transfer(machine: Machine, flows: Iterable[Flow], ipus: int) -> Charge:
+    """Return the charge of a phase of copies between the IPUs of a system of `ipus`.
+
+    Longest way * hop + bytes on the fullest segment / its rate. The global sync is charged apart.
+    Raises MachineError E3210 where an IPU is not of the system, or the machine has not so many.
+    """
+    check_system(machine, ipus)
+    load: Counter[Segment] = Counter()
+    hops = gateways = 0
+    for flow in flows:
+        if flow.size_bytes <= 0 or flow.source == flow.target:
+            continue
+        way = tuple(route(machine, flow.source, flow.target, ipus))
+        load.update(dict.fromkeys(way, flow.size_bytes))
+        hops = max(hops, sum(not segment.kind.startswith("gateway") for segment in way))
+        gateways = max(gateways, sum(segment.kind == "gateway out" for segment in way))
+    if not load:
+        return NOTHING
+    links = machine.links
+    data, keys = max(
+        (cycles_at_rate(machine, size_bytes, segment_rate(machine, segment)), _rate_keys(segment))
+        for segment, size_bytes in load.items()
+    )
+    return charge_of(
+        machine,
+        (
+            cycles_of_nanoseconds(machine, hops * links.hop_nanoseconds),
+            "links.hop_nanoseconds",
+            "chip.clock_hz",
+        ),
+        (
+            cycles_of_nanoseconds(machine, gateways * links.gateway_nanoseconds),
+            "links.gateway_nanoseconds",
+            "chip.clock_hz",
+        ),
+        (data, *keys),
+    )
+
+
+def check_system(machine: Machine, ipus: int) -> None:
+    """Raise MachineError E3210 where no system of so many of these IPUs exists."""
+    if not 1 <= ipus <= machine.links.max_ipus:
+        raise MachineError(
+            "E3210",
+            f"a system of {machine.name} has 1 to {machine.links.max_ipus} IPUs, not {ipus}",
+            key="links.max_ipus",
+            hint="take fewer IPUs, or another machine",
+        )
+
+
+def route(machine: Machine, source: int, target: int, ipus: int) -> Iterator[Segment]:
+    """Yield the segments that traffic from one IPU to another takes, in order."""
+    for ipu in (source, target):
+        if not 0 <= ipu < ipus:
+            raise MachineError(
+                "E3210", f"IPU {ipu} is not one of the {ipus} of this system, 0 to {ipus - 1}"
+            )
+    links = machine.links
+    if source // links.ipus_per_link_domain != target // links.ipus_per_link_domain:
+        # A chassis has gateways of its own, so neither end uses its IPU links.
+        yield Segment("gateway out", source // links.ipus_per_machine)
+        yield Segment("gateway in", target // links.ipus_per_machine)
+        return
+    yield from _route_on_ladder(machine, source, target, ipus)
+
+
+def _route_on_ladder(machine: Machine, source: int, target: int, ipus: int) -> Iterator[Segment]:
+    """Yield the segments between two IPUs of one link domain."""
+    links = machine.links
+    first = source // links.ipus_per_link_domain * links.ipus_per_link_domain
+    domain_ipus = min(ipus - first, links.ipus_per_link_domain)
+    here, crosses = source, source % 2 != target % 2
+    if source // 2 == target // 2:
+        if crosses:
+            yield Segment("rung", source)
+        return
+    if crosses and (source ^ 1) < ipus:
+        yield Segment("crossing", source)
+        here, crosses = source ^ 1, False
+    rungs = (domain_ipus + 1) // 2
+    distance = target // 2 - source // 2
+    if 0 < links.torus_ipus <= domain_ipus and domain_ipus % 2 == 0:
+        # The shorter way round; of two equal ones, up.
+        distance = (distance + (rungs - 1) // 2) % rungs - (rungs - 1) // 2
+    step = 2 if distance > 0 else -2
+    for _ in range(abs(distance)):
+        yield Segment("up" if step > 0 else "down", here)
+        here = first + (here - first + step) % (2 * rungs)
+    if crosses:  # the last IPU of an odd system has nobody on its own rung
+        yield Segment("crossing", here)
+
+
+def segment_rate(machine: Machine, segment: Segment) -> int:
+    """Return the bytes per second that a segment carries in its direction."""
+    links = machine.links
+    if segment.kind.startswith("gateway"):
+        return links.gateway_links_per_machine * links.gateway_link_bytes_per_second
+    count = {
+        "rung": links.rung_links,
+        "crossing": links.crossing_links,
+        "up": links.rail_links,
+        "down": links.rail_links,
+    }[segment.kind]
+    # Never 0, whatever the user set: a rate divides.
+    return max(count * links.link_bytes_per_second * links.link_efficiency_percent // 100, 1)
+
+
+def _rate_keys(segment: Segment) -> tuple[str, ...]:
+    """Return the keys of the numbers that a segment's rate rests on."""
+    if segment.kind.startswith("gateway"):
+        return (
+            "chip.clock_hz",
+            "links.gateway_link_bytes_per_second",
+            "links.gateway_links_per_machine",
+        )
+    count = {"rung": "rung", "crossing": "crossing", "up": "rail", "down": "rail"}[segment.kind]
+    return (
+        "chip.clock_hz",
+        "links.link_bytes_per_second",
+        "links.link_efficiency_percent",
+        f"links.{count}_links",
+    )

@@ -1,0 +1,82 @@
+"""What moving data between an IPU and its host or its remote buffers costs, and time as cycles."""
+
+from collections.abc import Sequence
+
+from hloipu_runtime.machine.charges import NOTHING, Charge, charge_of, over
+from hloipu_runtime.machine.model import Machine
+
+
+def cycles_of_nanoseconds(machine: Machine, nanoseconds: int) -> int:
+    """Return the cycles that a time takes, rounded up."""
+    return over(nanoseconds * machine.chip.clock_hz, 10**9)
+
+
+def cycles_at_rate(machine: Machine, size_bytes: int, bytes_per_second: int) -> int:
+    """Return the cycles that moving bytes takes at a rate, rounded up."""
+    return over(size_bytes * machine.chip.clock_hz, bytes_per_second)
+
+
+def seconds(machine: Machine, cycles: int) -> float:
+    """Return the time that cycles take."""
+    return cycles / machine.chip.clock_hz
+
+
+def host_transfer(
+    machine: Machine,
+    bytes_by_ipu: Sequence[int],
+    *,
+    to_device: bool,
+    busiest_tile_bytes: int = 0,
+) -> Charge:
+    """Return the charge of one transfer between the host and some IPUs, numbered from 0.
+
+    Round trip and command, then the slower of two: the line that the IPUs of a chassis share, and
+    the packets of the tile that moves most (osmarks/ipu-stack: crates/ipu-target/src/exchange.rs).
+    """
+    group = machine.links.ipus_per_machine
+    busiest = max(
+        (sum(bytes_by_ipu[first : first + group]) for first in range(0, len(bytes_by_ipu), group)),
+        default=0,
+    )
+    if busiest <= 0:
+        return NOTHING
+    host = machine.host
+    if to_device:
+        way, rate, packet_bytes = "to", host.to_device_bytes_per_second, host.to_device_packet_bytes
+        control = host.to_device_control_cycles_per_packet
+    else:
+        way, rate = "from", host.from_device_bytes_per_second
+        packet_bytes = host.from_device_packet_bytes
+        control = host.from_device_control_cycles_per_packet
+    line = cycles_at_rate(machine, busiest, rate)
+    packets = control * over(busiest_tile_bytes, packet_bytes)
+    data: tuple[int, *tuple[str, ...]] = (
+        (line, f"host.{way}_device_bytes_per_second", "chip.clock_hz")
+        if line >= packets
+        else (packets, f"host.{way}_device_control_cycles_per_packet")
+    )
+    round_trip = cycles_of_nanoseconds(machine, host.round_trip_nanoseconds)
+    return charge_of(
+        machine,
+        (round_trip, "host.round_trip_nanoseconds", "chip.clock_hz"),
+        (host.command_cycles, "host.command_cycles"),
+        data,
+    )
+
+
+def remote_transfer(machine: Machine, bytes_of_ipu: int, *, write: bool) -> Charge:
+    """Return the charge of moving bytes between an IPU and the memory beside it: access + rate."""
+    if bytes_of_ipu <= 0:
+        return NOTHING
+    remote = machine.remote
+    rate, key = (
+        (remote.write_bytes_per_second, "remote.write_bytes_per_second")
+        if write
+        else (remote.read_bytes_per_second, "remote.read_bytes_per_second")
+    )
+    access = cycles_of_nanoseconds(machine, remote.access_nanoseconds)
+    return charge_of(
+        machine,
+        (access, "remote.access_nanoseconds", "chip.clock_hz"),
+        (cycles_at_rate(machine, bytes_of_ipu, rate), key, "chip.clock_hz"),
+    )

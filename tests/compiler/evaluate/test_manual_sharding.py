@@ -1,0 +1,196 @@
+"""Borders of manually sharded regions: every device its block, and whole values after them."""
+
+import numpy as np
+import pytest
+
+from hloipu_compiler.evaluate.participants import (
+    evaluate_everywhere,
+    evaluate_participants,
+    participants_of,
+)
+from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.ir.graph import Module
+from hloipu_runtime.errors import UnsupportedError, UsageError
+from tests.support.arrays import f32
+from tests.support.collectives import ADD
+
+MESH = 'mesh = #sdy.mesh<["a"=2, "b"=4]>'
+
+
+def shardy(
+    inside: str, sharding: str, block: str, *, mesh: str = MESH, whole: str = "f32[16,8]"
+) -> Module:
+    """Return a module that computes `inside`, on blocks `q`, and joins `r` again."""
+    quoted = sharding.replace('"', '\\"')
+    axes = '#sdy<manual_axes{\\"a\\", \\"b\\"}>'
+    value = f"#sdy.sharding_per_value<[<@mesh, {quoted}>]>"
+    return parse(f"""
+HloModule m, frontend_attributes={{xla.sdy.meshes={{{mesh}}}}}
+
+{ADD}
+
+ENTRY e {{
+  p = {whole} parameter(0)
+  q = {block} custom-call(p), custom_call_target="xla.sdy.GlobalToLocalShape", frontend_attributes={{xla.sdy.in_shardings="{value}",xla.sdy.manual_axes="{axes}"}}
+  {inside}
+  ROOT s = {whole} custom-call(r), custom_call_target="xla.sdy.LocalToGlobalShape", frontend_attributes={{xla.sdy.manual_axes="{axes}",xla.sdy.out_shardings="{value}"}}
+}}
+""")  # noqa: E501
+
+
+def gspmd(inside: str, sharding: str, block: str, manual: str = "{manual}") -> Module:
+    """Return the same in GSPMD's words."""
+    return parse(f"""
+HloModule m
+
+ENTRY e {{
+  p = f32[16,8] parameter(0)
+  p.1 = f32[16,8] custom-call(p), custom_call_target="Sharding", sharding={sharding}
+  q = {block} custom-call(p.1), custom_call_target="SPMDFullToShardShape", sharding={manual}
+  {inside}
+  r.1 = {block} custom-call(r), custom_call_target="Sharding", sharding={manual}
+  ROOT s = f32[16,8] custom-call(r.1), custom_call_target="SPMDShardToFullShape", sharding={sharding}
+}}
+""")  # noqa: E501
+
+
+X = np.arange(128, dtype=np.float32).reshape(16, 8)
+
+
+def numbered(block: str) -> str:
+    """Return statements by which every device fills its block with its own number."""
+    return (
+        "i = u32[] partition-id()\n  n = f32[] convert(i)\n  "
+        f"r = {block} broadcast(n), dimensions={{}}"
+    )
+
+
+def owners(module: Module) -> list[list[int]]:
+    """Return, for blocks told apart, which device's number stands in each."""
+    (whole,) = evaluate_everywhere(module, X)
+    rows = [i for i in range(16) if i == 0 or (whole[i] != whole[i - 1]).any()]
+    columns = [j for j in range(8) if j == 0 or (whole[:, j] != whole[:, j - 1]).any()]
+    return [[int(x) for x in row] for row in whole[np.ix_(rows, columns)]]
+
+
+@pytest.mark.parametrize(
+    ("sharding", "block", "wanted"),
+    [
+        ('[{"a"}, {"b"}]', "f32[8,2]", [[0, 1, 2, 3], [4, 5, 6, 7]]),
+        ('[{"b"}, {"a"}]', "f32[4,4]", [[0, 4], [1, 5], [2, 6], [3, 7]]),
+        ('[{"a", "b"}, {}]', "f32[2,8]", [[i] for i in range(8)]),
+        ('[{}, {"b", "a"}]', "f32[16,1]", [[0, 4, 1, 5, 2, 6, 3, 7]]),
+        ('[{"b":(1)2, ?}p1, {"b":(2)2}]', "f32[8,4]", [[0, 1], [2, 3]]),
+        ('[{"b":(2)2}, {"a"}], replicated={"b":(1)2}', "f32[8,4]", [[0, 4], [1, 5]]),
+        ("[{}, {}]", "f32[16,8]", [[0]]),
+    ],
+)
+def test_owners_of_blocks_by_axes(sharding: str, block: str, wanted: list[list[int]]) -> None:
+    """The blocks of a dimension are told apart by its axes, the first one major."""
+    assert owners(shardy(numbered(block), sharding, block)) == wanted
+
+
+def test_device_ids_of_a_mesh() -> None:
+    """A mesh may list its devices in another order."""
+    mesh = 'mesh = #sdy.mesh<["a"=2, "b"=2], device_ids=[3, 1, 0, 2]>'
+    module = shardy(numbered("f32[8,4]"), '[{"a"}, {"b"}]', "f32[8,4]", mesh=mesh)
+    assert participants_of(module) == (1, 4)
+    assert owners(module) == [[3, 1], [0, 2]]
+
+
+@pytest.mark.parametrize(
+    ("sharding", "block", "wanted"),
+    [
+        ("{devices=[2,4]<=[8]}", "f32[8,2]", [[0, 1, 2, 3], [4, 5, 6, 7]]),
+        ("{devices=[4,2]<=[2,4]T(1,0)}", "f32[4,4]", [[0, 4], [1, 5], [2, 6], [3, 7]]),
+        ("{devices=[2,1,4]<=[8] last_tile_dim_replicate}", "f32[8,8]", [[0], [4]]),
+        ("{devices=[2,2]3,1,0,2}", "f32[8,4]", [[3, 1], [0, 2]]),
+        ("{mesh['a'=2,'b'=4], [{'b'}, {'a'}]}", "f32[4,4]", [[0, 4], [1, 5], [2, 6], [3, 7]]),
+    ],
+)
+def test_owners_of_blocks_by_tiles(sharding: str, block: str, wanted: list[list[int]]) -> None:
+    """The same for the tiles of GSPMD's shardings."""
+    assert owners(gspmd(numbered(block), sharding, block)) == wanted
+
+
+def test_tiles_beyond_the_manual_ones_stay_whole() -> None:
+    """A sharding may split further, for the partitioner: the stated block says how far to go."""
+    sharding = "{devices=[4,2]<=[8]}"
+    inside = "last_tile_dims={manual, replicated}"
+    module = gspmd(
+        numbered("f32[8,8]"), sharding, "f32[8,8]", f"{{devices=[1,1,2,4]<=[8] {inside}}}"
+    )
+    assert owners(module) == [[0], [4]]
+
+
+def test_blocks_and_collectives() -> None:
+    """Row blocks summed over one axis, by columns of the other: all devices end alike."""
+    inside = (
+        "t = f32[8,2] all-reduce(q), channel_id=1, replica_groups={{0,4},{1,5},{2,6},{3,7}}, "
+        "use_global_device_ids=true, to_apply=add\n  r = f32[8,2] negate(t)"
+    )
+    module = shardy(inside, '[{"a"}, {"b"}]', "f32[8,2]")
+    assert participants_of(module) == (1, 8)
+    total = -(X[:8] + X[8:])
+    for (result,) in evaluate_participants(module, [[X]], partitions=8):
+        np.testing.assert_array_equal(result, np.concatenate([total, total]))
+
+
+NESTED = """
+HloModule nested, frontend_attributes={xla.sdy.meshes={mesh = #sdy.mesh<["a"=2, "b"=4]>}}
+
+ENTRY e {
+  x = f32[4,8] parameter(0)
+  y = f32[2,8] custom-call(x), custom_call_target="xla.sdy.GlobalToLocalShape", frontend_attributes={xla.sdy.in_shardings="#sdy.sharding_per_value<[<@mesh, [{\\"a\\", ?}, {?}]>]>",xla.sdy.manual_axes="#sdy<manual_axes{\\"a\\"}>"}
+  z = f32[2,2] custom-call(y), custom_call_target="xla.sdy.GlobalToLocalShape", frontend_attributes={xla.sdy.in_shardings="#sdy.sharding_per_value<[<@mesh, [{?}, {\\"b\\", ?}]>]>",xla.sdy.manual_axes="#sdy<manual_axes{\\"b\\"}>"}
+  i = u32[] partition-id()
+  n = f32[] convert(i)
+  d = f32[2,2] broadcast(n), dimensions={}
+  u = f32[2,2] add(z, d)
+  v = f32[2,8] custom-call(u), custom_call_target="xla.sdy.LocalToGlobalShape", frontend_attributes={xla.sdy.manual_axes="#sdy<manual_axes{\\"b\\"}>",xla.sdy.out_shardings="#sdy.sharding_per_value<[<@mesh, [{?}, {\\"b\\", ?}]>]>"}
+  ROOT w = f32[4,8] custom-call(v), custom_call_target="xla.sdy.LocalToGlobalShape", frontend_attributes={xla.sdy.manual_axes="#sdy<manual_axes{\\"a\\"}>",xla.sdy.out_shardings="#sdy.sharding_per_value<[<@mesh, [{\\"a\\", ?}, {?}]>]>"}
+}
+"""  # noqa: E501
+
+
+def test_region_in_a_region() -> None:
+    """Inner borders cut and join along their own axes, within the outer block."""
+    numbers = np.repeat(np.repeat(np.arange(8).reshape(2, 4), 2, axis=0), 2, axis=1)
+    x = X[:4]
+    for (result,) in evaluate_participants(parse(NESTED), [[x]], partitions=8):
+        np.testing.assert_array_equal(result, x + numbers)
+
+
+def test_alone() -> None:
+    """Shapes that are not split need nobody; split ones are refused with too few participants."""
+    whole = shardy("r = f32[16,8] negate(q)", "[{}, {}]", "f32[16,8]")
+    (result,) = evaluate_participants(whole, [[X]])[0]
+    np.testing.assert_array_equal(result, -X)
+    split = shardy("r = f32[8,2] negate(q)", '[{"a"}, {"b"}]', "f32[8,2]")
+    with pytest.raises(UsageError) as caught:
+        evaluate_participants(split, [[X]], partitions=4)
+    assert caught.value.code == "E3104"
+
+
+def test_no_elements() -> None:
+    """Blocks of nothing make nothing."""
+    module = shardy("r = f32[0,2] negate(q)", '[{"a"}, {"b"}]', "f32[0,2]", whole="f32[0,8]")
+    assert evaluate_everywhere(module, f32(np.zeros((0, 8))))[0].shape == (0, 8)
+
+
+@pytest.mark.parametrize(
+    ("sharding", "block", "said"),
+    [
+        ('[{"a"}, {"c"}]', "f32[8,2]", "no axis 'c'"),
+        ('[{"a"}, {"b"}', "f32[8,2]", "was expected"),
+        ('[{"a"}, {}]', "f32[8,2]", "1 shards where there are 4 blocks"),
+        ('[{"a"}, {"b"}]', "f32[7,2]", "has no blocks"),
+        ('[{"a"}, {"b":(3)2}]', "f32[8,4]", "has no part"),
+    ],
+)
+def test_what_cannot_be_followed(sharding: str, block: str, said: str) -> None:
+    """Unreadable shardings and blocks of other sizes are typed errors."""
+    module = shardy(f"r = {block} negate(q)", sharding, block)
+    with pytest.raises(UnsupportedError, match=said) as caught:
+        evaluate_participants(module, [[X]], partitions=8)
+    assert caught.value.code == "E0462"

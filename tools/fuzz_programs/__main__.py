@@ -1,0 +1,73 @@
+"""Run random programs on both sides, and report every difference.
+
+    python -m tools.fuzz_programs [--count N] [--seed S] [--first N] [--workers N]
+
+Each program is evaluated by us and by XLA:CPU. Integers, predicates and what is exact in floats
+must be equal; other floats within the error that the program's operations may make. Programs that
+differ are saved under out/fuzz_programs with their inputs. Ends with 1 if there are any, or if XLA
+refuses more than one program in fifty.
+"""
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from tests.support.xla_oracle import available
+from tools.fuzz_programs import pool
+from tools.fuzz_programs.judge import AGREED, REFUSED, Outcome
+from tools.fuzz_programs.program import generate
+
+OUT = Path("out/fuzz_programs")
+MOST_REFUSED = 0.02
+
+
+def save(seed: int, outcome: Outcome, folder: Path) -> Path:
+    """Write a program and its inputs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    program = generate(seed, outcome.number)
+    path = folder / f"{outcome.kind}-{seed}-{outcome.number}.hlo"
+    path.write_text(program.text, encoding="utf-8")
+    arguments = {f"p{i}": x for i, x in enumerate(program.arguments())}
+    # npz knows no dtypes but numpy's own; the others are saved as their bytes.
+    plain = {
+        k: x if x.dtype.isbuiltin == 1 else x.view(f"u{x.dtype.itemsize}")
+        for k, x in arguments.items()
+    }
+    np.savez(path.with_suffix(".npz"), **plain)
+    return path
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the programs and print what happened."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=OUT)
+    options = parser.parse_args(arguments)
+    if not available():
+        print("jaxlib is not installed: there is nothing to compare with", file=sys.stderr)
+        return 2
+    start, kinds = time.monotonic(), Counter[str]()
+    elements = exact = 0
+    for outcome in pool.run(options.seed, options.first, options.count, options.workers):
+        kinds[outcome.kind] += 1
+        elements, exact = elements + outcome.compared, exact + outcome.exact
+        if outcome.kind != AGREED:
+            path = save(options.seed, outcome, options.out)
+            print(f"{outcome.kind} {outcome.number}: {outcome.detail}\n  {path}", flush=True)
+    print(", ".join(f"{count} {kind}" for kind, count in kinds.most_common()))
+    print(f"{elements} elements compared, {exact} of them exact")
+    print(f"{time.monotonic() - start:.0f} s")
+    differing = set(kinds) - {AGREED, REFUSED}
+    return 1 if differing or kinds[REFUSED] > MOST_REFUSED * options.count else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
