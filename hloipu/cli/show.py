@@ -1,14 +1,22 @@
 """`hloipu show FILE`: what is in a module."""
 
 import json
-from dataclasses import asdict
 
 import click
 
 from hloipu.cli.inputs import HLO_FILE, read_input
-from hloipu.cli.table import readable_bytes, readable_count, shortened, table
+from hloipu.cli.show_record import summary_record
+from hloipu.cli.table import (
+    counted,
+    readable_bytes,
+    readable_count,
+    readable_runs,
+    shortened,
+    table,
+)
 from hloipu_compiler.analysis.op_cost import OpCost
 from hloipu_compiler.analysis.summary import Summary, summarise
+from hloipu_compiler.analysis.tally import Tally
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.shapes import without_layouts
 from hloipu_compiler.source import printable
@@ -45,7 +53,7 @@ def sections(summary: Summary, most: int) -> list[str]:
         headline(summary),
         parameters_section(summary, most),
         opcodes_section(summary, most),
-        loops_section(summary),
+        loops_section(summary, most),
         tensors_section(summary),
         sources_section(summary),
     ]
@@ -53,24 +61,41 @@ def sections(summary: Summary, most: int) -> list[str]:
 
 def headline(summary: Summary) -> str:
     """Return the first lines: size of the module and its whole work."""
-    module, counted = summary.module, summary.tally
+    module, work = summary.module, summary.tally
     facts = "".join(f", {key}={value}" for key, value in summary.attributes.items())
-    bound = "" if counted.exact else "≥"
+    bound = "" if work.exact else "≥"
+    unknown = unknown_parts(work)
     parameters = sum(row.bytes for row in summary.parameters)
     state = sum(row.bytes for row in summary.parameters if row.role)
     return "\n".join(
         [
-            f"{printable(module.name)}: {module.instruction_count} instructions in "
-            f"{len(module.computations)} computations{facts}",
+            f"{printable(module.name)}: {counted(module.instruction_count, 'instruction')} in "
+            f"{counted(len(module.computations), 'computation')}{facts}",
             f"  parameters  {len(summary.parameters)}, {readable_bytes(parameters)}"
             + (f", of which state {readable_bytes(state)}" if state else ""),
             f"  results     {readable_bytes(summary.output_bytes)}",
-            f"  work        {bound}{readable_count(counted.total.flops)} FLOP, "
-            f"{bound}{readable_count(counted.total.transcendentals)} transcendentals, "
-            f"{bound}{readable_bytes(counted.total.bytes_read + counted.total.bytes_written)} "
+            f"  work        {bound}{readable_count(work.total.flops)} FLOP, "
+            f"{bound}{readable_count(work.total.transcendentals)} transcendentals, "
+            f"{bound}{readable_bytes(work.total.bytes_read + work.total.bytes_written)} "
             "read and written",
+            *([f"  unknown     {', '.join(unknown)}"] if unknown else []),
         ]
     )
+
+
+def unknown_parts(work: Tally) -> list[str]:
+    """Say what makes the numbers lower bounds."""
+    parts = []
+    if work.unknown_loops:
+        parts.append(f"trips of {counted(len(work.unknown_loops), 'loop')}")
+    if work.data_decided_branches:
+        parts.append(f"which branch of {counted(work.data_decided_branches, 'conditional')}")
+    if work.opaque_calls:
+        targets = sorted(work.opaque_calls)
+        shown = ", ".join(printable(shortened(target, 40)) for target in targets[:3])
+        more = f" and {len(targets) - 3} more" if len(targets) > 3 else ""
+        parts.append(f"FLOPs of custom calls ({shown}{more})")
+    return parts
 
 
 def parameters_section(summary: Summary, most: int) -> str:
@@ -105,8 +130,8 @@ def opcodes_section(summary: Summary, most: int) -> str:
             (
                 row.opcode,
                 str(row.instructions),
-                str(row.runs),
-                *cost_cells(row.cost, row.runs.exact),
+                ("" if row.runs.exact else "≥") + readable_runs(row.runs.count),
+                *cost_cells(row.cost, row.exact),
             )
             for row in rows
         ],
@@ -124,17 +149,25 @@ def cost_cells(cost: OpCost, exact: bool) -> tuple[str, str, str]:
     )
 
 
-def loops_section(summary: Summary) -> str:
-    """Return the loops whose trip count the text does not tell."""
-    loops = summary.tally.unknown_loops
+def loops_section(summary: Summary, most: int) -> str:
+    """Return the loops whose trip count the text does not tell, the costliest trips first."""
+    unknown = summary.tally.unknown_loops
+    loops = sorted(unknown, key=lambda x: (-x.cost_per_trip.flops, x.instruction.name))[:most]
     if not loops:
         return ""
     rows = [
-        (printable(x.instruction.name), x.computation.name, *cost_cells(x.cost_per_trip, True))
+        (
+            printable(x.instruction.name),
+            printable(x.computation.name),
+            *cost_cells(x.cost_per_trip, True),
+        )
         for x in loops
     ]
     head = ("loop of unknown trip count", "in", "FLOP a trip", "transc.", "bytes")
-    return table(head, rows, left=2) + "\nnot in the totals; --assume-trips N multiplies by N"
+    more = f"… and {len(unknown) - len(loops)} more\n" if len(loops) < len(unknown) else ""
+    return (
+        table(head, rows, left=2) + f"\n{more}not in the totals; --assume-trips N multiplies by N"
+    )
 
 
 def tensors_section(summary: Summary) -> str:
@@ -149,7 +182,9 @@ def tensors_section(summary: Summary) -> str:
         )
         for row in summary.largest
     ]
-    return table(("largest tensors", "op", "shape", "source", "bytes"), rows, left=4)
+    return (
+        table(("largest tensors", "op", "shape", "source", "bytes"), rows, left=4) if rows else ""
+    )
 
 
 def sources_section(summary: Summary) -> str:
@@ -159,68 +194,3 @@ def sources_section(summary: Summary) -> str:
         for row in summary.source_lines
     ]
     return table(("source line", "ops", "FLOP", "transc.", "bytes"), rows) if rows else ""
-
-
-def summary_record(summary: Summary) -> dict[str, object]:
-    """Return the summary as JSON data; numbers that data decides are null beside their bound."""
-    counted = summary.tally
-    known = counted.exact
-    return {
-        "schema": "hloipu.show/1",
-        "module": summary.module.name,
-        "instructions": summary.module.instruction_count,
-        "computations": len(summary.module.computations),
-        "parameters": [
-            {
-                "number": row.number,
-                "name": row.name,
-                "path": row.path,
-                "shape": str(row.shape),
-                "bytes": row.bytes,
-                "role": row.role or None,
-            }
-            for row in summary.parameters
-        ],
-        "output_bytes": summary.output_bytes,
-        "total": asdict(counted.total) if known else None,
-        "lower_bound": asdict(counted.total),
-        "ops": [
-            {
-                "opcode": row.opcode,
-                "instructions": row.instructions,
-                "runs": row.runs.count if row.runs.exact else None,
-                "runs_at_least": row.runs.count,
-                "work_at_least": asdict(row.cost),
-            }
-            for row in counted.opcodes
-        ],
-        "unknown_loops": [
-            {
-                "name": loop.instruction.name,
-                "computation": loop.computation.name,
-                "work_per_trip": asdict(loop.cost_per_trip),
-            }
-            for loop in counted.unknown_loops
-        ],
-        "data_decided_branches": counted.data_decided_branches,
-        "largest_tensors": [
-            {
-                "name": row.name,
-                "computation": row.computation,
-                "opcode": row.opcode,
-                "shape": str(row.shape),
-                "bytes": row.bytes,
-                "source": row.source or None,
-            }
-            for row in summary.largest
-        ],
-        "source_lines": [
-            {
-                "source": row.source,
-                "instructions": row.instructions,
-                "exact": row.exact,
-                "work_at_least": asdict(row.cost),
-            }
-            for row in summary.source_lines
-        ],
-    }

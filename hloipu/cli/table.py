@@ -18,12 +18,14 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) 
 
 def scaled(count: int, base: int, units: Sequence[str]) -> str:
     """Return a count with three digits and a unit; exact below the first step."""
+    if count < base:
+        return f"{count} {units[0]}".strip()
     value = float(count)
-    for unit in units:
-        if value < base or unit == units[-1]:
-            return f"{count} {unit}".strip() if unit == units[0] else f"{value:.3g} {unit}"
+    for unit in units[1:]:
         value /= base
-    return str(count)
+        if value < 999.5:  # what would round to four digits takes the next unit
+            return f"{value:.3g} {unit}"
+    return f"{value:.2e} {units[-1]}"
 
 
 def readable_bytes(count: int) -> str:
@@ -34,6 +36,16 @@ def readable_bytes(count: int) -> str:
 def readable_count(count: int) -> str:
     """Return a count in decimal units, such as `2.1 G`."""
     return scaled(count, 1000, ("", "k", "M", "G", "T", "P", "E"))
+
+
+def readable_runs(count: int) -> str:
+    """Return how often something runs, to the last digit while that can be read."""
+    return str(count) if count < 10**7 else readable_count(count)
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun, such as `1 loop` and `2 loops`."""
+    return f"{count} {noun}{'s' if count != 1 else ''}"
 
 
 def shortened(text: str, width: int) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hloipu.xla_cpu.forms import for_partitioner
+from hloipu.xla_cpu.forms import for_partitioner, for_stablehlo
 from hloipu_compiler.evaluate.participants import participants_of
 from hloipu_compiler.evaluate.site import array_leaves
 from hloipu_compiler.hlo.printer import FULL, print_module
@@ -60,7 +60,8 @@ def run_on_xla_cpu(jobs: Sequence[Job]) -> list[list[Array] | str]:
     with tempfile.TemporaryDirectory(prefix="hloipu-xla-") as name:
         folder = Path(name)
         for number, job in enumerate(jobs):
-            module = for_partitioner(job.module) if job.partitions > 1 else job.module
+            module = for_stablehlo(job.module)
+            module = for_partitioner(module) if job.partitions > 1 else module
             (folder / f"{number}.hlo").write_text(print_module(module, FULL))
             counts = {"replicas": job.replicas, "partitions": job.partitions}
             (folder / f"{number}.json").write_text(json.dumps(counts))

@@ -95,6 +95,30 @@ def exponent_of_six_bits(evidence: Evidence) -> Array:
     return np.asarray(results_on(evidence, [base, low]) == evidence.theirs)
 
 
+def exponent_is_signed(evidence: Evidence) -> Array:
+    """Tell where XLA:CPU gives what the same bits give as a negative exponent: 0, or 1 for 1."""
+    base, exponent = evidence.inputs
+    negative = exponent >> (8 * exponent.itemsize - 1) == 1
+    highest = np.iinfo(base.dtype).max
+    wanted = np.where(base == 1, 1, np.where(base == highest, evidence.theirs, 0))
+    possible = np.isin(evidence.theirs, [0, 1, highest])
+    return np.asarray(negative & possible & ((evidence.theirs == wanted) | (base == 0)))
+
+
+def error_is_of_the_logarithm(evidence: Evidence) -> Array:
+    """Tell where an error of four eps in y log x explains the distance of two powers."""
+    x, y = (value.astype(np.complex128) for value in evidence.inputs)
+    ours, theirs = evidence.ours.astype(np.complex128), evidence.theirs.astype(np.complex128)
+    allowed = 4 * evidence.budget.epsilon * np.abs(y * np.log(x)) * np.abs(ours)
+    return np.asarray(np.abs(ours - theirs) <= allowed)
+
+
+def on_the_branch_cut(evidence: Evidence) -> Array:
+    """Tell where the two results differ by a whole turn: plus and minus pi."""
+    turn = np.abs(evidence.ours.astype(np.complex128) - evidence.theirs)
+    return np.asarray(np.abs(turn - 2 * np.pi) <= 64 * evidence.budget.epsilon)
+
+
 def bits_are_counted(evidence: Evidence) -> Array:
     """Tell where counting the bits one by one gives our result."""
     bits = ELEMENT_TYPES[evidence.case.element_type].bits
@@ -127,8 +151,8 @@ EXPLAINERS: dict[str, Explainer] = {
     function.__name__: function
     for function in (
         subnormal_operand, both_below_normal, ours_is_nearer, theirs_is_contracted,
-        extended_is_ours, exponent_of_six_bits, bits_are_counted, operand_is_six,
-        theirs_is_misordered,
+        extended_is_ours, exponent_of_six_bits, exponent_is_signed, error_is_of_the_logarithm,
+        on_the_branch_cut, bits_are_counted, operand_is_six, theirs_is_misordered,
     )
 }  # fmt: skip
 """By name, for the table."""

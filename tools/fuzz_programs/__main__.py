@@ -15,8 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
+from hloipu.inputs import save_arrays
 from tests.support.xla_oracle import available
 from tools.fuzz_programs import pool
 from tools.fuzz_programs.judge import AGREED, REFUSED, Outcome
@@ -27,18 +26,12 @@ MOST_REFUSED = 0.02
 
 
 def save(seed: int, outcome: Outcome, folder: Path) -> Path:
-    """Write a program and its inputs."""
+    """Write a program and its inputs, as `hloipu eval --inputs` reads them."""
     folder.mkdir(parents=True, exist_ok=True)
     program = generate(seed, outcome.number)
     path = folder / f"{outcome.kind}-{seed}-{outcome.number}.hlo"
     path.write_text(program.text, encoding="utf-8")
-    arguments = {f"p{i}": x for i, x in enumerate(program.arguments())}
-    # npz knows no dtypes but numpy's own; the others are saved as their bytes.
-    plain = {
-        k: x if x.dtype.isbuiltin == 1 else x.view(f"u{x.dtype.itemsize}")
-        for k, x in arguments.items()
-    }
-    np.savez(path.with_suffix(".npz"), **plain)
+    save_arrays(str(path.with_suffix(".npz")), program.arguments(), "in")
     return path
 
 

@@ -187,9 +187,7 @@ class Body:
         """Append a get-tuple-element."""
         assert isinstance(value.shape, TupleShape)
         shape = value.shape.elements[index]
-        return self.add(
-            "get-tuple-element", shape, [value], lambda f: f[index], f"index={index}"
-        )
+        return self.add("get-tuple-element", shape, [value], lambda f: f[index], f"index={index}")
 
     def elements(self, value: Value) -> list[Value]:
         """Append a get-tuple-element for each element."""
@@ -258,9 +256,9 @@ class Body:
     def arrays(self, accepts: Callable[[Value], bool] | None = None) -> Iterator[Value]:
         """Yield the arrays that may be used further."""
         for value in self.values:
-            if isinstance(value.shape, ArrayShape) and not value.known.poor:
-                if accepts is None or accepts(value):
-                    yield value
+            usable = isinstance(value.shape, ArrayShape) and not value.known.poor
+            if usable and (accepts is None or accepts(value)):
+                yield value
 
     def pick(self, accepts: Callable[[Value], bool] | None = None) -> Value:
         """Choose an array, rather a late one; raises UntameError where there is none."""
@@ -293,6 +291,7 @@ class Body:
 
     def constant(self, element_type: str, sizes: Sequence[int], facts: Facts) -> Value:
         """Append a constant: written out where it is small, else one number everywhere."""
+
         def draw() -> float:
             steps = int((facts.high - facts.low) / facts.grain)
             return facts.low + facts.grain * self.rng.randrange(min(steps, 2**40) + 1)

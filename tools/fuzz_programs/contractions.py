@@ -1,25 +1,14 @@
-"""Families of linear algebra and randomness: dot, convolution, fft, solves, batch norms, bits."""
+"""Families of sums of products: dot, convolution, fft."""
 
 from math import prod
 
-from hloipu_compiler.ir.shapes import TupleShape
-from hloipu_runtime.element_types import Kind
-from tools.fuzz_programs.builder import Body, Value, array_shape, braces
-from tools.fuzz_programs.elementwise import (
-    arithmetic,
-    is_float,
-    is_integer,
-    is_number,
-    kind_of,
-    positive,
-    tamed,
-)
+from tools.fuzz_programs.adjusting import is_float, is_integer, is_number, tamed
+from tools.fuzz_programs.builder import Body, Families, Value, array_shape, braces
 from tools.fuzz_programs.facts import (
     AnyFacts,
     Facts,
     Transfer,
     UntameError,
-    full_range,
     multiplied,
     repeated,
     rounded,
@@ -55,7 +44,9 @@ def dot(body: Body) -> Value:
     rng.shuffle(roles)
     sizes = [free[i] if role == "free" else a.sizes[i] for role, i in roles]
     b = fitting(body, a.type, sizes)
-    places = {role: [p for p, (r, _) in enumerate(roles) if r == role] for role in ("batch", "contract")}
+    places = {
+        role: [p for p, (r, _) in enumerate(roles) if r == role] for role in ("batch", "contract")
+    }
     names = {
         "lhs_batch_dims": batch, "lhs_contracting_dims": contracting,
         "rhs_batch_dims": [roles.index(("batch", d)) for d in batch],
@@ -84,7 +75,9 @@ def fitting(body: Body, element_type: str, sizes: list[int]) -> Value:
 def convolution(body: Body) -> Value:
     """Append a convolution with strides, padding, dilations, groups, any order of dimensions."""
     rng = body.rng
-    x = body.pick(lambda v: 2 <= len(v.sizes) <= 4 and v.type in ("f32", "f64", "bf16", "f16", "s32"))
+    x = body.pick(
+        lambda v: 2 <= len(v.sizes) <= 4 and v.type in ("f32", "f64", "bf16", "f16", "s32")
+    )
     if 0 in x.sizes:
         raise UntameError
     x = tamed(body, x) if is_float(x) else x
@@ -94,7 +87,9 @@ def convolution(body: Body) -> Value:
     groups = rng.choice([g for g in (1, 2, 3) if size_of["f"] % g == 0])
     outputs = groups * rng.choice((1, 2))
     kernel = {"i": size_of["f"] // groups, "o": outputs}
-    parts: dict[str, list[str]] = {k: [] for k in "size stride pad lhs_dilate rhs_dilate rhs_reversal".split()}
+    parts: dict[str, list[str]] = {
+        k: [] for k in "size stride pad lhs_dilate rhs_dilate rhs_reversal".split()
+    }
     result, count = {"b": size_of["b"], "f": outputs}, kernel["i"]
     for letter in spatial:
         size, stride = rng.choice((1, 2, 3)), rng.choice((1, 1, 2))
@@ -148,136 +143,6 @@ def fft(body: Body) -> Value:
     return body.add("fft", array_shape(name, sizes), [x], transfer, attributes)
 
 
-def solve(body: Body) -> Value:
-    """Append a cholesky or a triangular-solve of a matrix whose diagonal dominates."""
-    rng = body.rng
-    name, n = rng.choice(("f32", "f64")), rng.choice((1, 2, 3, 4, 5))
-    batch = rng.choice(([], [], [2], [3]))
-    facts = Facts(-1, 1, 0, 2.0**-6)
-    noise = body.fresh(name, [*batch, n, n], facts)
-    rank = len(noise.sizes)
-    order = [*range(rank - 2), rank - 1, rank - 2]
-    flipped = body.same("transpose", noise.shape, noise, f"dimensions={braces(order)}")
-    both = arithmetic(body, "add", noise, flipped)
-    square = array_shape("s32", [n, n])
-    index = Facts(0, n, 0, 1)
-    rows, columns = (
-        body.add("iota", square, [], lambda: index, f"iota_dimension={d}") for d in (0, 1)
-    )
-    same = body.add(
-        "compare", array_shape("pred", [n, n]), [rows, columns], lambda *_: Facts(0, 1, 0, 1),
-        "direction=EQ",
-    )  # fmt: skip
-    diagonal = body.add("convert", array_shape(name, [n, n]), [same], lambda f: f)
-    diagonal = body.broadcast(diagonal, noise.sizes, list(range(rank - 2, rank)))
-    matrix = arithmetic(
-        body, "add", both,
-        arithmetic(body, "multiply", diagonal, body.filled(name, noise.sizes, 4.0 * n)),
-    )  # fmt: skip
-    if rng.random() < 0.5:
-        # Eigenvalues lie within [2n, 6n], so the condition is at most 3.
-        lower = rng.random() < 0.6
-        made = body.add(
-            "cholesky", matrix.shape, [matrix],
-            lambda f: rounded(name, Facts(-3 * n, 3 * n, 1e-300), roundings=16 * n),
-            f"lower={str(lower).lower()}",
-        )  # fmt: skip
-        # The other triangle is whatever the matrix had or zero: mask it.
-        row, column = (rows, columns) if lower else (columns, rows)
-        keep = body.add(
-            "compare", array_shape("pred", [n, n]), [row, column], lambda *_: Facts(0, 1, 0, 1),
-            "direction=GE",
-        )  # fmt: skip
-        keep = body.broadcast(keep, noise.sizes, list(range(rank - 2, rank)))
-        zero = body.filled(name, noise.sizes, 0)
-        return body.add("select", made.shape, [keep, made, zero], lambda p, f, g: f)
-    left = rng.random() < 0.5
-    sizes = [*batch, n, 2] if left else [*batch, 2, n]
-    b = fitting(body, name, sizes)
-
-    def transfer(f: Facts, g: Facts) -> Facts:
-        # The inverse of a triangle whose diagonal is twice the rest of its row has norm < 1/n.
-        bound = 2 * g.magnitude
-        return rounded(name, Facts(-bound, bound, 2 * g.error), roundings=16 * n)
-
-    attributes = (
-        f"left_side={str(left).lower()}, lower={rng.choice(('true', 'false'))}, "
-        f"unit_diagonal=false, transpose_a={rng.choice(('NO_TRANSPOSE', 'TRANSPOSE', 'ADJOINT'))}"
-    )
-    return body.add("triangular-solve", b.shape, [matrix, b], transfer, attributes)
-
-
-def batch_norm(body: Body) -> Value:
-    """Append a batch norm for inference, or for training."""
-    rng = body.rng
-    x = body.pick(lambda v: v.type in ("f32", "f64") and 2 <= len(v.sizes) <= 4)
-    if 0 in x.sizes:
-        raise UntameError
-    x = tamed(body, x, 4)
-    feature = rng.randrange(len(x.sizes))
-    channels = [x.sizes[feature]]
-    scale, offset = (fitting(body, x.type, channels) for _ in range(2))
-    scale, offset = tamed(body, scale, 4), tamed(body, offset, 4)
-    attributes = f"epsilon=0.25, feature_index={feature}"
-    count = prod(x.sizes) // max(1, channels[0])
-    name = x.type
-
-    def normal(f: Facts, g: Facts, h: Facts) -> Facts:
-        # 1/sqrt(var + 1/4) is at most 2; its derivative by the variance at most 4.
-        reach = 2 * f.magnitude
-        bound = 2 * reach * g.magnitude + h.magnitude
-        drift = 4 * f.error + 4 * reach * (2 * reach * f.error)
-        error = g.magnitude * drift + 2 * reach * g.error + h.error
-        roundings = (16 + 2 * count) * 4 * max(1, reach)
-        return rounded(name, Facts(-bound, bound, error), roundings=roundings)
-
-    if rng.random() < 0.5:
-        mean = fitting(body, name, channels)
-        variance = positive(body, fitting(body, name, channels))
-        mean, variance = tamed(body, mean, 4), tamed(body, variance, 4)
-
-        def inference(f: Facts, g: Facts, h: Facts, m: Facts, v: Facts) -> Facts:
-            reach = f.magnitude + m.magnitude
-            bound = 2 * reach * g.magnitude + h.magnitude
-            drift = 2 * (f.error + m.error) + 4 * reach * v.error
-            error = g.magnitude * drift + 2 * reach * g.error + h.error
-            if v.low - v.error < 0:
-                raise UntameError
-            return rounded(name, Facts(-bound, bound, error), roundings=24)
-
-        operands = [x, scale, offset, mean, variance]
-        return body.add("batch-norm-inference", x.shape, operands, inference, attributes)
-
-    def training(f: Facts, g: Facts, h: Facts) -> AnyFacts:
-        reach = f.magnitude
-        mean = rounded(name, Facts(f.low, f.high, f.error), roundings=4 + count)
-        square = 4 * reach * reach
-        spread = Facts(0, square, 4 * reach * f.error)
-        return (normal(f, g, h), mean, rounded(name, spread, roundings=8 + 2 * count))
-
-    vector = array_shape(name, channels)
-    shape = TupleShape((x.shape, vector, vector))
-    made = body.add("batch-norm-training", shape, [x, scale, offset], training, attributes)
-    return body.elements(made)[0]
-
-
-def random_bits(body: Body) -> Value:
-    """Append an rng-bit-generator; states and bits are exact."""
-    rng = body.rng
-    algorithm, words = rng.choice((("rng_three_fry", 2), ("rng_philox", 3), ("rng_philox", 2)))
-    found = [v for v in body.arrays() if v.type == "u64" and v.sizes == (words,)]
-    whole = full_range("u64")
-    state = rng.choice(found) if found else body.fresh("u64", (words,), whole)
-    sizes = body.pick(lambda v: kind_of(v) is not Kind.COMPLEX).sizes
-    name = rng.choice("u32 u32 u64 u8 u16".split())
-    shape = TupleShape((array_shape("u64", (words,)), array_shape(name, sizes)))
-    facts = (whole, full_range(name))
-    made = body.add(
-        "rng-bit-generator", shape, [state], lambda _: facts, f"algorithm={algorithm}"
-    )
-    return body.elements(made)[1]
-
-
 def integer_dot(body: Body) -> Value:
     """Append a dot of integers, which wraps."""
     a = body.pick(lambda v: is_integer(v) and 1 <= len(v.sizes) <= 2)
@@ -287,7 +152,5 @@ def integer_dot(body: Body) -> Value:
     return body.add("dot", shape, [a, b], summing(a.type, a.sizes[-1]), attributes)
 
 
-FAMILIES = {
-    dot: 5, convolution: 3, fft: 1, solve: 1, batch_norm: 1, random_bits: 2, integer_dot: 1,
-}  # fmt: skip
+FAMILIES: Families = {dot: 5, convolution: 3, fft: 1, integer_dot: 1}
 """Family -> weight."""

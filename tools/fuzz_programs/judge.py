@@ -40,7 +40,9 @@ def judged(program: Program, oracle: Oracle) -> Outcome:
         verify(module)
         ours = evaluate(module, *arguments)
     except HloipuError as error:
-        return Outcome(program.number, FAILED, f"{type(error).__name__} {error.code}: {error}"[:400])
+        return Outcome(
+            program.number, FAILED, f"{type(error).__name__} {error.code}: {error}"[:400]
+        )
     except Exception as error:  # what the fuzzer looks for
         frames = traceback.extract_tb(error.__traceback__)
         place = f"{frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno}" if frames else "?"

@@ -1,11 +1,10 @@
-"""Families of operations that move elements: shapes, slices, pads, gathers, updates, tuples."""
+"""Families of operations that move elements: shapes, slices, pads, updates, tuples."""
 
-from collections.abc import Sequence
 from math import prod
 
 from hloipu_compiler.ir.shapes import ArrayShape
-from tools.fuzz_programs.builder import Body, Value, array_shape, braces
-from tools.fuzz_programs.elementwise import is_integer
+from tools.fuzz_programs.adjusting import is_integer
+from tools.fuzz_programs.builder import Body, Families, Value, array_shape, braces
 from tools.fuzz_programs.facts import Facts, UntameError, hull
 
 MOST_RANK = 4
@@ -13,7 +12,8 @@ MOST_RANK = 4
 
 def factored(body: Body, count: int) -> tuple[int, ...]:
     """Return drawn sizes with a product."""
-    rng, sizes = body.rng, []
+    rng = body.rng
+    sizes: list[int] = []
     if count == 0:
         return tuple(rng.sample([0, rng.randrange(1, 4)], rng.choice((1, 2))))[:1] or (0,)
     while count > 1 and len(sizes) < MOST_RANK - 1:
@@ -86,7 +86,9 @@ def pad(body: Body) -> Value:
     value = padding_value(body, x)
     words, sizes = [], []
     for size in x.sizes:
-        low, high, interior = (body.rng.choice(c) for c in ((-1, 0, 0, 2), (-1, 0, 1), (0, 0, 1, 2)))
+        low, high, interior = (
+            body.rng.choice(c) for c in ((-1, 0, 0, 2), (-1, 0, 1), (0, 0, 1, 2))
+        )
         new = low + high + size + max(0, size - 1) * interior
         if new < 0:
             low, high, interior, new = 0, 0, 0, size
@@ -165,46 +167,6 @@ def dynamic_update_slice(body: Body) -> Value:
     )
 
 
-def index_array(body: Body, sizes: Sequence[int]) -> Value:
-    """Choose or make an integer array of given sizes, some elements out of range."""
-    found = [v for v in body.arrays(is_integer) if v.sizes == tuple(sizes)]
-    if found and body.rng.random() < 0.5:
-        return body.rng.choice(found)
-    name = body.rng.choice("s32 s32 s64 u32 s8".split())
-    return body.fresh(name, sizes, Facts(0 if name[0] == "u" else -2, 6, 0, 1))
-
-
-def gather(body: Body) -> Value:
-    """Append a gather in general form: any start map, any collapsed and offset dimensions."""
-    rng = body.rng
-    x = body.pick(lambda v: 1 <= len(v.sizes) <= 3)
-    rank = len(x.sizes)
-    starts = rng.sample(range(rank), rng.randrange(1, rank + 1))
-    sizes = [rng.randrange(min(1, n), n + 1) for n in x.sizes]
-    collapsed = [d for d in range(rank) if rng.random() < 0.5]
-    for d in collapsed:
-        sizes[d] = 1
-    if any(w > n for w, n in zip(sizes, x.sizes, strict=True)):
-        raise UntameError
-    batch = [rng.choice((1, 2, 3)) for _ in range(rng.randrange(0, 3))]
-    vector = rng.randrange(len(batch) + 1)
-    index_sizes = [*batch[:vector], len(starts), *batch[vector:]]
-    if len(starts) == 1 and rng.random() < 0.5:
-        vector, index_sizes = len(batch), batch
-    where = index_array(body, index_sizes)
-    window = [n for d, n in enumerate(sizes) if d not in collapsed]
-    offsets = sorted(rng.sample(range(len(window) + len(batch)), len(window)))
-    result = list(batch)
-    for place, size in zip(offsets, window, strict=True):
-        result.insert(place, size)
-    attributes = (
-        f"offset_dims={braces(offsets)}, collapsed_slice_dims={braces(collapsed)}, "
-        f"start_index_map={braces(starts)}, index_vector_dim={vector}, slice_sizes={braces(sizes)}"
-    )
-    shape = array_shape(x.type, result)
-    return body.add("gather", shape, [x, where], lambda f, _: f, attributes)
-
-
 def iota(body: Body) -> Value:
     """Append an iota."""
     sizes = body.pick(lambda v: len(v.sizes) >= 1).sizes
@@ -232,8 +194,17 @@ def copies(body: Body) -> Value:
     return body.element(whole, body.rng.randrange(2))
 
 
-FAMILIES = {
-    reshape: 4, transpose: 4, reverse: 2, broadcast: 4, slices: 4, pad: 3, concatenate: 3,
-    dynamic_slice: 3, dynamic_update_slice: 3, gather: 4, iota: 2, copies: 2,
-}  # fmt: skip
+FAMILIES: Families = {
+    reshape: 4,
+    transpose: 4,
+    reverse: 2,
+    broadcast: 4,
+    slices: 4,
+    pad: 3,
+    concatenate: 3,
+    dynamic_slice: 3,
+    dynamic_update_slice: 3,
+    iota: 2,
+    copies: 2,
+}
 """Family -> weight."""

@@ -11,12 +11,31 @@ from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_runtime.element_types import ELEMENT_TYPES, Kind
 from hloipu_runtime.kernels.blocks import Array
 from hloipu_runtime.kernels.storage import from_storage
-from tools.fuzz_programs import contractions, control, elementwise, movement, reductions
-from tools.fuzz_programs.builder import Body, Draft, Input, Value
+from tools.fuzz_programs import (
+    algebra,
+    calls,
+    contractions,
+    conversions,
+    elementwise,
+    loops,
+    movement,
+    randomness,
+    reductions,
+    scattering,
+    sorting,
+    windows,
+)
+from tools.fuzz_programs.builder import Body, Draft, Families, Input, Value
 from tools.fuzz_programs.facts import Facts
 
-PLAIN = {**elementwise.FAMILIES, **movement.FAMILIES, **reductions.FAMILIES}
-ALL = {**PLAIN, **contractions.FAMILIES, **control.FAMILIES}
+PLAIN: Families = {
+    **elementwise.FAMILIES, **movement.FAMILIES, **scattering.FAMILIES, **reductions.FAMILIES,
+    **windows.FAMILIES, **sorting.FAMILIES,
+}  # fmt: skip
+ALL: Families = {
+    **PLAIN, **contractions.FAMILIES, **algebra.FAMILIES, **randomness.FAMILIES, **calls.FAMILIES,
+    **loops.FAMILIES,
+}  # fmt: skip
 MOST_OUTPUTS = 12
 WORD = re.compile(r"[\w.]+")
 FUSION = re.compile(r" fusion\(([^()]*)\), kind=\w+, calls=")
@@ -58,7 +77,9 @@ def generate(seed: int, number: int) -> Program:
     draft = Draft(rng, ALL, PLAIN, elementwise.FAMILIES)
     body = Body(draft, "main", is_entry=True)
     for sizes in drawn_shapes(rng):
-        for name in rng.sample(["f32", rng.choice(elementwise.FLOATS), rng.choice(elementwise.INTEGERS)], 2):
+        for name in rng.sample(
+            ["f32", rng.choice(conversions.FLOATS), rng.choice(conversions.INTEGERS)], 2
+        ):
             body.fresh(name, sizes)
     body.grow(rng.choice((6, 12, 20, 30)))
     outputs = chosen_outputs(body)
@@ -71,7 +92,7 @@ def generate(seed: int, number: int) -> Program:
 def reachable(computations: Sequence[str]) -> list[str]:
     """Return the computations that the last one needs: those of abandoned operations go."""
     needed: set[str] = set()
-    kept = []
+    kept: list[str] = []
     for text in reversed(computations):
         name = text.partition(" {")[0].removeprefix("ENTRY ")
         if name in needed or not kept:

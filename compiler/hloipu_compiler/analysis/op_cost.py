@@ -27,6 +27,7 @@ CALLS = frozenset("while conditional call async-start".split())
 """Ops whose work is that of the computations they run."""
 _ENDS = with_trait(Trait.ASYNC_UPDATE) | with_trait(Trait.ASYNC_DONE)
 """Ends of what has begun elsewhere and was counted there."""
+_APPLIERS = with_trait(Trait.APPLIER)
 _PARTLY_READ = frozenset("slice dynamic-slice gather".split())
 _MARKS = frozenset(
     "Sharding SPMDFullToShardShape SPMDShardToFullShape LayoutConstraint MoveToHost MoveToDevice "
@@ -103,7 +104,8 @@ class OpCosts:
     """
 
     def __init__(self, module: Module) -> None:
-        self._rules = FlopRules(module)
+        self._rules = FlopRules(module, ELEMENTWISE - TRANSCENDENTAL)
+        self._hard_rules = FlopRules(module, TRANSCENDENTAL)
         self._known: dict[_Key, OpCost] = {}
         self._bytes: dict[Shape, int] = {}
 
@@ -139,4 +141,5 @@ class OpCosts:
             count = element_count(instruction.shape)
             flops, hard = (0, count) if opcode in TRANSCENDENTAL else (count, 0)
             return OpCost(flops, hard, read, written)
-        return OpCost(self._rules.of(instruction, operands), 0, read, written)
+        hard = self._hard_rules.of(instruction, operands) if opcode in _APPLIERS else 0
+        return OpCost(self._rules.of(instruction, operands), hard, read, written)

@@ -1,15 +1,15 @@
 """FLOPs of the ops that are not elementwise.
 
 Sources: openxla/xla `xla/service/hlo_cost_analysis.cc` for dot, convolution, reduce, windows and
-batch norm; n log2 n comparisons for sort; 5 n log2 n for a complex FFT (Cooley-Tukey).
+batch norm. Not XLA's: n log2 n applications of the comparator for sort; 5 n log2 n for a complex
+FFT (Cooley-Tukey); nothing for bitcast-convert, which only renames bits.
 """
 
 from collections.abc import Callable, Sequence
 from math import ceil, log2, prod
 
 from hloipu_compiler.ir.attributes import ConvolutionLabels, Window, WindowDimension
-from hloipu_compiler.ir.graph import Computation, Instruction, Module
-from hloipu_compiler.ir.ops import ELEMENTWISE
+from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, leaves
 
 Operands = Sequence[Shape]
@@ -21,8 +21,10 @@ _MOST_PLACES = 2**20
 class FlopRules:
     """FLOPs of the instructions of one module."""
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: Module, counted: frozenset[str]) -> None:
+        """`counted`: the elementwise ops that count in computations applied to elements."""
         self._computations = module.computation
+        self._counted = counted
         self._applications: dict[str, int] = {}
 
     def of(self, instruction: Instruction, operands: Operands) -> int:
@@ -36,8 +38,8 @@ class FlopRules:
         found = self._applications.get(name)
         if found is None:
             callee = self._computations.get(name)
-            found = 1 if callee is None else _elementwise_count(callee)
-            self._applications[name] = found
+            body = callee.instructions if callee is not None else ()
+            found = self._applications[name] = sum(x.opcode in self._counted for x in body)
         return found
 
 
@@ -48,10 +50,6 @@ def element_count(shape: Shape) -> int:
 
 def _sizes(shape: Shape) -> tuple[int, ...]:
     return shape.dimensions if isinstance(shape, ArrayShape) else ()
-
-
-def _elementwise_count(callee: Computation) -> int:
-    return sum(x.opcode in ELEMENTWISE for x in callee.instructions)
 
 
 def _dot(rules: FlopRules, instruction: Instruction, operands: Operands) -> int:

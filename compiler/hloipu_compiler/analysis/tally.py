@@ -207,7 +207,7 @@ def _trip_costs(
         total = OpCost(*sums).times(1)
         for at, instruction in enumerate(computation.instructions):
             called = instruction.attributes.called
-            if not called or instruction.opcode not in _RUN_ONCE and instruction.opcode != "while":
+            if not called or instruction.opcode not in _RUN_INSIDE:
                 continue
             inside = NO_COST
             for name in called:
@@ -220,4 +220,4 @@ def _trip_costs(
     return per_trip
 
 
-_RUN_ONCE = frozenset({"call", "fusion", "async-start"})
+_RUN_INSIDE = frozenset({"call", "fusion", "async-start", "while"})

@@ -6,6 +6,7 @@ from hloipu_compiler.hlo.lexer import BLANKS
 from hloipu_compiler.hlo.literal_values import check_literal
 from hloipu_compiler.hlo.shape_text import ShapeReader
 from hloipu_compiler.hlo.text_fault import TextFault
+from hloipu_compiler.ir.shapes import ArrayShape
 
 ARRAY = re.compile(r"[a-z]\w*\s*\[[^\]]*+\]\s*(?:\{\s*[0-9:][^{}]*+\})?+", re.ASCII)
 """The shape before an array's value; as in XLA, `{` with a number after it is a layout."""
@@ -22,6 +23,14 @@ def check_typed_literal(text: str, shapes: ShapeReader) -> None:
     if typed is None:
         raise TextFault("E0121", "a shape and a literal are expected", expected="s32[2]{0} {1, 2}")
     shape = shapes.read(typed[0].rstrip())
+    layout = shape.layout if isinstance(shape, ArrayShape) else None
+    if layout is not None and sorted(layout.minor_to_major) != list(
+        range(len(layout.minor_to_major))
+    ):
+        # Elsewhere nobody looks at such a layout; here XLA lays values out by it and dies.
+        raise TextFault(
+            "E0121", f"layout {layout} is no order of the dimensions", offset=typed[0].find("{")
+        )
     blanks = BLANKS.match(text, typed.end())
     value = blanks.end() if blanks else typed.end()
     try:

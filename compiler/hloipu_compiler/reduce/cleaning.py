@@ -26,9 +26,7 @@ def cleaned(module: Module) -> Module:
     kept = {c.name for c in callees_first(module, only_reachable=True)}
     computations = tuple(c for c in module.computations if c.name in kept)
     names = [c.name for c in computations]
-    return replace(
-        module, computations=computations, entry_position=names.index(module.entry.name)
-    )
+    return replace(module, computations=computations, entry_position=names.index(module.entry.name))
 
 
 def without_dead(computation: Computation) -> Computation:
@@ -61,9 +59,7 @@ def has_effect(opcode: str) -> bool:
 def without_unused_parameters(module: Module, callee: Computation) -> Module:
     """Drop parameters that nothing in a callee uses, where only calls and fusions call it."""
     sites = call_sites(module)[callee.name]
-    if not all(
-        s.caller.instructions[s.position].opcode in PASSES_OPERANDS for s in sites
-    ):
+    if not all(s.caller.instructions[s.position].opcode in PASSES_OPERANDS for s in sites):
         return module
     unused = {
         number
@@ -80,8 +76,8 @@ def without_unused_parameters(module: Module, callee: Computation) -> Module:
 
 def without_parameters(computation: Computation, numbers: Collection[int]) -> Computation:
     """Return a computation without some unused parameters, the others numbered anew."""
-    draft, order = Draft(computation), [n for n in range(len(computation.parameters))]
-    left = [n for n in order if n not in numbers]
+    draft = Draft(computation)
+    left = [n for n in range(len(computation.parameters)) if n not in numbers]
     for i, x in enumerate(computation.instructions):
         if x.parameter_number < 0:
             draft.copy(i)

@@ -9,6 +9,7 @@ from hloipu_compiler.reduce.rewriting import (
     NotReducibleError,
     calling,
     with_computation,
+    without_interface,
 )
 
 
@@ -57,7 +58,9 @@ def narrowed_loop(module: Module, key: Key) -> Module:
         else:
             draft.copy(i)
     if position == caller.root:
-        raise NotReducibleError
+        if caller.name != module.entry.name:
+            raise NotReducibleError
+        module = without_interface(module)
     module = with_computation(module, draft.finish())
     entry = module.entry_position + len(made)
     computations = (*made, *module.computations)

@@ -151,9 +151,7 @@ def drop_instructions(module: Module, keys: Sequence[Key]) -> Module:
 def uncalled_computations(module: Module) -> list[Key]:
     """List computations that nothing calls."""
     sites = call_sites(module)
-    return [
-        Key(c.name, "") for c in module.computations if not sites[c.name] and c != module.entry
-    ]
+    return [Key(c.name, "") for c in module.computations if not sites[c.name] and c != module.entry]
 
 
 def drop_computations(module: Module, keys: Sequence[Key]) -> Module:
@@ -181,6 +179,12 @@ def is_plain_array(shape: Shape) -> bool:
 def is_scalar_zero(x: Instruction) -> bool:
     """Whether an instruction makes or repeats a constant."""
     return x.opcode == "constant"
+
+
+def entry_arrays(module: Module) -> list[Key]:
+    """List the entry's arrays that are neither parameters nor as simple."""
+    keys = instructions_of(module, lambda c, i, x: not is_zero(c, x) and is_plain_array(x.shape))
+    return [k for k in keys if k.computation == module.entry.name]
 
 
 def to_parameters(module: Module, keys: Sequence[Key]) -> Module:
@@ -333,11 +337,7 @@ PASSES = (
     Pass("move the root up", earlier_roots, move_root, chunked=False),
     Pass(
         "replace by parameters",
-        lambda m: [
-            k
-            for k in instructions_of(m, lambda c, i, x: not is_zero(c, x) and is_plain_array(x.shape))
-            if k.computation == m.entry.name
-        ],
+        entry_arrays,
         to_parameters,
     ),
     Pass("replace by zeros", lambda m: instructions_of(m, lambda c, i, x: not is_zero(c, x)),

@@ -56,13 +56,13 @@ def reduce_module(
 ) -> Reduced:
     """Return the smallest form of a verified module for which `interesting` holds.
 
-    Every text that is tried parses and verifies. Raises UsageError E3201 where the module itself is
+    Every text that is tried parses and verifies. Raises UsageError E3115 where the module itself is
     not interesting.
     """
     work = _Reduction(module, interesting, most_tests, report)
     if not work.is_interesting(print_module(module)):
         raise UsageError(
-            "E3201",
+            "E3115",
             "the test does not hold for the module as it is",
             hint="the test must exit with 0 on modules that show the fault, also on the first",
         )

@@ -90,9 +90,7 @@ class Draft:
         text = "false" if shape.element_type.kind is Kind.PREDICATE else "0"
         if shape.element_type.is_complex:
             text = "(0, 0)"
-        scalar = self.add(
-            "zero", "constant", ArrayShape(shape.element_type), literal=Literal(text)
-        )
+        scalar = self.add("zero", "constant", ArrayShape(shape.element_type), literal=Literal(text))
         if not shape.dimensions:
             return scalar
         return self.add("zeros", "broadcast", shape, [scalar], attributes=NO_DIMENSIONS)

@@ -1,4 +1,4 @@
-"""Smaller sizes: one size of dimensions changed everywhere at once, where the module stays valid."""
+"""Smaller sizes: one size of dimensions changed everywhere at once."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +13,7 @@ SIZE_LISTS = frozenset("dynamic_slice_sizes slice_sizes fft_length".split())
 
 
 def sizes_to_shrink(module: Module) -> list[Key]:
-    """List (size, smaller size) pairs, the largest size first and the smallest replacement first."""
+    """List (size, smaller size) pairs, the largest size and the smallest replacement first."""
     found: set[int] = set()
     for computation in module.computations:
         for x in computation.instructions:
@@ -30,7 +30,7 @@ def sizes_to_shrink(module: Module) -> list[Key]:
 
 
 def resized(module: Module, keys: Sequence[Key]) -> Module:
-    """Change a size wherever a shape or an attribute says it; literals of that size become zeros."""
+    """Change a size wherever a shape or attribute says it; literals of that size become zeros."""
     old, new = int(keys[0].instruction), keys[0].choice
     computations = tuple(_resized_computation(c, old, new) for c in module.computations)
     return without_interface(replace(module, computations=computations))

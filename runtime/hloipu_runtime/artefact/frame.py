@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hloipu_runtime.artefact.header import Header, decode, encode, table_of
+from hloipu_runtime.artefact.header import ArrayRow, Header, decode, encode, table_of
 from hloipu_runtime.artefact.layout import (
     DIGEST_BYTES,
     LEAST_FILE_BYTES,
@@ -46,30 +46,35 @@ class Frame:
 def encode_frame(frame: Frame) -> Iterator[bytes | memoryview]:
     """Yield the bytes of a frame in pieces, the digest last; equal frames give equal bytes.
 
-    Raises ArtefactError E4005 or E4006 where a frame cannot hold what is asked.
+    Raises ArtefactError E4005, E4006 or E4009 where a frame cannot hold what is asked.
     """
     rows = table_of(frame.arrays)
     header = Header(frame.kind, frame.meta, rows)
     text = encode(header)
     if len(text) > MOST_HEADER_BYTES:
         raise ArtefactError("E4005", f"a header of {len(text)} bytes, over {MOST_HEADER_BYTES}")
-    start = aligned(PRELUDE.size + len(text))
-    length = start + header.array_bytes + DIGEST_BYTES
+    length = aligned(PRELUDE.size + len(text)) + header.array_bytes + DIGEST_BYTES
     digest = hashlib.sha256()
-    for piece in _pieces(frame, text, start, length):
+    for piece in _pieces(frame, rows, text, length):
         digest.update(piece)
         yield piece
     yield digest.digest()
 
 
-def _pieces(frame: Frame, text: bytes, start: int, length: int) -> Iterator[bytes | memoryview]:
+def _pieces(
+    frame: Frame, rows: tuple[ArrayRow, ...], text: bytes, length: int
+) -> Iterator[bytes | memoryview]:
+    end = PRELUDE.size + len(text)
     yield PRELUDE.pack(MAGIC, VERSION, len(text), length)
     yield text
-    yield bytes(start - PRELUDE.size - len(text))
-    for array in frame.arrays.values():
-        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        yield memoryview(data)
-        yield bytes(aligned(data.size) - data.size)
+    yield bytes(aligned(end) - end)
+    for row, array in zip(rows, frame.arrays.values(), strict=True):
+        raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        if ELEMENT_TYPES[row.element_type].bits < 8:
+            raw = raw & np.uint8((1 << ELEMENT_TYPES[row.element_type].bits) - 1)
+        check_values(raw, row.element_type, row.name, "")
+        yield raw.data
+        yield bytes(aligned(raw.size) - raw.size)
 
 
 def write_frame(path: str | Path, frame: Frame) -> None:
@@ -150,7 +155,7 @@ def parse_frame(data: bytes | memoryview, *, name: str = "", kind: str = "") -> 
             "E4004",
             "damaged: its bytes are not those that were written",
             name=name,
-            hint="compile again, or copy the file again",
+            hint="copy it again, or write it again",
         )
     header = decode(bytes(view[PRELUDE.size : text_end]), name)
     start = aligned(text_end)
@@ -190,7 +195,7 @@ def check_prelude(view: memoryview, name: str) -> tuple[int, int]:
             "E4001",
             "not a file of hloipu",
             name=name,
-            hint="give an .ipux file that `hloipu compile` wrote",
+            hint="give a file that hloipu wrote",
         )
     check_length(len(view), name)
     _, version, header_bytes, length = PRELUDE.unpack_from(view)
@@ -199,7 +204,7 @@ def check_prelude(view: memoryview, name: str) -> tuple[int, int]:
             "E4003",
             f"version {version} of the format; this hloipu reads version {VERSION}",
             name=name,
-            hint="compile again with this hloipu",
+            hint="have this hloipu write it again",
         )
     if length != len(view):
         raise ArtefactError(

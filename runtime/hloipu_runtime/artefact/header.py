@@ -44,7 +44,7 @@ class Header(NamedTuple):
 @cache
 def element_types() -> dict[np.dtype[Any], str]:
     """Return the element type of every dtype that a frame can hold."""
-    return {user_dtype(name): name for name, t in ELEMENT_TYPES.items() if t.is_array}
+    return {user_dtype(name): name for name in ELEMENT_TYPES if _is_array_type(name)}
 
 
 def table_of(arrays: Mapping[str, np.ndarray[Any, Any]]) -> tuple[ArrayRow, ...]:
@@ -153,7 +153,7 @@ def _row(record: object) -> ArrayRow | None:
     name, element_type, shape = record["name"], record["type"], record["shape"]
     if not isinstance(name, str) or not _is_name(name):
         return None
-    if not isinstance(element_type, str) or element_type not in element_types().values():
+    if not isinstance(element_type, str) or not _is_array_type(element_type):
         return None
     if not isinstance(shape, list) or len(shape) > MOST_DIMENSIONS:
         return None
@@ -165,6 +165,10 @@ def _row(record: object) -> ArrayRow | None:
 
 def _is_name(name: str) -> bool:
     return 0 < len(name) <= LONGEST_NAME and name.isprintable()
+
+
+def _is_array_type(name: str) -> bool:
+    return name in ELEMENT_TYPES and ELEMENT_TYPES[name].is_array
 
 
 def _malformed(name: str, what: str) -> ArtefactError:

@@ -60,8 +60,26 @@ def power(x: Array, y: Array) -> Array:
 
 
 def atan2(y: Array, x: Array) -> Array:
-    """Return -i log((x + iy) / sqrt(x^2 + y^2))."""
-    return np.asarray(-1j * np.log((x + 1j * y) / np.sqrt(x * x + y * y))).astype(x.dtype)
+    """Return -i log((x + iy) / sqrt(x^2 + y^2)).
+
+    With u = x + iy and v = x - iy the imaginary part is -log(|u|^2 / |v|^2) / 4, which `log1p`
+    of their difference gives without cancellation; infinite values and poles follow the formula.
+    """
+    plain = np.asarray(-1j * np.log((x + 1j * y) / np.sqrt(x * x + y * y))).astype(x.dtype)
+    a, b = x.real.astype(np.float64), x.imag.astype(np.float64)
+    c, d = y.real.astype(np.float64), y.imag.astype(np.float64)
+    of_u, of_v = np.arctan2(b + c, a - d), np.arctan2(b - c, a + d)
+    # The square root has half the angle of u v, taken within half a turn of zero.
+    turns = np.rint((of_u + of_v) / (2 * np.pi))
+    coarse = (of_u - of_v) / 2 + np.pi * turns
+    coarse -= 2 * np.pi * np.rint(coarse / (2 * np.pi))
+    # Small quotients: of_u - of_v cancels, the angle of u / v does not.
+    fine = np.arctan2(2 * (a * c + b * d), a * a - d * d + b * b - c * c) / 2
+    real = fine + np.pi * np.rint((coarse - fine) / np.pi)
+    u_size, v_size = np.square(a - d) + np.square(b + c), np.square(a + d) + np.square(b - c)
+    value = join(real, -np.log1p(4 * (b * c - a * d) / v_size) / 4, x.dtype)
+    tame = np.isfinite(u_size) & np.isfinite(v_size) & (u_size > 0) & (v_size > 0)
+    return np.where(tame & np.isfinite(value), value, plain)
 
 
 COMPLEX_BINARY: dict[str, Callable[[Array, Array], Array]] = {

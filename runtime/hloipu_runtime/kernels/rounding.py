@@ -185,7 +185,8 @@ def _round_to_powers_of_two(x: Array, out: Array) -> None:
     exponents = (bits + (one << bits.dtype.type(fraction - 1)) >> bits.dtype.type(fraction)).astype(
         np.int64
     ) - (bias - 127)
-    lowest, half_lowest = np.array([2.0**-126, 2.0**-127], x.dtype).view(bits.dtype)
+    lowest = bits.dtype.type(bias - 126 << fraction)
+    half_lowest = lowest >> one if fraction == 23 else lowest - (one << bits.dtype.type(fraction))
     exponents[bits < lowest] = 1
     exponents[bits <= half_lowest] = 0
     codes = np.where(exponents == 0, 1 << 22, exponents << 23)

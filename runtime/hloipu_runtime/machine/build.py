@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from hloipu_runtime.errors import MachineError
 from hloipu_runtime.machine.agreement import check_agreement
@@ -28,7 +28,7 @@ def build(
         if given not in SECTIONS and given != "description":
             raise unknown_section(given, places.of(given))
     description = tables.get("description")
-    if not isinstance(description, str) or not 0 < len(description) <= _LONGEST_TEXT:
+    if not _is_line(description):
         raise MachineError(
             "E3204",
             "the machine has no description",
@@ -113,7 +113,7 @@ def _given(key: str, entry: object, place: str) -> Given:
             place=place,
             hint="all numbers are integers, in the unit that the key names",
         )
-    if not isinstance(source, str) or not 0 < len(source.strip()) <= _LONGEST_TEXT:
+    if not _is_line(source):
         raise MachineError(
             "E3207",
             f"{key} has no source",
@@ -122,6 +122,11 @@ def _given(key: str, entry: object, place: str) -> Given:
             hint='say where it was published, or "assumed: why this value"',
         )
     return Given(value, source.strip(), place)
+
+
+def _is_line(text: object) -> TypeGuard[str]:
+    """Whether this is one line of text that can be shown as it is."""
+    return isinstance(text, str) and 0 < len(text.strip()) <= _LONGEST_TEXT and text.isprintable()
 
 
 def check_range(key: str, given: Given) -> None:

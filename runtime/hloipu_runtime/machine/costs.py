@@ -76,8 +76,9 @@ def copy_on_tile(machine: Machine, size_bytes: int) -> Charge:
 def rearrange_on_tile(machine: Machine, size_bytes: int, run_bytes: int) -> Charge:
     """Return the charge of a copy within a tile that reorders runs of `run_bytes` bytes.
 
-    Call + price * bytes, the price by the length of runs: a regression that graphcore/poplibs has
-    for its transform copies. Runs between two lengths of the table take the shorter one's price.
+    Call + price * bytes, the price by the length of runs, a regression
+    (graphcore/poplibs: lib/poplin/ConvTransformsBytesToCycles.hpp). Lengths between those of the
+    table, and all below it, take the price of the next shorter one.
     """
     if size_bytes <= 0:
         return NOTHING

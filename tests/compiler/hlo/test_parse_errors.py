@@ -109,3 +109,14 @@ def test_a_printed_line_that_uses_a_faulty_one_reports_the_faulty_one() -> None:
     with pytest.raises(ParseError) as caught:
         parse(text)
     assert [fault.span.line for fault in caught.value.faults if fault.span] == [3]
+
+
+@pytest.mark.parametrize("layout", ["{99}", "{1}"])
+def test_a_typed_literal_is_laid_out_by_its_layout_which_must_be_an_order(layout: str) -> None:
+    text = (
+        'ENTRY main {\n  ROOT r = s32[2] custom-call(), custom_call_target="f", '
+        f"literal=s32[2]{layout} {{1, 2}}\n}}\n"
+    )
+    with pytest.raises(ParseError) as caught:
+        parse(text)
+    assert caught.value.faults[0].code == "E0121"

@@ -1,0 +1,73 @@
+"""Families of windows: reduce-window, select-and-scatter, convolution."""
+
+from collections.abc import Sequence
+
+from tools.fuzz_programs.adjusting import is_exact, is_float, tamed
+from tools.fuzz_programs.builder import Body, Families, Value, array_shape
+from tools.fuzz_programs.facts import Facts, UntameError
+from tools.fuzz_programs.regions import combiner_region, combining, initial, reducible
+
+
+def window_of(body: Body, sizes: Sequence[int], *, dilated: bool) -> tuple[str, list[int], int]:
+    """Draw a window; returns its text, the result's sizes and the elements of one window."""
+    rng = body.rng
+    parts: dict[str, list[str]] = {
+        "size": [],
+        "stride": [],
+        "pad": [],
+        "lhs_dilate": [],
+        "rhs_dilate": [],
+    }
+    result, count = [], 1
+    for n in sizes:
+        size, stride = rng.choice((1, 2, 2, 3)), rng.choice((1, 1, 2))
+        base, spread = (rng.choice((1, 1, 2)) if dilated else 1 for _ in range(2))
+        low, high = rng.choice((0, 0, 1)), rng.choice((0, 1, 2))
+        whole = low + high + (max(0, n - 1) * base + min(n, 1))
+        reach = (size - 1) * spread + 1
+        result.append(0 if reach > whole else (whole - reach) // stride + 1)
+        count *= size
+        words = (size, stride, f"{low}_{high}", base, spread)
+        for key, word in zip(parts, words, strict=True):
+            parts[key].append(str(word))
+    text = " ".join(f"{key}={'x'.join(words)}" for key, words in parts.items())
+    return f"window={{{text}}}", result, count
+
+
+def reduce_window(body: Body) -> Value:
+    """Append a reduce-window with strides, padding and dilations."""
+    x, opcode = reducible(body, most=200)
+    if not x.sizes or opcode not in ("add", "maximum", "minimum", "and", "or", "multiply"):
+        raise UntameError
+    start = initial(body, opcode, x)
+    text, sizes, count = window_of(body, x.sizes, dilated=True)
+    region = combiner_region(body, opcode, x.type)
+    shape = array_shape(x.type, sizes)
+    transfer = combining(opcode, x.type, count, padded=True)
+    return body.add("reduce-window", shape, [x, start], transfer, f"{text}, to_apply={region}")
+
+
+def select_and_scatter(body: Body) -> Value:
+    """Append a select-and-scatter: what the gradient of a pooling does."""
+    x = body.pick(lambda v: is_float(v) and is_exact(v) and 1 <= len(v.sizes) <= 3)
+    x = tamed(body, x)
+    text, sizes, count = window_of(body, x.sizes, dilated=False)
+    text = text.partition(" lhs_dilate")[0] + "}"
+    if 0 in sizes or 0 in x.sizes:
+        raise UntameError
+    source = body.fresh(x.type, sizes)
+    region = combiner_region(body, "add", x.type)
+    select = Body(body.draft, "select")
+    known, scalar = Facts(0, 0, 0, 1), array_shape(x.type, ())
+    a, b = (select.parameter(scalar, known) for _ in range(2))
+    direction = f"direction={body.rng.choice(('GE', 'LE'))}"
+    select.root(select.add("compare", array_shape("pred", ()), [a, b], lambda *_: known, direction))
+    total = combining("add", x.type, count)
+    return body.add(
+        "select-and-scatter", x.shape, [x, source, body.scalar(x.type, 0)],
+        lambda f, g, s: total(g, s), f"{text}, select={select.name}, scatter={region}",
+    )  # fmt: skip
+
+
+FAMILIES: Families = {reduce_window: 3, select_and_scatter: 1}
+"""Family -> weight."""
