@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from hloipu.text import evaluate, parse, verify
     from hloipu_compiler.errors import Fault, InvalidHloError, ParseError, VerifyError
     from hloipu_compiler.evaluate.custom_calls import register_custom_call
+    from hloipu_compiler.hlo.limits import Limits
     from hloipu_compiler.ir.graph import Computation, Instruction, Module
     from hloipu_runtime.errors import HloipuError, LimitError, UnsupportedError
 
@@ -28,6 +29,7 @@ _HOMES = {
     "InvalidHloError": "hloipu_compiler.errors",
     "ParseError": "hloipu_compiler.errors",
     "VerifyError": "hloipu_compiler.errors",
+    "Limits": "hloipu_compiler.hlo.limits",
     "HloipuError": "hloipu_runtime.errors",
     "LimitError": "hloipu_runtime.errors",
     "UnsupportedError": "hloipu_runtime.errors",
@@ -40,6 +42,7 @@ __all__ = [
     "Instruction",
     "InvalidHloError",
     "LimitError",
+    "Limits",
     "Module",
     "ParseError",
     "UnsupportedError",

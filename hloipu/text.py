@@ -1,8 +1,10 @@
 """HLO text in: from a path, an open file or a text, to a parsed or verified module."""
 
+import re
 from pathlib import Path
 from typing import IO, Any
 
+from hloipu_compiler.hlo.limits import DEFAULT_LIMITS, Limits
 from hloipu_compiler.hlo.parse import parse as parse_source
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.source import Source
@@ -13,9 +15,14 @@ HloInput = str | Path | IO[str] | IO[bytes]
 """A path, an open file, or the text itself: a `str` with a newline in it is a text."""
 
 PROTOBUF_HINT = (
-    "convert it once with JAX: "
+    "if it is a serialized HLO module, convert it once with JAX: "
     "jaxlib._hlo.HloModule.from_serialized_hlo_module_proto(data).to_string()"
 )
+_LOOKED_AT = 4096
+"""Bytes at the beginning that tell a binary file from a text."""
+_BINARY = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]|\xff\xfe|\xfe\xff")
+_PACKED = {b"PK\x03\x04": "a zip archive", b"\x1f\x8b": "a gzip file", b"\x7fELF": "a program"}
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 def read_source(given: HloInput) -> Source:
@@ -26,40 +33,61 @@ def read_source(given: HloInput) -> Source:
     if isinstance(given, str) and "\n" in given:
         return Source(given)
     if isinstance(given, str | Path):
-        try:
-            return Source(decoded(Path(given).read_bytes(), str(given)), str(given))
-        except OSError as error:
-            raise UsageError(
-                "E3001",
-                f"cannot read {str(given)!r}: {error.strerror}",
-                hint="give a path to an HLO text dump, or the text itself with its line ends",
-            ) from error
+        return read_file(Path(given))
     data = given.read()
     name = str(getattr(given, "name", "<file>"))
     return Source(data if isinstance(data, str) else decoded(data, name), name)
 
 
+def read_file(path: Path) -> Source:
+    """Return the text of a file; raises UsageError where there is none, or it is not text."""
+    try:
+        return Source(decoded(path.read_bytes(), str(path)), str(path))
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(
+            "E3001",
+            f"cannot read {str(path)!r}: {reason}",
+            hint="give a path to an HLO text dump, or the text itself with its line ends",
+        ) from error
+
+
 def decoded(data: bytes, name: str) -> str:
-    """Return bytes as text; latin-1 keeps the bytes of strings that are not UTF-8 apart."""
-    if data[:4] == b"\x7fELF" or data[:2] in (b"PK", b"\x1f\x8b") or (b"\0" in data[:4096]):
-        raise UsageError("E3002", f"{name!r} is not HLO text but a binary file", hint=PROTOBUF_HINT)
+    """Return bytes as text; latin-1 keeps the bytes of strings that are not UTF-8 apart.
+
+    Raises UsageError for bytes that no text begins with.
+    """
+    if data[:2] in _UTF16:
+        raise UsageError("E3002", f"{name!r} is UTF-16 text", hint="save it as UTF-8")
+    if _BINARY.search(data[:_LOOKED_AT]):
+        kinds = (kind for mark, kind in _PACKED.items() if data.startswith(mark))
+        kind = next(kinds, "")
+        raise UsageError(
+            "E3002",
+            f"{name!r} is not HLO text but {kind or 'a binary file'}",
+            hint="unpack it first" if kind.endswith(("archive", "gzip file")) else PROTOBUF_HINT,
+        )
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
         return data.decode("latin-1")
 
 
-def parse(given: HloInput) -> Module:
-    """Read HLO text into a module, as XLA's parser does; raises ParseError or LimitError."""
-    return parse_source(read_source(given))
+def parse(given: HloInput, *, limits: Limits = DEFAULT_LIMITS) -> Module:
+    """Read HLO text into a module, as XLA's parser does.
+
+    Raises ParseError where the text is wrong, LimitError where it is larger or deeper than
+    `limits`, UsageError where it cannot be read.
+    """
+    return parse_source(read_source(given), limits=limits)
 
 
-def verify(given: HloInput) -> Module:
+def verify(given: HloInput, *, limits: Limits = DEFAULT_LIMITS) -> Module:
     """Read HLO text and check it, as XLA's parser and verifier do.
 
-    Raises ParseError, VerifyError (with every fault found) or LimitError.
+    Raises what `parse` raises, and VerifyError with every fault found.
     """
-    module = parse(given)
+    module = parse(given, limits=limits)
     verify_module(module)
     return module
 

@@ -36,8 +36,8 @@ class Fault:
     def __str__(self) -> str:
         where = f"{self.span}: " if self.span else ""
         lines = [f"{where}error[{self.code}]: {self.message}"]
-        if self.span:
-            lines.append(self.span.caret_lines())
+        if self.span and (shown := self.span.caret_lines()):
+            lines.append(shown)
         if self.expected:
             lines.append(f"  expected: {self.expected}")
         for note in self.notes:

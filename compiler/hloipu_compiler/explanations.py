@@ -19,7 +19,7 @@ class Explanation:
         example = "\n".join(f"    {line}" for line in self.example.strip("\n").splitlines())
         return (
             f"{self.code}: {self.title}\n\n{self.meaning.strip()}\n\n"
-            f"Wrong:\n\n{example}\n\nCure: {self.cure.strip()}"
+            f"For example:\n\n{example}\n\nWhat to do: {self.cure.strip()}"
         )
 
 

@@ -69,9 +69,14 @@ class Span:
         return f"{self.source.name}:{line}:{column}"
 
     def caret_lines(self) -> str:
-        """Return the source line and, under it, carets below the span; long lines are cut."""
+        """Return the source line and, under it, carets below the span; long lines are cut.
+
+        Nothing for a blank line: there is nothing to point at.
+        """
         line, column = self.source.line_and_column(self.start)
         shown = self.source.line_text(line)
+        if not shown.strip():
+            return ""
         first = max(0, column - 1 - SHOWN_COLUMNS // 2) if len(shown) > SHOWN_COLUMNS else 0
         last = first + SHOWN_COLUMNS
         before = "…" if first else ""

@@ -1,5 +1,6 @@
 """The click application: finds subcommands lazily and turns errors into messages and exit codes."""
 
+import difflib
 import json
 import os
 import sys
@@ -10,6 +11,7 @@ import click
 
 from hloipu import __version__
 from hloipu.cli import COMMANDS
+from hloipu_compiler.source import Span
 from hloipu_runtime.errors import HloipuError
 
 
@@ -26,6 +28,16 @@ class LazyGroup(click.Group):
             return None
         command: click.Command = import_module(f"hloipu.cli.{cmd_name}").command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; where there is none, name the nearest."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], COMMANDS, 1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            ctx.fail(f"No such command {args[0]!r}.{hint}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""
@@ -80,6 +92,9 @@ def error_record(error: HloipuError) -> dict[str, object]:
         "hint": error.hint,
         "exit_code": error.exit_code,
     }
+    span = getattr(error, "span", None)
+    if span is not None:
+        record |= place_record(span)
     faults = getattr(error, "faults", ())
     if faults:
         record["faults"] = [
@@ -88,13 +103,19 @@ def error_record(error: HloipuError) -> dict[str, object]:
                 "message": fault.message,
                 "expected": fault.expected,
                 "hint": fault.hint,
-                "file": fault.span.source.name if fault.span else None,
-                "line": fault.span.line if fault.span else None,
-                "column": fault.span.column if fault.span else None,
+                **place_record(fault.span),
             }
             for fault in faults
         ]
     return record
+
+
+def place_record(span: Span | None) -> dict[str, object]:
+    """Return a place as JSON data."""
+    if span is None:
+        return {"file": None, "line": None, "column": None}
+    line, column = span.source.line_and_column(span.start)
+    return {"file": span.source.name, "line": line, "column": column}
 
 
 def styled(text: str) -> str:

@@ -155,4 +155,5 @@ def divergence_text(module: Module, found: Divergence) -> str:
         f"first op that diverges: {printable(x.name)} = {x.shape} {x.opcode} "
         f"in {printable(found.computation)}{place}\n"
         f"  {found.verdict}\n  budget: {found.budget}"
+        + ("\n  f64 agrees with ours: the reference is off here" if found.reference_is_off else "")
     )

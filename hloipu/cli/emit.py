@@ -4,8 +4,9 @@ import json
 
 import click
 
-from hloipu.cli.inputs import HLO_FILE, read_input
+from hloipu.cli.inputs import HLO_FILE, limit_option, read_input
 from hloipu_compiler.hlo.dot_text import MOST_NODES, dot_module
+from hloipu_compiler.hlo.limits import Limits
 from hloipu_compiler.hlo.module_json import module_json
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.hlo.printer import Form, Layouts, PrintOptions, print_module
@@ -32,6 +33,7 @@ from hloipu_compiler.verify.verifier import verify
 @click.option(
     "--format", "output_format", type=click.Choice(["text", "json", "dot"]), default="text"
 )
+@limit_option
 @click.option("--no-verify", is_flag=True, help="Print even what the verifier refuses.")
 def command(
     file: str,
@@ -41,9 +43,10 @@ def command(
     most_nodes: int,
     output_format: str,
     no_verify: bool,
+    limits: Limits,
 ) -> None:
     """Read FILE (- for standard input), check it and print it again."""
-    module = parse(read_input(file))
+    module = parse(read_input(file), limits=limits)
     if not no_verify:
         verify(module)
     options = PrintOptions(Form(form), Layouts(layouts) if layouts else None)

@@ -2,6 +2,7 @@
 
 import difflib
 import json
+from dataclasses import asdict
 
 import click
 
@@ -30,22 +31,8 @@ def command(code: str | None, as_json: bool) -> None:
             f"there is no error code {code!r}",
             hint=f"did you mean {', '.join(near)}?" if near else "`hloipu explain` lists them all",
         )
-    fields = {
-        "title": found.title,
-        "meaning": found.meaning,
-        "example": found.example,
-        "cure": found.cure,
-    }
     if as_json:
-        click.echo(
-            json.dumps(
-                {"schema": "hloipu.explain/1", "code": found.code, **fields}, ensure_ascii=False
-            )
-        )
+        record = {"schema": "hloipu.explain/1", **asdict(found)}
+        click.echo(json.dumps(record, ensure_ascii=False))
         return
-    parts = [f"{found.code}: {found.title}", found.meaning.strip()]
-    if found.example.strip():
-        example = "\n".join(f"    {line}" for line in found.example.strip("\n").split("\n"))
-        parts.append(f"Example:\n\n{example}")
-    parts.append(f"What to do: {found.cure.strip()}")
-    click.echo("\n\n".join(parts))
+    click.echo(str(found))

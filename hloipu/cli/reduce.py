@@ -42,7 +42,7 @@ def command(file: str, test: str, output: str | None, most_tests: int, timeout: 
     """
     module = parse(read_input(file))
     verify(module)
-    tester = Tester(words_of(test), timeout)
+    tester = CommandTest(words_of(test), timeout)
     shown = sys.stderr.isatty()
 
     def report(progress: Progress) -> None:
@@ -93,7 +93,7 @@ def unusable(test: str, why: str) -> UsageError:
     )
 
 
-class Tester:
+class CommandTest:
     """Runs a command on texts, in a file of its own."""
 
     def __init__(self, words: list[str], timeout_seconds: float) -> None:

@@ -4,7 +4,7 @@ import json
 
 import click
 
-from hloipu.cli.inputs import HLO_FILE, read_input
+from hloipu.cli.inputs import HLO_FILE, limit_option, read_input
 from hloipu.cli.show_record import summary_record
 from hloipu.cli.table import (
     counted,
@@ -17,6 +17,7 @@ from hloipu.cli.table import (
 from hloipu_compiler.analysis.op_cost import OpCost
 from hloipu_compiler.analysis.summary import Summary, summarise
 from hloipu_compiler.analysis.tally import Tally
+from hloipu_compiler.hlo.limits import Limits
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.shapes import without_layouts
 from hloipu_compiler.source import printable
@@ -31,14 +32,15 @@ from hloipu_compiler.verify.verifier import verify
 @click.option(
     "--assume-trips", type=click.IntRange(0), help="Trips of loops whose count data decides."
 )
+@limit_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(file: str, most: int, assume_trips: int | None, as_json: bool) -> None:
+def command(file: str, most: int, assume_trips: int | None, as_json: bool, limits: Limits) -> None:
     """Say what is in FILE (- for standard input).
 
     Ops by kind, parameters and state, FLOPs and bytes with loop trip counts multiplied through,
     largest tensors, costliest source lines. A ≥ marks a lower bound: data decides how often.
     """
-    module = parse(read_input(file))
+    module = parse(read_input(file), limits=limits)
     verify(module)
     summary = summarise(module, most=most, assume_trips=assume_trips)
     if as_json:

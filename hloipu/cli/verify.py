@@ -6,7 +6,9 @@ import sys
 import click
 
 from hloipu.cli.application import error_record, styled
-from hloipu.cli.inputs import HLO_FILE, read_input
+from hloipu.cli.inputs import HLO_FILE, limit_option, read_input
+from hloipu.cli.table import counted
+from hloipu_compiler.hlo.limits import Limits
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.verify.static import require_static
 from hloipu_compiler.verify.verifier import verify
@@ -17,8 +19,11 @@ from hloipu_runtime.errors import HloipuError
 @click.argument("files", nargs=-1, required=True, type=HLO_FILE)
 @click.option("--parse-only", is_flag=True, help="Check the text as XLA's parser does, no more.")
 @click.option("--static", is_flag=True, help="Also refuse what a static machine cannot compile.")
+@limit_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(files: tuple[str, ...], parse_only: bool, static: bool, as_json: bool) -> None:
+def command(
+    files: tuple[str, ...], parse_only: bool, static: bool, as_json: bool, limits: Limits
+) -> None:
     """Check HLO text files as XLA's parser and verifier do; show every fault where it is.
 
     FILE may be - for standard input. Exits 3 where a file is not valid HLO.
@@ -27,7 +32,7 @@ def command(files: tuple[str, ...], parse_only: bool, static: bool, as_json: boo
     records = []
     for name in files:
         try:
-            module = parse(read_input(name))
+            module = parse(read_input(name), limits=limits)
             if not parse_only:
                 verify(module)
             if static:
@@ -36,7 +41,7 @@ def command(files: tuple[str, ...], parse_only: bool, static: bool, as_json: boo
             worst = max(worst, error.exit_code)
             records.append({"file": name, "ok": False, "error": error_record(error)})
             if not as_json:
-                click.echo(styled(f"{name}: {error.code}\n{error}"), err=True)
+                click.echo(styled(str(error)), err=True)
             continue
         counts = {
             "instructions": module.instruction_count,
@@ -45,8 +50,8 @@ def command(files: tuple[str, ...], parse_only: bool, static: bool, as_json: boo
         records.append({"file": name, "ok": True, "module": module.name, **counts})
         if not as_json:
             click.echo(
-                f"{name}: ok, {counts['instructions']} instructions "
-                f"in {counts['computations']} computations"
+                f"{name}: ok, {counted(module.instruction_count, 'instruction')} "
+                f"in {counted(len(module.computations), 'computation')}"
             )
     if as_json:
         click.echo(json.dumps({"schema": "hloipu.verify/1", "files": records}, ensure_ascii=False))

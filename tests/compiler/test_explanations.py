@@ -34,6 +34,7 @@ def test_explanations_are_complete() -> None:
         assert found.cure.strip()
         assert "\n" not in found.title
         assert not found.title.endswith(".")
+        assert not (found.title[0].isupper() and found.title[1].islower()), code
 
 
 def test_explain() -> None:

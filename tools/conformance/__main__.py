@@ -25,7 +25,7 @@ from tools.conformance.values import inputs_of
 from tools.conformance.workers import chosen_cases, outcomes_in_parallel
 
 FAILURES = Path("out/conformance/failures")
-PROGRESS = 200
+PROGRESS = 1000
 """Cases between two lines of progress on the standard error."""
 
 COLUMNS = (EXACT, WITHIN, LISTED, UNCARRIED, FAILED)

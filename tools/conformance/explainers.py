@@ -119,6 +119,12 @@ def on_the_branch_cut(evidence: Evidence) -> Array:
     return np.asarray(np.abs(turn - 2 * np.pi) <= 64 * evidence.budget.epsilon)
 
 
+def error_is_of_a_modulus_of_one(evidence: Evidence) -> Array:
+    """Tell where the distance is a few eps: the log of a number of modulus one errs by that."""
+    apart = np.abs(evidence.ours.astype(np.complex128) - evidence.theirs)
+    return np.asarray(apart <= 4 * evidence.budget.epsilon)
+
+
 def bits_are_counted(evidence: Evidence) -> Array:
     """Tell where counting the bits one by one gives our result."""
     bits = ELEMENT_TYPES[evidence.case.element_type].bits
@@ -152,7 +158,8 @@ EXPLAINERS: dict[str, Explainer] = {
     for function in (
         subnormal_operand, both_below_normal, ours_is_nearer, theirs_is_contracted,
         extended_is_ours, exponent_of_six_bits, exponent_is_signed, error_is_of_the_logarithm,
-        on_the_branch_cut, bits_are_counted, operand_is_six, theirs_is_misordered,
+        on_the_branch_cut, error_is_of_a_modulus_of_one,
+        bits_are_counted, operand_is_six, theirs_is_misordered,
     )
 }  # fmt: skip
 """By name, for the table."""

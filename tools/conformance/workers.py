@@ -72,6 +72,9 @@ def outcomes_in_parallel(sample: int | None, only: str, workers: int) -> Iterato
 
 
 def _work(sample: int | None, only: str, number: int, workers: int, queue: Any) -> None:
+    parent = multiprocessing.parent_process()
     for outcome in outcomes(chosen_cases(sample, only)[number::workers]):
+        if parent is not None and not parent.is_alive():
+            return  # whoever asked was ended: nobody reads on
         queue.put(outcome)
     queue.put(None)

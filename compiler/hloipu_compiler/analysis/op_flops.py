@@ -19,10 +19,12 @@ _MOST_PLACES = 2**20
 
 
 class FlopRules:
-    """FLOPs of the instructions of one module."""
+    """FLOPs of the instructions of one module.
+
+    `counted` are the elementwise ops that count in computations applied to elements.
+    """
 
     def __init__(self, module: Module, counted: frozenset[str]) -> None:
-        """`counted`: the elementwise ops that count in computations applied to elements."""
         self._computations = module.computation
         self._counted = counted
         self._applications: dict[str, int] = {}

@@ -36,6 +36,8 @@ class InputRole:
     ascending: bool = False
     """Read as indices that the op says are sorted."""
     divisor: bool = False
+    distinct: bool = False
+    """Read as indices that the op says differ from each other."""
 
 
 Place = tuple[str, int, int]
@@ -85,6 +87,7 @@ def _merged(a: InputRole, b: InputRole | None) -> InputRole:
         a.triangular or b.triangular,
         a.ascending or b.ascending,
         a.divisor or b.divisor,
+        a.distinct or b.distinct,
     )
 
 
@@ -107,8 +110,12 @@ def _use(computation: Computation, user: Instruction, number: int) -> InputRole 
         return replace(role, ascending=user.attributes.flag("indices_are_sorted"))
     if user.opcode == "scatter" and number == len(user.operands) // 2:
         rooms = [sizes[d] for d in read("scatter_dims_to_operand_dims") if d < len(sizes)]
-        role = InputRole(below=min(rooms, default=1))
-        return replace(role, ascending=user.attributes.flag("indices_are_sorted"))
+        flag = user.attributes.flag
+        return InputRole(
+            below=min(rooms, default=1),
+            ascending=flag("indices_are_sorted"),
+            distinct=flag("unique_indices"),
+        )
     if user.opcode == "dynamic-slice" and number >= 1:
         return InputRole(below=sizes[number - 1] if number <= len(sizes) else 1)
     if user.opcode == "dynamic-update-slice" and number >= 2:

@@ -5,7 +5,15 @@ from math import prod
 import numpy as np
 
 from hloipu_compiler.evaluate.plan import Action, Array
-from hloipu_compiler.evaluate.site import Lowering, Region, Site, array_leaves, leaf_count
+from hloipu_compiler.evaluate.site import (
+    LOWERINGS,
+    Lowering,
+    Region,
+    Site,
+    array_leaves,
+    leaf_count,
+)
+from hloipu_runtime.errors import UnsupportedError
 
 
 def _call(site: Site) -> Action:
@@ -70,7 +78,20 @@ def loop_on_elements(condition: Region, body: Region, state: list[Array]) -> lis
         current = list(body(*current))
 
 
+def _bitcast_convert(site: Site) -> Action:
+    """Reinterpret elements of one width; others would add or take a dimension."""
+    if site.sizes() or site.sizes(0):
+        raise UnsupportedError(
+            "E0451",
+            f"instruction {site.instruction.name!r}: the evaluator has no rule for a "
+            "bitcast-convert between widths inside a computation applied to elements",
+            hint="rewrite the module without this op, or drop what needs it",
+        )
+    return LOWERINGS["bitcast-convert"](site)
+
+
 LIFTED: dict[str, Lowering] = {
+    "bitcast-convert": _bitcast_convert,
     "call": _call,
     "fusion": _call,
     "map": _call,

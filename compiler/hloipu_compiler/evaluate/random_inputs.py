@@ -21,6 +21,9 @@ from hloipu_runtime.kernels.storage import from_storage
 SMALL_INTEGERS = 8
 """Integers without a role are drawn from -8..8 (0..8 unsigned): sums and products stay readable."""
 
+MOST_SHUFFLED = 1 << 24
+"""Distinct indices are the first of so many in random order, no more."""
+
 
 def random_arguments(module: Module, seed: int) -> list[Any]:
     """Return one argument for each entry parameter: an array, or a list of leaves for a tuple."""
@@ -73,7 +76,7 @@ def _integers(source: np.random.PCG64, count: int, shape: ArrayShape, role: Inpu
     signed = element.kind is Kind.SIGNED
     storage = np.dtype(element.storage)
     if role.below is not None:
-        values = _raw(source, count) % np.uint64(max(1, role.below))
+        values = _indices(source, count, max(1, role.below), distinct=role.distinct)
         values = np.sort(values) if role.ascending else values
         return values.astype(storage)
     if element.bits >= 32 and not signed:
@@ -86,6 +89,14 @@ def _integers(source: np.random.PCG64, count: int, shape: ArrayShape, role: Inpu
     if role.divisor:
         drawn[drawn == 0] = 1
     return drawn.astype(storage)
+
+
+def _indices(source: np.random.PCG64, count: int, below: int, *, distinct: bool) -> Array:
+    """Draw from 0 to below `below`; distinct where asked, if there are enough."""
+    if distinct and count <= below <= MOST_SHUFFLED:
+        shuffled: Array = np.argsort(_raw(source, below), kind="stable")[:count]
+        return shuffled
+    return _raw(source, count) % np.uint64(below)
 
 
 def _floats(source: np.random.PCG64, count: int, shape: ArrayShape, role: InputRole) -> Array:

@@ -3,25 +3,35 @@
 from dataclasses import dataclass
 
 from hloipu_compiler.source import Span
-from hloipu_runtime.errors import LimitError
+from hloipu_runtime.errors import LimitError, UsageError
+
+MOST_NESTING = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds on one input text; every one can be raised by name (`--limit rank=32`)."""
+    """Bounds on one input text; each is set by name (`--limit rank=32`).
+
+    All can be raised but `nesting`: raises UsageError (E3117) above its default, because readers
+    of nested shapes recurse.
+    """
 
     input_bytes: int = 256 * 2**20
     instructions: int = 5_000_000
-    nesting: int = 200
+    nesting: int = MOST_NESTING
     """Depth of tuple shapes, braces, nested operands and computations within attributes."""
     tuple_leaves: int = 1_000_000
     inferred_leaves: int = 65_536
-    """Of a tuple whose shape no text spells out: `tuple(t, t)` doubles them in twelve characters."""
+    """Of a tuple whose shape no text spells out: `tuple(t, t)` doubles them in a dozen signs."""
     rank: int = 64
     """XLA's parser has no bound; numpy's is 64, and no dump seen has more than 16."""
     elements: int = 2**63 - 1
     """Elements of one array: beyond this XLA's own products overflow, unnoticed."""
     constant_bytes: int = 64 * 2**20
+
+    def __post_init__(self) -> None:
+        if self.nesting > MOST_NESTING:
+            raise UsageError("E3117", f"the limit nesting cannot be raised above {MOST_NESTING}")
 
 
 DEFAULT_LIMITS = Limits()
@@ -31,7 +41,11 @@ _CODES = {
     "instructions": ("E5002", "the module has too many instructions", "instructions"),
     "nesting": ("E5003", "the text is nested too deeply", "levels"),
     "tuple_leaves": ("E5004", "a tuple shape has too many leaves", "leaves"),
-    "inferred_leaves": ("E5009", "a tuple whose shape is not written has too many leaves", "leaves"),
+    "inferred_leaves": (
+        "E5009",
+        "a tuple whose shape is not written has too many leaves",
+        "leaves",
+    ),
     "rank": ("E5005", "an array shape has too many dimensions", "dimensions"),
     "elements": ("E5006", "an array shape has too many elements", "elements"),
     "constant_bytes": ("E5007", "a constant's text is too long", "bytes"),
@@ -57,7 +71,8 @@ class TextLimitError(LimitError):
     def __str__(self) -> str:
         where = f"{self.span}: " if self.span else ""
         caret = f"\n{self.span.caret_lines()}" if self.span else ""
-        return f"{where}error[{self.code}]: {self.message}{caret}\n  hint: {self.hint}"
+        hint = f"\n  hint: {self.hint}" if self.hint else ""
+        return f"{where}error[{self.code}]: {self.message}{caret}{hint}"
 
 
 def check_limit(limits: Limits, name: str, found: int, offset: int | None = None) -> None:
@@ -73,7 +88,9 @@ def check_limit(limits: Limits, name: str, found: int, offset: int | None = None
         limit=name,
         allowed=allowed,
         found=found,
-        hint=f"if the text is right, raise the limit {name}",
+        hint=f"if the text is right, raise the limit: --limit {name}=N"
+        if name != "nesting"
+        else "",
     )
     error.offset = offset
     raise error

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from hloipu_compiler.errors import Fault, ParseError
 from hloipu_compiler.hlo import balance, grammar
 from hloipu_compiler.hlo.build import ModuleBuilder, Unprinted
+from hloipu_compiler.hlo.foreign_text import foreign_hint
 from hloipu_compiler.hlo.lexer import Finder
 from hloipu_compiler.hlo.limits import DEFAULT_LIMITS, Limits, TextLimitError, check_limit
 from hloipu_compiler.hlo.line_lexer import LineReader
@@ -56,7 +57,8 @@ def _parse(source: Source, limits: Limits, *, fast: bool) -> Module:
             raise Unprinted from None
         at = min(fault.offset, len(source.text))
         span = source.span(at, at + 1)
-        found = Fault(fault.code, fault.message, span, fault.expected, fault.hint)
+        hint = fault.hint or foreign_hint(source.text)
+        found = Fault(fault.code, fault.message, span, fault.expected, hint)
         raise ParseError([found]) from None
     return ModuleBuilder(source, reader, text).build()
 

@@ -10,11 +10,14 @@ from contextlib import suppress
 from itertools import chain
 
 from hloipu_compiler.errors import Fault, VerifyError
+from hloipu_compiler.hlo.suggestions import Suggestions
 from hloipu_compiler.inference.faults import DECLARED_STRUCTURE, ShapeFault
 from hloipu_compiler.inference.rules import infer_shape
 from hloipu_compiler.inference.site import Participants
+from hloipu_compiler.ir.attribute_kinds import INSTRUCTION_KINDS
 from hloipu_compiler.ir.attributes import ProgramShape
 from hloipu_compiler.ir.graph import Instruction, Module
+from hloipu_compiler.ir.ops import OPS
 from hloipu_compiler.ir.shapes import Shape, compatible, holds_buffer, without_layouts
 from hloipu_compiler.source import Span
 from hloipu_compiler.verify.aliases import check_aliases
@@ -180,7 +183,7 @@ class _Pass:
                 f"{instruction.name}: {fault.message}",
                 _fault_span(self.module, instruction, fault),
                 expected=fault.expected,
-                hint=fault.hint,
+                hint=fault.hint or _misspelt_attribute(instruction),
             )
             return False
         if compatible(inferred, instruction.shape):
@@ -211,6 +214,16 @@ def _place_checks(instruction: Instruction) -> list[PlaceCheck]:
     if any(key in instruction.attributes for key in ORIGIN_KEYS):
         checks.append(check_origin)
     return checks
+
+
+def _misspelt_attribute(instruction: Instruction) -> str:
+    """Return a hint where the instruction has an unknown attribute that looks like a known one."""
+    known = OPS[instruction.opcode].attributes
+    for key in instruction.attributes:
+        hint = "" if key in INSTRUCTION_KINDS else Suggestions().hint(key, known, "=")
+        if hint:
+            return f"nobody reads {key}=; {hint}"
+    return ""
 
 
 def _fault_span(module: Module, instruction: Instruction, fault: ShapeFault) -> Span | None:

@@ -62,22 +62,22 @@ def power(x: Array, y: Array) -> Array:
 def atan2(y: Array, x: Array) -> Array:
     """Return -i log((x + iy) / sqrt(x^2 + y^2)).
 
-    With u = x + iy and v = x - iy the imaginary part is -log(|u|^2 / |v|^2) / 4, which `log1p`
-    of their difference gives without cancellation; infinite values and poles follow the formula.
+    With u = x + iy and v = x - iy that is half the angle of u / v, up to a half turn, which the
+    formula decides, and -log(|u|^2 / |v|^2) / 4, which `log1p` of their difference gives without
+    cancellation. Infinite values and poles follow the formula.
     """
     plain = np.asarray(-1j * np.log((x + 1j * y) / np.sqrt(x * x + y * y))).astype(x.dtype)
     a, b = x.real.astype(np.float64), x.imag.astype(np.float64)
     c, d = y.real.astype(np.float64), y.imag.astype(np.float64)
-    of_u, of_v = np.arctan2(b + c, a - d), np.arctan2(b - c, a + d)
-    # The square root has half the angle of u v, taken within half a turn of zero.
-    turns = np.rint((of_u + of_v) / (2 * np.pi))
-    coarse = (of_u - of_v) / 2 + np.pi * turns
-    coarse -= 2 * np.pi * np.rint(coarse / (2 * np.pi))
-    # Small quotients: of_u - of_v cancels, the angle of u / v does not.
-    fine = np.arctan2(2 * (a * c + b * d), a * a - d * d + b * b - c * c) / 2
-    real = fine + np.pi * np.rint((coarse - fine) / np.pi)
     u_size, v_size = np.square(a - d) + np.square(b + c), np.square(a + d) + np.square(b - c)
-    value = join(real, -np.log1p(4 * (b * c - a * d) / v_size) / 4, x.dtype)
+    # Near a pole u or v is small, and its own parts are what is exact.
+    near_pole = np.minimum(u_size, v_size) < np.maximum(u_size, v_size) / 4
+    sine = np.where(near_pole, (b + c) * (a + d) - (a - d) * (b - c), 2 * (a * c + b * d))
+    half = np.arctan2(sine, (a - d) * (a + d) + (b + c) * (b - c)) / 2
+    real = half + np.pi * np.rint((plain.real - half) / np.pi)
+    close = np.log1p(4 * (b * c - a * d) / v_size)
+    imag = np.where(near_pole, np.log(u_size / v_size), close) / -4
+    value = join(real, imag, x.dtype)
     tame = np.isfinite(u_size) & np.isfinite(v_size) & (u_size > 0) & (v_size > 0)
     return np.where(tame & np.isfinite(value), value, plain)
 

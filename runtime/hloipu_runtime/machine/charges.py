@@ -37,10 +37,12 @@ def slowest(charges: Iterable[Charge]) -> Charge:
 
 def charge_of(machine: Machine, *terms: tuple[int, *tuple[str, ...]]) -> Charge:
     """Return the charge of a sum: each term is cycles and the dotted keys that they rest on."""
-    return Charge(
-        sum(cycles for cycles, *_ in terms),
-        sum(cycles for cycles, *keys in terms if not machine.assumed.isdisjoint(keys)),
-    )
+    total = assumed = 0
+    for cycles, *keys in terms:
+        total += cycles
+        if cycles and not machine.assumed.isdisjoint(keys):
+            assumed += cycles
+    return Charge(total, assumed)
 
 
 @overload

@@ -133,14 +133,15 @@ def _exchange_of(machine: Machine, traffic: TileTraffic) -> Charge:
     paired_receive = over(traffic.paired_received_bytes, rates.paired_receive_bytes_per_cycle)
     control = traffic.received_fragments * rates.control_cycles_per_fragment
     terms = (send, receive, paired_send, paired_receive, control)
-    if any(isinstance(term, np.ndarray) for term in terms):
-        data = np.maximum(send + paired_send, receive + paired_receive)
-        cycles = np.atleast_1d(np.where(data > 0, data + control, 0))
-        if not cycles.size:
-            return NOTHING
-        worst = int(cycles.argmax())
-        terms = tuple(np.broadcast_to(term, cycles.shape)[worst] for term in terms)
-    return _exchange_charge(machine, *map(int, terms))
+    if not any(isinstance(term, np.ndarray) for term in terms):
+        return _exchange_charge(machine, *map(int, terms))
+    data = np.maximum(send + paired_send, receive + paired_receive)
+    cycles = np.atleast_1d(np.where(data > 0, data + control, 0))
+    if not cycles.size:
+        return NOTHING
+    worst = int(cycles.argmax())
+    columns = (np.broadcast_to(term, cycles.shape) for term in terms)
+    return _exchange_charge(machine, *(int(column[worst]) for column in columns))
 
 
 def _exchange_charge(

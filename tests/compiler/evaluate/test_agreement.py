@@ -58,7 +58,7 @@ def test_steps_of_f64_do_not_overflow() -> None:
      ("f8e4m3fn", ml_dtypes.float8_e4m3fn), ("f4e2m1fn", ml_dtypes.float4_e2m1fn)],
 )  # fmt: skip
 def test_narrow_floats_count_their_own_values(name: str, dtype: type) -> None:
-    a = np.array([1.0, 1.0], dtype)
+    a: np.ndarray = np.array([1.0, 1.0], dtype)
     b = (
         np.nextafter(a, np.array([2.0, 2.0], dtype))
         if name != "f4e2m1fn"
@@ -72,7 +72,7 @@ def test_narrow_floats_count_their_own_values(name: str, dtype: type) -> None:
 @pytest.mark.parametrize("element", FLOATS, ids=lambda t: t.name)
 def test_limits_of_the_formats(element: object) -> None:
     name = element.name  # type: ignore[attr-defined]
-    finfo = ml_dtypes.finfo(user_dtype(name))
+    finfo = ml_dtypes.finfo(user_dtype(name))  # type: ignore[no-untyped-call]
     assert smallest_normal(name) == float(finfo.smallest_normal)
     # The last binade of the `fn` formats lies one further than that of IEEE formats.
     assert largest_finite(name) <= float(finfo.max) < 4 * largest_finite(name)

@@ -75,7 +75,8 @@ def test_the_form_of_jax_for_floats() -> None:
 def test_the_form_of_jax_for_bf16_widened_before() -> None:
     widening = "  a0 = f32[] convert(h0)\n  b0 = f32[] convert(k0)\n"
     lines = widening + CANONICAL + compare("ac", "bc", "LT", "TOTALORDER")
-    text = text_of("", "bf16").replace("a0", "h0").replace("b0", "k0").replace("}\nENTRY", f"{lines}}}\nENTRY", 1)  # fmt: skip
+    text = text_of("", "bf16").replace("a0", "h0").replace("b0", "k0")
+    text = text.replace("}\nENTRY", f"{lines}}}\nENTRY", 1)
     assert comparator_keys(parse(text), "c") == [ComparatorKey(0, False, "equal_zeros", None)]
 
 
@@ -156,7 +157,9 @@ def test_a_function_of_the_element_is_a_derived_key() -> None:
 
 
 UNREAD = {
-    "two operands mixed": ("  s = f32[] add(a0, a1)\n  t = f32[] add(b0, b1)\n" + compare("s", "t", "LT"), "f32 f32"),
+    "two operands mixed": (
+        "  s = f32[] add(a0, a1)\n  t = f32[] add(b0, b1)\n" + compare("s", "t", "LT"), "f32 f32"
+    ),
     "an element with another operand's": (compare("a0", "b1", "LT"), "f32 f32"),
     "an element with itself": (compare("a0", "a0", "LT"), "f32"),
     "different functions": ("  n = f32[] negate(b0)\n" + compare("a0", "n", "LT"), "f32"),
@@ -165,7 +168,8 @@ UNREAD = {
     "negation": (compare("a0", "b0", "LT", name="l") + "  ROOT r = pred[] not(l)\n", "f32"),
     "two orders in one key": (
         compare("a0", "b0", "LT", "TOTALORDER", name="f") + compare("a0", "b0", "EQ", name="e")
-        + compare("a1", "b1", "LT", name="s") + "  w = pred[] and(e, s)\n  ROOT r = pred[] or(f, w)\n",
+        + compare("a1", "b1", "LT", name="s")
+        + "  w = pred[] and(e, s)\n  ROOT r = pred[] or(f, w)\n",
         "f32 f32",
     ),
 }  # fmt: skip

@@ -97,7 +97,7 @@ def test_expectations_are_plain_words() -> None:
     with pytest.raises(ParseError) as caught:
         parse(_entry("ROOT n = f32[4] add(p p)"))
     assert caught.value.faults[0].message == "unexpected p"
-    assert caught.value.faults[0].expected == "`#`, `)` or `,`"
+    assert caught.value.faults[0].expected == "`)` or `,`"
 
 
 def test_a_printed_line_that_uses_a_faulty_one_reports_the_faulty_one() -> None:

@@ -1,0 +1,95 @@
+"""The same program in f64: what is widened, what cannot be, and that values only get closer."""
+
+from fractions import Fraction
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from hloipu_compiler.evaluate.evaluator import evaluate
+from hloipu_compiler.evaluate.widen import widened, widened_argument, widened_arguments
+from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.verify.verifier import faults_of
+from tests.support.arrays import f32
+
+
+def wide(text: str) -> Module:
+    module = widened(parse(text))
+    assert module is not None
+    assert not faults_of(module)
+    return module
+
+
+def test_every_float_becomes_f64_and_every_complex_c128() -> None:
+    module = wide("""HloModule m
+ENTRY e {
+  a = bf16[2] parameter(0)
+  b = (f16[], (c64[3], s32[])) parameter(1)
+  c = pred[2] compare(a, a), direction=LT
+  d = f32[2] convert(a)
+  k = f8e5m2[2] constant({1, 2})
+  ROOT r = (f32[2], pred[2], f8e5m2[2]) tuple(d, c, k)
+}
+""")
+    shapes = {x.name: str(x.shape) for x in module.entry.instructions}
+    assert shapes == {
+        "a": "f64[2]", "b": "(f64[], (c128[3], s32[]))", "c": "pred[2]", "d": "f64[2]",
+        "k": "f64[2]", "r": "(f64[2], pred[2], f64[2])",
+    }  # fmt: skip
+
+
+def test_constants_keep_the_values_of_their_own_type() -> None:
+    module = wide("HloModule m\nENTRY e {\n  ROOT k = bf16[2] constant({0.1, 3})\n}\n")
+    (got,) = evaluate(module)
+    assert got.tolist() == [float(ml_dtypes.bfloat16(0.1)), 3]
+
+
+def test_values_before_rounding() -> None:
+    """In f32 the terms vanish beside 2**24; in f64 the sum is exact."""
+    text = """HloModule m
+ENTRY e {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  s = f32[] add(a, b)
+  t = f32[] subtract(s, a)
+  ROOT r = f32[] divide(t, b)
+}
+"""
+    a, b = np.float32(2**24), np.float32(0.1)
+    (narrow,) = evaluate(parse(text), a, b)
+    (exact,) = evaluate(wide(text), *widened_arguments([np.asarray(a), np.asarray(b)]))
+    assert narrow == 0
+    error = abs(Fraction(float(exact)) - 1)
+    assert error < Fraction(1, 2**24)
+    assert exact.dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ROOT r = s32[2] bitcast-convert(a)",
+        'ROOT r = f32[2] custom-call(a), custom_call_target="unknown"',
+    ],
+)
+def test_programs_that_see_bits_have_no_wide_form(line: str) -> None:
+    assert (
+        widened(parse(f"HloModule m\nENTRY e {{\n  a = f32[2] parameter(0)\n  {line}\n}}\n"))
+        is None
+    )
+
+
+def test_bits_of_integers_are_no_obstacle() -> None:
+    module = wide(
+        "HloModule m\nENTRY e {\n  a = s32[2] parameter(0)\n  ROOT r = u32[2] bitcast-convert(a)\n}\n"
+    )
+    assert evaluate(module, np.int32([-1, 1]))[0].tolist() == [2**32 - 1, 1]
+
+
+def test_arguments() -> None:
+    assert widened_argument(f32([1])).dtype == np.float64
+    assert widened_argument(np.ones(1, ml_dtypes.bfloat16)).dtype == np.float64
+    assert widened_argument(np.ones(1, ml_dtypes.float8_e5m2)).dtype == np.float64
+    assert widened_argument(np.ones(1, np.complex64)).dtype == np.complex128
+    for dtype in (np.int32, np.uint8, np.bool_, ml_dtypes.int4, ml_dtypes.uint4):
+        assert widened_argument(np.ones(1, dtype)).dtype == dtype
