@@ -15,6 +15,10 @@ from hloipu_compiler.source import Span
 from hloipu_runtime.errors import HloipuError
 
 
+class ReaderGoneError(Exception):
+    """Whoever read stdout has closed it."""
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported only when one is called."""
 
@@ -39,6 +43,13 @@ class LazyGroup(click.Group):
             ctx.fail(f"No such command {args[0]!r}.{hint}")
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> object:
+        """Run a command; click itself would end a broken pipe with exit code 1."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise ReaderGoneError from error
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""
         with formatter.section("Commands"):
@@ -54,25 +65,32 @@ def application() -> None:
 def run() -> NoReturn:
     """Run the application; every HloipuError ends as its message and its exit code."""
     try:
-        application(standalone_mode=False)
+        code = outcome()
         sys.stdout.flush()
-        sys.exit(0)
-    except click.exceptions.Exit as stop:
-        sys.exit(stop.exit_code)
-    except click.Abort:
-        sys.exit(130)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(2)
-    except HloipuError as error:
-        report(error)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except BrokenPipeError:
+    except (BrokenPipeError, ReaderGoneError):
         # The reader of stdout went away (`| head`); Python must not complain at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+        code = 141
+    sys.exit(code)
+
+
+def outcome() -> int | str | None:
+    """Run the application; return what to exit with."""
+    try:
+        application(standalone_mode=False)
+    except SystemExit as stop:
+        return stop.code
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except HloipuError as error:
+        report(error)
+        return error.exit_code
+    return 0
 
 
 def report(error: HloipuError) -> None:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import click
 
-from hloipu.check_ops import Divergence, Reference, first_divergence
-from hloipu.check_outputs import OutputReport, compare_outputs, nested
+from hloipu.check_ops import Divergence, first_divergence
+from hloipu.check_outputs import OutputReport, Reference, compare_outputs, nested, truth_of
 from hloipu.cli.inputs import HLO_FILE, read_input
 from hloipu.cli.values import given_arguments, input_options
 from hloipu.inputs import as_user_dtype, stored_arrays
@@ -77,17 +77,17 @@ def compared(module: Module, leaves: Sequence[Array], against: str) -> list[Outp
     """Return a report for each leaf of the result."""
     ours = evaluate_everywhere(module, *nested(module, leaves))
     if against.endswith(".npz"):
-        theirs = load_outputs(against, module)
-    else:
-        (answer,) = reference_of(against)([(module, leaves)])
-        if isinstance(answer, str):
-            raise UnsupportedError(
-                "E0461",
-                f"{against} could not compute {module.name!r}: {answer.strip()[:300]}",
-                hint="compare with evaluator-f64, or with a file of known results",
-            )
-        theirs = answer
-    return compare_outputs(module, leaves, ours, theirs)
+        return compare_outputs(module, ours, load_outputs(against, module), None)
+    reference = reference_of(against)
+    (answer,) = reference([(module, leaves)])
+    if isinstance(answer, str):
+        raise UnsupportedError(
+            "E0461",
+            f"{against} could not compute {module.name!r}: {answer.strip()[:300]}",
+            hint="compare with evaluator-f64, or with a file of known results",
+        )
+    truth = truth_of(reference, module, leaves)
+    return compare_outputs(module, ours, answer, truth)
 
 
 def reference_of(against: str) -> Reference:

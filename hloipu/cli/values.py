@@ -7,6 +7,7 @@ import click
 import numpy as np
 
 from hloipu.inputs import flat, load_arguments
+from hloipu_compiler.evaluate.evaluator import EvaluationLimits, check_sizes
 from hloipu_compiler.evaluate.fill_elided import fill_elided
 from hloipu_compiler.evaluate.random_inputs import random_arguments
 from hloipu_compiler.ir.graph import Module
@@ -35,8 +36,10 @@ def given_arguments(
 ) -> tuple[Module, list[Array]]:
     """Return the module, its elided constants filled if asked, and the leaves of its arguments.
 
-    Raises UsageError where the module takes arguments and none were given.
+    Raises UsageError where the module takes arguments and none were given, LimitError where its
+    values are too large.
     """
+    check_sizes(module, EvaluationLimits())  # drawing what is too large would take the memory
     if fill is not None:
         module = fill_elided(module, fill)
     if inputs is not None and random is not None:

@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 from hloipu_runtime.element_types import Kind
-from tools.fuzz_programs.builder import Body, Value
+from tools.fuzz_programs.builder import Body
 from tools.fuzz_programs.facts import (
     AnyFacts,
     Facts,
@@ -16,6 +16,7 @@ from tools.fuzz_programs.facts import (
     negated,
     rounded,
 )
+from tools.fuzz_programs.values import Value
 
 TAME = 16.0
 """Floats beyond this are brought back before they are used much further."""

@@ -4,9 +4,10 @@ from math import prod
 
 from hloipu_compiler.ir.shapes import TupleShape
 from tools.fuzz_programs.adjusting import arithmetic, positive, tamed
-from tools.fuzz_programs.builder import Body, Families, Value, array_shape, braces
+from tools.fuzz_programs.builder import Body, Families
 from tools.fuzz_programs.contractions import fitting
 from tools.fuzz_programs.facts import AnyFacts, Facts, UntameError, rounded
+from tools.fuzz_programs.values import Value, array_shape, braces
 
 
 def solve(body: Body) -> Value:

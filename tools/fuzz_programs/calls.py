@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
 from hloipu_runtime.element_types import Kind
 from tools.fuzz_programs.adjusting import is_exact, is_float, kind_of
-from tools.fuzz_programs.builder import MOST_DEPTH, Body, Families, Value, array_shape, braces
+from tools.fuzz_programs.builder import MOST_DEPTH, Body, Families
 from tools.fuzz_programs.facts import AnyFacts, Facts, UntameError, widened
+from tools.fuzz_programs.values import Value, array_shape, braces
 
 
 def map_elements(body: Body) -> Value:

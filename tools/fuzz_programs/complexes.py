@@ -2,7 +2,7 @@
 
 from hloipu_runtime.element_types import Kind
 from tools.fuzz_programs.adjusting import TAME, arithmetic_facts, kind_of, tamed
-from tools.fuzz_programs.builder import Body, Families, Value, array_shape
+from tools.fuzz_programs.builder import Body, Families
 from tools.fuzz_programs.facts import (
     AnyFacts,
     Facts,
@@ -14,6 +14,7 @@ from tools.fuzz_programs.facts import (
     negated,
     rounded,
 )
+from tools.fuzz_programs.values import Value, array_shape
 
 
 def complex_operation(body: Body) -> Value:

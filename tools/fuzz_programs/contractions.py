@@ -3,7 +3,7 @@
 from math import prod
 
 from tools.fuzz_programs.adjusting import is_float, is_integer, is_number, tamed
-from tools.fuzz_programs.builder import Body, Families, Value, array_shape, braces
+from tools.fuzz_programs.builder import Body, Families
 from tools.fuzz_programs.facts import (
     AnyFacts,
     Facts,
@@ -13,6 +13,7 @@ from tools.fuzz_programs.facts import (
     repeated,
     rounded,
 )
+from tools.fuzz_programs.values import Value, array_shape, braces
 
 
 def summing(element_type: str, count: int) -> Transfer:

@@ -13,7 +13,7 @@ from tools.fuzz_programs.adjusting import (
     small_integer,
     tamed,
 )
-from tools.fuzz_programs.builder import Body, Families, Value, array_shape, drawn_facts
+from tools.fuzz_programs.builder import Body, Families
 from tools.fuzz_programs.facts import (
     PREDICATE,
     Facts,
@@ -24,6 +24,7 @@ from tools.fuzz_programs.facts import (
     represents,
     rounded,
 )
+from tools.fuzz_programs.values import Value, array_shape, drawn_facts
 
 INTEGERS = "s8 s16 s32 s64 u8 u16 u32 u64 s32 u32".split()
 

@@ -17,7 +17,7 @@ from tools.fuzz_programs.adjusting import (
     positive,
     tamed,
 )
-from tools.fuzz_programs.builder import Body, Families, Value, array_shape
+from tools.fuzz_programs.builder import Body, Families
 from tools.fuzz_programs.facts import (
     Facts,
     UntameError,
@@ -27,6 +27,7 @@ from tools.fuzz_programs.facts import (
     of_function,
     rounded,
 )
+from tools.fuzz_programs.values import Value, array_shape
 
 Bounds = tuple[float, float, float]
 """Least and greatest value, and a bound of the derivative."""

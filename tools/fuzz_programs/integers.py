@@ -11,8 +11,9 @@ from tools.fuzz_programs.adjusting import (
     kind_of,
     small_integer,
 )
-from tools.fuzz_programs.builder import Body, Families, Value, array_shape
+from tools.fuzz_programs.builder import Body, Families
 from tools.fuzz_programs.facts import PREDICATE, Facts, UntameError, full_range, hull
+from tools.fuzz_programs.values import Value, array_shape
 
 INTEGER_BINARY = (
     "add subtract multiply divide remainder maximum minimum and or xor shift-left "

@@ -12,10 +12,11 @@ from tools.fuzz_programs.adjusting import (
     kind_of,
     small_integer,
 )
-from tools.fuzz_programs.builder import Body, Families, Value, array_shape
+from tools.fuzz_programs.builder import Body, Families
 from tools.fuzz_programs.calls import deeper
 from tools.fuzz_programs.conversions import converted
 from tools.fuzz_programs.facts import AnyFacts, Facts, Transfer, UntameError, epsilon, full_range
+from tools.fuzz_programs.values import Value, array_shape
 
 MOST_TRIPS = 5
 

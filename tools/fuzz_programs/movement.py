@@ -4,8 +4,9 @@ from math import prod
 
 from hloipu_compiler.ir.shapes import ArrayShape
 from tools.fuzz_programs.adjusting import is_integer
-from tools.fuzz_programs.builder import Body, Families, Value, array_shape, braces
+from tools.fuzz_programs.builder import Body, Families
 from tools.fuzz_programs.facts import Facts, UntameError, hull
+from tools.fuzz_programs.values import Value, array_shape, braces
 
 MOST_RANK = 4
 

@@ -25,8 +25,9 @@ from tools.fuzz_programs import (
     sorting,
     windows,
 )
-from tools.fuzz_programs.builder import Body, Draft, Families, Input, Value
+from tools.fuzz_programs.builder import Body, Draft, Families
 from tools.fuzz_programs.facts import Facts
+from tools.fuzz_programs.values import Input, Value
 
 PLAIN: Families = {
     **elementwise.FAMILIES, **movement.FAMILIES, **scattering.FAMILIES, **reductions.FAMILIES,

@@ -3,8 +3,9 @@
 from hloipu_compiler.ir.shapes import TupleShape
 from hloipu_runtime.element_types import Kind
 from tools.fuzz_programs.adjusting import kind_of
-from tools.fuzz_programs.builder import Body, Families, Value, array_shape
+from tools.fuzz_programs.builder import Body, Families
 from tools.fuzz_programs.facts import full_range
+from tools.fuzz_programs.values import Value, array_shape
 
 
 def random_bits(body: Body) -> Value:

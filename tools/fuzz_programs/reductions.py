@@ -4,7 +4,7 @@ from math import prod
 
 from hloipu_compiler.ir.shapes import TupleShape
 from tools.fuzz_programs.adjusting import is_exact, is_number
-from tools.fuzz_programs.builder import Body, Families, Value, array_shape, braces
+from tools.fuzz_programs.builder import Body, Families
 from tools.fuzz_programs.facts import Facts, Transfer
 from tools.fuzz_programs.regions import (
     combiner_region,
@@ -14,6 +14,7 @@ from tools.fuzz_programs.regions import (
     lowest,
     reducible,
 )
+from tools.fuzz_programs.values import Value, array_shape, braces
 
 
 def reduce(body: Body) -> Value:

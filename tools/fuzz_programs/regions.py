@@ -4,7 +4,7 @@ from math import prod
 
 from hloipu_runtime.element_types import Kind
 from tools.fuzz_programs.adjusting import is_float, is_integer, kind_of
-from tools.fuzz_programs.builder import Body, Value, array_shape
+from tools.fuzz_programs.builder import Body
 from tools.fuzz_programs.facts import (
     AnyFacts,
     Facts,
@@ -15,6 +15,7 @@ from tools.fuzz_programs.facts import (
     repeated,
     rounded,
 )
+from tools.fuzz_programs.values import Value, array_shape
 
 
 def combiner_region(body: Body, opcode: str, element_type: str) -> str:

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from math import prod
 
 from tools.fuzz_programs.adjusting import is_integer
-from tools.fuzz_programs.builder import Body, Families, Value, array_shape, braces
+from tools.fuzz_programs.builder import Body, Families
 from tools.fuzz_programs.facts import Facts, UntameError, hull
 from tools.fuzz_programs.regions import combiner_region, combining, reducible
+from tools.fuzz_programs.values import Value, array_shape, braces
 
 
 def scatter(body: Body) -> Value:

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from hloipu_compiler.ir.shapes import TupleShape
 from hloipu_runtime.element_types import Kind
 from tools.fuzz_programs.adjusting import is_exact, is_number, kind_of
-from tools.fuzz_programs.builder import Body, Families, Value, array_shape
+from tools.fuzz_programs.builder import Body, Families
 from tools.fuzz_programs.facts import Facts
+from tools.fuzz_programs.values import Value, array_shape
 
 
 def sort(body: Body) -> Value:

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from tools.fuzz_programs.adjusting import is_exact, is_float, tamed
-from tools.fuzz_programs.builder import Body, Families, Value, array_shape
+from tools.fuzz_programs.builder import Body, Families
 from tools.fuzz_programs.facts import Facts, UntameError
 from tools.fuzz_programs.regions import combiner_region, combining, initial, reducible
+from tools.fuzz_programs.values import Value, array_shape
 
 
 def window_of(body: Body, sizes: Sequence[int], *, dilated: bool) -> tuple[str, list[int], int]:

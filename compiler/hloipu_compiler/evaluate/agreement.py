@@ -98,11 +98,11 @@ def compare_values(
     """Compare two arrays of the budget's element type, each in the user's dtype or storage form.
 
     `magnitudes` (float64, broadcast to the results) are the sums of absolute terms; without them
-    the larger of the two results stands in. Raises UsageError E3109 where shapes differ.
+    the larger of the two results stands in. Raises UsageError E3120 where shapes differ.
     """
     if ours.shape != theirs.shape:
         raise UsageError(
-            "E3109",
+            "E3120",
             f"results of shapes {list(ours.shape)} and {list(theirs.shape)} cannot be compared",
             hint="compare results of one and the same instruction",
         )

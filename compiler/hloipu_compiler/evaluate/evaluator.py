@@ -25,7 +25,7 @@ from hloipu_compiler.evaluate.plan import TOKEN_VALUE, Array, Plan, Watcher
 from hloipu_compiler.evaluate.planner import Planner
 from hloipu_compiler.evaluate.site import Effects, array_leaves, leaf_count, storage_bytes
 from hloipu_compiler.ir.graph import Module
-from hloipu_compiler.ir.shapes import ArrayShape, Shape
+from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
 from hloipu_runtime.element_types import ElementType
 from hloipu_runtime.errors import LimitError, UsageError
 from hloipu_runtime.kernels.storage import from_storage, to_storage, user_dtype
@@ -101,7 +101,7 @@ class Evaluator:
         for number, (argument, shape) in enumerate(
             zip(arguments, self.parameter_shapes, strict=True)
         ):
-            given = list(flattened(argument))
+            given = list(flattened(argument, shape))
             expected = array_leaves(shape)
             if len(given) != len(expected):
                 raise UsageError(
@@ -116,15 +116,17 @@ class Evaluator:
         return leaves
 
 
-def flattened(argument: object) -> Iterator[object]:
-    """Yield the leaves of nested tuples and lists of arrays."""
-    if isinstance(argument, tuple | list) and any(
-        isinstance(x, tuple | list | np.ndarray) for x in argument
-    ):
-        for element in argument:
-            yield from flattened(element)
-    else:
+def flattened(argument: object, shape: Shape) -> Iterator[object]:
+    """Yield the leaves of what is given for a parameter: nested as its shape is, or flat."""
+    if not isinstance(shape, TupleShape) or not isinstance(argument, tuple | list):
         yield argument
+    elif any(isinstance(x, tuple | list) for x in argument) and len(argument) == len(
+        shape.elements
+    ):
+        for element, element_shape in zip(argument, shape.elements, strict=True):
+            yield from flattened(element, element_shape)
+    else:
+        yield from argument
 
 
 def argument_in_storage(number: int, value: object, shape: ArrayShape) -> Array:

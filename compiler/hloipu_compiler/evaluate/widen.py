@@ -9,6 +9,7 @@ from hloipu_compiler.evaluate.constants import constant_leaves
 from hloipu_compiler.evaluate.custom_calls import is_identity
 from hloipu_compiler.evaluate.manual_sharding import is_border
 from hloipu_compiler.evaluate.plan import Array
+from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import ArrayShape, BufferShape, Shape, TupleShape
@@ -16,6 +17,8 @@ from hloipu_runtime.element_types import C128, F64, ElementType
 
 _BITWISE = frozenset({"bitcast-convert", "custom-call", "rng-bit-generator", "rng"})
 """Ops that see the width of a float, or whose code is not ours to widen."""
+
+_ENTRY_SHAPES = "entry_computation_layout"
 
 
 def widened(module: Module) -> Module | None:
@@ -28,7 +31,10 @@ def widened(module: Module) -> Module | None:
         for x in computation.instructions:
             if x.opcode in _BITWISE and not _only_moves(x) and _touches_floats(computation, x):
                 return None
-    return replace(module, computations=tuple(map(_widened_computation, module.computations)))
+    # The header repeats the entry's shapes, which are others now.
+    header = Attributes({k: v for k, v in module.attributes.items() if k != _ENTRY_SHAPES})
+    computations = tuple(map(_widened_computation, module.computations))
+    return replace(module, computations=computations, attributes=header)
 
 
 def _only_moves(x: Instruction) -> bool:

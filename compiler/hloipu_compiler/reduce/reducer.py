@@ -12,8 +12,9 @@ from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.hlo.printer import print_module
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.reduce.cleaning import cleaned
-from hloipu_compiler.reduce.passes import PASSES, Pass
-from hloipu_compiler.reduce.rewriting import Key, NotReducibleError
+from hloipu_compiler.reduce.passes import PASSES
+from hloipu_compiler.reduce.rewriting import NotReducibleError
+from hloipu_compiler.reduce.selecting import Pass
 from hloipu_compiler.verify.verifier import faults_of
 from hloipu_runtime.errors import LimitError, UsageError
 
@@ -153,4 +154,4 @@ class _Reduction:
             self._report(Progress(name, self.tests, self.module.instruction_count))
 
 
-__all__ = ["Interesting", "Key", "Progress", "Reduced", "reduce_module"]
+__all__ = ["Interesting", "Progress", "Reduced", "reduce_module"]

@@ -1,5 +1,6 @@
 import pytest
 
+from hloipu_compiler.analysis.op_cost import MOST_COUNTED
 from hloipu_compiler.analysis.tally import tally
 from hloipu_compiler.hlo.parse import parse
 
@@ -23,8 +24,8 @@ def test_a_dot_is_two_flops_a_multiply_add() -> None:
     ("size", "stride", "low", "high", "base", "dilation", "width"),
     [
         (3, 1, 0, 0, 1, 1, 10), (3, 1, 1, 1, 1, 1, 10), (5, 2, 2, 2, 1, 1, 11),
-        (3, 1, 2, 2, 2, 1, 7), (3, 2, 2, 1, 3, 1, 7), (4, 1, 3, 3, 1, 3, 9), (3, 1, -1, -1, 1, 1, 9),
-        (2, 3, 5, 0, 4, 2, 6),
+        (3, 1, 2, 2, 2, 1, 7), (3, 2, 2, 1, 3, 1, 7), (4, 1, 3, 3, 1, 3, 9),
+        (3, 1, -1, -1, 1, 1, 9), (2, 3, 5, 0, 4, 2, 6),
     ],
 )  # fmt: skip
 def test_convolution_counts_only_taps_that_meet_the_input(
@@ -113,3 +114,119 @@ ENTRY e { x = f32[8,16] parameter(0)
   ROOT r = f32[8] reduce(x, z), dimensions={1}, to_apply=add }
 """
     assert tally(parse(text)).total.flops == 8 * 16 - 8
+
+
+def test_transcendentals_in_a_reducer_count_apart() -> None:
+    text = """HloModule m
+lse { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  s = f32[] subtract(a, b)
+  e = f32[] exponential(s)
+  ROOT c = f32[] add(e, b) }
+ENTRY e { x = f32[8,16] parameter(0)
+  z = f32[] constant(0)
+  ROOT r = f32[8] reduce(x, z), dimensions={1}, to_apply=lse }
+"""
+    total = tally(parse(text)).total
+    assert (total.flops, total.transcendentals) == (2 * 8 * 15, 8 * 15)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_batch_groups_divide_the_work(groups: int) -> None:
+    text = entry(
+        "x = f32[8,6,3] parameter(0)",
+        "w = f32[1,3,12] parameter(1)",
+        f"ROOT c = f32[{8 // groups},6,12] convolution(x, w), window={{size=1}}, "
+        f"dim_labels=b0f_0io->b0f, batch_group_count={groups}",
+    )
+    # Each output element is one dot product over the three input features.
+    assert tally(parse(text)).total.flops == 2 * (8 // groups) * 6 * 12 * 3
+
+
+def test_a_window_of_a_milliard_places_is_counted_at_once() -> None:
+    text = entry(
+        "x = f32[1,1,2000000000] parameter(0)",
+        "w = f32[1,1,1000000000] parameter(1)",
+        "ROOT c = f32[1,1,1000000001] convolution(x, w), window={size=1000000000}, "
+        "dim_labels=bf0_io0->bf0",
+    )
+    assert tally(parse(text)).total.flops == 2 * 10**9 * (10**9 + 1)
+
+
+def test_foreign_code_makes_a_lower_bound() -> None:
+    text = entry(
+        "a = f32[8] parameter(0)",
+        'b = f32[8] custom-call(a), custom_call_target="mystery"',
+        'c = f32[8] custom-call(b), custom_call_target="Sharding", sharding={replicated}',
+        "ROOT d = f32[8] add(c, c)",
+    )
+    counted = tally(parse(text))
+    assert not counted.exact
+    assert counted.opaque_calls == {"mystery": 1}
+    assert counted.total.flops == 8
+    assert {row.opcode: row.exact for row in counted.opcodes} == {
+        "add": True,
+        "custom-call": False,
+        "parameter": True,
+    }
+
+
+def test_the_end_of_a_copy_is_not_a_second_copy() -> None:
+    text = entry(
+        "a = f32[8] parameter(0)",
+        "s = (f32[8], f32[8], u32[]) copy-start(a)",
+        "ROOT d = f32[8] copy-done(s)",
+    )
+    assert tally(parse(text)).total.bytes_read == 32
+
+
+def test_runs_beyond_counting_stop_at_a_bound() -> None:
+    """Calls that double 300 deep run 2^299 times."""
+    levels = [
+        f"c{i} {{ p = f32[] parameter(0)\n q = f32[] call(p), to_apply=c{i - 1}\n"
+        f" ROOT r = f32[] call(q), to_apply=c{i - 1} }}"
+        for i in range(1, 300)
+    ]
+    text = "HloModule m\nc0 { p = f32[] parameter(0)\n ROOT r = f32[] negate(p) }\n"
+    text += "\n".join(levels) + "\nENTRY e { p = f32[] parameter(0)\n"
+    text += " ROOT r = f32[] call(p), to_apply=c299 }\n"
+    counted = tally(parse(text))
+    assert counted.total.flops == MOST_COUNTED
+    assert not counted.exact
+
+
+def test_two_loops_of_one_name_keep_their_own_costs() -> None:
+    loop = """{name} {{
+  s = (s32[], f32[{size}]) parameter(0)
+  ROOT w = (s32[], f32[{size}]) while(s), condition=cond_{name}, body=body_{name}
+}}
+"""
+    parts = """body_{name} {{
+  s = (s32[], f32[{size}]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[{size}] get-tuple-element(s), index=1
+  y = f32[{size}] negate(x)
+  ROOT t = (s32[], f32[{size}]) tuple(i, y)
+}}
+cond_{name} {{
+  s = (s32[], f32[{size}]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  z = s32[] constant(0)
+  ROOT p = pred[] compare(i, z), direction=GT
+}}
+"""
+    text = "HloModule m\n"
+    for name, size in (("f", 10), ("g", 1000)):
+        text += parts.format(name=name, size=size) + loop.format(name=name, size=size)
+    text += """ENTRY e {
+  a = (s32[], f32[10]) parameter(0)
+  b = (s32[], f32[1000]) parameter(1)
+  c = (s32[], f32[10]) call(a), to_apply=f
+  d = (s32[], f32[1000]) call(b), to_apply=g
+  ROOT t = ((s32[], f32[10]), (s32[], f32[1000])) tuple(c, d)
+}
+"""
+    costs = {
+        loop.computation.name: loop.cost_per_trip.flops for loop in tally(parse(text)).unknown_loops
+    }
+    assert costs == {"f": 10 + 1, "g": 1000 + 1}

@@ -1,6 +1,6 @@
 import pytest
 
-from hloipu_compiler.analysis.trip_count import CountedLoop, counted_loop
+from hloipu_compiler.analysis.trip_count import CountedLoop, counted_loop, trip_count
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
 
@@ -125,3 +125,44 @@ ENTRY e { z = s32[] constant(2)
   ROOT w = (s32[]) while(t), condition=cond, body=body }
 """
     assert loop_of(parse(text)) == CountedLoop(10, (0,), 2, 1)
+
+
+FUSED = """HloModule m
+plus { i = s32[] parameter(0)
+  one = s32[] parameter(1)
+  ROOT j = s32[] add(i, one) }
+less { i = s32[] parameter(0)
+  n = s32[] parameter(1)
+  ROOT b = pred[] compare(i, n), direction=LT }
+body { s = (s32[]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  one = s32[] constant(2)
+  j = s32[] fusion(i, one), kind=kLoop, calls=plus
+  ROOT t = (s32[]) tuple(j) }
+cond { s = (s32[]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant(9)
+  ROOT m = pred[] fusion(i, n), kind=kLoop, calls=less }
+ENTRY e { z = s32[] constant(0)
+  t = (s32[]) tuple(z)
+  ROOT w = (s32[]) while(t), condition=cond, body=body }
+"""
+
+
+def test_steps_and_tests_inside_fusions_are_followed() -> None:
+    """XLA:CPU wraps both into fusions of one instruction."""
+    assert loop_of(parse(FUSED)) == CountedLoop(5, (0,), 0, 2)
+
+
+@pytest.mark.parametrize(
+    "config", ['{"known_trip_count":{"n":"14"}}', r'"{\"known_trip_count\":{\"n\":\"14\"}}"']
+)
+def test_a_count_that_xla_noted_down_is_taken_where_none_is_derived(config: str) -> None:
+    text = LOOP.format(
+        start=1, step=2, limit=100,
+        change="multiply(i, step)", test="compare(i, limit), direction=LT",
+    )  # fmt: skip
+    text = text.replace("body=body", f"body=body, backend_config={config}")
+    module = parse(text)
+    assert trip_count(module, module.entry, module.entry["w"]) == 14
+    assert loop_of(module) is None

@@ -49,11 +49,11 @@ def test_a_registered_target_gets_operands_shape_and_configuration() -> None:
         assert str(call.instruction.shape) == "(f32[4], s32[])"
         factor = call.config["factor"]
         assert isinstance(factor, float)
-        return [call.operands[0] * np.float32(factor), np.int32(len(call.config))]
+        return [call.operands[0] * np.float32(factor), np.asarray(len(call.config), np.int32)]
 
     hloipu.register_custom_call("scale", scale)
     text = program(
-        "scale", "(f32[4], s32[])", ', backend_config="{factor = 2.5 : f32, mode = 3 : i64}"'
+        "scale", "(f32[4], s32[])", ", backend_config={factor = 2.5 : f32, mode = 3 : i64}"
     )
     scaled, count = evaluate(parse(text), f32([1, 2, 3, 4]))
     assert scaled.tolist() == [2.5, 5, 7.5, 10]
@@ -88,7 +88,10 @@ def test_topk() -> None:
 
 
 def test_typed_attributes() -> None:
-    text = '{n = 4 : i64, x = -1.5e-3 : f32, on = true, off = false, name = "a, \\"b\\" = 1", k = #enum<x>}'
+    text = (
+        "{n = 4 : i64, x = -1.5e-3 : f32, on = true, off = false, "
+        'name = "a, \\"b\\" = 1", k = #enum<x>}'
+    )
     assert typed_attributes(text) == {
         "n": 4, "x": -0.0015, "on": True, "off": False, "name": 'a, \\"b\\" = 1', "k": "#enum<x>",
     }  # fmt: skip

@@ -51,6 +51,7 @@ def test_tuples_may_be_given_as_lists_or_flat() -> None:
         ((np.ones(4, np.int32), REST), "E3103", "int32"),
         ((np.ones(4, ml_dtypes.bfloat16), REST), "E3103", "bfloat16"),
         (([[1], [2, 3]], REST), "E3102", "no array"),
+        (([ONE], REST), "E3102", r"shape \[1, 4\]"),
         (("four", REST), "E3102", r"shape \[\]"),
         ((None, REST), "E3102", r"shape \[\]"),
     ],
@@ -61,7 +62,7 @@ def test_arguments_that_do_not_fit(arguments: tuple[Any, ...], code: str, said: 
     assert caught.value.code == code
 
 
-SCALARS = {
+SCALARS: dict[str, tuple[list[Any], list[Any]]] = {
     "f32": ([1, 1.5, True, np.int64(3), np.float64(2)], [1j, "1", None]),
     "s32": ([1, True, np.uint8(3)], [1.5, np.float64(1), 1j, None, "1"]),
     "pred": ([True, np.False_], [1, 0.0, None]),
@@ -80,6 +81,16 @@ def test_scalars_may_be_python_numbers_that_lose_nothing_but_digits(element_type
     for value in bad:
         with pytest.raises(UsageError, match="parameter 0"):
             evaluate(module, value)
+
+
+def test_a_tuple_of_scalars_may_be_python_numbers() -> None:
+    module = parse("""HloModule m
+ENTRY e {
+  ROOT a = (f32[], (s32[], f32[])) parameter(0)
+}
+""")
+    for given in ((1.5, 2, 3), (1.5, (2, 3)), [1.5, [2, 3]]):
+        assert [float(x) for x in evaluate(module, given)] == [1.5, 2, 3]
 
 
 def test_limits_name_what_is_too_large() -> None:
@@ -106,9 +117,8 @@ ENTRY e {
 def test_peak_counts_what_lives_at_one_time() -> None:
     """A chain needs two values at a time, however long it is."""
     lines = "".join(f"  x{i} = f32[100] negate(x{i - 1})\n" for i in range(1, 50))
-    module = parse(
-        f"HloModule m\nENTRY e {{\n  x0 = f32[100] parameter(0)\n{lines}  ROOT r = f32[100] tanh(x49)\n}}\n"
-    )
+    lines = f"  x0 = f32[100] parameter(0)\n{lines}  ROOT r = f32[100] tanh(x49)\n"
+    module = parse(f"HloModule m\nENTRY e {{\n{lines}}}\n")
     assert peak_bytes(module)[0] == 3 * 400  # the argument, one operand, one result
 
 

@@ -7,7 +7,7 @@ from hloipu_compiler.evaluate.evaluator import evaluate
 from hloipu_compiler.evaluate.fill_elided import fill_elided
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
-from tests.support.arrays import Array
+from tests.support.arrays import Array, f32
 
 TEXT = """HloModule m
 inner {
@@ -62,7 +62,7 @@ def test_a_filled_module_evaluates() -> None:
     rows, narrow, summed = evaluate(filled)
     assert (rows == given["t"][given["i"][:, 0]]).all()
     assert (narrow.astype(np.float32) == given["h"]).all()
-    assert (summed == given["w"] + np.float32([1, 2, 3])).all()
+    assert (summed == given["w"] + f32([1, 2, 3])).all()
 
 
 def test_the_module_given_is_not_changed() -> None:

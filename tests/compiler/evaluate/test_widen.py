@@ -11,7 +11,7 @@ from hloipu_compiler.evaluate.widen import widened, widened_argument, widened_ar
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.verify.verifier import faults_of
-from tests.support.arrays import f32
+from tests.support.arrays import f32, s32
 
 
 def wide(text: str) -> Module:
@@ -80,10 +80,9 @@ def test_programs_that_see_bits_have_no_wide_form(line: str) -> None:
 
 
 def test_bits_of_integers_are_no_obstacle() -> None:
-    module = wide(
-        "HloModule m\nENTRY e {\n  a = s32[2] parameter(0)\n  ROOT r = u32[2] bitcast-convert(a)\n}\n"
-    )
-    assert evaluate(module, np.int32([-1, 1]))[0].tolist() == [2**32 - 1, 1]
+    lines = "  a = s32[2] parameter(0)\n  ROOT r = u32[2] bitcast-convert(a)\n"
+    module = wide(f"HloModule m\nENTRY e {{\n{lines}}}\n")
+    assert evaluate(module, s32([-1, 1]))[0].tolist() == [2**32 - 1, 1]
 
 
 def test_arguments() -> None:

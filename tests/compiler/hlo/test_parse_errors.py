@@ -82,6 +82,10 @@ def test_all_faults_are_reported_in_text_order() -> None:
         (_entry("n = f32[2] slice(p), slice={[0:2]}, dimensions={0}"), "slice takes slice="),
         (_entry("n = pred[4] compare(p, p), direction=lt"), "did you mean LT?"),
         (_entry("n= f32[4] abs(p)"), "write a blank before the = sign: n ="),
+        (_entry("ROOT n = f33[4] negate(p)"), "did you mean f32?"),
+        (_entry("n = f32[4] negate(p, dimensions={0}"), "close the operands with )"),
+        ("module @jit_f {\n  func.func public @main()", "StableHLO"),
+        ('hlo_module {\n  name: "m"\n}\n', "protobuf as text"),
         ("HloModule m\nENTRY e (p : f32[]) -> f32[] { p = f32[] parameter(0) }", "a colon stands"),
     ],
 )
@@ -98,6 +102,26 @@ def test_expectations_are_plain_words() -> None:
         parse(_entry("ROOT n = f32[4] add(p p)"))
     assert caught.value.faults[0].message == "unexpected p"
     assert caught.value.faults[0].expected == "`)` or `,`"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the text ends here"),
+        ("\n \n", "the text ends here"),
+        (_HEAD + "  ROOT n = f32[4] negate(p)\n", "the text ends here"),
+        (_entry("n\x1b = f32[4] negate(p)"), "unexpected character U+001B"),
+        (_entry("n = f32[-4] negate(p)"), "a negative size"),
+        (_entry('"n" = f32[4] negate(p)'), 'unexpected "n"'),
+        (_entry('"n = f32[4] negate(p)'), "this string is never closed"),
+        (_entry('n = f32[4] custom-call(p), custom_call_target="\\q"'), "an unknown escape"),
+    ],
+)
+def test_what_was_found_is_said_in_plain_words(text: str, message: str) -> None:
+    """Ends, blanks and control characters have names."""
+    with pytest.raises(ParseError) as caught:
+        parse(text)
+    assert message in caught.value.faults[0].message
 
 
 def test_a_printed_line_that_uses_a_faulty_one_reports_the_faulty_one() -> None:

@@ -58,3 +58,12 @@ def test_like_instructions_are_inferred_once(monkeypatch: pytest.MonkeyPatch) ->
     module = parse(f"HloModule m\nENTRY e {{\n  p = f32[4] parameter(0)\n{lines}\n}}\n")
     assert not faults_of(module)
     assert sorted(seen) == ["add", "negate", "parameter"]
+
+
+def test_a_misspelt_attribute_is_named_where_its_absence_hurts() -> None:
+    text = (
+        "ENTRY e {\n  x = f32[2,3] parameter(0)\n  y = f32[3,4] parameter(1)\n  ROOT d = f32[2,4] "
+        "dot(x, y), lhs_contracting_dim={1}, rhs_contracting_dims={0}\n}\n"
+    )
+    (fault,) = faults_of(parse(text))
+    assert "did you mean lhs_contracting_dims=?" in fault.hint

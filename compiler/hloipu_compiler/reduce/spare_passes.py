@@ -1,0 +1,92 @@
+"""Edits of what computes nothing: dead code, metadata, headers."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hloipu_compiler.analysis.call_graph import call_sites
+from hloipu_compiler.ir.graph import Instruction, Module
+from hloipu_compiler.ir.ops import OPS
+from hloipu_compiler.reduce.rewriting import Draft, Key, with_computation, without
+from hloipu_compiler.reduce.selecting import by_computation, instructions_of
+
+
+def dead_instructions(module: Module) -> list[Key]:
+    """List instructions that nothing uses."""
+    return instructions_of(
+        module, lambda c, i, x: not c.users[i] and i != c.root and x.parameter_number < 0
+    )
+
+
+def drop_instructions(module: Module, keys: Sequence[Key]) -> Module:
+    """Leave instructions out that nothing uses."""
+    for name, wanted in by_computation(keys).items():
+        draft = Draft(module.computation[name])
+        for i, x in enumerate(draft.old.instructions):
+            if x.name not in wanted:
+                draft.copy(i)
+        module = with_computation(module, draft.finish())
+    return module
+
+
+def uncalled_computations(module: Module) -> list[Key]:
+    """List computations that nothing calls."""
+    sites = call_sites(module)
+    return [Key(c.name, "") for c in module.computations if not sites[c.name] and c != module.entry]
+
+
+def drop_computations(module: Module, keys: Sequence[Key]) -> Module:
+    """Leave computations out that nothing calls."""
+    names = {k.computation for k in keys}
+    kept = tuple(c for c in module.computations if c.name not in names)
+    position = [c.name for c in kept].index(module.entry.name)
+    return replace(module, computations=kept, entry_position=position)
+
+
+DECORATIONS = (
+    "sharding", "frontend_attributes", "control-predecessors", "parameter_replication",
+    "statistics", "origin", "original_value", "debug_attributes", "result_accuracy",
+    "operand_precision", "algorithm", "output_to_operand_aliasing", "indices_are_sorted",
+    "unique_indices",
+)  # fmt: skip
+"""Attributes that an instruction can do without, by choice of an item, after its metadata."""
+
+
+def decorated(module: Module) -> list[Key]:
+    """List instructions with metadata, backend configurations or attributes to spare."""
+    return instructions_of(
+        module,
+        lambda c, i, x: bool(x.metadata or x.backend_config or spare_attributes(x)),
+    )
+
+
+def spare_attributes(x: Instruction) -> list[str]:
+    """Return which attributes an instruction can do without."""
+    required = OPS[x.opcode].required if x.opcode in OPS else frozenset()
+    return [key for key in DECORATIONS if key in x.attributes and key not in required]
+
+
+def drop_decorations(module: Module, keys: Sequence[Key]) -> Module:
+    """Leave metadata and spare attributes out."""
+    for name, wanted in by_computation(keys).items():
+        draft = Draft(module.computation[name])
+        for i, x in enumerate(draft.old.instructions):
+            if x.name in wanted:
+                kept = without(x.attributes, spare_attributes(x))
+                draft.copy(i, metadata="", backend_config="", attributes=kept)
+            else:
+                draft.copy(i)
+        module = with_computation(module, draft.finish())
+    return module
+
+
+def header_items(module: Module) -> list[Key]:
+    """List the header's attributes, and its stack tables as one more."""
+    keys = [Key("", name) for name in module.attributes]
+    return [*keys, Key("", "")] if module.stack_tables else keys
+
+
+def drop_header_items(module: Module, keys: Sequence[Key]) -> Module:
+    """Leave attributes out of the header."""
+    names = {k.instruction for k in keys}
+    tables = "" if "" in names else module.stack_tables
+    return replace(module, attributes=without(module.attributes, names), stack_tables=tables)
