@@ -48,11 +48,11 @@ def first_divergence(
     meet. Ops that the reference cannot compute alone, or that need other participants, are passed
     over.
     """
-    seen: dict[str, Sequence[Array]] = {}
+    seen: dict[int, Sequence[Array]] = {}
     evaluate_everywhere(
         module,
         *nested(module, arguments),
-        watch=lambda x, leaves: seen.update({x.name: list(leaves)}),
+        watch=lambda x, leaves: seen.update({id(x): list(leaves)}),
     )
     return _Search(module, seen, meeting_computations(module), reference).in_computation(
         module.entry, arguments
@@ -64,8 +64,9 @@ class _Search:
     """A search for the first op that diverges."""
 
     module: Module
-    seen: Mapping[str, Sequence[Array]]
-    """Leaves of instructions by name, in storage form, as the last run of each made them."""
+    seen: Mapping[int, Sequence[Array]]
+    """Leaves of instructions by identity (computations may share names), in storage form, as the
+    last run of each made them."""
     meeting: frozenset[str]
     """Computations that cannot be run without other participants."""
     reference: Reference
@@ -124,7 +125,7 @@ def _inside(
 
 
 def _values(
-    entry: Computation, arguments: Sequence[Array], seen: Mapping[str, Sequence[Array]]
+    entry: Computation, arguments: Sequence[Array], seen: Mapping[int, Sequence[Array]]
 ) -> dict[int, list[Array]]:
     """Return the leaves of every instruction of a computation, in user dtypes."""
     values: dict[int, list[Array]] = {}
@@ -138,10 +139,10 @@ def _values(
         if x.opcode == "parameter":
             first = offsets[position]
             values[position] = list(arguments[first : first + len(types)])
-        elif x.name in seen:
+        elif id(x) in seen:
             values[position] = [
                 from_storage(v, t) if t != "token" else v
-                for v, t in zip(seen[x.name], types, strict=True)
+                for v, t in zip(seen[id(x)], types, strict=True)
             ]
         elif x.opcode in ("tuple", "constant", "get-tuple-element", "copy", "opt-barrier"):
             values.update(_forwarded(entry, position, values))

@@ -1,12 +1,9 @@
 """Arguments for a module from files or at random, as the command line gives them."""
 
-import os
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +11,7 @@ import numpy as np
 from hloipu_compiler.evaluate.site import array_leaves
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_runtime.atomic_file import replacing
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.kernels.storage import bits_dtype, user_dtype
 
@@ -103,28 +101,9 @@ def save_arrays(path: str, arrays: Sequence[Array], prefix: str = "out") -> None
     Types that numpy cannot name are stored as unsigned integers of their width. Raises UsageError
     where the file cannot be written.
     """
-    try:
-        _replace_file(path, {f"{prefix}_{i}": _storable(x) for i, x in enumerate(arrays)})
-    except OSError as error:
-        raise UsageError(
-            "E3114",
-            f"cannot write {path!r}: {error.strerror or error}",
-            hint="give the path of a file in a folder that can be written to",
-        ) from error
-
-
-def _replace_file(path: str, named: dict[str, Array]) -> None:
-    target = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, **named)  # type: ignore[arg-type]
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    named = {f"{prefix}_{i}": _storable(x) for i, x in enumerate(arrays)}
+    with replacing(path) as stream:
+        np.savez(stream, **named)  # type: ignore[arg-type]
 
 
 def _storable(array: Array) -> Array:

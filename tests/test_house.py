@@ -29,6 +29,7 @@ STAIRS = (
     "hloipu_runtime.machine",
     "hloipu_runtime.kernels",
     "hloipu_runtime.element_types",
+    "hloipu_runtime.atomic_file",
     "hloipu_runtime.errors",
 )
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import click
 
-from hloipu.atomic_file import replace_text
 from hloipu.cli.inputs import HLO_FILE, read_input
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.reduce.reducer import MOST_TESTS, Progress, reduce_module
 from hloipu_compiler.verify.verifier import verify
+from hloipu_runtime.atomic_file import replacing
 from hloipu_runtime.errors import UsageError
 
 
@@ -64,7 +64,8 @@ def command(file: str, test: str, output: str | None, most_tests: int, timeout: 
     if output is None:
         click.echo(found.text, nl=False)
     else:
-        replace_text(output, found.text)
+        with replacing(output) as stream:
+            stream.write(found.text.encode("utf-8", errors="surrogateescape"))
     ending = "" if found.complete else "; --most-tests ended it early"
     click.echo(
         f"{module.instruction_count} -> {found.module.instruction_count} instructions, "

@@ -5,7 +5,7 @@ Code families: E0 input text, E1 memory, E2 streams, E3 targets and configuratio
 E5 limits, E6 values, E9 our own bugs.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class HloipuError(Exception):
@@ -18,6 +18,8 @@ class HloipuError(Exception):
         self.code = code
         self.message = message
         self.hint = hint
+        self.span: Any = None
+        """Where in an input text (`hloipu_compiler.source.Span`), or None."""
 
     def __str__(self) -> str:
         text = f"error[{self.code}]: {self.message}"

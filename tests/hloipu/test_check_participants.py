@@ -14,8 +14,9 @@ from hloipu.inputs import flat
 from hloipu.xla_cpu.runner import job_of, run_on_xla_cpu
 from hloipu_compiler.evaluate.evaluator import Evaluator
 from hloipu_compiler.evaluate.participants import evaluate_everywhere
-from hloipu_compiler.evaluate.plan import Array
+from hloipu_compiler.evaluate.plan import Action, Array
 from hloipu_compiler.evaluate.random_inputs import random_arguments
+from hloipu_compiler.evaluate.site import LOWERINGS, Site
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.source import Source
@@ -104,4 +105,38 @@ def test_isolation_reaches_into_regions() -> None:
         return [list(Evaluator(single)(*leaves)) for single, leaves in work]
 
     assert first_divergence(module, flat(random_arguments(module, 0)), reference) is None
-    assert sorted(asked) == ["only_call", "only_dot", "only_dot"]
+    assert set(asked) == {"only_call", "only_dot"}  # calls are asked for in f64 as well
+    assert asked.count("only_dot") == 2
+
+
+@pytest.mark.parametrize("opcode", ["dot", "maximum"])
+def test_a_planted_wrong_kernel_is_found_and_named(
+    opcode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reference here is the true kernel: f32 for the comparison, f64 as its own truth."""
+    text = (
+        "HloModule m\nENTRY e {\n  a = f32[8,16] parameter(0)\n  b = f32[16,4] parameter(1)\n"
+        "  d = f32[8,4] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+        "  t = f32[8,4] tanh(d)\n  ROOT m = f32[8,4] maximum(t, d)\n}\n"
+    )
+    module = parse(Source(text))
+    true_lowering = LOWERINGS[opcode]
+    planted = [True]
+
+    def off_by_a_thousandth(site: Site) -> Action:
+        true_action = true_lowering(site)
+        if not planted[0]:
+            return true_action
+        return lambda x: [leaf + leaf.dtype.type(1e-3) for leaf in true_action(x)]
+
+    def reference(work: Sequence[tuple[Module, Sequence[Array]]]) -> list[list[Array] | str]:
+        planted[0] = False
+        answers: list[list[Array] | str] = [list(Evaluator(m)(*leaves)) for m, leaves in work]
+        planted[0] = True
+        return answers
+
+    monkeypatch.setitem(LOWERINGS, opcode, off_by_a_thousandth)
+    found = first_divergence(module, flat(random_arguments(module, 0)), reference)
+    assert found is not None
+    assert found.instruction.opcode == opcode
+    assert not found.reference_is_off

@@ -84,7 +84,7 @@ class Body:
         name = self.draft.name(opcode)
         tail = f", {attributes}" if attributes else ""
         text = f"{name} = {with_default_layout(shape)} {opcode}({written}){tail}"
-        value = Value(len(self.values), name, shape, facts)
+        value = Value(len(self.values), name, opcode, shape, facts)
         self._lines.append(text)
         self._steps.append((tuple(v.position for v in operands), transfer))
         self.used.update(v.position for v in operands)

@@ -36,6 +36,10 @@ def integer_operation(body: Body) -> Value:
     b = body.pick_like(a)
     if opcode in ("add", "subtract", "multiply"):
         return arithmetic(body, opcode, a, b)
+    if opcode in ("divide", "remainder") and not (body.is_entry and b.opcode == "parameter"):
+        # StableHLO's folding ends the process where it divides a constant by a constant zero.
+        one = body.filled(b.type, b.sizes, 1)
+        b = body.add("or", b.shape, [b, one], lambda f, g: whole)
     return body.add(opcode, a.shape, [a, b], lambda f, g: whole)
 
 

@@ -58,8 +58,9 @@ def loop(body: Body) -> Value:
         carried.append(kept(body, value, facts))
         known.append(facts)
     counter_type = rng.choice("s32 s32 s64 u32 s8".split())
-    trips, step = rng.randrange(0, MOST_TRIPS + 1), rng.choice((1, 1, 2))
     data_bounded = rng.random() < 0.4
+    # XLA takes `for (i = 0; i < 1; i += 2)` for a loop without trips; other bounds are multiples.
+    trips, step = rng.randrange(0, MOST_TRIPS + 1), 1 if data_bounded else rng.choice((1, 1, 2))
     if data_bounded:
         found = body.pick(lambda v: is_integer(v) and v.sizes == ()) if any(
             v.sizes == () for v in body.arrays(is_integer)

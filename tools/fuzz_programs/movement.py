@@ -2,8 +2,9 @@
 
 from math import prod
 
+from hloipu_compiler.ir.ops import ELEMENTWISE
 from hloipu_compiler.ir.shapes import ArrayShape
-from tools.fuzz_programs.adjusting import is_integer
+from tools.fuzz_programs.adjusting import is_integer, small_integer
 from tools.fuzz_programs.builder import Body, Families
 from tools.fuzz_programs.facts import Facts, UntameError, hull
 from tools.fuzz_programs.values import Value, array_shape, braces
@@ -135,7 +136,11 @@ def indices(body: Body, count: int) -> list[Value]:
     for _ in range(count):
         mine = [v for v in found if v.type == kind]
         if mine and body.rng.random() < 0.6:
-            made.append(body.rng.choice(mine))
+            index = body.rng.choice(mine)
+            if kind[0] == "u":
+                # A constant with its highest bit set is negative to XLA's folding of slices.
+                index = small_integer(body, index, 0, 100)
+            made.append(index)
         else:
             made.append(body.fresh(kind, (), Facts(0 if kind[0] == "u" else -2, 4, 0, 1)))
     return made
@@ -146,6 +151,10 @@ def dynamic_slice(body: Body) -> Value:
     x = body.pick(lambda v: len(v.sizes) >= 1)
     sizes = [body.rng.randrange(min(1, n), n + 1) for n in x.sizes]
     starts = indices(body, len(x.sizes))
+    if x.opcode not in ELEMENTWISE:
+        # XLA adds the starts of a slice of a slice and clamps the sums, not each start.
+        rooms = [n - size for n, size in zip(x.sizes, sizes, strict=True)]
+        starts = [small_integer(body, s, 0, r) for s, r in zip(starts, rooms, strict=True)]
     attributes = f"dynamic_slice_sizes={braces(sizes)}"
     shape = array_shape(x.type, sizes)
     return body.add("dynamic-slice", shape, [x, *starts], lambda f, *_: f, attributes)

@@ -25,8 +25,12 @@ def run(seed: int, first: int, count: int, workers: int) -> Iterator[Outcome]:
             processes.submit(_serve, seed, start, min(CHUNK, first + count - start))
             for start in range(first, first + count, CHUNK)
         ]
-        for task in tasks:
-            yield from task.result()
+        try:
+            for task in tasks:
+                yield from task.result()
+        except BaseException:
+            processes.shutdown(wait=False, cancel_futures=True)
+            raise
         for end in [processes.submit(_close) for _ in range(workers)]:
             end.result()
 

@@ -18,6 +18,7 @@ class Value(NamedTuple):
 
     position: int
     name: str
+    opcode: str
     shape: Shape
     facts: AnyFacts
 

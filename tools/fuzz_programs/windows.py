@@ -1,12 +1,13 @@
-"""Families of windows: reduce-window, select-and-scatter, convolution."""
+"""Families of windows: reduce-window, select-and-scatter."""
 
 from collections.abc import Sequence
+from math import prod
 
-from tools.fuzz_programs.adjusting import is_exact, is_float, tamed
+from tools.fuzz_programs.adjusting import is_float
 from tools.fuzz_programs.builder import Body, Families
-from tools.fuzz_programs.facts import Facts, UntameError
+from tools.fuzz_programs.facts import Facts, UntameError, represents
 from tools.fuzz_programs.regions import combiner_region, combining, initial, reducible
-from tools.fuzz_programs.values import Value, array_shape
+from tools.fuzz_programs.values import Value, array_shape, braces
 
 
 def window_of(body: Body, sizes: Sequence[int], *, dilated: bool) -> tuple[str, list[int], int]:
@@ -49,9 +50,11 @@ def reduce_window(body: Body) -> Value:
 
 
 def select_and_scatter(body: Body) -> Value:
-    """Append a select-and-scatter: what the gradient of a pooling does."""
-    x = body.pick(lambda v: is_float(v) and is_exact(v) and 1 <= len(v.sizes) <= 3)
-    x = tamed(body, x)
+    """Append a select-and-scatter: what the gradient of a pooling does.
+
+    Its operand has no ties: HLO leaves the order open in which a window is visited.
+    """
+    x = distinct(body, body.pick(lambda v: is_float(v) and 1 <= len(v.sizes) <= 3))
     text, sizes, count = window_of(body, x.sizes, dilated=False)
     text = text.partition(" lhs_dilate")[0] + "}"
     if 0 in sizes or 0 in x.sizes:
@@ -68,6 +71,21 @@ def select_and_scatter(body: Body) -> Value:
         "select-and-scatter", x.shape, [x, source, body.scalar(x.type, 0)],
         lambda f, g, s: total(g, s), f"{text}, select={select.name}, scatter={region}",
     )  # fmt: skip
+
+
+def distinct(body: Body, like: Value) -> Value:
+    """Make an array of different numbers of the shape and type of another."""
+    count = prod(like.sizes)
+    facts = Facts(0, max(0, count - 1), 0, 1)
+    if not represents(like.type, facts):
+        raise UntameError
+    flat = array_shape(like.type, (count,))
+    numbers = body.add("iota", flat, [], lambda: facts, "iota_dimension=0")
+    order = body.rng.sample(range(len(like.sizes)), len(like.sizes))
+    turned = array_shape(like.type, [like.sizes[d] for d in order])
+    shaped = body.same("reshape", turned, numbers)
+    back = [order.index(d) for d in range(len(order))]
+    return body.same("transpose", like.shape, shaped, f"dimensions={braces(back)}")
 
 
 FAMILIES: Families = {reduce_window: 3, select_and_scatter: 1}

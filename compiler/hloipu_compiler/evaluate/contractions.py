@@ -39,7 +39,8 @@ def dot_dimensions(site: Site) -> DotDimensions:
 @lowers("dot")
 def _dot(site: Site) -> Action:
     dims, element_type = dot_dimensions(site), site.element_type()
-    if _only_transposed(site) and not dims.lhs_batch:
+    one_row_dimension = len(site.sizes(0)) - len(dims.lhs_contracting) == 1
+    if not dims.lhs_batch and one_row_dimension and _only_transposed(site):
         # Computed as the transpose that its users read, which is then a row-major view.
         mirrored = DotDimensions((), (), dims.rhs_contracting, dims.lhs_contracting)
         return lambda x: (dot_general(x[1], x[0], mirrored, element_type).T,)

@@ -40,7 +40,8 @@ class ElidedConstantError(UnsupportedError):
             "E0148",
             f"the values {which}were left out when the text was printed: `{{...}}`",
             hint="print the module with its large constants "
-            "(XLA: --xla_dump_large_constants; JAX: as_hlo_text(print_large_constants=True))",
+            "(XLA: --xla_dump_large_constants; JAX: as_hlo_text(print_large_constants=True)), "
+            "or let `hloipu eval` put random values there: --fill-elided SEED",
         )
         self.name = name
 

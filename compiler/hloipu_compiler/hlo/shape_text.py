@@ -49,6 +49,8 @@ class ShapeReader:
             if known is None:
                 known = self._quick(grammar.printed_form(text, "shape", self.limits))
             if known is None:
+                if "-" in text:
+                    raise TextFault("E0110", "a negative size", expected="sizes of 0 and more")
                 raise TextFault("E0110", "this is not a shape", expected="a shape like f32[2,3]")
             self.memo[text] = known
         return known

@@ -3,7 +3,6 @@
 import hashlib
 import mmap
 import os
-import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +23,7 @@ from hloipu_runtime.artefact.layout import (
     VERSION,
     aligned,
 )
+from hloipu_runtime.atomic_file import replacing
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import ArtefactError, UsageError
 from hloipu_runtime.kernels.storage import user_dtype
@@ -78,40 +78,9 @@ def _pieces(
 
 
 def write_frame(path: str | Path, frame: Frame) -> None:
-    """Write a frame to a file, all of it or nothing.
-
-    The bytes go to a new file in the same folder, to the disk, and then take the name. Raises
-    UsageError E3004 where the file cannot be written.
-    """
-    target = Path(path)
-    temporary = target.with_name(f".{target.name[:100]}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
-    try:
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.writelines(encode_frame(frame))
-                stream.flush()
-                os.fsync(stream.fileno())
-            temporary.replace(target)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-        _sync_folder(target.parent)
-    except OSError as error:
-        raise UsageError(
-            "E3004",
-            f"cannot write {str(path)!r}: {error.strerror}",
-            hint="the folder must exist and have room; nothing was changed",
-        ) from error
-
-
-def _sync_folder(folder: Path) -> None:
-    """Bring a new name to the disk."""
-    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    """Write a frame to a file, all of it or nothing; UsageError E3004 where that cannot be."""
+    with replacing(path) as stream:
+        stream.writelines(encode_frame(frame))
 
 
 def read_frame(path: str | Path, *, kind: str = "") -> Frame:

@@ -45,7 +45,8 @@ def matmul(lhs: Array, rhs: Array) -> Array:
             return columns[..., None]
         rows: Array = np.einsum("...k,...kn->...n", lhs[..., 0, :], rhs)
         return rows[..., None, :]
-    if lhs.ndim > 2 and m * k * n <= _TINY_PRODUCTS and prod(lhs.shape[:-2]) >= _MANY_MATRICES:
+    tiny = lhs.ndim > 2 and k > 0 and m * k * n <= _TINY_PRODUCTS
+    if tiny and prod(lhs.shape[:-2]) >= _MANY_MATRICES:
         return _matrices_minor(lhs, rhs)
     use_threads_for(2.0 * m * k * n)
     product: Array = np.matmul(_for_blas(lhs), _for_blas(rhs))

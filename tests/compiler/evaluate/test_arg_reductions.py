@@ -106,3 +106,46 @@ def test_of_two_zeros_the_region_decides(folded: list[object]) -> None:
     assert np.signbit(values).all()
     assert places.tolist() == [1, 1, 1]
     assert folded
+
+
+@pytest.mark.parametrize(("place_type", "size"), [("s8", 300), ("bf16", 300), ("u8", 300)])
+def test_places_that_their_type_cannot_count_are_folded(
+    place_type: str, size: int, folded: list[object]
+) -> None:
+    region = JAX.replace("s32", place_type)
+    text = f"""HloModule m
+{region}
+ENTRY main {{
+  x = f32[{size}] parameter(0)
+  i = {place_type}[{size}] iota(), iota_dimension=0
+  low = f32[] constant(-inf)
+  zero = {place_type}[] constant(0)
+  ROOT r = (f32[], {place_type}[]) reduce(x, i, low, zero), dimensions={{0}}, to_apply=region
+}}"""
+    x = np.zeros(size, np.float32)
+    x[[100, 299]] = 1
+    value, place = evaluate(parse(text), x)
+    assert value == 1
+    # 299 is 43 as a byte, which is the lower place; in bf16 it is 300 and beyond 100.
+    assert float(place) == (100 if place_type == "bf16" else 43)
+    assert folded
+
+
+def test_integers_start_from_their_least_value(folded: list[object]) -> None:
+    region = JAX.replace("a = f32", "a = s16").replace("b = f32", "b = s16")
+    region = region.replace("v = f32", "v = s16").replace("ROOT r = (f32", "ROOT r = (s16")
+    text = f"""HloModule m
+{region}
+ENTRY main {{
+  x = s16[4,3] parameter(0)
+  j = s32[4] iota(), iota_dimension=0
+  i = s32[4,3] broadcast(j), dimensions={{0}}
+  low = s16[] constant(-32768)
+  zero = s32[] constant(0)
+  ROOT r = (s16[3], s32[3]) reduce(x, i, low, zero), dimensions={{0}}, to_apply=region
+}}"""
+    x = np.array([[1, -32768, 4], [7, -32768, 4], [7, -32768, -1], [0, -32768, 4]], np.int16)
+    values, places = evaluate(parse(text), x)
+    assert values.tolist() == [7, -32768, 4]
+    assert places.tolist() == [1, 0, 0]
+    assert not folded

@@ -28,6 +28,19 @@ ENTRY main {
     assert evaluator.run_stored([a, b])[0].flags.c_contiguous
 
 
+def test_a_transposed_dot_whose_dimensions_are_both_of_one_operand() -> None:
+    text = """HloModule m
+ENTRY main {
+  a = f32[5] parameter(0)
+  b = f32[2,5,3] parameter(1)
+  d = f32[2,3] dot(a, b), lhs_contracting_dims={0}, rhs_contracting_dims={1}
+  ROOT t = f32[3,2] transpose(d), dimensions={1,0}
+}"""
+    a, b = draws(5), draws(2, 5, 3)
+    (result,) = evaluate(parse(text), a, b)
+    np.testing.assert_allclose(result, np.einsum("k,mkn->nm", a.astype(float), b), rtol=1e-6)
+
+
 def test_a_transposed_operand_of_a_large_binary_op() -> None:
     text = """HloModule m
 ENTRY main {

@@ -28,6 +28,7 @@ CASES = [
     ((2, 3, 2, 4, 3), (3, 4, 2), DotDimensions((0, 4), (2, 0), (3,), (1,)), "bmnkc,ckb->bcmn"),
     ((2, 3), (2, 3), DotDimensions((0, 1), (0, 1)), "ab,ab->ab"),
     ((100, 2, 2), (100, 2, 2), DotDimensions((0,), (0,), (2,), (1,)), "bmk,bkn->bmn"),
+    ((100, 2, 0), (100, 0, 2), DotDimensions((0,), (0,), (2,), (1,)), "bmk,bkn->bmn"),
     ((90, 6), (90, 6), DotDimensions((0,), (0,), (1,), (1,)), "bk,bk->b"),
     ((3, 0), (0, 4), MATRICES, "mk,kn->mn"),
     ((0, 4), (4, 3), MATRICES, "mk,kn->mn"),
