@@ -8,10 +8,11 @@ import click
 from hloipu.check_ops import Divergence, first_divergence
 from hloipu.check_outputs import OutputReport, Reference, compare_outputs, nested, truth_of
 from hloipu.cli.inputs import HLO_FILE, read_input
-from hloipu.cli.values import given_arguments, input_options
+from hloipu.cli.values import ValueLimits, given_arguments, input_options
 from hloipu.inputs import as_user_dtype, stored_arrays
 from hloipu.xla_cpu.runner import Array, job_of, run_on_xla_cpu
 from hloipu_compiler.analysis.source_lines import SourceLines
+from hloipu_compiler.evaluate.evaluator import EvaluationLimits
 from hloipu_compiler.evaluate.participants import evaluate_everywhere
 from hloipu_compiler.evaluate.site import array_leaves
 from hloipu_compiler.evaluate.widen import widened, widened_arguments
@@ -40,6 +41,7 @@ def command(
     inputs: str | None,
     random: int | None,
     fill: int | None,
+    limits: ValueLimits,
     against: str,
     iterations: int,
     isolate: bool,
@@ -48,13 +50,13 @@ def command(
 
     Exits 6 where they differ by more than the published budgets (docs/numerics.md).
     """
-    module = parse(read_input(file))
+    module = parse(read_input(file), limits=limits.text)
     verify(module)
     seed = 0 if random is None and inputs is None else random
     for iteration in range(iterations if inputs is None else 1):
         draw = None if seed is None else seed + iteration
-        filled, leaves = given_arguments(module, inputs, draw, fill)
-        reports = compared(filled, leaves, against)
+        filled, leaves = given_arguments(module, inputs, draw, fill, limits.values)
+        reports = compared(filled, leaves, against, limits.values)
         for report in reports:
             click.echo(line(report))
         bad = sum(not report.agrees for report in reports)
@@ -73,9 +75,11 @@ def command(
     sys.exit(0)
 
 
-def compared(module: Module, leaves: Sequence[Array], against: str) -> list[OutputReport]:
+def compared(
+    module: Module, leaves: Sequence[Array], against: str, limits: EvaluationLimits
+) -> list[OutputReport]:
     """Return a report for each leaf of the result."""
-    ours = evaluate_everywhere(module, *nested(module, leaves))
+    ours = evaluate_everywhere(module, *nested(module, leaves), limits=limits)
     if against.endswith(".npz"):
         return compare_outputs(module, ours, load_outputs(against, module), None)
     reference = reference_of(against)

@@ -9,7 +9,7 @@ import click
 import numpy as np
 
 from hloipu.cli.inputs import HLO_FILE, read_input
-from hloipu.cli.values import SEED, given_arguments, input_options
+from hloipu.cli.values import SEED, ValueLimits, given_arguments, input_options
 from hloipu.inputs import grouped, save_arrays
 from hloipu_compiler.evaluate.participants import evaluate_participants, participants_of
 from hloipu_compiler.evaluate.site import Effects, array_leaves
@@ -38,6 +38,7 @@ def command(
     inputs: str | None,
     random: int | None,
     fill: int | None,
+    limits: ValueLimits,
     output: str | None,
     watch: tuple[str, ...],
     stop_on_nan: bool,
@@ -46,10 +47,10 @@ def command(
     seed: int,
 ) -> None:
     """Compute FILE (- for standard input) op by op and print or store its results."""
-    module = parse(read_input(file))
+    module = parse(read_input(file), limits=limits.text)
     verify(module)
     check_names(module, watch)
-    module, leaves = given_arguments(module, inputs, random, fill)
+    module, leaves = given_arguments(module, inputs, random, fill, limits.values)
     arguments = grouped(module, leaves)
     asked = participants_of(module)
     counts = (replicas or asked[0], partitions or asked[1])
@@ -61,6 +62,7 @@ def command(
         replicas=counts[0],
         partitions=counts[1],
         effects=effects,
+        limits=limits.values,
         watch=watcher,
     )[0]
     if counts != (1, 1):

@@ -2,7 +2,7 @@
 
 import difflib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from hloipu.text import decoded, read_file
-from hloipu_compiler.hlo.limits import DEFAULT_LIMITS, Limits
+from hloipu_compiler.hlo.limits import DEFAULT_LIMITS
 from hloipu_compiler.source import Source
 from hloipu_runtime.errors import UsageError
 
@@ -27,26 +27,35 @@ def read_input(name: str) -> Source:
 
 def limit_option(command: F) -> F:
     """Add --limit NAME=N, which hands the command a `limits`."""
-    names = ", ".join(f"{field.name} ({field.default:,})" for field in fields(Limits))
     return click.option(
-        "--limit", "limits", multiple=True, metavar="NAME=N", callback=_limits,
-        help=f"Raise or lower a limit on the text: {names}.",
+        "--limit", "limits", multiple=True, metavar="NAME=N",
+        callback=lambda _context, _option, given: with_limits(given, DEFAULT_LIMITS)[0],
+        help=f"Raise or lower a limit on the text: {limit_names(DEFAULT_LIMITS)}.",
     )(command)  # fmt: skip
 
 
-def _limits(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> Limits:
-    limits = DEFAULT_LIMITS
-    known = [field.name for field in fields(Limits)]
+def limit_names(*records: Any) -> str:
+    """Return the names of limits with their defaults, for a help text."""
+    return ", ".join(f"{field.name} ({field.default:,})" for r in records for field in fields(r))
+
+
+def with_limits(given: Sequence[str], *records: Any) -> list[Any]:
+    """Return records of limits with the `NAME=N` of the command line put in.
+
+    Raises UsageError where no record has the name, or what follows is no number.
+    """
+    changed = list(records)
+    homes = {field.name: i for i, record in enumerate(records) for field in fields(record)}
     for text in given:
         name, _, number = text.partition("=")
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
+        if name not in homes:
+            near = difflib.get_close_matches(name, homes, 1)
             raise UsageError(
                 "E3117",
                 f"there is no limit {name!r}",
-                hint=f"did you mean {near[0]}?" if near else f"one of {', '.join(known)}",
+                hint=f"did you mean {near[0]}?" if near else f"one of {', '.join(homes)}",
             )
         if not number.isdecimal() or len(number) > 20:
             raise UsageError("E3117", f"--limit {name}= takes a number, not {number!r}")
-        limits = replace(limits, **{name: int(number)})
-    return limits
+        changed[homes[name]] = replace(changed[homes[name]], **{name: int(number)})
+    return changed

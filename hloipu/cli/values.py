@@ -1,15 +1,18 @@
 """Options by which subcommands take values: files, random draws, fills for elided constants."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import click
 import numpy as np
 
+from hloipu.cli.inputs import limit_names, with_limits
 from hloipu.inputs import flat, load_arguments
 from hloipu_compiler.evaluate.evaluator import EvaluationLimits, check_sizes
 from hloipu_compiler.evaluate.fill_elided import fill_elided
 from hloipu_compiler.evaluate.random_inputs import random_arguments
+from hloipu_compiler.hlo.limits import DEFAULT_LIMITS, Limits
 from hloipu_compiler.ir.graph import Module
 from hloipu_runtime.errors import UsageError
 
@@ -19,8 +22,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def input_options(command: F) -> F:
-    """Add --inputs, --random and --fill-elided to a command."""
+    """Add --inputs, --random, --fill-elided and --limit to a command."""
     for option in (
+        click.option("--limit", "limits", multiple=True, metavar="NAME=N", callback=_limits,
+                     help="Raise or lower a limit: "
+                     f"{limit_names(DEFAULT_LIMITS, EvaluationLimits())}."),
         click.option("--fill-elided", "fill", type=SEED, metavar="SEED",
                      help="Put random values where constants were elided."),
         click.option("--random", type=SEED, metavar="SEED",
@@ -31,15 +37,33 @@ def input_options(command: F) -> F:
     return command
 
 
+@dataclass(frozen=True, slots=True)
+class ValueLimits:
+    """Limits on the text and on what is computed from it."""
+
+    text: Limits
+    values: EvaluationLimits
+
+
+def _limits(
+    _context: click.Context, _option: click.Parameter, given: tuple[str, ...]
+) -> ValueLimits:
+    return ValueLimits(*with_limits(given, DEFAULT_LIMITS, EvaluationLimits()))
+
+
 def given_arguments(
-    module: Module, inputs: str | None, random: int | None, fill: int | None
+    module: Module,
+    inputs: str | None,
+    random: int | None,
+    fill: int | None,
+    limits: EvaluationLimits,
 ) -> tuple[Module, list[Array]]:
     """Return the module, its elided constants filled if asked, and the leaves of its arguments.
 
     Raises UsageError where the module takes arguments and none were given, LimitError where its
     values are too large.
     """
-    check_sizes(module, EvaluationLimits())  # drawing what is too large would take the memory
+    check_sizes(module, limits)  # drawing what is too large would take the memory
     if fill is not None:
         module = fill_elided(module, fill)
     if inputs is not None and random is not None:

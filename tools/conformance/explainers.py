@@ -32,6 +32,12 @@ def subnormal_operand(evidence: Evidence) -> Array:
     return found
 
 
+def below_the_normals_of_f32(evidence: Evidence) -> Array:
+    """Tell where the operand is smaller than every normal f32."""
+    size = np.abs(to_storage(evidence.inputs[0], evidence.case.inputs[0].element_type))
+    return np.asarray(size < smallest_normal("f32"))
+
+
 def both_below_normal(evidence: Evidence) -> Array:
     """Tell where both results are subnormal or zero."""
     name = evidence.budget.element_type
@@ -156,7 +162,7 @@ def theirs_is_misordered(evidence: Evidence) -> Array:
 EXPLAINERS: dict[str, Explainer] = {
     function.__name__: function
     for function in (
-        subnormal_operand, both_below_normal, ours_is_nearer, theirs_is_contracted,
+        subnormal_operand, below_the_normals_of_f32, both_below_normal, ours_is_nearer, theirs_is_contracted,
         extended_is_ours, exponent_of_six_bits, exponent_is_signed, error_is_of_the_logarithm,
         on_the_branch_cut, error_is_of_a_modulus_of_one,
         bits_are_counted, operand_is_six, theirs_is_misordered,

@@ -1,6 +1,6 @@
 """Write docs/hlo_dialect.md from the table of documented exceptions.
 
-    python -m tools.dialect.document
+python -m tools.dialect.document
 """
 
 from collections.abc import Iterator

@@ -47,7 +47,7 @@ def combiner_region(body: Body, opcode: str, element_type: str) -> str:
         root = negate(plain(other, negate(a), negate(b)))
     elif opcode == "add" and signed and way < 0.25:
         root = plain("subtract", a, negate(b))
-    elif way < 0.4:
+    elif 0.3 < way < 0.36:
         inner = Body(body.draft, "inner")
         x, y = (inner.parameter(shape, facts) for _ in range(2))
         inner.root(inner.add(opcode, shape, [x, y], lambda *_: facts))

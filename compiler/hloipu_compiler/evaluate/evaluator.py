@@ -43,7 +43,7 @@ class EvaluationLimits:
     """What one evaluation may take; bytes are of values in storage form, live at one time."""
 
     live_bytes: int = 8 * 2**30
-    elements: int = 2**31
+    value_elements: int = 2**31
 
 
 class Evaluator:
@@ -180,15 +180,15 @@ def check_sizes(module: Module, limits: EvaluationLimits) -> None:
             if x.opcode in VIEWS:
                 continue
             for leaf in array_leaves(x.shape):
-                if prod(leaf.dimensions) > limits.elements:
+                if prod(leaf.dimensions) > limits.value_elements:
                     raise LimitError(
                         "E5010",
                         f"instruction {x.name!r} makes {leaf.without_layout()}: "
-                        f"{prod(leaf.dimensions):,} elements, {limits.elements:,} are allowed",
-                        limit="elements",
-                        allowed=limits.elements,
+                        f"{prod(leaf.dimensions):,} elements, {limits.value_elements:,} are allowed",
+                        limit="value_elements",
+                        allowed=limits.value_elements,
                         found=prod(leaf.dimensions),
-                        hint="raise it with --limit elements=N if the memory is there",
+                        hint="raise it with --limit value_elements=N if the memory is there",
                     )
     peak, at = peak_bytes(module)
     if peak > limits.live_bytes:

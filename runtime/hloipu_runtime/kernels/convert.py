@@ -32,6 +32,8 @@ def convert(x: Array, from_type: str, to_type: str) -> Array:
     if target.is_integer:
         wide = x.astype(storage_dtype(to_type))
         return wrap(wide, to_type, out=wide) if target.bits < 8 else wide
+    if from_type == "f8e8m0fnu" and to_type in ("f32", "c64"):
+        return _powers_of_two_in_f32(x).astype(storage_dtype(to_type), copy=False)
     if from_type == "f8e8m0fnu":
         x = _exact_powers_of_two(x)
     with np.errstate(all="ignore"):
@@ -39,6 +41,13 @@ def convert(x: Array, from_type: str, to_type: str) -> Array:
             # Integers pass through f32, as in XLA: bf16 and f8e8m0fnu see them rounded twice.
             return round_to(x if x.dtype.kind == "f" else x.astype(np.float32), to_type)
         return x.astype(storage_dtype(to_type), copy=False)
+
+
+def _powers_of_two_in_f32(x: Array) -> Array:
+    """Put f8e8m0fnu's exponents where f32 has them; 2^-127 is half of the smallest normal one."""
+    codes = to_bits(x, "f8e8m0fnu").astype(np.uint32)
+    bits = np.where(codes == 0, np.uint32(1 << 22), codes << np.uint32(23))
+    return np.where(codes == 0xFF, np.float32(np.nan), bits.view(np.float32))
 
 
 def _exact_powers_of_two(x: Array) -> Array:

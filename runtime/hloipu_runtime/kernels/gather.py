@@ -84,6 +84,7 @@ def gather(
     kept = [d for d in range(operand.ndim) if d not in dropped]
 
     picked, window_dims = _pick(trimmed, moving, still, columns, slice_sizes, batch_shape)
+    picked = np.asarray(picked)  # numpy takes single elements as numbers
     batch_rank = len(batch_shape)
     gone = tuple(batch_rank + i for i, d in enumerate(window_dims) if d in dropped)
     picked = picked.squeeze(gone) if gone else picked
@@ -112,7 +113,7 @@ def _pick(
         return _take_rows(x, moving[0], columns[0], batch_shape), still
     order = (*moving, *still)
     view = x.transpose(order)
-    if not sliding and view.flags.c_contiguous:
+    if not sliding and view.size and view.flags.c_contiguous:
         rows = columns[0]
         for d, column in zip(moving[1:], columns[1:], strict=True):
             rows = rows * x.shape[d] + column

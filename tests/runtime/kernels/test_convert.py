@@ -9,6 +9,7 @@ from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.kernels.convert import bitcast_convert, convert, stochastic_convert
 from hloipu_runtime.kernels.rounding import GRIDS
 from hloipu_runtime.kernels.storage import from_storage, storage_dtype, to_storage, user_dtype
+from hloipu_runtime.kernels.subnormals import flushing_subnormals
 from tests.support.arrays import Array, f32, s8, s32, u8, u32
 
 ARRAYS = [t.name for t in ELEMENT_TYPES.values() if t.is_array]
@@ -166,3 +167,11 @@ def test_ml_dtypes_agree_on_8_bit_sources() -> None:
         element_type = "f8" + name.removeprefix("float8_")
         found = convert(to_storage(users, element_type), element_type, "f32")
         np.testing.assert_array_equal(found, users.astype(np.float32))
+
+
+@pytest.mark.parametrize("to_type", ["f32", "c64"])
+def test_the_smallest_f8e8m0fnu_survives_where_subnormals_are_flushed(to_type: str) -> None:
+    smallest = np.array([2.0**-127, 1.0, 2.0**127], np.float32)
+    with flushing_subnormals():
+        widened = convert(smallest, "f8e8m0fnu", to_type)
+    assert np.real(widened).tobytes() == smallest.tobytes()

@@ -102,3 +102,14 @@ def test_small_index_types_reach_as_far_as_they_can() -> None:
     dims = GatherDimensions((), (0,), (0,), 1)
     got = gather(np.arange(1000), np.array([255], np.uint8), dims, (1,))
     assert got.tolist() == [255]
+
+
+def test_a_single_element_is_an_array_still() -> None:
+    dims = GatherDimensions(
+        offset_dims=(), collapsed_slice_dims=(0,), start_index_map=(0,), index_vector_dim=0
+    )
+    found = gather(np.arange(5), np.asarray(3), dims, (1,))
+
+    assert isinstance(found, np.ndarray)
+    assert found.shape == ()
+    assert found == 3
