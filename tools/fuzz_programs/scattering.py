@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from math import prod
 
+from hloipu_compiler.ir.ops import ELEMENTWISE
 from tools.fuzz_programs.adjusting import is_integer
 from tools.fuzz_programs.builder import Body, Families
 from tools.fuzz_programs.facts import Facts, UntameError, hull
@@ -21,6 +22,9 @@ def scatter(body: Body) -> Value:
     inserted = [d for d in range(rank) if rng.random() < 0.5]
     window = [rng.randrange(1, x.sizes[d] + 1) for d in range(rank) if d not in inserted]
     batch = [rng.choice((1, 2, 3)) for _ in range(rng.randrange(0, 3))]
+    if prod(batch) == 1 and x.opcode not in ELEMENTWISE:
+        # XLA slices the operand at the one index; of a slice it adds both starts, then clamps.
+        raise UntameError
     vector = rng.randrange(len(batch) + 1)
     index_sizes = [*batch[:vector], len(starts), *batch[vector:]]
     where = index_array(body, index_sizes)
@@ -58,8 +62,7 @@ def index_array(body: Body, sizes: Sequence[int]) -> Value:
     """Choose or make an integer array of given sizes, some elements out of range."""
     found = [v for v in body.arrays(is_integer) if v.sizes == tuple(sizes)]
     if found and body.rng.random() < 0.5:
-        # XLA's rewriting of a scatter of one update reads beyond its operand at indices of 2**63.
-        return small_integer(body, body.rng.choice(found), -100, 100)
+        return body.rng.choice(found)
     name = body.rng.choice("s32 s32 s64 u32 s8".split())
     return body.fresh(name, sizes, Facts(0 if name[0] == "u" else -2, 6, 0, 1))
 

@@ -9,7 +9,7 @@ from hloipu_compiler.evaluate.evaluator import EvaluationLimits, Evaluator
 from hloipu_compiler.evaluate.manual_sharding import border_device_count, is_border
 from hloipu_compiler.evaluate.meeting import Meeting, MeetingError
 from hloipu_compiler.evaluate.plan import Array, Watcher
-from hloipu_compiler.evaluate.site import Effects
+from hloipu_compiler.evaluate.site import Effects, array_leaves
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import COLLECTIVES
 from hloipu_runtime.errors import LimitError, UsageError
@@ -73,12 +73,25 @@ def _ids(module: Module, computation: Computation, x: Instruction) -> tuple[str,
     attributes = x.attributes
     ids = [i for group in attributes.replica_groups().groups for i in group]
     ids += [i for pair in attributes.pairs("source_target_pairs") for i in pair]
-    count = max(ids, default=0) + 1
+    count = max(ids) + 1 if ids else _everybody(computation, x)
     if attributes.integer("channel_id") <= 0:
         return "replicas", count
     if x.opcode.startswith(_BY_PARTITION):
         return "partitions", count
     return "devices" if attributes.flag("use_global_device_ids") else "replicas", count
+
+
+def _everybody(computation: Computation, x: Instruction) -> int:
+    """Return how many take part where no group is written, as far as the shapes tell; else 1."""
+    dimensions = x.attributes.integers("dimensions")
+    before = array_leaves(computation.instructions[x.operands[0]].shape)[0].dimensions
+    after = array_leaves(x.shape)[-1].dimensions
+    if x.opcode == "all-to-all" and not dimensions:
+        return len(x.operands)
+    if not dimensions or max(dimensions) >= min(len(before), len(after)):
+        return 1
+    small, large = sorted((before[dimensions[0]], after[dimensions[0]]))
+    return large // small if small > 0 and large % small == 0 else 1
 
 
 def evaluate_participants(

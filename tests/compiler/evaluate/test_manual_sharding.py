@@ -194,3 +194,14 @@ def test_what_cannot_be_followed(sharding: str, block: str, said: str) -> None:
     with pytest.raises(UnsupportedError, match=said) as caught:
         evaluate_participants(module, [[X]], partitions=8)
     assert caught.value.code == "E0462"
+
+
+def test_shapes_tell_how_many_take_part_where_no_group_is_written() -> None:
+    gathered = "e {\n a = u4[4,2] parameter(0)\n b = u4[4,16] all-gather(a), dimensions={1}\n}\n"
+    assert participants_of(parse(gathered)) == (8, 1)
+    reduced = (
+        "HloModule m\nadd { x = f32[] parameter(0)\n y = f32[] parameter(1)\n"
+        " ROOT s = f32[] add(x, y) }\nENTRY e { a = f32[12] parameter(0)\n"
+        " ROOT b = f32[4] reduce-scatter(a), dimensions={0}, to_apply=add }\n"
+    )
+    assert participants_of(parse(reduced)) == (3, 1)

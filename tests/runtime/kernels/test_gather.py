@@ -113,3 +113,12 @@ def test_a_single_element_is_an_array_still() -> None:
     assert isinstance(found, np.ndarray)
     assert found.shape == ()
     assert found == 3
+
+
+def test_slices_without_elements() -> None:
+    dims = GatherDimensions(
+        offset_dims=(1,), collapsed_slice_dims=(0, 1), start_index_map=(1, 0), index_vector_dim=1
+    )
+    found = gather(np.zeros((2, 3, 0)), np.zeros((4, 2), np.int32), dims, (1, 1, 0))
+
+    assert found.shape == (4, 0)
