@@ -9,7 +9,7 @@ import numpy as np
 from hloipu.check_outputs import Reference, compare_outputs, nested, truth_of
 from hloipu_compiler.evaluate.agreement import Budget, Verdict, compare_values
 from hloipu_compiler.evaluate.budgets import budget_of
-from hloipu_compiler.evaluate.evaluator import Evaluator
+from hloipu_compiler.evaluate.evaluator import Evaluator, bytes_of
 from hloipu_compiler.evaluate.participants import (
     evaluate_everywhere,
     meeting_computations,
@@ -21,10 +21,16 @@ from hloipu_compiler.evaluate.site import array_leaves
 from hloipu_compiler.evaluate.widen import widened, widened_arguments
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
-from hloipu_runtime.errors import HloipuError
+from hloipu_runtime.errors import HloipuError, LimitError
 from hloipu_runtime.kernels.storage import from_storage, to_storage
 
 PASSED_OVER = frozenset("parameter constant tuple get-tuple-element".split())
+
+HELD_BYTES = 8 * 2**30
+"""Values of all ops that one search may keep in memory."""
+
+BATCH_BYTES = 512 * 2**20
+"""Operands handed to the reference at a time; they go through files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,7 @@ def first_divergence(
     meet. Ops that the reference cannot compute alone, or that need other participants, are passed
     over.
     """
+    _check_room(module)
     seen: dict[int, Sequence[Array]] = {}
     evaluate_everywhere(
         module,
@@ -57,6 +64,21 @@ def first_divergence(
     return _Search(module, seen, meeting_computations(module), reference).in_computation(
         module.entry, arguments
     )
+
+
+def _check_room(module: Module) -> None:
+    """Refuse a module whose values do not all fit: every op's are kept until it is judged."""
+    held = sum(bytes_of(x.shape) for x in module.entry.instructions if x.opcode not in PASSED_OVER)
+    if held > HELD_BYTES:
+        raise LimitError(
+            "E5014",
+            f"checking {module.name!r} op by op keeps {held / 2**30:.1f} GiB of values, "
+            f"{HELD_BYTES / 2**30:.0f} GiB are allowed",
+            limit="held_bytes",
+            allowed=HELD_BYTES,
+            found=held,
+            hint="check a smaller batch, or cut the module down with hloipu reduce",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +110,8 @@ class _Search:
             if all(i in values for i in x.operands):
                 leaves = [leaf for i in x.operands for leaf in values[i]]
                 singles.append((x, alone(self.module, computation, position), leaves))
-        answers = self.reference([(single, leaves) for _, single, leaves in singles])
         suspect: Divergence | None = None
-        for (x, single, leaves), answer in zip(singles, answers, strict=True):
+        for x, single, leaves, answer in self._answered(singles):
             if isinstance(answer, str):
                 continue
             found = _diverges(self.module, computation, x, single, leaves, answer, self.reference)
@@ -99,6 +120,22 @@ class _Search:
             elif found is not None:
                 return _inside(self.module, x, leaves, self.reference) or found
         return suspect
+
+    def _answered(
+        self, singles: list[tuple[Instruction, Module, list[Array]]]
+    ) -> Iterator[tuple[Instruction, Module, list[Array], list[Array] | str]]:
+        """Ask the reference batch by batch: all at once could fill the disk with operands."""
+        batch: list[tuple[Instruction, Module, list[Array]]] = []
+        waiting_bytes = 0
+        for number, single in enumerate(singles):
+            batch.append(single)
+            waiting_bytes += sum(leaf.nbytes for leaf in single[2])
+            if waiting_bytes < BATCH_BYTES and number + 1 < len(singles):
+                continue
+            answers = self.reference([(module, leaves) for _, module, leaves in batch])
+            for (x, module, leaves), answer in zip(batch, answers, strict=True):
+                yield x, module, leaves, answer
+            batch, waiting_bytes = [], 0
 
     def _meets(self, x: Instruction) -> bool:
         return needs_others(x) or bool(self.meeting & {*x.attributes.called})

@@ -180,14 +180,15 @@ def check_sizes(module: Module, limits: EvaluationLimits) -> None:
             if x.opcode in VIEWS:
                 continue
             for leaf in array_leaves(x.shape):
-                if prod(leaf.dimensions) > limits.value_elements:
+                count = prod(leaf.dimensions)
+                if count > limits.value_elements:
                     raise LimitError(
                         "E5010",
                         f"instruction {x.name!r} makes {leaf.without_layout()}: "
-                        f"{prod(leaf.dimensions):,} elements, {limits.value_elements:,} are allowed",
+                        f"{count:,} elements, {limits.value_elements:,} are allowed",
                         limit="value_elements",
                         allowed=limits.value_elements,
-                        found=prod(leaf.dimensions),
+                        found=count,
                         hint="raise it with --limit value_elements=N if the memory is there",
                     )
     peak, at = peak_bytes(module)
