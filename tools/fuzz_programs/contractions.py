@@ -107,6 +107,8 @@ def convolution(body: Body) -> Value:
             low, high, whole = 0, reach, (size_of[letter] - 1) * base + 1 + reach
         kernel[letter], count = size, count * size
         result[letter] = (whole - reach) // stride + 1
+        if result[letter] == 1:
+            reversal = 0  # XLA makes a dot of it, and forgets the reversal
         words = (size, stride, f"{low}_{high}", base, spread, reversal)
         for key, word in zip(parts, words, strict=True):
             parts[key].append(str(word))

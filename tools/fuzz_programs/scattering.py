@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import prod
 
 from hloipu_compiler.ir.ops import ELEMENTWISE
-from tools.fuzz_programs.adjusting import is_integer
+from tools.fuzz_programs.adjusting import is_integer, small_integer
 from tools.fuzz_programs.builder import Body, Families
 from tools.fuzz_programs.facts import Facts, UntameError, hull
 from tools.fuzz_programs.regions import combiner_region, combining, reducible
@@ -62,7 +62,9 @@ def index_array(body: Body, sizes: Sequence[int]) -> Value:
     """Choose or make an integer array of given sizes, some elements out of range."""
     found = [v for v in body.arrays(is_integer) if v.sizes == tuple(sizes)]
     if found and body.rng.random() < 0.5:
-        return body.rng.choice(found)
+        index = body.rng.choice(found)
+        # As in slices, a constant with its highest bit set may be taken for a negative index.
+        return small_integer(body, index, 0, 100) if index.type[0] == "u" else index
     name = body.rng.choice("s32 s32 s64 u32 s8".split())
     return body.fresh(name, sizes, Facts(0 if name[0] == "u" else -2, 6, 0, 1))
 
@@ -80,6 +82,8 @@ def gather(body: Body) -> Value:
     if any(w > n for w, n in zip(sizes, x.sizes, strict=True)):
         raise UntameError
     batch = [rng.choice((1, 2, 3)) for _ in range(rng.randrange(0, 3))]
+    if prod(batch) == 1 and x.opcode not in ELEMENTWISE:
+        raise UntameError  # XLA makes a slice of it; see `scatter`
     vector = rng.randrange(len(batch) + 1)
     index_sizes = [*batch[:vector], len(starts), *batch[vector:]]
     if len(starts) == 1 and rng.random() < 0.5:
