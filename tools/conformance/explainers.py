@@ -162,7 +162,8 @@ def theirs_is_misordered(evidence: Evidence) -> Array:
 EXPLAINERS: dict[str, Explainer] = {
     function.__name__: function
     for function in (
-        subnormal_operand, below_the_normals_of_f32, both_below_normal, ours_is_nearer, theirs_is_contracted,
+        subnormal_operand, below_the_normals_of_f32, both_below_normal, ours_is_nearer,
+        theirs_is_contracted,
         extended_is_ours, exponent_of_six_bits, exponent_is_signed, error_is_of_the_logarithm,
         on_the_branch_cut, error_is_of_a_modulus_of_one,
         bits_are_counted, operand_is_six, theirs_is_misordered,
