@@ -106,7 +106,7 @@ ENTRY e {
         LimitError, match=r"'huge\.1' makes f32\[1000,1000\]: 1,000,000 elements"
     ) as e:
         Evaluator(module, limits=EvaluationLimits(value_elements=999_999))
-    assert (e.value.limit, e.value.allowed, e.value.found) == ("elements", 999_999, 10**6)
+    assert (e.value.limit, e.value.allowed, e.value.found) == ("value_elements", 999_999, 10**6)
     with pytest.raises(LimitError) as e:
         Evaluator(module, limits=EvaluationLimits(live_bytes=7_999_999))
     assert (e.value.code, e.value.limit, e.value.found) == ("E5011", "live_bytes", 8_000_004)
