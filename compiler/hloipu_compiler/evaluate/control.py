@@ -1,8 +1,9 @@
 """Lowerings of calls, loops, branches and asynchronous pairs."""
 
+import numpy as np
+
 from hloipu_compiler.evaluate.plan import Action, Array
 from hloipu_compiler.evaluate.site import Site, leaf_count, lowers
-from hloipu_compiler.ir.graph import Instruction
 from hloipu_compiler.ir.shapes import TupleShape
 
 
@@ -89,13 +90,5 @@ def _copy_done(site: Site) -> Action:
 
 
 def _context() -> Array:
-    import numpy as np  # only a placeholder for a handle that nobody reads
-
+    """Return a placeholder for a handle that nobody reads."""
     return np.zeros((), np.uint32)
-
-
-def start_of(site: Site, instruction: Instruction) -> Instruction:
-    """Follow a done or update to its start."""
-    while instruction.opcode.endswith(("-done", "-update")):
-        instruction = site.computation.instructions[instruction.operands[0]]
-    return instruction

@@ -23,7 +23,7 @@ from hloipu_compiler.evaluate import (  # noqa: F401  (each fills the table of l
 )
 from hloipu_compiler.evaluate.plan import TOKEN_VALUE, Array, Plan, Watcher
 from hloipu_compiler.evaluate.planner import Planner
-from hloipu_compiler.evaluate.site import Effects, array_leaves, leaf_count, storage_bytes
+from hloipu_compiler.evaluate.site import Effects, array_leaves, storage_bytes
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
 from hloipu_runtime.element_types import ElementType
@@ -267,6 +267,3 @@ def evaluate(
 ) -> list[Array]:
     """Evaluate a module once; see `Evaluator`."""
     return Evaluator(module, effects, limits)(*arguments, watch=watch)
-
-
-__all__ = ["EvaluationLimits", "Evaluator", "evaluate", "leaf_count"]
