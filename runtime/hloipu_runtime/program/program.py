@@ -1,0 +1,83 @@
+"""A whole program: variables, values, constants and the tree of steps."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.program.mapping import Mapping, Sizes
+from hloipu_runtime.program.steps import Sequence, ValueId, VariableId
+
+Array = np.ndarray[Any, Any]
+
+
+class Role(Enum):
+    """What a variable is for, which decides how long it lives."""
+
+    TEMPORARY = "temporary"
+    """Result of a vertex, or buffer of an exchange."""
+    CONSTANT = "constant"
+    """Loaded with the program, never written."""
+    PARAMETER = "parameter"
+    """Filled from the host."""
+    STATE = "state"
+    """Stays on the device between runs."""
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A tensor that lies on the tiles of one IPU."""
+
+    name: str
+    element_type: str
+    shape: Sizes
+    mapping: Mapping
+    role: Role = Role.TEMPORARY
+    ipu: int = 0
+    origin: str = ""
+    """The instruction that it holds the result of."""
+
+    @cached_property
+    def bytes_per_tile(self) -> int:
+        """Bytes of the largest part that a tile holds."""
+        return (prod(self.mapping.block) * ELEMENT_TYPES[self.element_type].bits + 7) // 8
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor of the logical form: what a variable holds for a while."""
+
+    element_type: str
+    shape: Sizes
+    origin: str = ""
+
+
+@dataclass(frozen=True)
+class Port:
+    """A parameter or a result of the program, and the stream that carries it."""
+
+    stream: str
+    element_type: str
+    shape: Sizes
+    alias: int = -1
+    """Of a result: the number of the parameter whose memory it takes over; -1: none."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """Variables, values, steps; `constants` holds arrays in storage form, by variable."""
+
+    name: str
+    machine: str
+    ipus: int
+    variables: tuple[Variable, ...]
+    values: tuple[Value, ...]
+    constants: dict[VariableId, tuple[ValueId, Array]] = field(default_factory=dict)
+    body: Sequence = field(default_factory=Sequence)
+    functions: dict[str, Sequence] = field(default_factory=dict)
+    parameters: tuple[Port, ...] = ()
+    results: tuple[Port, ...] = ()

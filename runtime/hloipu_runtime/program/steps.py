@@ -1,0 +1,234 @@
+"""The steps of a program: what the tiles compute, what they exchange, and in which order.
+
+Every step says things twice. Its *descriptors* are what tiles do: variables, parts, transfers. Its
+*logical form* is what that means: which numbered value is computed from which. `verify` proves
+that the descriptors do what the logical form says.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from hloipu_runtime.codelets.codelet import Codelet
+from hloipu_runtime.program.mapping import Box, Sizes, Spans, Tiles
+
+VariableId = int
+ValueId = int
+
+
+class Operand(NamedTuple):
+    """The part of a variable that each vertex of a group reads or writes on its own tile."""
+
+    variable: VariableId
+    spans: Spans
+
+
+@dataclass(frozen=True)
+class VertexGroup:
+    """One codelet on a grid of tiles, one vertex or one team of workers on each."""
+
+    codelet: Codelet
+    tiles: Tiles
+    inputs: tuple[Operand, ...]
+    outputs: tuple[Operand, ...]
+    reads: tuple[ValueId, ...]
+    """Logical form: the value of each input."""
+    writes: tuple[ValueId, ...]
+    """Logical form: the value of each output."""
+    name: str = ""
+    """The instruction that it comes from."""
+
+
+@dataclass(frozen=True)
+class ComputeSet:
+    """Vertex groups that run between two syncs."""
+
+    groups: tuple[VertexGroup, ...]
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Copies parts of one variable into another: each receiving tile takes what it is to hold.
+
+    On the tile at a grid coordinate, the destination's elements in `spans` and in `box` are
+    taken from the source's elements whose indices are larger by `shift`, wherever they lie.
+    """
+
+    source: VariableId
+    destination: VariableId
+    tiles: Tiles
+    """The receivers' grid."""
+    receivers: Box
+    """Grid coordinates that take part, along each axis."""
+    spans: Spans
+    """Of the destination."""
+    box: Box
+    """Of the destination's elements."""
+    shift: Sizes
+    view: Sizes
+    """The source's elements in row-major order seen in this shape."""
+    value: ValueId
+    """Logical form: what is copied."""
+
+
+class Piece(NamedTuple):
+    """Logical form of a transfer: elements of a value, seen in a shape, put at a box."""
+
+    value: ValueId
+    view: Sizes
+    box: Box
+    shift: Sizes
+
+
+@dataclass(frozen=True)
+class Definition:
+    """Logical form of what an exchange leaves in a variable."""
+
+    variable: VariableId
+    value: ValueId
+    base: ValueId | None
+    """What stays where no piece is put; None: the pieces are all."""
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Transfers that all happen at once, between and within tiles."""
+
+    transfers: tuple[Transfer, ...]
+    definitions: tuple[Definition, ...]
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Sync:
+    """A barrier between all tiles of one IPU, or of all IPUs."""
+
+    ipus: int = 1
+
+
+@dataclass(frozen=True)
+class StreamIn:
+    """Takes the next element of a host stream into a variable."""
+
+    stream: str
+    variable: VariableId
+    value: ValueId
+
+
+@dataclass(frozen=True)
+class StreamOut:
+    """Hands a variable to a host stream."""
+
+    stream: str
+    variable: VariableId
+    value: ValueId
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """Steps one after the other."""
+
+    steps: tuple["Step", ...] = ()
+
+
+@dataclass(frozen=True)
+class Parallel:
+    """Branches on IPUs of their own, at the same time."""
+
+    branches: tuple[Sequence, ...]
+
+
+class Carried(NamedTuple):
+    """A variable that a loop hands from one turn to the next, and the values that it holds."""
+
+    variable: VariableId
+    initial: ValueId
+    """Before the loop."""
+    turn: ValueId
+    """At the start of each turn, and in the condition."""
+    following: ValueId
+    """At the end of each turn."""
+    final: ValueId
+    """After the loop."""
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """Runs its body a known number of times."""
+
+    count: int
+    body: Sequence
+    carried: tuple[Carried, ...]
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class RepeatWhile:
+    """Runs condition and body until the predicate that the condition leaves is false."""
+
+    condition: Sequence
+    predicate: VariableId
+    predicate_value: ValueId
+    body: Sequence
+    carried: tuple[Carried, ...]
+    name: str = ""
+
+
+class Merged(NamedTuple):
+    """A variable that every branch leaves a value in."""
+
+    variable: VariableId
+    branch_values: tuple[ValueId, ...]
+    value: ValueId
+    """After the branches."""
+
+
+@dataclass(frozen=True)
+class If:
+    """Runs one of two branches, as a predicate says."""
+
+    predicate: VariableId
+    predicate_value: ValueId
+    then: Sequence
+    otherwise: Sequence
+    merged: tuple[Merged, ...]
+    name: str = ""
+
+    @property
+    def branches(self) -> tuple[Sequence, ...]:
+        """Both branches, the one for true first."""
+        return (self.then, self.otherwise)
+
+
+@dataclass(frozen=True)
+class Switch:
+    """Runs the branch that an index says; an index out of range runs the last one."""
+
+    index: VariableId
+    index_value: ValueId
+    branches: tuple[Sequence, ...]
+    merged: tuple[Merged, ...]
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Call:
+    """Runs a function of the program."""
+
+    function: str
+
+
+Step = (
+    ComputeSet
+    | Exchange
+    | Sync
+    | StreamIn
+    | StreamOut
+    | Sequence
+    | Parallel
+    | Repeat
+    | RepeatWhile
+    | If
+    | Switch
+    | Call
+)

@@ -1,0 +1,370 @@
+"""The proof: on every path, each tile holds what its vertices read, and results are complete.
+
+An abstract run over the tree. Its state says which value each variable holds, all of its mapped
+parts written. Parts are compared as descriptors, dimension by dimension, so the work grows with the
+number of steps and not with tiles.
+"""
+
+from functools import lru_cache
+
+from hloipu_runtime.codelets.codelet import Codelet, Tensor
+from hloipu_runtime.program.faults import Fault, ProgramError
+from hloipu_runtime.program.law import required_spans
+from hloipu_runtime.program.mapping import Mapping, Sizes, Spans, contains, covers, extent_of
+from hloipu_runtime.program.program import Program, Variable
+from hloipu_runtime.program.steps import (
+    Call,
+    Carried,
+    ComputeSet,
+    Exchange,
+    If,
+    Merged,
+    Parallel,
+    Repeat,
+    RepeatWhile,
+    Sequence,
+    Step,
+    StreamIn,
+    StreamOut,
+    Switch,
+    Sync,
+    ValueId,
+    VariableId,
+    VertexGroup,
+)
+from hloipu_runtime.program.uses import written
+from hloipu_runtime.program.verify_exchange import exchange_faults
+
+State = dict[VariableId, ValueId]
+
+
+def verify(program: Program, tiles_per_ipu: int) -> None:
+    """Prove a program; ProgramError E4050 lists what does not hold."""
+    faults = faults_of(program, tiles_per_ipu)
+    if faults:
+        raise ProgramError(faults)
+
+
+def faults_of(program: Program, tiles_per_ipu: int) -> list[Fault]:
+    """Return everything that keeps a program from being proved."""
+    proof = _Proof(program)
+    proof.check_variables(tiles_per_ipu)
+    if not proof.faults:
+        proof.walk(program.body, {v: value for v, (value, _) in program.constants.items()}, "body")
+    return proof.faults
+
+
+class _Proof:
+    """The abstract run, and what it found."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.faults: list[Fault] = []
+        self.defined: set[ValueId] = {value for value, _ in program.constants.values()}
+        self.calling: list[str] = []
+
+    def fault(self, rule: str, place: str, message: str) -> None:
+        self.faults.append(Fault(rule, place, message))
+
+    def check_variables(self, tiles_per_ipu: int) -> None:
+        for variable in self.program.variables:
+            for message in _variable_faults(variable.mapping, variable.shape, tiles_per_ipu):
+                self.fault("grid", variable.name, message)
+            if not 0 <= variable.ipu < self.program.ipus:
+                self.fault("grid", variable.name, f"lies on IPU {variable.ipu}, which is not there")
+
+    def variable(self, number: VariableId) -> Variable:
+        return self.program.variables[number]
+
+    def define(self, value: ValueId, place: str) -> None:
+        if value in self.defined:
+            self.fault("value", place, f"value %{value} is computed twice")
+        self.defined.add(value)
+
+    def expect(self, state: State, variable: VariableId, value: ValueId, place: str) -> None:
+        held = state.get(variable)
+        if held != value:
+            found = "nothing" if held is None else f"value %{held}"
+            name = self.variable(variable).name
+            self.fault("version", place, f"reads value %{value} from {name}, which holds {found}")
+
+    def complete(self, variable: VariableId, place: str) -> None:
+        """Check that a variable from which any element may be taken has all of them."""
+        record = self.variable(variable)
+        if not is_complete(record.mapping, record.shape):
+            self.fault("cover", place, f"{record.name} has elements on no tile")
+
+    def fits(self, variable: VariableId, value: ValueId, place: str) -> None:
+        """Check that a variable can hold a value."""
+        held, meant = self.variable(variable), self.program.values[value]
+        if (held.element_type, held.shape) != (meant.element_type, meant.shape):
+            self.fault(
+                "value", place, f"{held.name} cannot hold value %{value}: other type or shape"
+            )
+
+    def walk(self, step: Step, state: State, place: str) -> None:
+        """Check a step and bring the state to what holds after it."""
+        match step:
+            case Sequence():
+                for number, inner in enumerate(step.steps):
+                    self.walk(inner, state, f"{place}/{number}")
+            case ComputeSet():
+                self._compute_set(step, state, place)
+            case Exchange():
+                for transfer in step.transfers:
+                    self.complete(transfer.source, place)
+                found = exchange_faults(self.program, step, state, self.defined, place)
+                self.faults += found
+                for definition in step.definitions:
+                    state[definition.variable] = definition.value
+            case Sync():
+                pass
+            case StreamIn():
+                self.define(step.value, place)
+                self.fits(step.variable, step.value, place)
+                state[step.variable] = step.value
+            case StreamOut():
+                self.complete(step.variable, place)
+                self.expect(state, step.variable, step.value, place)
+            case Parallel():
+                self._parallel(step, state, place)
+            case Repeat():
+                self._enter(step.carried, state, written(step.body, self.program), place)
+                self.walk(step.body, state, f"{place}/repeat")
+                self._turn(step.carried, state, place)
+                self._leave(step.carried, state, written(step.body, self.program), place)
+            case RepeatWhile():
+                self._repeat_while(step, state, place)
+            case If():
+                self.expect(state, step.predicate, step.predicate_value, place)
+                self._branches(step.branches, step.merged, state, place)
+            case Switch():
+                self.expect(state, step.index, step.index_value, place)
+                self._branches(step.branches, step.merged, state, place)
+            case Call():
+                self._call(step, state, place)
+
+    def _call(self, step: Call, state: State, place: str) -> None:
+        body = self.program.functions.get(step.function)
+        if body is None or step.function in self.calling:
+            self.fault("call", place, f"cannot call function {step.function!r}")
+            return
+        self.calling.append(step.function)
+        self.walk(body, state, f"{place}/{step.function}")
+        self.calling.pop()
+
+    def _compute_set(self, step: ComputeSet, state: State, place: str) -> None:
+        after: State = {}
+        for number, group in enumerate(step.groups):
+            where = f"{place}.{number} {group.name}"
+            self._group(group, state, where)
+            for operand, value in zip(group.outputs, group.writes, strict=True):
+                if operand.variable in after:
+                    self.fault(
+                        "race", where, f"{self.variable(operand.variable).name} is written twice"
+                    )
+                after[operand.variable] = value
+        for number, group in enumerate(step.groups):
+            own = {operand.variable for operand in group.outputs}
+            for operand in group.inputs:
+                if operand.variable in after and operand.variable not in own:
+                    name = self.variable(operand.variable).name
+                    self.fault(
+                        "race", f"{place}.{number} {group.name}", f"{name} is read and written"
+                    )
+        state.update(after)
+
+    def _group(self, group: VertexGroup, state: State, place: str) -> None:
+        variables = self.program.variables
+        for operand, value in zip(group.inputs, group.reads, strict=True):
+            self.expect(state, operand.variable, value, place)
+            message = _residency_fault(
+                variables[operand.variable].mapping,
+                variables[operand.variable].shape,
+                group,
+                operand.spans,
+            )
+            if message:
+                self.fault("resident", place, f"{variables[operand.variable].name}: {message}")
+        for operand, value in zip(group.outputs, group.writes, strict=True):
+            self.define(value, place)
+            self.fits(operand.variable, value, place)
+            mapping = variables[operand.variable].mapping
+            complete = is_complete(mapping, variables[operand.variable].shape)
+            if mapping.tiles != group.tiles or mapping.spans != operand.spans or not complete:
+                name = variables[operand.variable].name
+                self.fault("cover", place, f"{name} is not written exactly where it lies")
+        self._overwriting(group, place)
+        if len({variables[x.variable].ipu for x in (*group.inputs, *group.outputs)}) > 1:
+            self.fault("resident", place, "operands lie on several IPUs")
+        message = _law_fault(
+            group.codelet,
+            tuple(_tensor(variables[x.variable]) for x in group.inputs),
+            tuple(_tensor(variables[x.variable]) for x in group.outputs),
+            tuple(x.spans for x in group.inputs),
+            tuple(x.spans for x in group.outputs),
+        )
+        if message:
+            self.fault("law", place, message)
+
+    def _overwriting(self, group: VertexGroup, place: str) -> None:
+        written_here = {operand.variable: n for n, operand in enumerate(group.outputs)}
+        for number, operand in enumerate(group.inputs):
+            result = written_here.get(operand.variable)
+            if result is None:
+                continue
+            same = operand.spans == group.outputs[result].spans
+            if result or not same or not group.codelet.may_overwrite(number):
+                name = self.variable(operand.variable).name
+                self.fault("race", place, f"{name} is overwritten while it is read")
+
+    def _parallel(self, step: Parallel, state: State, place: str) -> None:
+        before, after = dict(state), dict(state)
+        owner: dict[VariableId, int] = {}
+        for number, branch in enumerate(step.branches):
+            inner = dict(before)
+            self.walk(branch, inner, f"{place}|{number}")
+            for variable in written(branch, self.program):
+                if owner.setdefault(variable, number) != number:
+                    self.fault(
+                        "race", place, f"{self.variable(variable).name} is written by two branches"
+                    )
+                if variable in inner:
+                    after[variable] = inner[variable]
+                else:
+                    after.pop(variable, None)
+        state.clear()
+        state.update(after)
+
+    def _enter(
+        self, carried: tuple[Carried, ...], state: State, changed: frozenset[VariableId], place: str
+    ) -> None:
+        """Bring the state to the start of any turn of a loop."""
+        for item in carried:
+            self.expect(state, item.variable, item.initial, place)
+        for variable in changed:
+            state.pop(variable, None)
+        for item in carried:
+            self.define(item.turn, place)
+            self.fits(item.variable, item.turn, place)
+            state[item.variable] = item.turn
+
+    def _turn(self, carried: tuple[Carried, ...], state: State, place: str) -> None:
+        """Check what a turn hands to the next one."""
+        for item in carried:
+            self.expect(state, item.variable, item.following, f"{place} end of turn")
+
+    def _leave(
+        self, carried: tuple[Carried, ...], state: State, changed: frozenset[VariableId], place: str
+    ) -> None:
+        for variable in changed:
+            state.pop(variable, None)
+        for item in carried:
+            self.define(item.final, place)
+            self.fits(item.variable, item.final, place)
+            state[item.variable] = item.final
+
+    def _repeat_while(self, step: RepeatWhile, state: State, place: str) -> None:
+        changed = written(step.condition, self.program) | written(step.body, self.program)
+        self._enter(step.carried, state, changed, place)
+        self.walk(step.condition, state, f"{place}/condition")
+        self.expect(state, step.predicate, step.predicate_value, place)
+        for item in step.carried:
+            self.expect(state, item.variable, item.turn, f"{place} after the condition")
+        self.walk(step.body, state, f"{place}/while")
+        self._turn(step.carried, state, place)
+        self._leave(step.carried, state, changed, place)
+
+    def _branches(
+        self,
+        branches: tuple[Sequence, ...],
+        merged: tuple[Merged, ...],
+        state: State,
+        place: str,
+    ) -> None:
+        for number, branch in enumerate(branches):
+            inner = dict(state)
+            self.walk(branch, inner, f"{place}?{number}")
+            for item in merged:
+                self.expect(
+                    inner, item.variable, item.branch_values[number], f"{place}?{number} end"
+                )
+        for branch in branches:
+            for variable in written(branch, self.program):
+                state.pop(variable, None)
+        for item in merged:
+            self.define(item.value, place)
+            self.fits(item.variable, item.value, place)
+            state[item.variable] = item.value
+
+
+def _tensor(variable: Variable) -> Tensor:
+    return Tensor(variable.element_type, variable.shape)
+
+
+@lru_cache(1 << 14)
+def _variable_faults(mapping: Mapping, shape: Sizes, tiles_per_ipu: int) -> tuple[str, ...]:
+    found = []
+    tiles = mapping.tiles
+    if len(mapping.spans) != len(shape):
+        return ("has a mapping of another rank",)
+    if len(tiles.strides) != len(tiles.extents) or min(tiles.extents, default=2) < 2:
+        return ("has a grid with an axis of one tile",)
+    if tiles.first < 0 or tiles.last >= tiles_per_ipu or min(tiles.strides, default=1) < 1:
+        found.append(f"lies on tiles {tiles.first} to {tiles.last} of {tiles_per_ipu}")
+    if len(set(tiles.numbers.ravel().tolist())) != tiles.count:
+        found.append("has two grid coordinates on one tile")
+    axes = [span.axis for span in mapping.spans if span.axis >= 0]
+    if len(set(axes)) != len(axes) or any(axis >= len(tiles.extents) for axis in axes):
+        return (*found, "splits two dimensions along one grid axis")
+    return tuple(found)
+
+
+@lru_cache(1 << 14)
+def is_complete(mapping: Mapping, shape: Sizes) -> bool:
+    """Whether every element lies on some tile."""
+    return all(
+        covers(mapping.tiles, span, size) for span, size in zip(mapping.spans, shape, strict=True)
+    )
+
+
+@lru_cache(1 << 14)
+def _span_resident(mapping: Mapping, shape: Sizes, spans: Spans) -> str:
+    if len(spans) != len(mapping.spans):
+        return "is read with another rank"
+    for dimension, (held, read) in enumerate(zip(mapping.spans, spans, strict=True)):
+        if read.axis >= len(mapping.tiles.extents):
+            return f"dimension {dimension} follows a grid axis that is not there"
+        extent = max(extent_of(mapping.tiles, held), extent_of(mapping.tiles, read))
+        if not contains(held, read, extent, shape[dimension]):
+            return f"dimension {dimension} is read beyond the part on the tile"
+    return ""
+
+
+def _residency_fault(mapping: Mapping, shape: Sizes, group: VertexGroup, spans: Spans) -> str:
+    if mapping.tiles != group.tiles:
+        return "lies on other tiles than the vertices"
+    return _span_resident(mapping, shape, spans)
+
+
+@lru_cache(1 << 14)
+def _law_fault(
+    codelet: Codelet,
+    operands: tuple[Tensor, ...],
+    results: tuple[Tensor, ...],
+    read: tuple[Spans, ...],
+    written_spans: tuple[Spans, ...],
+) -> str:
+    """Return how operand parts differ from what the codelet's law asks for, or nothing."""
+    indexing = codelet.indexing(operands, results)
+    if len(indexing.operands) != len(operands) or len(indexing.results) != len(results):
+        return f"{codelet.name} takes other operands"
+    needed = required_spans(
+        indexing, written_spans, [x.shape for x in results], [x.shape for x in operands]
+    )
+    if isinstance(needed, str):
+        return f"{codelet.name}: {needed}"
+    for number, (have, need) in enumerate(zip(read, needed, strict=True)):
+        if have != need:
+            return f"{codelet.name}: operand {number} is read in parts {have}, needed are {need}"
+    return ""

@@ -1,0 +1,270 @@
+"""The exact mode: every tile has its own memory, and only exchanges cross tiles.
+
+Steps are prepared, that is, turned into calls on views of tile memories, when they are first met:
+once for a loop's body, however often it turns. Variables get their memory at their first use and
+lose it after the last one on the outermost level.
+"""
+
+from collections.abc import Callable
+from typing import assert_never
+
+from hloipu_runtime.program.mapping import whole_box
+from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.steps import (
+    Call,
+    Carried,
+    ComputeSet,
+    Exchange,
+    If,
+    Parallel,
+    Repeat,
+    RepeatWhile,
+    Sequence,
+    Step,
+    StreamIn,
+    StreamOut,
+    Switch,
+    Sync,
+    VariableId,
+)
+from hloipu_runtime.program.uses import used, written
+from hloipu_runtime.sim.copying import prepare_transfer
+from hloipu_runtime.sim.host import Counts, Host
+from hloipu_runtime.sim.storage import TileStorage, allocate, scatter_whole
+from hloipu_runtime.sim.vertices import prepare_group
+
+Action = Callable[[], None]
+
+
+class ExactEngine:
+    """Runs one program on tile memories; `poison`: fill memories before use, also in each turn."""
+
+    def __init__(self, program: Program, *, poison: bool = False) -> None:
+        self.program = program
+        self.poison = poison
+        self.memories: dict[VariableId, TileStorage] = {}
+        self._private = private_variables(program)
+
+    def run(self, host: Host) -> Counts:
+        """Run the program once; raises TileFault where a step leaves its tile's memory."""
+        counts = Counts()
+        steps = self.program.body.steps
+        last: dict[VariableId, int] = {}
+        touched = [used(step, self.program) for step in steps]
+        for number, variables in enumerate(touched):
+            last.update(dict.fromkeys(variables, number))
+        counts.runs["body"] += 1
+        for number, step in enumerate(steps):
+            for action in self._prepare(step, f"body/{number}", host, counts):
+                action()
+            for variable in touched[number]:
+                if last[variable] == number:
+                    self.memories.pop(variable, None)
+        self.memories.clear()
+        return counts
+
+    def memory(self, variable: VariableId) -> TileStorage:
+        """Return a variable's memory, made on the first request."""
+        found = self.memories.get(variable)
+        if found is None:
+            record = self.program.variables[variable]
+            found = allocate(record, shared=variable not in self._private)
+            constant = self.program.constants.get(variable)
+            if constant is not None:
+                scatter_whole(found, constant[1])
+            elif self.poison:
+                found.poison()
+            self.memories[variable] = found
+        return found
+
+    def _prepare(self, step: Step, place: str, host: Host, counts: Counts) -> list[Action]:
+        match step:
+            case ComputeSet():
+                return [
+                    action
+                    for group in step.groups
+                    for action in prepare_group(
+                        group,
+                        [self.memory(x.variable) for x in group.inputs],
+                        [self.memory(x.variable) for x in group.outputs],
+                    )
+                ]
+            case Exchange():
+                return [
+                    prepare_transfer(
+                        transfer,
+                        self.memory(transfer.source),
+                        self.memory(transfer.destination),
+                        step.name or place,
+                    )
+                    for transfer in step.transfers
+                ]
+            case Sync():
+                return []
+            case StreamIn():
+                target = self.memory(step.variable)
+                return [lambda: scatter_whole(target, host.take(step.stream))]
+            case StreamOut():
+                source = self.memory(step.variable)
+                return [lambda: host.give(step.stream, source.whole())]
+            case Sequence():
+                return self._sequence(step, place, host, counts)
+            case Parallel():
+                return [
+                    action
+                    for number, branch in enumerate(step.branches)
+                    for action in self._block(branch, f"{place}|{number}", host, counts)
+                ]
+            case Repeat():
+                return [self._repeat(step, place, host, counts)]
+            case RepeatWhile():
+                return [self._repeat_while(step, place, host, counts)]
+            case If():
+                predicate = self.memory(step.predicate)
+                return [
+                    self._branches(
+                        step.branches,
+                        lambda: 0 if bool(predicate.whole()) else 1,
+                        place,
+                        host,
+                        counts,
+                    )
+                ]
+            case Switch():
+                index = self.memory(step.index)
+                count = len(step.branches)
+                return [
+                    self._branches(
+                        step.branches,
+                        lambda: in_range(int(index.whole()), count),
+                        place,
+                        host,
+                        counts,
+                    )
+                ]
+            case Call():
+                body = self.program.functions[step.function]
+                return self._block(body, f"{place}/{step.function}", host, counts)
+            case _:
+                assert_never(step)
+
+    def _sequence(self, step: Sequence, place: str, host: Host, counts: Counts) -> list[Action]:
+        return [
+            action
+            for number, inner in enumerate(step.steps)
+            for action in self._prepare(inner, f"{place}/{number}", host, counts)
+        ]
+
+    def _block(self, body: Sequence, place: str, host: Host, counts: Counts) -> list[Action]:
+        """Return a sequence that counts how often it is run."""
+
+        def count() -> None:
+            counts.runs[place] += 1
+
+        return [count, *self._sequence(body, place, host, counts)]
+
+    def _fresh(self, body: Sequence, carried: tuple[Carried, ...]) -> list[Action]:
+        """Return what takes away, before a turn, what the turn before left behind."""
+        if not self.poison:
+            return []
+        kept = {item.variable for item in carried}
+        return [
+            self.memory(variable).poison for variable in sorted(written(body, self.program) - kept)
+        ]
+
+    def _repeat(self, step: Repeat, place: str, host: Host, counts: Counts) -> Action:
+        def run() -> None:
+            if not step.count:
+                return
+            actions = self._fresh(step.body, step.carried)
+            actions += self._block(step.body, f"{place}/repeat", host, counts)
+            for _ in range(step.count):
+                for action in actions:
+                    action()
+
+        return run
+
+    def _repeat_while(self, step: RepeatWhile, place: str, host: Host, counts: Counts) -> Action:
+        def run() -> None:
+            condition = self._block(step.condition, f"{place}/condition", host, counts)
+            condition[:0] = self._fresh(step.condition, step.carried)
+            predicate = self.memory(step.predicate)
+            body: list[Action] | None = None
+            while True:
+                for action in condition:
+                    action()
+                if not bool(predicate.whole()):
+                    return
+                if body is None:
+                    body = self._fresh(step.body, step.carried)
+                    body += self._block(step.body, f"{place}/while", host, counts)
+                for action in body:
+                    action()
+
+        return run
+
+    def _branches(
+        self,
+        branches: tuple[Sequence, ...],
+        choose: Callable[[], int],
+        place: str,
+        host: Host,
+        counts: Counts,
+    ) -> Action:
+        prepared: dict[int, list[Action]] = {}
+
+        def run() -> None:
+            chosen = choose()
+            if chosen not in prepared:
+                path = f"{place}?{chosen}"
+                prepared[chosen] = self._block(branches[chosen], path, host, counts)
+            for action in prepared[chosen]:
+                action()
+
+        return run
+
+
+def in_range(index: int, count: int) -> int:
+    """Return a branch number: what is out of range runs the last branch, as HLO has it."""
+    return index if 0 <= index < count else count - 1
+
+
+def private_variables(program: Program) -> frozenset[VariableId]:
+    """Return variables whose replicated parts need memory of their own on every tile.
+
+    Those that vertices write, and those that not every receiver of a transfer takes: all others
+    hold the same on all replicas, whatever the program does.
+    """
+    found: set[VariableId] = set()
+
+    def walk(step: Step) -> None:
+        match step:
+            case ComputeSet():
+                for group in step.groups:
+                    found.update(operand.variable for operand in group.outputs)
+            case Exchange():
+                for transfer in step.transfers:
+                    mapping = program.variables[transfer.destination].mapping
+                    everyone = whole_box(mapping.tiles.extents)
+                    if (transfer.tiles, transfer.spans) != (mapping.tiles, mapping.spans) or (
+                        transfer.receivers != everyone
+                    ):
+                        found.add(transfer.destination)
+            case Sequence():
+                for inner in step.steps:
+                    walk(inner)
+            case Parallel() | If() | Switch():
+                for branch in step.branches:
+                    walk(branch)
+            case Repeat():
+                walk(step.body)
+            case RepeatWhile():
+                walk(step.condition)
+                walk(step.body)
+            case _:
+                pass
+
+    walk(program.body)
+    for body in program.functions.values():
+        walk(body)
+    return frozenset(found)

@@ -1,0 +1,131 @@
+"""Running vertex groups on tile memories: views of each class's parts, one kernel call a class."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from hloipu_runtime.codelets.codelet import Block, Codelet
+from hloipu_runtime.program.mapping import Spans
+from hloipu_runtime.program.program import Array
+from hloipu_runtime.program.steps import Operand, VertexGroup
+from hloipu_runtime.sim.classes import GridSlice, Part, SizeClass, size_classes
+from hloipu_runtime.sim.faults import TileFault
+from hloipu_runtime.sim.storage import TileStorage
+
+Action = Callable[[], None]
+
+
+def prepare_group(
+    group: VertexGroup, inputs: Sequence[TileStorage], outputs: Sequence[TileStorage]
+) -> list[Action]:
+    """Return one action for each size class of a group; raises TileFault for parts not there."""
+    operands = (*group.inputs, *group.outputs)
+    storages = (*inputs, *outputs)
+    for operand, storage in zip(operands, storages, strict=True):
+        if storage.mapping.tiles != group.tiles:
+            tiles = storage.mapping.tiles
+            raise TileFault(
+                group.name,
+                f"variable {operand.variable} lies on {tiles.count} tiles from {tiles.first}, "
+                f"its vertices on {group.tiles.count} from {group.tiles.first}",
+            )
+    if group.codelet.whole_parts and all(map(_reads_all_it_has, operands, storages)):
+        return [_whole_action(group.codelet, inputs, outputs)]
+    classes = size_classes(group.tiles, [x.spans for x in operands], [x.shape for x in storages])
+    return [_class_action(group, each, storages) for each in classes]
+
+
+def _reads_all_it_has(operand: Operand, storage: TileStorage) -> bool:
+    return operand.spans == storage.mapping.spans
+
+
+def _whole_action(
+    codelet: Codelet, inputs: Sequence[TileStorage], outputs: Sequence[TileStorage]
+) -> Action:
+    """Return the action that computes on whole parts, their unused ends included."""
+
+    def block(storage: TileStorage) -> Block:
+        mapping = storage.mapping
+        starts = tuple(
+            _starts(mapping.spans, d, tuple((0, n) for n in mapping.tiles.extents), 0)
+            for d in range(len(mapping.spans))
+        )
+        return Block(storage.tiles, mapping.tiles.extents, mapping.block, starts, storage.shape)
+
+    return _action(codelet, [block(x) for x in inputs], [block(x) for x in outputs])
+
+
+def _class_action(group: VertexGroup, chosen: SizeClass, storages: Sequence[TileStorage]) -> Action:
+    blocks = [
+        _block(group, operand, storage, chosen.grid, part)
+        for operand, storage, part in zip(
+            (*group.inputs, *group.outputs), storages, chosen.parts, strict=True
+        )
+    ]
+    results = blocks[len(group.inputs) :]
+    if all(0 in block.part for block in results):
+        return _nothing
+    return _action(group.codelet, blocks[: len(group.inputs)], results)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _action(codelet: Codelet, inputs: list[Block], outputs: list[Block]) -> Action:
+    targets = [block.array for block in outputs]
+
+    def run() -> None:
+        for target, result in zip(targets, codelet.run(inputs, outputs), strict=True):
+            if result is not target and target is not None:
+                np.copyto(target, result)
+
+    return run
+
+
+def _starts(spans: Spans, dimension: int, grid: GridSlice, cut: int) -> Array | int:
+    span = spans[dimension]
+    if span.axis < 0:
+        return span.offset + cut
+    low, high = grid[span.axis]
+    shape = [1] * len(grid)
+    shape[span.axis] = high - low
+    return (np.arange(low, high) * span.step + span.offset + cut).reshape(shape)
+
+
+def _block(
+    group: VertexGroup, operand: Operand, storage: TileStorage, grid: GridSlice, part: Part
+) -> Block:
+    """Return an operand's parts on a class of tiles, as a view of their memories."""
+    rank = len(grid)
+    array = storage.tiles[tuple(slice(low, high) for low, high in grid)]
+    strides = list(array.strides)
+    offset = [0] * len(operand.spans)
+    for dimension, (read, held) in enumerate(
+        zip(operand.spans, storage.mapping.spans, strict=True)
+    ):
+        axis = max(read.axis, held.axis)
+        low, high = grid[axis] if axis >= 0 else (0, 1)
+        # Where the read part begins within the part that the tile holds: affine in the coordinate.
+        slope = read.step - held.step
+        base = read.offset - held.offset + part.cut[dimension]
+        ends = [low * slope + base, (high - 1) * slope + base]
+        size = part.sizes[dimension]
+        if size and (min(ends) < 0 or max(ends) + size > held.size):
+            raise TileFault(
+                group.name,
+                f"variable {operand.variable}, dimension {dimension}: elements {min(ends)} to "
+                f"{max(ends) + size} of a part of {held.size} on its tile",
+            )
+        offset[dimension] = ends[0] if size else 0
+        if axis >= 0 and slope:
+            strides[axis] += slope * strides[rank + dimension]
+    corner = array[(slice(None),) * rank + tuple(slice(o, None) for o in offset)]
+    shape = tuple(high - low for low, high in grid) + part.sizes
+    if 0 in shape:
+        view = np.empty(shape, array.dtype)
+    else:
+        view = as_strided(corner, shape, strides, writeable=array.flags.writeable)
+    starts = tuple(_starts(operand.spans, d, grid, part.cut[d]) for d in range(len(operand.spans)))
+    return Block(view, shape[:rank], part.sizes, starts, storage.shape)
