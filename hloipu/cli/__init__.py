@@ -15,6 +15,7 @@ COMMANDS = {
     "eval": "compute a module's values op by op",
     "check": "compare a module's values with XLA:CPU, f64 or a file; name the first bad op",
     "targets": "list the machines, or show one's numbers with their sources",
+    "opt": "run passes on a module and print it, step by step where asked",
     "reduce": "shrink a module to its smallest form that a test still holds for",
     "emit": "print a stage of a module as text, JSON or DOT",
     "explain": "say what an error code means and what to do",

@@ -10,7 +10,7 @@ from hloipu_runtime.kernels.monoids import Combiner
 from hloipu_runtime.kernels.movement import contiguous
 from hloipu_runtime.kernels.scatter_rows import combine_rows
 from hloipu_runtime.kernels.windows_geometry import WindowDimension, output_shape
-from hloipu_runtime.kernels.windows_regions import element_places
+from hloipu_runtime.kernels.windows_regions import Peeled, element_places, peeled_element
 
 Select = Literal["ge", "gt", "le", "lt"] | Callable[[Array, Array], Array]
 """How to tell that the element selected so far stays against a candidate."""
@@ -31,14 +31,18 @@ def select_and_scatter(
     select: Select,
     combiner: Combiner | str,
     element_type: str,
+    *,
+    whole: tuple[Sequence[int], Sequence[WindowDimension]] | None = None,
 ) -> Array:
     """Fill the operand's shape with `init`, then combine each source value in at its choice.
 
     A window's choice starts at its first element (`element_places`) and moves on to every later
     one for which `select(chosen, candidate)` is false; padding is never chosen. Values that share
-    a place are combined in row-major order of the windows.
+    a place are combined in row-major order of the windows. `whole` is the shape and the window of
+    which these are a part: it decides which of equal elements is chosen.
     """
-    targets = _choices(operand, window, select)
+    peeled = peeled_element(*(whole or (operand.shape, window)))
+    targets = _choices(operand, window, select, peeled)
     out = np.full(operand.shape, init, operand.dtype)
     real = targets >= 0
     updates = contiguous(source)
@@ -51,13 +55,15 @@ def select_and_scatter(
     return out
 
 
-def _choices(operand: Array, window: Sequence[WindowDimension], select: Select) -> Array:
+def _choices(
+    operand: Array, window: Sequence[WindowDimension], select: Select, peeled: Peeled | None
+) -> Array:
     """Return, for every window, the flat place of its element in the operand; -1 for none."""
     stays = select if callable(select) else _STAYS[select]
     shape = output_shape(operand.shape, window)
     chosen = np.zeros(shape, operand.dtype)
     which = np.full(shape, -1, np.int32)
-    places = element_places(operand.shape, window)
+    places = element_places(operand.shape, window, peeled)
     for number, (_, windows, elements) in enumerate(places):
         candidate = operand[elements]
         so_far, kind = chosen[windows], which[windows]

@@ -53,29 +53,43 @@ def reduce_window_region(
         return _element_by_element(operands, accumulators, window, region)
 
 
+Peeled = tuple[int, int]
+"""Axis of a window, and the number along it of the element that is visited last."""
+
+
+def peeled_element(shape: Sequence[int], window: Sequence[WindowDimension]) -> Peeled | None:
+    """Find what is visited last in windows that overhang; None: nothing out of turn.
+
+    XLA:CPU peels the last element of one dimension if the others then need no bounds check
+    (openxla/xla: xla/codegen/emitters, its loop peeling), and visits that slice of the window last.
+    """
+    peeled: Peeled | None = None
+    for axis, (n, w) in enumerate(zip(shape, window, strict=True)):
+        positions = real_positions(n, w)
+        everywhere = (0, w.output_size(n), 1)
+        along = [element_slices(n, w, k) for k in positions]
+        whole = [found is not None and _extent(found[0]) == everywhere for found in along]
+        if len(whole) > 1 and not all(whole) and (len(whole) == 2 or all(whole[:-1])):
+            peeled = axis, positions[-1]
+    return peeled
+
+
 def element_places(
-    shape: Sequence[int], window: Sequence[WindowDimension]
+    shape: Sequence[int], window: Sequence[WindowDimension], peeled: Peeled | None
 ) -> list[tuple[tuple[int, ...], Index, Index]]:
     """List a window's elements in visiting order: position, index of windows, of the operand.
 
-    Elements that are padding in every window are left out. The order is row-major, but for
-    windows that overhang: XLA:CPU peels the last element of one dimension if the others then need
-    no bounds check (openxla/xla: xla/codegen/emitters, its loop peeling), and visits that slice of
-    the window last. HLO leaves the order open; it decides ties of select-and-scatter.
+    Elements that are padding in every window are left out. The order is row-major, but for the
+    peeled element's. HLO leaves the order open; it decides ties of select-and-scatter.
     """
-    present: list[list[tuple[int, tuple[slice, slice]]]] = []
-    peeled: int | None = None
-    for axis, (n, w) in enumerate(zip(shape, window, strict=True)):
-        along = [(k, element_slices(n, w, k)) for k in real_positions(n, w)]
-        everywhere = (0, w.output_size(n), 1)
-        whole = [found is not None and _extent(found[0]) == everywhere for _, found in along]
-        if len(whole) > 1 and not all(whole) and (len(whole) == 2 or all(whole[:-1])):
-            peeled = axis
-        present.append([(k, found) for k, found in along if found is not None])
+    present = [
+        [(k, found) for k in real_positions(n, w) if (found := element_slices(n, w, k)) is not None]
+        for n, w in zip(shape, window, strict=True)
+    ]
     visited = list(product(*present))
     if peeled is not None:
-        last = real_positions(shape[peeled], window[peeled])[-1]
-        visited.sort(key=lambda places: places[peeled][0] == last)
+        axis, last = peeled
+        visited.sort(key=lambda places: places[axis][0] == last)
     return [
         (
             tuple(k for k, _ in places),
@@ -98,7 +112,8 @@ def _element_by_element(
     window: Sequence[WindowDimension],
     region: Region,
 ) -> list[Array]:
-    for _, windows, elements in element_places(operands[0].shape, window):
+    shape = operands[0].shape
+    for _, windows, elements in element_places(shape, window, peeled_element(shape, window)):
         updated = region(*(a[windows] for a in accumulators), *(x[elements] for x in operands))
         for accumulator, new in zip(accumulators, updated, strict=True):
             accumulator[windows] = new

@@ -1,0 +1,367 @@
+"""Writes a program: numbers its variables and values, and appends steps block by block."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from hloipu_compiler.codegen.errors import CodegenError
+from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar, Spread
+from hloipu_compiler.codegen.placing import (
+    Placement,
+    default_placement,
+    followed,
+    mapping_of,
+    moved,
+)
+from hloipu_runtime.codelets.codelet import Codelet, Indexing, Tensor
+from hloipu_runtime.codelets.constants import value_of
+from hloipu_runtime.codelets.elementwise import Elementwise
+from hloipu_runtime.codelets.expression import Expression, Node
+from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program import steps as s
+from hloipu_runtime.program.mapping import (
+    Box,
+    Mapping,
+    Sizes,
+    Tiles,
+    contains,
+    extent_of,
+    whole_box,
+)
+from hloipu_runtime.program.program import Role, Value, Variable
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass
+class Scope:
+    """One sequence under construction."""
+
+    steps: list[s.Step] = field(default_factory=list)
+    owned: set[int] = field(default_factory=set)
+    """Variables that this block may overwrite."""
+    copies: dict[tuple[int, Mapping], int] = field(default_factory=dict)
+    """Value and mapping -> a variable that a transfer brought the value to."""
+
+
+class Builder:
+    """A program under construction for one machine."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.tile_count = machine.chip.tiles_per_ipu
+        self.variables: list[Variable] = []
+        self.values: list[Value] = []
+        self.constants: dict[int, tuple[int, Array]] = {}
+        self.scopes: list[Scope] = [Scope()]
+        self._scalars: dict[tuple[str, str], Held] = {}
+        self._next_tile = 0
+        self.origin = ""
+        """Name of the instruction that is being lowered."""
+
+    # --- names and places -------------------------------------------------------------------------
+
+    @property
+    def scope(self) -> Scope:
+        """The innermost block."""
+        return self.scopes[-1]
+
+    @contextmanager
+    def block(self) -> Iterator[Scope]:
+        """Write the steps of an inner block."""
+        self.scopes.append(Scope())
+        try:
+            yield self.scope
+        finally:
+            self.scopes.pop()
+
+    def first_tile(self, width: int) -> int:
+        """Return where the next narrow tensor begins, so that not all lie on tile 0."""
+        first = self._next_tile
+        self._next_tile = (first + width) % self.tile_count
+        return first
+
+    def value(self, element_type: str, shape: Sizes) -> int:
+        """Return the number of a new value."""
+        self.values.append(Value(element_type, shape, self.origin))
+        return len(self.values) - 1
+
+    def variable(
+        self, element_type: str, shape: Sizes, mapping: Mapping, role: Role = Role.TEMPORARY
+    ) -> int:
+        """Return the number of a new variable, which the innermost block may overwrite."""
+        number = len(self.variables)
+        name = f"{self.origin or role.value}.v{number}"
+        self.variables.append(Variable(name, element_type, shape, mapping, role, 0, self.origin))
+        if role is not Role.CONSTANT:
+            self.scope.owned.add(number)
+        return number
+
+    def home(self, element_type: str, shape: Sizes) -> Mapping:
+        """Return the default mapping of a tensor."""
+        bits = ELEMENT_TYPES[element_type].bits
+        mapping = mapping_of(shape, bits, self.tile_count)
+        count = mapping.tiles.count
+        if 2 * count > self.tile_count:
+            return mapping
+        first = self.first_tile(count) % (self.tile_count - count + 1)
+        tiles = Tiles(mapping.tiles.extents, mapping.tiles.strides, first)
+        return Mapping(tiles, mapping.spans)
+
+    def emit(self, step: s.Step) -> None:
+        """Append a step to the innermost block."""
+        self.scope.steps.append(step)
+
+    # --- constants --------------------------------------------------------------------------------
+
+    def constant(self, array: Array, element_type: str) -> Held:
+        """Return a variable that the program is loaded with; `array` is in storage form."""
+        shape = tuple(map(int, array.shape))
+        value = self.value(element_type, shape)
+        mapping = self.home(element_type, shape)
+        variable = self.variable(element_type, shape, mapping, Role.CONSTANT)
+        self.constants[variable] = (value, array)
+        return Held(value, variable, element_type, shape)
+
+    def scalar(self, leaf: Scalar) -> Held:
+        """Return a variable that holds a constant number, the same one for equal numbers."""
+        key = (leaf.element_type, leaf.text)
+        if key not in self._scalars:
+            self._scalars[key] = self.constant(
+                value_of(leaf.text, leaf.element_type), leaf.element_type
+            )
+        return self._scalars[key]
+
+    def held(self, leaf: Leaf) -> Held:
+        """Return a leaf on tiles: constants get a variable, broadcasts are written out."""
+        match leaf:
+            case Held():
+                return leaf
+            case Scalar():
+                return self.scalar(leaf)
+            case Spread():
+                return self._written_out(leaf)
+            case _:
+                raise CodegenError("E0470", f"{self.origin}: a token has no value on tiles")
+
+    def _written_out(self, leaf: Spread) -> Held:
+        kind = leaf.element_type
+        if isinstance(leaf.source, Scalar):
+            node = Node("constant", (), kind, (("value", leaf.source.text),))
+            filled = Elementwise(Expression((), (node,), (0,)), (), len(leaf.shape))
+            return self.compute(filled, [], [(kind, leaf.shape)])[0]
+        same = Elementwise(Expression((kind,), (), (0,)), (leaf.dimensions,), len(leaf.shape))
+        return self.compute(same, [leaf.source], [(kind, leaf.shape)])[0]
+
+    # --- exchanges --------------------------------------------------------------------------------
+
+    def copied(self, wanted: Sequence[tuple[Held, Mapping]]) -> list[int]:
+        """Return variables that hold these values in these mappings, moved there if need be."""
+        found: list[int] = []
+        transfers: list[s.Transfer] = []
+        definitions: list[s.Definition] = []
+        for leaf, mapping in wanted:
+            if self._serves(self.variables[leaf.variable], mapping):
+                found.append(leaf.variable)
+                continue
+            known = self._copy_of(leaf.value, mapping)
+            if known is None:
+                known = self.variable(leaf.element_type, leaf.shape, mapping)
+                self.scope.copies[(leaf.value, mapping)] = known
+                transfer, definition = self.plain_copy(leaf, known)
+                transfers.append(transfer)
+                definitions.append(definition)
+            found.append(known)
+        if transfers:
+            self.exchange(transfers, definitions)
+        return found
+
+    def _serves(self, variable: Variable, mapping: Mapping) -> bool:
+        held = variable.mapping
+        if held == mapping:
+            return True
+        return held.tiles == mapping.tiles and all(
+            contains(a, b, max(extent_of(held.tiles, a), extent_of(held.tiles, b)), size)
+            for a, b, size in zip(held.spans, mapping.spans, variable.shape, strict=True)
+        )
+
+    def _copy_of(self, value: int, mapping: Mapping) -> int | None:
+        for scope in reversed(self.scopes):
+            if (value, mapping) in scope.copies:
+                return scope.copies[(value, mapping)]
+        return None
+
+    def plain_copy(self, leaf: Held, variable: int) -> tuple[s.Transfer, s.Definition]:
+        """Return the transfer that brings a value, whole, to another variable."""
+        zeros = (0,) * len(leaf.shape)
+        box = whole_box(leaf.shape)
+        return (
+            self.transfer(leaf, variable, leaf.shape, box, zeros),
+            s.Definition(
+                variable, leaf.value, None, (s.Piece(leaf.value, leaf.shape, box, zeros),)
+            ),
+        )
+
+    def transfer(
+        self, leaf: Held, variable: int, view: Sizes, box: Box, shift: Sizes
+    ) -> s.Transfer:
+        """Return a transfer of a box to all tiles that hold the variable."""
+        mapping = self.variables[variable].mapping
+        return s.Transfer(
+            leaf.variable,
+            variable,
+            mapping.tiles,
+            whole_box(mapping.tiles.extents),
+            mapping.spans,
+            box,
+            shift,
+            view,
+            leaf.value,
+        )
+
+    def exchange(
+        self, transfers: Sequence[s.Transfer], definitions: Sequence[s.Definition]
+    ) -> None:
+        """Append a sync and an exchange."""
+        self.emit(s.Sync())
+        self.emit(s.Exchange(tuple(transfers), tuple(definitions), self.origin))
+
+    def assembled(
+        self,
+        element_type: str,
+        shape: Sizes,
+        pieces: Sequence[tuple[Held, Sizes, Box, Sizes]],
+        base: Held | None = None,
+        mapping: Mapping | None = None,
+    ) -> Held:
+        """Return a new value put together from (source, view, box, shift) by one exchange.
+
+        `base`: what stays where no piece is put; its variable is written.
+        """
+        if base is None:
+            variable = self.variable(element_type, shape, mapping or self.home(element_type, shape))
+        else:
+            variable = base.variable
+        value = self.value(element_type, shape)
+        transfers = [
+            self.transfer(leaf, variable, view, box, shift) for leaf, view, box, shift in pieces
+        ]
+        made = tuple(s.Piece(leaf.value, view, box, shift) for leaf, view, box, shift in pieces)
+        self.exchange(
+            transfers,
+            [s.Definition(variable, value, None if base is None else base.value, made)],
+        )
+        return Held(value, variable, element_type, shape)
+
+    # --- compute ----------------------------------------------------------------------------------
+
+    def compute(
+        self,
+        codelet: Codelet,
+        operands: Sequence[Held],
+        results: Sequence[tuple[str, Sizes]],
+        *,
+        dying: Sequence[bool] = (),
+        placement: Placement | None = None,
+    ) -> list[Held]:
+        """Append a vertex group, with the exchange that brings its operands to its tiles.
+
+        `dying`: operands that nobody reads afterwards, so that a result may take their place.
+        """
+        operand_tensors = [Tensor(x.element_type, x.shape) for x in operands]
+        result_tensors = [Tensor(*x) for x in results]
+        indexing = codelet.indexing(operand_tensors, result_tensors)
+        if placement is None:
+            placement = self._placement(indexing, operands, results)
+        needed = [
+            Mapping(placement.tiles, placement.spans(indices, leaf.shape))
+            for indices, leaf in zip(indexing.operands, operands, strict=True)
+        ]
+        sources = self.copied(list(zip(operands, needed, strict=True)))
+        mappings = [
+            Mapping(placement.tiles, placement.spans(indices, shape))
+            for indices, (_, shape) in zip(indexing.results, results, strict=True)
+        ]
+        reused = self._reused(codelet, operands, sources, dying, results[0], mappings[0])
+        targets = [
+            self.variable(*result, mapping) if number or reused is None else reused
+            for number, (result, mapping) in enumerate(zip(results, mappings, strict=True))
+        ]
+        values = [self.value(*x) for x in results]
+        group = s.VertexGroup(
+            codelet,
+            placement.tiles,
+            tuple(s.Operand(v, m.spans) for v, m in zip(sources, needed, strict=True)),
+            tuple(s.Operand(v, m.spans) for v, m in zip(targets, mappings, strict=True)),
+            tuple(x.value for x in operands),
+            tuple(values),
+            self.origin,
+        )
+        self.emit(s.ComputeSet((group,)))
+        return [
+            Held(value, target, *result)
+            for value, target, result in zip(values, targets, results, strict=True)
+        ]
+
+    def _reused(
+        self,
+        codelet: Codelet,
+        operands: Sequence[Held],
+        sources: Sequence[int],
+        dying: Sequence[bool],
+        result: tuple[str, Sizes],
+        mapping: Mapping,
+    ) -> int | None:
+        """Return the variable of a dying operand that the first result can be written into."""
+        for number, (leaf, dies) in enumerate(zip(operands, dying, strict=False)):
+            variable = sources[number]
+            if (
+                dies
+                and variable == leaf.variable
+                and variable in self.scope.owned
+                and sources.count(variable) == 1
+                and (leaf.element_type, leaf.shape) == result
+                and self.variables[variable].mapping == mapping
+                and codelet.may_overwrite(number)
+            ):
+                return variable
+        return None
+
+    def _placement(
+        self,
+        indexing: Indexing,
+        operands: Sequence[Held],
+        results: Sequence[tuple[str, Sizes]],
+    ) -> Placement:
+        """Follow the largest operand that lies well, or else make blocks of rows."""
+        default = self._default(indexing, results)
+        best: Placement | None = None
+        best_elements = 0
+        for indices, leaf in zip(indexing.operands, operands, strict=True):
+            elements = prod(leaf.shape)
+            if elements <= best_elements:
+                continue
+            found = followed(indexing, indices, self.variables[leaf.variable].mapping)
+            if found is not None and 2 * found.tiles.count >= default.tiles.count:
+                best, best_elements = found, elements
+        return best or default
+
+    def _default(self, indexing: Indexing, results: Sequence[tuple[str, Sizes]]) -> Placement:
+        largest = max(range(len(results)), key=lambda n: prod(results[n][1]))
+        element_type, shape = results[largest]
+        bits = ELEMENT_TYPES[element_type].bits
+        shown = [0] * len(indexing.sizes)
+        for index in indexing.results[largest]:
+            if index.label >= 0:
+                shown[index.label] = 1
+        sizes = tuple(n if w else 1 for n, w in zip(indexing.sizes, shown, strict=True))
+        placement = default_placement(sizes, shape, bits, self.tile_count)
+        count = placement.tiles.count
+        if 2 * count > self.tile_count:
+            return placement
+        return moved(placement, self.first_tile(count), self.tile_count)

@@ -1,0 +1,167 @@
+"""Lowering of loops and branches: carried variables, and results that branches share."""
+
+from collections.abc import Sequence
+
+from hloipu_compiler.codegen.builder import Builder
+from hloipu_compiler.codegen.leaves import Held, Leaf, Token
+from hloipu_compiler.codegen.lowering import lower_computation
+from hloipu_compiler.codegen.site import Site, leaf_range, lowers
+from hloipu_compiler.ir.graph import Computation
+from hloipu_compiler.ir.shapes import TupleShape
+from hloipu_runtime.program import steps as s
+
+
+@lowers("while")
+def _while(site: Site) -> Sequence[Leaf]:
+    condition, body = (site.module.computation[name] for name in site.attributes.called)
+    if site.attributes.text("condition") not in ("", condition.name):
+        condition, body = body, condition
+    builder = site.builder
+    initial = site.operands[0]
+    kept = _unchanged(body)
+    carried = [n for n, leaf in enumerate(initial) if n not in kept and not isinstance(leaf, Token)]
+    homes = _homes(builder, [builder.held(initial[n]) for n in carried])
+    turns = {
+        n: Held(builder.value(x.element_type, x.shape), x.variable, x.element_type, x.shape)
+        for n, x in zip(carried, homes, strict=True)
+    }
+    state: list[Leaf] = [turns.get(n, leaf) for n, leaf in enumerate(initial)]
+    trips = site.plan.trips(site.computation.name, site.instruction.name)
+    predicate: Held | None = None
+    with builder.block() as condition_scope:
+        if trips is None:
+            (leaf,) = lower_computation(site, condition, [state], frozenset())
+            predicate = builder.held(leaf)
+    with builder.block() as body_scope:
+        body_scope.owned.update(x.variable for x in homes)
+        after = lower_computation(site, body, [state], frozenset(turns.values()))
+        following = _brought_home(builder, [(builder.held(after[n]), turns[n]) for n in carried])
+    finals = [
+        Held(builder.value(x.element_type, x.shape), x.variable, x.element_type, x.shape)
+        for x in homes
+    ]
+    records = tuple(
+        s.Carried(home.variable, home.value, turns[n].value, value, final.value)
+        for n, home, value, final in zip(carried, homes, following, finals, strict=True)
+    )
+    name = site.instruction.name
+    inner = s.Sequence(tuple(body_scope.steps))
+    if predicate is None:
+        builder.emit(s.Repeat(trips or 0, inner, records, name))
+    else:
+        test = s.Sequence(tuple(condition_scope.steps))
+        builder.emit(s.RepeatWhile(test, predicate.variable, predicate.value, inner, records, name))
+    results = dict(zip(carried, finals, strict=True))
+    return [results.get(n, leaf) for n, leaf in enumerate(initial)]
+
+
+def _unchanged(body: Computation) -> frozenset[int]:
+    """Return the leaves of a loop's state that every turn hands on as they are."""
+    root = body.instructions[body.root]
+    parameter = body.parameters[0]
+    shape = body.instructions[parameter].shape
+    if root.opcode != "tuple" or not isinstance(shape, TupleShape):
+        return frozenset()
+    found: set[int] = set()
+    for number, position in enumerate(root.operands):
+        x = body.instructions[position]
+        if (
+            x.opcode == "get-tuple-element"
+            and x.operands[0] == parameter
+            and x.attributes.integer("index") == number
+        ):
+            places = leaf_range(shape, number)
+            found.update(range(places.start, places.stop))
+    return frozenset(found)
+
+
+def _homes(builder: Builder, leaves: Sequence[Held]) -> list[Held]:
+    """Return variables of the loop's own that hold its first state."""
+    homes = []
+    transfers, definitions = [], []
+    for leaf in leaves:
+        mapping = builder.variables[leaf.variable].mapping
+        own = builder.variable(leaf.element_type, leaf.shape, mapping)
+        transfer, definition = builder.plain_copy(leaf, own)
+        transfers.append(transfer)
+        definitions.append(definition)
+        homes.append(Held(leaf.value, own, leaf.element_type, leaf.shape))
+    if transfers:
+        builder.exchange(transfers, definitions)
+    return homes
+
+
+def _brought_home(builder: Builder, pairs: Sequence[tuple[Held, Held]]) -> list[int]:
+    """Bring what a turn leaves into the loop's own variables, all at once; return the values."""
+    homes = {home.variable for _, home in pairs}
+    staged: list[Held] = []
+    transfers, definitions = [], []
+    for leaf, home in pairs:
+        if leaf.variable != home.variable and leaf.variable in homes:
+            mapping = builder.variables[leaf.variable].mapping
+            aside = builder.variable(leaf.element_type, leaf.shape, mapping)
+            transfer, definition = builder.plain_copy(leaf, aside)
+            transfers.append(transfer)
+            definitions.append(definition)
+            leaf = Held(leaf.value, aside, leaf.element_type, leaf.shape)
+        staged.append(leaf)
+    if transfers:
+        builder.exchange(transfers, definitions)
+    transfers, definitions = [], []
+    for leaf, (_, home) in zip(staged, pairs, strict=True):
+        if leaf.variable != home.variable:
+            transfer, definition = builder.plain_copy(leaf, home.variable)
+            transfers.append(transfer)
+            definitions.append(definition)
+    if transfers:
+        builder.exchange(transfers, definitions)
+    return [leaf.value for leaf in staged]
+
+
+@lowers("conditional")
+def _conditional(site: Site) -> Sequence[Leaf]:
+    builder = site.builder
+    selector = site.held(0)
+    names = site.attributes.called
+    blocks: list[s.Sequence] = []
+    shared: list[Held] = []
+    branch_values: list[list[int]] = []
+    tokens = [kind == "token" for kind, _ in site.results]
+    for number, name in enumerate(names):
+        with builder.block() as scope:
+            leaves = lower_computation(
+                site, site.module.computation[name], [site.operands[number + 1]], frozenset()
+            )
+            made = [builder.held(x) for x, token in zip(leaves, tokens, strict=True) if not token]
+            if not number:
+                shared = _shared(builder, made)
+            scope.owned.update(x.variable for x in shared)
+            branch_values.append(_brought_home(builder, list(zip(made, shared, strict=True))))
+        blocks.append(s.Sequence(tuple(scope.steps)))
+    results = [
+        Held(builder.value(x.element_type, x.shape), x.variable, x.element_type, x.shape)
+        for x in shared
+    ]
+    merged = tuple(
+        s.Merged(x.variable, tuple(values[n] for values in branch_values), x.value)
+        for n, x in enumerate(results)
+    )
+    name = site.instruction.name
+    if selector.element_type == "pred":
+        builder.emit(s.If(selector.variable, selector.value, blocks[0], blocks[1], merged, name))
+    else:
+        builder.emit(s.Switch(selector.variable, selector.value, tuple(blocks), merged, name))
+    found = iter(results)
+    return [Token() if token else next(found) for token in tokens]
+
+
+def _shared(builder: Builder, made: Sequence[Held]) -> list[Held]:
+    """Return variables of the enclosing block for the results of all branches."""
+    inner = builder.scopes.pop()
+    found = []
+    for leaf in made:
+        mapping = builder.variables[leaf.variable].mapping
+        variable = builder.variable(leaf.element_type, leaf.shape, mapping)
+        found.append(Held(-1, variable, leaf.element_type, leaf.shape))
+    builder.scopes.append(inner)
+    return found

@@ -1,0 +1,77 @@
+"""Lowering of the elementwise ops; constants go into the expression, broadcasts into the labels."""
+
+from collections.abc import Sequence
+
+from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar, Spread
+from hloipu_compiler.codegen.regions import node_parameters
+from hloipu_compiler.codegen.site import Site, lowers
+from hloipu_compiler.ir.ops import OPS, Trait
+from hloipu_runtime.codelets.elementwise import Elementwise
+from hloipu_runtime.codelets.expression import Expression, Node
+
+_ELEMENTWISE = [
+    name
+    for name, op in OPS.items()
+    if Trait.ELEMENTWISE in op.traits and Trait.LEGACY not in op.traits
+]
+
+
+@lowers(*_ELEMENTWISE)
+def _elementwise(site: Site) -> Sequence[Leaf]:
+    leaves = [site.leaf(n) for n in range(len(site.operands))]
+    node = Node(
+        site.instruction.opcode,
+        (),
+        site.shape.element_type.name,
+        node_parameters(site.instruction),
+    )
+    return [apply(site, node, leaves, site.dying)]
+
+
+def apply(site: Site, node: Node, leaves: Sequence[Leaf], dying: Sequence[bool]) -> Held:
+    """Compute one node on leaves of one shape; its arguments are filled in here."""
+    shape = leaves[0].shape if leaves else site.shape.dimensions
+    operands: list[Held] = []
+    labels: list[tuple[int, ...]] = []
+    dies: list[bool] = []
+    constants: list[Scalar] = []
+    places: list[tuple[bool, int]] = []
+    for leaf, last in zip(leaves, dying, strict=True):
+        source, dimensions = sourced(leaf, len(shape), site)
+        if isinstance(source, Scalar):
+            places.append((True, len(constants)))
+            constants.append(source)
+            continue
+        known = [n for n, x in enumerate(operands) if x == source and labels[n] == dimensions]
+        if known:
+            places.append((False, known[0]))
+            dies[known[0]] = dies[known[0]] and last
+            continue
+        places.append((False, len(operands)))
+        operands.append(source)
+        labels.append(dimensions)
+        dies.append(last)
+    count = len(operands)
+    nodes = [Node("constant", (), x.element_type, (("value", x.text),)) for x in constants]
+    arguments = tuple(n + count if constant else n for constant, n in places)
+    nodes.append(node._replace(arguments=arguments))
+    expression = Expression(
+        tuple(x.element_type for x in operands), tuple(nodes), (count + len(nodes) - 1,)
+    )
+    codelet = Elementwise(expression, tuple(labels), len(shape))
+    (result,) = site.builder.compute(codelet, operands, [(node.element_type, shape)], dying=dies)
+    return result
+
+
+def sourced(leaf: Leaf, rank: int, site: Site) -> tuple[Held | Scalar, tuple[int, ...]]:
+    """Return what a leaf is read from, and which dimension of it each of the source's follows."""
+    if isinstance(leaf, Spread):
+        source = leaf.source
+        # A dimension of one element may be spread to many: it follows none.
+        if isinstance(source, Scalar) or all(
+            n == leaf.shape[d] for n, d in zip(source.shape, leaf.dimensions, strict=True)
+        ):
+            return source, leaf.dimensions
+    if isinstance(leaf, Scalar) and not leaf.shape:
+        return leaf, ()
+    return site.builder.held(leaf), tuple(range(rank))

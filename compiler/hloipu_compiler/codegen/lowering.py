@@ -1,0 +1,171 @@
+"""Lowers computations instruction by instruction, and the entry with its streams."""
+
+from collections.abc import Sequence
+
+from hloipu_compiler.analysis.order import effectful_computations, live_positions
+from hloipu_compiler.codegen.builder import Builder
+from hloipu_compiler.codegen.errors import CodegenError
+from hloipu_compiler.codegen.leaves import Held, Leaf, Token
+from hloipu_compiler.codegen.site import LOWERINGS, Lowering, Site, leaf_range, leaves_of
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.shapes import TupleShape
+from hloipu_compiler.plan.plan import Plan
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program import steps as s
+from hloipu_runtime.program.program import Port, Program, Role
+
+_TRANSPARENT = frozenset(
+    "tuple get-tuple-element broadcast copy opt-barrier domain add-dependency reshape transpose "
+    "bitcast slice while".split()
+)
+"""Ops whose result may be a leaf of an operand, so that its uses are the operand's."""
+
+
+def lower_computation(
+    site: Site,
+    computation: Computation,
+    arguments: Sequence[Sequence[Leaf]],
+    owned: frozenset[Leaf],
+) -> list[Leaf]:
+    """Write a called computation's steps into the innermost block; return its results.
+
+    `owned`: leaves among the arguments that die here, after their last use.
+    """
+    return _lower(site.builder, site.module, site.plan, computation, arguments, owned)
+
+
+def _lower(
+    builder: Builder,
+    module: Module,
+    plan: Plan,
+    computation: Computation,
+    arguments: Sequence[Sequence[Leaf]],
+    owned: frozenset[Leaf],
+) -> list[Leaf]:
+    live = live_positions(computation, effectful_computations(module))
+    last = _last_uses(computation)
+    known: list[Sequence[Leaf]] = []
+    for position, x in enumerate(computation.instructions):
+        if not live[position]:
+            known.append(())
+        elif x.parameter_number >= 0:
+            known.append(arguments[x.parameter_number])
+        elif x.opcode == "tuple":
+            known.append([leaf for i in x.operands for leaf in known[i]])
+        elif x.opcode == "get-tuple-element":
+            known.append(_element(computation, x, known))
+        elif x.opcode == "after-all":
+            known.append([Token()])
+        else:
+            builder.origin = x.name
+            operands = tuple(tuple(known[i]) for i in x.operands)
+            dying = tuple(
+                last[i] == position
+                and len(known[i]) == 1
+                and _dies(computation.instructions[i], known[i][0], owned)
+                for i in x.operands
+            )
+            site = Site(builder, module, plan, computation, x, operands, dying)
+            known.append(_lowering(x)(site))
+    return list(known[computation.root])
+
+
+def _dies(x: Instruction, leaf: Leaf, owned: frozenset[Leaf]) -> bool:
+    """Whether a leaf is this computation's own, so that its last use here is its last of all."""
+    return x.opcode not in ("parameter", "get-tuple-element", *_TRANSPARENT) or leaf in owned
+
+
+def _last_uses(computation: Computation) -> list[int]:
+    """Return where each result is read for the last time, through ops that only hand it on."""
+    last = [-1] * len(computation.instructions)
+    never = len(computation.instructions)
+    last[computation.root] = never
+    once: dict[tuple[int, int], int] = {}
+    for position, x in enumerate(computation.instructions):
+        if x.opcode == "get-tuple-element":
+            first = once.setdefault((x.operands[0], x.attributes.integer("index")), position)
+            if first != position:
+                last[first] = last[position] = never
+    for position in range(len(computation.instructions) - 1, -1, -1):
+        x = computation.instructions[position]
+        reach = max(position, last[position]) if x.opcode in _TRANSPARENT else position
+        for operand in x.operands:
+            last[operand] = max(last[operand], reach)
+    return last
+
+
+def _lowering(x: Instruction) -> Lowering:
+    found = LOWERINGS.get(x.opcode)
+    if found is None:
+        raise CodegenError(
+            "E0470",
+            f"instruction {x.name!r}: {x.opcode!r} has no lowering to tiles",
+            hint="evaluate the module with `hloipu eval`, or rewrite it without this op",
+        )
+    return found
+
+
+def _element(
+    computation: Computation, x: Instruction, known: Sequence[Sequence[Leaf]]
+) -> Sequence[Leaf]:
+    operand = x.operands[0]
+    shape = computation.instructions[operand].shape
+    if not isinstance(shape, TupleShape):
+        return known[operand]
+    return known[operand][leaf_range(shape, x.attributes.integer("index"))]
+
+
+def lower(module: Module, plan: Plan, machine: Machine) -> Program:
+    """Return the program of a module's entry computation, for one IPU.
+
+    Parameters come in by streams `parameter.N`, results go out by `result.N`; N counts arrays.
+    """
+    builder = Builder(machine)
+    entry = module.entry
+    arguments: list[list[Leaf]] = []
+    parameters: list[Port] = []
+    for position in entry.parameters:
+        x = entry.instructions[position]
+        builder.origin = x.name
+        leaves: list[Leaf] = []
+        for shape in leaves_of(x.shape):
+            kind, sizes = shape.element_type.name, shape.dimensions
+            if kind == "token":
+                leaves.append(Token())
+                continue
+            stream = f"parameter.{len(parameters)}"
+            parameters.append(Port(stream, kind, sizes))
+            leaves.append(_streamed_in(builder, stream, kind, sizes))
+        arguments.append(leaves)
+    owned = frozenset(leaf for leaves in arguments for leaf in leaves)
+    results = _lower(builder, module, plan, entry, arguments, owned)
+    ports: list[Port] = []
+    for number, leaf in enumerate(results):
+        builder.origin = entry.instructions[entry.root].name
+        if isinstance(leaf, Token):
+            continue
+        held = builder.held(leaf)
+        stream = f"result.{number}"
+        builder.emit(s.Sync())
+        builder.emit(s.StreamOut(stream, held.variable, held.value))
+        ports.append(Port(stream, held.element_type, held.shape))
+    return Program(
+        module.name,
+        machine.name,
+        1,
+        tuple(builder.variables),
+        tuple(builder.values),
+        builder.constants,
+        s.Sequence(tuple(builder.scope.steps)),
+        {},
+        tuple(parameters),
+        tuple(ports),
+    )
+
+
+def _streamed_in(builder: Builder, stream: str, kind: str, sizes: tuple[int, ...]) -> Held:
+    variable = builder.variable(kind, sizes, builder.home(kind, sizes), Role.PARAMETER)
+    value = builder.value(kind, sizes)
+    builder.emit(s.Sync())
+    builder.emit(s.StreamIn(stream, variable, value))
+    return Held(value, variable, kind, sizes)

@@ -1,0 +1,146 @@
+"""Lowering of ops that move elements: broadcasts wait, boxes become exchanges, the rest copies."""
+
+from collections.abc import Sequence
+from math import prod
+
+# from generate
+
+from hloipu_compiler.codegen.errors import CodegenError
+from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar, Spread, Token
+from hloipu_compiler.codegen.scalars import constant_arrays
+from hloipu_compiler.codegen.site import Site, lowers
+from hloipu_runtime.codelets.constants import text_of
+from hloipu_runtime.codelets.elementwise import Elementwise
+from hloipu_runtime.codelets.expression import Expression, Node
+from hloipu_runtime.codelets.join import Pad
+from hloipu_runtime.codelets.move import Reverse, StridedSlice, Transpose
+from hloipu_runtime.program.mapping import whole_box
+
+
+@lowers("constant")
+def _constant(site: Site) -> Sequence[Leaf]:
+    kinds = [kind for kind, _ in site.results]
+    if kinds == ["token"]:
+        return [Token()]
+    arrays = constant_arrays(site.instruction)
+    return [
+        site.builder.constant(array, kind) if array.shape else Scalar(kind, text_of(array, kind))
+        for array, kind in zip(arrays, kinds, strict=True)
+    ]
+
+
+@lowers("copy", "opt-barrier", "domain", "add-dependency")
+def _forwarded(site: Site) -> Sequence[Leaf]:
+    return site.operands[0]
+
+
+@lowers("iota")
+def _iota(site: Site) -> Sequence[Leaf]:
+    codelet = Iota(site.attributes.integer("iota_dimension"), site.shape.element_type.name)
+    return site.builder.compute(codelet, [], site.results)
+
+
+@lowers("broadcast")
+def _broadcast(site: Site) -> Sequence[Leaf]:
+    dimensions = site.attributes.integers("dimensions")
+    shape = site.shape.dimensions
+    match site.leaf(0):
+        case Scalar() | Held() as source:
+            return [Spread(source, dimensions, shape)]
+        case Spread() as spread:
+            return [Spread(spread.source, tuple(dimensions[d] for d in spread.dimensions), shape)]
+        case _:
+            raise CodegenError("E0470", f"{site.instruction.name}: a token cannot be broadcast")
+
+
+@lowers("reshape", "bitcast")
+def _reshape(site: Site) -> Sequence[Leaf]:
+    shape = site.shape.dimensions
+    leaf = site.leaf(0)
+    if isinstance(leaf, Spread) and isinstance(leaf.source, Scalar):
+        return [Spread(leaf.source, (), shape)]
+    if isinstance(leaf, Scalar):
+        return [Spread(leaf, (), shape)]
+    source = site.held(0)
+    if source.shape == shape:
+        return [source]
+    kind = source.element_type
+    piece = (source, shape, whole_box(shape), (0,) * len(shape))
+    return [site.builder.assembled(kind, shape, [piece])]
+
+
+@lowers("transpose")
+def _transpose(site: Site) -> Sequence[Leaf]:
+    permutation = site.attributes.integers("dimensions")
+    leaf = site.leaf(0)
+    if isinstance(leaf, Spread):
+        back = {d: n for n, d in enumerate(permutation)}
+        return [Spread(leaf.source, tuple(back[d] for d in leaf.dimensions), site.shape.dimensions)]
+    return site.builder.compute(Transpose(permutation), [site.held(0)], site.results)
+
+
+@lowers("reverse")
+def _reverse(site: Site) -> Sequence[Leaf]:
+    dimensions = site.attributes.integers("dimensions")
+    return site.builder.compute(Reverse(dimensions), [site.held(0)], site.results)
+
+
+@lowers("slice")
+def _slice(site: Site) -> Sequence[Leaf]:
+    ranges = site.instruction.attributes["slice"]
+    starts = tuple(r.start for r in ranges)  # type: ignore[union-attr]
+    strides = tuple(r.stride for r in ranges)  # type: ignore[union-attr]
+    shape = site.shape.dimensions
+    leaf = site.leaf(0)
+    if isinstance(leaf, Spread) and isinstance(leaf.source, Scalar):
+        return [Spread(leaf.source, (), shape)]
+    source = site.held(0)
+    if all(step == 1 or n < 2 for step, n in zip(strides, shape, strict=True)):
+        piece = (source, source.shape, whole_box(shape), starts)
+        return [site.builder.assembled(source.element_type, shape, [piece])]
+    return site.builder.compute(StridedSlice(starts, strides), [source], site.results)
+
+
+@lowers("concatenate")
+def _concatenate(site: Site) -> Sequence[Leaf]:
+    (dimension,) = site.attributes.integers("dimensions")
+    shape = site.shape.dimensions
+    pieces = []
+    first = 0
+    for number in range(len(site.operands)):
+        leaf = site.held(number)
+        size = leaf.shape[dimension]
+        if prod(leaf.shape):
+            box = tuple(
+                (first, first + size) if d == dimension else (0, n) for d, n in enumerate(shape)
+            )
+            shift = tuple(-first if d == dimension else 0 for d in range(len(shape)))
+            pieces.append((leaf, leaf.shape, box, shift))
+        first += size
+    return [site.builder.assembled(site.shape.element_type.name, shape, pieces)]
+
+
+@lowers("pad")
+def _pad(site: Site) -> Sequence[Leaf]:
+    padding = tuple((p.low, p.high, p.interior) for p in site.instruction.attributes["padding"])  # type: ignore[union-attr]
+    source, shape = site.held(0), site.shape.dimensions
+    if any(interior and n > 1 for (_, _, interior), n in zip(padding, source.shape, strict=True)):
+        return site.builder.compute(Pad(padding), [source, site.held(1)], site.results)
+    kind = source.element_type
+    same = Expression((kind,), (), (0,))
+    fill = site.leaf(1)
+    if isinstance(fill, Scalar):
+        node = Node("constant", (), kind, (("value", fill.text),))
+        codelet = Elementwise(Expression((), (node,), (0,)), (), len(shape))
+        (base,) = site.builder.compute(codelet, [], site.results)
+    else:
+        codelet = Elementwise(same, ((),), len(shape))
+        (base,) = site.builder.compute(codelet, [site.held(1)], site.results)
+    box = tuple(
+        (max(low, 0), max(max(low, 0), min(low + n, total)))
+        for (low, _, _), n, total in zip(padding, source.shape, shape, strict=True)
+    )
+    if any(low >= high for low, high in box):
+        return [base]
+    shift = tuple(-low for low, _, _ in padding)
+    return [site.builder.assembled(kind, shape, [(source, source.shape, box, shift)], base)]

@@ -1,0 +1,119 @@
+"""Choosing grids: which index of a codelet is split into how many parts on which tiles."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+from hloipu_runtime.codelets.codelet import Index, Indexing
+from hloipu_runtime.program.law import span_of
+from hloipu_runtime.program.mapping import Mapping, Sizes, Span, Spans, Tiles, whole
+
+MINIMUM_BYTES = 128
+"""Least data of a tile's part of a result (graphcore/poplibs: lib/poputil/TileMapping.cpp)."""
+
+GRAIN_BYTES = 8
+"""Parts of the innermost dimension are multiples of this, the width of a load."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A grid, and the part of each label that its tiles work on."""
+
+    tiles: Tiles
+    labels: tuple[tuple[int, Span], ...]
+    """Labels that are split; all others are whole on every tile."""
+
+    def spans(self, indices: Sequence[Index], shape: Sizes) -> Spans:
+        """Return the parts of an operand or result whose dimensions follow these indices."""
+        along = dict(self.labels)
+        return tuple(
+            span_of(index, along, size) for index, size in zip(indices, shape, strict=True)
+        )
+
+
+def row_major(extents: Sequence[int], first: int) -> Tiles:
+    """Return a grid on consecutive tiles, the last axis fastest."""
+    strides: list[int] = []
+    step = 1
+    for extent in reversed(extents):
+        strides.insert(0, step)
+        step *= extent
+    return Tiles(tuple(extents), tuple(strides), first)
+
+
+@lru_cache(1 << 14)
+def split(sizes: Sizes, weights: Sizes, grains: Sizes, parts: int, first: int) -> Placement:
+    """Split indices into at most `parts` equal parts, the first indices first.
+
+    `sizes` are those of the labels, `weights` 0 for those that must stay whole, `grains` the
+    multiples that blocks come in. All blocks of an index but the last are of one size.
+    """
+    extents: list[int] = []
+    labels: list[tuple[int, Span]] = []
+    left = max(1, parts)
+    for label, (size, weight, grain) in enumerate(zip(sizes, weights, grains, strict=True)):
+        if not weight or size < 2 or left < 2:
+            continue
+        block = -(-size // left)
+        block = -(-block // grain) * grain
+        count = -(-size // block)
+        if count < 2:
+            continue
+        labels.append((label, Span(len(extents), block, 0, block)))
+        extents.append(count)
+        left //= count
+    return Placement(row_major(extents, first), tuple(labels))
+
+
+def mapping_of(shape: Sizes, element_bits: int, tiles: int, first: int = 0) -> Mapping:
+    """Return the default mapping: blocks of rows, not less than 128 bytes on a tile."""
+    placement = default_placement(shape, shape, element_bits, tiles, first)
+    along = dict(placement.labels)
+    return Mapping(
+        placement.tiles,
+        tuple(along.get(d, whole(size)) for d, size in enumerate(shape)),
+    )
+
+
+def default_placement(
+    sizes: Sizes, result: Sizes, element_bits: int, tiles: int, first: int = 0
+) -> Placement:
+    """Return blocks of rows for labels of these sizes, of which `result` are in the result."""
+    elements = prod(result)
+    least = max(1, MINIMUM_BYTES * 8 // element_bits)
+    parts = min(tiles, max(1, elements // least))
+    grains = [1] * len(sizes)
+    if sizes and sizes[-1] > 1:
+        grains[-1] = max(1, GRAIN_BYTES * 8 // element_bits)
+    placement = split(sizes, (1,) * len(sizes), tuple(grains), parts, 0)
+    return moved(placement, first, tiles)
+
+
+def moved(placement: Placement, first: int, tiles: int) -> Placement:
+    """Return the same grid from another tile on, as far as it fits there."""
+    room = tiles - placement.tiles.count
+    grid = placement.tiles
+    start = first % (room + 1) if room > 0 else 0
+    return Placement(Tiles(grid.extents, grid.strides, start), placement.labels)
+
+
+def followed(indexing: Indexing, indices: Sequence[Index], mapping: Mapping) -> Placement | None:
+    """Return the placement in which an operand is already where it is needed, or None.
+
+    Only where its mapping splits plain labels, each once, and replicates nothing.
+    """
+    if mapping.replicated_axes or not mapping.is_partition:
+        return None
+    labels: list[tuple[int, Span]] = []
+    for index, span in zip(indices, mapping.spans, strict=True):
+        if span.axis < 0:
+            continue
+        label, stride, offset, window = index
+        if label < 0 or (stride, offset, window) != (1, 0, 1):
+            return None
+        labels.append((label, span))
+    shown = {index.label for indices in indexing.results for index in indices}
+    if any(label not in shown for label, _ in labels) or len(dict(labels)) != len(labels):
+        return None
+    return Placement(mapping.tiles, tuple(sorted(labels)))

@@ -1,0 +1,107 @@
+"""What a lowering is given, and the table that lowerings are registered in."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from hloipu_compiler.codegen.builder import Builder
+from hloipu_compiler.codegen.leaves import Held, Leaf
+from hloipu_compiler.codegen.regions import expression_of
+from hloipu_compiler.ir.attributes import Attributes
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+from hloipu_compiler.plan.plan import Plan
+from hloipu_runtime.codelets.expression import Expression
+from hloipu_runtime.program.mapping import Sizes
+
+
+@dataclass(frozen=True)
+class Site:
+    """One instruction with its surroundings."""
+
+    builder: Builder
+    module: Module
+    plan: Plan
+    computation: Computation
+    instruction: Instruction
+    operands: tuple[tuple[Leaf, ...], ...]
+    """The leaves of each operand: one of an array, any number of a tuple."""
+    dying: tuple[bool, ...]
+    """For each operand that is an array: whether nobody reads it afterwards."""
+
+    @property
+    def attributes(self) -> Attributes:
+        """The instruction's attributes."""
+        return self.instruction.attributes
+
+    def leaf(self, number: int) -> Leaf:
+        """Return an operand that is an array."""
+        return self.operands[number][0]
+
+    def held(self, number: int) -> Held:
+        """Return an operand that is an array, on tiles."""
+        return self.builder.held(self.leaf(number))
+
+    def operand_shape(self, number: int) -> ArrayShape:
+        """Return the HLO shape of an operand that is an array."""
+        shape = self.computation.instructions[self.instruction.operands[number]].shape
+        return array_shape(shape)
+
+    @property
+    def shape(self) -> ArrayShape:
+        """HLO shape of the result, of instructions that make one array."""
+        return array_shape(self.instruction.shape)
+
+    @property
+    def results(self) -> list[tuple[str, Sizes]]:
+        """Element type and sizes of each array of the result."""
+        return [(x.element_type.name, x.dimensions) for x in leaves_of(self.instruction.shape)]
+
+    def expression(self, computation: str) -> Expression:
+        """Return a scalar computation as an expression."""
+        return expression_of(self.module, computation)
+
+
+Lowering = Callable[[Site], Sequence[Leaf]]
+
+LOWERINGS: dict[str, Lowering] = {}
+
+
+def lowers(*opcodes: str) -> Callable[[Lowering], Lowering]:
+    """Register a lowering for opcodes."""
+
+    def register(lowering: Lowering) -> Lowering:
+        for opcode in opcodes:
+            if opcode in LOWERINGS:
+                raise ValueError(f"{opcode} has two lowerings")
+            LOWERINGS[opcode] = lowering
+        return lowering
+
+    return register
+
+
+def array_shape(shape: Shape) -> ArrayShape:
+    """Return a shape that is known to be an array."""
+    if not isinstance(shape, ArrayShape):
+        raise TypeError(f"{shape} is no array")
+    return shape
+
+
+def leaves_of(shape: Shape) -> list[ArrayShape]:
+    """Return the arrays of a shape, tuples walked in order."""
+    found: list[ArrayShape] = []
+    stack = [shape]
+    while stack:
+        each = stack.pop()
+        if isinstance(each, TupleShape):
+            stack.extend(reversed(each.elements))
+        elif isinstance(each, ArrayShape):
+            found.append(each)
+        else:
+            found.append(each.contents)
+    return found
+
+
+def leaf_range(shape: TupleShape, index: int) -> slice:
+    """Return which leaves of a tuple belong to one of its elements."""
+    first = sum(len(leaves_of(x)) for x in shape.elements[:index])
+    return slice(first, first + len(leaves_of(shape.elements[index])))

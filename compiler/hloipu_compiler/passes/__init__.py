@@ -1,0 +1,20 @@
+"""Passes: from a module and a plan to a module and a plan that mean the same.
+
+    text --pipeline_text--> Pipeline --run_passes--> (module, plan)
+
+`PIPELINES` has the named ones. A pass is registered under its name (`registry`), so that the
+command line and a user's file find it.
+"""
+
+from hloipu_compiler.passes.pass_base import Pass
+from hloipu_compiler.passes.pass_error import PassError
+from hloipu_compiler.passes.pipeline import Group, Pipeline, built
+from hloipu_compiler.passes.pipeline_text import read_pipeline
+from hloipu_compiler.passes.pipelines import PIPELINES
+from hloipu_compiler.passes.registry import passes, register
+from hloipu_compiler.passes.runner import PassRun, run_passes
+
+__all__ = [
+    "PIPELINES", "Group", "Pass", "PassError", "PassRun", "Pipeline", "built", "passes",
+    "read_pipeline", "register", "run_passes",
+]  # fmt: skip

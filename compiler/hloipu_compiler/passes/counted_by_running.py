@@ -1,0 +1,145 @@
+"""Trip counts found by running: only what decides the end of a loop, for a few trips."""
+
+import numpy as np
+
+from hloipu_compiler.analysis.order import effectful_computations
+from hloipu_compiler.evaluate.plan import Array
+from hloipu_compiler.evaluate.planner import Planner
+from hloipu_compiler.evaluate.site import Effects
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.passes.constant_values import constant_array
+from hloipu_compiler.passes.fold_constants import FOLDABLE
+from hloipu_compiler.passes.loop_state import (
+    elements_read,
+    is_divisible,
+    state_needed,
+    with_narrow_parameter,
+    with_narrow_root,
+    without_dead,
+)
+from hloipu_runtime.errors import UnsupportedError
+from hloipu_runtime.kernels.subnormals import flushing_subnormals
+
+MOST_ELEMENTS = 1024
+"""Of any value in the part that is run."""
+MOST_INSTRUCTIONS = 256
+"""Of a body or condition, as far as it decides the end."""
+
+_RUN = FOLDABLE | {"parameter", "constant", "tuple", "get-tuple-element", "iota"}
+
+
+def trips_by_running(module: Module, caller: Computation, at: int, most_trips: int) -> int | None:
+    """Return how often a loop runs, found by running it; None where that cannot be told so.
+
+    The state that its condition depends on must start from constants, and be computed by
+    straight-line code on small arrays.
+    """
+    x = caller.instructions[at]
+    condition = module.computation[x.attributes.text("condition")]
+    body = module.computation[x.attributes.text("body")]
+    narrow = _deciding_part(module, condition, body, x)
+    if narrow is None:
+        return None
+    kept, condition, body = narrow
+    state = _starts(caller, x, kept)
+    if state is None or not (_is_small(condition) and _is_small(body)):
+        return None
+    planner = Planner(module, Effects())
+    return _counted(planner, condition, body, state, most_trips)
+
+
+def _deciding_part(
+    module: Module, condition: Computation, body: Computation, x: Instruction
+) -> tuple[tuple[int, ...] | None, Computation, Computation] | None:
+    """Return the elements that decide the end, and condition and body for these alone."""
+    effectful = effectful_computations(module)
+    if condition.name in effectful:
+        return None
+    if isinstance(x.shape, ArrayShape):
+        return None, condition, body
+    if not is_divisible(x):
+        return None
+    read = elements_read(condition, condition.parameters[0])
+    if read is None:
+        return None
+    needed = state_needed(condition, body, read, None)
+    if needed is None:
+        return None
+    kept = tuple(sorted(needed))
+    body = _cleaned(with_narrow_root(body, kept))
+    return (
+        kept,
+        with_narrow_parameter(_cleaned(condition), kept),
+        with_narrow_parameter(body, kept),
+    )
+
+
+def _cleaned(computation: Computation) -> Computation:
+    """Return what the root needs; effects decide nothing where no value comes from them."""
+    instructions = computation.instructions
+    live = [x.parameter_number >= 0 for x in instructions]
+    live[computation.root] = True
+    for at in range(len(live) - 1, -1, -1):
+        if live[at]:
+            for operand in instructions[at].operands:
+                live[operand] = True
+    return without_dead(computation, live)
+
+
+def _starts(
+    caller: Computation, x: Instruction, kept: tuple[int, ...] | None
+) -> list[Array] | None:
+    """Return the constants that the state starts from, or None where it does not."""
+    source = caller.instructions[x.operands[0]]
+    if kept is None:
+        positions = [x.operands[0]]
+    elif source.opcode == "tuple":
+        positions = [source.operands[i] for i in kept]
+    else:
+        return None
+    found: list[Array] = []
+    for position in positions:
+        start = caller.instructions[position]
+        shape = start.shape
+        if start.opcode != "constant" or not isinstance(shape, ArrayShape):
+            return None
+        value = constant_array(start) if shape.element_count <= MOST_ELEMENTS else None
+        if value is None:
+            return None
+        found.append(value)
+    return found
+
+
+def _is_small(computation: Computation) -> bool:
+    if len(computation.instructions) > MOST_INSTRUCTIONS:
+        return False
+    return all(
+        x.opcode in _RUN
+        and not x.attributes.called
+        and (not isinstance(x.shape, ArrayShape) or _is_small_array(x.shape))
+        for x in computation.instructions
+    )
+
+
+def _is_small_array(shape: ArrayShape) -> bool:
+    return shape.dynamic is None and shape.element_count <= MOST_ELEMENTS
+
+
+def _counted(
+    planner: Planner,
+    condition: Computation,
+    body: Computation,
+    state: list[Array],
+    most_trips: int,
+) -> int | None:
+    try:
+        test, step = planner.region_at(condition), planner.region_at(body)
+    except UnsupportedError:
+        return None
+    with np.errstate(all="ignore"), flushing_subnormals():
+        for trips in range(most_trips + 1):
+            if not test(*state)[0]:
+                return trips
+            state = list(step(*state))
+    return None

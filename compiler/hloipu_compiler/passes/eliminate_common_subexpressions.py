@@ -1,0 +1,137 @@
+"""One instruction for all that compute the same from the same, by hashing what they say."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from hloipu_compiler.analysis.order import effectful_computations
+from hloipu_compiler.ir.attributes import Attributes
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.ops import COMMUTATIVE, OPS, Trait
+from hloipu_compiler.ir.shapes import ArrayShape, Shape, holds_buffer
+from hloipu_compiler.passes.attribute_edits import renamed
+from hloipu_compiler.passes.constant_values import constant_key
+from hloipu_compiler.passes.equal_regions import equal_regions
+from hloipu_compiler.passes.pass_base import NO_DEAD_CODE, TRIP_COUNTS, Facts, Pass
+from hloipu_compiler.passes.registry import register
+from hloipu_compiler.passes.rewriting import Draft, with_operands
+from hloipu_compiler.plan.plan import Plan
+
+_NEVER = Trait.SIDE_EFFECT | Trait.COLLECTIVE | Trait.ASYNC_START | Trait.ASYNC_DONE
+DISTINCT = frozenset(
+    name for name, op in OPS.items() if op.traits & (_NEVER | Trait.ASYNC_UPDATE)
+) | {"parameter", "opt-barrier", "domain", "add-dependency", "after-all"}
+"""Ops that are never merged: effects, meetings of participants, and what passes must not cross."""
+
+_EXACT = frozenset({"add", "multiply"})
+"""Commutative on floats to the last bit; maximum and minimum are not, for zeros of both signs."""
+
+
+def commutes(opcode: str, shape: Shape) -> bool:
+    """Whether the operands of an op may change places without changing a bit of the result."""
+    if opcode not in COMMUTATIVE or not isinstance(shape, ArrayShape):
+        return False
+    kind = shape.element_type
+    if kind.is_complex:
+        return opcode == "add"
+    return opcode in _EXACT or not kind.is_float
+
+
+def common_subexpressions_eliminated(module: Module) -> Module:
+    """Return the module with every pure value computed once; the same one where each is."""
+    same = equal_regions(module)
+    if same:
+        module = _calling_first_regions(module, same)
+    effectful = effectful_computations(module)
+    owned = {
+        name
+        for c in module.computations
+        for x in c.instructions
+        if x.opcode in ("while", "conditional")
+        for name in x.attributes.called
+    }
+    never = effectful | owned  # loops that merge would need one body for two names
+    computations = tuple([_merged(module, c, never) for c in module.computations])
+    if all(new is old for new, old in zip(computations, module.computations, strict=True)):
+        return module
+    return replace(module, computations=computations)
+
+
+def _calling_first_regions(module: Module, same: dict[str, str]) -> Module:
+    made: dict[Attributes, Attributes] = {}
+
+    def changed(x: Instruction) -> Instruction:
+        new = made.get(x.attributes)
+        if new is None:
+            new = made[x.attributes] = renamed(x.attributes, same)
+        return x if new is x.attributes else x._replace(attributes=new)
+
+    computations = []
+    for c in module.computations:
+        if any(x.attributes.called for x in c.instructions):
+            xs = tuple([changed(x) if x.attributes.called else x for x in c.instructions])
+            if any(a is not b for a, b in zip(xs, c.instructions, strict=True)):
+                c = replace(c, instructions=xs)
+        computations.append(c)
+    kept = [c for c in computations if c.name not in same]
+    position = [c.name for c in kept].index(module.entry.name)
+    return replace(module, computations=tuple(kept), entry_position=position)
+
+
+def _merged(module: Module, computation: Computation, never: frozenset[str]) -> Computation:
+    draft = Draft(module, computation)
+    made, place = draft.made, draft.place
+    first: dict[object, int] = {}
+    changed = False
+    for x in computation.instructions:
+        operands = x.operands
+        if changed and operands:
+            moved = tuple([place[i] for i in operands])
+            if moved != operands:
+                x, operands = with_operands(x, moved), moved
+        opcode = x.opcode
+        if opcode in DISTINCT:
+            place.append(len(made))
+            made.append(x)
+            continue
+        key = _key(x, opcode, operands, never)
+        if key is not None:
+            known = first.setdefault(key, len(made))
+            if known != len(made):
+                changed = True
+                place.append(known)
+                continue
+        place.append(len(made))
+        made.append(x)
+    return draft.finish() if changed else computation
+
+
+def _key(x: Instruction, opcode: str, operands: tuple[int, ...], never: frozenset[str]) -> object:
+    """Return what an instruction computes, or None where nothing else may stand for it."""
+    attributes = x.attributes
+    if opcode == "constant":
+        value = constant_key(x)
+        return None if value is None else (opcode, x.shape, attributes, value)
+    if opcode == "custom-call":
+        if attributes.flag("custom_call_has_side_effect"):
+            return None
+        return (opcode, x.shape, attributes, operands, x.backend_config)
+    if attributes.called and not never.isdisjoint(attributes.called):
+        return None
+    if len(operands) == 2 and operands[0] > operands[1] and commutes(opcode, x.shape):
+        operands = (operands[1], operands[0])
+    if opcode in ("tuple", "get-tuple-element") and holds_buffer(x.shape):
+        return None
+    return (opcode, x.shape, attributes, operands)
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class EliminateCommonSubexpressions(Pass):
+    """Computes every pure value once, and keeps one of several regions that say the same."""
+
+    name: ClassVar[str] = "eliminate-common-subexpressions"
+    breaks: ClassVar[Facts] = frozenset({NO_DEAD_CODE, TRIP_COUNTS})
+
+    def run(self, module: Module, plan: Plan) -> tuple[Module, Plan]:
+        """Return the module with common subexpressions merged."""
+        return common_subexpressions_eliminated(module), plan

@@ -1,0 +1,311 @@
+"""Calls, fusions and asynchronous wrappers written out; loops given computations of their own."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from hloipu_compiler.analysis.call_graph import callees_first
+from hloipu_compiler.ir.attributes import Attributes
+from hloipu_compiler.ir.graph import Computation, Instruction, Module, control_predecessors
+from hloipu_compiler.passes.attribute_edits import CONTROL, renamed, without
+from hloipu_compiler.passes.expand_bitcasts import bitcasts_expanded
+from hloipu_compiler.passes.names import Names
+from hloipu_compiler.passes.pass_base import (
+    FLAT_CALLS,
+    NO_BITCASTS,
+    NO_DEAD_CODE,
+    TRIP_COUNTS,
+    Facts,
+    Pass,
+)
+from hloipu_compiler.passes.registry import register
+from hloipu_compiler.passes.rewriting import with_operands
+from hloipu_compiler.plan.plan import Plan
+from hloipu_runtime.errors import LimitError
+
+MOST_INSTRUCTIONS = 2_000_000
+"""About 1 GB as Python objects; the largest training steps have a few hundred thousand."""
+
+INLINED = frozenset({"call", "fusion"})
+RUN_BY_OPERANDS = frozenset({"while", "conditional", "async-start"})
+"""Ops whose computations are theirs alone afterwards; those that apply a computation share it."""
+_STARTS = "async-start"
+_FOLLOWS = frozenset({"async-update", "async-done"})
+
+
+def inlined(module: Module, most_instructions: int = MOST_INSTRUCTIONS) -> Module:
+    """Return the module without calls, and with nothing that the entry does not reach.
+
+    Raises LimitError (E5020) where that takes more instructions than allowed.
+    """
+    module = bitcasts_expanded(module)
+    _check_size(module, most_instructions)
+    flattening = _Flattening(module)
+    made = flattening.run()
+    if len(made) == len(module.computations) and all(
+        new is old for new, old in zip(made, module.computations, strict=True)
+    ):
+        return module
+    names = [c.name for c in made]
+    whole = replace(module, computations=tuple(made), entry_position=names.index(module.entry.name))
+    ordered = callees_first(whole, only_reachable=True)
+    return replace(whole, computations=ordered, entry_position=len(ordered) - 1)
+
+
+def _check_size(module: Module, most: int) -> None:
+    """Count what inlining makes, before anything is made; a call counts, however small."""
+    size: dict[str, int] = {}
+    applied: dict[str, None] = {}
+    for computation in callees_first(module, only_reachable=True):
+        total = len(computation.instructions)
+        for x in computation.instructions:
+            if x.attributes.called:
+                if x.opcode in INLINED or x.opcode in RUN_BY_OPERANDS:
+                    total += sum(size[name] for name in x.attributes.called)
+                else:
+                    applied.update(dict.fromkeys(x.attributes.called))
+        size[computation.name] = min(total, most + 1)
+    found = size[module.entry.name] + sum(size[name] for name in applied)
+    if found > most:
+        raise LimitError(
+            "E5020",
+            f"writing the calls in {module.name!r} out makes more than {most:,} instructions",
+            limit="most_instructions",
+            allowed=most,
+            found=found,
+            hint="raise it with inline-calls{most-instructions=N} if the memory is there",
+        )
+
+
+@dataclass(slots=True)
+class _Frame:
+    """One call being written out: how far, and where the callee's values stand in the caller."""
+
+    computation: Computation
+    arguments: tuple[int, ...] = ()
+    caller: Instruction | None = None
+    next: int = 0
+    place: list[int] = field(default_factory=list)
+    starts: frozenset[int] = frozenset()
+    """Positions of asynchronous starts, updates and dones that are written out."""
+    renamed: dict[str, str] = field(default_factory=dict)
+    """For asynchronous ops that stay: the computation's name, for their updates and dones."""
+
+
+class _Flattening:
+    """Writes out one computation after another, from the entry down."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.computation_names = Names(c.name for c in module.computations)
+        applied = {
+            name
+            for c in module.computations
+            for x in c.instructions
+            if x.attributes.called and x.opcode not in INLINED and x.opcode not in RUN_BY_OPERANDS
+            for name in x.attributes.called
+            if x.opcode not in _FOLLOWS
+        }
+        self.shared = applied
+        """Computations that are applied keep their names, and every op that applies them."""
+        self.owned: set[str] = set()
+        """Computations that a loop or branch has taken for its own."""
+        self.waiting: list[tuple[str, str]] = [(module.entry.name, module.entry.name)]
+        self.queued: set[str] = {module.entry.name}
+        self.plain: dict[str, bool] = {}
+
+    def run(self) -> list[Computation]:
+        """Return every computation that is still needed, those unchanged as they were."""
+        made: dict[str, Computation] = {}
+        while self.waiting:
+            old, new = self.waiting.pop()
+            made[new] = self._written_out(self.module.computation[old], new)
+        order = [c.name for c in self.module.computations if c.name in made]
+        known = set(order)
+        order += [name for name in made if name not in known]
+        return [made[name] for name in order]
+
+    def _apply(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in self.queued:
+                self.queued.add(name)
+                self.waiting.append((name, name))
+
+    def _own(self, name: str) -> str:
+        """Return the name of a copy that nobody else runs: the original where it is still free."""
+        new = name
+        if name in self.owned or name in self.shared:
+            new = self.computation_names.fresh(name)
+        self.owned.add(name)
+        self.waiting.append((name, new))
+        return new
+
+    def _called(self, x: Instruction, frame: _Frame) -> Instruction:
+        """Return an instruction that stays, calling what it calls from now on."""
+        if x.opcode in RUN_BY_OPERANDS:
+            names: dict[str, str] = {}
+            attributes = x.attributes
+            if len(set(attributes.called)) < len(attributes.called):
+                return x._replace(attributes=self._owned_one_by_one(attributes))
+            for name in attributes.called:
+                names[name] = self._own(name)
+            if x.opcode == _STARTS:
+                frame.renamed.update(names)
+            return x._replace(attributes=renamed(attributes, names))
+        if x.opcode in _FOLLOWS:
+            return x._replace(attributes=renamed(x.attributes, frame.renamed))
+        self._apply(x.attributes.called)
+        return x
+
+    def _owned_one_by_one(self, attributes: Attributes) -> Attributes:
+        """Return a branch's attributes where two of its branches are one computation."""
+        new = [self._own(name) for name in attributes.called]
+        left = iter(new)
+        values = dict(attributes.items())
+        for key in ("condition", "body", "true_computation", "false_computation"):
+            if key in values:
+                values[key] = next(left)
+        if "branch_computations" in values:
+            values["branch_computations"] = tuple(left)
+        return Attributes(values, tuple(new))
+
+    def _is_plain(self, computation: Computation) -> bool:
+        """Whether a computation calls nothing at all."""
+        known = self.plain.get(computation.name)
+        if known is None:
+            known = not any(x.attributes.called for x in computation.instructions)
+            self.plain[computation.name] = known
+        return known
+
+    def _written_out(self, root: Computation, name: str) -> Computation:
+        if self._is_plain(root):
+            return root if name == root.name else replace(root, name=name)
+        made: list[Instruction] = []
+        names = Names(x.name for x in root.instructions)
+        controlled: list[tuple[int, _Frame]] = []
+        base = _Frame(root, starts=_written_out_starts(self.module, root))
+        frames = [base]
+        while frames:
+            frame = frames[-1]
+            entered = self._advance(frame, made, names if len(frames) > 1 else None, controlled)
+            if entered is not None:
+                frames.append(entered)
+                continue
+            frames.pop()
+            if frames:
+                frames[-1].place.append(frame.place[frame.computation.root])
+        for at, frame in controlled:
+            made[at] = _with_moved_control(made, at, frame)
+        place = base.place[root.root]
+        if name == root.name and place == root.root and _same(made, root.instructions):
+            return root
+        return Computation(name, tuple(made), place, root.execution_thread)
+
+    def _advance(
+        self,
+        frame: _Frame,
+        made: list[Instruction],
+        names: Names | None,
+        controlled: list[tuple[int, _Frame]],
+    ) -> _Frame | None:
+        """Copy a frame's instructions up to the next call; return the frame of that, if any."""
+        instructions, place = frame.computation.instructions, frame.place
+        for at in range(frame.next, len(instructions)):
+            x = instructions[at]
+            if names is not None and x.parameter_number >= 0:
+                place.append(frame.arguments[x.parameter_number])
+                continue
+            operands = tuple([place[i] for i in x.operands]) if x.operands else ()
+            attributes = x.attributes
+            if attributes.called or at in frame.starts:
+                if x.opcode in INLINED or (x.opcode == _STARTS and at in frame.starts):
+                    frame.next = at + 1
+                    callee = self.module.computation[attributes.called[0]]
+                    starts = _written_out_starts(self.module, callee)
+                    return _Frame(callee, operands, x, starts=starts)
+                if at in frame.starts:
+                    place.append(operands[0])
+                    continue
+                x = self._called(x, frame)
+            if operands != x.operands:
+                x = with_operands(x, operands)
+            if names is not None:
+                x = _adopted(x, names.fresh(x.name), frame.caller)
+            if CONTROL in attributes:
+                controlled.append((len(made), frame))
+            place.append(len(made))
+            made.append(x)
+        frame.next = len(instructions)
+        return None
+
+
+def _adopted(x: Instruction, name: str, caller: Instruction | None) -> Instruction:
+    """Return a callee's instruction under its new name; a call lends its metadata."""
+    metadata = x.metadata or (caller.metadata if caller is not None else "")
+    if name == x.name and metadata is x.metadata:
+        return x
+    return Instruction(
+        name, x.opcode, x.shape, x.operands, x.attributes, metadata, x.backend_config,
+        x.literal, x.parameter_number, x.start, x.end,
+    )  # fmt: skip
+
+
+def _same(made: list[Instruction], old: tuple[Instruction, ...]) -> bool:
+    return len(made) == len(old) and all(a is b or a == b for a, b in zip(made, old, strict=True))
+
+
+def _with_moved_control(made: list[Instruction], at: int, frame: _Frame) -> Instruction:
+    """Return an instruction that waits for what stands in the place of its predecessors."""
+    x, computation = made[at], frame.computation
+    names: dict[str, None] = {}
+    for name in control_predecessors(x):
+        position = computation.position.get(name)
+        if position is not None:
+            names[made[frame.place[position]].name] = None
+    names.pop(x.name, None)
+    attributes = without(x.attributes, {CONTROL})
+    if names:
+        attributes = attributes.replaced(**{CONTROL: tuple(names)})
+    return x._replace(attributes=attributes)
+
+
+def _written_out_starts(module: Module, computation: Computation) -> frozenset[int]:
+    """Return the positions of asynchronous ops that do nothing but run a computation.
+
+    A start whose operands come later, bound by updates, stays.
+    """
+    instructions = computation.instructions
+    starts = [i for i, x in enumerate(instructions) if x.opcode == _STARTS]
+    if not starts:
+        return frozenset()
+    found: set[int] = set()
+    for start in starts:
+        callee = module.computation[instructions[start].attributes.called[0]]
+        chain, at = [start], start
+        whole = len(callee.parameters) == len(instructions[start].operands)
+        while whole and instructions[at].opcode != "async-done":
+            users = computation.users[at]
+            whole = len(users) == 1 and len(instructions[users[0]].operands) == 1
+            if whole:
+                at = users[0]
+                whole = instructions[at].opcode in _FOLLOWS
+                chain.append(at)
+        if whole:
+            found.update(chain)
+    return frozenset(found)
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class InlineCalls(Pass):
+    """Writes calls, fusions and asynchronous wrappers out, and gives each loop its own body."""
+
+    name: ClassVar[str] = "inline-calls"
+    establishes: ClassVar[Facts] = frozenset({FLAT_CALLS, NO_BITCASTS})
+    breaks: ClassVar[Facts] = frozenset({NO_DEAD_CODE, TRIP_COUNTS})
+
+    most_instructions: int = MOST_INSTRUCTIONS
+
+    def run(self, module: Module, plan: Plan) -> tuple[Module, Plan]:
+        """Return the module flattened; raises LimitError where it grows too large."""
+        return inlined(module, self.most_instructions), plan

@@ -1,0 +1,44 @@
+"""The named pipelines, and the import of every pass that hloipu brings."""
+
+from hloipu_compiler.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
+from hloipu_compiler.passes.eliminate_dead_code import EliminateDeadCode
+from hloipu_compiler.passes.expand_bitcasts import ExpandBitcasts
+from hloipu_compiler.passes.fold_constants import FoldConstants
+from hloipu_compiler.passes.inline_calls import InlineCalls
+from hloipu_compiler.passes.pipeline import Group, Pipeline, built
+from hloipu_compiler.passes.recognise_loops import RecogniseLoops
+from hloipu_compiler.passes.remove_barriers import RemoveBarriers
+from hloipu_compiler.passes.simplify_algebra import SimplifyAlgebra
+from hloipu_compiler.passes.simplify_tuples import SimplifyTuples
+
+MOST_ROUNDS = 3
+"""Of the simplifications; a fourth has found nothing in any program so far."""
+
+_SIMPLIFY = Group(
+    (
+        SimplifyTuples(),
+        SimplifyAlgebra(),
+        FoldConstants(),
+        EliminateCommonSubexpressions(),
+        EliminateDeadCode(),
+    ),
+    MOST_ROUNDS,
+)
+
+PIPELINES: dict[str, Pipeline] = {
+    "simplify": built([_SIMPLIFY]),
+    "front": built(
+        [
+            ExpandBitcasts(),
+            InlineCalls(),
+            _SIMPLIFY,
+            RemoveBarriers(),
+            SimplifyTuples(),
+            EliminateDeadCode(),
+            RecogniseLoops(),
+        ]
+    ),
+}
+"""Name -> pipeline. `front` is what stands between the text and everything that asks about tiles:
+after it nothing calls but loops and branches, which own what they run, tuples are at their borders
+only, and the plan says how often loops run."""

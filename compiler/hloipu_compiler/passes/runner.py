@@ -1,0 +1,118 @@
+"""Running a pipeline: verify each step, time it, count, stop where asked."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+
+from hloipu_compiler.errors import VerifyError
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.passes.pass_base import Pass
+from hloipu_compiler.passes.pass_error import PassError
+from hloipu_compiler.passes.pipeline import Group, Pipeline
+from hloipu_compiler.passes.pipeline_text import read_pipeline
+from hloipu_compiler.passes.pipelines import PIPELINES
+from hloipu_compiler.plan.plan import Plan
+from hloipu_compiler.verify.verifier import verify
+from hloipu_runtime.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class PassRun:
+    """What one run of one pass did."""
+
+    name: str
+    round: int
+    """Round of its group, from 1; 0 outside of groups."""
+    seconds: float
+    verify_seconds: float
+    before: Module
+    after: Module
+
+    @property
+    def changed(self) -> bool:
+        """Whether the module is another one afterwards."""
+        return self.after is not self.before
+
+
+Watcher = Callable[[PassRun], None]
+"""Sees each run of a pass right after it."""
+
+
+def run_passes(
+    module: Module,
+    plan: Plan | None = None,
+    pipeline: Pipeline | str = "front",
+    *,
+    verify_each: bool = True,
+    stop_after: str = "",
+    watch: Watcher | None = None,
+) -> tuple[Module, Plan]:
+    """Run a pipeline, or the text of one, on a verified module.
+
+    Raises PassError where a pass leaves the module invalid (with `verify_each`), UsageError where
+    the text is no pipeline or `stop_after` is not in it, and what the passes raise.
+    """
+    if isinstance(pipeline, str):
+        pipeline = read_pipeline(pipeline, PIPELINES)
+    if stop_after and stop_after not in {x.name for x in pipeline.passes()}:
+        raise UsageError(
+            "E3135",
+            f"the pipeline has no pass {stop_after!r} to stop after",
+            hint=f"it has {', '.join(dict.fromkeys(x.name for x in pipeline.passes()))}",
+        )
+    return _Run(verify_each, stop_after, watch).all(module, plan or Plan(), pipeline)
+
+
+class _StoppedError(Exception):
+    """The pass to stop after has run."""
+
+
+class _Run:
+    """The options of one run, and the module and plan as they stand."""
+
+    def __init__(self, verify_each: bool, stop_after: str, watch: Watcher | None) -> None:
+        self.verify_each = verify_each
+        self.stop_after = stop_after
+        self.watch = watch
+
+    def all(self, module: Module, plan: Plan, pipeline: Pipeline) -> tuple[Module, Plan]:
+        """Run every step, or those up to the one to stop after."""
+        self.module, self.plan = module, plan
+        try:
+            for step in pipeline.steps:
+                if isinstance(step, Group):
+                    self._group(step)
+                else:
+                    self._one(step, 0)
+        except _StoppedError:
+            pass
+        return self.module, self.plan
+
+    def _group(self, group: Group) -> None:
+        settled: dict[Pass, Module] = {}
+        for number in range(1, group.most_rounds + 1):
+            before = self.module
+            for one in group.passes:
+                if settled.get(one) is self.module:
+                    continue  # it saw this very module last time, and left it so
+                seen = self.module
+                self._one(one, number)
+                if self.module is seen:
+                    settled[one] = seen
+            if self.module is before:
+                break
+
+    def _one(self, one: Pass, number: int) -> None:
+        before, start = self.module, perf_counter()
+        self.module, self.plan = one.run(before, self.plan)
+        end = perf_counter()
+        if self.verify_each and self.module is not before:
+            try:
+                verify(self.module)
+            except VerifyError as error:
+                raise PassError(one.name, error) from error
+        if self.watch is not None:
+            spent = (end - start, perf_counter() - end)
+            self.watch(PassRun(one.name, number, *spent, before, self.module))
+        if one.name == self.stop_after:
+            raise _StoppedError

@@ -1,0 +1,99 @@
+"""Tuples taken apart and put together again for nothing."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hloipu_compiler.ir.attributes import Attributes
+from hloipu_compiler.ir.graph import Instruction, Module
+from hloipu_compiler.ir.literals import Literal
+from hloipu_compiler.ir.shapes import TupleShape, compatible
+from hloipu_compiler.passes.expand_bitcasts import bitcasts_expanded
+from hloipu_compiler.passes.pass_base import NO_BITCASTS, NO_DEAD_CODE, TRIP_COUNTS, Facts, Pass
+from hloipu_compiler.passes.registry import register
+from hloipu_compiler.passes.rewriting import Draft, Rule, rewritten, with_each
+from hloipu_compiler.plan.plan import Plan
+
+_ZERO = Literal("0")
+
+
+def _element(draft: Draft, x: Instruction) -> int | None:
+    """Read an element where the tuple was put together."""
+    source = draft.made[x.operands[0]]
+    if source.opcode != "tuple":
+        return None
+    return source.operands[x.attributes.integer("index")]
+
+
+def _rebuilt(draft: Draft, x: Instruction) -> int | None:
+    """Take a tuple for the one that all its elements come from, in order."""
+    if not x.operands or "sharding" in x.attributes:
+        return None
+    first = draft.made[x.operands[0]]
+    if first.opcode != "get-tuple-element":
+        return None
+    source = first.operands[0]
+    for index, operand in enumerate(x.operands):
+        element = draft.made[operand]
+        if (
+            element.opcode != "get-tuple-element"
+            or element.operands[0] != source
+            or element.attributes.integer("index") != index
+        ):
+            return None
+    return source if compatible(draft.shape(source), x.shape) else None
+
+
+def _copied(draft: Draft, x: Instruction) -> int | None:
+    """Take a tuple for its copy: values never change."""
+    if not isinstance(x.shape, TupleShape) or x.shape.has_buffer or "sharding" in x.attributes:
+        return None
+    return x.operands[0]
+
+
+def _copy_started(draft: Draft, x: Instruction) -> Instruction | None:
+    """Make a tuple of a copy that starts: the copy, its source and a context."""
+    shape = x.shape
+    if not isinstance(shape, TupleShape) or len(shape.elements) != 3 or shape.has_buffer:
+        return None
+    operand = x.operands[0]
+    if not all(compatible(e, draft.shape(operand)) for e in shape.elements[:2]):
+        return None
+    context = draft.add(x, "constant", shape.elements[2], literal=_ZERO)
+    return x._replace(
+        opcode="tuple", operands=(operand, operand, context), attributes=Attributes({}),
+        backend_config="", start=-1, end=-1,
+    )  # fmt: skip
+
+
+def _copy_done(draft: Draft, x: Instruction) -> int | None:
+    source = draft.made[x.operands[0]]
+    return source.operands[0] if source.opcode == "tuple" else None
+
+
+RULES: dict[str, Rule] = {
+    "get-tuple-element": _element,
+    "tuple": _rebuilt,
+    "copy": _copied,
+    "copy-start": _copy_started,
+    "copy-done": _copy_done,
+}
+
+
+def tuples_simplified(module: Module) -> Module:
+    """Return the module without tuples that are made and taken apart; the same one if none are."""
+    module = bitcasts_expanded(module)
+    return with_each(module, lambda c: rewritten(module, c, RULES))
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class SimplifyTuples(Pass):
+    """Reads elements of tuples where they were made, and drops copies of tuples."""
+
+    name: ClassVar[str] = "simplify-tuples"
+    establishes: ClassVar[Facts] = frozenset({NO_BITCASTS})
+    breaks: ClassVar[Facts] = frozenset({NO_DEAD_CODE, TRIP_COUNTS})
+
+    def run(self, module: Module, plan: Plan) -> tuple[Module, Plan]:
+        """Return the module with fewer tuples."""
+        return tuples_simplified(module), plan

@@ -1,0 +1,1 @@
+"""Decisions of the compiler as frozen records: printed, pinned by a user, tested."""

@@ -1,0 +1,39 @@
+"""The plan: what passes have decided or found out about a module, beside the module itself."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+SCHEMA = "hloipu.plan/1"
+
+LoopKey = tuple[str, str]
+"""Name of a computation, and of a `while` instruction in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Decisions that hold for one module; a pass that changes the module keeps them true."""
+
+    trip_counts: Mapping[LoopKey, int] = field(default_factory=lambda: MappingProxyType({}))
+    """How often a loop runs each time it is reached, for the loops where that is known."""
+    pinned: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Options that the user gave and that no pass may decide otherwise."""
+
+    def trips(self, computation: str, instruction: str) -> int | None:
+        """Return how often a loop runs, or None where that is not known."""
+        return self.trip_counts.get((computation, instruction))
+
+    def with_trip_counts(self, counts: Mapping[LoopKey, int]) -> "Plan":
+        """Return the plan with these trip counts and no others."""
+        return replace(self, trip_counts=MappingProxyType(dict(counts)))
+
+    def record(self) -> dict[str, object]:
+        """Return the plan as JSON data."""
+        return {
+            "schema": SCHEMA,
+            "trip_counts": [
+                {"computation": computation, "instruction": instruction, "trips": trips}
+                for (computation, instruction), trips in sorted(self.trip_counts.items())
+            ],
+            "pinned": dict(sorted(self.pinned.items())),
+        }

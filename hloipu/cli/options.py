@@ -1,0 +1,155 @@
+"""The option table as click options, for the subcommands that take options of it."""
+
+import functools
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+import click
+
+from hloipu.cli.table import table
+from hloipu.options.faults import fault, wrong_value
+from hloipu.options.kinds import Flag
+from hloipu.options.resolve import Resolved, resolve
+from hloipu.options.table import OPTIONS, Option
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_PREFIX = "option_"
+_NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the command line says of the options: the values given, and where else to look."""
+
+    command: str
+    given: Mapping[str, object]
+    config: str | None
+    print_config: bool
+
+    def resolved(self, attributes: Mapping[str, str] = _NO_ATTRIBUTES) -> Resolved:
+        """Return all options' values, a module's frontend attributes considered.
+
+        Warnings go to stderr. Raises UsageError as `hloipu.options.resolve.resolve` does.
+        """
+        found = resolve(
+            self.command,
+            self.given,
+            place="command line",
+            attributes=attributes,
+            config=self.config,
+        )
+        for warning in found.warnings:
+            click.echo(f"warning: {warning}", err=True)
+        return found
+
+
+def option_group(command: str) -> Callable[[F], F]:
+    """Give a command its options of the table, which it receives as one argument `asked`.
+
+    Adds `--config FILE` and `--print-config` as well; the command looks at `asked.print_config`
+    and then shows `config_text(asked.resolved(…), as_json)` in place of its work.
+    """
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def called(*arguments: Any, **keywords: Any) -> Any:
+            given = {
+                key.removeprefix(_PREFIX): keywords.pop(key)
+                for key in list(keywords)
+                if key.startswith(_PREFIX)
+            }
+            asked = Asked(
+                command,
+                {name: value for name, value in given.items() if value is not None},
+                keywords.pop("config"),
+                keywords.pop("print_config"),
+            )
+            return function(*arguments, asked=asked, **keywords)
+
+        decorated: Any = called
+        for add in reversed((*_table_options(command), *_COMMON)):
+            decorated = add(decorated)
+        return decorated  # type: ignore[no-any-return]
+
+    return decorate
+
+
+def config_text(resolved: Resolved, as_json: bool) -> str:
+    """Return what `--print-config` prints: each option's value, and where it came from."""
+    if as_json:
+        return json.dumps(resolved.record(), ensure_ascii=False)
+    return table(("option", "value", "from"), resolved.rows(), left=3)
+
+
+class TableOption(click.Option):
+    """An option of the table: its kind reads the text, and a second use is refused."""
+
+    def __init__(self, declarations: Any, *, row: Option, **settings: Any) -> None:
+        super().__init__(declarations, **settings)
+        self.row = row
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """Have the parser collect every use, which it would drop but for the last."""
+        if not self.is_flag:
+            parser.add_option(obj=self, opts=self.opts, dest=self.name, action="append", nargs=1)
+            return
+        for spellings, text in ((self.opts, "true"), (self.secondary_opts, "false")):
+            parser.add_option(
+                obj=self, opts=spellings, dest=self.name, action="append_const", const=text
+            )
+
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        """Return the value that the uses make, or None where there was none.
+
+        Raises UsageError E3011 for a text that is not of the option's kind, E3012 for a second use
+        of an option that is not repeatable.
+        """
+        if not isinstance(value, list | tuple) or not value:
+            return None
+        kind, flag = self.row.kind, self.row.flag
+        if len(value) > 1 and not kind.repeatable:
+            raise fault("E3012", f"{flag} is given {len(value)} times", hint="leave one of them")
+        found = [kind.read(text) for text in value]
+        if None in found:
+            raise wrong_value(self.row.name, kind.expected, value[found.index(None)], place=flag)
+        if not kind.repeatable:
+            return found[0]
+        parts = [part for some in found if isinstance(some, tuple) for part in some]
+        joined = kind.check(parts)
+        if joined is None:
+            raise fault("E3012", f"{flag} says one thing twice", hint="leave one of them out")
+        return joined
+
+
+def _table_options(command: str) -> list[Callable[[Any], Any]]:
+    rows = [row for row in OPTIONS.values() if command in row.about.commands]
+    return [_click_option(row) for row in rows]
+
+
+def _click_option(row: Option) -> Callable[[Any], Any]:
+    flag = isinstance(row.kind, Flag)
+    spelling = f"{row.flag}/{row.flag.replace('--', '--no-', 1)}" if flag else row.flag
+    shapes: dict[str, Any] = {"is_flag": True} if flag else {"metavar": row.kind.metavar}
+    default = "" if row.default in (None, ()) else f"  [default: {row.kind.write(row.default)}]"
+    return click.option(
+        _PREFIX + row.name,
+        spelling,
+        cls=TableOption,
+        row=row,
+        default=None,
+        help=row.about.help + default,
+        hidden=row.about.later,
+        **shapes,
+    )
+
+
+_COMMON = (
+    click.option("--config", type=click.Path(), metavar="FILE",
+                 help="Read this file in place of the nearest hloipu.toml."),
+    click.option("--print-config", is_flag=True,
+                 help="Print each option's value and where it came from, and stop."),
+)  # fmt: skip

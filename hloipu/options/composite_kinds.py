@@ -1,0 +1,256 @@
+"""Kinds of option values that have parts: lists, pairs, and the map of stages to devices."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from hloipu.options.kinds import MOST_CHARACTERS, Integer, Kind, Location, moved
+
+MOST_PARTS = 65_536
+"""As many parts as a value may have."""
+
+_DEVICE = re.compile(r"[0-9]{1,6}|\[[0-9]{1,6}(?:,[0-9]{1,6})*\]", re.ASCII)
+
+
+def _parts(value: object) -> Sequence[object] | None:
+    """Return the parts of a list or tuple; None for anything else, a text included."""
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return value if len(value) <= MOST_PARTS else None
+    return None
+
+
+def _all_or_none(parts: Sequence[object]) -> tuple[object, ...] | None:
+    return None if None in parts else tuple(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Integers(Kind):
+    """Different integers of a range, in an order: `2,0,3`."""
+
+    least: int
+    most: int
+
+    @property
+    def metavar(self) -> str:
+        """What stands for the value in a help text."""
+        return "N,N,…"
+
+    @property
+    def expected(self) -> str:
+        """What a value is."""
+        return f"a list of different integers from {self.least} to {self.most}, such as 2,3"
+
+    def read(self, text: str) -> object:
+        """Return the integers between commas."""
+        if len(text) > MOST_CHARACTERS:
+            return None
+        one = Integer(self.least, self.most)
+        return self.check([one.read(word.strip()) for word in text.split(",")])
+
+    def check(self, value: object) -> object:
+        """Return a list or tuple of integers as a tuple; one integer is a list of it."""
+        one = Integer(self.least, self.most)
+        if (single := one.check(value)) is not None:
+            return (single,)
+        found = _all_or_none([one.check(part) for part in _parts(value) or ()])
+        return found if found and len(frozenset(found)) == len(found) else None
+
+    def write(self, value: object) -> str:
+        """Return the integers between commas."""
+        return ",".join(map(str, value)) if isinstance(value, tuple) else ""
+
+
+class DeviceMap(Kind):
+    """The IPU of each stage; a stage of concurrent branches has a list: `0,[1,2],3`."""
+
+    __slots__ = ()
+
+    @property
+    def metavar(self) -> str:
+        """What stands for the value in a help text."""
+        return "N,[N,N],…"
+
+    @property
+    def expected(self) -> str:
+        """What a value is."""
+        return "a list with the IPU of each stage, such as 0,1,1,2 or 0,[1,2],3"
+
+    def read(self, text: str) -> object:
+        """Return the map that `text` writes."""
+        bare = text.replace(" ", "") if len(text) <= MOST_CHARACTERS else ""
+        found: list[str] = _DEVICE.findall(bare)
+        if ",".join(found) != bare:
+            return None
+        numbers = [tuple(map(int, part.strip("[]").split(","))) for part in found]
+        both = zip(found, numbers, strict=True)
+        return self.check([ipus if part[0] == "[" else ipus[0] for part, ipus in both])
+
+    def check(self, value: object) -> object:
+        """Return a list of integers and of lists of integers as tuples."""
+        many, one = Integers(0, 999_999), Integer(0, 999_999)
+        parts = [
+            one.check(part) if _parts(part) is None else many.check(part)
+            for part in _parts(value) or ()
+        ]
+        return _all_or_none(parts) or None
+
+    def write(self, value: object) -> str:
+        """Return the map as `read` takes it."""
+        if not isinstance(value, tuple):
+            return ""
+        return ",".join(
+            f"[{','.join(map(str, part))}]" if isinstance(part, tuple) else str(part)
+            for part in value
+        )
+
+
+class Names(Kind):
+    """Names, each given by a use of the option of its own."""
+
+    __slots__ = ()
+    repeatable: ClassVar[bool] = True
+
+    @property
+    def metavar(self) -> str:
+        """What stands for the value in a help text."""
+        return "NAME"
+
+    @property
+    def expected(self) -> str:
+        """What a value is."""
+        return "a list of different names"
+
+    def read(self, text: str) -> object:
+        """Return the one name."""
+        return self.check([text])
+
+    def check(self, value: object) -> object:
+        """Return a list of names as a tuple."""
+        given = _parts(value)
+        if given is None:
+            return None
+        found = _all_or_none([Kind.check(self, part) for part in given])
+        return found if found is not None and len(frozenset(found)) == len(found) else None
+
+    def write(self, value: object) -> str:
+        """Return the names between commas, to be looked at."""
+        return ",".join(map(str, value)) if isinstance(value, tuple) else ""
+
+
+class Files(Names):
+    """Paths of files, each given by a use of the option of its own."""
+
+    __slots__ = ()
+
+    @property
+    def metavar(self) -> str:
+        """What stands for the value in a help text."""
+        return "FILE"
+
+    @property
+    def expected(self) -> str:
+        """What a value is."""
+        return "a list of different paths"
+
+    def check(self, value: object) -> object:
+        """Return a list of paths as a tuple of texts."""
+        given = _parts(value)
+        one = Location()
+        return None if given is None else Names.check(self, [one.check(part) for part in given])
+
+    def names_file(self, value: object) -> bool:
+        """Say that they do."""
+        return True
+
+    def rebased(self, value: object, folder: Path) -> object:
+        """Return the paths, taken from `folder` where they are relative."""
+        return tuple(moved(str(path), folder) for path in _parts(value) or ())
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs(Kind):
+    """`KEY=VALUE`, each given by a use of the option of its own; no key twice."""
+
+    repeatable: ClassVar[bool] = True
+    merges: ClassVar[bool] = True
+
+    key: str
+    value: Kind
+
+    @property
+    def metavar(self) -> str:
+        """What stands for the value in a help text."""
+        return f"{self.key}={self.value.metavar}"
+
+    @property
+    def expected(self) -> str:
+        """What a value is."""
+        return f"{self.key}=VALUE, no {self.key} twice, where VALUE is {self.value.expected}"
+
+    def read(self, text: str) -> object:
+        """Return the one pair."""
+        return self.check([text])
+
+    def check(self, value: object) -> object:
+        """Return a mapping, a list of `KEY=VALUE` or a list of pairs as a tuple of pairs."""
+        given = tuple(value.items()) if isinstance(value, Mapping) else _parts(value)
+        if given is None or len(given) > MOST_PARTS:
+            return None
+        pairs = [self._pair(part) for part in given]
+        keys = {self.same_key(pair[0]) for pair in pairs if pair is not None}
+        return tuple(pairs) if None not in pairs and len(keys) == len(pairs) else None
+
+    def _pair(self, given: object) -> tuple[str, object] | None:
+        if isinstance(given, str):
+            key, mark, text = given.partition("=")
+            value = self.value.read(text.strip()) if mark else None
+        elif isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str):
+            key, value = given[0], self.value.check(given[1])
+        else:
+            return None
+        if Kind.check(self, key) is None or value is None:
+            return None
+        return key.strip(), value
+
+    def same_key(self, key: str) -> str:
+        """Return what two keys that mean the same have in common."""
+        return key
+
+    def write(self, value: object) -> str:
+        """Return the pairs between commas, to be looked at."""
+        pairs = value if isinstance(value, tuple) else ()
+        return ",".join(f"{key}={self.value.write(part)}" for key, part in pairs)
+
+
+class Number(Kind):
+    """An integer as text: what it may be is for the machine to say."""
+
+    __slots__ = ()
+
+    @property
+    def metavar(self) -> str:
+        """What stands for the value in a help text."""
+        return "N"
+
+    @property
+    def expected(self) -> str:
+        """What a value is."""
+        return "an integer"
+
+    def check(self, value: object) -> object:
+        """Return an integer, or a text that writes one, as text."""
+        whole = Integer(-(10**40), 10**40)
+        found = whole.read(value.strip()) if isinstance(value, str) else whole.check(value)
+        return None if found is None else str(found)
+
+
+class Settings(Pairs):
+    """Numbers of the machine to override; `chip.tiles_per_ipu` is also `tiles_per_ipu`."""
+
+    __slots__ = ()
+
+    def same_key(self, key: str) -> str:
+        """Return the key without its section, which is optional."""
+        return key.rpartition(".")[2]

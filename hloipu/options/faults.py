@@ -1,0 +1,43 @@
+"""The errors of option values, worded in one place."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from hloipu_runtime.errors import UsageError
+
+_LONGEST_WORD = 64
+
+
+def shown(value: object) -> str:
+    """Return a stranger's value quoted, without control characters and not too long."""
+    if isinstance(value, str):
+        return repr(value if len(value) <= _LONGEST_WORD else value[:_LONGEST_WORD] + "…")
+    if isinstance(value, bool | int | float | None):
+        return repr(value) if not isinstance(value, int) or abs(value) < 10**40 else "a huge number"
+    return f"a {type(value).__name__}"
+
+
+def near(word: str, candidates: Iterable[str]) -> str:
+    """Return `did you mean …?` with up to three candidates near `word`, or ''."""
+    close = get_close_matches(word, list(candidates), 3) if len(word) <= _LONGEST_WORD else []
+    return f"did you mean {' or '.join(close)}?" if close else ""
+
+
+def fault(code: str, message: str, *, place: str = "", hint: str = "") -> UsageError:
+    """Return a UsageError that begins with the place of what is wrong."""
+    return UsageError(code, f"{place}: {message}" if place else message, hint=hint)
+
+
+def wrong_value(name: str, expected: str, value: object, *, place: str = "") -> UsageError:
+    """Return the error of a value that is not of its option's kind."""
+    return fault("E3011", f"{name} is {expected}, not {shown(value)}", place=place)
+
+
+def unknown(name: str, candidates: Iterable[str], *, place: str = "") -> UsageError:
+    """Return the error of a name that no option has, with the nearest ones that exist."""
+    return fault(
+        "E3010",
+        f"there is no option {shown(name)}",
+        place=place,
+        hint=near(name, candidates) or "hloipu compile --print-config lists the options",
+    )

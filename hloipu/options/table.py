@@ -1,0 +1,230 @@
+"""The option table: every option with its type, default, help, and the commands that take it.
+
+A field of `Options` is a row of the table: its annotation carries the rest of the row.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from types import MappingProxyType
+from typing import Annotated, get_type_hints
+
+from hloipu.options.composite_kinds import (
+    DeviceMap,
+    Files,
+    Integers,
+    Names,
+    Number,
+    Pairs,
+    Settings,
+)
+from hloipu.options.faults import wrong_value
+from hloipu.options.kinds import Choice, Flag, Integer, Kind, Location, Proportion, Size, Target
+
+COMMANDS = ("compile", "run", "estimate", "emit")
+"""The commands that take options of this table."""
+
+_ALL = COMMANDS
+_COST = ("compile", "run", "estimate")
+_RUN = ("run",)
+_ROLES = ("weight", "opt_state", "data", "const", "rng", "hyper", "carry")
+_MOST_IPUS = 65_536
+_MOST_COUNT = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What the table says of an option beside its name, type and default."""
+
+    kind: Kind
+    commands: tuple[str, ...]
+    help: str
+    later: bool = False
+    """It has its place in the table, and nothing honours it yet."""
+    in_module: bool = False
+    """A module may state it as its own attribute `ipu_NAME`: it tells of the program."""
+    in_file: bool = True
+    """It may stand in hloipu.toml, which the user need not have written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One row of the table."""
+
+    name: str
+    default: object
+    about: About
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of its values."""
+        return self.about.kind
+
+    @property
+    def flag(self) -> str:
+        """How the command line spells it."""
+        return "--" + self.name.replace("_", "-")
+
+
+def _later(kind: Kind, help: str, *, in_module: bool = True) -> About:
+    return About(kind, _ALL, help, later=True, in_module=in_module)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The value of every option; types are checked, and lists become tuples, on construction.
+
+    Raises UsageError E3011 for a value that is not of its option's kind.
+    """
+
+    target: Annotated[
+        str,
+        About(Target(), _ALL, "Machine to compile for; hloipu targets lists them.", in_module=True),
+    ] = "gc200"
+    set: Annotated[
+        tuple[tuple[str, str], ...],
+        About(Settings("KEY", Number()), _ALL, "Override a number of the machine; repeatable."),
+    ] = ()
+    ipus: Annotated[
+        int, About(Integer(1, _MOST_IPUS), _ALL, "IPUs of the system.", in_module=True)
+    ] = 1
+    ipu_ids: Annotated[
+        tuple[int, ...] | None,
+        _later(Integers(0, 2 * _MOST_IPUS), "Which IPUs of the system to use.", in_module=False),
+    ] = None
+    replicas: Annotated[
+        int | None,
+        _later(Integer(1, _MOST_IPUS), "Copies of the program; by default IPUs over shards."),
+    ] = None
+    stages: Annotated[
+        int | None, _later(Integer(1, _MOST_IPUS), "Pipeline stages to split the program into.")
+    ] = None
+    schedule: Annotated[
+        str,
+        _later(Choice(("grouped", "interleaved", "sequential")), "Order of a pipeline's stages."),
+    ] = "grouped"
+    micro_batches: Annotated[
+        int, _later(Integer(1, _MOST_COUNT), "Micro-batches per weight update.")
+    ] = 1
+    reduction: Annotated[
+        str,
+        _later(Choice(("sum", "mean", "running_mean")), "How micro-batches' gradients combine."),
+    ] = "mean"
+    accumulator_dtype: Annotated[
+        str | None,
+        _later(
+            Choice(("f32", "f16", "bf16")),
+            "Type of gradient accumulators; by default the gradient's own.",
+        ),
+    ] = None
+    recompute: Annotated[
+        str,
+        _later(
+            Choice(("none", "full", "auto")), "Compute activations again instead of keeping them."
+        ),
+    ] = "none"
+    offload: Annotated[
+        str, _later(Choice(("on", "off", "auto")), "Keep optimizer state in remote buffers.")
+    ] = "auto"
+    device_map: Annotated[
+        tuple[int | tuple[int, ...], ...] | None, _later(DeviceMap(), "The IPU of each stage.")
+    ] = None
+    plan: Annotated[
+        str, _later(Choice(("none", "auto")), "Let hloipu split the program over the IPUs.")
+    ] = "none"
+    loop: Annotated[
+        int | None,
+        _later(Integer(1, _MOST_COUNT), "Wrap the program, a single step, in a loop of N steps."),
+    ] = None
+    role: Annotated[
+        tuple[tuple[str, str], ...],
+        _later(Pairs("PARAMETER", Choice(_ROLES)), "State a parameter's role; repeatable."),
+    ] = ()
+    feed: Annotated[
+        tuple[tuple[str, tuple[int, ...]], ...],
+        _later(
+            Pairs("NAME", Integers(0, 10**6)), "Feed parameters from the queue NAME; repeatable."
+        ),
+    ] = ()
+    outfeed: Annotated[
+        tuple[str, ...], _later(Names(), "Send a result to the queue NAME; repeatable.")
+    ] = ()
+    mode: Annotated[
+        str,
+        About(
+            Choice(("functional", "exact", "estimate")),
+            _RUN,
+            "Run whole tensors, tile by tile, or costs alone.",
+        ),
+    ] = "functional"
+    over_memory: Annotated[
+        str,
+        About(Choice(("refuse", "allow")), _COST, "What to do with a program that does not fit."),
+    ] = "refuse"
+    code_memory: Annotated[
+        bool, About(Flag(), _ALL, "Count the bytes of code in the tiles' memory.")
+    ] = True
+    assume_trips: Annotated[
+        int | None,
+        About(
+            Integer(0, _MOST_COUNT),
+            _COST,
+            "Trips to assume of a loop that data decides.",
+            in_module=True,
+        ),
+    ] = None
+    passes: Annotated[
+        str | None, About(Kind(), _ALL, "Pipeline of passes in place of the usual one.")
+    ] = None
+    plugin: Annotated[
+        tuple[str, ...],
+        About(
+            Files(),
+            _ALL,
+            "Python file with passes of one's own; runs its code; repeatable.",
+            in_file=False,
+        ),
+    ] = ()
+    available_memory_proportion: Annotated[
+        float, _later(Proportion(), "Share of a tile's memory that one matmul's plan may take.")
+    ] = 0.6
+    partials_type: Annotated[
+        str, _later(Choice(("f32", "f16")), "Type in which matmuls of f16 add up.")
+    ] = "f32"
+    cache: Annotated[bool, About(Flag(), _ALL, "Keep compiled programs, and use them again.")] = (
+        True
+    )
+    cache_dir: Annotated[str | None, About(Location(), _ALL, "Folder of the compile cache.")] = None
+    cache_size_bytes: Annotated[
+        int, About(Size(2**50), _ALL, "Size that the compile cache may grow to.")
+    ] = 2**30
+    io_tiles: Annotated[
+        int, _later(Integer(0, 192), "Tiles of each IPU set apart for host transfers.")
+    ] = 0
+    poison: Annotated[
+        bool,
+        About(Flag(), _RUN, "Fill tile memory with poison before use, in exact mode."),
+    ] = False
+    seed: Annotated[int, About(Integer(0, 2**64 - 1), _RUN, "Seed of stateful random ops.")] = 0
+
+    def __post_init__(self) -> None:
+        for name, option in OPTIONS.items():
+            value = getattr(self, name)
+            if value is None and option.default is None:
+                continue
+            checked = option.kind.check(value)
+            if checked is None:
+                raise wrong_value(name, option.kind.expected, value)
+            object.__setattr__(self, name, checked)
+
+
+def _rows() -> Mapping[str, Option]:
+    hints = get_type_hints(Options, include_extras=True)
+    rows = (
+        Option(field.name, field.default, hints[field.name].__metadata__[0])
+        for field in fields(Options)
+    )
+    return MappingProxyType({row.name: row for row in rows})
+
+
+OPTIONS: Mapping[str, Option] = _rows()
+"""Name -> row, in the order of the table."""

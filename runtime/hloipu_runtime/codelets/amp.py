@@ -1,0 +1,196 @@
+"""Cycles of matrix products on one tile: by the AMP unit, by dot products, by plain arithmetic.
+
+Formulas: graphcore/poplibs: lib/poplin/PerformanceEstimation.hpp (1x1 and horizontal
+multiply-accumulate vertices) and lib/poplin/poplinCycleEstimators.cpp.
+"""
+
+from typing import NamedTuple
+
+from hloipu_runtime.element_types import ELEMENT_TYPES, Kind
+from hloipu_runtime.machine.charges import over
+from hloipu_runtime.machine.costs import TileWork, shared_vertex_cycles
+from hloipu_runtime.machine.model import Machine
+
+
+class Product(NamedTuple):
+    """Matrix products on one tile: `groups` of [rows, depth] times [depth, columns]."""
+
+    groups: int
+    rows: int
+    depth: int
+    columns: int
+
+
+def product_work(
+    machine: Machine, size: Product, operand_types: tuple[str, str], result_type: str
+) -> TileWork:
+    """Return the work of products, by the cheapest vertex that knows the types.
+
+    Either operand may be the one whose channels stay in the AMP unit. Types that it lacks are
+    converted (narrow floats) or computed by plain arithmetic, at assumed prices.
+    """
+    if min(size.groups, size.rows, size.columns) <= 0:
+        return TileWork(0)
+    arithmetic = arithmetic_type(operand_types)
+    if arithmetic is None:
+        return _plain_work(machine, size, operand_types, result_type)
+    turned = Product(size.groups, size.columns, size.depth, size.rows)
+    cycles = min(
+        amp_1x1_cycles(machine, size, arithmetic),
+        amp_1x1_cycles(machine, turned, arithmetic),
+        horizontal_mac_cycles(machine, size, arithmetic),
+        horizontal_mac_cycles(machine, turned, arithmetic),
+    )
+    results = size.groups * size.rows * size.columns
+    assumed = 0
+    if size.depth == 0:
+        cycles = min(cycles, _zero_cycles(machine, results))
+    if result_type == "f16":
+        cycles += cast_cycles(machine, results)
+    elif result_type not in ("f16", "f32"):
+        assumed += conversion_cycles(machine, result_type, results)
+    counts = (size.rows * size.depth, size.depth * size.columns)
+    for element_type, count in zip(operand_types, counts, strict=True):
+        if element_type != arithmetic:
+            assumed += conversion_cycles(machine, element_type, size.groups * count)
+    cycles += assumed
+    return TileWork(cycles, cycles if _amp_is_assumed(machine) else assumed)
+
+
+def arithmetic_type(operand_types: tuple[str, ...]) -> str | None:
+    """Return the type in which the AMP unit multiplies operands of these types; None: it cannot.
+
+    Floats of 8 bits or less are f16 values, f16 with a wider type and bf16 are f32 values.
+    """
+    found = "f16"
+    for name in operand_types:
+        element = ELEMENT_TYPES[name]
+        if not element.is_float or element.bits > 32:
+            return None
+        if element.bits == 32 or element.exponent_bits > ELEMENT_TYPES["f16"].exponent_bits:
+            found = "f32"
+    return found
+
+
+def amp_1x1_cycles(machine: Machine, size: Product, arithmetic: str) -> int:
+    """Return the cycles of the 1x1 vertex: rows are positions, columns are output channels.
+
+    Partials are f32. The first group of input channels zeroes them; workers share the positions.
+    """
+    amp = machine.amp
+    half = arithmetic == "f16"
+    units = amp.f16_to_f32_conv_units if half else amp.f32_conv_units
+    depth_group = amp.f16_channels_per_group if half else amp.f32_channels_per_group
+    in_groups, out_groups = max(1, over(size.depth, depth_group)), over(size.columns, units)
+    load = over(units * amp.weights_per_unit_bytes, amp.weight_load_bytes_per_cycle)
+    zeroing = _inner_1x1_cycles(machine, size.rows, half, zeroing=True)
+    adding = _inner_1x1_cycles(machine, size.rows, half, zeroing=False)
+    contexts, groups = machine.tile.worker_contexts, size.groups
+    retained = contexts * (7 + 3 * (in_groups * groups - 1)) if half else 0
+    later = (in_groups - 1) * (15 + out_groups * (19 + 6 + load + adding))
+    first = out_groups * (18 + 7 + load + zeroing)
+    return 50 + retained + groups * (13 + later + 11 + first)
+
+
+def _inner_1x1_cycles(machine: Machine, rows: int, half: bool, *, zeroing: bool) -> int:
+    """Return the cycles of one pass of all workers over the positions."""
+    contexts = machine.tile.worker_contexts
+    most, least = over(rows, contexts), rows // contexts
+    slowest = _worker_1x1_slots(machine, most, half, zeroing=zeroing)
+    fastest = _worker_1x1_slots(machine, least, half, zeroing=zeroing)
+    return max(contexts * slowest, contexts * fastest + 14)
+
+
+def _worker_1x1_slots(machine: Machine, positions: int, half: bool, *, zeroing: bool) -> int:
+    """Return one worker's slots for a pass.
+
+    Where the source has fewer positions cost more than three, they are all charged the most: a
+    larger part never costs less.
+    """
+    if half:
+        if positions == 0:
+            return 20 - 7
+        one, two, three = (32, 41, 37) if zeroing else (33, 42, 38)
+        if positions == 1:
+            return one - 7
+        step = machine.amp.f16_position_slots
+        return max(two, three + step * max(0, positions - 3)) - 7
+    if positions == 0:
+        return 24
+    step = machine.amp.f32_position_slots
+    zeroes = 2 + step * positions if zeroing else 0
+    return max(47, 46 + step * max(0, positions - 3)) + zeroes
+
+
+def horizontal_mac_cycles(machine: Machine, size: Product, arithmetic: str) -> int:
+    """Return the cycles of the vertex that takes one dot product after the other."""
+    half = arithmetic == "f16"
+    width = machine.tile.load_bytes_per_cycle * 8 // (16 if half else 32) or 1
+    dot = over(size.depth, width) + 7
+    positions = over(size.rows, machine.tile.worker_contexts)
+    worker = 16 + 19 + positions * (7 + size.columns * dot)
+    supervisor = (65 if half else 58) - 10 + size.groups * (23 + 15 + 10)
+    return shared_vertex_cycles(machine, supervisor, size.groups * worker)
+
+
+def cast_cycles(machine: Machine, elements: int) -> int:
+    """Return the cycles of rounding f32 partials to f16, two a load."""
+    width = max(1, machine.tile.load_bytes_per_cycle // 4)
+    each = over(over(elements, machine.tile.worker_contexts), width)
+    return machine.tile.worker_contexts * (26 + each)
+
+
+def conversion_cycles(machine: Machine, element_type: str, elements: int) -> int:
+    """Return the assumed cycles of converting elements to or from the type that stands in."""
+    element = ELEMENT_TYPES[element_type]
+    each = over(elements, machine.tile.worker_contexts)
+    if element.bits < 8:
+        slots = machine.emulation.sub_byte_convert_slots
+    elif element.is_float and element.bits == 8:
+        slots = machine.emulation.f8_convert_slots
+    elif element_type == "bf16":
+        slots = machine.emulation.bf16_convert_slots
+    elif element_type == "f16":
+        return cast_cycles(machine, elements)
+    else:
+        return 0
+    return machine.tile.worker_contexts * (26 + each * slots)
+
+
+def _zero_cycles(machine: Machine, elements: int) -> int:
+    """Return the cycles of zeroing f32 partials, 64 bits a slot."""
+    width = max(1, machine.tile.store_bytes_per_cycle // 4)
+    each = over(over(elements, machine.tile.worker_contexts), width)
+    return 12 + machine.tile.worker_contexts * (5 + each)
+
+
+def _plain_work(
+    machine: Machine, size: Product, operand_types: tuple[str, str], result_type: str
+) -> TileWork:
+    """Return the assumed work of multiplying and adding one product after the other."""
+    slots = max(multiply_add_slots(machine, name) for name in (*operand_types, result_type))
+    results = over(size.groups * size.rows * size.columns, machine.tile.worker_contexts)
+    worker = 20 + results * (7 + size.depth * slots)
+    cycles = shared_vertex_cycles(machine, machine.tile.supervisor_vertex_cycles, worker)
+    counts = (size.rows * size.depth, size.depth * size.columns)
+    for element_type, count in zip(operand_types, counts, strict=True):
+        if ELEMENT_TYPES[element_type].bits < 8:
+            cycles += conversion_cycles(machine, element_type, size.groups * count)
+    return TileWork(cycles, cycles)
+
+
+def multiply_add_slots(machine: Machine, element_type: str) -> int:
+    """Return the assumed slots of one multiply-add outside of the AMP unit."""
+    element, emulation = ELEMENT_TYPES[element_type], machine.emulation
+    # Two f32 lanes multiply and add in two slots; integers load, multiply and add one by one.
+    if element.kind is Kind.FLOAT:
+        return emulation.f64_factor if element.bits == 64 else 1
+    if element.kind is Kind.COMPLEX:
+        return emulation.c128_factor if element.bits == 128 else emulation.c64_factor
+    return 4 * (emulation.integer_64_factor if element.bits == 64 else 1)
+
+
+def _amp_is_assumed(machine: Machine) -> bool:
+    return machine.rests_on_assumption(
+        "amp.f16_position_slots", "amp.f32_position_slots", "amp.weight_load_bytes_per_cycle"
+    )

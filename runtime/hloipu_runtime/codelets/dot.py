@@ -1,0 +1,197 @@
+"""Dot: contraction of two operands, whole or with the contracted dimension cut into pieces."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from math import prod
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from hloipu_runtime.codelets.amp import Product, product_work
+from hloipu_runtime.codelets.codelet import (
+    ALL,
+    Array,
+    Block,
+    Codelet,
+    Index,
+    Indexing,
+    Sizes,
+    Tensor,
+    codelet,
+)
+from hloipu_runtime.kernels.contraction import DotDimensions, free_dims
+from hloipu_runtime.kernels.dot import dot_general
+from hloipu_runtime.machine.costs import TileWork
+from hloipu_runtime.machine.model import Machine
+
+
+@codelet
+@dataclass(frozen=True)
+class Dot(Codelet):
+    """Contracts two operands; the result has batch dims, free dims of lhs, free dims of rhs.
+
+    With `part` the first contracted dimension is cut into pieces of that many elements, and the
+    result has a leading dimension that counts the pieces: sums of each alone.
+    """
+
+    name: ClassVar[str] = "dot"
+    lhs_batch: tuple[int, ...]
+    rhs_batch: tuple[int, ...]
+    lhs_contracting: tuple[int, ...]
+    rhs_contracting: tuple[int, ...]
+    element_type: str
+    """Of the result."""
+    part: int = 0
+
+    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+        """Return labels of the result's dimensions in order; pieces are a label too."""
+        lhs, rhs = operands
+        pieces = 1 if self.part else 0
+        lhs_free = free_dims(len(lhs.shape), self.lhs_batch, self.lhs_contracting)
+        rhs_free = free_dims(len(rhs.shape), self.rhs_batch, self.rhs_contracting)
+        left = [ALL] * len(lhs.shape)
+        right = [ALL] * len(rhs.shape)
+        for position, (a, b) in enumerate(zip(self.lhs_batch, self.rhs_batch, strict=True)):
+            left[a] = right[b] = Index(pieces + position)
+        first = pieces + len(self.lhs_batch)
+        for position, d in enumerate(lhs_free):
+            left[d] = Index(first + position)
+        for position, d in enumerate(rhs_free):
+            right[d] = Index(first + len(lhs_free) + position)
+        if self.part:
+            left[self.lhs_contracting[0]] = Index(0, self.part, 0, self.part)
+            right[self.rhs_contracting[0]] = Index(0, self.part, 0, self.part)
+        shape = results[0].shape
+        labels = tuple(Index(label) for label in range(len(shape)))
+        return Indexing(shape, (tuple(left), tuple(right)), (labels,))
+
+    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+        """Contract; grid axes along which only one operand varies become free dims of it."""
+        lhs, rhs = operands
+        a, b = lhs.data, rhs.data
+        grid = results[0].grid
+        if not grid and not self.part:
+            return [dot_general(a, b, self._dimensions, self.element_type)]
+        varies = [
+            (n > 1 and a.strides[i] != 0, n > 1 and b.strides[i] != 0) for i, n in enumerate(grid)
+        ]
+        a = a[tuple(slice(None) if left else 0 for left, _ in varies)]
+        b = b[tuple(slice(None) if right else 0 for _, right in varies)]
+        folded = _folded(self, tuple(varies), len(lhs.part), len(rhs.part))
+        if self.part:
+            product = self._pieces(a, b, folded.dimensions)
+        else:
+            product = dot_general(a, b, folded.dimensions, self.element_type)
+        found = product.transpose(folded.order)
+        shape = (*grid, *results[0].part)
+        for axis, (left, right) in enumerate(varies):
+            if not (left or right):
+                found = np.expand_dims(found, axis)
+        return [found if found.shape == shape else np.broadcast_to(found, shape)]
+
+    def _pieces(self, a: Array, b: Array, dimensions: DotDimensions) -> Array:
+        """Contract piece by piece, the short last one apart; pieces are the first dimension."""
+        left, right = dimensions.lhs_contracting[0], dimensions.rhs_contracting[0]
+        cut = _cut(dimensions)
+        whole = a.shape[left] - a.shape[left] % self.part
+        made = []
+        for start, stop, size in ((0, whole, self.part), (whole, a.shape[left], None)):
+            if start < stop or (start == stop == 0 and size):
+                size = size or stop - start
+                pieces = (stop - start) // size
+                x = _split(a, left, start, stop, pieces, size)
+                y = _split(b, right, start, stop, pieces, size)
+                made.append(dot_general(x, y, cut, self.element_type))
+        made = [m for m in made if m.shape[0]] or made[:1]
+        return made[0] if len(made) == 1 else np.concatenate(made)
+
+    def work(
+        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
+    ) -> TileWork:
+        """Return the work of one product for each piece and batch element."""
+        lhs, rhs = operands
+        depth = prod(lhs.shape[d] for d in self.lhs_contracting)
+        pieces = results[0].shape[0] if self.part else 1
+        if self.part and depth:
+            first = lhs.shape[self.lhs_contracting[0]]
+            depth = depth // first * min(first, self.part)
+        size = Product(
+            pieces * prod(lhs.shape[d] for d in self.lhs_batch),
+            _free_size(lhs.shape, self.lhs_batch, self.lhs_contracting),
+            depth,
+            _free_size(rhs.shape, self.rhs_batch, self.rhs_contracting),
+        )
+        types = (lhs.element_type, rhs.element_type)
+        return product_work(machine, size, types, results[0].element_type)
+
+    @cached_property
+    def _dimensions(self) -> DotDimensions:
+        return DotDimensions(
+            self.lhs_batch, self.rhs_batch, self.lhs_contracting, self.rhs_contracting
+        )
+
+
+class _Folded(NamedTuple):
+    """A dot on a grid as one dot, and how its result's dimensions go back in order."""
+
+    dimensions: DotDimensions
+    order: tuple[int, ...]
+
+
+@lru_cache(maxsize=1024)
+def _folded(
+    dot: Dot, varies: tuple[tuple[bool, bool], ...], lhs_rank: int, rhs_rank: int
+) -> _Folded:
+    """Make grid axes that both operands vary along batch dims, the others free dims."""
+    lhs_axes = [axis for axis, (left, _) in enumerate(varies) if left]
+    rhs_axes = [axis for axis, (_, right) in enumerate(varies) if right]
+    both = [axis for axis in lhs_axes if axis in rhs_axes]
+    a, b = len(lhs_axes), len(rhs_axes)
+    dimensions = DotDimensions(
+        (*map(lhs_axes.index, both), *(a + d for d in dot.lhs_batch)),
+        (*map(rhs_axes.index, both), *(b + d for d in dot.rhs_batch)),
+        tuple(a + d for d in dot.lhs_contracting),
+        tuple(b + d for d in dot.rhs_contracting),
+    )
+    pieces = 1 if dot.part else 0
+    batch = len(dot.lhs_batch)
+    lhs_only = [axis for axis in lhs_axes if axis not in both]
+    rhs_only = [axis for axis in rhs_axes if axis not in both]
+    lhs_free = lhs_rank - batch - len(dot.lhs_contracting)
+    rhs_free = rhs_rank - batch - len(dot.rhs_contracting)
+    # The product: pieces, axes of both, batch dims, lhs's axes and free dims, rhs's.
+    first_batch = pieces + len(both)
+    first_left = first_batch + batch
+    first_right = first_left + len(lhs_only) + lhs_free
+    place = {axis: pieces + i for i, axis in enumerate(both)}
+    place |= {axis: first_left + i for i, axis in enumerate(lhs_only)}
+    place |= {axis: first_right + i for i, axis in enumerate(rhs_only)}
+    order = [place[axis] for axis in sorted(place)]
+    order += range(pieces)
+    order += range(first_batch, first_batch + batch)
+    order += range(first_left + len(lhs_only), first_right)
+    order += range(first_right + len(rhs_only), first_right + len(rhs_only) + rhs_free)
+    return _Folded(dimensions, tuple(order))
+
+
+@lru_cache(maxsize=1024)
+def _cut(dims: DotDimensions) -> DotDimensions:
+    """Return the dims after the first contracted one was split into (pieces, size)."""
+    left, right = dims.lhs_contracting[0], dims.rhs_contracting[0]
+    return DotDimensions(
+        (left, *(d + (d > left) for d in dims.lhs_batch)),
+        (right, *(d + (d > right) for d in dims.rhs_batch)),
+        tuple(d + (d >= left) for d in dims.lhs_contracting),
+        tuple(d + (d >= right) for d in dims.rhs_contracting),
+    )
+
+
+def _split(x: Array, dim: int, start: int, stop: int, pieces: int, size: int) -> Array:
+    """Return [start, stop) of a dimension seen as two, without a copy."""
+    taken = x[(slice(None),) * dim + (slice(start, stop),)]
+    return taken.reshape(*x.shape[:dim], pieces, size, *x.shape[dim + 1 :])
+
+
+def _free_size(shape: Sizes, batch: tuple[int, ...], contracting: tuple[int, ...]) -> int:
+    return prod(shape[d] for d in free_dims(len(shape), batch, contracting))

@@ -1,0 +1,333 @@
+"""Cycles of elementwise vertices, single ops and fused expressions.
+
+Single ops: graphcore/poplibs: lib/popops/popopsCycleEstimators.cpp and PerformanceEstimation.cpp,
+in the forms whose result is a new tensor. Where those are faster on sizes that a vector divides,
+the form for all sizes is taken, so that larger parts never cost less. For code made of a whole
+expression there is no published formula: it is assumed to load each operand and store each result
+once, and to take the ops' own cycles in between.
+"""
+
+from collections.abc import Sequence
+from math import prod
+from typing import NamedTuple
+
+from hloipu_runtime.codelets.elementwise_rates import (
+    Rate,
+    column_of,
+    rate_of,
+    vector_elements,
+)
+from hloipu_runtime.codelets.expression import Expression, Node
+from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.machine.costs import (
+    TileWork,
+    shared_vertex_cycles,
+    single_vertices_cycles,
+)
+from hloipu_runtime.machine.model import Machine
+
+Sizes = Sequence[int]
+
+_SUPERVISOR = 11
+_UNARY_EXIT = 9
+_LOOP_UNARY, _LOOP_EXTERNAL, _LOOP_BINARY = 4, 2, 5
+"""Load, store and loop added to a rate that lacks them; external: hand-written add, sub, mul."""
+_FUSED_PROLOGUE = 30
+_EXTERNAL = frozenset({"add", "subtract", "multiply"})
+_UNSOURCED_CONVERT_SLOTS = 5
+"""Of an int to a float or back, one element: scalar code."""
+
+
+class Repeats(NamedTuple):
+    """How an operand repeats within the result, as three factors of the result's elements.
+
+    It runs through `inner` trailing elements, again for each of `rows`, for each of `slices`; an
+    operand that goes on only every `rows` elements has an `inner` of 1.
+    """
+
+    slices: int
+    rows: int
+    inner: int
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether the operand is one number."""
+        return self.slices == 1 and self.inner == 1
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the operand has an element for each of the result."""
+        return self.rows == 1
+
+
+class _Slots(NamedTuple):
+    """Worker slots, and how many of them rest on no source."""
+
+    slots: int
+    assumed: int = 0
+
+    def plus(self, other: "_Slots") -> "_Slots":
+        return _Slots(self.slots + other.slots, self.assumed + other.assumed)
+
+    def times(self, factor: int, *, assumed: bool) -> "_Slots":
+        slots = self.slots * factor
+        return _Slots(slots, slots if assumed else self.assumed * factor)
+
+
+def elementwise_work(
+    machine: Machine,
+    expression: Expression,
+    labels: Sequence[Sequence[int]],
+    operand_shapes: Sequence[Sizes],
+    shape: Sizes,
+) -> TileWork:
+    """Return the cycles of one tile for an expression on its parts; nothing to do costs nothing."""
+    elements = prod(shape)
+    if not elements:
+        return TileWork(0)
+    repeats = [repeats_of(x, shape) for x in labels]
+    nodes = [node for node in expression.nodes if node.op not in ("constant", "copy")]
+    if len(nodes) == 1 and len(expression.results) == 1:
+        return _single(machine, expression, nodes[0], repeats, elements)
+    return _fused(machine, expression, nodes, repeats, elements)
+
+
+def repeats_of(labels: Sequence[int], shape: Sizes) -> Repeats:
+    """Return how an operand that follows some of the result's dimensions repeats."""
+    slices, rows, inner = 1, 1, 1
+    for d in range(len(shape) - 1, -1, -1):
+        if shape[d] == 1:
+            continue
+        if rows > 1 and (d in labels or slices > 1):
+            slices *= shape[d]
+        elif d in labels:
+            inner *= shape[d]
+        else:
+            rows *= shape[d]
+    return Repeats(slices, rows, inner)
+
+
+# --- single ops -----------------------------------------------------------------------------------
+
+
+def _single(
+    machine: Machine, expression: Expression, node: Node, repeats: Sequence[Repeats], elements: int
+) -> TileWork:
+    """Return the cycles of one op by the vertex that popops has for it."""
+    contexts = machine.tile.worker_contexts
+    share = _over(elements, contexts)
+    count = len(expression.operand_types)
+    arguments = [repeats[x] if x < count else Repeats(1, elements, 1) for x in node.arguments]
+    argument_type = expression.type_of(node.arguments[0])
+    op = _table_name(node)
+    if node.op == "convert":
+        slots = _cast(argument_type, node.element_type, share)
+        return _shared(machine, 12, _Slots(37).plus(slots), argument_type, node, share)
+    if node.op == "select":
+        return _each_worker(machine, elements, _Slots(5 + 6 + 5 * share), node, share)
+    if node.op == "clamp":
+        column = column_of(node.element_type)
+        one = 2 * _over(share, _vector(column)) if column in ("f32", "f16") else 7 * share
+        return _each_worker(machine, elements, _Slots(5 + 6 + one), node, share)
+    if len(node.arguments) == 1:
+        rate = rate_of(op, argument_type)
+        prologue = 33 if node.op == "exponential" else 17
+        loop = _loop(rate, argument_type, share, _LOOP_UNARY)
+        supervisor = _SUPERVISOR + _UNARY_EXIT
+        return _shared(machine, supervisor, _Slots(prologue).plus(loop), argument_type, node, share)
+    slots = _binary_slots(op, node, argument_type, arguments, elements, contexts)
+    return _shared(machine, _SUPERVISOR, slots, argument_type, node, share)
+
+
+def _binary_slots(
+    op: str,
+    node: Node,
+    argument_type: str,
+    arguments: Sequence[Repeats],
+    elements: int,
+    contexts: int,
+) -> _Slots:
+    """Return one worker's slots for an op of two arguments, one of which may repeat."""
+    share = _over(elements, contexts)
+    rate = rate_of(op, argument_type)
+    external = node.op in _EXTERNAL and column_of(argument_type) in ("f32", "f16")
+    overhead = _LOOP_EXTERNAL if external else _LOOP_BINARY
+    prologue = 29 if column_of(argument_type) == "f32" else 26
+    repeated = [x for x in arguments if not x.is_full]
+    if not repeated:
+        return _Slots(prologue).plus(_loop(rate, argument_type, share, overhead))
+    once = rate_of(op, argument_type, scalar=True)
+    loop_once = 1 if external else 4
+    if any(x.is_scalar for x in repeated):
+        return _Slots(20).plus(_loop(once, argument_type, share, loop_once))
+    slices, rows, inner = repeated[0]
+    if inner == 1:
+        by_row = _loop(once, argument_type, rows, 1).plus(_Slots(25))
+        by_column = _loop(once, argument_type, _over(rows, contexts), 1).plus(_Slots(25))
+        return _Slots(15).plus(
+            min(
+                by_row.times(_over(slices, contexts), assumed=False),
+                by_column.times(slices, assumed=False),
+            )
+        )
+    pass_over = _loop(rate, argument_type, _over(inner, contexts), overhead)
+    plain = pass_over.plus(_Slots(prologue)).times(slices * rows, assumed=False)
+    if not external:
+        return plain
+    # One value at a time is kept in a register and added down its column, two slots each time.
+    width = 4 if column_of(argument_type) == "f16" else 1
+    column = _over(inner, width)
+    down = min(
+        column * (8 + 2 * _over(rows, contexts)),
+        _over(column, contexts) * (8 + 2 * rows),
+    )
+    return min(plain, _Slots(17 + slices * (17 + down)))
+
+
+def _loop(rate: Rate, element_type: str, elements: int, overhead: int) -> _Slots:
+    """Return the slots of an op's loop over elements, on the type that stands in for theirs."""
+    turns = _over(elements, rate.elements or _vector(column_of(element_type)))
+    slots = turns * (rate.cycles + (0 if rate.complete else overhead))
+    return _Slots(slots, slots if rate.assumed else 0)
+
+
+def _vector(column: str) -> int:
+    return vector_elements(column)
+
+
+def _cast(before: str, after: str, elements: int) -> _Slots:
+    """Return the slots of a cast's loop (`castWorkerCycles`), remainders as whole vectors."""
+    columns = column_of(before), column_of(after)
+    if {*columns} <= {"f32", "f16"}:
+        # Two loads and one store of 64 bits each; loads do not overlap each other.
+        load, store = _vector(columns[0]), _vector(columns[1])
+        vector = min(2 * load, store)
+        return _Slots(_over(elements, vector) * max(vector // load, 1))
+    if columns[1] == "s64":
+        return _Slots(elements * 5)
+    slots = elements * _UNSOURCED_CONVERT_SLOTS
+    return _Slots(slots, slots)
+
+
+def _shared(
+    machine: Machine, supervisor: int, slots: _Slots, argument_type: str, node: Node, share: int
+) -> TileWork:
+    """Return the cycles of a vertex that all workers share, emulated types included."""
+    slots = _emulated(machine, slots, (argument_type, node.element_type), share)
+    contexts = machine.tile.worker_contexts
+    cycles = shared_vertex_cycles(machine, supervisor, slots.slots)
+    return TileWork(cycles, min(cycles, contexts * slots.assumed))
+
+
+def _each_worker(
+    machine: Machine, elements: int, slots: _Slots, node: Node, share: int
+) -> TileWork:
+    """Return the cycles of vertices of one worker each, the elements dealt to them."""
+    slots = _emulated(machine, slots, (node.element_type,), share)
+    contexts = machine.tile.worker_contexts
+    cycles = single_vertices_cycles(machine, [(min(elements, contexts), slots.slots)])
+    return TileWork(cycles, min(cycles, contexts * slots.assumed))
+
+
+# --- fused expressions ----------------------------------------------------------------------------
+
+
+def _fused(
+    machine: Machine,
+    expression: Expression,
+    nodes: Sequence[Node],
+    repeats: Sequence[Repeats],
+    elements: int,
+) -> TileWork:
+    """Return the cycles of code generated of a whole expression."""
+    share = _over(elements, machine.tile.worker_contexts)
+    moved = _FUSED_PROLOGUE
+    for element_type, repeat in zip(expression.operand_types, repeats, strict=True):
+        if repeat.inner > 1 or repeat.is_full:
+            moved += _over(share, vector_elements(element_type))
+    for element_type in expression.result_types:
+        moved += _over(share, vector_elements(element_type))
+    slots = _Slots(moved, moved)
+    types = {expression.type_of(x) for x in expression.results} | {*expression.operand_types}
+    for node in nodes:
+        slots = slots.plus(_inside(machine, expression, node, share))
+    conversions = _conversion_slots(machine, tuple(sorted(types)), share)
+    slots = slots.plus(conversions)
+    cycles = shared_vertex_cycles(machine, _SUPERVISOR, slots.slots)
+    return TileWork(cycles, min(cycles, machine.tile.worker_contexts * slots.assumed))
+
+
+def _inside(machine: Machine, expression: Expression, node: Node, share: int) -> _Slots:
+    """Return the slots of an op between others: without loads and stores, as far as known."""
+    argument_type = expression.type_of(node.arguments[0]) if node.arguments else node.element_type
+    if node.op == "convert":
+        slots = _cast(argument_type, node.element_type, share)
+    elif node.op in ("select", "clamp"):
+        turns = _over(share, _vector(column_of(node.element_type)))
+        slots = _Slots(2 * turns, 2 * turns)
+    else:
+        rate = rate_of(_table_name(node), argument_type)
+        if rate.complete:
+            saved = len(node.arguments) + 1
+            rate = rate._replace(cycles=max(1, rate.cycles - saved))
+        slots = _loop(rate, argument_type, share, 0)
+    return _widened(machine, slots, {argument_type, node.element_type})
+
+
+# --- element types that the chip lacks ------------------------------------------------------------
+
+
+def _emulated(machine: Machine, slots: _Slots, types: Sequence[str], share: int) -> _Slots:
+    """Add what it costs that some types are emulated by others."""
+    widened = _widened(machine, slots, {*types})
+    return widened.plus(_conversion_slots(machine, types, share))
+
+
+def _widened(machine: Machine, slots: _Slots, types: set[str]) -> _Slots:
+    """Multiply by the price of the widest type that is emulated in several steps."""
+    emulation = machine.emulation
+    factors = [
+        (emulation.f64_factor, "f64"),
+        (emulation.c64_factor, "c64"),
+        (emulation.c128_factor, "c128"),
+    ]
+    found = max(((f, t) for f, t in factors if t in types), default=None)
+    if found is None:
+        return slots
+    factor, element_type = found
+    assumed = machine.rests_on_assumption(f"emulation.{element_type}_factor")
+    return slots.times(factor, assumed=assumed)
+
+
+def _conversion_slots(machine: Machine, types: Sequence[str], share: int) -> _Slots:
+    """Return the slots to bring elements of short types to those computed in, and back."""
+    slots = _Slots(0)
+    for element_type in types:
+        found = _conversion(machine, element_type)
+        if found is not None:
+            price, key = found
+            assumed = machine.rests_on_assumption(f"emulation.{key}")
+            slots = slots.plus(_Slots(price * share, price * share if assumed else 0))
+    return slots
+
+
+def _conversion(machine: Machine, element_type: str) -> tuple[int, str] | None:
+    element = ELEMENT_TYPES[element_type]
+    if element_type == "bf16":
+        return machine.emulation.bf16_convert_slots, "bf16_convert_slots"
+    if element.is_float and element.bits == 8:
+        return machine.emulation.f8_convert_slots, "f8_convert_slots"
+    if element.bits < 8:
+        return machine.emulation.sub_byte_convert_slots, "sub_byte_convert_slots"
+    return None
+
+
+def _table_name(node: Node) -> str:
+    """Return an op's name in the tables of rates."""
+    if node.op == "compare":
+        return f"compare-{dict(node.parameters)['direction']}"
+    return node.op
+
+
+def _over(count: int, parts: int) -> int:
+    return -(-count // parts)

@@ -1,0 +1,302 @@
+"""Computing expressions: each node bound to its kernel once, large arrays in blocks.
+
+Between the nodes of one block stand buffers that are used over and over, so that they stay in cache
+and no page is mapped for them.
+"""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hloipu_runtime.codelets.constants import value_of
+from hloipu_runtime.codelets.expression_form import Expression, Node
+from hloipu_runtime.codelets.expression_steps import (
+    STEPS,
+    WRITES_OUT,
+    Step,
+    extremum_with,
+    never_warns,
+)
+from hloipu_runtime.errors import UsageError
+from hloipu_runtime.kernels.blocks import BLOCK_ELEMENTS, Array, blocks, repeats
+from hloipu_runtime.kernels.movement import contiguous
+from hloipu_runtime.kernels.storage import storage_dtype
+
+_ALIGNED_ELEMENTS = 1 << 14
+"""From here on copying a transposed operand is cheaper than walking two orders at once."""
+
+
+class _Move(NamedTuple):
+    """One node, ready to run."""
+
+    step: Step
+    arguments: tuple[int, ...]
+    result: int
+    """Position of the first result that it is, or -1."""
+    buffer: int
+    """Where its value stands between nodes of one block; -1: what the step returns."""
+    dtype: np.dtype[Any]
+    read_later: tuple[int, ...]
+    """Operands that later nodes, or results that are operands, still read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """An expression made ready to run."""
+
+    operands: int
+    moves: tuple[_Move, ...]
+    results: tuple[int, ...]
+    dtypes: tuple[np.dtype[Any], ...]
+    """Of the results."""
+    warns: bool
+    """Whether numpy may have something to say about the floats."""
+
+    def run(
+        self,
+        arrays: Sequence[Array],
+        outs: Sequence[Array | None] | None = None,
+        shape: tuple[int, ...] | None = None,
+    ) -> list[Array]:
+        """Compute the results; see `expression.evaluate`."""
+        if shape is None:
+            shape = _common_shape(arrays)
+        with np.errstate(all="ignore") if self.warns else nullcontext():
+            if len(self.moves) < 2 or prod(shape) <= BLOCK_ELEMENTS:
+                if outs is None:
+                    return self._fresh(arrays, shape)
+                return self._into(arrays, outs, shape)
+            return self._in_blocks(arrays, outs or [None] * len(self.results), shape)
+
+    def _fresh(self, arrays: Sequence[Array], shape: tuple[int, ...]) -> list[Array]:
+        """Run the nodes one after the other, each making its own array."""
+        values = list(arrays)
+        if len(self.moves) == 1 and len(values) > 1:
+            _align(values)
+        for move in self.moves:
+            values.append(move.step([values[x] for x in move.arguments], None))
+        return [_as_shape(values[x], shape) for x in self.results]
+
+    def _into(
+        self, arrays: Sequence[Array], outs: Sequence[Array | None], shape: tuple[int, ...]
+    ) -> list[Array]:
+        """Run the nodes one after the other, results written to `outs` where nothing is lost."""
+        values = list(arrays)
+        if len(self.moves) == 1 and len(values) > 1:
+            _align(values)
+        for move in self.moves:
+            arguments = [values[x] for x in move.arguments]
+            out = outs[move.result] if move.result >= 0 else None
+            if out is not None and not (
+                _is_full(arguments, shape) and _untouched(out, arrays, move.read_later)
+            ):
+                out = None
+            values.append(move.step(arguments, out))
+        return [_as_shape(values[x], shape) for x in self.results]
+
+    def _in_blocks(
+        self, arrays: Sequence[Array], outs: Sequence[Array | None], shape: tuple[int, ...]
+    ) -> list[Array]:
+        """Run all nodes on one block after the other; results are whole arrays."""
+        made = [
+            _result_like(arrays, shape, dtype) if out is None else out
+            for out, dtype in zip(outs, self.dtypes, strict=True)
+        ]
+        if not made:
+            return []
+        count = len(made)
+        direct = [
+            move.result >= 0 and _untouched(made[move.result], arrays, move.read_later)
+            for move in self.moves
+        ]
+        aligned = [made[0], *arrays]
+        _align(aligned)
+        buffers: dict[int, Array] = {}
+        for pieces in blocks(made[0], *made[1:], *aligned[1:]):
+            values = list(pieces[count:])
+            part = pieces[0].shape
+            for move, is_direct in zip(self.moves, direct, strict=True):
+                arguments = [values[x] for x in move.arguments]
+                out: Array | None = None
+                if _is_full(arguments, part):
+                    if is_direct:
+                        out = pieces[move.result]
+                    elif move.buffer >= 0:
+                        out = _buffer(buffers, move, part)
+                values.append(move.step(arguments, out))
+            for target, number in zip(pieces, self.results, strict=False):
+                if values[number] is not target:
+                    np.copyto(target, values[number])
+        return made
+
+
+def _common_shape(arrays: Sequence[Array]) -> tuple[int, ...]:
+    if not arrays:
+        return ()
+    shape = arrays[0].shape
+    if all(x.shape == shape for x in arrays):
+        return shape
+    return np.broadcast_shapes(*(x.shape for x in arrays))
+
+
+def _as_shape(x: Array, shape: tuple[int, ...]) -> Array:
+    return x if x.shape == shape else np.broadcast_to(x, shape)
+
+
+def _is_full(arguments: Sequence[Array], shape: tuple[int, ...]) -> bool:
+    """Whether a node's result has the common shape, so that it may be written in place."""
+    for x in arguments:
+        if x.shape == shape:
+            return True
+    return bool(arguments) and np.broadcast_shapes(*(x.shape for x in arguments)) == shape
+
+
+def _untouched(out: Array, arrays: Sequence[Array], read_later: Sequence[int]) -> bool:
+    """Whether writing to `out` leaves alone what is still to be read."""
+    return not any(np.may_share_memory(out, arrays[k]) for k in read_later)
+
+
+def _buffer(buffers: dict[int, Array], move: _Move, shape: tuple[int, ...]) -> Array:
+    buffer = buffers.get(move.buffer)
+    if buffer is None or buffer.shape != shape:
+        buffer = buffers[move.buffer] = np.empty(shape, move.dtype)
+    return buffer
+
+
+def _align(arrays: list[Array]) -> None:
+    """Copy large transposed arrays to row-major order if another one has that order.
+
+    Walking two large arrays in different orders misses the cache at every element of one.
+    """
+    large = [k for k, x in enumerate(arrays) if x.size >= _ALIGNED_ELEMENTS]
+    if not any(arrays[k].flags.c_contiguous for k in large):
+        return
+    for k in large:
+        x = arrays[k]
+        if x.strides[-1] != x.itemsize and not repeats(x):
+            arrays[k] = contiguous(x)
+
+
+def _result_like(arrays: Sequence[Array], shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return a fresh result in the memory order of the operands of its shape, if they agree."""
+    orders = {x.strides for x in arrays if x.shape == shape and not repeats(x)}
+    if len(orders) == 1:
+        model = next(x for x in arrays if x.shape == shape and not repeats(x))
+        return np.empty_like(model, dtype, subok=False)
+    return np.empty(shape, dtype)
+
+
+# --- planning -------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=4096)
+def plan_of(expression: Expression) -> Plan:
+    """Return how to compute an expression; UsageError E3091 where the data is none."""
+    _check(expression)
+    count = len(expression.operand_types)
+    steps = [_step(expression, node) for node in expression.nodes]
+    buffers = _buffers(expression)
+    later: set[int] = {x for x in expression.results if x < count}
+    moves: list[_Move] = []
+    for position in range(len(steps) - 1, -1, -1):
+        node, number = expression.nodes[position], count + position
+        moves.append(
+            _Move(
+                step=steps[position],
+                arguments=node.arguments,
+                result=expression.results.index(number) if number in expression.results else -1,
+                buffer=buffers[position],
+                dtype=storage_dtype(node.element_type),
+                read_later=tuple(sorted(later)),
+            )
+        )
+        later |= {x for x in node.arguments if x < count}
+    return Plan(
+        operands=count,
+        moves=tuple(reversed(moves)),
+        results=expression.results,
+        dtypes=tuple(storage_dtype(t) for t in expression.result_types),
+        warns=not all(
+            never_warns(node.op, [expression.type_of(x) for x in node.arguments], node.element_type)
+            for node in expression.nodes
+        ),
+    )
+
+
+def _check(expression: Expression) -> None:
+    count = len(expression.operand_types)
+    for number, node in enumerate(expression.nodes, count):
+        if node.op not in STEPS or any(not 0 <= x < number for x in node.arguments):
+            raise UsageError(
+                "E3091",
+                f"node {number} of an expression is {node.op!r} of {node.arguments}",
+                hint="nodes are elementwise ops on operands and earlier nodes",
+            )
+    if any(not 0 <= x < count + len(expression.nodes) for x in expression.results):
+        raise UsageError(
+            "E3091",
+            f"results {expression.results} of an expression name none of its values",
+            hint="results are numbers of operands and nodes",
+        )
+
+
+def _step(expression: Expression, node: Node) -> Step:
+    """Bind a node, by a faster step where a constant argument allows one."""
+    types = [expression.type_of(x) for x in node.arguments]
+    if node.op in ("maximum", "minimum"):
+        for x in node.arguments:
+            value = _constant(expression, x)
+            quicker = None if value is None else extremum_with(node.op, value)
+            if quicker is not None:
+                return quicker
+    return STEPS[node.op](types, node.element_type, dict(node.parameters))
+
+
+def _constant(expression: Expression, number: int) -> Array | None:
+    """Return the value of a constant of a real float type, else None."""
+    count = len(expression.operand_types)
+    node = expression.nodes[number - count] if number >= count else None
+    if node is None or node.op != "constant" or storage_dtype(node.element_type).kind != "f":
+        return None
+    return value_of(str(dict(node.parameters)["value"]), node.element_type)
+
+
+def _buffers(expression: Expression) -> list[int]:
+    """Give each node's value a buffer that no value still needed stands in; -1: none.
+
+    A node that may return its argument keeps the argument's buffer in use. A node may write over
+    an argument that it is the last to read.
+    """
+    count = len(expression.operand_types)
+    last = [-1] * (count + len(expression.nodes))
+    for x in expression.results:
+        last[x] = len(expression.nodes)
+    for position in range(len(expression.nodes) - 1, -1, -1):
+        node = expression.nodes[position]
+        until = position if node.op in WRITES_OUT else max(position, last[count + position])
+        for x in node.arguments:
+            last[x] = max(last[x], until)
+    free: dict[np.dtype[Any], list[int]] = {}
+    ends: list[list[int]] = [[] for _ in range(len(expression.nodes) + 1)]
+    chosen: list[int] = []
+    made = 0
+    for position, node in enumerate(expression.nodes):
+        for x in ends[position]:
+            free.setdefault(storage_dtype(expression.nodes[x].element_type), []).append(chosen[x])
+        if node.op not in WRITES_OUT:
+            chosen.append(-1)
+            continue
+        dtype = storage_dtype(node.element_type)
+        if free.get(dtype):
+            chosen.append(free[dtype].pop())
+        else:
+            chosen.append(made)
+            made += 1
+        if last[count + position] >= 0:
+            ends[last[count + position]].append(position)
+    return chosen

@@ -1,0 +1,259 @@
+"""Codelets that pick slices where an index operand says."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from hloipu_runtime.codelets.codelet import (
+    ALL,
+    Array,
+    Block,
+    Codelet,
+    Index,
+    Indexing,
+    Sizes,
+    Tensor,
+    codelet,
+)
+from hloipu_runtime.codelets.gather_parts import (
+    Places,
+    batch_dimensions,
+    gather_parts,
+    local_dims,
+    offsets,
+    places_of,
+)
+from hloipu_runtime.codelets.move import every_dimension
+from hloipu_runtime.codelets.moving_costs import NO_WORK, multi_slice_slots
+from hloipu_runtime.codelets.placing import delivered, is_whole
+from hloipu_runtime.kernels.gather import GatherDimensions, gather
+from hloipu_runtime.machine.charges import over
+from hloipu_runtime.machine.costs import TileWork, single_vertices_cycles
+from hloipu_runtime.machine.model import Machine
+
+
+@codelet
+@dataclass(frozen=True)
+class Gather(Codelet):
+    """Picks the slice at each index vector; starts are clamped. Operands: table, indices."""
+
+    name: ClassVar[str] = "gather"
+    dims: GatherDimensions
+    slice_sizes: Sizes
+
+    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+        """Split the result in any way, the indices with it, and the table where slices are whole.
+
+        Dimensions that the indices walk along are whole on each tile.
+        """
+        shapes = operands[0].shape, operands[1].shape
+        shape = results[0].shape
+        source = _operand_indices(self.dims, self.slice_sizes, *shapes)
+        return Indexing(shape, source, (every_dimension(len(shape)),))
+
+    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+        """Gather on all tiles at once."""
+        table, indices = operands
+        (result,) = results
+        if is_whole(result) and is_whole(table):
+            made = gather(table.data, indices.data, self.dims, self.slice_sizes)
+            return [delivered(made, result)]
+        places = places_of(self.dims, self.slice_sizes, indices, table.whole)
+        sizes = _shift_to_parts(self.dims, self.slice_sizes, places, table, result)
+        made = _gather_at(table, places, self.dims, sizes)
+        return [delivered(np.broadcast_to(made, (*result.grid, *result.part)), result)]
+
+    def work(
+        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
+    ) -> TileWork:
+        """Charge the slices, dealt to the workers."""
+        return _slices_work(machine, self.dims, operands, results[0], results[0].shape)
+
+
+@codelet
+@dataclass(frozen=True)
+class GatherCandidates(Codelet):
+    """Picks, of each slice, what falls into each range of `block` elements of one table dimension.
+
+    Operands as of `Gather`. The result has a leading dimension, one entry for each range: what
+    `Gather` gives, with all bits of the elements in other ranges zero. `OrBits` puts it together.
+    """
+
+    name: ClassVar[str] = "gather-candidates"
+    dims: GatherDimensions
+    slice_sizes: Sizes
+    dimension: int
+    block: int
+
+    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+        """Split the ranges, and all else as `Gather` does."""
+        table, indices = operands[0].shape, operands[1].shape
+        shape = results[0].shape
+        source, places = _operand_indices(self.dims, self.slice_sizes, table, indices, first=1)
+        ranges = list(source)
+        ranges[self.dimension] = Index(0, self.block, 0, self.block)
+        return Indexing(shape, (tuple(ranges), places), (every_dimension(len(shape)),))
+
+    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+        """Gather as if all lay in the tile's range, and keep what does."""
+        table, indices = operands
+        places = places_of(self.dims, self.slice_sizes, indices, table.whole)
+        return [
+            candidates(
+                self.dims, self.slice_sizes, places, (self.dimension, self.block), table, results[0]
+            )
+        ]
+
+    def work(
+        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
+    ) -> TileWork:
+        """Charge all slices, as if all lay in the tile's range: where they lie, data decides."""
+        return _slices_work(machine, self.dims, operands, results[0], results[0].shape[1:])
+
+
+def candidates(
+    dims: GatherDimensions,
+    slice_sizes: Sizes,
+    places: Places,
+    ranges: tuple[int, int],
+    table: Block,
+    result: Block,
+) -> Array:
+    """Return what `GatherCandidates` does; `ranges` are its dimension and block."""
+    dimension, block = ranges
+    entry_grid = result.grid
+    slices = Block(None, entry_grid, result.part[1:], result.starts[1:], result.whole[1:])
+    sizes = list(_shift_to_parts(dims, slice_sizes, places, table, slices))
+    places.shifted(dimension, -np.asarray(table.starts[dimension], np.int64))
+    length = sizes[dimension]
+    rank = len(table.grid)
+    spread = [c[..., np.newaxis] for c in places.columns.values()]
+    columns = dict(zip(places.columns, spread, strict=True))
+    columns[dimension] = columns[dimension] + np.arange(length)
+    inside = columns[dimension] // block
+    columns[dimension] = np.clip(columns[dimension], 0, max(0, table.part[dimension] - 1))
+    sizes[dimension] = 1
+    one_by_one, order = _one_by_one(dims, dimension, len(table.part), places.batch_rank)
+    picked = _gather_at(table, Places(columns, places.batch_rank + 1), one_by_one, sizes)
+    picked = picked.transpose((*range(rank), *(rank + d for d in order)))
+    inside = _as_mask(inside, rank, order, places.batch_rank + 1, picked.ndim)
+    if dimension in dims.collapsed_slice_dims:
+        picked, inside = picked[..., 0], inside[..., 0]
+    shape = (*result.grid, *result.part)
+    out = np.empty(shape, picked.dtype) if result.array is None else result.array
+    out[...] = 0
+    entries = np.arange(result.part[0]).reshape(-1, *(1 for _ in slices.part))
+    here = np.expand_dims(inside, rank) == entries
+    np.copyto(out, np.expand_dims(picked, rank), where=here)
+    return out
+
+
+def _one_by_one(
+    dims: GatherDimensions, dimension: int, table_rank: int, batch_rank: int
+) -> tuple[GatherDimensions, tuple[int, ...]]:
+    """Return a gather of single elements along a dimension, these the last of the batch.
+
+    Its result has the batch first. Returned too is the order that makes of its dimensions those
+    of the result; elements of a collapsed dimension come last.
+    """
+    pairs = offsets(dims, table_rank)
+    others = [pair for pair in pairs if pair.table != dimension]
+    collapsed = {*dims.collapsed_slice_dims, dimension}
+    gathered = GatherDimensions(
+        tuple(batch_rank + 1 + n for n in range(len(others))),
+        tuple(sorted(collapsed)),
+        dims.start_index_map,
+        dims.index_vector_dim,
+        dims.operand_batching_dims,
+        dims.start_indices_batching_dims,
+    )
+    order = [-1] * (batch_rank + len(pairs))
+    for pair in pairs:
+        order[pair.result] = (
+            batch_rank if pair.table == dimension else batch_rank + 1 + others.index(pair)
+        )
+    batch = iter(range(batch_rank))
+    order = [next(batch) if source < 0 else source for source in order]
+    if len(others) == len(pairs):
+        order.append(batch_rank)
+    return gathered, tuple(order)
+
+
+def _as_mask(values: Array, rank: int, order: Sequence[int], batched: int, axes: int) -> Array:
+    """Bring an array of shape grid + batch to the order of the result, size 1 elsewhere."""
+    long = values.reshape(values.shape + (1,) * (axes - rank - batched))
+    return long.transpose((*range(rank), *(rank + d for d in order)))
+
+
+def _gather_at(
+    table: Block, places: Places, dims: GatherDimensions, slice_sizes: Sequence[int]
+) -> Array:
+    """Gather each tile's slices at places in its part of the table."""
+    rank = len(table.grid)
+    numbers = sorted(places.columns)
+    if numbers:
+        columns = np.broadcast_arrays(*(places.columns[d] for d in numbers))
+        vectors = np.stack(columns, axis=-1)
+    else:
+        vectors = np.zeros((1,) * rank + (0,), np.int64)
+    local = replace(local_dims(dims, numbers), index_vector_dim=vectors.ndim - 1 - rank)
+    return gather_parts(table.data, vectors, rank, local, slice_sizes)
+
+
+def _shift_to_parts(
+    dims: GatherDimensions, slice_sizes: Sizes, places: Places, table: Block, result: Block
+) -> Sizes:
+    """Move places on to where each tile's part of a slice begins; return the parts' sizes."""
+    sizes = list(slice_sizes)
+    for offset in offsets(dims, len(table.part)):
+        d = offset.table
+        sizes[d] = result.part[offset.result]
+        if slice_sizes[d] != table.whole[d] and sizes[d] != slice_sizes[d]:
+            places.shifted(d, result.starts[offset.result])
+    return tuple(sizes)
+
+
+def _operand_indices(
+    dims: GatherDimensions, slice_sizes: Sizes, table: Sizes, indices: Sizes, first: int = 0
+) -> tuple[tuple[Index, ...], tuple[Index, ...]]:
+    """Return how table and indices follow the result's dimensions, the first of them `first`."""
+    source, places = [ALL] * len(table), [ALL] * len(indices)
+    for offset in offsets(dims, len(table)):
+        if slice_sizes[offset.table] == table[offset.table]:
+            source[offset.table] = Index(first + offset.result)
+    batching = dict(zip(dims.start_indices_batching_dims, dims.operand_batching_dims, strict=True))
+    for d, place in batch_dimensions(dims, len(indices)):
+        places[d] = Index(first + place)
+        if d in batching:
+            source[batching[d]] = Index(first + place)
+    return tuple(source), tuple(places)
+
+
+def _slices_work(
+    machine: Machine,
+    dims: GatherDimensions,
+    operands: Sequence[Tensor],
+    result: Tensor,
+    slices: Sizes,
+) -> TileWork:
+    """Return the work of copying slices, each in its contiguous pieces, dealt to the workers."""
+    table = operands[0]
+    if not result.elements or not Tensor("", slices).elements:
+        return NO_WORK
+    sizes = [1] * len(table.shape)
+    for offset in offsets(dims, len(table.shape)):
+        sizes[offset.table] = slices[offset.result]
+    run = 1
+    for size, whole in zip(reversed(sizes), reversed(table.shape), strict=True):
+        run *= size
+        if size != whole:
+            break
+    pieces = Tensor("", slices).elements // run
+    each = over(pieces, machine.tile.worker_contexts)
+    slots = 30 + each * multi_slice_slots(machine, result.element_type, run)
+    count = min(pieces, machine.tile.worker_contexts)
+    cycles = single_vertices_cycles(machine, [(count, slots)])
+    one_piece = pieces * Tensor("", tuple(sizes)).elements == Tensor("", slices).elements * run
+    return TileWork(cycles, 0 if one_piece else cycles)

@@ -1,0 +1,84 @@
+"""Computing for a whole grid of tiles at once, what tiles share only once."""
+
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hloipu_runtime.codelets.codelet import Array, Block
+
+
+class Shared(NamedTuple):
+    """Arrays of a class; grid axes along which all tiles hold the same have one position."""
+
+    arrays: list[Array]
+    grid: tuple[int, ...]
+    """Extents that are left: 1 along the shared axes."""
+
+
+def share(operands: Sequence[Block]) -> Shared:
+    """Cut grid axes that are multicast (stride 0) in every operand to their first position."""
+    grid = operands[0].grid if operands else ()
+    axes = [all(x.data.strides[axis] == 0 for x in operands) for axis in range(len(grid))]
+    if not any(axes):
+        return Shared([x.data for x in operands], grid)
+    cut = tuple(slice(0, 1) if shared else slice(None) for shared in axes)
+    left = tuple(1 if shared else n for shared, n in zip(axes, grid, strict=True))
+    return Shared([x.data[cut] for x in operands], left)
+
+
+def spread(result: Array, grid: Sequence[int], computed: Sequence[int]) -> Array:
+    """Give the axes that `share` cut their extents back, as a view that repeats."""
+    result = np.asarray(result)
+    if tuple(grid) == tuple(computed):
+        return result
+    return np.broadcast_to(result, (*grid, *result.shape[len(grid) :]))
+
+
+def distinct_scalars(blocks: Sequence[Block], grid: Sequence[int]) -> list[Array] | None:
+    """Return the values of operands of rank 0; None where tiles hold different ones.
+
+    All tiles of a correct program hold the same; a tile that does not must be seen to.
+    """
+    values = []
+    for block in blocks:
+        array = block.data
+        if array.ndim:
+            first = np.ascontiguousarray(array[(0,) * array.ndim])
+            stored = array[tuple(slice(0, 1) if s == 0 else slice(None) for s in array.strides)]
+            if stored.size > 1 and not _same_bytes(stored, first):
+                return None
+            array = first.reshape(())
+        values.append(array)
+    return values
+
+
+def _same_bytes(array: Array, first: Array) -> bool:
+    """Whether every element has the bytes of the first."""
+    return array.tobytes() == first.tobytes() * array.size
+
+
+def one_by_one(
+    run: Callable[[Sequence[Block], Sequence[Block]], list[Array]],
+    operands: Sequence[Block],
+    results: Sequence[Block],
+    dtypes: Sequence[np.dtype[Any]],
+) -> list[Array]:
+    """Run on one tile after the other: for what cannot be computed on a grid."""
+    grid = results[0].grid
+    made = [np.empty((*grid, *r.part), dtype) for r, dtype in zip(results, dtypes, strict=True)]
+    for place in product(*map(range, grid)):
+        parts = run(
+            [_at(x, place)._replace(array=np.asarray(x.data[place])) for x in operands],
+            [_at(r, place) for r in results],
+        )
+        for whole, part in zip(made, parts, strict=True):
+            whole[place] = part
+    return made
+
+
+def _at(block: Block, place: tuple[int, ...]) -> Block:
+    """Return the block of one tile, without its array."""
+    starts = [int(np.broadcast_to(start, block.grid)[place]) for start in block.starts]
+    return Block(None, (), block.part, tuple(starts), block.whole)

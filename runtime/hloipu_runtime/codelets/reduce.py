@@ -1,0 +1,150 @@
+"""Reduce: monoids and regions over dimensions, whole or with one dimension cut into pieces."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from hloipu_runtime.codelets.codelet import (
+    ALL,
+    Array,
+    Block,
+    Codelet,
+    Index,
+    Indexing,
+    Tensor,
+    codelet,
+)
+from hloipu_runtime.codelets.expression import Expression, region
+from hloipu_runtime.codelets.grids import distinct_scalars, one_by_one, share, spread
+from hloipu_runtime.codelets.reduce_costs import reduce_work
+from hloipu_runtime.kernels.monoids import finish
+from hloipu_runtime.kernels.reduction import reduce, reduce_monoid
+from hloipu_runtime.kernels.reduction_regions import fold_pairwise
+from hloipu_runtime.machine.costs import TileWork
+from hloipu_runtime.machine.model import Machine
+
+
+@codelet
+@dataclass(frozen=True)
+class Reduce(Codelet):
+    """Reduces operands together over dimensions; operands are n arrays, then n init scalars.
+
+    With `part` the first of the dimensions is cut into pieces of that many elements: there are no
+    init scalars, and results have a leading dimension that counts the pieces. A reduce over that
+    dimension, with the init scalars, combines them.
+    """
+
+    name: ClassVar[str] = "reduce"
+    dimensions: tuple[int, ...]
+    monoid: str
+    """Its name, for one operand; "": `body` says how."""
+    body: Expression | None
+    """The reducer on scalars: accumulators, then values; None where a monoid does it."""
+    element_types: tuple[str, ...]
+    """Of the results."""
+    part: int = 0
+    associative: bool | None = None
+    """Whether a body may be applied pairwise; None: decided by the count."""
+
+    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+        """Return a label for each dimension of the results; pieces are a label too."""
+        arrays = operands if self.part else operands[: len(operands) // 2]
+        pieces = 1 if self.part else 0
+        dimensions = [ALL] * len(operands[0].shape)
+        kept = [d for d in range(len(dimensions)) if d not in self.dimensions]
+        for position, d in enumerate(kept):
+            dimensions[d] = Index(pieces + position)
+        if self.part:
+            dimensions[self.dimensions[0]] = Index(0, self.part, 0, self.part)
+        shape = results[0].shape
+        labels = tuple(Index(label) for label in range(len(shape)))
+        inits: tuple[tuple[Index, ...], ...] = () if self.part else ((),) * len(arrays)
+        return Indexing(
+            shape, (*((tuple(dimensions),) * len(arrays)), *inits), (labels,) * len(results)
+        )
+
+    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+        """Reduce; what tiles share is reduced once."""
+        count = len(results)
+        shared = share(operands[:count])
+        rank = len(shared.grid)
+        dimensions = [rank + d for d in self.dimensions]
+        grid = results[0].grid
+        if self.part:
+            return [spread(x, grid, shared.grid) for x in self._pieces(shared.arrays, rank)]
+        inits = distinct_scalars(operands[count:], grid)
+        if inits is None:
+            dtypes = [x.dtype for x in shared.arrays]
+            return one_by_one(self.run, operands, results, dtypes)
+        how: Any = self.monoid or self._region
+        made = reduce(
+            shared.arrays,
+            inits,
+            dimensions,
+            how,
+            self.element_types,
+            associative=self.associative,
+        )
+        return [spread(x, grid, shared.grid) for x in made]
+
+    def _pieces(self, arrays: list[Array], rank: int) -> list[Array]:
+        """Reduce piece by piece, the short last one apart; pieces come right after the grid."""
+        cut = rank + self.dimensions[0]
+        size = arrays[0].shape[cut]
+        whole = size - size % self.part
+        made = []
+        if whole or not size:
+            made.append(self._equal_pieces(arrays, rank, 0, whole, self.part))
+        if whole < size:
+            made.append(self._equal_pieces(arrays, rank, whole, size, size - whole))
+        if len(made) == 1:
+            return made[0]
+        return [np.concatenate(parts, axis=rank) for parts in zip(*made, strict=True)]
+
+    def _equal_pieces(
+        self, arrays: list[Array], rank: int, start: int, stop: int, size: int
+    ) -> list[Array]:
+        """Reduce pieces of one size that lie side by side in [start, stop)."""
+        cut = rank + self.dimensions[0]
+        at = (slice(None),) * cut + (slice(start, stop),)
+        shape = arrays[0].shape
+        split_shape = (*shape[:cut], (stop - start) // size, size, *shape[cut + 1 :])
+        split = [np.moveaxis(x[at].reshape(split_shape), cut, rank) for x in arrays]
+        # The pieces stand before all dimensions, each of which is one further on.
+        dimensions = [rank + d + 1 for d in self.dimensions]
+        if self.monoid:
+            reduced = reduce_monoid(split[0], self.monoid, dimensions)
+            return [finish(np.asarray(reduced), self.element_types[0])]
+        return _fold(split, dimensions, self._region)
+
+    @property
+    def _region(self) -> Callable[..., list[Array]]:
+        assert self.body is not None
+        return region(self.body)
+
+    def work(
+        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
+    ) -> TileWork:
+        """Return the work of reducing one tile's parts."""
+        arrays = operands[: len(results)]
+        return reduce_work(
+            machine, arrays, results, self.dimensions, monoid=self.monoid, body=self.body
+        )
+
+
+def _fold(
+    arrays: Sequence[Array], dimensions: Sequence[int], body: Callable[..., list[Array]]
+) -> list[Array]:
+    """Fold over dimensions pairwise, in row-major order, without init values."""
+    wanted = sorted(dimensions)
+    kept = [d for d in range(arrays[0].ndim) if d not in wanted]
+    shape = [arrays[0].shape[d] for d in kept]
+    count = prod(arrays[0].shape[d] for d in wanted)
+    slabs = [x.transpose((*wanted, *kept)).reshape(count, *shape) for x in arrays]
+    if count == 0 or 0 in shape:
+        return [np.zeros(shape, x.dtype) for x in slabs]
+    with np.errstate(all="ignore"):
+        return [np.asarray(x) for x in fold_pairwise(slabs, body)]

@@ -1,0 +1,156 @@
+"""Sorting operands together along one dimension, on one tile or as a step of a sort over tiles.
+
+A dimension that is too long for a tile is sorted in steps between which elements only change tiles,
+whatever the data (after bitonic sorting: K. E. Batcher, Sorting networks and their applications,
+AFIPS 1968). See it as [parts, block], `parts` a power of two, and sort each block, every other one
+backwards (`alternating`). Then for runs of 2, 4, .. parts, seen as [run, parts of the run, block]:
+sort along the parts, then along the block, every other run backwards. Two neighbouring sorted runs
+rise and fall once, and so does every column of the two. Of the elements up to any bound the columns
+have equally many, give or take one; after sorting them every row holds what belongs to it, and
+rises and falls once. That makes 1 + 2 log2(parts) steps.
+
+Equal elements keep their order by a further operand, s32 `places`, which decides last. Elements at
+places from `count` on fill up the last part: they stand last.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from hloipu_runtime.codelets.codelet import Array, Block, Codelet, Indexing, Tensor, codelet
+from hloipu_runtime.codelets.expression import Expression, region
+from hloipu_runtime.codelets.grids import share, spread
+from hloipu_runtime.codelets.labels import batch_labels
+from hloipu_runtime.codelets.sort_costs import SortShape, sort_work
+from hloipu_runtime.kernels.sort_networks import argsort_by_comparator
+from hloipu_runtime.kernels.sorting import (
+    Comparator,
+    SortKey,
+    argsort_by_keys,
+    ascending_keys,
+    sort,
+)
+from hloipu_runtime.machine.costs import TileWork
+from hloipu_runtime.machine.model import Machine
+
+_HIGH = np.uint64(32)
+_LOW = np.uint64(0xFFFFFFFF)
+
+
+@codelet
+@dataclass(frozen=True)
+class Sort(Codelet):
+    """Sorts operands of one shape together; there may be fewer results than operands."""
+
+    name: ClassVar[str] = "sort"
+    code_bytes: ClassVar[int] = 1024
+
+    dimension: int
+    keys: tuple[SortKey, ...] = ()
+    """First key first; none: the comparator says what goes before what."""
+    comparator: Expression | None = None
+    """Of (a_1, b_1, .., a_n, b_n), without the operand of places."""
+    alternating: int = -1
+    """Dimension at whose odd indices the order is backwards; -1: nowhere."""
+    places: int = -1
+    """Operand that decides between equals and says what is filling, the last one; -1: none."""
+    count: int = 0
+    """Where there are places: elements that are no filling."""
+    rises_and_falls: bool = False
+    """Whether rows rise and fall once, as in a merge, which takes fewer steps."""
+
+    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+        """Every dimension but the sorted one may be split."""
+        sizes, each = batch_labels(operands[0].shape, (self.dimension,))
+        return Indexing(sizes, (each,) * len(operands), (each,) * len(results))
+
+    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+        """Sort along the axis of the dimension; all tiles' rows are rows of one batch."""
+        grid = operands[0].grid
+        axis = len(grid) + self.dimension
+        shared = share(operands)
+        made = self._sorted(shared.arrays, axis, len(results))
+        made = [spread(x, grid, shared.grid) for x in made]
+        if self.alternating < 0:
+            return made
+        backwards = _odd(operands[0], self.alternating)
+        return [np.where(backwards, np.flip(x, axis), x) for x in made]
+
+    def work(
+        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
+    ) -> TileWork:
+        """Return the work of a bitonic network on all rows of a tile."""
+        shape = operands[0].shape
+        length = shape[self.dimension]
+        rows = operands[0].elements // length if length else 0
+        nodes = len(self.comparator.nodes) if self.comparator and not self.keys else 0
+        keys = tuple(operands[k.operand].element_type for k in self.keys)
+        if not keys:
+            keys = tuple(x.element_type for x in operands)
+        elif self.places >= 0 and len(operands) > 1:
+            keys = (*keys, operands[self.places].element_type)
+        return sort_work(
+            machine,
+            SortShape(rows, length, len(operands), keys, nodes, self.rises_and_falls),
+        )
+
+    def _sorted(self, arrays: list[Array], axis: int, count: int) -> list[Array]:
+        if self.places < 0:
+            keys = self.keys or _comparator(self.comparator)
+            return sort(arrays, axis, keys)[:count]
+        rows = [np.moveaxis(x, axis, -1) for x in arrays]
+        if rows[0].size == 0:
+            return arrays[:count]
+        if len(self.keys) == 1 and rows[self.keys[0].operand].itemsize <= 4:
+            made = self._sorted_packed(rows, count)
+        else:
+            order = self._order(rows)
+            made = [np.take_along_axis(x, order, axis=-1) for x in rows[:count]]
+        return [np.moveaxis(x, -1, axis) for x in made]
+
+    def _sorted_packed(self, rows: list[Array], count: int) -> list[Array]:
+        """Sort by one key of at most 32 bits, with the places in the low half of 64 bits."""
+        key, places = self.keys[0], rows[self.places].view(np.uint32)
+        ranks = ascending_keys(np.ascontiguousarray(rows[key.operand]), key)
+        packed = ranks.astype(np.uint64) << _HIGH | places
+        np.copyto(packed, _LOW << _HIGH | places, where=places >= np.uint32(self.count))
+        order = np.argsort(packed, axis=-1)
+        return [np.take_along_axis(x, order, axis=-1) for x in rows[:count]]
+
+    def _order(self, rows: list[Array]) -> Array:
+        """Return the order by all keys, or by the comparator, and by the places at last."""
+        places = rows[self.places]
+        if self.keys:
+            ranks = [ascending_keys(np.ascontiguousarray(rows[k.operand]), k) for k in self.keys]
+            filling = (places >= self.count).view(np.uint8)
+            return argsort_by_keys([filling, *ranks, places.view(np.uint32)])
+        goes_before, limit = _comparator(self.comparator), self.count
+
+        def before(*pairs: Array) -> Array:
+            *values, a, b = pairs
+            swapped = [x for pair in zip(values[1::2], values[::2], strict=True) for x in pair]
+            forward, backward = goes_before(*values), goes_before(*swapped)
+            by_value = np.where(np.equal(forward, backward), a < b, forward)
+            return np.where((a >= limit) | (b >= limit), a < b, by_value)
+
+        return argsort_by_comparator([np.ascontiguousarray(x) for x in rows], before)
+
+
+def _comparator(expression: Expression | None) -> Comparator:
+    """Return the comparator as a function on whole arrays."""
+    if expression is None:
+        raise ValueError("a sort needs keys or a comparator")
+    compare = region(expression)
+    return lambda *pairs: compare(*pairs)[0]
+
+
+def _odd(block: Block, dimension: int) -> Array:
+    """Tell, in a shape that broadcasts to grid + part, at which places an index is odd."""
+    start, rank = np.asarray(block.starts[dimension]), len(block.part)
+    outer = start.reshape((*start.shape, *(1,) * rank)) if start.ndim else start
+    inner = np.arange(block.part[dimension]).reshape(
+        [-1 if d == dimension else 1 for d in range(rank)]
+    )
+    return np.asarray((outer + inner) % 2 == 1)

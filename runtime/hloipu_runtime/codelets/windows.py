@@ -1,0 +1,151 @@
+"""Windows: reduce-window, and where the part of a window lies that a tile computes."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, ClassVar
+
+from hloipu_runtime.codelets.codelet import (
+    ALL,
+    Array,
+    Block,
+    Codelet,
+    Index,
+    Indexing,
+    Sizes,
+    Tensor,
+    codelet,
+)
+from hloipu_runtime.codelets.expression import Expression, region
+from hloipu_runtime.codelets.grids import distinct_scalars, one_by_one, share, spread
+from hloipu_runtime.codelets.placing import first_start
+from hloipu_runtime.codelets.window_costs import pooling_work
+from hloipu_runtime.kernels.windows import reduce_window
+from hloipu_runtime.kernels.windows_geometry import WindowDimension
+from hloipu_runtime.machine.costs import TileWork
+from hloipu_runtime.machine.model import Machine
+
+Window = tuple[tuple[int, ...], ...]
+"""For each dimension the fields of a `WindowDimension`, without reversal."""
+
+
+def dimensions_of(window: Window) -> tuple[WindowDimension, ...]:
+    """Return the window as kernels take it."""
+    return tuple(WindowDimension(*fields) for fields in window)
+
+
+def reach(w: WindowDimension) -> int:
+    """Return the elements from the first to the last of one window."""
+    return (w.size - 1) * w.window_dilation + 1
+
+
+def window_index(label: int, w: WindowDimension, size: int) -> Index:
+    """Return what of a dimension of `size` elements windows read, one label index each.
+
+    Every tile needs all of a dilated operand, and of one that no window is shorter than.
+    """
+    if w == WindowDimension(1):
+        return Index(label)
+    if w.base_dilation > 1 or reach(w) >= size > 1:
+        return ALL
+    return Index(label, w.stride, -w.pad_low, reach(w))
+
+
+def part_window(
+    w: WindowDimension, operand: Block, result: Block, dimension: int
+) -> WindowDimension:
+    """Return the window that makes a tile's results from its part of the operand.
+
+    The operand's part is what the windows read, cut off at the whole's ends: padding is what was
+    cut. All tiles of a class are cut alike.
+    """
+    whole = operand.part[dimension] == operand.whole[dimension]
+    if whole and result.part[dimension] == result.whole[dimension]:
+        return w
+    first = first_start(result, dimension) * w.stride - w.pad_low
+    low = first_start(operand, dimension) - first
+    needed = (result.part[dimension] - 1) * w.stride + reach(w)
+    high = needed - low - operand.part[dimension]
+    return WindowDimension(w.size, w.stride, low, high, 1, w.window_dilation)
+
+
+@codelet
+@dataclass(frozen=True)
+class ReduceWindow(Codelet):
+    """Reduces each window of the operands; operands are n arrays, then n init scalars."""
+
+    name: ClassVar[str] = "reduce_window"
+    window: Window
+    monoid: str
+    """Its name, for one operand; "": `body` says how."""
+    body: Expression | None
+    element_types: tuple[str, ...]
+    """Of the results."""
+    associative: bool | None = None
+    """Whether a body may be applied pairwise; None: decided by the window's size."""
+
+    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+        """Return a label for each dimension that windows do not span the whole of."""
+        shape = operands[0].shape
+        sizes: list[int] = []
+        inside: list[Index] = []
+        outside: list[Index] = []
+        for d, w in enumerate(dimensions_of(self.window)):
+            index = window_index(len(sizes), w, shape[d])
+            inside.append(index)
+            outside.append(ALL if index == ALL else Index(len(sizes)))
+            if index != ALL:
+                sizes.append(results[0].shape[d])
+        arrays = (tuple(inside),) * len(results)
+        inits: tuple[tuple[Index, ...], ...] = ((),) * len(results)
+        return Indexing(tuple(sizes), (*arrays, *inits), (tuple(outside),) * len(results))
+
+    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+        """Reduce; what tiles share is reduced once."""
+        count = len(results)
+        shared = share(operands[:count])
+        inits = distinct_scalars(operands[count:], results[0].grid)
+        if inits is None:
+            dtypes = [x.dtype for x in shared.arrays]
+            return one_by_one(self.run, operands, results, dtypes)
+        window = [
+            part_window(w, operands[0], results[0], d)
+            for d, w in enumerate(dimensions_of(self.window))
+        ]
+        how: Any = self.monoid or self._region
+        made = reduce_window(
+            shared.arrays,
+            inits,
+            [WindowDimension(1)] * len(shared.grid) + window,
+            how,
+            self.element_types,
+            associative=self.associative,
+        )
+        return [spread(x, results[0].grid, shared.grid) for x in made]
+
+    @property
+    def _region(self) -> Callable[..., list[Array]]:
+        assert self.body is not None
+        return region(self.body)
+
+    def work(
+        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
+    ) -> TileWork:
+        """Return the work of pooling, with dimensions without windows as channels."""
+        items, channels = pooled(results[0].shape, dimensions_of(self.window))
+        sizes = [w.size for w in dimensions_of(self.window)]
+        return pooling_work(
+            machine,
+            (*operands[: len(results)], *results),
+            items,
+            channels,
+            sizes,
+            self.monoid,
+            self.body,
+        )
+
+
+def pooled(shape: Sizes, window: Sequence[WindowDimension]) -> tuple[int, int]:
+    """Return how many positions windows have in a result, and how many elements at each."""
+    items = prod(n for n, w in zip(shape, window, strict=True) if w != WindowDimension(1))
+    return items, prod(n for n, w in zip(shape, window, strict=True) if w == WindowDimension(1))

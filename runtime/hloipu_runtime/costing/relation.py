@@ -1,0 +1,177 @@
+"""How the parts of a transfer's two ends lie to each other, one dimension at a time.
+
+A transfer sees its source in another shape. Where dimensions are merged or split by that, they are
+taken together as one linear dimension, if parts at both ends are ranges of it.
+"""
+
+from functools import lru_cache
+from math import prod
+from typing import NamedTuple
+
+from hloipu_runtime.program.mapping import Box, Sizes, Span, Spans, whole
+
+
+class Along(NamedTuple):
+    """One dimension of a transfer, counted in the source's elements."""
+
+    size: int
+    receiver: Span
+    own_low: int
+    own_high: int
+    """All of the receivers' dimension; their parts are cut off there."""
+    low: int
+    high: int
+    """What is transferred of it."""
+    sender: Span | None
+    """None: the senders' parts are no ranges of this dimension."""
+
+
+class MixedPart(NamedTuple):
+    """What a sender has of dimensions that are seen in another shape, as no range of it."""
+
+    elements: int
+    step: int
+    """Elements from one sender's part to the next one's, in row-major order."""
+    row: int
+    """Elements after which that begins anew."""
+    innermost: int
+    """Place in `Relation.along` of the last of the dimensions at the receiver."""
+
+    def pieces(self, run: int) -> int:
+        """Return from how many parts a run of elements is put together at most."""
+        return min(run, 1 - (-(run - 1) // self.step) - (-(run - 1) // self.row))
+
+
+class Relation(NamedTuple):
+    """All dimensions of a transfer, outermost first."""
+
+    along: tuple[Along, ...]
+    mixed: tuple[MixedPart, ...]
+    """Of the dimensions without `sender`."""
+
+
+@lru_cache(1 << 14)
+def relate(
+    shape: Sizes,
+    spans: Spans,
+    box: Box,
+    shift: Sizes,
+    view: Sizes,
+    source_shape: Sizes,
+    source_spans: Spans,
+) -> Relation:
+    """Return the relation of a destination's parts to a source's; no dimension is empty."""
+    every = [
+        Along(
+            view[d],
+            span._replace(offset=span.offset + shift[d]),
+            shift[d],
+            shape[d] + shift[d],
+            box[d][0] + shift[d],
+            box[d][1] + shift[d],
+            whole(view[d]),
+        )
+        for d, span in enumerate(spans)
+    ]
+    if view == source_shape:
+        return Relation(
+            tuple(a._replace(sender=s) for a, s in zip(every, source_spans, strict=True)), ()
+        )
+    found: list[Along] = []
+    mixed: list[MixedPart] = []
+    place = 0
+    for targets, sources in _groups(view, source_shape):
+        found += every[place : targets[0]]
+        place = targets[-1] + 1
+        group = every[targets[0] : place]
+        held = [(source_spans[d], source_shape[d]) for d in sources]
+        if not any(_is_cut(span, size) for span, size in held):
+            found += group
+            continue
+        sender, merged = _linear_span(held), _merged(group)
+        if sender is not None and merged is not None:
+            found.append(merged._replace(sender=sender))
+            continue
+        found += [a._replace(sender=None) for a in group]
+        part = _mixed_part(held, len(found) - 1)
+        inside = prod(a.high - a.low for a in group)
+        mixed.append(part._replace(elements=min(part.elements, inside)))
+    found += every[place:]
+    return Relation(tuple(found), tuple(mixed))
+
+
+Held = list[tuple[Span, int]]
+"""A sender's parts of some dimensions, and the dimensions' sizes."""
+
+
+def _is_cut(span: Span, size: int) -> bool:
+    """Whether a tile may have less than the whole dimension."""
+    return span.axis >= 0 or span.offset > 0 or span.offset + span.size < size
+
+
+def _groups(view: Sizes, shape: Sizes) -> list[tuple[list[int], list[int]]]:
+    """Return the smallest runs of dimensions of two shapes that have equally many elements.
+
+    Dimensions of one element are left out.
+    """
+    left = [d for d, size in enumerate(view) if size != 1]
+    right = [d for d, size in enumerate(shape) if size != 1]
+    found: list[tuple[list[int], list[int]]] = []
+    i = j = 0
+    while i < len(left) and j < len(right):
+        here, there = [left[i]], [right[j]]
+        size, other = view[left[i]], shape[right[j]]
+        while size != other:
+            if size < other:
+                i += 1
+                here.append(left[i])
+                size *= view[left[i]]
+            else:
+                j += 1
+                there.append(right[j])
+                other *= shape[right[j]]
+        found.append((here, there))
+        i, j = i + 1, j + 1
+    return found
+
+
+def _linear_span(held: Held) -> Span | None:
+    """Return parts of dimensions as ranges of their row-major order; None where they are none."""
+    if any(_is_cut(span, size) for span, size in held[1:]):
+        return None
+    inner = prod(size for _, size in held[1:])
+    axis, step, offset, size = held[0][0]
+    return Span(axis, step * inner, offset * inner, size * inner)
+
+
+def _merged(group: list[Along]) -> Along | None:
+    """Return a receiver's dimensions as one; None where its parts are not ranges of it."""
+    first, rest = group[0], group[1:]
+    for a in rest:
+        if (a.own_low, a.own_high, a.low, a.high) != (0, a.size, 0, a.size):
+            return None
+        if _is_cut(a.receiver, a.size):
+            return None
+    inner = prod(a.size for a in rest)
+    axis, step, offset, size = first.receiver
+    return Along(
+        first.size * inner,
+        Span(axis, step * inner, offset * inner, size * inner),
+        first.own_low * inner,
+        first.own_high * inner,
+        first.low * inner,
+        first.high * inner,
+        None,
+    )
+
+
+def _mixed_part(held: Held, innermost: int) -> MixedPart:
+    """Return what a sender has of dimensions of which at least one is cut."""
+    elements = prod(min(span.size, size) for span, size in held)
+    inner = 1
+    for span, size in reversed(held):
+        if _is_cut(span, size):
+            break
+        inner *= size
+    step = span.step if span.axis >= 0 and span.step > 0 else size
+    return MixedPart(elements, step * inner, size * inner, innermost)

@@ -1,0 +1,34 @@
+"""Charges sorted by what the cycles go into."""
+
+from typing import NamedTuple
+
+from hloipu_runtime.machine.charges import NOTHING, Charge
+
+BUCKETS = ("compute", "exchange", "sync", "host", "idle")
+
+
+class Spent(NamedTuple):
+    """Cycles by bucket, each with its assumed part."""
+
+    compute: Charge = NOTHING
+    exchange: Charge = NOTHING
+    sync: Charge = NOTHING
+    host: Charge = NOTHING
+    idle: Charge = NOTHING
+    """Waiting for data from the host that is not there yet."""
+
+    @property
+    def total(self) -> Charge:
+        """Sum over the buckets."""
+        return Charge(sum(c.cycles for c in self), sum(c.assumed_cycles for c in self))
+
+    def plus(self, other: "Spent") -> "Spent":
+        """Return what both spend, one after the other."""
+        return Spent(*(a.plus(b) for a, b in zip(self, other, strict=True)))
+
+    def times(self, count: int) -> "Spent":
+        """Return what `count` repetitions spend."""
+        return Spent(*(charge.times(count) for charge in self))
+
+
+FREE = Spent()

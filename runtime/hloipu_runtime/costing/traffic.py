@@ -1,0 +1,231 @@
+"""What the tiles of one transfer send and receive, in closed form.
+
+Exact for regular grids, never less than what moves. Work grows with the number of dimensions, and
+where both ends lie on one grid with numpy arrays of the grid's shape.
+"""
+
+from functools import lru_cache
+from math import prod
+from typing import NamedTuple
+
+from hloipu_runtime.costing.parts import bounds, longest, owners_met, present
+from hloipu_runtime.costing.relation import Along, Relation, relate
+from hloipu_runtime.costing.staying import Moved, stay_or_move
+from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.program.mapping import Mapping, Span, Tiles, extent_of
+from hloipu_runtime.program.program import Variable
+from hloipu_runtime.program.steps import Transfer
+
+WORD_BYTES = 4
+"""What an exchange moves at a time (osmarks/ipu-stack: docs/EXCHANGE_INSTRUCTION_REFERENCE.md)."""
+
+
+class TileRange(NamedTuple):
+    """First and last tile that takes part, and how many do at most."""
+
+    first: int
+    last: int
+    count: int
+
+
+class TransferTraffic(NamedTuple):
+    """Bytes of the tile that has most of each; whole words, but for copies."""
+
+    received_bytes: int
+    fragments: int
+    """Contiguous pieces at the receiver, each from one sender."""
+    sent_bytes: int
+    """Each element once, however many tiles receive it."""
+    is_paired: bool
+    """Whether all tiles of a bus receive the same."""
+    copied_bytes: int
+    """What a receiver has on its own tile."""
+    copied_runs: int
+    total_bytes: int
+    """Of all that is transferred, each element once."""
+    receivers: TileRange
+    senders: TileRange
+
+
+def transfer_traffic(
+    transfer: Transfer, source: Variable, destination: Variable, tiles_per_bus: int
+) -> TransferTraffic | None:
+    """Return the traffic of a transfer; None where its box is empty."""
+    elements = prod(high - low for low, high in transfer.box)
+    if elements <= 0 or any(high <= low for low, high in transfer.box):
+        return None
+    relation = relate(
+        destination.shape,
+        transfer.spans,
+        transfer.box,
+        transfer.shift,
+        transfer.view,
+        source.shape,
+        source.mapping.spans,
+    )
+    some_have_nothing = any(
+        size == 1 and span.axis >= 0
+        for size, span in zip(source.shape, source.mapping.spans, strict=True)
+    )
+    return _traffic(
+        relation,
+        transfer.tiles,
+        source.mapping,
+        source.ipu == destination.ipu and not some_have_nothing,
+        elements,
+        ELEMENT_TYPES[destination.element_type].bits,
+        tiles_per_bus,
+    )
+
+
+@lru_cache(1 << 14)
+def _traffic(
+    relation: Relation,
+    tiles: Tiles,
+    source: Mapping,
+    may_stay: bool,
+    elements: int,
+    bits: int,
+    tiles_per_bus: int,
+) -> TransferTraffic:
+    along = relation.along
+    regions = [longest(a.receiver, extent_of(tiles, a.receiver), a.low, a.high) for a in along]
+    fragments, run = _fragments(relation, tiles, source.tiles, regions)
+    everything = Moved(0, prod(regions), min(elements, _sent(relation, source.tiles)), fragments)
+    moved = everything
+    if may_stay and tiles == source.tiles and not relation.mixed:
+        moved = stay_or_move(along, source, everything)
+    is_paired = _is_paired(tiles, along, tiles_per_bus) and moved.received > 0
+    if is_paired and moved.copied:
+        # Together at twice the rate tiles take all of it; alone, only what they lack.
+        is_paired = everything.received < 2 * moved.received
+        moved = everything if is_paired else moved
+    run = run if moved == everything else 0
+    return TransferTraffic(
+        _word_bytes(moved.received, bits, moved.fragments, run),
+        moved.fragments,
+        _word_bytes(moved.sent, bits, -(-moved.sent // run) if run else moved.fragments, run),
+        is_paired,
+        -(-moved.copied * bits // 8),
+        _copied_runs(along, regions) if moved.copied else 0,
+        _word_bytes(elements, bits, 1, elements),
+        _tile_range(tiles, [(a.receiver, a.low, a.high) for a in along], ()),
+        _tile_range(
+            source.tiles,
+            [(a.sender, a.low, a.high) for a in along if a.sender is not None],
+            source.replicated_axes,
+        ),
+    )
+
+
+def _sent(relation: Relation, tiles: Tiles) -> int:
+    """Return the most elements that one tile has of what is transferred."""
+    return prod(
+        longest(a.sender, extent_of(tiles, a.sender), a.low, a.high)
+        for a in relation.along
+        if a.sender is not None
+    ) * prod(part.elements for part in relation.mixed)
+
+
+def _fragments(
+    relation: Relation, tiles: Tiles, source: Tiles, regions: list[int]
+) -> tuple[int, int]:
+    """Return the most pieces that a tile receives, and their length if all are of one length.
+
+    From the innermost dimension outwards, pieces stay whole as long as a tile receives all of its
+    part of the dimension from one sender. Parts are stored densely.
+    """
+    mixed = {part.innermost: part for part in relation.mixed}
+    run = 1
+    for place in range(len(relation.along) - 1, -1, -1):
+        a, region = relation.along[place], regions[place]
+        if place in mixed:
+            met = mixed[place].pieces(region)
+        elif a.sender is None:
+            met = region
+        else:
+            met = _senders_met(a, tiles, source)
+        rows = prod(regions[:place])
+        if met > 1:
+            step = a.sender.step if a.sender is not None else 0
+            return rows * met, run * step if step * met == region else 0
+        run *= region
+        if not _is_dense(a, tiles):
+            return rows, run
+    return 1, run
+
+
+def _senders_met(a: Along, tiles: Tiles, source: Tiles) -> int:
+    """Return from how many senders' parts a receiver's is put together at most."""
+    if a.sender is None or a.sender.axis < 0:
+        return 1
+    starts, ends = bounds(a.receiver, extent_of(tiles, a.receiver), a.low, a.high)
+    return int(owners_met(a.sender, extent_of(source, a.sender), starts, ends).max())
+
+
+def _is_dense(a: Along, tiles: Tiles) -> bool:
+    """Whether every tile that receives anything of a dimension receives all of its part."""
+    if a.low <= a.own_low and a.own_high <= a.high:
+        return True
+    extent = extent_of(tiles, a.receiver)
+    starts, ends = bounds(a.receiver, extent, a.low, a.high)
+    own_starts, own_ends = bounds(a.receiver, extent, a.own_low, a.own_high)
+    return bool(((ends - starts == own_ends - own_starts) | (ends <= starts)).all())
+
+
+def _copied_runs(along: tuple[Along, ...], regions: list[int]) -> int:
+    """Return in how many contiguous pieces a tile copies what it has already, at most."""
+    for place in range(len(along) - 1, -1, -1):
+        a = along[place]
+        all_moves = a.low <= a.own_low and a.own_high <= a.high
+        if not (all_moves and a.sender == a.receiver and a.own_low == 0 and a.own_high == a.size):
+            return prod(regions[:place])
+    return 1
+
+
+def _is_paired(tiles: Tiles, along: tuple[Along, ...], tiles_per_bus: int) -> bool:
+    """Whether a replicating grid axis runs through the tiles of each bus."""
+    if tiles_per_bus < 2 or tiles.first % tiles_per_bus:
+        return False
+    split = {a.receiver.axis for a in along}
+    through = [
+        axis
+        for axis, (extent, stride) in enumerate(zip(tiles.extents, tiles.strides, strict=True))
+        if axis not in split and stride == 1 and extent % tiles_per_bus == 0
+    ]
+    return bool(through) and all(
+        stride % tiles_per_bus == 0
+        for axis, stride in enumerate(tiles.strides)
+        if axis != through[0]
+    )
+
+
+def _tile_range(
+    tiles: Tiles, windows: list[tuple[Span, int, int]], once: tuple[int, ...]
+) -> TileRange:
+    """Return the tiles whose parts meet all windows; of the axes `once`, the first coordinate."""
+    taking = {axis: (0, 0) for axis in once}
+    for span, low, high in windows:
+        if span.axis >= 0:
+            taking[span.axis] = present(span, tiles.extents[span.axis], low, high)
+    first = last = tiles.first
+    count = 1
+    for axis, (extent, stride) in enumerate(zip(tiles.extents, tiles.strides, strict=True)):
+        low, high = taking.get(axis, (0, extent - 1))
+        first, last = first + low * stride, last + high * stride
+        count *= high - low + 1
+    return TileRange(first, last, count)
+
+
+def _word_bytes(elements: int, bits: int, pieces: int, run: int) -> int:
+    """Return the bytes of elements in pieces, each rounded up to words; `run`: length of each."""
+    if not elements or bits % (8 * WORD_BYTES) == 0:
+        return elements * bits // 8
+    if run:
+        return pieces * _words(-(-run * bits // 8))
+    packed = -(-elements * bits // 8) + pieces * (WORD_BYTES - 1)
+    return min(_words(packed), elements * _words(-(-bits // 8)))
+
+
+def _words(size_bytes: int) -> int:
+    return -(-size_bytes // WORD_BYTES) * WORD_BYTES

@@ -1,0 +1,177 @@
+"""What a program takes of each tile besides variables: code, exchange code, vertex state, stacks."""
+
+from collections import Counter
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from typing import NamedTuple
+
+from hloipu_runtime.codelets.codelet import Codelet
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.memory.fragments import fragments
+from hloipu_runtime.program.mapping import Tiles
+from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.steps import (
+    ComputeSet,
+    Exchange,
+    If,
+    Parallel,
+    Repeat,
+    RepeatWhile,
+    Sequence,
+    Step,
+    StreamIn,
+    StreamOut,
+    Switch,
+    VariableId,
+)
+
+
+@dataclass(eq=False)
+class Charges:
+    """Bytes on one IPU: by grid of tiles, and on all tiles alike."""
+
+    vertex_code: dict[tuple[Hashable, Tiles], int] = field(default_factory=dict)
+    """By what the code is and where it is; on a tile, each code counts once."""
+    vertex_state: Counter[Tiles] = field(default_factory=Counter)
+    exchange_code: Counter[Tiles] = field(default_factory=Counter)
+    steps: int = 0
+    """Steps that every tile has supervisor code for."""
+
+    def grids(self) -> Iterator[Tiles]:
+        """Yield the grids that something is charged on."""
+        yield from (tiles for _, tiles in self.vertex_code)
+        yield from self.vertex_state
+        yield from self.exchange_code
+
+
+def charges_of(program: Program, machine: Machine) -> tuple[Charges, ...]:
+    """Return the charges of each IPU; a loop's or a function's steps count once."""
+    walker = _Walker(program, machine)
+    everywhere = frozenset(range(program.ipus))
+    for step in (program.body, *program.functions.values()):
+        walker.walk(step, everywhere)
+    return walker.charges
+
+
+class _Code(NamedTuple):
+    key: Hashable
+    size: int
+
+
+class _Walker:
+    """Counts while it walks the tree."""
+
+    def __init__(self, program: Program, machine: Machine) -> None:
+        self.program = program
+        self.machine = machine
+        self.charges = tuple(Charges() for _ in range(program.ipus))
+
+    def walk(self, step: Step, ipus: frozenset[int]) -> None:
+        """Count a step that runs where the tiles of `ipus` take part."""
+        match step:
+            case Sequence():
+                for inner in step.steps:
+                    self.walk(inner, ipus)
+                return
+            case ComputeSet():
+                ipus = self._compute_set(step)
+            case Exchange():
+                ipus = self._exchange(step)
+            case StreamIn() | StreamOut():
+                ipus = self._ipus((step.variable,))
+            case Repeat():
+                self.walk(step.body, ipus)
+            case RepeatWhile():
+                self.walk(step.condition, ipus)
+                self.walk(step.body, ipus)
+            case If() | Switch():
+                for branch in step.branches:
+                    self.walk(branch, ipus)
+            case Parallel():
+                for branch in step.branches:
+                    self.walk(branch, self._ipus(_used(branch)) or ipus)
+                return
+            case _:
+                pass
+        for ipu in ipus:
+            self.charges[ipu].steps += 1
+
+    def _ipus(self, variables: Iterator[VariableId] | tuple[VariableId, ...]) -> frozenset[int]:
+        return frozenset(self.program.variables[v].ipu for v in variables)
+
+    def _compute_set(self, step: ComputeSet) -> frozenset[int]:
+        variables = self.program.variables
+        ipus = set()
+        for group in step.groups:
+            every = (*group.inputs, *group.outputs)
+            types = tuple(variables[operand.variable].element_type for operand in every)
+            ipu = variables[every[0].variable].ipu if every else 0
+            code = _code(group.codelet, types)
+            charges = self.charges[ipu]
+            charges.vertex_code[(code.key, group.tiles)] = code.size
+            charges.vertex_state[group.tiles] += group.codelet.state_bytes(
+                self.machine, len(group.inputs), len(group.outputs)
+            )
+            ipus.add(ipu)
+        return frozenset(ipus)
+
+    def _exchange(self, step: Exchange) -> frozenset[int]:
+        variables = self.program.variables
+        piece_bytes = self.machine.memory.exchange_fragment_code_bytes
+        ipus = set()
+        for transfer in step.transfers:
+            source, destination = variables[transfer.source], variables[transfer.destination]
+            found = fragments(transfer, source, destination)
+            ipus |= {source.ipu, destination.ipu}
+            if found.received:
+                received = self.charges[destination.ipu].exchange_code
+                received[found.receivers] += found.received * piece_bytes
+                self.charges[source.ipu].exchange_code[found.senders] += found.sent * piece_bytes
+        return frozenset(ipus)
+
+
+@lru_cache(1 << 12)
+def _code(codelet: Codelet, types: tuple[str, ...]) -> _Code:
+    """Return what tells one code from another, and its bytes.
+
+    Code is compiled for its element types and for parameters such as names and expressions; numbers
+    are part of a vertex's state. Where the size itself depends on parameters, so does the code.
+    """
+    if not isinstance(type(codelet).code_bytes, int):
+        return _Code((codelet, types), codelet.code_bytes)
+    values = (getattr(codelet, parameter.name) for parameter in fields(codelet))
+    compiled = tuple(value for value in values if not _is_numbers(value))
+    return _Code((codelet.name, types, compiled), codelet.code_bytes)
+
+
+def _is_numbers(value: object) -> bool:
+    if type(value) is tuple:
+        return all(map(_is_numbers, value))
+    return isinstance(value, (int, float))
+
+
+def _used(step: Step) -> Iterator[VariableId]:
+    """Yield the variables that the leaves of a step touch; functions called are not looked into."""
+    match step:
+        case Sequence():
+            for inner in step.steps:
+                yield from _used(inner)
+        case ComputeSet():
+            for group in step.groups:
+                yield from (operand.variable for operand in (*group.inputs, *group.outputs))
+        case Exchange():
+            for transfer in step.transfers:
+                yield from (transfer.source, transfer.destination)
+        case StreamIn() | StreamOut():
+            yield step.variable
+        case Repeat():
+            yield from _used(step.body)
+        case RepeatWhile():
+            yield from _used(step.condition)
+            yield from _used(step.body)
+        case If() | Switch() | Parallel():
+            for branch in step.branches:
+                yield from _used(branch)
+        case _:
+            pass

@@ -1,0 +1,149 @@
+"""When each variable takes memory: the points from a write to the last read of what was written.
+
+Backwards over each region, as in any text on data flow (Aho, Lam, Sethi, Ullman: Compilers, 9.2),
+but by variable: a variable costs as much as it is touched, however long it lives.
+"""
+
+from bisect import bisect_right
+from typing import NamedTuple
+
+from hloipu_runtime.memory.regions import Item, Region, region_of
+from hloipu_runtime.program.program import Program, Role
+from hloipu_runtime.program.steps import Step, VariableId
+
+Range = tuple[int, int]
+"""First point and last point."""
+Ranges = tuple[Range, ...]
+
+
+class Liveness(NamedTuple):
+    """The points of a program, and at which of them each variable takes memory."""
+
+    points: int
+    ranges: tuple[Ranges, ...]
+    """Of each variable, in order, neither touching nor overlapping; none: it is never used."""
+    region: Region
+
+    def always(self, variable: VariableId) -> bool:
+        """Whether a variable takes memory at every point."""
+        return self.ranges[variable] == ((0, self.points - 1),)
+
+
+def liveness_of(program: Program) -> Liveness:
+    """Return when each variable of a program takes memory.
+
+    Constants and state always do. At one step, all that it reads and writes does; through a loop,
+    all that is carried; of alternatives, each takes only what it needs itself or lets pass.
+    """
+    region = region_of(program)
+    points = max(1, region.length)
+    found: list[list[Range]] = [[] for _ in program.variables]
+    _walk(region, 0, frozenset(), found)
+    ranges = [
+        ((0, points - 1),) if v.role in (Role.CONSTANT, Role.STATE) else _merged(parts)
+        for v, parts in zip(program.variables, found, strict=True)
+    ]
+    return Liveness(points, tuple(ranges), region)
+
+
+class Moment(NamedTuple):
+    """One point: the path of its step in the tree, and the step."""
+
+    path: str
+    step: Step | None
+
+
+def moment(region: Region, point: int, path: str = "body") -> Moment:
+    """Return the step at a point of a region, and its path as the verifier writes it."""
+    while True:
+        number = bisect_right(region.items, point, key=lambda item: item.offset) - 1
+        if number < 0:
+            return Moment(path, None)
+        item = region.items[number]
+        path += item.path
+        point -= item.offset
+        if not item.children:
+            return Moment(path, item.step)
+        for suffix, child in item.children:
+            if point < child.length:
+                break
+            point -= child.length
+        path += suffix
+        region = child
+
+
+def _merged(parts: list[Range]) -> Ranges:
+    """Return the same points in as few ranges as can be."""
+    if len(parts) < 2:
+        return tuple(parts)
+    parts.sort()
+    made = [parts[0]]
+    for first, last in parts[1:]:
+        if first <= made[-1][1] + 1:
+            if last > made[-1][1]:
+                made[-1] = (made[-1][0], last)
+        else:
+            made.append((first, last))
+    return tuple(made)
+
+
+def _walk(
+    region: Region, base: int, live_after: frozenset[VariableId], found: list[list[Range]]
+) -> None:
+    """Add the ranges of all that a region touches, from what is live after it."""
+    items = region.items
+    alive: list[set[VariableId] | None] = [set() if item.children else None for item in items]
+    for variable, numbers in region.items_by_variable().items():
+        _variable(region, base, variable, numbers, variable in live_after, alive, found[variable])
+    for item, after in zip(items, alive, strict=True):
+        if after is not None:
+            _inside(item, base + item.offset, after, found)
+
+
+def _variable(
+    region: Region,
+    base: int,
+    variable: VariableId,
+    numbers: list[int],
+    live: bool,
+    alive: list[set[VariableId] | None],
+    ranges: list[Range],
+) -> None:
+    """Add a variable's ranges outside of the inner regions; note where it is live after those."""
+    end = base + region.length - 1
+    for number in reversed(numbers):
+        item = region.items[number]
+        first = base + item.offset
+        last = first + item.length - 1
+        exposed, killed = variable in item.exposed, variable in item.killed
+        after = alive[number]
+        if after is None:
+            if exposed or not killed:
+                end, live = (end if live else last), True
+            else:
+                ranges.append((first, end if live else last))
+                live = False
+            continue
+        if live:
+            after.add(variable)
+            if last < end:
+                ranges.append((last + 1, end))
+        end, live = first - 1, exposed or (live and not killed)
+    if live and base <= end:
+        ranges.append((base, end))
+
+
+def _inside(item: Item, base: int, after: set[VariableId], found: list[list[Range]]) -> None:
+    """Add the ranges within an item that has regions."""
+    for variable in item.forced:
+        found[variable].append((base, base + item.length - 1))
+    if item.turns:
+        after |= item.children[0][1].exposed
+    for _, child in item.children:
+        if not child.length:
+            continue
+        if len(item.children) > 1:
+            for variable in after - child.touched:
+                found[variable].append((base, base + child.length - 1))
+        _walk(child, base, child.touched & after, found)
+        base += child.length

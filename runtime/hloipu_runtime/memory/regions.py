@@ -1,0 +1,259 @@
+"""The tree of steps as straight pieces of time, each knowing what it reads first and overwrites.
+
+Time is counted in *points*: one for each leaf step, in the order of the text, functions put in at
+every call. A region's points are counted from its own start, so that a function is taken apart
+once, however often it is called.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from hloipu_runtime.errors import LimitError
+from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.steps import (
+    Call,
+    ComputeSet,
+    Exchange,
+    If,
+    Parallel,
+    Repeat,
+    RepeatWhile,
+    Sequence,
+    Step,
+    StreamIn,
+    StreamOut,
+    Switch,
+    Sync,
+    VariableId,
+)
+
+MOST_LEVELS = 200
+"""Deepest nesting of steps; lowering makes a few levels for each loop of the module."""
+MOST_ACCESSES = 20_000_000
+"""Most reads and writes, with functions put in at every call."""
+
+Ids = frozenset[VariableId]
+NO_IDS: Ids = frozenset()
+
+
+class Item(NamedTuple):
+    """One step of a region, or several regions that stand for it.
+
+    `exposed` are variables that it may read before it writes them, `killed` those that it surely
+    writes whole, `forced` those that take memory from its first point to its last.
+    """
+
+    offset: int
+    length: int
+    path: str
+    step: Step
+    touched: Ids
+    exposed: Ids
+    killed: Ids
+    forced: Ids = NO_IDS
+    children: tuple[tuple[str, "Region"], ...] = ()
+    """Regions at its points, one behind the other; several are alternatives."""
+    turns: bool = False
+    """Whether its region starts again when it has ended."""
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """Items one after the other."""
+
+    items: tuple[Item, ...]
+    length: int
+    accesses: int
+    touched: Ids
+    exposed: Ids
+    killed: Ids
+
+    def items_by_variable(self) -> dict[VariableId, list[int]]:
+        """Return the numbers of the items that touch each variable, in order."""
+        found: dict[VariableId, list[int]] = {}
+        for number, item in enumerate(self.items):
+            for variable in item.touched:
+                found.setdefault(variable, []).append(number)
+        return found
+
+
+def region_of(program: Program) -> Region:
+    """Return the region of a program's body.
+
+    Raises LimitError E5021 for steps nested too deep (or functions that call each other in a
+    circle), E5022 for more reads and writes than anyone's program has.
+    """
+    return _Builder(program).region((("", program.body),), 0)
+
+
+class _Builder:
+    """Takes the tree apart."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.functions: dict[str, Region] = {}
+
+    def region(self, parts: Iterable[tuple[str, Step]], level: int) -> Region:
+        """Return the region of some steps one after the other, each with its path."""
+        if level > MOST_LEVELS:
+            raise LimitError(
+                "E5021",
+                f"steps nested more than {MOST_LEVELS} deep",
+                limit="step_levels",
+                allowed=MOST_LEVELS,
+                found=level,
+                hint="functions that call each other in a circle never end",
+            )
+        return _joined(item for path, step in parts for item in self.items(path, step, level))
+
+    def sequence(self, sequence: Sequence, level: int) -> Region:
+        return self.region(((f"/{n}", step) for n, step in enumerate(sequence.steps)), level)
+
+    def items(self, path: str, step: Step, level: int) -> tuple[Item, ...]:
+        match step:
+            case Sequence():
+                return (_block(path, step, "", self.sequence(step, level + 1)),)
+            case ComputeSet():
+                reads = frozenset(x.variable for group in step.groups for x in group.inputs)
+                writes = frozenset(x.variable for group in step.groups for x in group.outputs)
+                return (_leaf(path, step, reads, writes),)
+            case Exchange():
+                return (_exchange(path, step),)
+            case StreamIn():
+                return (_leaf(path, step, NO_IDS, frozenset((step.variable,))),)
+            case StreamOut():
+                return (_leaf(path, step, frozenset((step.variable,)), NO_IDS),)
+            case Sync():
+                return ()
+            case Call():
+                return (_block(path, step, f"/{step.function}", self.function(step, level)),)
+            case Repeat():
+                body = self.sequence(step.body, level + 1)
+                return (_loop(path, step, "/repeat", body, surely=step.count > 0),)
+            case RepeatWhile():
+                return (self.repeat_while(path, step, level),)
+            case If():
+                return self.branches(path, step, step.predicate, level)
+            case Switch():
+                return self.branches(path, step, step.index, level)
+            case Parallel():
+                return (self.parallel(path, step, level),)
+
+    def function(self, step: Call, level: int) -> Region:
+        found = self.functions.get(step.function)
+        if found is None:
+            body = self.program.functions.get(step.function, Sequence())
+            found = self.functions[step.function] = self.sequence(body, level + 1)
+        return found
+
+    def repeat_while(self, path: str, step: RepeatWhile, level: int) -> Item:
+        """Condition, the look at the predicate, and a body that may be left out."""
+        condition = self.sequence(step.condition, level + 1)
+        body = self.sequence(step.body, level + 1)
+        items = [
+            _block("/condition", step, "", condition),
+            _leaf("", step, frozenset((step.predicate,)), NO_IDS),
+            _block("/while", step, "", body)._replace(killed=NO_IDS),
+        ]
+        return _loop(path, step, "", _joined(items), surely=True)
+
+    def branches(
+        self, path: str, step: If | Switch, predicate: VariableId, level: int
+    ) -> tuple[Item, ...]:
+        """The look at the predicate, then the branches, of which one runs."""
+        regions = [self.sequence(branch, level + 1) for branch in step.branches]
+        either = Item(
+            0,
+            sum(region.length for region in regions),
+            path,
+            step,
+            NO_IDS.union(*(region.touched for region in regions)),
+            NO_IDS.union(*(region.exposed for region in regions)),
+            frozenset.intersection(*(region.killed for region in regions)) if regions else NO_IDS,
+            children=tuple((f"?{number}", region) for number, region in enumerate(regions)),
+        )
+        return (_leaf(path, step, frozenset((predicate,)), NO_IDS), either)
+
+    def parallel(self, path: str, step: Parallel, level: int) -> Item:
+        """Branches one after the other; where they share an IPU, all they touch there at once."""
+        regions = [self.sequence(branch, level + 1) for branch in step.branches]
+        variables = self.program.variables
+        ipus = [{variables[v].ipu for v in region.touched} for region in regions]
+        shared = {ipu for found in ipus for ipu in found if sum(ipu in x for x in ipus) > 1}
+        items = [_block(f"|{n}", step, "", region) for n, region in enumerate(regions)]
+        whole = _joined(items)
+        forced = frozenset(v for v in whole.touched if variables[v].ipu in shared)
+        return _block(path, step, "", whole)._replace(forced=forced)
+
+
+def _joined(items: Iterable[Item]) -> Region:
+    """Return the region of items one after the other; those without points are left out."""
+    placed: list[Item] = []
+    touched: set[VariableId] = set()
+    exposed: set[VariableId] = set()
+    killed: set[VariableId] = set()
+    point = accesses = 0
+    for item in items:
+        if not item.length:
+            continue
+        placed.append(item._replace(offset=point))
+        point += item.length
+        accesses += sum(child.accesses for _, child in item.children) or len(item.touched)
+        touched |= item.touched
+        exposed |= item.exposed - killed
+        killed |= item.killed
+    if accesses > MOST_ACCESSES:
+        raise LimitError(
+            "E5022",
+            f"{accesses} reads and writes, where functions are put in at every call",
+            limit="step_accesses",
+            allowed=MOST_ACCESSES,
+            found=accesses,
+            hint="call the function in a loop instead of many times",
+        )
+    return Region(
+        tuple(placed), point, accesses, frozenset(touched), frozenset(exposed), frozenset(killed)
+    )
+
+
+def _leaf(path: str, step: Step, reads: Ids, writes: Ids) -> Item:
+    return Item(0, 1, path, step, reads | writes, reads, writes)
+
+
+def _exchange(path: str, step: Exchange) -> Item:
+    whole = frozenset(d.variable for d in step.definitions if d.base is None)
+    reads = frozenset(transfer.source for transfer in step.transfers)
+    # What is written in part keeps the rest, which is as if it were read.
+    partly = frozenset(d.variable for d in step.definitions if d.base is not None)
+    partly |= frozenset(transfer.destination for transfer in step.transfers) - whole
+    return _leaf(path, step, reads | partly, whole | partly)
+
+
+def _block(path: str, step: Step, suffix: str, region: Region) -> Item:
+    return Item(
+        0,
+        region.length,
+        path,
+        step,
+        region.touched,
+        region.exposed,
+        region.killed,
+        children=((suffix, region),),
+    )
+
+
+def _loop(path: str, step: Repeat | RepeatWhile, suffix: str, body: Region, surely: bool) -> Item:
+    carried = frozenset(item.variable for item in step.carried)
+    return Item(
+        0,
+        body.length,
+        path,
+        step,
+        body.touched | carried,
+        body.exposed | carried,
+        body.killed if surely else NO_IDS,
+        forced=carried,
+        children=((suffix, body),),
+        turns=True,
+    )
