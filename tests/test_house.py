@@ -30,6 +30,7 @@ STAIRS = (
     "hloipu_compiler.source",
     "hloipu_runtime",
     "hloipu_runtime.sim",
+    "hloipu_runtime.memory",
     "hloipu_runtime.artefact",
     "hloipu_runtime.program",
     "hloipu_runtime.codelets",

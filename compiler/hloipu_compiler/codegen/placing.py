@@ -6,7 +6,7 @@ from functools import lru_cache
 from math import prod
 
 from hloipu_runtime.codelets.codelet import Index, Indexing
-from hloipu_runtime.program.law import span_of
+from hloipu_runtime.program.law import label_span, span_of
 from hloipu_runtime.program.mapping import Mapping, Sizes, Span, Spans, Tiles, whole
 
 MINIMUM_BYTES = 128
@@ -101,7 +101,7 @@ def moved(placement: Placement, first: int, tiles: int) -> Placement:
 def followed(indexing: Indexing, indices: Sequence[Index], mapping: Mapping) -> Placement | None:
     """Return the placement in which an operand is already where it is needed, or None.
 
-    Only where its mapping splits plain labels, each once, and replicates nothing.
+    Only where its mapping splits labels, each once and side by side, and replicates nothing.
     """
     if mapping.replicated_axes or not mapping.is_partition:
         return None
@@ -109,11 +109,25 @@ def followed(indexing: Indexing, indices: Sequence[Index], mapping: Mapping) -> 
     for index, span in zip(indices, mapping.spans, strict=True):
         if span.axis < 0:
             continue
-        label, stride, offset, window = index
-        if label < 0 or (stride, offset, window) != (1, 0, 1):
+        along = label_span(index, span) if index.label >= 0 else None
+        if along is None or along.step != along.size or along.offset:
             return None
-        labels.append((label, span))
+        labels.append((index.label, along))
     shown = {index.label for indices in indexing.results for index in indices}
     if any(label not in shown for label, _ in labels) or len(dict(labels)) != len(labels):
         return None
     return Placement(mapping.tiles, tuple(sorted(labels)))
+
+
+def grid(counts: Sequence[tuple[int, int, int]], sizes: Sizes, first: int = 0) -> Placement:
+    """Return a placement from (label, parts, grain); parts are cut to what blocks need."""
+    extents: list[int] = []
+    labels: list[tuple[int, Span]] = []
+    for label, parts, grain in counts:
+        block = -(-sizes[label] // max(1, parts))
+        block = -(-block // grain) * grain
+        count = -(-sizes[label] // block)
+        if count > 1:
+            labels.append((label, Span(len(extents), block, 0, block)))
+            extents.append(count)
+    return Placement(row_major(extents, first), tuple(labels))

@@ -114,11 +114,14 @@ class Codelet:
     overwrites_a_part: ClassVar[bool] = False
     """Whether writing into an operand leaves most of it untouched, so that it always pays."""
 
-    def combined_with(self, combine: "Codelet") -> "Codelet | None":
+    def combined_with(
+        self, combine: "Codelet", others: Sequence[Array | None]
+    ) -> "tuple[Codelet, int] | None":
         """Return the codelet that computes partial results and combines them in one go.
 
-        It takes this one's operands and then those of `combine` that are not partials; None where
-        `combine` does not combine what this one makes.
+        `others` are the operands of `combine` after the partials: arrays of constants, None of what
+        is not known. The codelet takes this one's operands and as many of the others as the number
+        says. None where `combine` does not combine what this one makes.
         """
         return None
 

@@ -1,7 +1,7 @@
 """Dot: contraction of two operands, whole or with the contracted dimension cut into pieces."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import prod
 from typing import ClassVar, NamedTuple
@@ -20,6 +20,7 @@ from hloipu_runtime.codelets.codelet import (
     Tensor,
     codelet,
 )
+from hloipu_runtime.codelets.reduce import Reduce
 from hloipu_runtime.kernels.contraction import DotDimensions, free_dims
 from hloipu_runtime.kernels.dot import dot_general
 from hloipu_runtime.machine.costs import TileWork
@@ -105,6 +106,18 @@ class Dot(Codelet):
                 made.append(dot_general(x, y, cut, self.element_type))
         made = [m for m in made if m.shape[0]] or made[:1]
         return made[0] if len(made) == 1 else np.concatenate(made)
+
+    def combined_with(
+        self, combine: Codelet, others: Sequence[Array | None]
+    ) -> tuple[Codelet, int] | None:
+        """Return the product over the whole depth, where pieces are added to a zero."""
+        if not self.part or not isinstance(combine, Reduce) or len(others) != 1:
+            return None
+        if combine.monoid != "add" or combine.dimensions != (0,) or combine.part:
+            return None
+        if others[0] is None or np.any(others[0]):
+            return None
+        return replace(self, part=0, element_type=combine.element_types[0]), 0
 
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]

@@ -70,7 +70,12 @@ class Elementwise(Codelet):
         )
 
     def may_overwrite(self, operand: int) -> bool:
-        """Whether an operand has the result's dimensions, in order, and elements of its width."""
+        """Whether an operand has the result's dimensions, in order, and elements of its width.
+
+        And it is not a result itself, which would be lost.
+        """
+        if operand in self.expression.results:
+            return False
         before = self.expression.operand_types[operand]
         after = self.expression.result_types[0]
         return (

@@ -41,7 +41,7 @@ def _unary(opcode: str, types: Sequence[str], element_type: str, parameters: Par
     kernel = REAL_KERNELS.get(opcode)
     if argument in ("f32", "f64") and isinstance(kernel, np.ufunc):
         plain = kernel
-        return lambda x, out: np.asarray(plain(x[0], out))
+        return lambda x, out: np.asarray(plain(x[0], out=out))
     if kernel is not None and is_narrow(argument) and opcode not in _ON_GRID:
         exact_kernel = kernel
 
@@ -62,7 +62,7 @@ def _binary(opcode: str, types: Sequence[str], element_type: str, parameters: Pa
     argument = types[0]
     plain = _plain_ufunc(opcode, ELEMENT_TYPES[argument])
     if plain is not None:
-        return lambda x, out: np.asarray(plain(x[0], x[1], out))
+        return lambda x, out: np.asarray(plain(x[0], x[1], out=out))
     kernel = binary_kernels.REAL_KERNELS.get(opcode)
     if kernel is not None and is_narrow(argument) and opcode not in ("maximum", "minimum"):
         exact_kernel = kernel
@@ -126,12 +126,15 @@ _MASKED_ELEMENTS = 1 << 12
 
 
 def _select(types: Sequence[str], element_type: str, parameters: Parameters) -> Step:
-    bits = np.dtype(f"i{storage_dtype(element_type).itemsize}")
+    width = storage_dtype(element_type).itemsize
+    if width > 8:
+        return lambda x, out: select(x[0], x[1], x[2])
+    bits = np.dtype(f"i{width}")
 
     def run(x: list[Array], out: Array | None) -> Array:
         predicate, yes, no = x
         shape = predicate.shape
-        if predicate.size < _MASKED_ELEMENTS or bits.itemsize > 8 or yes.size == no.size == 1:
+        if predicate.size < _MASKED_ELEMENTS or yes.size == no.size == 1:
             return select(predicate, yes, no)
         if out is None:
             shape = np.broadcast_shapes(shape, yes.shape, no.shape)
@@ -267,14 +270,14 @@ def extremum_with(op: str, value: Array) -> Step | None:
     """
     extreme = np.maximum if op == "maximum" else np.minimum
     if value != 0:
-        return lambda x, out: np.asarray(extreme(x[0], x[1], out))
+        return lambda x, out: np.asarray(extreme(x[0], x[1], out=out))
     if op == "minimum" or np.signbit(value):
         return None
     zero = value.dtype.type(0)
 
     def rectify(x: list[Array], out: Array | None) -> Array:
-        larger = np.asarray(extreme(x[0], x[1], out))
-        np.add(larger, zero, larger)
+        larger = np.asarray(extreme(x[0], x[1], out=out))
+        np.add(larger, zero, out=larger)
         return larger
 
     return rectify

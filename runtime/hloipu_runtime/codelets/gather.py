@@ -1,7 +1,7 @@
 """Codelets that pick slices where an index operand says."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -123,29 +123,27 @@ def candidates(
 ) -> Array:
     """Return what `GatherCandidates` does; `ranges` are its dimension and block."""
     dimension, block = ranges
-    entry_grid = result.grid
-    slices = Block(None, entry_grid, result.part[1:], result.starts[1:], result.whole[1:])
-    sizes = list(_shift_to_parts(dims, slice_sizes, places, table, slices))
-    places.shifted(dimension, -np.asarray(table.starts[dimension], np.int64))
-    length = sizes[dimension]
     rank = len(table.grid)
-    spread = [c[..., np.newaxis] for c in places.columns.values()]
-    columns = dict(zip(places.columns, spread, strict=True))
-    columns[dimension] = columns[dimension] + np.arange(length)
-    inside = columns[dimension] // block
-    columns[dimension] = np.clip(columns[dimension], 0, max(0, table.part[dimension] - 1))
+    slices = Block(None, result.grid, result.part[1:], result.starts[1:], result.whole[1:])
+    sizes = list(_shift_to_parts(dims, slice_sizes, places, table, slices, dimension))
+    places.shifted(dimension, -np.asarray(table.starts[dimension], np.int64))
+    columns = {d: column[..., np.newaxis] for d, column in places.columns.items()}
+    elements = columns[dimension] + np.arange(sizes[dimension])
+    columns[dimension] = np.clip(elements, 0, max(0, table.part[dimension] - 1))
+    singles = Places(columns, (*places.shape, sizes[dimension]), rank)
     sizes[dimension] = 1
     one_by_one, order = _one_by_one(dims, dimension, len(table.part), places.batch_rank)
-    picked = _gather_at(table, Places(columns, places.batch_rank + 1), one_by_one, sizes)
-    picked = picked.transpose((*range(rank), *(rank + d for d in order)))
-    inside = _as_mask(inside, rank, order, places.batch_rank + 1, picked.ndim)
+    axes = (*range(rank), *(rank + d for d in order))
+    picked = _gather_at(table, singles, one_by_one, sizes).transpose(axes)
+    entry = elements // block
+    entry = entry.reshape(entry.shape + (1,) * (picked.ndim - entry.ndim)).transpose(axes)
     if dimension in dims.collapsed_slice_dims:
-        picked, inside = picked[..., 0], inside[..., 0]
+        picked, entry = picked[..., 0], entry[..., 0]
     shape = (*result.grid, *result.part)
     out = np.empty(shape, picked.dtype) if result.array is None else result.array
     out[...] = 0
     entries = np.arange(result.part[0]).reshape(-1, *(1 for _ in slices.part))
-    here = np.expand_dims(inside, rank) == entries
+    here = np.expand_dims(entry, rank) == entries
     np.copyto(out, np.expand_dims(picked, rank), where=here)
     return out
 
@@ -181,37 +179,32 @@ def _one_by_one(
     return gathered, tuple(order)
 
 
-def _as_mask(values: Array, rank: int, order: Sequence[int], batched: int, axes: int) -> Array:
-    """Bring an array of shape grid + batch to the order of the result, size 1 elsewhere."""
-    long = values.reshape(values.shape + (1,) * (axes - rank - batched))
-    return long.transpose((*range(rank), *(rank + d for d in order)))
-
-
 def _gather_at(
     table: Block, places: Places, dims: GatherDimensions, slice_sizes: Sequence[int]
 ) -> Array:
     """Gather each tile's slices at places in its part of the table."""
     rank = len(table.grid)
-    numbers = sorted(places.columns)
-    if numbers:
-        columns = np.broadcast_arrays(*(places.columns[d] for d in numbers))
-        vectors = np.stack(columns, axis=-1)
-    else:
-        vectors = np.zeros((1,) * rank + (0,), np.int64)
-    local = replace(local_dims(dims, numbers), index_vector_dim=vectors.ndim - 1 - rank)
-    return gather_parts(table.data, vectors, rank, local, slice_sizes)
+    return gather_parts(table.data, places.vectors(), rank, local_dims(dims, places), slice_sizes)
 
 
 def _shift_to_parts(
-    dims: GatherDimensions, slice_sizes: Sizes, places: Places, table: Block, result: Block
+    dims: GatherDimensions,
+    slice_sizes: Sizes,
+    places: Places,
+    table: Block,
+    result: Block,
+    ranges: int = -1,
 ) -> Sizes:
-    """Move places on to where each tile's part of a slice begins; return the parts' sizes."""
+    """Move places on to where each tile's part of a slice begins; return the parts' sizes.
+
+    Where slices are whole, the table's part is that of the slice, but in the dimension `ranges`.
+    """
     sizes = list(slice_sizes)
-    for offset in offsets(dims, len(table.part)):
-        d = offset.table
-        sizes[d] = result.part[offset.result]
-        if slice_sizes[d] != table.whole[d] and sizes[d] != slice_sizes[d]:
-            places.shifted(d, result.starts[offset.result])
+    for d, place in offsets(dims, len(table.part)):
+        sizes[d] = result.part[place]
+        is_followed = slice_sizes[d] == table.whole[d] and d != ranges
+        if sizes[d] != slice_sizes[d] and not is_followed:
+            places.shifted(d, result.starts[place])
     return tuple(sizes)
 
 
@@ -255,5 +248,5 @@ def _slices_work(
     slots = 30 + each * multi_slice_slots(machine, result.element_type, run)
     count = min(pieces, machine.tile.worker_contexts)
     cycles = single_vertices_cycles(machine, [(count, slots)])
-    one_piece = pieces * Tensor("", tuple(sizes)).elements == Tensor("", slices).elements * run
+    one_piece = run == Tensor("", tuple(sizes)).elements
     return TileWork(cycles, 0 if one_piece else cycles)

@@ -107,20 +107,34 @@ def batch_dimensions(dims: GatherDimensions, rank: int) -> Iterator[tuple[int, i
 
 
 class Places(NamedTuple):
-    """Clamped starts, in the whole table, by dimension of it: arrays of shape grid + batch.
+    """Clamped starts in the whole table, by dimension of it: arrays of `shape`, or broadcasting.
 
-    A grid axis along which tiles share them has length 1.
+    `shape` is grid + batch; a grid axis along which tiles share all starts has length 1.
     """
 
     columns: dict[int, Array]
-    batch_rank: int
+    shape: Sizes
+    grid_rank: int
+
+    @property
+    def batch_rank(self) -> int:
+        """Number of batch dimensions."""
+        return len(self.shape) - self.grid_rank
 
     def shifted(self, dimension: int, by: Array | int) -> None:
-        """Add, for each tile, how far its part of the slice is from the slice's begin."""
-        column = self.columns.get(dimension)
+        """Add, for each tile, how far its part begins from where the start counts from."""
         shift = np.asarray(by, np.int64)
-        shift = shift.reshape(shift.shape + (1,) * self.batch_rank)
-        self.columns[dimension] = shift if column is None else column + shift
+        ahead = (1,) * (self.grid_rank - shift.ndim)
+        shift = shift.reshape(ahead + shift.shape + (1,) * self.batch_rank)
+        self.columns[dimension] = self.columns.get(dimension, 0) + shift
+
+    def vectors(self) -> Array:
+        """Return index vectors, last, of the columns in order of their dimensions."""
+        made = [self.columns[d] for d in sorted(self.columns)]
+        if not made:
+            return np.zeros((*self.shape, 0), np.int64)
+        shape = np.broadcast_shapes(self.shape, *(column.shape for column in made))
+        return np.stack([np.broadcast_to(column, shape) for column in made], axis=-1)
 
 
 def places_of(
@@ -141,17 +155,17 @@ def places_of(
         d: clamp_starts(vectors[..., k], table_shape[d] - slice_sizes[d])
         for k, d in enumerate(dims.start_index_map)
     }
-    return Places(columns, vectors.ndim - 1 - rank)
+    return Places(columns, vectors.shape[:-1], rank)
 
 
-def local_dims(dims: GatherDimensions, columns: Sequence[int]) -> GatherDimensions:
-    """Return dimension numbers for index vectors that lie last and hold these columns."""
+def local_dims(dims: GatherDimensions, places: Places) -> GatherDimensions:
+    """Return dimension numbers for the index vectors of `places`, but for the grid."""
     vector = dims.index_vector_dim
     return GatherDimensions(
         dims.offset_dims,
         dims.collapsed_slice_dims,
-        tuple(columns),
-        -1,
+        tuple(sorted(places.columns)),
+        places.batch_rank,
         dims.operand_batching_dims,
         tuple(d - (d > vector) for d in dims.start_indices_batching_dims),
     )

@@ -1,7 +1,7 @@
 """Reduce: monoids and regions over dimensions, whole or with one dimension cut into pieces."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, ClassVar
 
@@ -124,6 +124,18 @@ class Reduce(Codelet):
     def _region(self) -> Callable[..., list[Array]]:
         assert self.body is not None
         return region(self.body)
+
+    def combined_with(
+        self, combine: Codelet, others: Sequence[Array | None]
+    ) -> tuple[Codelet, int] | None:
+        """Return the reduction in one go, where pieces are combined by the same reducer."""
+        if not self.part or not isinstance(combine, Reduce) or combine.part:
+            return None
+        if combine.dimensions != (0,):
+            return None
+        if (combine.monoid, combine.body) != (self.monoid, self.body):
+            return None
+        return replace(self, part=0, element_types=combine.element_types), len(others)
 
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]

@@ -20,7 +20,7 @@ from hloipu_runtime.codelets.expression import Expression, region
 from hloipu_runtime.codelets.grids import distinct_scalars, one_by_one, share, spread
 from hloipu_runtime.codelets.placing import first_start
 from hloipu_runtime.codelets.window_costs import pooling_work
-from hloipu_runtime.codelets.windows import Window, dimensions_of, pooled, reach
+from hloipu_runtime.codelets.windows import Window, dimensions_of, part_window, pooled, reach
 from hloipu_runtime.kernels.select_scatter import select_and_scatter
 from hloipu_runtime.kernels.windows_geometry import WindowDimension
 from hloipu_runtime.machine.costs import TileWork
@@ -40,7 +40,7 @@ class SelectAndScatter(Codelet):
     name: ClassVar[str] = "select_and_scatter"
     window: Window
     select: str
-    """`ge`, `gt`, `le` or `lt`: the chosen one stays where it compares so; "": see `select_body`."""
+    """`ge`, `gt`, `le` or `lt`: chosen ones stay that compare so; "": see `select_body`."""
     select_body: Expression | None
     monoid: str
     """How source values at one place combine; "": see `body`."""
@@ -81,16 +81,18 @@ class SelectAndScatter(Codelet):
         if inits is None:
             return one_by_one(self.run, operands, results, [operand.data.dtype])
         rank = len(shared.grid)
-        window = [self._part_window(d, operands, result) for d in range(len(result.part))]
+        dimensions = dimensions_of(self.window)
+        window = [part_window(w, operand, source, d) for d, w in enumerate(dimensions)]
         trivial = [WindowDimension(1)] * rank
         choose: Any = self.select or _predicate(self.select_body)
         how: Any = self.monoid or _region(self.body)
         whole = (
             (*shared.grid, *operand.whole),
-            (*trivial, *dimensions_of(self.window)),
+            (*trivial, *dimensions),
         )
         made = select_and_scatter(
-            *shared.arrays,
+            shared.arrays[0],
+            shared.arrays[1],
             inits[0],
             [*trivial, *window],
             choose,
@@ -99,22 +101,6 @@ class SelectAndScatter(Codelet):
             whole=whole,
         )
         return [spread(self._kept(made, operand, result, inits[0], rank), result.grid, shared.grid)]
-
-    def _part_window(
-        self, dimension: int, operands: Sequence[Block], result: Block
-    ) -> WindowDimension:
-        """Return the window with which a tile's part of the source goes over that of the operand."""
-        w = dimensions_of(self.window)[dimension]
-        operand, source, _ = operands
-        if operand.part[dimension] == operand.whole[dimension] and (
-            source.part[dimension] == source.whole[dimension]
-        ):
-            return w
-        first = first_start(source, dimension) * w.stride - w.pad_low
-        low = first_start(operand, dimension) - first
-        needed = (source.part[dimension] - 1) * w.stride + reach(w)
-        high = needed - low - operand.part[dimension]
-        return WindowDimension(w.size, w.stride, low, high, 1, w.window_dilation)
 
     def _kept(self, made: Array, operand: Block, result: Block, init: Array, rank: int) -> Array:
         """Cut the results out of the operand's part; those that no window reaches are init."""

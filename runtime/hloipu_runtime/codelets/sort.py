@@ -96,6 +96,10 @@ class Sort(Codelet):
             SortShape(rows, length, len(operands), keys, nodes, self.rises_and_falls),
         )
 
+    def may_overwrite(self, operand: int) -> bool:
+        """A network sorts in place."""
+        return operand == 0
+
     def _sorted(self, arrays: list[Array], axis: int, count: int) -> list[Array]:
         if self.places < 0:
             keys = self.keys or _comparator(self.comparator)

@@ -25,8 +25,8 @@ from hloipu_runtime.kernels.windows_geometry import WindowDimension
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
 
-Window = tuple[tuple[int, ...], ...]
-"""For each dimension the fields of a `WindowDimension`, without reversal."""
+Window = tuple[tuple[int, int, int, int, int, int], ...]
+"""For each dimension size, stride, low and high padding, base dilation, window dilation."""
 
 
 def dimensions_of(window: Window) -> tuple[WindowDimension, ...]:
@@ -67,6 +67,14 @@ def part_window(
     needed = (result.part[dimension] - 1) * w.stride + reach(w)
     high = needed - low - operand.part[dimension]
     return WindowDimension(w.size, w.stride, low, high, 1, w.window_dilation)
+
+
+def window_dimensions(window: Sequence[WindowDimension]) -> Window:
+    """Return a window as codelets hold it; reversal is of no account."""
+    return tuple(
+        (w.size, w.stride, w.pad_low, w.pad_high, w.base_dilation, w.window_dilation)
+        for w in window
+    )
 
 
 @codelet

@@ -42,7 +42,7 @@ def exchange_cost(program: Program, step: Exchange, machine: Machine) -> Exchang
         found = transfer_traffic(transfer, source, target, machine.chip.tiles_per_exchange_bus)
         if found is None:
             continue
-        tiles += found.receivers.count
+        tiles += found.receivers.tiles
         if found.copied_bytes:
             charge = copy_charge(machine, found.copied_bytes, found.copied_runs)
             copies.append((target.ipu, _load(found.receivers, tuple(charge))))
@@ -60,9 +60,7 @@ def exchange_cost(program: Program, step: Exchange, machine: Machine) -> Exchang
         for loads in _by_ipu(traffic)
     )
     links = link_transfer(machine, (Flow(*way, n) for way, n in flows.items()), program.ipus)
-    copying = slowest(
-        Charge(*peak.amounts) for loads in _by_ipu(copies) for peak in peaks(loads)
-    )
+    copying = slowest(Charge(*peak.amounts) for loads in _by_ipu(copies) for peak in peaks(loads))
     present = len(ipus) * machine.chip.tiles_per_ipu
     return ExchangeCost(
         Spent(compute=copying, exchange=slowest((on_chip, links))),
@@ -103,7 +101,7 @@ def _sent(found: TransferTraffic, program: Program, source: int, machine: Machin
     bus = machine.chip.tiles_per_exchange_bus
     tiles = program.variables[source].mapping.tiles
     alone = all(stride % bus == 0 for stride in tiles.strides)
-    size = found.sent_bytes * (1 if alone else min(bus, found.senders.count))
+    size = found.sent_bytes * (1 if alone else min(bus, found.senders.tiles))
     first, last = found.senders.first // bus * bus, found.senders.last // bus * bus + bus - 1
     return Load(first, last, (0, 0, size, 0, 0))
 

@@ -90,16 +90,13 @@ def _meeting(a: Along, tiles: Tiles) -> _Meeting:
         _on_grid(x, a.receiver, tiles) for x in (starts, ends, left, right, pieces)
     )
     held_starts, held_ends = (
-        _on_grid(x, sender, tiles)
-        for x in bounds(sender, extent_of(tiles, sender), a.low, a.high)
+        _on_grid(x, sender, tiles) for x in bounds(sender, extent_of(tiles, sender), a.low, a.high)
     )
     own_starts = np.maximum(np.maximum(needed_starts, held_starts), left)
     own_ends = np.minimum(np.minimum(needed_ends, held_ends), right)
     return _Meeting(
         needed_ends - needed_starts,
-        np.maximum(
-            np.minimum(needed_ends, held_ends) - np.maximum(needed_starts, held_starts), 0
-        ),
+        np.maximum(np.minimum(needed_ends, held_ends) - np.maximum(needed_starts, held_starts), 0),
         held_ends - held_starts,
         np.maximum(own_ends - own_starts, 0),
         pieces,

@@ -25,7 +25,7 @@ class TileRange(NamedTuple):
 
     first: int
     last: int
-    count: int
+    tiles: int
 
 
 class TransferTraffic(NamedTuple):
@@ -204,7 +204,7 @@ def _tile_range(
     tiles: Tiles, windows: list[tuple[Span, int, int]], once: tuple[int, ...]
 ) -> TileRange:
     """Return the tiles whose parts meet all windows; of the axes `once`, the first coordinate."""
-    taking = {axis: (0, 0) for axis in once}
+    taking = dict.fromkeys(once, (0, 0))
     for span, low, high in windows:
         if span.axis >= 0:
             taking[span.axis] = present(span, tiles.extents[span.axis], low, high)

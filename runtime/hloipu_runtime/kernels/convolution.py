@@ -9,6 +9,7 @@ out [group, batch, feature, spatial...], every one a strided view.
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product as index_product
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,12 @@ import numpy as np
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.kernels.blocks import Array
 from hloipu_runtime.kernels.convolution_geometry import Axis, output_size, phases, trimmed
+from hloipu_runtime.kernels.convolution_leading import (
+    Varies,
+    leading_axes,
+    merge_leading,
+    split_leading,
+)
 from hloipu_runtime.kernels.convolution_strategies import convolve_axes
 from hloipu_runtime.kernels.dot import (
     float_operands,
@@ -60,8 +67,12 @@ def convolution(
     element_type: str,
     feature_group_count: int = 1,
     batch_group_count: int = 1,
+    *,
+    varies: Varies = (),
 ) -> Array:
     """Convolve `lhs` (the image) with `rhs` (the kernel); at most one group count exceeds one.
+
+    `varies` describes axes before all dimensions, for many convolutions of one shape at once.
 
     Operands are in storage form and may differ in type from each other and from the result
     (`element_type`): integers are exact modulo 2^bits, narrow floats are summed in float32 and
@@ -72,7 +83,7 @@ def convolution(
 
     def in_floats(x: Array, w: Array) -> Array:
         with np.errstate(all="ignore"):
-            return _convolve(x, w, dims, window, *groups)
+            return _convolve(x, w, dims, window, *groups, varies)
 
     if storage.kind in "fc":
         lhs, rhs = float_operands(lhs, rhs, storage)
@@ -83,7 +94,8 @@ def convolution(
         return truncate_to_integer(inexact, storage)
     if storage.kind == "b":
         return in_floats(lhs.astype(np.float32), rhs.astype(np.float32)).astype(np.bool_)
-    terms = rhs.size // max(rhs.shape[dims.rhs_output_feature], 1)
+    kernel = rhs.shape[sum(right for _, right in varies) :]
+    terms = prod(kernel) // max(kernel[dims.rhs_output_feature], 1)
     return wrap_integer(exact_integer(in_floats, lhs, rhs, terms, storage), element_type)
 
 
@@ -193,28 +205,36 @@ def _convolve(
     window: ConvolutionWindow,
     feature_groups: int,
     batch_groups: int,
+    varies: Varies,
 ) -> Array:
-    plan = _plan(lhs.shape, rhs.shape, dims, window, feature_groups, batch_groups)
-    x = lhs.reshape(plan.lhs_shape).transpose(plan.lhs_order)
-    w = rhs.reshape(plan.rhs_shape).transpose(plan.rhs_order)
+    left, right = (sum(axis[side] for axis in varies) for side in (0, 1))
+    plan = _plan(lhs.shape[left:], rhs.shape[right:], dims, window, feature_groups, batch_groups)
+    leading = leading_axes(varies)
+    x = merge_leading(lhs, plan.lhs_shape, plan.lhs_order, leading.of_lhs)
+    w = merge_leading(rhs, plan.rhs_shape, plan.rhs_order, leading.of_rhs)
     if True in window.reversal:
         flips = (slice(None, None, -1 if back else 1) for back in window.reversal)
         w = w[(slice(None), slice(None), slice(None), *flips)]
-    out = _all_pieces(x, w, plan)
+    shape = (x.shape[0], x.shape[1], w.shape[1], *plan.out_shape[3:])
+    out = _all_pieces(x, w, plan.pieces, shape)
+    if varies:
+        out = split_leading(out, leading, plan.out_shape, lhs.shape[:left], rhs.shape[:right])
     # [group, batch, feature, spatial] to [batch, group * feature, spatial] to the result's labels.
-    if plan.out_shape[0] == 1:
-        merged: Array = out[0]
+    rank = len(varies)
+    groups, batch, features = plan.out_shape[:3]
+    if groups == 1:
+        merged: Array = out[(slice(None),) * rank + (0,)]
     else:
-        groups, batch, features = plan.out_shape[:3]
-        merged = out.swapaxes(0, 1).reshape((batch, groups * features, *plan.out_shape[3:]))
-    return merged.transpose(plan.out_order)
+        merged = out.swapaxes(rank, rank + 1).reshape(
+            (*out.shape[:rank], batch, groups * features, *plan.out_shape[3:])
+        )
+    return merged.transpose((*range(rank), *(rank + d for d in plan.out_order)))
 
 
-def _all_pieces(x: Array, w: Array, plan: _Plan) -> Array:
-    shape = plan.out_shape
+def _all_pieces(x: Array, w: Array, pieces: tuple[_Piece, ...], shape: tuple[int, ...]) -> Array:
     result: Array | None = None
     every = (slice(None), slice(None), slice(None))
-    for piece in plan.pieces:
+    for piece in pieces:
         part = convolve_axes(x, w[every + piece.taps], piece.axes)
         if part.shape == shape:
             return part

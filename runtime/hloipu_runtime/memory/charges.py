@@ -1,4 +1,4 @@
-"""What a program takes of each tile besides variables: code, exchange code, vertex state, stacks."""
+"""What a program takes of each tile besides variables: code, exchange code, vertex state."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterator
@@ -45,13 +45,20 @@ class Charges:
         yield from self.exchange_code
 
 
-def charges_of(program: Program, machine: Machine) -> tuple[Charges, ...]:
-    """Return the charges of each IPU; a loop's or a function's steps count once."""
+class ProgramCharges(NamedTuple):
+    """What is charged on each IPU, and which variables are buffers of exchanges."""
+
+    ipus: tuple[Charges, ...]
+    buffers: frozenset[VariableId]
+
+
+def charges_of(program: Program, machine: Machine) -> ProgramCharges:
+    """Return the charges of a program; a loop's or a function's steps count once."""
     walker = _Walker(program, machine)
     everywhere = frozenset(range(program.ipus))
     for step in (program.body, *program.functions.values()):
         walker.walk(step, everywhere)
-    return walker.charges
+    return ProgramCharges(walker.charges, frozenset(walker.received - walker.computed))
 
 
 class _Code(NamedTuple):
@@ -66,6 +73,8 @@ class _Walker:
         self.program = program
         self.machine = machine
         self.charges = tuple(Charges() for _ in range(program.ipus))
+        self.received: set[VariableId] = set()
+        self.computed: set[VariableId] = set()
 
     def walk(self, step: Step, ipus: frozenset[int]) -> None:
         """Count a step that runs where the tiles of `ipus` take part."""
@@ -105,6 +114,7 @@ class _Walker:
         ipus = set()
         for group in step.groups:
             every = (*group.inputs, *group.outputs)
+            self.computed.update(operand.variable for operand in group.outputs)
             types = tuple(variables[operand.variable].element_type for operand in every)
             ipu = variables[every[0].variable].ipu if every else 0
             code = _code(group.codelet, types)
@@ -122,6 +132,7 @@ class _Walker:
         ipus = set()
         for transfer in step.transfers:
             source, destination = variables[transfer.source], variables[transfer.destination]
+            self.received.add(transfer.destination)
             found = fragments(transfer, source, destination)
             ipus |= {source.ipu, destination.ipu}
             if found.received:

@@ -140,8 +140,9 @@ def _reshaped_pieces(
 
     Rows of the part received are cut where rows of the source's parts end.
     """
-    lengths = [min(span.size, high - low) for span, (low, high) in zip(
-        destination.spans, box, strict=True)]
+    lengths = [
+        min(span.size, high - low) for span, (low, high) in zip(destination.spans, box, strict=True)
+    ]
     row, rows = _rows(lengths, view)
     source_lengths = [min(span.size, n) for span, n in zip(source.spans, held, strict=True)]
     source_row, _ = _rows(source_lengths, held)
@@ -175,8 +176,7 @@ def _covering(view: Sizes, box: Box, shift: Sizes, held: Sizes) -> Box:
 
 
 def _within(mapping: Mapping, box: Box, *, once: bool) -> Tiles:
-    """Return the tiles whose parts meet a box of elements; `once`: one of those that hold the same.
-    """
+    """Return the tiles whose parts meet a box; `once`: one of those that hold the same."""
     low = [0] * len(mapping.tiles.extents)
     high = list(mapping.tiles.extents)
     for span, (begin, end) in zip(mapping.spans, box, strict=True):

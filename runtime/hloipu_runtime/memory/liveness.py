@@ -64,12 +64,12 @@ def moment(region: Region, point: int, path: str = "body") -> Moment:
         point -= item.offset
         if not item.children:
             return Moment(path, item.step)
-        for suffix, child in item.children:
-            if point < child.length:
-                break
-            point -= child.length
+        number = 0
+        while point >= item.children[number][1].length:
+            point -= item.children[number][1].length
+            number += 1
+        suffix, region = item.children[number]
         path += suffix
-        region = child
 
 
 def _merged(parts: list[Range]) -> Ranges:

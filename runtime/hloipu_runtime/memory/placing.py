@@ -81,9 +81,7 @@ class _Ground:
         if found is None:
             marks = np.zeros(self.classes, np.bool_)
             marks[self.members[grid]] = True
-            found = np.fromiter(
-                (bool(marks[members].any()) for members in self.members), np.bool_
-            )
+            found = np.fromiter((bool(marks[members].any()) for members in self.members), np.bool_)
             self.meeting[grid] = found
         return found
 
@@ -132,7 +130,7 @@ def _lowest(low: Numbers, high: Numbers, size: int, floor: int) -> int:
 
 
 def _tightest(low: Numbers, high: Numbers, size: int) -> int:
-    """Return the address of the smallest gap with `size` bytes between blocks; the first is at 0."""
+    """Return the address of the smallest gap of `size` bytes or more between blocks from 0 up."""
     order = low.argsort()
     tops = np.maximum.accumulate(high[order])
     gaps = low[order][1:] - tops[:-1]
@@ -187,9 +185,7 @@ def _by_size(passing: list[int], requests: list[Request], ground: _Ground) -> li
 def _by_time(passing: list[int], requests: list[Request], ground: _Ground) -> list[int]:
     """First needed first, each in the tightest gap between what is live; holes in time count."""
     hulls = [(requests[n].ranges[0][0], requests[n].ranges[-1][1]) for n in passing]
-    order = sorted(
-        range(len(passing)), key=lambda n: (hulls[n][0], -requests[passing[n]].size, n)
-    )
+    order = sorted(range(len(passing)), key=lambda n: (hulls[n][0], -requests[passing[n]].size, n))
     low, high, grids = (np.zeros(64, np.int64) for _ in range(3))
     addresses = [0] * len(passing)
     slots: list[int] = []
@@ -212,11 +208,12 @@ def _by_time(passing: list[int], requests: list[Request], ground: _Ground) -> li
         addresses[n] = address
         if not slots:
             if count == len(low):
-                low, high, grids = (np.concatenate([x, np.zeros_like(x)]) for x in (low, high, grids))
+                low, high, grids = (
+                    np.concatenate([x, np.zeros_like(x)]) for x in (low, high, grids)
+                )
             slots.append(count)
             count += 1
         slot = slots.pop()
         low[slot], high[slot], grids[slot] = address, address + size, grid
         heappush(ending, (end, slot))
     return addresses
-

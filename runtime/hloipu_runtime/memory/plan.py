@@ -1,4 +1,4 @@
-"""The memory of a program: an address for every variable, and what each tile's bytes are used for."""
+"""The memory of a program: an address for every variable, and what each tile's bytes are for."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -12,7 +12,7 @@ from hloipu_runtime.memory.liveness import Liveness, liveness_of
 from hloipu_runtime.memory.placing import Request, place
 from hloipu_runtime.memory.tile_classes import TileClasses, classes_of
 from hloipu_runtime.program.program import Program, Role, Variable
-from hloipu_runtime.program.steps import Exchange, Step, VariableId
+from hloipu_runtime.program.steps import VariableId
 
 Numbers = NDArray[np.int64]
 NO_ADDRESS = -1
@@ -40,6 +40,12 @@ CODE = (Category.VERTEX_CODE, Category.CONTROL_CODE, Category.EXCHANGE_CODE)
 LOW = (*CODE, Category.VERTEX_STATE)
 """What has to lie in the executable part of the memory."""
 NOT_VARIABLES = (*LOW, Category.STACKS)
+CATEGORY_OF_ROLE = {
+    Role.TEMPORARY: Category.TEMPORARIES,
+    Role.CONSTANT: Category.CONSTANTS,
+    Role.STATE: Category.STATE,
+    Role.PARAMETER: Category.PARAMETERS,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +85,16 @@ class MemoryPlan:
     liveness: Liveness
     addresses: tuple[int, ...]
     """Of each variable, on all tiles that hold it; NO_ADDRESS: it is never used."""
+    buffers: frozenset[VariableId]
+    """Variables that exchanges alone write."""
     ipus: tuple[IpuMemory, ...]
+
+    def category(self, number: VariableId) -> Category:
+        """Return what a variable's bytes are counted as."""
+        role = self.program.variables[number].role
+        if role is Role.TEMPORARY and number in self.buffers:
+            return Category.EXCHANGE_BUFFERS
+        return CATEGORY_OF_ROLE[role]
 
     @property
     def available_bytes(self) -> int:
@@ -112,10 +127,19 @@ def plan_memory(program: Program, machine: Machine, *, code_memory: bool = True)
     ipus = []
     for ipu, numbers in enumerate(of_ipu):
         grids = [program.variables[n].mapping.tiles for n in numbers]
-        classes = classes_of((*charges[ipu].grids(), *grids), machine.chip.tiles_per_ipu)
-        fixed = _fixed(charges[ipu], machine, classes, code_memory)
+        charged = charges.ipus[ipu]
+        classes = classes_of((*charged.grids(), *grids), machine.chip.tiles_per_ipu)
+        fixed = _fixed(charged, machine, classes, code_memory)
         ipus.append(_plan_ipu(program, machine, liveness, ipu, numbers, classes, fixed, addresses))
-    return MemoryPlan(program, machine, code_memory, liveness, tuple(addresses), tuple(ipus))
+    return MemoryPlan(
+        program,
+        machine,
+        code_memory,
+        liveness,
+        tuple(addresses),
+        charges.buffers,
+        tuple(ipus),
+    )
 
 
 def kept_bytes(variable: Variable, machine: Machine) -> int:
@@ -216,20 +240,3 @@ def _most_live(
             most[more] = live[more]
             when[more] = point
     return always, most, when
-
-
-def category_of(plan_buffers: frozenset[VariableId], number: VariableId, role: Role) -> Category:
-    """Return what a variable's bytes are counted as."""
-    if role is Role.TEMPORARY:
-        buffer = number in plan_buffers
-        return Category.EXCHANGE_BUFFERS if buffer else Category.TEMPORARIES
-    return _OF_ROLE[role]
-
-
-_OF_ROLE = {
-    Role.CONSTANT: Category.CONSTANTS,
-    Role.STATE: Category.STATE,
-    Role.PARAMETER: Category.PARAMETERS,
-}
-
-Exchange, Step

@@ -148,7 +148,7 @@ class _Builder:
         return found
 
     def repeat_while(self, path: str, step: RepeatWhile, level: int) -> Item:
-        """Condition, the look at the predicate, and a body that may be left out."""
+        """Return condition, the look at the predicate, and a body that may be left out."""
         condition = self.sequence(step.condition, level + 1)
         body = self.sequence(step.body, level + 1)
         items = [
@@ -161,7 +161,7 @@ class _Builder:
     def branches(
         self, path: str, step: If | Switch, predicate: VariableId, level: int
     ) -> tuple[Item, ...]:
-        """The look at the predicate, then the branches, of which one runs."""
+        """Return the look at the predicate, and the branches, of which one runs."""
         regions = [self.sequence(branch, level + 1) for branch in step.branches]
         either = Item(
             0,
@@ -176,7 +176,7 @@ class _Builder:
         return (_leaf(path, step, frozenset((predicate,)), NO_IDS), either)
 
     def parallel(self, path: str, step: Parallel, level: int) -> Item:
-        """Branches one after the other; where they share an IPU, all they touch there at once."""
+        """Return branches one after the other; on IPUs that they share, all is live throughout."""
         regions = [self.sequence(branch, level + 1) for branch in step.branches]
         variables = self.program.variables
         ipus = [{variables[v].ipu for v in region.touched} for region in regions]

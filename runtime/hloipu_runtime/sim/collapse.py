@@ -167,6 +167,7 @@ def _merged(program: Program, nodes: list[Node], results: frozenset[ValueId]) ->
 
     Exact sums partials tile by tile, this sums in one go: the same up to reassociation.
     """
+    constants = dict(program.constants.values())
     readers: dict[ValueId, int] = {}
     for node in nodes:
         for value in node.reads:
@@ -186,9 +187,11 @@ def _merged(program: Program, nodes: list[Node], results: frozenset[ValueId]) ->
             continue
         if any(readers[v] != 1 or v in results for v in partials):
             continue
-        whole = source.what.combined_with(what)
+        others = node.reads[len(partials) :]
+        whole = source.what.combined_with(what, [constants.get(v) for v in others])
         if whole is not None:
-            reads = (*source.reads, *node.reads[len(partials) :])
-            nodes[number] = replace(node, what=whole, reads=reads)
+            codelet, taken = whole
+            reads = (*source.reads, *others[:taken])
+            nodes[number] = replace(node, what=codelet, reads=reads)
             dropped.add(origin)
     return [node for n, node in enumerate(nodes) if n not in dropped]

@@ -38,7 +38,7 @@ class TileStorage:
 
         Of replicated parts the first is taken, where parts overlap the one with the element first.
         """
-        found: Array = self.merged[(0,) * len(self.mapping.replicated_axes)]
+        found: Array = self.merged[(*(0,) * len(self.mapping.replicated_axes), ...)]
         for dimension, (span, size) in enumerate(zip(self.mapping.spans, self.shape, strict=True)):
             if span.axis < 0 or (span.step == span.size and span.offset == 0):
                 cut = (slice(None),) * dimension + (slice(-span.offset, size - span.offset),)

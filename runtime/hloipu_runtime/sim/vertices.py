@@ -99,7 +99,7 @@ def _block(
 ) -> Block:
     """Return an operand's parts on a class of tiles, as a view of their memories."""
     rank = len(grid)
-    array = storage.tiles[tuple(slice(low, high) for low, high in grid)]
+    array = storage.tiles[(*(slice(low, high) for low, high in grid), ...)]
     strides = list(array.strides)
     offset = [0] * len(operand.spans)
     for dimension, (read, held) in enumerate(
@@ -121,7 +121,7 @@ def _block(
         offset[dimension] = ends[0] if size else 0
         if axis >= 0 and slope:
             strides[axis] += slope * strides[rank + dimension]
-    corner = array[(slice(None),) * rank + tuple(slice(o, None) for o in offset)]
+    corner = array[(*(slice(None),) * rank, *(slice(o, None) for o in offset), ...)]
     shape = tuple(high - low for low, high in grid) + part.sizes
     if 0 in shape:
         view = np.empty(shape, array.dtype)

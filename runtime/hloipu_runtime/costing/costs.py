@@ -1,0 +1,119 @@
+"""Records of what a program costs: steps, and the blocks of steps that run as one."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from hloipu_runtime.costing.spent import Spent
+from hloipu_runtime.machine.charges import Charge
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.steps import Sequence
+
+BlockNumber = int
+
+
+class StepCost(NamedTuple):
+    """What one execution of a step costs."""
+
+    path: str
+    """Place in the tree, as the verifier names it."""
+    kind: str
+    """compute, exchange, sync, stream in, stream out, call, repeat, while, if, switch."""
+    codelets: str
+    spent: Spent
+    shares: tuple[tuple[str, Charge], ...]
+    """Instructions that the slowest tile works for, and their part; they add up to the total."""
+    tiles: int = 0
+    """That take part."""
+    ipus: tuple[int, ...] = ()
+    moved_bytes: int = 0
+    """Between tiles, IPUs or host and device, each byte once."""
+    one_tile_bytes: int = 0
+    """Most bytes that a vertex takes in that has no others beside it on other tiles."""
+
+
+class Loop(NamedTuple):
+    """A body that runs a known number of times."""
+
+    path: str
+    name: str
+    turns: int
+    body: BlockNumber
+
+
+class DataLoop(NamedTuple):
+    """A body that runs as often as its condition says; the condition runs once more."""
+
+    path: str
+    name: str
+    condition: BlockNumber
+    body: BlockNumber
+
+
+class Choice(NamedTuple):
+    """Branches of which data chooses one."""
+
+    path: str
+    name: str
+    branches: tuple[BlockNumber, ...]
+
+
+class Together(NamedTuple):
+    """Branches that run at the same time, on IPUs of their own."""
+
+    path: str
+    branches: tuple[BlockNumber, ...]
+
+
+class Called(NamedTuple):
+    """A function's body."""
+
+    body: BlockNumber
+
+
+Inner = Loop | DataLoop | Choice | Together | Called
+
+
+class BlockCost(NamedTuple):
+    """Steps that always run together, without those of the blocks inside."""
+
+    path: str
+    spent: Spent
+    """Sum over its own steps."""
+    steps: tuple[int, ...]
+    inner: tuple[Inner, ...]
+    """In the order of the program. Their blocks have lower numbers than this one."""
+    ipus: frozenset[int]
+    """That take part here or inside."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """The cost of every step of a program on a machine."""
+
+    program: Program
+    machine: Machine
+    steps: tuple[StepCost, ...]
+    blocks: tuple[BlockCost, ...]
+    numbers: dict[int, BlockNumber] = field(repr=False)
+    """Blocks by the identity of their sequence in the program."""
+
+    @property
+    def root(self) -> BlockNumber:
+        """The block of the program's body."""
+        return len(self.blocks) - 1
+
+    def block_of(self, sequence: Sequence) -> BlockNumber:
+        """Return the block of a body, condition, branch or function of the program itself."""
+        return self.numbers[id(sequence)]
+
+
+def blocks_inside(inner: Inner) -> tuple[BlockNumber, ...]:
+    """Return the blocks of a loop, choice, call or of branches that run together."""
+    match inner:
+        case Loop() | Called():
+            return (inner.body,)
+        case DataLoop():
+            return (inner.condition, inner.body)
+        case Choice() | Together():
+            return inner.branches

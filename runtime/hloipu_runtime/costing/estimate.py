@@ -1,0 +1,200 @@
+"""Cycles of a program that does not run: loops multiply, data that decides makes totals unknown."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from hloipu_runtime.costing.costs import (
+    Called,
+    Choice,
+    Costs,
+    DataLoop,
+    Inner,
+    Loop,
+    Together,
+)
+from hloipu_runtime.costing.spent import FREE, Spent
+from hloipu_runtime.costing.step_costs import step_charges
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.machine.transfers import seconds
+from hloipu_runtime.program.program import Program
+
+Trips = int | Mapping[str, int] | None
+"""How often loops are taken to turn of which only data knows: all of them, or by name."""
+
+
+class Unknown(NamedTuple):
+    """A loop or a choice whose cost only data knows."""
+
+    path: str
+    kind: str
+    """`while` or `branch`."""
+    name: str
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Cycles along the critical path; where data decides, `spent` is what is spent at least."""
+
+    spent: Spent
+    lower_bound_cycles: int
+    total_cycles: int | None
+    """None where data decides."""
+    seconds: float | None
+    unknown: tuple[Unknown, ...]
+    counts: tuple[int, ...]
+    """Executions of each block of the costs; at least."""
+    hidden: tuple[int, ...]
+    """Of these, how many wait for a slower branch."""
+
+    @property
+    def compute_cycles(self) -> int:
+        """Cycles that the slowest tiles compute."""
+        return self.spent.compute.cycles
+
+    @property
+    def exchange_cycles(self) -> int:
+        """Cycles of exchanges between tiles and IPUs."""
+        return self.spent.exchange.cycles
+
+    @property
+    def sync_cycles(self) -> int:
+        """Cycles of barriers."""
+        return self.spent.sync.cycles
+
+    @property
+    def host_cycles(self) -> int:
+        """Cycles of transfers from and to the host."""
+        return self.spent.host.cycles
+
+    @property
+    def idle_cycles(self) -> int:
+        """Cycles of waiting for data from the host; an estimate knows of none."""
+        return self.spent.idle.cycles
+
+    @property
+    def assumed_cycles(self) -> int:
+        """Cycles that rest on assumed numbers."""
+        return self.spent.total.assumed_cycles
+
+
+def estimate(
+    program: Program, machine: Machine, assume_trips: Trips = None, costs: Costs | None = None
+) -> Estimate:
+    """Return the cycles of a verified program; time does not depend on trip counts.
+
+    A loop that data ends is unknown unless `assume_trips` has it; a choice is unknown unless its
+    branches cost the same. At least, such a loop turns 0 times and the cheapest branch is taken.
+    """
+    found = _Sums(costs or step_charges(program, machine), assume_trips)
+    counts, hidden = found.counts()
+    root = found.costs.root
+    spent, unknown = found.least[root], found.unknown[root]
+    cycles = spent.total.cycles
+    return Estimate(
+        spent,
+        cycles,
+        None if unknown else cycles,
+        None if unknown else seconds(machine, cycles),
+        tuple(found.unknowns) if unknown else (),
+        tuple(counts),
+        tuple(hidden),
+    )
+
+
+class _Sums:
+    """What each block costs with all that is inside, from the innermost blocks outwards."""
+
+    def __init__(self, costs: Costs, trips: Trips) -> None:
+        self.costs = costs
+        self.trips = trips
+        self.least: list[Spent] = []
+        self.unknown: list[bool] = []
+        self.unknowns: list[Unknown] = []
+        for block in costs.blocks:
+            self.least.append(block.spent)
+            self.unknown.append(False)
+            for inner in block.inner:
+                spent, unknown = self._inside(inner)
+                self.least[-1] = self.least[-1].plus(spent)
+                self.unknown[-1] |= unknown
+
+    def assumed_trips(self, loop: DataLoop) -> int | None:
+        """Return how often a loop is taken to turn; None: nothing is assumed."""
+        if self.trips is None or isinstance(self.trips, int):
+            return self.trips
+        return self.trips.get(loop.name, self.trips.get(loop.path))
+
+    def cycles(self, block: int) -> int:
+        return self.least[block].total.cycles
+
+    def chosen(self, inner: Choice | Together) -> int:
+        """Return the place of the cheapest branch, or of the slowest of those run together."""
+        places = range(len(inner.branches))
+        if isinstance(inner, Together):
+            return max(places, key=lambda n: self.cycles(inner.branches[n]), default=0)
+        return min(places, key=lambda n: self.cycles(inner.branches[n]), default=0)
+
+    def _inside(self, inner: Inner) -> tuple[Spent, bool]:
+        match inner:
+            case Called():
+                return self.least[inner.body], self.unknown[inner.body]
+            case Loop():
+                spent = self.least[inner.body].times(inner.turns)
+                return spent, self.unknown[inner.body] and inner.turns > 0
+            case DataLoop():
+                return self._data_loop(inner)
+            case Choice():
+                return self._choice(inner)
+            case Together():
+                if not inner.branches:
+                    return FREE, False
+                slowest = inner.branches[self.chosen(inner)]
+                return self.least[slowest], any(self.unknown[b] for b in inner.branches)
+
+    def _data_loop(self, inner: DataLoop) -> tuple[Spent, bool]:
+        trips = self.assumed_trips(inner)
+        condition = self.least[inner.condition].times(1 + (trips or 0))
+        if trips is None:
+            self.unknowns.append(Unknown(inner.path, "while", inner.name))
+            return condition, True
+        unknown = self.unknown[inner.condition] or (trips > 0 and self.unknown[inner.body])
+        return condition.plus(self.least[inner.body].times(trips)), unknown
+
+    def _choice(self, inner: Choice) -> tuple[Spent, bool]:
+        if not inner.branches:
+            return FREE, False
+        unknown = any(self.unknown[b] for b in inner.branches)
+        if len({self.cycles(b) for b in inner.branches}) > 1:
+            self.unknowns.append(Unknown(inner.path, "branch", inner.name))
+            unknown = True
+        return self.least[inner.branches[self.chosen(inner)]], unknown
+
+    def counts(self) -> tuple[list[int], list[int]]:
+        """Return how often each block runs at least, and of these, hidden behind a slower one."""
+        shown, hidden = [0] * len(self.least), [0] * len(self.least)
+        shown[-1] = 1
+        for number in range(len(self.least) - 1, -1, -1):
+            for inner in self.costs.blocks[number].inner:
+                for block, times, waits in self._executions(inner):
+                    shown[block] += 0 if waits else times * shown[number]
+                    hidden[block] += times * (hidden[number] + (shown[number] if waits else 0))
+        return [a + b for a, b in zip(shown, hidden, strict=True)], hidden
+
+    def _executions(self, inner: Inner) -> list[tuple[int, int, bool]]:
+        """Return block, times for each time outside, and whether it waits for a slower branch."""
+        match inner:
+            case Called():
+                return [(inner.body, 1, False)]
+            case Loop():
+                return [(inner.body, inner.turns, False)]
+            case DataLoop():
+                trips = self.assumed_trips(inner) or 0
+                return [(inner.condition, trips + 1, False), (inner.body, trips, False)]
+            case Choice():
+                if not inner.branches:
+                    return []
+                return [(inner.branches[self.chosen(inner)], 1, False)]
+            case Together():
+                slowest = self.chosen(inner)
+                return [(b, 1, n != slowest) for n, b in enumerate(inner.branches)]

@@ -1,0 +1,39 @@
+"""The charge of transfers between host and device: neighbours in the program go together."""
+
+from math import prod
+
+from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.machine.charges import NOTHING, Charge
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.machine.transfers import host_transfer
+from hloipu_runtime.program.program import Variable
+
+
+class HostPhase:
+    """Transfers in one direction with nothing between them: one round trip for all of them."""
+
+    def __init__(self, machine: Machine, ipus: int, *, to_device: bool) -> None:
+        self.machine = machine
+        self.to_device = to_device
+        self.bytes_by_ipu = [0] * ipus
+        self.busiest_tile_bytes = 0
+        self.charged = NOTHING
+
+    def add(self, variable: Variable) -> Charge:
+        """Return what a variable's transfer adds to the phase; the first one pays the round trip.
+
+        The tile with most to move is taken to be the same for all variables: an upper bound.
+        """
+        bits = prod(variable.shape) * ELEMENT_TYPES[variable.element_type].bits
+        self.bytes_by_ipu[variable.ipu] += -(-bits // 8)
+        self.busiest_tile_bytes += variable.bytes_per_tile
+        total = host_transfer(
+            self.machine,
+            self.bytes_by_ipu,
+            to_device=self.to_device,
+            busiest_tile_bytes=self.busiest_tile_bytes,
+        )
+        before, self.charged = self.charged, total
+        return Charge(
+            total.cycles - before.cycles, max(0, total.assumed_cycles - before.assumed_cycles)
+        )

@@ -1,0 +1,253 @@
+"""The static cost of every step of a program, in one walk over its tree."""
+
+from collections.abc import Callable
+from math import prod
+
+from hloipu_runtime.costing.computing import compute_cost
+from hloipu_runtime.costing.costs import (
+    BlockCost,
+    BlockNumber,
+    Called,
+    Choice,
+    Costs,
+    DataLoop,
+    Inner,
+    Loop,
+    StepCost,
+    Together,
+    blocks_inside,
+)
+from hloipu_runtime.costing.deciding import branches, decision
+from hloipu_runtime.costing.exchanging import exchange_cost
+from hloipu_runtime.costing.hosting import HostPhase
+from hloipu_runtime.costing.spent import FREE, Spent
+from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.machine.costs import sync
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.faults import Fault, ProgramError
+from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.steps import (
+    Call,
+    ComputeSet,
+    Exchange,
+    If,
+    Parallel,
+    Repeat,
+    RepeatWhile,
+    Sequence,
+    Step,
+    StreamIn,
+    StreamOut,
+    Switch,
+    Sync,
+    VariableId,
+)
+
+
+def step_charges(program: Program, machine: Machine) -> Costs:
+    """Return what every step of a verified program costs on a machine.
+
+    Raises ProgramError E4050 where functions call each other in a circle or are not there.
+    """
+    walk = _Walk(program, machine)
+    walk.block(program.body, "body")
+    return Costs(program, machine, tuple(walk.steps), tuple(walk.blocks), walk.numbers)
+
+
+class _Walk:
+    """The steps and blocks found so far; a block's number comes after those inside it."""
+
+    def __init__(self, program: Program, machine: Machine) -> None:
+        self.program = program
+        self.machine = machine
+        self.steps: list[StepCost] = []
+        self.blocks: list[BlockCost] = []
+        self.numbers: dict[int, BlockNumber] = {}
+        self.calling: set[str] = set()
+
+    def block(
+        self,
+        body: Sequence,
+        path: str,
+        closing: Callable[[frozenset[int]], StepCost] | None = None,
+    ) -> BlockNumber:
+        """Return the number of a body's block.
+
+        `closing` gives a step that each execution pays besides, from the IPUs that take part.
+        """
+        known = self.numbers.get(id(body))
+        if known is not None:
+            return known
+        found = _Block(self)
+        found.sequence(body, path)
+        if closing is not None:
+            found.add(closing(frozenset(found.ipus)))
+        self.blocks.append(found.made(path))
+        self.numbers[id(body)] = number = len(self.blocks) - 1
+        return number
+
+    def function(self, name: str, path: str) -> BlockNumber:
+        body = self.program.functions.get(name)
+        if body is None or name in self.calling:
+            raise ProgramError([Fault("call", path, f"cannot call function {name!r}")])
+        self.calling.add(name)
+        number = self.block(body, f"{name}()")
+        self.calling.remove(name)
+        return number
+
+    def deciding(
+        self, variable: VariableId, ipus: frozenset[int], path: str, kind: str, name: str
+    ) -> StepCost:
+        """Return the cost of handing what a variable says to all tiles that follow it."""
+        at = self.program.variables[variable].ipu
+        spent = decision(self.machine, at, ipus, self.program.ipus)
+        everyone = tuple(sorted(ipus | {at}))
+        tiles = len(everyone) * self.machine.chip.tiles_per_ipu
+        return _plain(path, kind, name, spent, tiles, everyone)
+
+
+class _Block:
+    """A block in the making."""
+
+    def __init__(self, walk: "_Walk") -> None:
+        self.walk = walk
+        self.steps: list[int] = []
+        self.inner: list[Inner] = []
+        self.ipus: set[int] = set()
+        self.spent = FREE
+        self.phase: HostPhase | None = None
+
+    def made(self, path: str) -> BlockCost:
+        return BlockCost(
+            path, self.spent, tuple(self.steps), tuple(self.inner), frozenset(self.ipus)
+        )
+
+    def add(self, step: StepCost) -> None:
+        self.steps.append(len(self.walk.steps))
+        self.walk.steps.append(step)
+        self.spent = self.spent.plus(step.spent)
+        self.ipus.update(step.ipus)
+
+    def add_inner(self, inner: Inner) -> None:
+        self.inner.append(inner)
+        for number in blocks_inside(inner):
+            self.ipus |= self.walk.blocks[number].ipus
+
+    def sequence(self, body: Sequence, path: str) -> None:
+        for number, step in enumerate(body.steps):
+            place = f"{path}/{number}"
+            if isinstance(step, Sequence):
+                self.sequence(step, place)
+                continue
+            if not isinstance(step, StreamIn | StreamOut):
+                self.phase = None
+            self.step(step, place)
+
+    def step(self, step: Step, path: str) -> None:
+        program, machine = self.walk.program, self.walk.machine
+        match step:
+            case ComputeSet():
+                self.add(_computing(program, step, machine, path))
+            case Exchange():
+                self.add(_exchanging(program, step, machine, path))
+            case Sync():
+                spent = Spent(sync=sync(machine, step.ipus))
+                self.add(_plain(path, "sync", "", spent, ipus=tuple(range(step.ipus))))
+            case StreamIn() | StreamOut():
+                self.add(self.streaming(step, path))
+            case Call():
+                self.add(_plain(path, "call", step.function, branches(machine, 2)))
+                self.add_inner(Called(self.walk.function(step.function, path)))
+            case Parallel():
+                self.add_inner(
+                    Together(path, tuple(self.branch(b, f"{path}|{n}") for n, b in
+                                         enumerate(step.branches)))
+                )  # fmt: skip
+            case _:
+                self.control(step, path)
+
+    def branch(self, body: Sequence, path: str) -> BlockNumber:
+        return self.walk.block(body, path)
+
+    def control(self, step: Step, path: str) -> None:
+        walk = self.walk
+        match step:
+            case Repeat():
+                turn = _plain(f"{path}/turn", "repeat", step.name, branches(walk.machine, 1))
+                body = walk.block(step.body, f"{path}/repeat", lambda _: turn)
+                self.add_inner(Loop(path, step.name, step.count, body))
+            case RepeatWhile():
+                body = walk.block(step.body, f"{path}/while")
+                inside = walk.blocks[body].ipus
+                condition = walk.block(
+                    step.condition,
+                    f"{path}/condition",
+                    lambda ipus: walk.deciding(
+                        step.predicate, ipus | inside, f"{path}/turn", "while", step.name
+                    ),
+                )
+                self.add_inner(DataLoop(path, step.name, condition, body))
+            case If() | Switch():
+                found = tuple(self.branch(b, f"{path}?{n}") for n, b in enumerate(step.branches))
+                ipus = frozenset().union(*(walk.blocks[b].ipus for b in found))
+                kind = "if" if isinstance(step, If) else "switch"
+                what = step.predicate if isinstance(step, If) else step.index
+                self.add(walk.deciding(what, ipus, path, kind, step.name))
+                self.add_inner(Choice(path, step.name, found))
+
+    def streaming(self, step: StreamIn | StreamOut, path: str) -> StepCost:
+        program, machine = self.walk.program, self.walk.machine
+        to_device = isinstance(step, StreamIn)
+        if self.phase is None or self.phase.to_device != to_device:
+            self.phase = HostPhase(machine, program.ipus, to_device=to_device)
+        variable = program.variables[step.variable]
+        spent = Spent(host=self.phase.add(variable))
+        bits = prod(variable.shape) * ELEMENT_TYPES[variable.element_type].bits
+        return StepCost(
+            path,
+            "stream in" if to_device else "stream out",
+            "",
+            spent,
+            ((variable.origin or step.stream, spent.total),),
+            variable.mapping.tiles.count,
+            (variable.ipu,),
+            -(-bits // 8),
+        )
+
+
+def _computing(program: Program, step: ComputeSet, machine: Machine, path: str) -> StepCost:
+    cost = compute_cost(program, step, machine)
+    codelets = dict.fromkeys(group.codelet.name for group in step.groups)
+    return StepCost(
+        path,
+        "compute",
+        ", ".join(codelets),
+        Spent(compute=cost.charge),
+        tuple((step.groups[number].name, charge) for number, charge in cost.shares),
+        cost.busy_tiles,
+        cost.ipus,
+        0,
+        cost.one_tile_bytes,
+    )
+
+
+def _exchanging(program: Program, step: Exchange, machine: Machine, path: str) -> StepCost:
+    cost = exchange_cost(program, step, machine)
+    name = step.name
+    if not name and step.definitions:
+        definition = step.definitions[0]
+        name = program.values[definition.value].origin
+        name = name or program.variables[definition.variable].origin
+    return _plain(path, "exchange", name, cost.spent, cost.tiles, cost.ipus, cost.moved_bytes)
+
+
+def _plain(
+    path: str,
+    kind: str,
+    name: str,
+    spent: Spent,
+    tiles: int = 0,
+    ipus: tuple[int, ...] = (),
+    moved_bytes: int = 0,
+) -> StepCost:
+    return StepCost(path, kind, "", spent, ((name, spent.total),), tiles, ipus, moved_bytes)

@@ -1,0 +1,44 @@
+"""The error that a program needs more memory than its tiles have."""
+
+from hloipu_runtime.errors import HloipuError
+from hloipu_runtime.memory.report import MemoryReport
+
+_SHOWN = 3
+
+
+class DoesNotFit(HloipuError):
+    """A tile needs more memory than it has (E1001), or more for code than code may use (E1002)."""
+
+    exit_code = 5
+
+    def __init__(self, report: MemoryReport) -> None:
+        peak = report.peak
+        if peak.total_bytes > report.available_bytes:
+            code, name = "E1001", f" ({peak.step_name})" if peak.step_name else ""
+            largest = "".join(
+                f"; {c.name} {c.element_type}{list(c.shape)} takes {c.size_bytes:,}"
+                + (f" ({c.source})" if c.source else "")
+                for c in report.culprits[:_SHOWN]
+            )
+            message = (
+                f"tile {peak.tile} of IPU {peak.ipu} needs {peak.total_bytes:,} bytes of "
+                f"{report.available_bytes:,} at {peak.step}{name}{largest}"
+            )
+            hint = (
+                "split the model over more IPUs or use a smaller batch; --over-memory=allow goes on"
+            )
+        else:
+            code, peak = "E1002", report.code_peak
+            message = (
+                f"tile {peak.tile} of IPU {peak.ipu} needs {report.code_bytes:,} bytes for code "
+                f"and the state of vertices, which may take {report.executable_bytes:,}"
+            )
+            hint = "--no-code-memory leaves code out of the count; --over-memory=allow goes on"
+        super().__init__(code, message, hint=hint)
+        self.report = report
+
+
+def require_fit(report: MemoryReport) -> None:
+    """Raise DoesNotFit for a program that does not fit."""
+    if not report.fits:
+        raise DoesNotFit(report)

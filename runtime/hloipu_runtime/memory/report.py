@@ -1,0 +1,295 @@
+"""What the memory plan says to people: the fullest tile, what fills it, whether it fits."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hloipu_runtime.memory.liveness import moment
+from hloipu_runtime.memory.plan import (
+    NOT_VARIABLES,
+    Category,
+    IpuMemory,
+    MemoryPlan,
+    kept_bytes,
+)
+from hloipu_runtime.program.mapping import Sizes
+from hloipu_runtime.program.steps import ComputeSet, Exchange, Step, StreamIn, StreamOut
+
+Numbers = NDArray[np.int64]
+Parts = dict[Category, int]
+SCHEMA = "hloipu.memory"
+VERSION = 1
+_BINS = 10
+
+
+class Culprit(NamedTuple):
+    """A variable that takes memory on the fullest tile at the moment of its peak."""
+
+    name: str
+    origin: str
+    """The instruction that it holds the result of."""
+    source: str
+    """Where the program that was compiled says so, or nothing."""
+    element_type: str
+    shape: Sizes
+    role: str
+    size_bytes: int
+    """On the tile, rounded up to the grain of addresses."""
+    always_live: bool
+    first_step: str
+    last_step: str
+
+
+class Bin(NamedTuple):
+    """Tiles that need at least `low_bytes` and fewer than `high_bytes`."""
+
+    low_bytes: int
+    high_bytes: int
+    """-1: no bound."""
+    tiles: int
+
+
+class TilePeak(NamedTuple):
+    """One tile's memory: what it needs in all, and the moment at which most of it is live."""
+
+    ipu: int
+    tile: int
+    total_bytes: int
+    step: str
+    """Path of the step in the tree of steps."""
+    step_name: str
+    """Instructions that the step comes from."""
+    always_live_bytes: int
+    """Code, state of vertices, stacks, and variables that are live all the time."""
+    not_always_live_bytes: int
+    parts: Parts
+    """By what they are for; their sum is `total_bytes`."""
+
+
+class IpuUse(NamedTuple):
+    """One IPU's memory."""
+
+    ipu: int
+    peak_tile: int
+    peak_bytes: int
+    total_bytes: int
+    """Of all its tiles."""
+    tiles_used: int
+    """Tiles that hold a variable."""
+
+
+@dataclass(frozen=True)
+class MemoryReport:
+    """The memory of a compiled program."""
+
+    fits: bool
+    code_memory: bool
+    available_bytes: int
+    """Of each tile."""
+    executable_bytes: int
+    peak: TilePeak
+    """The fullest tile."""
+    code_peak: TilePeak
+    """The tile with most code and vertex state."""
+    code_bytes: int
+    """Of that tile: what has to lie in the executable part."""
+    culprits: tuple[Culprit, ...]
+    culprits_left_out: int
+    total_bytes: int
+    """Of all tiles."""
+    parts: Parts
+    """Of all tiles, each at its own peak; their sum is `total_bytes`."""
+    ipus: tuple[IpuUse, ...]
+    histogram: tuple[Bin, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as a JSON object, keys in a fixed order."""
+        return {
+            "schema": SCHEMA,
+            "version": VERSION,
+            "fits": self.fits,
+            "code_memory": self.code_memory,
+            "available_bytes_per_tile": self.available_bytes,
+            "executable_bytes_per_tile": self.executable_bytes,
+            "peak": _peak_json(self.peak),
+            "code_peak": {**_peak_json(self.code_peak), "code_bytes": self.code_bytes},
+            "culprits": [{**c._asdict(), "shape": list(c.shape)} for c in self.culprits],
+            "culprits_left_out": self.culprits_left_out,
+            "total_bytes": self.total_bytes,
+            "parts": _parts_json(self.parts),
+            "ipus": [use._asdict() for use in self.ipus],
+            "histogram": [one._asdict() for one in self.histogram],
+        }
+
+
+def memory_report(
+    plan: MemoryPlan, *, sources: Mapping[str, str] | None = None, culprits: int = 10
+) -> MemoryReport:
+    """Return the report of a plan; `sources` has the source lines of instructions, by name."""
+    on_ipu: list[list[int]] = [[] for _ in plan.ipus]
+    for number, variable in enumerate(plan.program.variables):
+        if plan.liveness.ranges[number]:
+            on_ipu[variable.ipu].append(number)
+    parts_of = [_parts_by_class(plan, ipu, on_ipu[ipu.ipu]) for ipu in plan.ipus]
+    fullest = max(plan.ipus, key=lambda ipu: (int(ipu.top.max()), -ipu.ipu))
+    most_code = max(plan.ipus, key=lambda ipu: (int(ipu.low_bytes.max()), -ipu.ipu))
+    full_class, code_class = int(fullest.top.argmax()), int(most_code.low_bytes.argmax())
+    found = _culprits(plan, fullest, full_class, on_ipu[fullest.ipu], sources or {})
+    counts = [np.bincount(ipu.classes.of_tile, minlength=ipu.classes.count) for ipu in plan.ipus]
+    total = dict.fromkeys(Category, 0)
+    for count, parts in zip(counts, parts_of, strict=True):
+        for category, sizes in parts.items():
+            total[category] += int(sizes @ count)
+    return MemoryReport(
+        fits=plan.fits,
+        code_memory=plan.code_memory,
+        available_bytes=plan.available_bytes,
+        executable_bytes=plan.machine.memory.executable_bytes,
+        peak=_tile_peak(plan, fullest, parts_of[fullest.ipu], full_class),
+        code_peak=_tile_peak(plan, most_code, parts_of[most_code.ipu], code_class),
+        code_bytes=int(most_code.low_bytes[code_class]),
+        culprits=tuple(found[:culprits]),
+        culprits_left_out=max(0, len(found) - culprits),
+        total_bytes=sum(int(ipu.top @ count) for ipu, count in zip(plan.ipus, counts, strict=True)),
+        parts=total,
+        ipus=tuple(_ipu_use(ipu, count) for ipu, count in zip(plan.ipus, counts, strict=True)),
+        histogram=_histogram(plan, counts),
+    )
+
+
+def _parts_by_class(
+    plan: MemoryPlan, ipu: IpuMemory, numbers: list[int]
+) -> dict[Category, Numbers]:
+    """Return what each class of tiles is filled with at its own peak."""
+    parts = {category: np.zeros(ipu.classes.count, np.int64) for category in Category}
+    parts.update(ipu.fixed)
+    ranges = plan.liveness.ranges
+    alignment = parts[Category.ALIGNMENT]
+    alignment += ipu.floor - sum(ipu.fixed[category] for category in NOT_VARIABLES)
+    for number in numbers:
+        variable = plan.program.variables[number]
+        members = ipu.classes.members[variable.mapping.tiles]
+        size = variable.bytes_per_tile
+        padding = kept_bytes(variable, plan.machine) - size
+        live: NDArray[np.bool_] | bool = True
+        if not plan.liveness.always(number):
+            point = ipu.peak_point[members]
+            live = np.zeros(len(point), np.bool_)
+            for first, last in ranges[number]:
+                live |= (point >= first) & (point <= last)
+        parts[plan.category(number)][members] += size * np.asarray(live, np.int64)
+        if padding:
+            alignment[members] += padding * np.asarray(live, np.int64)
+    parts[Category.GAPS] = ipu.gap_bytes
+    return parts
+
+
+def _tile_peak(
+    plan: MemoryPlan, ipu: IpuMemory, parts: dict[Category, Numbers], tile_class: int
+) -> TilePeak:
+    path, step = moment(plan.liveness.region, int(ipu.peak_point[tile_class]))
+    total = int(ipu.top[tile_class])
+    always = int(ipu.floor[tile_class] + ipu.always_bytes[tile_class])
+    return TilePeak(
+        ipu=ipu.ipu,
+        tile=int(ipu.classes.first_tile[tile_class]),
+        total_bytes=total,
+        step=path,
+        step_name=step_name(step),
+        always_live_bytes=always,
+        not_always_live_bytes=total - always,
+        parts={category: int(parts[category][tile_class]) for category in Category},
+    )
+
+
+def step_name(step: Step | None) -> str:
+    """Return the instructions that a step comes from."""
+    match step:
+        case ComputeSet():
+            return ", ".join(dict.fromkeys(group.name for group in step.groups if group.name))
+        case StreamIn() | StreamOut():
+            return step.stream
+        case None:
+            return ""
+        case Exchange():
+            return step.name
+        case _:
+            return str(getattr(step, "name", ""))
+
+
+def _culprits(
+    plan: MemoryPlan,
+    ipu: IpuMemory,
+    tile_class: int,
+    numbers: list[int],
+    sources: Mapping[str, str],
+) -> list[Culprit]:
+    """Return what is live on a tile at its peak, the largest first."""
+    point = int(ipu.peak_point[tile_class])
+    marked = {}
+    for grid, members in ipu.classes.members.items():
+        marks = np.zeros(ipu.classes.count, np.bool_)
+        marks[members] = True
+        marked[grid] = bool(marks[tile_class])
+    live = [
+        number
+        for number in numbers
+        if marked[plan.program.variables[number].mapping.tiles]
+        and any(first <= point <= last for first, last in plan.liveness.ranges[number])
+    ]
+    live.sort(key=lambda n: (-kept_bytes(plan.program.variables[n], plan.machine), n))
+    return [_culprit(plan, number, sources) for number in live]
+
+
+def _culprit(plan: MemoryPlan, number: int, sources: Mapping[str, str]) -> Culprit:
+    variable = plan.program.variables[number]
+    ranges = plan.liveness.ranges[number]
+    return Culprit(
+        name=variable.name,
+        origin=variable.origin,
+        source=sources.get(variable.origin, ""),
+        element_type=variable.element_type,
+        shape=variable.shape,
+        role=variable.role.value,
+        size_bytes=kept_bytes(variable, plan.machine),
+        always_live=plan.liveness.always(number),
+        first_step=moment(plan.liveness.region, ranges[0][0]).path,
+        last_step=moment(plan.liveness.region, ranges[-1][1]).path,
+    )
+
+
+def _ipu_use(ipu: IpuMemory, tiles_of_class: Numbers) -> IpuUse:
+    fullest = int(ipu.top.argmax())
+    return IpuUse(
+        ipu=ipu.ipu,
+        peak_tile=int(ipu.classes.first_tile[fullest]),
+        peak_bytes=int(ipu.top[fullest]),
+        total_bytes=int(ipu.top @ tiles_of_class),
+        tiles_used=int(tiles_of_class[ipu.live_bytes > 0].sum()),
+    )
+
+
+def _histogram(plan: MemoryPlan, counts: list[Numbers]) -> tuple[Bin, ...]:
+    """Return how many tiles need how much, in tenths of what there is, and those that need more."""
+    edges = [plan.available_bytes * tenth // _BINS for tenth in range(_BINS + 1)]
+    found = np.zeros(_BINS + 1, np.int64)
+    for ipu, count in zip(plan.ipus, counts, strict=True):
+        places = np.searchsorted(edges, ipu.top, side="right") - 1
+        # A tile that is full to the last byte still fits.
+        places[ipu.top == plan.available_bytes] = _BINS - 1
+        np.add.at(found, places, count)
+    highs = [*edges[1:], -1]
+    return tuple(
+        Bin(low, high, int(tiles)) for low, high, tiles in zip(edges, highs, found, strict=True)
+    )
+
+
+def _parts_json(parts: Parts) -> dict[str, int]:
+    return {category.value: size for category, size in parts.items()}
+
+
+def _peak_json(peak: TilePeak) -> dict[str, Any]:
+    return {**peak._asdict(), "parts": _parts_json(peak.parts)}
