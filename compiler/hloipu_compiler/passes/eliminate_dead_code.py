@@ -92,7 +92,7 @@ class _Elimination:
     def _narrow_loop(self, caller: Computation, at: int) -> Kept | None:
         """Narrow a loop's computations; return the elements that stay, None where all do."""
         x = caller.instructions[at]
-        condition = self.now[x.attributes.text("condition")]
+        condition = self._cleaned(self.now[x.attributes.text("condition")])
         body = self._cleaned(self.now[x.attributes.text("body")])
         outside = elements_read(caller, at)
         if outside is None:
@@ -104,8 +104,7 @@ class _Elimination:
         kept = tuple(sorted(needed))
         body = self._cleaned(with_narrow_root(body, kept))
         self.now[body.name] = with_narrow_parameter(body, kept)
-        # The condition may read elements for nothing, which are no longer there.
-        self.now[condition.name] = with_narrow_parameter(self._cleaned(condition), kept)
+        self.now[condition.name] = with_narrow_parameter(condition, kept)
         return kept
 
     def _narrow_branches(self, caller: Computation, at: int) -> list[Kept | None] | None:

@@ -32,6 +32,10 @@ def _expanded(draft: Draft, x: Instruction) -> int | Instruction | None:
         return None
     if source.dynamic or after.dynamic or not _convertible(source, after):
         return None
+    if source.dimensions == after.dimensions and memory_order(source) == memory_order(after):
+        if source.element_type is after.element_type:
+            return x.operands[0]
+        return x._replace(opcode="bitcast-convert", start=-1, end=-1)
     at = _transposed(draft, x, x.operands[0], source, memory_order(source))
     if source.element_type is not after.element_type:
         at = _reinterpreted(draft, x, at, source, after)

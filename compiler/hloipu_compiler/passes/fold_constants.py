@@ -1,4 +1,4 @@
-"""Ops on constants computed now, with the evaluator's own kernels, so that not a bit differs.
+"""Ops on constants computed now, with the evaluator's own kernels.
 
 A value is known where it is a constant, an iota or an op of known values. Known values of few
 elements are computed; a large one is known where all its elements are one scalar, and then only

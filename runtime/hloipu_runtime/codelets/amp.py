@@ -42,19 +42,36 @@ def product_work(
         horizontal_mac_cycles(machine, turned, arithmetic),
     )
     results = size.groups * size.rows * size.columns
-    assumed = 0
     if size.depth == 0:
         cycles = min(cycles, _zero_cycles(machine, results))
-    if result_type == "f16":
-        cycles += cast_cycles(machine, results)
-    elif result_type not in ("f16", "f32"):
-        assumed += conversion_cycles(machine, result_type, results)
-    counts = (size.rows * size.depth, size.depth * size.columns)
+    counts = (
+        size.groups * size.rows * size.depth,
+        size.groups * size.depth * size.columns,
+    )
+    cast, assumed = conversions(machine, operand_types, counts, result_type, results)
+    cycles += cast + assumed
+    return TileWork(cycles, cycles if _amp_is_assumed(machine) else assumed)
+
+
+def conversions(
+    machine: Machine,
+    operand_types: tuple[str, str],
+    counts: tuple[int, int],
+    result_type: str,
+    results: int,
+) -> tuple[int, int]:
+    """Return the cycles of converting operands to, and f32 sums from, the type multiplied in.
+
+    First those that rest on a source, then those that are assumed.
+    """
+    arithmetic = arithmetic_type(operand_types)
+    assumed = 0
     for element_type, count in zip(operand_types, counts, strict=True):
         if element_type != arithmetic:
-            assumed += conversion_cycles(machine, element_type, size.groups * count)
-    cycles += assumed
-    return TileWork(cycles, cycles if _amp_is_assumed(machine) else assumed)
+            assumed += conversion_cycles(machine, element_type, count)
+    if result_type == "f16":
+        return cast_cycles(machine, results), assumed
+    return 0, assumed + conversion_cycles(machine, result_type, results)
 
 
 def arithmetic_type(operand_types: tuple[str, ...]) -> str | None:

@@ -20,6 +20,7 @@ from hloipu_runtime.codelets.codelet import (
     Tensor,
     codelet,
 )
+from hloipu_runtime.codelets.grids import pair, piece_runs, repeat, split
 from hloipu_runtime.codelets.reduce import Reduce
 from hloipu_runtime.kernels.contraction import DotDimensions, free_dims
 from hloipu_runtime.kernels.dot import dot_general
@@ -70,41 +71,26 @@ class Dot(Codelet):
     def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
         """Contract; grid axes along which only one operand varies become free dims of it."""
         lhs, rhs = operands
-        a, b = lhs.data, rhs.data
         grid = results[0].grid
         if not grid and not self.part:
-            return [dot_general(a, b, self._dimensions, self.element_type)]
-        varies = [
-            (n > 1 and a.strides[i] != 0, n > 1 and b.strides[i] != 0) for i, n in enumerate(grid)
-        ]
-        a = a[tuple(slice(None) if left else 0 for left, _ in varies)]
-        b = b[tuple(slice(None) if right else 0 for _, right in varies)]
-        folded = _folded(self, tuple(varies), len(lhs.part), len(rhs.part))
+            return [dot_general(lhs.data, rhs.data, self._dimensions, self.element_type)]
+        a, b, varies = pair(lhs, rhs)
+        folded = _folded(self, varies, len(lhs.part), len(rhs.part))
         if self.part:
             product = self._pieces(a, b, folded.dimensions)
         else:
             product = dot_general(a, b, folded.dimensions, self.element_type)
         found = product.transpose(folded.order)
-        shape = (*grid, *results[0].part)
-        for axis, (left, right) in enumerate(varies):
-            if not (left or right):
-                found = np.expand_dims(found, axis)
-        return [found if found.shape == shape else np.broadcast_to(found, shape)]
+        return [repeat(found, varies, (*grid, *results[0].part))]
 
     def _pieces(self, a: Array, b: Array, dimensions: DotDimensions) -> Array:
         """Contract piece by piece, the short last one apart; pieces are the first dimension."""
         left, right = dimensions.lhs_contracting[0], dimensions.rhs_contracting[0]
         cut = _cut(dimensions)
-        whole = a.shape[left] - a.shape[left] % self.part
-        made = []
-        for start, stop, size in ((0, whole, self.part), (whole, a.shape[left], None)):
-            if start < stop or (start == stop == 0 and size):
-                size = size or stop - start
-                pieces = (stop - start) // size
-                x = _split(a, left, start, stop, pieces, size)
-                y = _split(b, right, start, stop, pieces, size)
-                made.append(dot_general(x, y, cut, self.element_type))
-        made = [m for m in made if m.shape[0]] or made[:1]
+        made = [
+            dot_general(split(a, left, *run), split(b, right, *run), cut, self.element_type)
+            for run in piece_runs(a.shape[left], self.part)
+        ]
         return made[0] if len(made) == 1 else np.concatenate(made)
 
     def combined_with(
@@ -198,12 +184,6 @@ def _cut(dims: DotDimensions) -> DotDimensions:
         tuple(d + (d >= left) for d in dims.lhs_contracting),
         tuple(d + (d >= right) for d in dims.rhs_contracting),
     )
-
-
-def _split(x: Array, dim: int, start: int, stop: int, pieces: int, size: int) -> Array:
-    """Return [start, stop) of a dimension seen as two, without a copy."""
-    taken = x[(slice(None),) * dim + (slice(start, stop),)]
-    return taken.reshape(*x.shape[:dim], pieces, size, *x.shape[dim + 1 :])
 
 
 def _free_size(shape: Sizes, batch: tuple[int, ...], contracting: tuple[int, ...]) -> int:

@@ -23,8 +23,11 @@ from hloipu_runtime.codelets.codelet import (
     Tensor,
     codelet,
 )
+from hloipu_runtime.codelets.gather import candidates
+from hloipu_runtime.codelets.gather_parts import Places
 from hloipu_runtime.codelets.move import every_dimension
 from hloipu_runtime.codelets.moving_costs import NO_WORK, packed_bytes
+from hloipu_runtime.codelets.or_bits import OrBits
 from hloipu_runtime.codelets.placing import (
     delivered,
     first_start,
@@ -42,6 +45,7 @@ from hloipu_runtime.codelets.ranges import (
     stretches,
 )
 from hloipu_runtime.kernels import movement
+from hloipu_runtime.kernels.gather import GatherDimensions
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork, rearrange_on_tile, shared_vertex_cycles
 from hloipu_runtime.machine.model import Machine
@@ -94,6 +98,7 @@ class DynamicUpdateSlice(Codelet):
     """
 
     name: ClassVar[str] = "dynamic-update-slice"
+    overwrites_a_part: ClassVar[bool] = True
 
     def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
         """Split every dimension; the window only where it is as long as the data."""
@@ -129,6 +134,60 @@ class DynamicUpdateSlice(Codelet):
     def may_overwrite(self, operand: int) -> bool:
         """In place, what is not replaced costs nothing."""
         return operand == 0
+
+
+@codelet
+@dataclass(frozen=True)
+class DynamicSliceCandidates(Codelet):
+    """Takes, of a window, what falls into each range of `block` elements along one dimension.
+
+    Operands as of `DynamicSlice`. The result has a leading dimension, one entry for each range:
+    the window, with all bits of the elements in other ranges zero. `OrBits` puts it together.
+    """
+
+    name: ClassVar[str] = "dynamic-slice-candidates"
+    dimension: int
+    block: int
+
+    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+        """Split the ranges, and the window as `DynamicSlice` does."""
+        shape = results[0].shape
+        source = [
+            ALL if index.label < 0 else Index(1 + index.label)
+            for index in _whole_dimensions(operands[0].shape, shape[1:])
+        ]
+        source[self.dimension] = Index(0, self.block, 0, self.block)
+        return Indexing(
+            shape,
+            (tuple(source), *((),) * (len(operands) - 1)),
+            (every_dimension(len(shape)),),
+        )
+
+    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+        """Take the window as if all lay in the tile's range, and keep what does."""
+        source, scalars, result = operands[0], operands[1:], results[0]
+        sizes, rank = result.whole[1:], len(result.grid)
+        dims = GatherDimensions(tuple(range(len(sizes))), (), tuple(range(len(sizes))), 0)
+        columns = {
+            d: np.atleast_1d(clamped(scalar.data, source.whole[d], sizes[d]))
+            for d, scalar in enumerate(scalars)
+        }
+        columns = {d: c.reshape(c.shape[c.ndim - rank :]) for d, c in columns.items()}
+        shape = np.broadcast_shapes((1,) * rank, *(c.shape for c in columns.values()))
+        places = Places(columns, shape, rank)
+        return [candidates(dims, sizes, places, (self.dimension, self.block), source, result)]
+
+    def combined_with(self, combine: Codelet) -> Codelet | None:
+        """With `OrBits` behind it, this is a dynamic slice."""
+        return DynamicSlice() if isinstance(combine, OrBits) else None
+
+    def work(
+        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
+    ) -> TileWork:
+        """Charge moving the window, as if all lay in the tile's range: where it is, data decides."""
+        shape = results[0].shape[1:]
+        most = tuple(map(min, shape, operands[0].shape))
+        return window_work(machine, Tensor(results[0].element_type, most), operands[0].shape)
 
 
 def window_work(machine: Machine, moved: Tensor, data: Sizes) -> TileWork:

@@ -85,7 +85,7 @@ def elementwise_work(
     elements = prod(shape)
     if not elements:
         return TileWork(0)
-    repeats = [repeats_of(x, shape) for x in labels]
+    repeats = [repeats_of(x, shape) if len(x) < len(shape) else None for x in labels]
     nodes = [node for node in expression.nodes if node.op not in ("constant", "copy")]
     if len(nodes) == 1 and len(expression.results) == 1:
         return _single(machine, expression, nodes[0], repeats, elements)
@@ -111,13 +111,16 @@ def repeats_of(labels: Sequence[int], shape: Sizes) -> Repeats:
 
 
 def _single(
-    machine: Machine, expression: Expression, node: Node, repeats: Sequence[Repeats], elements: int
+    machine: Machine,
+    expression: Expression,
+    node: Node,
+    repeats: Sequence[Repeats | None],
+    elements: int,
 ) -> TileWork:
     """Return the cycles of one op by the vertex that popops has for it."""
     contexts = machine.tile.worker_contexts
     share = _over(elements, contexts)
     count = len(expression.operand_types)
-    arguments = [repeats[x] if x < count else Repeats(1, elements, 1) for x in node.arguments]
     argument_type = expression.type_of(node.arguments[0])
     op = _table_name(node)
     if node.op == "convert":
@@ -135,7 +138,10 @@ def _single(
         loop = _loop(rate, argument_type, share, _LOOP_UNARY)
         supervisor = _SUPERVISOR + _UNARY_EXIT
         return _shared(machine, supervisor, _Slots(prologue).plus(loop), argument_type, node, share)
-    slots = _binary_slots(op, node, argument_type, arguments, elements, contexts)
+    constant = Repeats(1, elements, 1)
+    arguments = [repeats[x] if x < count else constant for x in node.arguments]
+    repeated = next((x for x in arguments if x is not None), None)
+    slots = _binary_slots(op, node, argument_type, repeated, elements, contexts)
     return _shared(machine, _SUPERVISOR, slots, argument_type, node, share)
 
 
@@ -143,45 +149,44 @@ def _binary_slots(
     op: str,
     node: Node,
     argument_type: str,
-    arguments: Sequence[Repeats],
+    repeated: Repeats | None,
     elements: int,
     contexts: int,
 ) -> _Slots:
-    """Return one worker's slots for an op of two arguments, one of which may repeat."""
+    """Return one worker's slots for an op of two arguments, one of which may repeat.
+
+    Of the vertices that serve, the fastest. A repeating argument whose part happens not to repeat
+    is served by its own vertex, too, so that larger parts cost no less.
+    """
     share = _over(elements, contexts)
     rate = rate_of(op, argument_type)
     external = node.op in _EXTERNAL and column_of(argument_type) in ("f32", "f16")
     overhead = _LOOP_EXTERNAL if external else _LOOP_BINARY
     prologue = 29 if column_of(argument_type) == "f32" else 26
-    repeated = [x for x in arguments if not x.is_full]
-    if not repeated:
-        return _Slots(prologue).plus(_loop(rate, argument_type, share, overhead))
+    full = _Slots(prologue).plus(_loop(rate, argument_type, share, overhead))
+    if repeated is None:
+        return full
+    slices, rows, inner = repeated
     once = rate_of(op, argument_type, scalar=True)
-    loop_once = 1 if external else 4
-    if any(x.is_scalar for x in repeated):
-        return _Slots(20).plus(_loop(once, argument_type, share, loop_once))
-    slices, rows, inner = repeated[0]
+    # Writing the repeated elements out first: two slots for each, by no source.
+    found = [full if repeated.is_full else full.plus(_Slots(2 * share, 2 * share))]
+    if repeated.is_scalar:
+        found.append(_Slots(20).plus(_loop(once, argument_type, share, 1 if external else 4)))
     if inner == 1:
         by_row = _loop(once, argument_type, rows, 1).plus(_Slots(25))
         by_column = _loop(once, argument_type, _over(rows, contexts), 1).plus(_Slots(25))
-        return _Slots(15).plus(
-            min(
-                by_row.times(_over(slices, contexts), assumed=False),
-                by_column.times(slices, assumed=False),
-            )
+        found += [
+            _Slots(15).plus(by_row.times(_over(slices, contexts), assumed=False)),
+            _Slots(15).plus(by_column.times(slices, assumed=False)),
+        ]
+    if external:
+        # One value at a time is kept in a register and added down its column, two slots each time.
+        column = _over(inner, 4 if column_of(argument_type) == "f16" else 1)
+        down = min(
+            column * (8 + 2 * _over(rows, contexts)), _over(column, contexts) * (8 + 2 * rows)
         )
-    pass_over = _loop(rate, argument_type, _over(inner, contexts), overhead)
-    plain = pass_over.plus(_Slots(prologue)).times(slices * rows, assumed=False)
-    if not external:
-        return plain
-    # One value at a time is kept in a register and added down its column, two slots each time.
-    width = 4 if column_of(argument_type) == "f16" else 1
-    column = _over(inner, width)
-    down = min(
-        column * (8 + 2 * _over(rows, contexts)),
-        _over(column, contexts) * (8 + 2 * rows),
-    )
-    return min(plain, _Slots(17 + slices * (17 + down)))
+        found.append(_Slots(17 + slices * (17 + down)))
+    return min(found)
 
 
 def _loop(rate: Rate, element_type: str, elements: int, overhead: int) -> _Slots:
@@ -236,14 +241,14 @@ def _fused(
     machine: Machine,
     expression: Expression,
     nodes: Sequence[Node],
-    repeats: Sequence[Repeats],
+    repeats: Sequence[Repeats | None],
     elements: int,
 ) -> TileWork:
     """Return the cycles of code generated of a whole expression."""
     share = _over(elements, machine.tile.worker_contexts)
     moved = _FUSED_PROLOGUE
     for element_type, repeat in zip(expression.operand_types, repeats, strict=True):
-        if repeat.inner > 1 or repeat.is_full:
+        if repeat is None or repeat.inner > 1 or repeat.is_full:
             moved += _over(share, vector_elements(element_type))
     for element_type in expression.result_types:
         moved += _over(share, vector_elements(element_type))
@@ -281,6 +286,12 @@ def _emulated(machine: Machine, slots: _Slots, types: Sequence[str], share: int)
     """Add what it costs that some types are emulated by others."""
     widened = _widened(machine, slots, {*types})
     return widened.plus(_conversion_slots(machine, types, share))
+
+
+def emulated_slots(machine: Machine, slots: int, element_type: str, share: int) -> tuple[int, int]:
+    """Return slots with what emulating the type adds for `share` elements, and those assumed."""
+    found = _emulated(machine, _Slots(slots), (element_type,), share)
+    return found.slots, found.assumed
 
 
 def _widened(machine: Machine, slots: _Slots, types: set[str]) -> _Slots:

@@ -27,6 +27,7 @@ from hloipu_runtime.codelets.gather_parts import (
 )
 from hloipu_runtime.codelets.move import every_dimension
 from hloipu_runtime.codelets.moving_costs import NO_WORK, multi_slice_slots
+from hloipu_runtime.codelets.or_bits import OrBits
 from hloipu_runtime.codelets.placing import delivered, is_whole
 from hloipu_runtime.kernels.gather import GatherDimensions, gather
 from hloipu_runtime.machine.charges import over
@@ -105,6 +106,10 @@ class GatherCandidates(Codelet):
                 self.dims, self.slice_sizes, places, (self.dimension, self.block), table, results[0]
             )
         ]
+
+    def combined_with(self, combine: Codelet) -> Codelet | None:
+        """With `OrBits` behind it, this is a gather."""
+        return Gather(self.dims, self.slice_sizes) if isinstance(combine, OrBits) else None
 
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]

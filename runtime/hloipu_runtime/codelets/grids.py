@@ -36,6 +36,48 @@ def spread(result: Array, grid: Sequence[int], computed: Sequence[int]) -> Array
     return np.broadcast_to(result, (*grid, *result.shape[len(grid) :]))
 
 
+class Pair(NamedTuple):
+    """Two operands without the grid axes along which each is the same on all tiles."""
+
+    lhs: Array
+    rhs: Array
+    varies: tuple[tuple[bool, bool], ...]
+    """For each grid axis, whether lhs and whether rhs has it."""
+
+
+def pair(lhs: Block, rhs: Block) -> Pair:
+    """Take shared grid axes off each of two operands; tiles then make all pairs of their parts."""
+    a, b = lhs.data, rhs.data
+    varies = tuple(
+        (n > 1 and a.strides[axis] != 0, n > 1 and b.strides[axis] != 0)
+        for axis, n in enumerate(lhs.grid)
+    )
+    left = tuple(slice(None) if has else 0 for has, _ in varies)
+    right = tuple(slice(None) if has else 0 for _, has in varies)
+    return Pair(a[left], b[right], varies)
+
+
+def repeat(result: Array, varies: Sequence[tuple[bool, bool]], shape: Sequence[int]) -> Array:
+    """Put the grid axes that neither operand has back into a result, as a view that repeats."""
+    for axis, has in enumerate(varies):
+        if not any(has):
+            result = np.expand_dims(result, axis)
+    return result if result.shape == shape else np.broadcast_to(result, shape)
+
+
+def split(x: Array, dim: int, start: int, stop: int, size: int) -> Array:
+    """Return [start, stop) of a dimension seen as pieces of `size`, without a copy."""
+    taken = x[(slice(None),) * dim + (slice(start, stop),)]
+    return taken.reshape(*x.shape[:dim], (stop - start) // size, size, *x.shape[dim + 1 :])
+
+
+def piece_runs(length: int, size: int) -> list[tuple[int, int, int]]:
+    """Return start, stop and size of runs of equal pieces: the whole ones, then the short last."""
+    whole = length - length % size
+    runs = [(0, whole, size)] if whole or not length else []
+    return [*runs, (whole, length, length - whole)] if whole < length else runs
+
+
 def distinct_scalars(blocks: Sequence[Block], grid: Sequence[int]) -> list[Array] | None:
     """Return the values of operands of rank 0; None where tiles hold different ones.
 

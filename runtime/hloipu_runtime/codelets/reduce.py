@@ -18,7 +18,14 @@ from hloipu_runtime.codelets.codelet import (
     codelet,
 )
 from hloipu_runtime.codelets.expression import Expression, region
-from hloipu_runtime.codelets.grids import distinct_scalars, one_by_one, share, spread
+from hloipu_runtime.codelets.grids import (
+    distinct_scalars,
+    one_by_one,
+    piece_runs,
+    share,
+    split,
+    spread,
+)
 from hloipu_runtime.codelets.reduce_costs import reduce_work
 from hloipu_runtime.kernels.monoids import finish
 from hloipu_runtime.kernels.reduction import reduce, reduce_monoid
@@ -92,14 +99,8 @@ class Reduce(Codelet):
 
     def _pieces(self, arrays: list[Array], rank: int) -> list[Array]:
         """Reduce piece by piece, the short last one apart; pieces come right after the grid."""
-        cut = rank + self.dimensions[0]
-        size = arrays[0].shape[cut]
-        whole = size - size % self.part
-        made = []
-        if whole or not size:
-            made.append(self._equal_pieces(arrays, rank, 0, whole, self.part))
-        if whole < size:
-            made.append(self._equal_pieces(arrays, rank, whole, size, size - whole))
+        length = arrays[0].shape[rank + self.dimensions[0]]
+        made = [self._equal_pieces(arrays, rank, *run) for run in piece_runs(length, self.part)]
         if len(made) == 1:
             return made[0]
         return [np.concatenate(parts, axis=rank) for parts in zip(*made, strict=True)]
@@ -109,16 +110,13 @@ class Reduce(Codelet):
     ) -> list[Array]:
         """Reduce pieces of one size that lie side by side in [start, stop)."""
         cut = rank + self.dimensions[0]
-        at = (slice(None),) * cut + (slice(start, stop),)
-        shape = arrays[0].shape
-        split_shape = (*shape[:cut], (stop - start) // size, size, *shape[cut + 1 :])
-        split = [np.moveaxis(x[at].reshape(split_shape), cut, rank) for x in arrays]
+        pieces = [np.moveaxis(split(x, cut, start, stop, size), cut, rank) for x in arrays]
         # The pieces stand before all dimensions, each of which is one further on.
         dimensions = [rank + d + 1 for d in self.dimensions]
         if self.monoid:
-            reduced = reduce_monoid(split[0], self.monoid, dimensions)
+            reduced = reduce_monoid(pieces[0], self.monoid, dimensions)
             return [finish(np.asarray(reduced), self.element_types[0])]
-        return _fold(split, dimensions, self._region)
+        return _fold(pieces, dimensions, self._region)
 
     @property
     def _region(self) -> Callable[..., list[Array]]:

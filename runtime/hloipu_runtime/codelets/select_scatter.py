@@ -82,7 +82,7 @@ class SelectAndScatter(Codelet):
             return one_by_one(self.run, operands, results, [operand.data.dtype])
         rank = len(shared.grid)
         dimensions = dimensions_of(self.window)
-        window = [part_window(w, operand, source, d) for d, w in enumerate(dimensions)]
+        window = [part_window(w, operand, source, d, d) for d, w in enumerate(dimensions)]
         trivial = [WindowDimension(1)] * rank
         choose: Any = self.select or _predicate(self.select_body)
         how: Any = self.monoid or _region(self.body)

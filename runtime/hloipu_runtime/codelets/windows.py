@@ -1,9 +1,9 @@
 """Windows: reduce-window, and where the part of a window lies that a tile computes."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from math import prod
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from math import gcd, prod
+from typing import Any, ClassVar, NamedTuple
 
 from hloipu_runtime.codelets.codelet import (
     ALL,
@@ -39,34 +39,53 @@ def reach(w: WindowDimension) -> int:
     return (w.size - 1) * w.window_dilation + 1
 
 
-def window_index(label: int, w: WindowDimension, size: int) -> Index:
-    """Return what of a dimension of `size` elements windows read, one label index each.
+class WindowLabel(NamedTuple):
+    """How operand and result follow a label that counts windows, `size` of it in all."""
 
-    Every tile needs all of a dilated operand, and of one that no window is shorter than.
+    operand: Index
+    result: Index
+    size: int
+
+
+def window_label(label: int, w: WindowDimension, size: int, windows: int) -> WindowLabel | None:
+    """Return how a dimension of `size` elements and its windows follow a label.
+
+    With base dilation the label counts periods: runs of windows after which the holes lie the same
+    again. None where every window needs about all of the dimension, and its tiles would all differ
+    in padding: running totals.
     """
     if w == WindowDimension(1):
-        return Index(label)
-    if w.base_dilation > 1 or reach(w) >= size > 1:
-        return ALL
-    return Index(label, w.stride, -w.pad_low, reach(w))
+        return WindowLabel(Index(label), Index(label), windows)
+    period = w.base_dilation // gcd(w.base_dilation, w.stride)
+    first = -(w.pad_low // w.base_dilation)
+    last = ((period - 1) * w.stride - w.pad_low + reach(w) - 1) // w.base_dilation
+    window = max(1, last - first + 1)
+    if window >= size and 2 * max(w.pad_low, w.pad_high) >= size > 1:
+        return None
+    return WindowLabel(
+        Index(label, period * w.stride // w.base_dilation, first, window),
+        Index(label, period, 0, period),
+        -(-windows // period),
+    )
 
 
 def part_window(
-    w: WindowDimension, operand: Block, result: Block, dimension: int
+    w: WindowDimension, operand: Block, result: Block, of_operand: int, of_result: int
 ) -> WindowDimension:
     """Return the window that makes a tile's results from its part of the operand.
 
-    The operand's part is what the windows read, cut off at the whole's ends: padding is what was
-    cut. All tiles of a class are cut alike.
+    `result` has one element for each window, whatever it is to the codelet; the numbers are of the
+    dimensions. The operand's part is what the windows read, cut off at the whole's ends: padding is
+    what was cut. All tiles of a class are cut alike.
     """
-    whole = operand.part[dimension] == operand.whole[dimension]
-    if whole and result.part[dimension] == result.whole[dimension]:
+    part, windows = operand.part[of_operand], result.part[of_result]
+    if part == operand.whole[of_operand] and windows == result.whole[of_result]:
         return w
-    first = first_start(result, dimension) * w.stride - w.pad_low
-    low = first_start(operand, dimension) - first
-    needed = (result.part[dimension] - 1) * w.stride + reach(w)
-    high = needed - low - operand.part[dimension]
-    return WindowDimension(w.size, w.stride, low, high, 1, w.window_dilation)
+    first = first_start(result, of_result) * w.stride - w.pad_low
+    low = first_start(operand, of_operand) * w.base_dilation - first
+    dilated = (part - 1) * w.base_dilation + 1 if part else 0
+    high = (windows - 1) * w.stride + reach(w) - low - dilated
+    return replace(w, pad_low=low, pad_high=high)
 
 
 def window_dimensions(window: Sequence[WindowDimension]) -> Window:
@@ -99,11 +118,11 @@ class ReduceWindow(Codelet):
         inside: list[Index] = []
         outside: list[Index] = []
         for d, w in enumerate(dimensions_of(self.window)):
-            index = window_index(len(sizes), w, shape[d])
-            inside.append(index)
-            outside.append(ALL if index == ALL else Index(len(sizes)))
-            if index != ALL:
-                sizes.append(results[0].shape[d])
+            found = window_label(len(sizes), w, shape[d], results[0].shape[d])
+            inside.append(found.operand if found else ALL)
+            outside.append(found.result if found else ALL)
+            if found:
+                sizes.append(found.size)
         arrays = (tuple(inside),) * len(results)
         inits: tuple[tuple[Index, ...], ...] = ((),) * len(results)
         return Indexing(tuple(sizes), (*arrays, *inits), (tuple(outside),) * len(results))
@@ -117,7 +136,7 @@ class ReduceWindow(Codelet):
             dtypes = [x.dtype for x in shared.arrays]
             return one_by_one(self.run, operands, results, dtypes)
         window = [
-            part_window(w, operands[0], results[0], d)
+            part_window(w, operands[0], results[0], d, d)
             for d, w in enumerate(dimensions_of(self.window))
         ]
         how: Any = self.monoid or self._region

@@ -60,35 +60,6 @@ def compute_cost(program: Program, step: ComputeSet, machine: Machine) -> Comput
                     for number, load in zip(numbers, loads, strict=True)
                     if load.first <= peak.tile <= load.last
                 ]
-    shares: tuple[tuple[int, Charge], ...]
-    """Number of the group, and its part of the charge; they add up to it."""
-    busy_tiles: int
-    ipus: tuple[int, ...]
-    one_tile_bytes: int
-    """Most bytes that a group takes in on one tile, of groups that run on one tile alone."""
-
-
-def compute_cost(program: Program, step: ComputeSet, machine: Machine) -> ComputeCost:
-    """Return the cost of a compute set; groups that share a tile run one after the other."""
-    costs = [group_cost(program, group, machine) for group in step.groups]
-    by_ipu: dict[int, list[int]] = {}
-    for number, group in enumerate(step.groups):
-        by_ipu.setdefault(_ipu(program, group), []).append(number)
-    worst: tuple[int, ...] = (-1,)
-    slowest: list[int] = []
-    for numbers in by_ipu.values():
-        loads = [
-            Load(step.groups[n].tiles.first, step.groups[n].tiles.last, tuple(costs[n].work))
-            for n in numbers
-        ]
-        for peak in peaks(loads):
-            if slowest is None or peak.amounts[:2] > slowest[:2]:
-                meeting = [
-                    n
-                    for n, load in zip(numbers, loads, strict=True)
-                    if load.first <= peak.tile <= load.last
-                ]
-                slowest = (*peak.amounts[:2], meeting)
     shares = tuple((n, work_charge(machine, costs[n].work)) for n in slowest)
     alone = [c.bytes_per_tile for c, g in zip(costs, step.groups, strict=True) if g.tiles.count < 2]
     return ComputeCost(

@@ -7,7 +7,6 @@ from hloipu_runtime.costing.spent import Spent
 from hloipu_runtime.machine.charges import Charge
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.steps import Sequence
 
 BlockNumber = int
 
@@ -95,17 +94,13 @@ class Costs:
     machine: Machine
     steps: tuple[StepCost, ...]
     blocks: tuple[BlockCost, ...]
-    numbers: dict[int, BlockNumber] = field(repr=False)
-    """Blocks by the identity of their sequence in the program."""
+    calls: dict[str, str] = field(repr=False)
+    """Path at which a function is called, and the path of its block."""
 
     @property
     def root(self) -> BlockNumber:
         """The block of the program's body."""
         return len(self.blocks) - 1
-
-    def block_of(self, sequence: Sequence) -> BlockNumber:
-        """Return the block of a body, condition, branch or function of the program itself."""
-        return self.numbers[id(sequence)]
 
 
 def blocks_inside(inner: Inner) -> tuple[BlockNumber, ...]:

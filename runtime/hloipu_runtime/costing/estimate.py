@@ -13,6 +13,7 @@ from hloipu_runtime.costing.costs import (
     Loop,
     Together,
 )
+from hloipu_runtime.costing.counting import BlockCounts, count_blocks, spent_of
 from hloipu_runtime.costing.spent import FREE, Spent
 from hloipu_runtime.costing.step_costs import step_charges
 from hloipu_runtime.machine.model import Machine
@@ -42,10 +43,8 @@ class Estimate:
     """None where data decides."""
     seconds: float | None
     unknown: tuple[Unknown, ...]
-    counts: tuple[int, ...]
-    """Executions of each block of the costs; at least."""
-    hidden: tuple[int, ...]
-    """Of these, how many wait for a slower branch."""
+    counts: BlockCounts
+    """Executions of each block; where data decides, at least."""
 
     @property
     def compute_cycles(self) -> int:
@@ -87,9 +86,8 @@ def estimate(
     branches cost the same. At least, such a loop turns 0 times and the cheapest branch is taken.
     """
     found = _Sums(costs or step_charges(program, machine), assume_trips)
-    counts, hidden = found.counts()
-    root = found.costs.root
-    spent, unknown = found.least[root], found.unknown[root]
+    counts = count_blocks(found.costs, found.decide)
+    spent, unknown = spent_of(found.costs, counts), found.unknown[found.costs.root]
     cycles = spent.total.cycles
     return Estimate(
         spent,
@@ -97,8 +95,7 @@ def estimate(
         None if unknown else cycles,
         None if unknown else seconds(machine, cycles),
         tuple(found.unknowns) if unknown else (),
-        tuple(counts),
-        tuple(hidden),
+        counts,
     )
 
 
@@ -170,31 +167,10 @@ class _Sums:
             unknown = True
         return self.least[inner.branches[self.chosen(inner)]], unknown
 
-    def counts(self) -> tuple[list[int], list[int]]:
-        """Return how often each block runs at least, and of these, hidden behind a slower one."""
-        shown, hidden = [0] * len(self.least), [0] * len(self.least)
-        shown[-1] = 1
-        for number in range(len(self.least) - 1, -1, -1):
-            for inner in self.costs.blocks[number].inner:
-                for block, times, waits in self._executions(inner):
-                    shown[block] += 0 if waits else times * shown[number]
-                    hidden[block] += times * (hidden[number] + (shown[number] if waits else 0))
-        return [a + b for a, b in zip(shown, hidden, strict=True)], hidden
-
-    def _executions(self, inner: Inner) -> list[tuple[int, int, bool]]:
-        """Return block, times for each time outside, and whether it waits for a slower branch."""
-        match inner:
-            case Called():
-                return [(inner.body, 1, False)]
-            case Loop():
-                return [(inner.body, inner.turns, False)]
-            case DataLoop():
-                trips = self.assumed_trips(inner) or 0
-                return [(inner.condition, trips + 1, False), (inner.body, trips, False)]
-            case Choice():
-                if not inner.branches:
-                    return []
-                return [(inner.branches[self.chosen(inner)], 1, False)]
-            case Together():
-                slowest = self.chosen(inner)
-                return [(b, 1, n != slowest) for n, b in enumerate(inner.branches)]
+    def decide(self, inner: DataLoop | Choice, around: int) -> list[int]:
+        """Return how often the blocks inside run at least."""
+        if isinstance(inner, DataLoop):
+            trips = self.assumed_trips(inner) or 0
+            return [around * (trips + 1), around * trips]
+        chosen = self.chosen(inner)
+        return [around if n == chosen else 0 for n in range(len(inner.branches))]

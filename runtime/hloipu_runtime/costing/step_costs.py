@@ -51,7 +51,7 @@ def step_charges(program: Program, machine: Machine) -> Costs:
     """
     walk = _Walk(program, machine)
     walk.block(program.body, "body")
-    return Costs(program, machine, tuple(walk.steps), tuple(walk.blocks), walk.numbers)
+    return Costs(program, machine, tuple(walk.steps), tuple(walk.blocks), walk.calls)
 
 
 class _Walk:
@@ -62,7 +62,8 @@ class _Walk:
         self.machine = machine
         self.steps: list[StepCost] = []
         self.blocks: list[BlockCost] = []
-        self.numbers: dict[int, BlockNumber] = {}
+        self.functions: dict[str, BlockNumber] = {}
+        self.calls: dict[str, str] = {}
         self.calling: set[str] = set()
 
     def block(
@@ -75,25 +76,24 @@ class _Walk:
 
         `closing` gives a step that each execution pays besides, from the IPUs that take part.
         """
-        known = self.numbers.get(id(body))
-        if known is not None:
-            return known
         found = _Block(self)
         found.sequence(body, path)
         if closing is not None:
             found.add(closing(frozenset(found.ipus)))
         self.blocks.append(found.made(path))
-        self.numbers[id(body)] = number = len(self.blocks) - 1
-        return number
+        return len(self.blocks) - 1
 
     def function(self, name: str, path: str) -> BlockNumber:
-        body = self.program.functions.get(name)
-        if body is None or name in self.calling:
-            raise ProgramError([Fault("call", path, f"cannot call function {name!r}")])
-        self.calling.add(name)
-        number = self.block(body, f"{name}()")
-        self.calling.remove(name)
-        return number
+        """Return the block of a function, which is one wherever it is called from."""
+        self.calls[f"{path}/{name}"] = f"{name}()"
+        if name not in self.functions:
+            body = self.program.functions.get(name)
+            if body is None or name in self.calling:
+                raise ProgramError([Fault("call", path, f"cannot call function {name!r}")])
+            self.calling.add(name)
+            self.functions[name] = self.block(body, f"{name}()")
+            self.calling.remove(name)
+        return self.functions[name]
 
     def deciding(
         self, variable: VariableId, ipus: frozenset[int], path: str, kind: str, name: str
@@ -159,15 +159,12 @@ class _Block:
                 self.add(_plain(path, "call", step.function, branches(machine, 2)))
                 self.add_inner(Called(self.walk.function(step.function, path)))
             case Parallel():
-                self.add_inner(
-                    Together(path, tuple(self.branch(b, f"{path}|{n}") for n, b in
-                                         enumerate(step.branches)))
-                )  # fmt: skip
+                found = tuple(
+                    self.walk.block(b, f"{path}|{n}") for n, b in enumerate(step.branches)
+                )
+                self.add_inner(Together(path, found))
             case _:
                 self.control(step, path)
-
-    def branch(self, body: Sequence, path: str) -> BlockNumber:
-        return self.walk.block(body, path)
 
     def control(self, step: Step, path: str) -> None:
         walk = self.walk
@@ -188,7 +185,7 @@ class _Block:
                 )
                 self.add_inner(DataLoop(path, step.name, condition, body))
             case If() | Switch():
-                found = tuple(self.branch(b, f"{path}?{n}") for n, b in enumerate(step.branches))
+                found = tuple(walk.block(b, f"{path}?{n}") for n, b in enumerate(step.branches))
                 ipus = frozenset().union(*(walk.blocks[b].ipus for b in found))
                 kind = "if" if isinstance(step, If) else "switch"
                 what = step.predicate if isinstance(step, If) else step.index

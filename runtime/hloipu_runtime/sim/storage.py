@@ -7,6 +7,7 @@ vertex sees is the same memory with all grid axes in front: its tile's part and 
 
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -38,7 +39,8 @@ class TileStorage:
 
         Of replicated parts the first is taken, where parts overlap the one with the element first.
         """
-        found: Array = self.merged[(*(0,) * len(self.mapping.replicated_axes), ...)]
+        first: tuple[Any, ...] = (0,) * len(self.mapping.replicated_axes)
+        found: Array = self.merged[(*first, ...)]
         for dimension, (span, size) in enumerate(zip(self.mapping.spans, self.shape, strict=True)):
             if span.axis < 0 or (span.step == span.size and span.offset == 0):
                 cut = (slice(None),) * dimension + (slice(-span.offset, size - span.offset),)

@@ -1,6 +1,7 @@
 """Running vertex groups on tile memories: views of each class's parts, one kernel call a class."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -99,7 +100,8 @@ def _block(
 ) -> Block:
     """Return an operand's parts on a class of tiles, as a view of their memories."""
     rank = len(grid)
-    array = storage.tiles[(*(slice(low, high) for low, high in grid), ...)]
+    here: tuple[Any, ...] = tuple(slice(low, high) for low, high in grid)
+    array = storage.tiles[(*here, ...)]
     strides = list(array.strides)
     offset = [0] * len(operand.spans)
     for dimension, (read, held) in enumerate(
@@ -121,7 +123,8 @@ def _block(
         offset[dimension] = ends[0] if size else 0
         if axis >= 0 and slope:
             strides[axis] += slope * strides[rank + dimension]
-    corner = array[(*(slice(None),) * rank, *(slice(o, None) for o in offset), ...)]
+    first: tuple[Any, ...] = tuple(slice(o, None) for o in offset)
+    corner = array[(*(slice(None),) * rank, *first, ...)]
     shape = tuple(high - low for low, high in grid) + part.sizes
     if 0 in shape:
         view = np.empty(shape, array.dtype)

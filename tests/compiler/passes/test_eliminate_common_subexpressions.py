@@ -78,7 +78,7 @@ def test_regions_that_say_the_same_are_one() -> None:
     [
         "f32[2] rng(z, o), distribution=rng_uniform",
         'f32[2] custom-call(), custom_call_target="x", custom_call_has_side_effect=true',
-        "u64[1] rng-get-and-update-state(), delta=1",
+        "u64[2] rng-get-and-update-state(), delta=1",
     ],
 )
 def test_effects_and_draws_stay_apart(op: str) -> None:

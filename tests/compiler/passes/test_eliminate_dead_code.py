@@ -99,8 +99,10 @@ def test_shared_bodies_are_left_alone() -> None:
 
 def test_branches_give_and_take_what_is_read() -> None:
     pair = "(f32[], f32[])"
-    branch = "{0} {{\n  s = (f32[], f32[]) parameter(0)\n  a = f32[] get-tuple-element(s), index=1\n" \
+    branch = (
+        "{0} {{\n  s = (f32[], f32[]) parameter(0)\n  a = f32[] get-tuple-element(s), index=1\n"
         "  b = f32[] {1}(a)\n  c = f32[] tanh(a)\n  ROOT t = (f32[], f32[]) tuple(b, c)\n}}\n"
+    )
     text = entry(
         f"  i = pred[] parameter(0)\n  p = f32[] parameter(1)\n  q = f32[] sine(p)\n"
         f"  t = {pair} tuple(q, p)\n"
@@ -117,8 +119,8 @@ def test_effects_stay() -> None:
     text = entry(
         "  p = f32[2] parameter(0)\n  t = token[] after-all()\n"
         "  o = token[] outfeed(p, t), outfeed_shape=f32[2]\n"
-        "  u = f32[2] custom-call(p), custom_call_target=\"x\", custom_call_has_side_effect=true\n"
-        "  v = f32[2] custom-call(p), custom_call_target=\"y\"\n  ROOT r = f32[2] negate(p)"
+        '  u = f32[2] custom-call(p), custom_call_target="x", custom_call_has_side_effect=true\n'
+        '  v = f32[2] custom-call(p), custom_call_target="y"\n  ROOT r = f32[2] negate(p)'
     )
     after, _ = run_passes(parsed(text), None, "eliminate-dead-code")
     assert opcodes(after) == ["after-all", "outfeed", "custom-call", "negate"]

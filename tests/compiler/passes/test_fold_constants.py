@@ -57,7 +57,9 @@ def test_one_scalar_in_all_elements_stays_a_broadcast_of_any_size() -> None:
 
 
 def test_trees_alone_stay_trees() -> None:
-    text = entry("  i = s32[8] iota(), iota_dimension=0\n  ROOT r = s32[4,8] broadcast(i), dimensions={1}")
+    text = entry(
+        "  i = s32[8] iota(), iota_dimension=0\n  ROOT r = s32[4,8] broadcast(i), dimensions={1}"
+    )
     module = parsed(text)
     assert run_passes(module, None, "fold-constants")[0] is module
 

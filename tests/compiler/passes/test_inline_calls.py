@@ -41,14 +41,21 @@ def test_a_call_lends_its_metadata() -> None:
 
 @pytest.mark.parametrize("kind", ["kLoop", "kOutput", "kInput", "kCustom"])
 def test_fusions_of_any_kind(kind: str) -> None:
-    callee = "f {\n  x = f32[4] parameter(0)\n  y = f32[4] exponential(x)\n  ROOT s = f32[4] add(x, y)\n}\n"
+    callee = """f {
+  x = f32[4] parameter(0)
+  y = f32[4] exponential(x)
+  ROOT s = f32[4] add(x, y)
+}
+"""
     body = f"  p = f32[4] parameter(0)\n  ROOT r = f32[4] fusion(p), kind={kind}, calls=f"
     assert opcodes(passed(entry(body, callee), "inline-calls")) == ["exponential", "add"]
 
 
 def test_calls_inside_of_what_a_reduction_applies() -> None:
-    callee = SUM + "region {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n" + (
-        "  ROOT c = f32[] call(a, b), to_apply=sum\n}\n"
+    callee = (
+        SUM
+        + "region {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n"
+        + ("  ROOT c = f32[] call(a, b), to_apply=sum\n}\n")
     )
     body = "  p = f32[8] parameter(0)\n  z = f32[] constant(0)\n" + (
         "  ROOT r = f32[] reduce(p, z), dimensions={0}, to_apply=region"

@@ -1,7 +1,7 @@
 """`simplify-tuples`: elements are read where tuples were made."""
 
-from tests.support.passes import entry, opcodes, parsed, passed
 from hloipu_compiler.passes import run_passes
+from tests.support.passes import entry, opcodes, parsed, passed
 
 T = "(f32[2], s32[])"
 

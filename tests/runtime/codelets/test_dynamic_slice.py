@@ -7,7 +7,12 @@ import numpy as np
 import pytest
 
 from hloipu_runtime.codelets.codelet import ALL, Block, Index, Tensor
-from hloipu_runtime.codelets.dynamic_slice import DynamicSlice, DynamicUpdateSlice
+from hloipu_runtime.codelets.dynamic_slice import (
+    DynamicSlice,
+    DynamicSliceCandidates,
+    DynamicUpdateSlice,
+)
+from hloipu_runtime.codelets.or_bits import OrBits
 from hloipu_runtime.machine.load import load_machine
 from tests.support.codelet_law import Given, check_every_split, check_law, run_whole
 
@@ -72,6 +77,42 @@ def test_an_update_may_meet_any_number_of_ranges(block: int, at: int) -> None:
     expected = given.array.copy()
     expected[min(at, 39) :][:11] = update.array
     np.testing.assert_array_equal(made, expected)
+
+
+@pytest.mark.parametrize("block", [1, 2, 4, 20])
+@pytest.mark.parametrize(("shape", "window", "at"), CASES)
+def test_candidates_split_the_data_by_ranges(
+    shape: tuple[int, ...], window: tuple[int, ...], at: tuple[int, ...], block: int
+) -> None:
+    given = Given("f32", 1 + counted(*shape).array)
+    expected = given.array
+    for axis, (start, size) in enumerate(zip(corner(shape, window, at), window, strict=True)):
+        expected = np.take(expected, range(start, start + size), axis)
+    for dimension in range(len(shape)):
+        parts = -(-shape[dimension] // block)
+        codelet = DynamicSliceCandidates(dimension, block)
+        (made,) = check_every_split(
+            codelet, [given, *scalars(*at)], [Tensor("f32", (parts, *window))]
+        )
+        begin = corner(shape, window, at)[dimension]
+        for part in range(parts):
+            inside = (begin + np.arange(window[dimension])) // block == part
+            mask = np.moveaxis(np.ones_like(expected), dimension, -1) * inside
+            np.testing.assert_array_equal(made[part], expected * np.moveaxis(mask, -1, dimension))
+
+
+def test_candidates_go_by_each_tile_s_own_copy_of_the_place() -> None:
+    grid = (2,)
+    data = Block(np.arange(1.0, 7).reshape(2, 3), grid, (3,), (np.array([0, 3]),), (6,))
+    at = Block(np.array([1, 3]), grid, (), (), ())
+    result = Block(None, grid, (1, 2), (np.array([0, 1]), 0), (2, 2))
+    (made,) = DynamicSliceCandidates(0, 3).run([data, at], [result])
+    np.testing.assert_array_equal(made[:, 0], [[2, 3], [4, 5]])
+
+
+def test_candidates_with_their_combination_are_a_slice() -> None:
+    assert DynamicSliceCandidates(0, 3).combined_with(OrBits()) == DynamicSlice()
+    assert DynamicSliceCandidates(0, 3).combined_with(DynamicSlice()) is None
 
 
 def test_what_is_not_whole_is_on_every_tile() -> None:

@@ -133,9 +133,10 @@ def test_any_labels_and_any_split(data: st.DataObject) -> None:
     results = [Tensor("f32", shape)] * 2
     whole = check_law(codelet, [Given("f32", a) for a in arrays], results, blocks)
     x, y, z = (
-        np.einsum(a, list(at), np.ones(shape), range(len(shape)), range(len(shape)))
+        np.einsum(f"{''.join('ijk'[d] for d in at)},{'ijk'[: len(shape)]}->{'ijk'[: len(shape)]}",
+                  a, np.ones(shape))
         for a, at in zip(arrays, labels, strict=True)
-    )
+    )  # fmt: skip
     np.testing.assert_allclose(whole[0], x * y + z, rtol=1e-4, atol=1e-6)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from hloipu_runtime.codelets.codelet import ALL, Index, Tensor
 from hloipu_runtime.codelets.gather import Gather, GatherCandidates
+from hloipu_runtime.codelets.or_bits import OrBits
 from hloipu_runtime.kernels.gather import GatherDimensions
 from hloipu_runtime.machine.load import load_machine
 from tests.support.arrays import Array
@@ -116,6 +117,12 @@ def test_a_candidate_is_what_lies_in_its_range() -> None:
     rows = {(0, 1): [5, 6], (1, 2): [7, 8], (2, 0): [13, 14]}
     for at in np.ndindex(3, 3):
         assert made[at].tolist() == rows.get(at, [0, 0])
+
+
+def test_candidates_with_their_combination_are_a_gather() -> None:
+    codelet = GatherCandidates(ROWS, (1, 2), 0, 3)
+    assert codelet.combined_with(OrBits()) == Gather(ROWS, (1, 2))
+    assert codelet.combined_with(codelet) is None
 
 
 def test_the_table_follows_whole_slices_and_batches() -> None:

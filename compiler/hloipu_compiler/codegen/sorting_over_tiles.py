@@ -1,0 +1,162 @@
+"""Sorting dimensions that are too long, or too slow, for one tile (steps: codelets/sort.py)."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import prod
+from typing import NamedTuple
+
+from hloipu_compiler.codegen.builder import Builder
+from hloipu_compiler.codegen.leaves import Held
+from hloipu_compiler.codegen.views import mapping_in, seen_as, spread_out
+from hloipu_runtime.codelets.codelet import Tensor
+from hloipu_runtime.codelets.generate import Iota
+from hloipu_runtime.codelets.sort import Sort
+from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.machine.costs import TileTraffic, exchange, sync
+from hloipu_runtime.program.mapping import Sizes
+
+MOST_GATHERED_BYTES = 1 << 16
+"""Longer rows are not gathered on one tile where they can be sorted over tiles."""
+
+
+class Parts(NamedTuple):
+    """How a sorted dimension is cut."""
+
+    parts: int
+    """A power of two."""
+    block: int
+
+    @property
+    def total(self) -> int:
+        """Elements, filling included."""
+        return self.parts * self.block
+
+
+class Step(NamedTuple):
+    """One sort of all elements, seen as [outer.., runs, parts of a run, block, inner..]."""
+
+    codelet: Sort
+    shape: Sizes
+
+
+def choose_parts(builder: Builder, sort: Sort, operands: Sequence[Held]) -> Parts:
+    """Return the cut with the fewest cycles; one part: every row on one tile."""
+    length = operands[0].shape[sort.dimension]
+    rows = prod(operands[0].shape) // max(1, length)
+    kinds = [x.element_type for x in operands]
+    best, fewest = Parts(1, length), -1
+    parts = 1
+    while parts <= length and (parts == 1 or rows * parts <= builder.tile_count):
+        cut = Parts(parts, -(-length // parts))
+        row_bytes = length * _element_bytes(kinds)
+        cycles = _estimate(builder, sort, kinds, rows, cut)
+        too_long = parts == 1 and row_bytes > MOST_GATHERED_BYTES
+        if fewest < 0 or cycles < fewest:
+            best, fewest = cut, -1 if too_long else cycles
+        parts *= 2
+    return best
+
+
+def sort_over_tiles(
+    builder: Builder, sort: Sort, operands: Sequence[Held], cut: Parts, wanted: int
+) -> list[Held]:
+    """Write the steps of a sort over tiles; return the first `wanted` operands, sorted."""
+    shape, d = operands[0].shape, sort.dimension
+    length = shape[d]
+    long = (*shape[:d], cut.total, *shape[d + 1 :])
+    leaves = list(operands)
+    if cut.total > length:
+        leaves = _filled_up(builder, leaves, d, long)
+    if _needs_places(sort, operands, cut):
+        sort = replace(sort, places=len(leaves), count=length)
+        leaves += builder.compute(Iota(d, "s32"), [], [("s32", long)])
+    rows = prod(shape) // length
+    for step in _steps(sort, long, cut):
+        tensors = [Tensor(x.element_type, step.shape) for x in leaves]
+        placement = spread_out(
+            step.codelet, tensors, min(builder.tile_count, max(1, rows) * cut.parts)
+        )
+        if leaves[0].shape != step.shape:
+            mapping = mapping_in(placement, step.codelet, tensors)
+            leaves = seen_as(builder, leaves, step.shape, mapping=mapping)
+        leaves = builder.compute(
+            step.codelet,
+            leaves,
+            [(x.element_type, x.shape) for x in tensors],
+            dying=[True] * len(leaves),
+            placement=placement,
+        )
+    box = tuple((0, n) for n in shape)
+    return seen_as(builder, leaves[:wanted], shape, ((long, box, (0,) * len(shape)),))
+
+
+def _steps(sort: Sort, long: Sizes, cut: Parts) -> Iterator[Step]:
+    """Yield the sorts: of blocks, then, for longer and longer runs, of columns and of blocks."""
+    d = sort.dimension
+    run = 1
+    while run <= cut.parts:
+        runs = cut.parts // run
+        shape = (*long[:d], runs, run, cut.block, *long[d + 1 :])
+        one = replace(sort, alternating=d if runs > 1 else -1, rises_and_falls=run > 1)
+        if run > 1:
+            yield Step(replace(one, dimension=d + 1), shape)
+        yield Step(replace(one, dimension=d + 2), shape)
+        run *= 2
+
+
+def _needs_places(sort: Sort, operands: Sequence[Held], cut: Parts) -> bool:
+    """Whether equals can be told apart, or there is filling."""
+    if cut.total > operands[0].shape[sort.dimension]:
+        return True
+    alone = len(operands) == 1 and len(sort.keys) == 1
+    if not alone:
+        return True
+    is_float = ELEMENT_TYPES[operands[0].element_type].is_float
+    return is_float and sort.keys[0].order != "total"
+
+
+def _filled_up(builder: Builder, leaves: Sequence[Held], d: int, long: Sizes) -> list[Held]:
+    """Lengthen a dimension, by elements from its start: their values do not matter."""
+    shape = leaves[0].shape
+    length, zeros = shape[d], (0,) * len(shape)
+    front = tuple((0, n) for n in shape)
+    rest = tuple((length, n) if k == d else (0, n) for k, n in enumerate(long))
+    back = tuple(-length if k == d else 0 for k in range(len(shape)))
+    return seen_as(builder, leaves, long, ((shape, front, zeros), (shape, rest, back)))
+
+
+def _estimate(builder: Builder, sort: Sort, kinds: Sequence[str], rows: int, cut: Parts) -> int:
+    """Return roughly the cycles of a sort: its vertices, exchanges and syncs."""
+    machine = builder.machine
+    if cut.parts == 1:
+        share = -(-rows // builder.tile_count)
+        return _step_cycles(builder, replace(sort, dimension=1), kinds, (share, cut.block), 1)
+    kinds = [*kinds, "s32"]
+    sort = replace(sort, dimension=1, places=len(kinds) - 1, count=cut.total)
+    cycles = _step_cycles(builder, sort, kinds, (1, cut.block), 1)
+    merge = replace(sort, rises_and_falls=True)
+    run = 2
+    while run <= cut.parts:
+        columns = -(-cut.block // run)
+        cycles += _step_cycles(builder, merge, kinds, (columns, run), run)
+        cycles += _step_cycles(builder, merge, kinds, (1, cut.block), run)
+        run *= 2
+    return cycles + 2 * sync(machine).cycles
+
+
+def _step_cycles(
+    builder: Builder, sort: Sort, kinds: Sequence[str], part: Sizes, pieces: int
+) -> int:
+    machine = builder.machine
+    tensors = [Tensor(kind, part) for kind in kinds]
+    count = prod(part)
+    traffic = TileTraffic(
+        received_bytes=count * _element_bytes(kinds),
+        received_fragments=len(kinds) * min(pieces, count),
+    )
+    work = sort.work(machine, tensors, tensors)
+    return work.cycles + exchange(machine, [traffic]).cycles + 2 * sync(machine).cycles
+
+
+def _element_bytes(kinds: Sequence[str]) -> int:
+    return sum(ELEMENT_TYPES[kind].byte_width for kind in kinds)

@@ -1,0 +1,75 @@
+"""Lowering of FFT: one dimension after the other, long ones in two steps."""
+
+from collections.abc import Sequence
+from math import isqrt, prod
+
+from hloipu_compiler.codegen.builder import Builder
+from hloipu_compiler.codegen.leaves import Held, Leaf
+from hloipu_compiler.codegen.site import Site, lowers
+from hloipu_compiler.codegen.views import seen_as
+from hloipu_runtime.codelets.fft import Fft, Twiddle
+from hloipu_runtime.codelets.move import Transpose
+
+LONG = 1024
+"""From this length on a transform is cut in two, if tiles would be idle otherwise."""
+
+
+@lowers("fft")
+def _fft(site: Site) -> Sequence[Leaf]:
+    kind, lengths = site.attributes.text("fft_type"), site.attributes.integers("fft_length")
+    x, ((element_type, shape),) = site.held(0), site.results
+    if not lengths or not prod(shape):
+        return site.builder.compute(Fft(kind, 0, 0), [x], site.results) if lengths else [x]
+    dimensions = range(len(shape) - len(lengths), len(shape))
+    order = list(zip(dimensions, lengths, strict=True))
+    if kind != "IRFFT":
+        order.reverse()
+    plain = "IFFT" if kind in ("IFFT", "IRFFT") else "FFT"
+    for dimension, length in order:
+        is_last = dimension == len(shape) - 1
+        step = kind if is_last else plain
+        size = shape[dimension] if step != "IRFFT" or is_last else x.shape[dimension]
+        result = (*x.shape[:dimension], size, *x.shape[dimension + 1 :])
+        real = step == "IRFFT"
+        complex_type = "c128" if x.element_type in ("f64", "c128") else "c64"
+        x = _along(site.builder, x, step, dimension, length,
+                   (element_type if real else complex_type, result))  # fmt: skip
+    return [x]
+
+
+def _along(
+    builder: Builder,
+    x: Held,
+    kind: str,
+    dimension: int,
+    length: int,
+    result: tuple[str, tuple[int, ...]],
+) -> Held:
+    """Transform along one dimension."""
+    rows = prod(x.shape) // max(1, length)
+    first = _divisor(length)
+    if kind in ("FFT", "IFFT") and length >= LONG and first > 1 and 2 * rows < builder.tile_count:
+        return _in_two(builder, x, kind, dimension, first)
+    return builder.compute(Fft(kind, dimension, length), [x], [result])[0]
+
+
+def _in_two(builder: Builder, x: Held, kind: str, d: int, first: int) -> Held:
+    """Transform along a dimension seen as [first, second], as codelets/fft.py says."""
+    length, element_type = x.shape[d], x.element_type
+    second = length // first
+    shape = (*x.shape[:d], first, second, *x.shape[d + 1 :])
+    (split,) = seen_as(builder, [x], shape)
+    results = [(element_type, shape)]
+    (columns,) = builder.compute(Fft(kind, d, first), [split], results)
+    twiddle = Twiddle((d, d + 1), length, kind == "IFFT")
+    turned = builder.compute(twiddle, [columns], results, dying=[True])
+    (rows,) = builder.compute(Fft(kind, d + 1, second), turned, results)
+    order = (*range(d), d + 1, d, *range(d + 2, len(shape)))
+    swapped = tuple(shape[k] for k in order)
+    moved = builder.compute(Transpose(order), [rows], [(element_type, swapped)])
+    return seen_as(builder, moved, x.shape)[0]
+
+
+def _divisor(length: int) -> int:
+    """Return the largest divisor up to the square root."""
+    return next((n for n in range(isqrt(max(1, length)), 0, -1) if length % n == 0), 1)

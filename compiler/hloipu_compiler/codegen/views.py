@@ -1,0 +1,54 @@
+"""Seeing values in other shapes: exchanges that move several of them at once to one mapping."""
+
+from collections.abc import Sequence
+
+from hloipu_compiler.codegen.builder import Builder
+from hloipu_compiler.codegen.leaves import Held
+from hloipu_compiler.codegen.placing import Placement, split
+from hloipu_runtime.codelets.codelet import Codelet, Tensor
+from hloipu_runtime.program import steps as s
+from hloipu_runtime.program.mapping import Box, Mapping, Sizes, whole_box
+
+Boxes = Sequence[tuple[Sizes, Box, Sizes]]
+"""For each piece: the shape that the source is seen in, where it is put, the shift."""
+
+
+def seen_as(
+    builder: Builder,
+    leaves: Sequence[Held],
+    shape: Sizes,
+    boxes: Boxes | None = None,
+    mapping: Mapping | None = None,
+) -> list[Held]:
+    """Return values of one new shape, put together from pieces of each leaf by one exchange.
+
+    Without `boxes` the elements stay in row-major order; without a mapping, in default ones.
+    """
+    if boxes is None:
+        boxes = ((shape, whole_box(shape), (0,) * len(shape)),)
+    transfers: list[s.Transfer] = []
+    definitions: list[s.Definition] = []
+    made: list[Held] = []
+    for leaf in leaves:
+        place = mapping or builder.home(leaf.element_type, shape)
+        variable = builder.variable(leaf.element_type, shape, place)
+        value = builder.value(leaf.element_type, shape)
+        transfers += [builder.transfer(leaf, variable, *piece) for piece in boxes]
+        pieces = tuple(s.Piece(leaf.value, *piece) for piece in boxes)
+        definitions.append(s.Definition(variable, value, None, pieces))
+        made.append(Held(value, variable, leaf.element_type, shape))
+    builder.exchange(transfers, definitions)
+    return made
+
+
+def spread_out(codelet: Codelet, operands: Sequence[Tensor], parts: int) -> Placement:
+    """Return a placement of a codelet on up to `parts` tiles, the first labels split first."""
+    indexing = codelet.indexing(operands, operands)
+    ones = (1,) * len(indexing.sizes)
+    return split(indexing.sizes, ones, ones, parts, 0)
+
+
+def mapping_in(placement: Placement, codelet: Codelet, operands: Sequence[Tensor]) -> Mapping:
+    """Return where a placement wants the codelet's first operand."""
+    indices = codelet.indexing(operands, operands).operands[0]
+    return Mapping(placement.tiles, placement.spans(indices, operands[0].shape))

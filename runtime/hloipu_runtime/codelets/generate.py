@@ -1,0 +1,135 @@
+"""Codelets that make values out of nothing but where they are: counts and constants."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from hloipu_runtime.codelets.codelet import Block, Codelet, Index, Indexing, Tensor, codelet
+from hloipu_runtime.codelets.constants import value_of
+from hloipu_runtime.codelets.elementwise_costs import emulated_slots
+from hloipu_runtime.codelets.elementwise_rates import vector_elements
+from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.kernels.monoids import wrap_integer
+from hloipu_runtime.kernels.movement import iota
+from hloipu_runtime.kernels.rounding import round_to
+from hloipu_runtime.kernels.storage import storage_dtype
+from hloipu_runtime.machine.costs import TileWork, single_vertices_cycles
+from hloipu_runtime.machine.model import Machine
+
+Array = np.ndarray[Any, Any]
+
+
+@codelet
+@dataclass(frozen=True)
+class Iota(Codelet):
+    """Counts along one dimension; the counts of a part start where the part does."""
+
+    name: ClassVar[str] = "iota"
+    whole_parts: ClassVar[bool] = True
+    dimension: int
+    element_type: str
+
+    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+        """Return one label for each dimension."""
+        return every_dimension(results[0])
+
+    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+        """Count: a view that repeats, or the array of the block, written."""
+        block = results[0]
+        if block.grid or any(isinstance(x, np.ndarray) or x for x in block.starts):
+            counts = _stored(indices_of(block, self.dimension), self.element_type)
+            values = np.broadcast_to(counts, block.grid + block.part)
+        else:
+            values = iota(block.part, self.dimension, self.element_type)
+        return [_placed(values, block.array)]
+
+    def work(
+        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
+    ) -> TileWork:
+        """Return 10 + 4 + 3 slots a vector for each worker (poplibs: popopsCycleEstimators.cpp)."""
+        return generating_work(machine, results[0], 10, 4, 3)
+
+
+@codelet
+@dataclass(frozen=True)
+class Fill(Codelet):
+    """Writes one value, given as exact text (`constants.py`), to every element."""
+
+    name: ClassVar[str] = "fill"
+    whole_parts: ClassVar[bool] = True
+    value: str
+    element_type: str
+
+    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+        """Return one label for each dimension."""
+        return every_dimension(results[0])
+
+    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+        """Return the value: a view that repeats it, or the array of the block, written."""
+        block = results[0]
+        value = value_of(self.value, self.element_type)
+        return [_placed(np.broadcast_to(value, block.grid + block.part), block.array)]
+
+    def work(
+        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
+    ) -> TileWork:
+        """Return the cycles of popops' fill (poplibs: lib/popops/PerformanceEstimation.cpp)."""
+        bits = ELEMENT_TYPES[self.element_type].bits
+        share = -(-results[0].elements // machine.tile.worker_contexts)
+        start, each = {64: (5, 1), 32: (23, 1), 16: (26, 1)}.get(bits, (28, 1))
+        if bits < 16 and share >= 64:
+            # By whole words of 64 bits, where smaller ones go by 32.
+            start, each, share = 39, 1, -(-share // 2)
+        elements = Tensor(self.element_type, (share * machine.tile.worker_contexts,))
+        if not results[0].elements:
+            return TileWork(0)
+        return generating_work(machine, elements, start, 0, each)
+
+
+def every_dimension(result: Tensor) -> Indexing:
+    """Return the indexing of a codelet without operands: each dimension may be split."""
+    return Indexing(result.shape, (), (tuple(Index(d) for d in range(len(result.shape))),))
+
+
+def indices_of(block: Block, dimension: int) -> Array:
+    """Return each element's index in the whole along one dimension, as s64.
+
+    The array broadcasts against `grid + part`.
+    """
+    start = np.asarray(block.starts[dimension], np.int64)
+    grid = (1,) * (len(block.grid) - start.ndim) + start.shape
+    inner = [1] * len(block.part)
+    inner[dimension] = block.part[dimension]
+    counts = np.arange(block.part[dimension], dtype=np.int64)
+    return start.reshape(*grid, *(1,) * len(inner)) + counts.reshape(inner)
+
+
+def _stored(counts: Array, element_type: str) -> Array:
+    """Return counts in storage form: integers wrap, floats are rounded once."""
+    values = counts.astype(storage_dtype(element_type))
+    if values.dtype == np.float32:
+        return round_to(values, element_type)
+    return wrap_integer(values, element_type)
+
+
+def _placed(values: Array, out: Array | None) -> Array:
+    if out is None:
+        return values
+    np.copyto(out, values)
+    return out
+
+
+def generating_work(
+    machine: Machine, result: Tensor, call: int, region: int, vector: int
+) -> TileWork:
+    """Return the cycles of workers that each write their share of the elements."""
+    elements, contexts = result.elements, machine.tile.worker_contexts
+    if not elements:
+        return TileWork(0)
+    share = -(-elements // contexts)
+    slots = call + region + vector * -(-share // vector_elements(result.element_type))
+    priced, assumed = emulated_slots(machine, slots, result.element_type, share)
+    cycles = single_vertices_cycles(machine, [(min(elements, contexts), priced)])
+    return TileWork(cycles, min(cycles, contexts * assumed))

@@ -1,0 +1,155 @@
+"""The codelet that combines windows of updates into operands where an index operand says."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hloipu_runtime.codelets.codelet import (
+    ALL,
+    Array,
+    Block,
+    Codelet,
+    Index,
+    Indexing,
+    Tensor,
+    codelet,
+)
+from hloipu_runtime.codelets.combining import combining
+from hloipu_runtime.codelets.expression import Expression, region
+from hloipu_runtime.codelets.move import every_dimension
+from hloipu_runtime.codelets.moving_costs import NO_WORK, multi_slice_slots
+from hloipu_runtime.codelets.placing import delivered, is_whole, owned_copy, same_memory
+from hloipu_runtime.codelets.scatter_parts import (
+    batch_places,
+    scatter_parts,
+    window_dimensions,
+    window_pieces,
+    window_sizes,
+)
+from hloipu_runtime.kernels.monoids import Combiner
+from hloipu_runtime.kernels.scatter import ScatterDimensions, scatter
+from hloipu_runtime.machine.charges import over
+from hloipu_runtime.machine.costs import TileWork, shared_vertex_cycles
+from hloipu_runtime.machine.model import Machine
+
+
+@codelet
+@dataclass(frozen=True)
+class Scatter(Codelet):
+    """Combines windows into operands; n operands, indices, n updates.
+
+    Windows that meet are combined one after another, in row-major order of their indices; one that
+    is not wholly inside is skipped. Each tile works on what falls into its ranges. The work is
+    that of doing it in place; who still needs an operand as it was copies it first.
+    """
+
+    name: ClassVar[str] = "scatter"
+    overwrites_a_part: ClassVar[bool] = True
+    dims: ScatterDimensions
+    monoid: str
+    """Its name, for one operand, or "assign"; "": `body` says how."""
+    body: Expression | None
+    """The combiner on scalars: operands, then updates; None where a monoid does it."""
+    element_types: tuple[str, ...]
+    unique_indices: bool = False
+
+    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+        """Split every dimension of the operands; updates follow where windows are whole.
+
+        Indices and updates are split along batching dimensions, and else whole on every tile.
+        """
+        shape, dims = results[0].shape, self.dims
+        count = len(results)
+        indices, updates = operands[count].shape, operands[count + 1].shape
+        every = every_dimension(len(shape))
+        places, windows = [ALL] * len(indices), [ALL] * len(updates)
+        for d, place in window_dimensions(dims, len(shape)):
+            if updates[place] == shape[d]:
+                windows[place] = Index(d)
+        batching = dict(
+            zip(dims.scatter_indices_batching_dims, dims.input_batching_dims, strict=True)
+        )
+        for d, place in batch_places(dims, len(indices)):
+            if d in batching:
+                places[d] = windows[place] = Index(batching[d])
+        return Indexing(
+            shape,
+            (*(every,) * count, tuple(places), *(tuple(windows),) * count),
+            (every,) * count,
+        )
+
+    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+        """Scatter on all tiles at once, in place where results are the operands' memory."""
+        count = len(results)
+        data, indices, updates = operands[:count], operands[count], operands[count + 1 :]
+        dims, places, windows = self.dims, indices.data, [u.data for u in updates]
+        if not is_whole(data[0]):
+            call = scatter_parts(self.dims, data[0], indices, updates)
+            dims, places, windows = call.dims, call.indices, call.updates
+        elif not self._works_in_place(data[0], updates[0]):
+            made = scatter(
+                [x.data for x in data], places, windows, dims, self._combiner, self.element_types,
+                unique_indices=self.unique_indices,
+            )  # fmt: skip
+            return [delivered(x, r) for x, r in zip(made, results, strict=True)]
+        owned = [owned_copy(x, r) for x, r in zip(data, results, strict=True)]
+        made = scatter(
+            owned, places, windows, dims, self._combiner, self.element_types,
+            unique_indices=self.unique_indices, in_place=True,
+        )  # fmt: skip
+        return [_kept(own, new) for own, new in zip(owned, made, strict=True)]
+
+    def _works_in_place(self, operand: Block, update: Block) -> bool:
+        """Whether the kernel can change whole operands where they are: indexed dimensions first."""
+        sizes = window_sizes(self.dims, len(operand.part), update.part)
+        moving = [size != whole for size, whole in zip(sizes, operand.part, strict=True)]
+        return moving == sorted(moving, reverse=True) and operand.data.flags.c_contiguous
+
+    @property
+    def _combiner(self) -> Combiner | str:
+        if self.monoid or self.body is None:
+            return self.monoid
+        return region(self.body)
+
+    def work(
+        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
+    ) -> TileWork:
+        """Charge all windows as if they fell into the tile, evenly over its workers' ranges.
+
+        Every worker looks at all of them (graphcore/poplibs: lib/popops/PerformanceEstimation.cpp,
+        MultiUpdate and MultiUpdateAdd); where they fall, data decides.
+        """
+        count = len(results)
+        pieces, run = window_pieces(self.dims, results[0].shape, operands[count + 1].shape)
+        if not pieces or not results[0].elements:
+            return NO_WORK
+        mine = over(pieces, machine.tile.worker_contexts)
+        cycles = assumed = 0
+        for result in results:
+            slots, rests = self._slots(machine, result.element_type, run)
+            start, skip = (29, 8) if self.monoid == "assign" else (33, 5)
+            each = shared_vertex_cycles(machine, 0, start + mine * slots + (pieces - mine) * skip)
+            cycles += each
+            assumed += each if rests else 0
+        return TileWork(cycles, assumed)
+
+    def _slots(self, machine: Machine, element_type: str, run: int) -> tuple[int, bool]:
+        """Return the slots to combine one piece, and whether they are assumed."""
+        if self.monoid == "assign":
+            return multi_slice_slots(machine, element_type, run), False
+        step = combining(machine, element_type, self.monoid, self.body)
+        atoms = over(run, step.lanes)
+        if self.monoid == "add" and not step.assumed:
+            return 13 + (3 if step.half else 4) * (atoms - 1), False
+        return 13 + (3 + step.slots) * atoms, True
+
+    def may_overwrite(self, operand: int) -> bool:
+        """In place, what no window meets costs nothing."""
+        return operand == 0
+
+
+def _kept(own: Array, new: Array) -> Array:
+    """Return an owned array that holds the new values: changed in place, or copied back."""
+    if not same_memory(own, new):
+        own[...] = new
+    return own

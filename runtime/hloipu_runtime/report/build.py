@@ -1,0 +1,164 @@
+"""Making a profile from costs and from how often blocks ran."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from hloipu_runtime.costing.costs import Costs, DataLoop, Loop, StepCost
+from hloipu_runtime.costing.counting import BlockCounts, spent_of
+from hloipu_runtime.costing.estimate import Estimate, Unknown
+from hloipu_runtime.costing.spent import BUCKETS
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.report.profile import IpuRow, LoopRow, OriginRow, Profile, StepRow
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+NO_ORIGIN = "(program)"
+"""Stands for the instruction of steps that come from none."""
+
+
+class About(NamedTuple):
+    """What a profile says besides cycles."""
+
+    sources: Mapping[str, str] = _NOTHING
+    """`file:line` by instruction."""
+    options: Mapping[str, Any] = _NOTHING
+    overrides: Mapping[str, int] = _NOTHING
+    memory: Mapping[str, Any] = _NOTHING
+
+
+ABOUT_NOTHING = About()
+
+
+def profile_of_run(
+    costs: Costs,
+    counts: BlockCounts,
+    about: About = ABOUT_NOTHING,
+    *,
+    mode: str = "functional",
+    idle_cycles: int = 0,
+) -> Profile:
+    """Return the profile of what ran; `idle_cycles`: of waiting for data from the host."""
+    return _profile(costs, counts, about, mode, (), idle_cycles)
+
+
+def profile_of_estimate(costs: Costs, estimate: Estimate, about: About = ABOUT_NOTHING) -> Profile:
+    """Return the profile of an estimate; where data decides, of what is spent at least."""
+    return _profile(costs, estimate.counts, about, "estimate", estimate.unknown, 0)
+
+
+def machine_overrides(machine: Machine) -> dict[str, int]:
+    """Return the numbers of a machine that the user set, by key."""
+    return {
+        number.key: number.value
+        for number in machine.numbers()
+        if number.source.startswith("assumed: set to ")
+    }
+
+
+def _profile(
+    costs: Costs,
+    counts: BlockCounts,
+    about: About,
+    mode: str,
+    unknown: tuple[Unknown, ...],
+    idle_cycles: int,
+) -> Profile:
+    spent = spent_of(costs, counts)
+    buckets = {name: charge.cycles for name, charge in zip(BUCKETS, spent, strict=True)}
+    buckets["idle"] += idle_cycles
+    total = sum(buckets.values())
+    machine = costs.machine
+    return Profile(
+        costs.program.name,
+        mode,
+        machine.name,
+        machine.chip.clock_hz,
+        machine.chip.tiles_per_ipu,
+        costs.program.ipus,
+        about.overrides or machine_overrides(machine),
+        about.options,
+        counts.counts[costs.root],
+        None if unknown else total,
+        total,
+        spent.total.assumed_cycles,
+        buckets,
+        tuple(item._asdict() for item in unknown),
+        _steps(costs, counts),
+        _origins(costs, counts, about.sources),
+        _loops(costs, counts),
+        _by_ipu(costs, counts, total),
+        about.memory,
+    )
+
+
+def _executed(costs: Costs, counts: BlockCounts) -> list[tuple[StepCost, int, int]]:
+    """Return every step in the order of the walk, its executions, and how many are hidden."""
+    found: list[tuple[StepCost, int, int] | None] = [None] * len(costs.steps)
+    for number, block in enumerate(costs.blocks):
+        for place in block.steps:
+            found[place] = (costs.steps[place], counts.counts[number], counts.hidden[number])
+    return [item for item in found if item is not None]
+
+
+def _steps(costs: Costs, counts: BlockCounts) -> tuple[StepRow, ...]:
+    rows = []
+    for step, executions, hidden in _executed(costs, counts):
+        total = step.spent.total.times(executions - hidden)
+        largest = max(step.shares, key=lambda share: share[1].cycles, default=(NO_ORIGIN, total))
+        rows.append(
+            StepRow(
+                step.path,
+                largest[0] or NO_ORIGIN,
+                step.kind,
+                step.codelets,
+                executions,
+                hidden,
+                total.cycles,
+                total.assumed_cycles,
+                step.tiles,
+                step.ipus,
+                step.moved_bytes,
+                step.one_tile_bytes,
+            )
+        )
+    return tuple(rows)
+
+
+def _origins(
+    costs: Costs, counts: BlockCounts, sources: Mapping[str, str]
+) -> tuple[OriginRow, ...]:
+    sums: dict[str, list[int]] = {}
+    for step, executions, hidden in _executed(costs, counts):
+        for name, charge in step.shares:
+            row = sums.setdefault(name or NO_ORIGIN, [0, 0, 0])
+            row[0] += 1
+            row[1] += charge.cycles * (executions - hidden)
+            row[2] += charge.assumed_cycles * (executions - hidden)
+    rows = [OriginRow(name, sources.get(name, ""), *row) for name, row in sums.items()]
+    return tuple(sorted(rows, key=lambda row: (-row.cycles, row.name)))
+
+
+def _loops(costs: Costs, counts: BlockCounts) -> tuple[LoopRow, ...]:
+    rows = []
+    for number, block in enumerate(costs.blocks):
+        for inner in block.inner:
+            if isinstance(inner, Loop | DataLoop):
+                turns = counts.counts[inner.body]
+                is_counted = isinstance(inner, Loop)
+                rows.append(
+                    LoopRow(inner.path, inner.name, is_counted, counts.counts[number], turns)
+                )
+    return tuple(sorted(rows))
+
+
+def _by_ipu(costs: Costs, counts: BlockCounts, total: int) -> tuple[IpuRow, ...]:
+    """Return what each IPU does; a step without IPUs of its own is everyone's."""
+    sums = [[0, 0, 0, 0] for _ in range(costs.program.ipus)]
+    for number, block in enumerate(costs.blocks):
+        shown = counts.counts[number]
+        for place in block.steps:
+            step = costs.steps[place]
+            for ipu in step.ipus or sorted(block.ipus) or range(len(sums)):
+                for bucket in range(4):
+                    sums[ipu][bucket] += step.spent[bucket].cycles * shown
+    return tuple(IpuRow(ipu, *row, total - sum(row)) for ipu, row in enumerate(sums))

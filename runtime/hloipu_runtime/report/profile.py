@@ -1,0 +1,151 @@
+"""The profile: where the cycles of a run or an estimate went, as records that add up."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+SCHEMA = "hloipu.profile"
+VERSION = 1
+
+ONE_TILE_BYTES = 64 * 1024
+"""Most that a vertex with a tile to itself takes in unremarked; more is to lie in rows on tiles."""
+
+
+class StepRow(NamedTuple):
+    """One step of the program, over the whole run."""
+
+    path: str
+    name: str
+    """The instruction that it comes from; of several, that which took most."""
+    kind: str
+    codelet: str
+    executions: int
+    hidden_executions: int
+    """Of these, those beside a slower branch; no total contains them."""
+    cycles: int
+    """Over all other executions."""
+    assumed_cycles: int
+    tiles: int
+    ipus: tuple[int, ...]
+    moved_bytes: int
+    """Of one execution."""
+    one_tile_bytes: int
+
+    @property
+    def is_gathered(self) -> bool:
+        """Whether it gathers to one tile what should lie on several."""
+        return self.one_tile_bytes > ONE_TILE_BYTES
+
+
+class OriginRow(NamedTuple):
+    """One instruction: its part of all steps."""
+
+    name: str
+    source: str
+    """Place in the user's program; empty where unknown."""
+    steps: int
+    cycles: int
+    assumed_cycles: int
+
+
+class LoopRow(NamedTuple):
+    """One loop of the program."""
+
+    path: str
+    name: str
+    is_counted: bool
+    entered: int
+    turns: int
+    """Over all times it was entered; of an estimate where data decides, at least."""
+
+
+class IpuRow(NamedTuple):
+    """Cycles of one IPU; they add up to the total."""
+
+    ipu: int
+    compute: int
+    exchange: int
+    sync: int
+    host: int
+    idle: int
+    """While only others work, or the host has no data."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """All of it. Totals are sums of their parts: over buckets, steps, instructions, IPUs."""
+
+    program: str
+    mode: str
+    machine: str
+    clock_hz: int
+    tiles_per_ipu: int
+    ipus: int
+    overrides: Mapping[str, int]
+    """Numbers of the machine that the user set, by key."""
+    options: Mapping[str, Any]
+    runs: int
+    total_cycles: int | None
+    """None where data decides and nothing ran."""
+    lower_bound_cycles: int
+    assumed_cycles: int
+    by_bucket: Mapping[str, int]
+    """They add up to the lower bound, which is the total where that is known."""
+    unknown: tuple[Mapping[str, str], ...]
+    """Loops and choices that keep the total from being known."""
+    steps: tuple[StepRow, ...]
+    origins: tuple[OriginRow, ...]
+    """Most cycles first."""
+    loops: tuple[LoopRow, ...]
+    by_ipu: tuple[IpuRow, ...]
+    memory: Mapping[str, Any] = field(default_factory=dict)
+    """Record of the memory plan, empty without one."""
+
+    @property
+    def seconds(self) -> float | None:
+        """Simulated time; None where the total is unknown."""
+        return None if self.total_cycles is None else self.total_cycles / self.clock_hz
+
+    @property
+    def tile_use(self) -> float:
+        """Share of the tiles that take part in computing and exchanging, weighted by cycles."""
+        working = [row for row in self.steps if row.kind in ("compute", "exchange")]
+        cycles = sum(row.cycles for row in working)
+        tiles = self.tiles_per_ipu * self.ipus
+        return sum(row.cycles * row.tiles for row in working) / (cycles * tiles) if cycles else 0.0
+
+    @property
+    def gathered(self) -> tuple[StepRow, ...]:
+        """Steps that gather to one tile what should lie on several."""
+        return tuple(row for row in self.steps if row.is_gathered)
+
+    def record(self) -> dict[str, Any]:
+        """Return the profile as JSON data."""
+        return {
+            "schema": SCHEMA,
+            "version": VERSION,
+            "program": self.program,
+            "mode": self.mode,
+            "machine": {
+                "name": self.machine,
+                "clock_hz": self.clock_hz,
+                "tiles_per_ipu": self.tiles_per_ipu,
+                "ipus": self.ipus,
+                "overrides": dict(sorted(self.overrides.items())),
+            },
+            "options": dict(sorted(self.options.items())),
+            "runs": self.runs,
+            "total_cycles": self.total_cycles,
+            "lower_bound_cycles": self.lower_bound_cycles,
+            "assumed_cycles": self.assumed_cycles,
+            "seconds": self.seconds,
+            "tile_use": self.tile_use,
+            "by_bucket": dict(self.by_bucket),
+            "by_ipu": [row._asdict() for row in self.by_ipu],
+            "unknown": [dict(item) for item in self.unknown],
+            "steps": [row._asdict() | {"ipus": list(row.ipus)} for row in self.steps],
+            "origins": [row._asdict() for row in self.origins],
+            "loops": [row._asdict() for row in self.loops],
+            "one_tile_gathers": [row.path for row in self.gathered],
+            "memory": dict(self.memory),
+        }

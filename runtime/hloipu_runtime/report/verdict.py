@@ -1,0 +1,83 @@
+"""The verdict: twelve lines on a terminal that say whether it fits and where the cycles go."""
+
+from collections.abc import Iterator
+
+from hloipu_runtime.report.profile import ONE_TILE_BYTES, Profile
+
+DEAREST = 5
+
+
+def verdict(profile: Profile) -> str:
+    """Return the verdict on a profile: at most twelve lines, each for one question."""
+    return "\n".join(_lines(profile))
+
+
+def _lines(profile: Profile) -> Iterator[str]:
+    ipus = "1 IPU" if profile.ipus == 1 else f"{profile.ipus} IPUs"
+    yield (
+        f"{profile.program or 'program'} on {profile.machine}: {ipus} of "
+        f"{profile.tiles_per_ipu:,} tiles at {profile.clock_hz / 1e9:g} GHz ({profile.mode})"
+    )
+    yield _memory(profile)
+    yield _cycles(profile)
+    total = profile.lower_bound_cycles
+    parts = [f"{name} {_share(n, total)}" for name, n in profile.by_bucket.items() if n]
+    yield f"  {', '.join(parts)}" if parts else "  nothing to do"
+    for row in profile.origins[:DEAREST]:
+        if row.cycles:
+            source = f"  {row.source}" if row.source else ""
+            yield f"  {row.cycles:>14,} cycles {_share(row.cycles, total):>6}  {row.name}{source}"
+    yield f"tiles at work: {profile.tile_use:.0%} (mean over compute and exchange cycles)"
+    yield f"assumed numbers: {_share(profile.assumed_cycles, total)} of the cycles rest on them"
+    yield _gathers(profile)
+
+
+def _memory(profile: Profile) -> str:
+    memory = profile.memory
+    if "peak_bytes" not in memory or "usable_bytes" not in memory:
+        return "memory: not planned"
+    peak, usable = memory["peak_bytes"], memory["usable_bytes"]
+    fits = "fits" if memory.get("fits", peak <= usable) else "does NOT fit"
+    where = f", on tile {memory['peak_tile']:,}" if "peak_tile" in memory else ""
+    return (
+        f"{fits}: {peak:,} of {usable:,} bytes ({_share(peak, usable)}) on the fullest tile{where}"
+    )
+
+
+def _cycles(profile: Profile) -> str:
+    runs = "" if profile.runs == 1 else f" in {profile.runs:,} runs"
+    if profile.total_cycles is None:
+        least = profile.lower_bound_cycles
+        time = _time(least / profile.clock_hz)
+        return (
+            f"cycles: unknown, at least {least:,} ({time}){runs}: data decides in "
+            f"{len(profile.unknown)} place(s); --assume-trips takes a number of turns"
+        )
+    time = _time(profile.total_cycles / profile.clock_hz)
+    return f"cycles: {profile.total_cycles:,} ({time}){runs}"
+
+
+def _gathers(profile: Profile) -> str:
+    gathered = profile.gathered
+    limit = f"{ONE_TILE_BYTES // 1024} KiB"
+    if not gathered:
+        return f"no step gathers more than {limit} to one tile"
+    worst = max(gathered, key=lambda row: row.one_tile_bytes)
+    return (
+        f"{len(gathered)} step(s) gather more than {limit} to one tile; "
+        f"most: {worst.one_tile_bytes:,} bytes for {worst.name}"
+    )
+
+
+def _share(part: int, total: int) -> str:
+    if not total:
+        return "0 %"
+    percent = 100 * part / total
+    return f"{percent:.0f} %" if percent >= 10 or part == 0 else f"{percent:.1f} %"
+
+
+def _time(seconds: float) -> str:
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"

@@ -1,0 +1,71 @@
+"""Memory plans against the slow referee: no byte is lost, no memory is wasted."""
+
+from random import Random
+
+import pytest
+
+from hloipu_runtime.machine.load import load_machine
+from hloipu_runtime.memory.plan import NO_ADDRESS, plan_memory
+from hloipu_runtime.memory.report import memory_report
+from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.verify import faults_of
+from tests.support.memory_checker import most_live, overlaps
+from tests.support.program_builder import random_program
+
+TINY = load_machine("tiny")
+
+
+def drawn(seed: int) -> Program:
+    return random_program(seed, tiles=4, ipus=1 + seed % 2, steps=14)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_drawn_programs_are_proved(seed: int) -> None:
+    assert faults_of(drawn(seed), 4) == []
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_nothing_is_overwritten_while_it_is_needed(seed: int) -> None:
+    program = drawn(seed)
+    plan = plan_memory(program, TINY)
+    assert overlaps(program, plan.addresses, Random(seed)) == []
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_plan_is_tight(seed: int) -> None:
+    """At least what a run needs is counted live; placement adds little to what is live."""
+    program = drawn(seed)
+    plan = plan_memory(program, TINY)
+    for (ipu, tile), size in most_live(program, TINY, Random(seed)).items():
+        memory = plan.ipus[ipu]
+        assert memory.live_bytes[memory.classes.of_tile[tile]] >= size
+    for memory in plan.ipus:
+        assert (memory.gap_bytes >= 0).all()
+        assert int(memory.top.max()) <= 1.1 * int((memory.floor + memory.live_bytes).max())
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_variables_lie_above_code_at_whole_grains(seed: int) -> None:
+    program = drawn(seed)
+    plan = plan_memory(program, TINY)
+    for variable, address in zip(program.variables, plan.addresses, strict=True):
+        if address == NO_ADDRESS:
+            continue
+        memory = plan.ipus[variable.ipu]
+        floor = memory.floor[memory.classes.members[variable.mapping.tiles]]
+        top = memory.top[memory.classes.members[variable.mapping.tiles]]
+        assert address % TINY.memory.allocation_grain_bytes == 0
+        assert (floor <= address).all()
+        assert (address + variable.bytes_per_tile <= top).all()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_parts_add_up(seed: int) -> None:
+    report = memory_report(plan_memory(drawn(seed), TINY))
+    assert sum(report.parts.values()) == report.total_bytes
+    assert sum(use.total_bytes for use in report.ipus) == report.total_bytes
+    for peak in (report.peak, report.code_peak):
+        assert sum(peak.parts.values()) == peak.total_bytes
+        assert peak.always_live_bytes + peak.not_always_live_bytes == peak.total_bytes
+        assert min(peak.parts.values()) >= 0
+    assert sum(one.tiles for one in report.histogram) == 4 * len(report.ipus)

@@ -1,0 +1,190 @@
+"""The slow referee of memory plans: runs programs tile by tile and byte by byte.
+
+Nothing of the planner is used: loops are unrolled, branches are chosen at random, and every byte
+remembers which variable was written to it. A read that finds another owner's byte is a fault.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Sequence as SequenceOf
+from math import prod
+from random import Random
+from typing import NamedTuple
+
+from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.mapping import Mapping
+from hloipu_runtime.program.program import Program, Role, Variable
+from hloipu_runtime.program.steps import (
+    Call,
+    ComputeSet,
+    Exchange,
+    If,
+    Parallel,
+    Repeat,
+    RepeatWhile,
+    Sequence,
+    Step,
+    StreamIn,
+    StreamOut,
+    Switch,
+)
+
+
+class Moment(NamedTuple):
+    """One executed leaf step: its place in the tree, and the variables that it touches."""
+
+    path: str
+    reads: frozenset[int]
+    writes: frozenset[int]
+
+
+def trace(program: Program, step: Step, draw: Random, path: str = "body") -> Iterator[Moment]:
+    """Yield the leaf steps of one run; loops turn up to three times, as drawn."""
+    match step:
+        case Sequence():
+            for number, inner in enumerate(step.steps):
+                yield from trace(program, inner, draw, f"{path}/{number}")
+        case ComputeSet():
+            groups = step.groups
+            yield Moment(
+                path,
+                frozenset(x.variable for group in groups for x in group.inputs),
+                frozenset(x.variable for group in groups for x in group.outputs),
+            )
+        case Exchange():
+            under = {d.variable for d in step.definitions if d.base is not None}
+            yield Moment(
+                path,
+                frozenset({t.source for t in step.transfers} | under),
+                frozenset(d.variable for d in step.definitions),
+            )
+        case StreamIn():
+            yield Moment(path, frozenset(), frozenset((step.variable,)))
+        case StreamOut():
+            yield Moment(path, frozenset((step.variable,)), frozenset())
+        case Repeat():
+            for _ in range(min(step.count, 3)):
+                yield from trace(program, step.body, draw, f"{path}/repeat")
+        case RepeatWhile():
+            for turn in range(draw.randint(1, 4)):
+                if turn:
+                    yield from trace(program, step.body, draw, f"{path}/while")
+                yield from trace(program, step.condition, draw, f"{path}/condition")
+                yield Moment(path, frozenset((step.predicate,)), frozenset())
+        case If() | Switch():
+            chooser = step.predicate if isinstance(step, If) else step.index
+            yield Moment(path, frozenset((chooser,)), frozenset())
+            number = draw.randrange(len(step.branches))
+            yield from trace(program, step.branches[number], draw, f"{path}?{number}")
+        case Parallel():
+            yield from _interleaved(program, step, draw, path)
+        case Call():
+            body = program.functions[step.function]
+            yield from trace(program, body, draw, f"{path}/{step.function}")
+        case _:
+            pass
+
+
+def _interleaved(program: Program, step: Parallel, draw: Random, path: str) -> Iterator[Moment]:
+    """Yield the steps of branches in a random order that keeps each branch's own."""
+    waiting = [
+        list(trace(program, branch, draw, f"{path}|{n}")) for n, branch in enumerate(step.branches)
+    ]
+    while any(waiting):
+        yield draw.choice([moments for moments in waiting if moments]).pop(0)
+
+
+def tiles_of(mapping: Mapping) -> list[int]:
+    """Return the tiles of a mapping, counted one by one."""
+    found = [mapping.tiles.first]
+    for extent, stride in zip(mapping.tiles.extents, mapping.tiles.strides, strict=True):
+        found = [tile + k * stride for tile in found for k in range(extent)]
+    return found
+
+
+def bytes_of(variable: Variable) -> int:
+    """Return the bytes of a variable's largest part."""
+    bits = ELEMENT_TYPES[variable.element_type].bits
+    return -(-prod(span.size for span in variable.mapping.spans) * bits // 8)
+
+
+class Owners:
+    """Which variable each byte of each tile belongs to, as a run goes on."""
+
+    def __init__(self, program: Program, addresses: SequenceOf[int]) -> None:
+        self.program = program
+        self.addresses = addresses
+        self.of_byte: dict[tuple[int, int, int], int] = {}
+        self.faults: list[str] = []
+
+    def places(self, number: int) -> Iterator[tuple[int, int, int]]:
+        variable = self.program.variables[number]
+        address = self.addresses[number]
+        for tile in tiles_of(variable.mapping):
+            for byte in range(address, address + bytes_of(variable)):
+                yield variable.ipu, tile, byte
+
+    def write(self, number: int) -> None:
+        for place in self.places(number):
+            self.of_byte[place] = number
+
+    def read(self, number: int, path: str) -> None:
+        for place in self.places(number):
+            owner = self.of_byte.get(place)
+            if owner != number:
+                found = "nobody" if owner is None else self.program.variables[owner].name
+                name = self.program.variables[number].name
+                self.faults.append(f"{path}: {name} at {place} now belongs to {found}")
+                return
+
+
+def overlaps(
+    program: Program, addresses: SequenceOf[int], draw: Random, runs: int = 4
+) -> list[str]:
+    """Return what is found broken when the program runs some times, with state kept between."""
+    owners = Owners(program, addresses)
+    lasting = [n for n, v in enumerate(program.variables) if v.role is Role.CONSTANT]
+    for number in lasting:
+        owners.write(number)
+    written: set[int] = set(lasting)
+    for _ in range(runs):
+        for moment in trace(program, program.body, draw):
+            for number in moment.writes:
+                owners.write(number)
+            written |= moment.writes
+            for number in moment.reads | moment.writes:
+                owners.read(number, moment.path)
+        for number in written:
+            if program.variables[number].role in (Role.CONSTANT, Role.STATE):
+                owners.read(number, "end of the run")
+    return owners.faults
+
+
+def most_live(program: Program, machine: Machine, draw: Random) -> dict[tuple[int, int], int]:
+    """Return for each tile the most bytes that one run needs at a time, rounded up to the grain."""
+    moments = list(trace(program, program.body, draw))
+    grain = machine.memory.allocation_grain_bytes
+    needed: list[set[int]] = [set(m.reads | m.writes) for m in moments] or [set()]
+    for number, variable in enumerate(program.variables):
+        if variable.role in (Role.CONSTANT, Role.STATE):
+            for live in needed:
+                live.add(number)
+        last_write = 0
+        for when, moment in enumerate(moments):
+            if number in moment.reads:
+                for between in range(last_write, when):
+                    needed[between].add(number)
+            if number in moment.writes:
+                last_write = when
+    most: dict[tuple[int, int], int] = {}
+    for live in needed:
+        now: dict[tuple[int, int], int] = {}
+        for number in live:
+            variable = program.variables[number]
+            for tile in tiles_of(variable.mapping):
+                place = (variable.ipu, tile)
+                size = -(-bytes_of(variable) // grain) * grain
+                now[place] = now.get(place, 0) + size
+        for place, size in now.items():
+            most[place] = max(most.get(place, 0), size)
+    return most
