@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from hloipu.session import compile
     from hloipu.text import evaluate, parse, verify
     from hloipu_compiler.errors import Fault, InvalidHloError, ParseError, VerifyError
     from hloipu_compiler.evaluate.custom_calls import register_custom_call
     from hloipu_compiler.hlo.limits import Limits
     from hloipu_compiler.ir.graph import Computation, Instruction, Module
+    from hloipu_runtime.compiled import CompiledProgram, RunResult
     from hloipu_runtime.errors import HloipuError, LimitError, UnsupportedError
 
 _HOMES = {
+    "compile": "hloipu.session",
+    "CompiledProgram": "hloipu_runtime.compiled",
+    "RunResult": "hloipu_runtime.compiled",
     "evaluate": "hloipu.text",
     "register_custom_call": "hloipu_compiler.evaluate.custom_calls",
     "parse": "hloipu.text",
@@ -36,6 +41,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "CompiledProgram",
     "Computation",
     "Fault",
     "HloipuError",
@@ -45,9 +51,11 @@ __all__ = [
     "Limits",
     "Module",
     "ParseError",
+    "RunResult",
     "UnsupportedError",
     "VerifyError",
     "__version__",
+    "compile",
     "evaluate",
     "parse",
     "register_custom_call",

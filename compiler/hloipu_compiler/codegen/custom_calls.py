@@ -7,6 +7,7 @@ from hloipu_compiler.codegen.errors import CodegenError
 from hloipu_compiler.codegen.leaves import Leaf
 from hloipu_compiler.codegen.site import Site, lowers
 from hloipu_compiler.codegen.sorting import top_k
+from hloipu_compiler.codegen.views import compute_spread
 from hloipu_compiler.evaluate.custom_calls import IDENTITIES, typed_attributes
 from hloipu_runtime.codelets.custom import LapackCall
 from hloipu_runtime.codelets.elementwise import Elementwise
@@ -25,7 +26,8 @@ def _custom_call(site: Site) -> Sequence[Leaf]:
         return _gelu_by_tanh(site)
     if target in LAPACK_TARGETS:
         operands = [site.held(n) for n in range(len(site.operands))]
-        return site.builder.compute(LapackCall(target, _attributes(site)), operands, site.results)
+        call = LapackCall(target, _attributes(site))
+        return compute_spread(site.builder, call, operands, site.results)
     raise CodegenError(
         "E0470",
         f"custom call {site.instruction.name!r}: no codelet is known for the target {target!r}",

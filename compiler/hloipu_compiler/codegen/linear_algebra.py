@@ -4,13 +4,14 @@ from collections.abc import Sequence
 
 from hloipu_compiler.codegen.leaves import Leaf
 from hloipu_compiler.codegen.site import Site, lowers
+from hloipu_compiler.codegen.views import compute_spread
 from hloipu_runtime.codelets.linear_algebra import Cholesky, TriangularSolve
 
 
 @lowers("cholesky")
 def _cholesky(site: Site) -> Sequence[Leaf]:
     codelet = Cholesky(site.attributes.flag("lower"), site.shape.element_type.name)
-    return site.builder.compute(codelet, [site.held(0)], site.results)
+    return compute_spread(site.builder, codelet, [site.held(0)], site.results)
 
 
 @lowers("triangular-solve")
@@ -23,4 +24,4 @@ def _triangular_solve(site: Site) -> Sequence[Leaf]:
         site.attributes.text("transpose_a", "NO_TRANSPOSE"),
         site.shape.element_type.name,
     )
-    return site.builder.compute(codelet, [site.held(0), site.held(1)], site.results)
+    return compute_spread(site.builder, codelet, [site.held(0), site.held(1)], site.results)

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from math import prod
 
-# from generate
-
 from hloipu_compiler.codegen.errors import CodegenError
 from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar, Spread, Token
 from hloipu_compiler.codegen.scalars import constant_arrays
@@ -12,6 +10,7 @@ from hloipu_compiler.codegen.site import Site, lowers
 from hloipu_runtime.codelets.constants import text_of
 from hloipu_runtime.codelets.elementwise import Elementwise
 from hloipu_runtime.codelets.expression import Expression, Node
+from hloipu_runtime.codelets.generate import Iota
 from hloipu_runtime.codelets.join import Pad
 from hloipu_runtime.codelets.move import Reverse, StridedSlice, Transpose
 from hloipu_runtime.program.mapping import whole_box

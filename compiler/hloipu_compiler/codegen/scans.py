@@ -7,6 +7,7 @@ from hloipu_compiler.codegen.errors import CodegenError
 from hloipu_compiler.codegen.leaves import Leaf
 from hloipu_compiler.codegen.regions import expression_of
 from hloipu_compiler.codegen.site import Site, lowers
+from hloipu_compiler.codegen.views import compute_spread
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape
@@ -25,7 +26,7 @@ def _scan(site: Site) -> Sequence[Leaf]:
     outputs = len(site.results) - carries
     reverse = site.attributes.flag("is_reverse")
     codelet = Scan(dimension, body, inputs, outputs, length, reverse)
-    return site.builder.compute(codelet, operands, site.results)
+    return compute_spread(site.builder, codelet, operands, site.results)
 
 
 def _on_elements(site: Site, body: Computation) -> Expression:

@@ -13,7 +13,7 @@ from hloipu_compiler.codegen.sorting_over_tiles import (
     choose_parts,
     sort_over_tiles,
 )
-from hloipu_compiler.codegen.views import seen_as, spread_out
+from hloipu_compiler.codegen.views import compute_spread, seen_as
 from hloipu_compiler.evaluate.comparators import ComparatorKey, comparator_keys
 from hloipu_runtime.codelets.codelet import Tensor
 from hloipu_runtime.codelets.elementwise import Elementwise
@@ -94,13 +94,9 @@ def _sorted(builder: Builder, sort: Sort, operands: Sequence[Held], wanted: int 
     cut = choose_parts(builder, sort, operands)
     if cut.parts > 1:
         return sort_over_tiles(builder, sort, operands, cut, wanted)
-    tensors = [Tensor(x.element_type, x.shape) for x in operands]
-    rows = prod(operands[0].shape) // cut.block
-    placement = None  # that of the operands, if it uses the tiles well
-    if rows < 2 * builder.tile_count:
-        placement = spread_out(sort, tensors, builder.tile_count)
-    results = [(x.element_type, x.shape) for x in operands[:wanted]]
-    return builder.compute(sort, operands, results, placement=placement)
+    return compute_spread(
+        builder, sort, operands, [(x.element_type, x.shape) for x in operands[:wanted]]
+    )
 
 
 @lowers("topk")
@@ -113,27 +109,25 @@ def top_k(builder: Builder, x: Held, k: int, *, largest: bool) -> list[Held]:
     """Return values and s32 places of the k best along the last dimension."""
     results = [(x.element_type, (*x.shape[:-1], k)), ("s32", (*x.shape[:-1], k))]
     if 0 in x.shape or k == 0:
-        return builder.compute(TopK(k, largest), [x], results)
+        return compute_spread(builder, TopK(k, largest), [x], results)
     element = ELEMENT_TYPES[x.element_type].byte_width
     fits = x.shape[-1] * element <= MOST_GATHERED_BYTES
     if not fits and _FAN * k * (element + 4) > MOST_GATHERED_BYTES:
         return _top_of_sorted(builder, x, k, largest=largest)
     pieces = _choose_pieces(builder, x, k)
     if pieces == 1:
-        return builder.compute(TopK(k, largest), [x], results)
+        return compute_spread(builder, TopK(k, largest), [x], results)
     block = -(-x.shape[-1] // pieces)
     pieces = -(-x.shape[-1] // block)
     shape = (*x.shape[:-1], pieces, k)
-    candidates = builder.compute(
-        TopKPieces(k, block, largest), [x], [(x.element_type, shape), ("s32", shape)]
-    )
+    made = [(x.element_type, shape), ("s32", shape)]
+    candidates = compute_spread(builder, TopKPieces(k, block, largest), [x], made)
     while pieces > 1:
         fan = min(_FAN, pieces)
         pieces = -(-pieces // fan)
         shape = (*x.shape[:-1], pieces, k)
-        candidates = builder.compute(
-            TopKMerge(k, fan, largest), candidates, [(x.element_type, shape), ("s32", shape)]
-        )
+        made = [(x.element_type, shape), ("s32", shape)]
+        candidates = compute_spread(builder, TopKMerge(k, fan, largest), candidates, made)
     return seen_as(builder, candidates, (*x.shape[:-1], k))
 
 

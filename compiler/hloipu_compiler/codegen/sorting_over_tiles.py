@@ -73,9 +73,8 @@ def sort_over_tiles(
     rows = prod(shape) // length
     for step in _steps(sort, long, cut):
         tensors = [Tensor(x.element_type, step.shape) for x in leaves]
-        placement = spread_out(
-            step.codelet, tensors, min(builder.tile_count, max(1, rows) * cut.parts)
-        )
+        parts = min(builder.tile_count, max(1, rows) * cut.parts)
+        placement = spread_out(step.codelet, tensors, tensors, parts)
         if leaves[0].shape != step.shape:
             mapping = mapping_in(placement, step.codelet, tensors)
             leaves = seen_as(builder, leaves, step.shape, mapping=mapping)

@@ -6,7 +6,7 @@ from math import isqrt, prod
 from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.leaves import Held, Leaf
 from hloipu_compiler.codegen.site import Site, lowers
-from hloipu_compiler.codegen.views import seen_as
+from hloipu_compiler.codegen.views import compute_spread, seen_as
 from hloipu_runtime.codelets.fft import Fft, Twiddle
 from hloipu_runtime.codelets.move import Transpose
 
@@ -50,7 +50,7 @@ def _along(
     first = _divisor(length)
     if kind in ("FFT", "IFFT") and length >= LONG and first > 1 and 2 * rows < builder.tile_count:
         return _in_two(builder, x, kind, dimension, first)
-    return builder.compute(Fft(kind, dimension, length), [x], [result])[0]
+    return compute_spread(builder, Fft(kind, dimension, length), [x], [result])[0]
 
 
 def _in_two(builder: Builder, x: Held, kind: str, d: int, first: int) -> Held:
@@ -60,10 +60,10 @@ def _in_two(builder: Builder, x: Held, kind: str, d: int, first: int) -> Held:
     shape = (*x.shape[:d], first, second, *x.shape[d + 1 :])
     (split,) = seen_as(builder, [x], shape)
     results = [(element_type, shape)]
-    (columns,) = builder.compute(Fft(kind, d, first), [split], results)
+    (columns,) = compute_spread(builder, Fft(kind, d, first), [split], results)
     twiddle = Twiddle((d, d + 1), length, kind == "IFFT")
     turned = builder.compute(twiddle, [columns], results, dying=[True])
-    (rows,) = builder.compute(Fft(kind, d + 1, second), turned, results)
+    (rows,) = compute_spread(builder, Fft(kind, d + 1, second), turned, results)
     order = (*range(d), d + 1, d, *range(d + 2, len(shape)))
     swapped = tuple(shape[k] for k in order)
     moved = builder.compute(Transpose(order), [rows], [(element_type, swapped)])

@@ -3,12 +3,28 @@
 from hloipu_compiler.codegen import (
     contractions,
     control,
+    custom_calls,
     elementwise,
+    linear_algebra,
     movement,
     reductions,
+    scans,
+    sorting,
+    spectra,
 )
 from hloipu_compiler.codegen.site import LOWERINGS
 
-FAMILIES = (contractions, control, elementwise, movement, reductions)
+FAMILIES = (
+    contractions,
+    control,
+    custom_calls,
+    elementwise,
+    linear_algebra,
+    movement,
+    reductions,
+    scans,
+    sorting,
+    spectra,
+)
 
 __all__ = ["FAMILIES", "LOWERINGS"]

@@ -1,6 +1,7 @@
 """Seeing values in other shapes: exchanges that move several of them at once to one mapping."""
 
 from collections.abc import Sequence
+from math import prod
 
 from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.leaves import Held
@@ -41,9 +42,11 @@ def seen_as(
     return made
 
 
-def spread_out(codelet: Codelet, operands: Sequence[Tensor], parts: int) -> Placement:
+def spread_out(
+    codelet: Codelet, operands: Sequence[Tensor], results: Sequence[Tensor], parts: int
+) -> Placement:
     """Return a placement of a codelet on up to `parts` tiles, the first labels split first."""
-    indexing = codelet.indexing(operands, operands)
+    indexing = codelet.indexing(operands, results)
     ones = (1,) * len(indexing.sizes)
     return split(indexing.sizes, ones, ones, parts, 0)
 
@@ -52,3 +55,21 @@ def mapping_in(placement: Placement, codelet: Codelet, operands: Sequence[Tensor
     """Return where a placement wants the codelet's first operand."""
     indices = codelet.indexing(operands, operands).operands[0]
     return Mapping(placement.tiles, placement.spans(indices, operands[0].shape))
+
+
+def compute_spread(
+    builder: Builder,
+    codelet: Codelet,
+    operands: Sequence[Held],
+    results: Sequence[tuple[str, Sizes]],
+) -> list[Held]:
+    """Compute on as many tiles as there are rows, where rows are few; else where they lie.
+
+    For codelets that compute much on each row: the default placement weighs bytes alone.
+    """
+    given = [Tensor(x.element_type, x.shape) for x in operands]
+    made = [Tensor(*x) for x in results]
+    placement = None
+    if prod(codelet.indexing(given, made).sizes) < 2 * builder.tile_count:
+        placement = spread_out(codelet, given, made, builder.tile_count)
+    return builder.compute(codelet, operands, results, placement=placement)

@@ -1,8 +1,10 @@
 """Rewrites of reductions, loops and branches that come down to something simpler."""
 
+from collections.abc import Mapping
+
 from hloipu_compiler.analysis.trip_count import counted_loop
 from hloipu_compiler.ir.attributes import Attributes
-from hloipu_compiler.ir.graph import Computation, Instruction
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import COMMUTATIVE
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.passes.algebra_movement import became, same_value_shape, static
@@ -60,8 +62,20 @@ def _while(draft: Draft, x: Instruction) -> int | None:
     return x.operands[0]
 
 
-def _conditional(draft: Draft, x: Instruction) -> int | None:
-    """Write out a branch that is always taken."""
+def conditional_rule(module: Module) -> Rule:
+    """Return the rule that writes out a branch that is always taken, where nobody else runs it.
+
+    A branch that many run would be copied many times, and copies of copies grow as powers.
+    """
+    sites: dict[str, int] = {}
+    for computation in module.computations:
+        for y in computation.instructions:
+            for name in y.attributes.called:
+                sites[name] = sites.get(name, 0) + 1
+    return lambda draft, x: _conditional(draft, x, sites)
+
+
+def _conditional(draft: Draft, x: Instruction, sites: Mapping[str, int]) -> int | None:
     value = scalar_constant(draft.made[x.operands[0]])
     names = x.attributes.called
     if value is None or value.ndim:
@@ -73,7 +87,7 @@ def _conditional(draft: Draft, x: Instruction) -> int | None:
     elif not 0 <= chosen < len(names):
         chosen = len(names) - 1
     branch = draft.module.computation[names[chosen]]
-    if len(branch.parameters) != 1:
+    if len(branch.parameters) != 1 or sites[branch.name] > 1:
         return None
     return spliced(draft, x, branch, (x.operands[1 + chosen],))
 
@@ -103,5 +117,4 @@ CONTROL_RULES: dict[str, Rule] = {
     "reduce": _reduce,
     "sort": _sort,
     "while": _while,
-    "conditional": _conditional,
 }

@@ -9,6 +9,7 @@ from hloipu_compiler.passes.pipeline import Group, Pipeline, built
 from hloipu_compiler.passes.recognise_loops import RecogniseLoops
 from hloipu_compiler.passes.remove_barriers import RemoveBarriers
 from hloipu_compiler.passes.simplify_algebra import SimplifyAlgebra
+from hloipu_compiler.passes.simplify_loops import SimplifyLoops
 from hloipu_compiler.passes.simplify_tuples import SimplifyTuples
 
 MOST_ROUNDS = 3
@@ -17,6 +18,7 @@ MOST_ROUNDS = 3
 _SIMPLIFY = Group(
     (
         SimplifyTuples(),
+        SimplifyLoops(),
         SimplifyAlgebra(),
         FoldConstants(),
         EliminateCommonSubexpressions(),

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes.algebra_arithmetic import ARITHMETIC_RULES
-from hloipu_compiler.passes.algebra_control import CONTROL_RULES
+from hloipu_compiler.passes.algebra_control import CONTROL_RULES, conditional_rule
 from hloipu_compiler.passes.algebra_movement import MOVEMENT_RULES
 from hloipu_compiler.passes.expand_bitcasts import bitcasts_expanded
 from hloipu_compiler.passes.pass_base import NO_BITCASTS, NO_DEAD_CODE, TRIP_COUNTS, Facts, Pass
@@ -19,7 +19,8 @@ RULES: dict[str, Rule] = {**MOVEMENT_RULES, **ARITHMETIC_RULES, **CONTROL_RULES}
 def algebra_simplified(module: Module) -> Module:
     """Return the module after one round of the rules; the same one where none applies."""
     module = bitcasts_expanded(module)
-    return with_each(module, lambda c: rewritten(module, c, RULES))
+    rules = RULES | {"conditional": conditional_rule(module)}
+    return with_each(module, lambda c: rewritten(module, c, rules))
 
 
 @register

@@ -54,10 +54,9 @@ def convolution_work(
     as_product = product_work(machine, product, operand_types, result_type)
     if taps <= 1 or arithmetic is None:
         return as_product
-    # The patches of all taps laid side by side, then one product.
-    width = 2 if arithmetic == "f16" else 4
-    patches = shape.groups * positions * product.depth
-    rearranged = rearrange_on_tile(machine, patches * width, shape.in_features * width)
+    # The patches of all taps laid side by side, then one product; channels fill 64-bit words.
+    words = over(shape.in_features * (2 if arithmetic == "f16" else 4), 8)
+    rearranged = rearrange_on_tile(machine, shape.groups * positions * taps * words * 8, 8)
     unfolded = TileWork(
         as_product.cycles + rearranged.cycles, as_product.assumed_cycles + rearranged.assumed_cycles
     )

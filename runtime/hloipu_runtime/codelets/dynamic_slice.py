@@ -177,14 +177,16 @@ class DynamicSliceCandidates(Codelet):
         places = Places(columns, shape, rank)
         return [candidates(dims, sizes, places, (self.dimension, self.block), source, result)]
 
-    def combined_with(self, combine: Codelet) -> Codelet | None:
+    def combined_with(
+        self, combine: Codelet, others: Sequence[Array | None]
+    ) -> tuple[Codelet, int] | None:
         """With `OrBits` behind it, this is a dynamic slice."""
-        return DynamicSlice() if isinstance(combine, OrBits) else None
+        return (DynamicSlice(), 0) if isinstance(combine, OrBits) else None
 
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
     ) -> TileWork:
-        """Charge moving the window, as if all lay in the tile's range: where it is, data decides."""
+        """Charge the window as if all lay in the tile's range: where it is, data decides."""
         shape = results[0].shape[1:]
         most = tuple(map(min, shape, operands[0].shape))
         return window_work(machine, Tensor(results[0].element_type, most), operands[0].shape)

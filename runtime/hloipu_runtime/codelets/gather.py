@@ -107,9 +107,11 @@ class GatherCandidates(Codelet):
             )
         ]
 
-    def combined_with(self, combine: Codelet) -> Codelet | None:
+    def combined_with(
+        self, combine: Codelet, others: Sequence[Array | None]
+    ) -> tuple[Codelet, int] | None:
         """With `OrBits` behind it, this is a gather."""
-        return Gather(self.dims, self.slice_sizes) if isinstance(combine, OrBits) else None
+        return (Gather(self.dims, self.slice_sizes), 0) if isinstance(combine, OrBits) else None
 
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]

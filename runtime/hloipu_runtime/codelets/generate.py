@@ -49,7 +49,18 @@ class Iota(Codelet):
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
     ) -> TileWork:
         """Return 10 + 4 + 3 slots a vector for each worker (poplibs: popopsCycleEstimators.cpp)."""
-        return generating_work(machine, results[0], 10, 4, 3)
+        elements, contexts = results[0].elements, machine.tile.worker_contexts
+        if not elements:
+            return TileWork(0)
+        share = -(-elements // contexts)
+        slots, assumed = emulated_slots(
+            machine,
+            14 + 3 * -(-share // vector_elements(self.element_type)),
+            self.element_type,
+            share,
+        )
+        cycles = single_vertices_cycles(machine, [(min(elements, contexts), slots)])
+        return TileWork(cycles, min(cycles, contexts * assumed))
 
 
 @codelet
@@ -76,16 +87,21 @@ class Fill(Codelet):
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
     ) -> TileWork:
         """Return the cycles of popops' fill (poplibs: lib/popops/PerformanceEstimation.cpp)."""
-        bits = ELEMENT_TYPES[self.element_type].bits
-        share = -(-results[0].elements // machine.tile.worker_contexts)
-        start, each = {64: (5, 1), 32: (23, 1), 16: (26, 1)}.get(bits, (28, 1))
-        if bits < 16 and share >= 64:
-            # By whole words of 64 bits, where smaller ones go by 32.
-            start, each, share = 39, 1, -(-share // 2)
-        elements = Tensor(self.element_type, (share * machine.tile.worker_contexts,))
-        if not results[0].elements:
+        elements, contexts = results[0].elements, machine.tile.worker_contexts
+        if not elements:
             return TileWork(0)
-        return generating_work(machine, elements, start, 0, each)
+        share = -(-elements // contexts)
+        slots = _fill_slots(share, ELEMENT_TYPES[self.element_type].bits)
+        return TileWork(single_vertices_cycles(machine, [(min(elements, contexts), slots)]))
+
+
+def _fill_slots(elements: int, bits: int) -> int:
+    """Return one worker's slots: words of 64 bits, or of 32 for a few bytes."""
+    if bits >= 64:
+        return 5 + elements * (bits // 64)
+    if bits < 16:
+        return 28 + elements // 4 if elements < 64 else 39 + elements // 8
+    return 23 + elements // 2 if bits == 32 else 26 + elements // 4
 
 
 def every_dimension(result: Tensor) -> Indexing:
@@ -119,17 +135,3 @@ def _placed(values: Array, out: Array | None) -> Array:
         return values
     np.copyto(out, values)
     return out
-
-
-def generating_work(
-    machine: Machine, result: Tensor, call: int, region: int, vector: int
-) -> TileWork:
-    """Return the cycles of workers that each write their share of the elements."""
-    elements, contexts = result.elements, machine.tile.worker_contexts
-    if not elements:
-        return TileWork(0)
-    share = -(-elements // contexts)
-    slots = call + region + vector * -(-share // vector_elements(result.element_type))
-    priced, assumed = emulated_slots(machine, slots, result.element_type, share)
-    cycles = single_vertices_cycles(machine, [(min(elements, contexts), priced)])
-    return TileWork(cycles, min(cycles, contexts * assumed))

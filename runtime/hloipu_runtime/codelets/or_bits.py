@@ -11,7 +11,6 @@ from hloipu_runtime.codelets.codelet import (
     Array,
     Block,
     Codelet,
-    Index,
     Indexing,
     Tensor,
     codelet,

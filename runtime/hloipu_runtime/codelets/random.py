@@ -89,8 +89,8 @@ class RngBits(Codelet):
 class RngValues(Codelet):
     """Draws values from the program's random state.
 
-    Operands: low and high, or mean and deviation, of rank 0; the state, u64[3]: key, and the 128-bit
-    position in the stream, low half first. `RngState` moves the position on.
+    Operands: low and high, or mean and deviation, of rank 0; the state, u64[3]: key, and the
+    128-bit position in the stream, low half first. `RngState` moves the position on.
     """
 
     name: ClassVar[str] = "rng_values"
@@ -123,10 +123,11 @@ class RngValues(Codelet):
         if not elements:
             return TileWork(0)
         share = -(-elements // machine.tile.worker_contexts)
+        turns = -(-share // vector_elements(self.element_type))
+        integers = ELEMENT_TYPES[self.element_type].is_integer
         prologue = 24 if self.element_type == "f16" else 22
-        slots = prologue + 4 * -(-share // vector_elements(self.element_type))
-        cycles = shared_vertex_cycles(machine, 4, slots)
-        known = self.element_type in ("f32", "f16")
+        cycles = shared_vertex_cycles(machine, 4, prologue + (6 if integers else 4) * turns)
+        known = self.element_type in ("f32", "f16", "s32", "u32")
         return TileWork(cycles, 0 if known else cycles)
 
 

@@ -7,6 +7,7 @@ do; within 2 % of what is live at once on drawn programs), and first needed firs
 tightest gap.
 """
 
+from bisect import bisect_left, insort
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -97,6 +98,10 @@ class _Ground:
             low[placed], high[placed], grids[placed] = address, address + size, grid
         self.low, self.high, self.grids = low, high, grids
 
+    def top(self) -> int:
+        """Return the first address that is above all of it, on all tiles."""
+        return max([*self.floors, int(self.high.max(initial=0))], default=0)
+
     def taken(self, grid: int) -> tuple[Numbers, Numbers]:
         """Return where memory is taken always on any tile of a grid, from below, in few blocks."""
         found = self.gaps.get(grid)
@@ -127,21 +132,6 @@ def _lowest(low: Numbers, high: Numbers, size: int, floor: int) -> int:
     if len(free) and free[where]:
         return int(tops[where])
     return int(tops[-1])
-
-
-def _tightest(low: Numbers, high: Numbers, size: int) -> int:
-    """Return the address of the smallest gap of `size` bytes or more between blocks from 0 up."""
-    order = low.argsort()
-    tops = np.maximum.accumulate(high[order])
-    gaps = low[order][1:] - tops[:-1]
-    gaps[gaps < size] = _HUGE
-    where = int(gaps.argmin()) if len(gaps) else 0
-    if len(gaps) and gaps[where] < _HUGE:
-        return int(tops[where])
-    return int(tops[-1])
-
-
-_HUGE = 1 << 62
 
 
 def _hull(ranges: Ranges) -> Ranges:
@@ -183,37 +173,76 @@ def _by_size(passing: list[int], requests: list[Request], ground: _Ground) -> li
 
 
 def _by_time(passing: list[int], requests: list[Request], ground: _Ground) -> list[int]:
-    """First needed first, each in the tightest gap between what is live; holes in time count."""
-    hulls = [(requests[n].ranges[0][0], requests[n].ranges[-1][1]) for n in passing]
-    order = sorted(range(len(passing)), key=lambda n: (hulls[n][0], -requests[passing[n]].size, n))
-    low, high, grids = (np.zeros(64, np.int64) for _ in range(3))
+    """First needed first, each in the tightest gap, as if all were on the same tiles."""
+    ranges = [(requests[n].ranges[0][0], requests[n].ranges[-1][1]) for n in passing]
+    order = sorted(
+        range(len(passing)), key=lambda n: (ranges[n][0], -requests[passing[n]].size, n)
+    )
+    heap = _Heap(ground.top())
     addresses = [0] * len(passing)
-    slots: list[int] = []
-    ending: list[tuple[int, int]] = []
-    count = 0
+    ending: list[tuple[int, int, int]] = []
     for n in order:
-        begin, end = hulls[n]
+        begin, end = ranges[n]
         while ending and ending[0][0] < begin:
-            slots.append(heappop(ending)[1])
-            low[slots[-1]] = high[slots[-1]] = 0
-        size, tiles, _ = requests[passing[n]]
-        grid = ground.number_of[tiles]
-        live = ground.meets(grid)[grids[:count]] & (high[:count] > 0)
-        bottom_low, bottom_high = ground.taken(grid)
-        address = _tightest(
-            np.concatenate([bottom_low, low[:count][live]]),
-            np.concatenate([bottom_high, high[:count][live]]),
-            size,
-        )
-        addresses[n] = address
-        if not slots:
-            if count == len(low):
-                low, high, grids = (
-                    np.concatenate([x, np.zeros_like(x)]) for x in (low, high, grids)
-                )
-            slots.append(count)
-            count += 1
-        slot = slots.pop()
-        low[slot], high[slot], grids[slot] = address, address + size, grid
-        heappush(ending, (end, slot))
+            _, address, size = heappop(ending)
+            heap.free(address, size)
+        size = requests[passing[n]].size
+        if size:
+            addresses[n] = heap.take(size)
+            heappush(ending, (end, addresses[n], size))
+        else:
+            addresses[n] = heap.bottom
     return addresses
+
+
+class _Heap:
+    """Free memory from an address up: gaps by size and by address, joined when they touch."""
+
+    def __init__(self, bottom: int) -> None:
+        self.bottom = self.end = bottom
+        self.sizes: list[tuple[int, int]] = []
+        """(size, address) of each gap, sorted."""
+        self.gaps: dict[int, int] = {}
+        """Address -> size."""
+        self.gap_ends: dict[int, int] = {}
+        """Address after a gap -> the gap's address."""
+
+    def take(self, size: int) -> int:
+        """Return the address of `size` bytes that are free from now on until they are freed."""
+        where = bisect_left(self.sizes, (size, 0))
+        if where < len(self.sizes):
+            room, address = self.sizes[where]
+            self._remove(address, room)
+            if room > size:
+                self._add(address + size, room - size)
+            return address
+        start = self.gap_ends.get(self.end)
+        if start is None:
+            start = self.end
+        else:
+            self._remove(start, self.gaps[start])
+        self.end = start + size
+        return start
+
+    def free(self, address: int, size: int) -> None:
+        """Give bytes back."""
+        before = self.gap_ends.get(address)
+        if before is not None:
+            room = self.gaps[before]
+            self._remove(before, room)
+            address, size = before, room + size
+        after = self.gaps.get(address + size)
+        if after is not None:
+            self._remove(address + size, after)
+            size += after
+        self._add(address, size)
+
+    def _add(self, address: int, size: int) -> None:
+        insort(self.sizes, (size, address))
+        self.gaps[address] = size
+        self.gap_ends[address + size] = address
+
+    def _remove(self, address: int, size: int) -> None:
+        del self.sizes[bisect_left(self.sizes, (size, address))]
+        del self.gaps[address]
+        del self.gap_ends[address + size]

@@ -128,5 +128,3 @@ def _read_functions(data: Json, reading: Reading) -> dict[str, Sequence]:
 
 def _array_name(variable: int) -> str:
     return f"constant.{variable}"
-
-

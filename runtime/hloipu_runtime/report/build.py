@@ -161,4 +161,7 @@ def _by_ipu(costs: Costs, counts: BlockCounts, total: int) -> tuple[IpuRow, ...]
             for ipu in step.ipus or sorted(block.ipus) or range(len(sums)):
                 for bucket in range(4):
                     sums[ipu][bucket] += step.spent[bucket].cycles * shown
-    return tuple(IpuRow(ipu, *row, total - sum(row)) for ipu, row in enumerate(sums))
+    return tuple(
+        IpuRow(ipu, row[0], row[1], row[2], row[3], total - sum(row))
+        for ipu, row in enumerate(sums)
+    )

@@ -34,14 +34,12 @@ def _lines(profile: Profile) -> Iterator[str]:
 
 def _memory(profile: Profile) -> str:
     memory = profile.memory
-    if "peak_bytes" not in memory or "usable_bytes" not in memory:
+    if not memory:
         return "memory: not planned"
-    peak, usable = memory["peak_bytes"], memory["usable_bytes"]
-    fits = "fits" if memory.get("fits", peak <= usable) else "does NOT fit"
-    where = f", on tile {memory['peak_tile']:,}" if "peak_tile" in memory else ""
-    return (
-        f"{fits}: {peak:,} of {usable:,} bytes ({_share(peak, usable)}) on the fullest tile{where}"
-    )
+    peak, available = memory["peak"]["total_bytes"], memory["available_bytes_per_tile"]
+    fits = "fits" if memory["fits"] else "does NOT fit"
+    share = _share(peak, available)
+    return f"{fits}: {peak:,} of {available:,} bytes ({share}) on tile {memory['peak']['tile']:,}"
 
 
 def _cycles(profile: Profile) -> str:

@@ -84,7 +84,7 @@ def test_conformance_modules_keep_their_values() -> None:
 
 
 def test_random_programs_keep_their_values() -> None:
-    """Sums of floats may round otherwise: kernels add in the order of memory, which folds change."""
+    """Sums of floats may round otherwise: kernels add in the order of memory."""
     for number in range(60):
         program = generate(4, number)
         module = parse(Source(program.text, str(number)))

@@ -111,8 +111,8 @@ def test_candidates_go_by_each_tile_s_own_copy_of_the_place() -> None:
 
 
 def test_candidates_with_their_combination_are_a_slice() -> None:
-    assert DynamicSliceCandidates(0, 3).combined_with(OrBits()) == DynamicSlice()
-    assert DynamicSliceCandidates(0, 3).combined_with(DynamicSlice()) is None
+    assert DynamicSliceCandidates(0, 3).combined_with(OrBits(), []) == (DynamicSlice(), 0)
+    assert DynamicSliceCandidates(0, 3).combined_with(DynamicSlice(), []) is None
 
 
 def test_what_is_not_whole_is_on_every_tile() -> None:

@@ -121,8 +121,8 @@ def test_a_candidate_is_what_lies_in_its_range() -> None:
 
 def test_candidates_with_their_combination_are_a_gather() -> None:
     codelet = GatherCandidates(ROWS, (1, 2), 0, 3)
-    assert codelet.combined_with(OrBits()) == Gather(ROWS, (1, 2))
-    assert codelet.combined_with(codelet) is None
+    assert codelet.combined_with(OrBits(), []) == (Gather(ROWS, (1, 2)), 0)
+    assert codelet.combined_with(codelet, []) is None
 
 
 def test_the_table_follows_whole_slices_and_batches() -> None:

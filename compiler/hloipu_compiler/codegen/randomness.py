@@ -1,0 +1,60 @@
+"""Lowering of random ops; those without a state of their own share the program's.
+
+The program's state is a variable that each drawing op replaces by the one after: key, and a 128-bit
+position in its stream. It starts as `hloipu eval` starts by default: key 0, position 0.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hloipu_compiler.codegen.leaves import Held, Leaf
+from hloipu_compiler.codegen.site import Site, lowers
+from hloipu_compiler.ir.shapes import TupleShape
+from hloipu_runtime.codelets.random import RngBits, RngState, RngValues
+from hloipu_runtime.kernels.random_values import state_units
+
+
+@lowers("rng-bit-generator")
+def _rng_bit_generator(site: Site) -> Sequence[Leaf]:
+    """Make (state, bits), or bits alone where the result is no tuple."""
+    state = site.held(0)
+    element_type, shape = site.results[-1]
+    codelet = RngBits(site.attributes.text("algorithm").lower(), element_type)
+    results = [(state.element_type, state.shape), (element_type, shape)]
+    after, bits = site.builder.compute(codelet, [state], results)
+    return [after, bits] if isinstance(site.instruction.shape, TupleShape) else [bits]
+
+
+@lowers("rng")
+def _rng(site: Site) -> Sequence[Leaf]:
+    """Draw from the program's state, then move it on by the words drawn."""
+    element_type, shape = site.shape.element_type.name, site.shape.dimensions
+    uniform = site.attributes.text("distribution") == "rng_uniform"
+    codelet = RngValues("uniform" if uniform else "normal", element_type)
+    operands = [site.held(0), site.held(1), _state(site)]
+    (values,) = site.builder.compute(codelet, operands, [(element_type, shape)])
+    _advance(site, state_units(shape, element_type))
+    return [values]
+
+
+@lowers("rng-get-and-update-state")
+def _rng_get_and_update_state(site: Site) -> Sequence[Leaf]:
+    before = _advance(site, site.attributes.integer("delta"))
+    return [before]
+
+
+def _state(site: Site) -> Held:
+    builder = site.builder
+    if builder.random_state is None:
+        builder.random_state = builder.constant(np.zeros(3, np.uint64), "u64")
+    return builder.random_state
+
+
+def _advance(site: Site, delta: int) -> Held:
+    """Replace the program's state by one further on; return the position before."""
+    builder = site.builder
+    results = [("u64", (2,)), ("u64", (3,))]
+    before, after = builder.compute(RngState(delta), [_state(site)], results)
+    builder.random_state = after
+    return before

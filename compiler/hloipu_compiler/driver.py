@@ -1,0 +1,58 @@
+"""From a verified module to a compiled program: the only place that knows every phase."""
+
+from dataclasses import dataclass
+
+from hloipu_compiler.analysis.source_lines import SourceLines
+from hloipu_compiler.codegen.lowering import lower
+from hloipu_compiler.codegen.table import LOWERINGS
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.passes.pipeline import Pipeline
+from hloipu_compiler.passes.runner import Watcher, run_passes
+from hloipu_compiler.plan.plan import Plan
+from hloipu_compiler.verify.static import require_static
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.program import Program
+
+
+OPCODES = frozenset(LOWERINGS)
+"""Ops that have a lowering to tiles."""
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """What each phase made of a module."""
+
+    module: Module
+    """After the passes."""
+    plan: Plan
+    program: Program
+
+
+def compile_module(
+    module: Module,
+    machine: Machine,
+    *,
+    pipeline: Pipeline | str = "front",
+    verify_each: bool = False,
+    watch: Watcher | None = None,
+) -> Compilation:
+    """Compile a verified module for one IPU of a machine.
+
+    Raises NotStaticError for sizes known only while running, CodegenError for ops that have no
+    program, and what passes raise.
+    """
+    require_static(module)
+    flat, plan = run_passes(module, Plan(), pipeline, verify_each=verify_each, watch=watch)
+    return Compilation(flat, plan, lower(flat, plan, machine))
+
+
+def source_lines(module: Module) -> dict[str, str]:
+    """Return `file:line` of every instruction for which the dump says so."""
+    lines = SourceLines(module)
+    found = {
+        x.name: lines.line(x)
+        for computation in module.computations
+        for x in computation.instructions
+        if x.metadata
+    }
+    return {name: line for name, line in found.items() if line}

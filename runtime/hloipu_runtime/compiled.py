@@ -1,0 +1,125 @@
+"""A compiled program in a user's hands: what it needs, what it costs, what it computes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from hloipu_runtime.costing.costs import Costs
+from hloipu_runtime.costing.counting import ChargePlan
+from hloipu_runtime.costing.estimate import Estimate, Trips, estimate
+from hloipu_runtime.costing.step_costs import step_charges
+from hloipu_runtime.errors import UsageError
+from hloipu_runtime.kernels.subnormals import flushing_subnormals
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.memory.does_not_fit import require_fit
+from hloipu_runtime.memory.plan import plan_memory
+from hloipu_runtime.memory.report import MemoryReport, memory_report
+from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.verify import verify
+from hloipu_runtime.report.build import (
+    About,
+    machine_overrides,
+    profile_of_estimate,
+    profile_of_run,
+)
+from hloipu_runtime.report.profile import Profile
+from hloipu_runtime.sim.exact import ExactEngine
+from hloipu_runtime.sim.functional import FunctionalEngine
+from hloipu_runtime.sim.host import Arrays
+from hloipu_runtime.sim.ports import given_arrays, taken_arrays
+
+Mode = Literal["functional", "exact"]
+MODES = ("functional", "exact")
+OverMemory = Literal["refuse", "allow"]
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What one run gave."""
+
+    outputs: list[Any]
+    """Arrays in the order of the result's leaves, in the user's types."""
+    cycles: int
+    """Of the modelled machine."""
+    profile: Profile = field(repr=False)
+
+
+@dataclass(frozen=True)
+class CompiledProgram:
+    """A proved program for one machine; `fits` says whether its tiles have the memory for it."""
+
+    program: Program
+    machine: Machine
+    code_memory: bool = True
+    """Whether code counts as memory."""
+    over_memory: OverMemory = "refuse"
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Instruction -> file:line of the program that was compiled, where the dump says so."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """What the user asked for, as reports show it."""
+
+    def __post_init__(self) -> None:
+        """Prove the program; ProgramError E4050 where that fails."""
+        verify(self.program, self.machine.chip.tiles_per_ipu)
+
+    @cached_property
+    def costs(self) -> Costs:
+        """The cost of every step."""
+        return step_charges(self.program, self.machine)
+
+    @cached_property
+    def memory(self) -> MemoryReport:
+        """What each tile's memory is used for."""
+        plan = plan_memory(self.program, self.machine, code_memory=self.code_memory)
+        return memory_report(plan, sources=self.sources)
+
+    @property
+    def fits(self) -> bool:
+        """Whether every tile has the memory that it needs."""
+        return self.memory.fits
+
+    def estimate(self, assume_trips: Trips = None) -> Estimate:
+        """Return the cycles of one run, without running."""
+        return estimate(self.program, self.machine, assume_trips, self.costs)
+
+    def run(self, *arguments: Any, mode: Mode = "functional", poison: bool = False) -> RunResult:
+        """Run once on arrays in entry-parameter order, tuples flattened; they are not changed.
+
+        `functional` computes whole tensors, `exact` tile by tile; cycles are the same. `poison`
+        fills tile memories before use. Raises DoesNotFit unless memory suffices or
+        `over_memory` is "allow", UsageError where arguments do not fit the parameters.
+        """
+        if mode not in MODES:
+            raise UsageError(
+                "E3140", f"there is no mode {mode!r} to run in", hint=f"modes: {', '.join(MODES)}"
+            )
+        if self.over_memory == "refuse":
+            require_fit(self.memory)
+        host = Arrays(given_arrays(self.program.parameters, arguments))
+        with np.errstate(all="ignore"), flushing_subnormals():
+            engine = self._functional if mode == "functional" else self._exact(poison)
+            counts = engine.run(host)
+        found = ChargePlan(self.costs).counts(counts.runs)
+        profile = profile_of_run(self.costs, found, self._about, mode=mode)
+        outputs = taken_arrays(self.program.results, host.outputs)
+        return RunResult(outputs, profile.lower_bound_cycles, profile)
+
+    def profile(self, assume_trips: Trips = None) -> Profile:
+        """Return the profile of an estimate."""
+        return profile_of_estimate(self.costs, self.estimate(assume_trips), self._about)
+
+    @cached_property
+    def _about(self) -> About:
+        return About(
+            self.sources, self.options, machine_overrides(self.machine), self.memory.to_json()
+        )
+
+    @cached_property
+    def _functional(self) -> FunctionalEngine:
+        return FunctionalEngine(self.program)
+
+    def _exact(self, poison: bool) -> ExactEngine:
+        return ExactEngine(self.program, poison=poison)

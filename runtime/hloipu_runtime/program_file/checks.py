@@ -1,0 +1,123 @@
+"""What any program keeps, and a forged file may not: numbers that name something, sizes that fit.
+
+After these checks a program can be walked, proved and costed without leaving its own tables and
+in time and memory of the order of its file. That it is right is for the proof to say.
+"""
+
+from math import prod
+from typing import NoReturn
+
+import numpy as np
+
+from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.errors import ArtefactError
+from hloipu_runtime.kernels.rounding import is_narrow
+from hloipu_runtime.kernels.storage import storage_dtype, to_storage
+from hloipu_runtime.program.mapping import Sizes
+from hloipu_runtime.program.program import Array, Port, Program, Role
+from hloipu_runtime.program.verify import is_complete
+from hloipu_runtime.program_file.codelet_checks import CodeletChecks
+from hloipu_runtime.program_file.refusal import Refuse
+from hloipu_runtime.program_file.span_checks import (
+    MOST_ELEMENTS,
+    MOST_RANK,
+    check_spans,
+    check_tiles,
+)
+from hloipu_runtime.program_file.step_checks import StepChecks
+
+MOST_IPUS = 65_536
+
+
+def check_program(program: Program, *, name: str = "") -> None:
+    """Raise ArtefactError E4011 where a program's numbers cannot be what they are for."""
+
+    def refuse(place: str, what: str) -> NoReturn:
+        raise ArtefactError(
+            "E4011", f"{place}: {what}", name=name, hint="have this hloipu write it again"
+        )
+
+    if not 1 <= program.ipus <= MOST_IPUS:
+        refuse("the program", f"{program.ipus} IPUs")
+    _check_variables(program, refuse)
+    for number, value in enumerate(program.values):
+        _check_tensor(value.element_type, value.shape, f"value %{number}", refuse)
+    _check_constants(program, refuse)
+    _check_ports(program, refuse)
+    StepChecks(program, refuse).check()
+    CodeletChecks(program, refuse).check()
+
+
+def _check_variables(program: Program, refuse: Refuse) -> None:
+    proper: set[int] = set()
+    for number, variable in enumerate(program.variables):
+        place = f"variable {number} {variable.name[:80]!r}"
+        _check_tensor(variable.element_type, variable.shape, place, refuse)
+        if not 0 <= variable.ipu < program.ipus:
+            refuse(place, f"lies on IPU {variable.ipu}")
+        mapping = variable.mapping
+        if id(mapping) not in proper:
+            check_tiles(mapping.tiles, place, refuse)
+            check_spans(mapping.spans, mapping.tiles, place, refuse)
+            proper.add(id(mapping))
+        if len(mapping.spans) != len(variable.shape):
+            refuse(place, "its mapping has another rank")
+        if mapping.tiles.count * prod(mapping.block) > MOST_ELEMENTS:
+            refuse(place, "its parts are too large")
+
+
+def _check_tensor(element_type: str, shape: Sizes, place: str, refuse: Refuse) -> None:
+    if element_type not in ELEMENT_TYPES or not ELEMENT_TYPES[element_type].is_array:
+        refuse(place, f"there is no element type {element_type[:40]!r}")
+    if len(shape) > MOST_RANK or min(shape, default=0) < 0:
+        refuse(place, "it has a size below 0, or too many dimensions")
+    if prod(max(size, 1) for size in shape) > MOST_ELEMENTS:
+        refuse(place, f"it has more than {MOST_ELEMENTS} elements")
+
+
+def _check_constants(program: Program, refuse: Refuse) -> None:
+    for number, (value, array) in program.constants.items():
+        place = f"constant {number}"
+        if not 0 <= number < len(program.variables) or not 0 <= value < len(program.values):
+            refuse(place, "there is no such variable or value")
+        variable, meant = program.variables[number], program.values[value]
+        if (variable.element_type, variable.shape) != (meant.element_type, meant.shape):
+            refuse(place, f"variable and value %{value} differ in type or shape")
+        dtype = storage_dtype(variable.element_type)
+        if array.dtype != dtype or array.shape != variable.shape:
+            refuse(place, f"an array {array.dtype}{list(array.shape)} is not what it holds")
+        if not _is_stored(array, variable.element_type):
+            refuse(place, f"it holds what is no {variable.element_type}")
+        if not is_complete(variable.mapping, variable.shape):
+            refuse(place, "some of its elements lie on no tile")
+        if variable.role is not Role.CONSTANT:
+            refuse(place, f"its variable is for another role: {variable.role.value}")
+
+
+def _is_stored(array: Array, element_type: str) -> bool:
+    """Whether every element is a value of the type, for types in a wider storage dtype."""
+    if not is_narrow(element_type) and ELEMENT_TYPES[element_type].bits >= 8:
+        return True
+    with np.errstate(all="ignore"):
+        proper = to_storage(array, element_type)
+        return bool(np.array_equal(proper, array, equal_nan=array.dtype.kind == "f"))
+
+
+def _check_ports(program: Program, refuse: Refuse) -> None:
+    for kind, ports in (("parameter", program.parameters), ("result", program.results)):
+        if len({port.stream for port in ports}) != len(ports):
+            refuse(f"the {kind}s", "two have one stream")
+        for number, port in enumerate(ports):
+            place = f"{kind} {number}"
+            _check_tensor(port.element_type, port.shape, place, refuse)
+            _check_alias(port, program, kind, place, refuse)
+
+
+def _check_alias(port: Port, program: Program, kind: str, place: str, refuse: Refuse) -> None:
+    if port.alias == -1:
+        return
+    if kind == "parameter" or not 0 <= port.alias < len(program.parameters):
+        refuse(place, f"there is no parameter {port.alias} to take over")
+    source = program.parameters[port.alias]
+    if (source.element_type, source.shape) != (port.element_type, port.shape):
+        refuse(place, f"it differs from parameter {port.alias} in type or shape")

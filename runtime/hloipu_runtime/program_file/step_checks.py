@@ -1,0 +1,227 @@
+"""The steps of a program from a file: every number names something, every record has its parts."""
+
+from collections.abc import Iterable
+
+from hloipu_runtime.element_types import ELEMENT_TYPES, Kind
+from hloipu_runtime.program.mapping import Tiles
+from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.steps import (
+    Call,
+    Carried,
+    ComputeSet,
+    Definition,
+    Exchange,
+    If,
+    Merged,
+    Parallel,
+    Repeat,
+    RepeatWhile,
+    Sequence,
+    Step,
+    StreamIn,
+    StreamOut,
+    Switch,
+    Sync,
+    Transfer,
+    ValueId,
+    VariableId,
+    VertexGroup,
+)
+from hloipu_runtime.program.verify import is_complete
+from hloipu_runtime.program_file.groups import inner_steps
+from hloipu_runtime.program_file.refusal import Refuse
+from hloipu_runtime.program_file.span_checks import check_spans, check_tiles
+
+MOST_TURNS = 2**62
+MOST_STEPS = 2**26
+"""Steps, where functions are put in at every call: what walks the program walks so many."""
+MOST_LEVELS = 100
+"""Blocks within each other, calls included."""
+
+
+class StepChecks:
+    """A walk over all steps, functions first to be measured and then checked once each."""
+
+    def __init__(self, program: Program, refuse: Refuse) -> None:
+        self.program = program
+        self.refuse = refuse
+        self._sizes: dict[str, tuple[int, int]] = {}
+        self._measuring: set[str] = set()
+        self._proper: set[tuple[int, int]] = set()
+
+    def check(self) -> None:
+        """Check everything."""
+        for name in self.program.functions:
+            self._function(name)
+        steps, levels = self._measure(self.program.body)
+        if steps > MOST_STEPS:
+            self.refuse("the steps", f"{steps} of them, with functions put in at every call")
+        if levels > MOST_LEVELS:
+            self.refuse("the steps", f"blocks {levels} deep within each other, calls included")
+        for name, body in self.program.functions.items():
+            self._steps(body, f"function {name[:80]!r}")
+        self._steps(self.program.body, "body")
+
+    # --- how much there is ------------------------------------------------------------------------
+
+    def _measure(self, step: Step) -> tuple[int, int]:
+        """Return how many steps there are with functions put in, and how deep they lie."""
+        if isinstance(step, Call):
+            return self._function(step.function)
+        inner = [self._measure(x) for x in inner_steps(step)]
+        steps = 1 + sum(count for count, _ in inner)
+        return steps, 1 + max((levels for _, levels in inner), default=0)
+
+    def _function(self, name: str) -> tuple[int, int]:
+        if name not in self._sizes:
+            body = self.program.functions.get(name)
+            if body is None or name in self._measuring:
+                self.refuse("the steps", f"a call of function {name[:80]!r}, which cannot be")
+            self._measuring.add(name)
+            self._sizes[name] = self._measure(body)
+            self._measuring.discard(name)
+            if self._sizes[name][0] > MOST_STEPS or self._sizes[name][1] > MOST_LEVELS:
+                self.refuse(f"function {name[:80]!r}", "too many steps, or blocks too deep")
+        return self._sizes[name]
+
+    # --- what they name ---------------------------------------------------------------------------
+
+    def _variables(self, numbers: Iterable[VariableId], place: str) -> None:
+        for number in numbers:
+            if not 0 <= number < len(self.program.variables):
+                self.refuse(place, f"there is no variable {number}")
+
+    def _values(self, numbers: Iterable[ValueId], place: str) -> None:
+        for number in numbers:
+            if not 0 <= number < len(self.program.values):
+                self.refuse(place, f"there is no value %{number}")
+
+    def _rank(self, variable: VariableId) -> int:
+        return len(self.program.variables[variable].shape)
+
+    def _tiles(self, tiles: Tiles, place: str) -> None:
+        if (id(tiles), 0) not in self._proper:
+            check_tiles(tiles, place, self.refuse)
+            self._proper.add((id(tiles), 0))
+
+    def _steps(self, block: Sequence, place: str) -> None:
+        for number, step in enumerate(block.steps):
+            self._step(step, f"{place}/{number}")
+
+    def _step(self, step: Step, place: str) -> None:
+        match step:
+            case ComputeSet():
+                for group in step.groups:
+                    self._group(group, place)
+            case Exchange():
+                for transfer in step.transfers:
+                    self._transfer(transfer, place)
+                for definition in step.definitions:
+                    self._definition(definition, place)
+            case Sync():
+                if not 1 <= step.ipus <= self.program.ipus:
+                    self.refuse(place, f"a sync of {step.ipus} IPUs")
+            case StreamIn() | StreamOut():
+                self._stream(step, place)
+            case Sequence():
+                self._steps(step, place)
+            case Parallel():
+                self._blocks(step.branches, place)
+            case Repeat():
+                if not 0 <= step.count <= MOST_TURNS:
+                    self.refuse(place, f"a loop of {step.count} turns")
+                self._carried(step.carried, place)
+                self._steps(step.body, place)
+            case RepeatWhile():
+                self._selector(step.predicate, step.predicate_value, place, predicate=True)
+                self._carried(step.carried, place)
+                self._blocks((step.condition, step.body), place)
+            case If():
+                self._selector(step.predicate, step.predicate_value, place, predicate=True)
+                self._merged(step.merged, step.branches, place)
+            case Switch():
+                self._selector(step.index, step.index_value, place, predicate=False)
+                self._merged(step.merged, step.branches, place)
+            case Call():
+                pass
+
+    def _blocks(self, blocks: Iterable[Sequence], place: str) -> None:
+        for number, block in enumerate(blocks):
+            self._steps(block, f"{place}|{number}")
+
+    def _stream(self, step: StreamIn | StreamOut, place: str) -> None:
+        self._variables((step.variable,), place)
+        self._values((step.value,), place)
+        into = isinstance(step, StreamIn)
+        variable = self.program.variables[step.variable]
+        if into and not is_complete(variable.mapping, variable.shape):
+            self.refuse(place, f"{variable.name[:80]} has elements on no tile")
+        for port in self.program.parameters if into else self.program.results:
+            held = (variable.element_type, variable.shape)
+            if port.stream == step.stream and held != (port.element_type, port.shape):
+                self.refuse(place, f"stream {step.stream[:80]!r} has another type or shape")
+
+    def _group(self, group: VertexGroup, place: str) -> None:
+        self._tiles(group.tiles, place)
+        for operands, values in ((group.inputs, group.reads), (group.outputs, group.writes)):
+            if len(operands) != len(values):
+                self.refuse(place, "a vertex group with not one value for each operand")
+            self._values(values, place)
+            self._variables((x.variable for x in operands), place)
+            for operand in operands:
+                if len(operand.spans) != self._rank(operand.variable):
+                    self.refuse(place, f"variable {operand.variable} in parts of another rank")
+                key = (id(operand.spans), id(group.tiles))
+                if key not in self._proper:
+                    check_spans(operand.spans, group.tiles, place, self.refuse)
+                    self._proper.add(key)
+        if not group.outputs:
+            self.refuse(place, "a vertex group without results")
+
+    def _transfer(self, transfer: Transfer, place: str) -> None:
+        self._variables((transfer.source, transfer.destination), place)
+        self._values((transfer.value,), place)
+        self._tiles(transfer.tiles, place)
+        rank = self._rank(transfer.destination)
+        lengths = {len(x) for x in (transfer.spans, transfer.box, transfer.shift, transfer.view)}
+        if lengths != {rank} or len(transfer.receivers) != len(transfer.tiles.extents):
+            self.refuse(place, "a transfer whose parts are of different ranks")
+        check_spans(transfer.spans, transfer.tiles, place, self.refuse)
+
+    def _definition(self, definition: Definition, place: str) -> None:
+        self._variables((definition.variable,), place)
+        base = () if definition.base is None else (definition.base,)
+        self._values((definition.value, *base), place)
+        rank = self._rank(definition.variable)
+        for piece in definition.pieces:
+            self._values((piece.value,), place)
+            if {len(piece.view), len(piece.box), len(piece.shift)} != {rank}:
+                self.refuse(place, "a piece whose parts are of different ranks")
+
+    def _carried(self, carried: tuple[Carried, ...], place: str) -> None:
+        self._variables((x.variable for x in carried), place)
+        for item in carried:
+            self._values(item[1:], place)
+
+    def _merged(
+        self, merged: tuple[Merged, ...], branches: tuple[Sequence, ...], place: str
+    ) -> None:
+        if not branches:
+            self.refuse(place, "a choice among no branches")
+        self._variables((x.variable for x in merged), place)
+        for item in merged:
+            if len(item.branch_values) != len(branches):
+                self.refuse(place, "a merged variable with not one value for each branch")
+            self._values((*item.branch_values, item.value), place)
+        self._blocks(branches, place)
+
+    def _selector(
+        self, variable: VariableId, value: ValueId, place: str, *, predicate: bool
+    ) -> None:
+        self._variables((variable,), place)
+        self._values((value,), place)
+        record = self.program.variables[variable]
+        kind = ELEMENT_TYPES[record.element_type].kind
+        wanted = (Kind.PREDICATE,) if predicate else (Kind.SIGNED, Kind.UNSIGNED)
+        if kind not in wanted or record.shape != ():
+            self.refuse(place, f"variable {variable} cannot choose: it is no scalar of that kind")

@@ -1,0 +1,254 @@
+"""Traffic in closed form against a referee that counts elements, and by hand."""
+
+from math import prod
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hloipu_runtime.costing.traffic import TransferTraffic, transfer_traffic
+from hloipu_runtime.program.mapping import Box, Mapping, Sizes, Span, Tiles, whole, whole_box
+from hloipu_runtime.program.program import Variable
+from hloipu_runtime.program.steps import Transfer
+from tests.support.exchange_counter import Counted, count
+
+
+def grid(*extents: int, first: int = 0, strides: Sizes | None = None) -> Tiles:
+    if strides is None:
+        strides = tuple(prod(extents[d + 1 :]) for d in range(len(extents)))
+    return Tiles(extents, strides, first)
+
+
+def blocks(axis: int, size: int, extent: int) -> Span:
+    block = -(-size // extent)
+    return Span(axis, block, 0, block)
+
+
+def variable(shape: Sizes, tiles: Tiles, *spans: Span, element_type: str = "f32") -> Variable:
+    return Variable("v", element_type, shape, Mapping(tiles, spans))
+
+
+def both(
+    source: Variable,
+    destination: Variable,
+    box: Box | None = None,
+    shift: Sizes | None = None,
+    view: Sizes | None = None,
+    bus: int = 1,
+) -> tuple[TransferTraffic, Counted]:
+    transfer = Transfer(
+        0,
+        1,
+        destination.mapping.tiles,
+        whole_box(destination.mapping.tiles.extents),
+        destination.mapping.spans,
+        whole_box(destination.shape) if box is None else box,
+        (0,) * len(destination.shape) if shift is None else shift,
+        view
+        or (source.shape if len(source.shape) == len(destination.shape) else destination.shape),
+        0,
+    )
+    found = transfer_traffic(transfer, source, destination, bus)
+    assert found is not None
+    return found, count(transfer, source, destination)
+
+
+def assert_equal(found: TransferTraffic, counted: Counted) -> None:
+    assert found.received_bytes == 4 * counted.most("received")
+    assert found.sent_bytes == 4 * counted.most("sent")
+    assert found.copied_bytes == 4 * counted.most("copied")
+    assert found.fragments == counted.most("fragments")
+
+
+def test_rows_to_columns_takes_a_piece_of_each_row() -> None:
+    rows = variable((8, 12), grid(4), blocks(0, 8, 4), whole(12))
+    columns = variable((8, 12), grid(4), whole(8), blocks(0, 12, 4))
+    found, counted = both(rows, columns)
+    assert_equal(found, counted)
+    # 8 x 3 elements a tile; 2 x 3 of them are its own, the others come from three tiles.
+    assert (found.received_bytes, found.sent_bytes, found.copied_bytes) == (72, 72, 24)
+    assert found.fragments == 3
+
+
+def test_equal_parts_on_equal_tiles_stay() -> None:
+    rows = variable((8, 12), grid(4), blocks(0, 8, 4), whole(12))
+    found, counted = both(rows, rows)
+    assert_equal(found, counted)
+    assert (found.received_bytes, found.copied_bytes, found.copied_runs) == (0, 96, 1)
+
+
+def test_halo_moves_only_the_rim() -> None:
+    rows = variable((16, 10), grid(4), blocks(0, 16, 4), whole(10))
+    halo = variable((16, 10), grid(4), Span(0, 4, -1, 6), whole(10))
+    found, counted = both(rows, halo)
+    assert_equal(found, counted)
+    assert (found.received_bytes, found.sent_bytes, found.fragments) == (80, 80, 2)
+
+
+def test_halo_in_two_dimensions_moves_only_the_rim() -> None:
+    tiles = grid(3, 3)
+    field = variable((9, 9), tiles, blocks(0, 9, 3), blocks(1, 9, 3))
+    halo = variable((9, 9), tiles, Span(0, 3, -1, 5), Span(1, 3, -1, 5))
+    found, counted = both(field, halo)
+    assert found.received_bytes == 4 * counted.most("received") == 4 * 16
+    assert found.sent_bytes == 4 * counted.most("sent") == 4 * 8
+    assert found.fragments >= counted.most("fragments")
+
+
+def test_gathering_to_every_tile_multicasts() -> None:
+    rows = variable((8, 4), grid(4), blocks(0, 8, 4), whole(4))
+    everywhere = variable((8, 4), grid(4), whole(8), whole(4))
+    found, counted = both(rows, everywhere)
+    assert_equal(found, counted)
+    assert (found.received_bytes, found.sent_bytes, found.fragments) == (96, 32, 3)
+
+
+def test_tiles_of_a_bus_that_receive_the_same_are_paired() -> None:
+    one = variable((6,), grid(), whole(6))
+    everywhere = variable((6,), grid(4), whole(6))
+    assert both(one, everywhere, bus=2)[0].is_paired
+    assert not both(one, everywhere, bus=1)[0].is_paired
+    assert not both(one, variable((6,), grid(4, first=1), whole(6)), bus=2)[0].is_paired
+    assert not both(one, variable((6,), grid(3), whole(6)), bus=2)[0].is_paired
+    assert not both(one, variable((6,), grid(2, strides=(2,)), whole(6)), bus=2)[0].is_paired
+    # Columns on axis 0, the same rows on the tiles of a pair.
+    paired = variable((6,), grid(2, 2), blocks(0, 6, 2))
+    assert both(one, paired, bus=2)[0].is_paired
+    across = variable((6,), Tiles((2, 2), (1, 2)), blocks(0, 6, 2))
+    assert not both(one, across, bus=2)[0].is_paired
+
+
+def test_pieces_of_a_concatenation_reach_their_own_tiles() -> None:
+    part = variable((4, 3), grid(2, first=4), blocks(0, 4, 2), whole(3))
+    joined = variable((12, 3), grid(4), blocks(0, 12, 4), whole(3))
+    found, counted = both(part, joined, box=((4, 8), (0, 3)), shift=(-4, 0))
+    assert_equal(found, counted)
+    assert (found.receivers.first, found.receivers.last) == (1, 2)
+    assert (found.senders.first, found.senders.last) == (4, 5)
+
+
+def test_a_reshape_that_keeps_rows_together_moves_nothing() -> None:
+    matrix = variable((8, 4, 3), grid(4), blocks(0, 8, 4), whole(4), whole(3))
+    flat = variable((32, 3), grid(4), blocks(0, 32, 4), whole(3))
+    found, counted = both(matrix, flat, view=(32, 3))
+    assert_equal(found, counted)
+    assert (found.received_bytes, found.copied_bytes) == (0, 96)
+
+
+def test_a_reshape_across_parts_is_never_underestimated() -> None:
+    columns = variable((6, 8), grid(4), whole(6), blocks(0, 8, 4))
+    flat = variable((48,), grid(4), blocks(0, 48, 4))
+    found, counted = both(columns, flat, view=(48,))
+    assert_bounded(found, counted)
+
+
+def test_half_words_are_sent_as_words() -> None:
+    one = variable((5, 3), grid(), whole(5), whole(3), element_type="f16")
+    columns = variable((5, 3), grid(3), whole(5), blocks(0, 3, 3), element_type="f16")
+    rows = variable((5, 3), grid(5), blocks(0, 5, 5), whole(3), element_type="f16")
+    assert both(one, columns)[0].received_bytes == 12  # one dense column of 5 at the receiver
+    assert both(one, rows)[0].received_bytes == 8
+    assert both(rows, one)[0].received_bytes == 5 * 8
+
+
+def test_an_empty_box_moves_nothing() -> None:
+    one = variable((5,), grid(), whole(5))
+    transfer = Transfer(0, 1, grid(), (), (whole(5),), ((2, 2),), (0,), (5,), 0)
+    assert transfer_traffic(transfer, one, one, 1) is None
+
+
+def assert_bounded(found: TransferTraffic, counted: Counted) -> None:
+    assert found.received_bytes >= 4 * counted.most("received")
+    assert found.sent_bytes >= 4 * counted.most("sent")
+    assert found.fragments >= counted.most("fragments")
+    for tile, elements in counted.copied.items():
+        moved = elements + counted.received.get(tile, 0)
+        assert found.received_bytes + found.copied_bytes >= 4 * moved
+    for tile in counted.received:
+        assert found.receivers.first <= tile <= found.receivers.last
+    for tile in counted.sent:
+        assert found.senders.first <= tile <= found.senders.last
+
+
+@st.composite
+def mappings(draw: Any, shape: Sizes) -> Mapping:
+    rank = len(shape)
+    axes = draw(st.integers(0, 2))
+    extents = tuple(draw(st.integers(2, 3)) for _ in range(axes))
+    strides = [prod(extents[d + 1 :]) for d in range(axes)]
+    scale = draw(st.integers(1, 2))
+    order = draw(st.permutations(range(axes)))
+    tiles = Tiles(
+        tuple(extents[a] for a in order),
+        tuple(strides[a] * scale for a in order),
+        draw(st.integers(0, 3)),
+    )
+    places = draw(st.permutations(range(rank)))
+    spans = [whole(size) for size in shape]
+    for axis in range(axes):
+        if axis < rank and draw(st.booleans()):
+            size = shape[places[axis]]
+            block = -(-size // tiles.extents[axis])
+            block += draw(st.integers(0, 1))
+            before, after = draw(st.integers(0, 1)), draw(st.integers(0, 1))
+            spans[places[axis]] = Span(axis, block, -before, block + before + after)
+    return Mapping(tiles, tuple(spans))
+
+
+@st.composite
+def transfers(draw: Any) -> tuple[Variable, Variable, Box, Sizes, Sizes]:
+    view = tuple(draw(st.lists(st.integers(1, 5), min_size=0, max_size=3)))
+    kind = draw(st.sampled_from(("same", "merged", "split")))
+    source_shape = view
+    if kind == "merged" and len(view) > 1:
+        at = draw(st.integers(0, len(view) - 2))
+        source_shape = (*view[:at], view[at] * view[at + 1], *view[at + 2 :])
+    if kind == "split" and view:
+        at = draw(st.integers(0, len(view) - 1))
+        factor = draw(st.sampled_from([f for f in range(1, 6) if view[at] % f == 0]))
+        source_shape = (*view[:at], factor, view[at] // factor, *view[at + 1 :])
+    shape, box, shift = [], [], []
+    for size in view:
+        taken = draw(st.integers(1, size))
+        from_index = draw(st.integers(0, size - taken))
+        at = draw(st.integers(0, 2))
+        shape.append(at + taken + draw(st.integers(0, 2)))
+        if draw(st.booleans()):
+            taken, from_index, at, shape[-1] = size, 0, 0, size
+        box.append((at, at + taken))
+        shift.append(from_index - at)
+    source = Variable("s", "f32", source_shape, draw(mappings(source_shape)))
+    target_mapping = draw(mappings(tuple(shape)))
+    if draw(st.booleans()) and tuple(shape) == source_shape:
+        spans = draw(mappings(tuple(shape))).spans
+        if all(s.axis < len(source.mapping.tiles.extents) for s in spans) and _covers(
+            source.mapping.tiles, spans, tuple(shape)
+        ):
+            target_mapping = Mapping(source.mapping.tiles, spans)
+    target = Variable("t", "f32", tuple(shape), target_mapping)
+    return source, target, tuple(box), tuple(shift), view
+
+
+def _covers(tiles: Tiles, spans: tuple[Span, ...], shape: Sizes) -> bool:
+    return all(
+        s.axis < 0 or (tiles.extents[s.axis] - 1) * s.step + s.offset + s.size >= n
+        for s, n in zip(spans, shape, strict=True)
+    )
+
+
+@settings(max_examples=400, deadline=None)
+@given(transfers())
+def test_no_transfer_is_underestimated(case: tuple[Variable, Variable, Box, Sizes, Sizes]) -> None:
+    source, target, box, shift, view = case
+    assert_bounded(*both(source, target, box, shift, view))
+
+
+@pytest.mark.parametrize("rows", [4, 7, 8, 12])
+@pytest.mark.parametrize("tiles", [2, 3, 4])
+def test_regular_exchanges_are_exact(rows: int, tiles: int) -> None:
+    split = variable((rows, 6), grid(tiles, first=8), blocks(0, rows, tiles), whole(6))
+    one = variable((rows, 6), grid(), whole(rows), whole(6))
+    columns = variable((rows, 6), grid(2), whole(rows), blocks(0, 6, 2))
+    for source, target in ((one, split), (split, one), (split, columns), (columns, split)):
+        assert_equal(*both(source, target))

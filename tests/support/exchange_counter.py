@@ -1,0 +1,93 @@
+"""A slow referee for exchanges: counts bytes and pieces tile by tile, element by element.
+
+It shares no code with the costs, nor the closed forms of mappings.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import product
+from math import prod
+from typing import NamedTuple
+
+from hloipu_runtime.program.mapping import Spans, Tiles
+from hloipu_runtime.program.program import Variable
+from hloipu_runtime.program.steps import Transfer
+
+Element = tuple[int, ...]
+
+
+class Counted(NamedTuple):
+    """Elements by tile; copies are what a tile takes from itself."""
+
+    received: dict[int, int]
+    sent: dict[int, int]
+    copied: dict[int, int]
+    fragments: dict[int, int]
+
+    def most(self, what: str) -> int:
+        """Return the largest number of any tile."""
+        found: dict[int, int] = getattr(self, what)
+        return max(found.values(), default=0)
+
+
+def count(transfer: Transfer, source: Variable, destination: Variable) -> Counted:
+    """Count what a transfer moves; each element is sent by the first tile that holds it."""
+    holders: dict[Element, list[int]] = defaultdict(list)
+    for tile, ranges in tile_parts(source.mapping.tiles, source.mapping.spans, source.shape):
+        for element in product(*ranges):
+            holders[element].append(tile)
+    received: dict[int, int] = defaultdict(int)
+    copied: dict[int, int] = defaultdict(int)
+    fragments: dict[int, int] = defaultdict(int)
+    sending: dict[int, set[Element]] = defaultdict(set)
+    for tile, ranges in tile_parts(transfer.tiles, transfer.spans, destination.shape):
+        last: tuple[int, int] | None = None
+        for place, element in enumerate(product(*ranges)):
+            inside = (lo <= i < hi for i, (lo, hi) in zip(element, transfer.box, strict=True))
+            if not all(inside):
+                continue
+            seen = tuple(i + s for i, s in zip(element, transfer.shift, strict=True))
+            wanted = _unravel(_ravel(seen, transfer.view), source.shape)
+            tiles = holders[wanted]
+            if tile in tiles and source.ipu == destination.ipu:
+                copied[tile] += 1
+                continue
+            sender = min(tiles)
+            sending[sender].add(wanted)
+            received[tile] += 1
+            if last != (place - 1, sender):
+                fragments[tile] += 1
+            last = (place, sender)
+    sent = {tile: len(elements) for tile, elements in sending.items()}
+    return Counted(dict(received), sent, dict(copied), dict(fragments))
+
+
+def tile_parts(
+    tiles: Tiles, spans: Spans, shape: tuple[int, ...]
+) -> Iterator[tuple[int, list[range]]]:
+    """Yield every tile and the range of each dimension that it holds."""
+    for place in product(*(range(extent) for extent in tiles.extents)):
+        tile = tiles.first
+        for coordinate, stride in zip(place, tiles.strides, strict=True):
+            tile += coordinate * stride
+        ranges = []
+        for (axis, step, offset, size), whole in zip(spans, shape, strict=True):
+            start = (place[axis] if axis >= 0 else 0) * step + offset
+            ranges.append(range(max(start, 0), min(start + size, whole)))
+        yield tile, ranges
+
+
+def _ravel(index: Element, shape: tuple[int, ...]) -> int:
+    place = 0
+    for i, size in zip(index, shape, strict=True):
+        place = place * size + i
+    return place
+
+
+def _unravel(place: int, shape: tuple[int, ...]) -> Element:
+    found = []
+    for size in reversed(shape):
+        place, i = divmod(place, size)
+        found.append(i)
+    assert prod(shape) == 0 or place == 0
+    return tuple(reversed(found))
