@@ -4,7 +4,9 @@ from collections.abc import Set
 
 from hloipu_compiler.analysis.call_graph import callees_first
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
-from hloipu_compiler.ir.ops import OPS, Trait
+from hloipu_compiler.ir.ops import OPS, Trait, with_trait
+
+_EFFECTS = with_trait(Trait.SIDE_EFFECT)
 
 
 def post_order(computation: Computation) -> tuple[int, ...]:
@@ -37,10 +39,10 @@ def has_side_effect(instruction: Instruction) -> bool:
 
     Calls are not looked into: `effectful_computations` says which callees hide an effect.
     """
-    op = OPS.get(instruction.opcode)
-    if op is None or Trait.SIDE_EFFECT in op.traits:
-        return True
-    return instruction.attributes.flag("custom_call_has_side_effect")
+    opcode = instruction.opcode
+    if opcode == "custom-call":
+        return instruction.attributes.flag("custom_call_has_side_effect")
+    return opcode in _EFFECTS or opcode not in OPS
 
 
 def effectful_computations(module: Module) -> frozenset[str]:

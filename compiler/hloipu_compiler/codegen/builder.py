@@ -61,6 +61,8 @@ class Builder:
         self.scopes: list[Scope] = [Scope()]
         self._scalars: dict[tuple[str, str], Held] = {}
         self._next_tile = 0
+        self.random_state: Held | None = None
+        """What random ops without a state of their own draw from (`randomness.py`)."""
         self.origin = ""
         """Name of the instruction that is being lowered."""
 

@@ -75,3 +75,18 @@ def sourced(leaf: Leaf, rank: int, site: Site) -> tuple[Held | Scalar, tuple[int
     if isinstance(leaf, Scalar) and not leaf.shape:
         return leaf, ()
     return site.builder.held(leaf), tuple(range(rank))
+
+
+@lowers("map")
+def _map(site: Site) -> Sequence[Leaf]:
+    """Compute a function of elements: one expression on all of them."""
+    expression = site.expression(site.attributes.called[0])
+    rank = len(site.shape.dimensions)
+    operands: list[Held] = []
+    labels: list[tuple[int, ...]] = []
+    for number in range(len(site.operands)):
+        source, dimensions = sourced(site.leaf(number), rank, site)
+        operands.append(site.builder.held(source))
+        labels.append(dimensions)
+    codelet = Elementwise(expression, tuple(labels), rank)
+    return site.builder.compute(codelet, operands, site.results, dying=site.dying)

@@ -6,6 +6,7 @@ from typing import ClassVar
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes.algebra_arithmetic import ARITHMETIC_RULES
 from hloipu_compiler.passes.algebra_control import CONTROL_RULES, conditional_rule
+from hloipu_compiler.passes.algebra_indexing import INDEXING_RULES
 from hloipu_compiler.passes.algebra_movement import MOVEMENT_RULES
 from hloipu_compiler.passes.expand_bitcasts import bitcasts_expanded
 from hloipu_compiler.passes.pass_base import NO_BITCASTS, NO_DEAD_CODE, TRIP_COUNTS, Facts, Pass
@@ -13,7 +14,9 @@ from hloipu_compiler.passes.registry import register
 from hloipu_compiler.passes.rewriting import Rule, rewritten, with_each
 from hloipu_compiler.plan.plan import Plan
 
-RULES: dict[str, Rule] = {**MOVEMENT_RULES, **ARITHMETIC_RULES, **CONTROL_RULES}
+RULES: dict[str, Rule] = {
+    **MOVEMENT_RULES, **INDEXING_RULES, **ARITHMETIC_RULES, **CONTROL_RULES,
+}  # fmt: skip
 
 
 def algebra_simplified(module: Module) -> Module:

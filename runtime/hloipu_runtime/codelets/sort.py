@@ -24,6 +24,7 @@ from hloipu_runtime.codelets.expression import Expression, region
 from hloipu_runtime.codelets.grids import share, spread
 from hloipu_runtime.codelets.labels import batch_labels
 from hloipu_runtime.codelets.sort_costs import SortShape, sort_work
+from hloipu_runtime.codelets.sort_packed import sort_packed, taken
 from hloipu_runtime.kernels.sort_networks import argsort_by_comparator
 from hloipu_runtime.kernels.sorting import (
     Comparator,
@@ -34,9 +35,6 @@ from hloipu_runtime.kernels.sorting import (
 )
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
-
-_HIGH = np.uint64(32)
-_LOW = np.uint64(0xFFFFFFFF)
 
 
 @codelet
@@ -104,24 +102,13 @@ class Sort(Codelet):
         if self.places < 0:
             keys = self.keys or _comparator(self.comparator)
             return sort(arrays, axis, keys)[:count]
-        rows = [np.moveaxis(x, axis, -1) for x in arrays]
-        if rows[0].size == 0:
+        if arrays[0].size == 0:
             return arrays[:count]
-        if len(self.keys) == 1 and rows[self.keys[0].operand].itemsize <= 4:
-            made = self._sorted_packed(rows, count)
-        else:
-            order = self._order(rows)
-            made = [np.take_along_axis(x, order, axis=-1) for x in rows[:count]]
-        return [np.moveaxis(x, -1, axis) for x in made]
-
-    def _sorted_packed(self, rows: list[Array], count: int) -> list[Array]:
-        """Sort by one key of at most 32 bits, with the places in the low half of 64 bits."""
-        key, places = self.keys[0], rows[self.places].view(np.uint32)
-        ranks = ascending_keys(np.ascontiguousarray(rows[key.operand]), key)
-        packed = ranks.astype(np.uint64) << _HIGH | places
-        np.copyto(packed, _LOW << _HIGH | places, where=places >= np.uint32(self.count))
-        order = np.argsort(packed, axis=-1)
-        return [np.take_along_axis(x, order, axis=-1) for x in rows[:count]]
+        if len(self.keys) == 1 and arrays[self.keys[0].operand].itemsize <= 4:
+            return sort_packed(arrays, axis, self.keys[0], self.places, self.count, count)
+        rows = [np.moveaxis(x, axis, -1) for x in arrays]
+        order = self._order(rows)
+        return [np.moveaxis(x, -1, axis) for x in taken(rows[:count], order, order.ndim - 1)]
 
     def _order(self, rows: list[Array]) -> Array:
         """Return the order by all keys, or by the comparator, and by the places at last."""

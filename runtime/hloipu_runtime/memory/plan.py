@@ -200,13 +200,20 @@ def _plan_ipu(
         for n in numbers
     ]
     available = machine.usable_bytes - machine.memory.prefetch_slack_bytes
-    found = place(requests, liveness.points, classes, floor, available)
+    always, live, point = _most_live(requests, liveness.points, classes)
+    found = place(
+        requests,
+        liveness.points,
+        classes,
+        floor,
+        least_bytes=int((floor + live).max()),
+        most_bytes=available,
+    )
     top = floor.copy()
     for number, address, request in zip(numbers, found, requests, strict=True):
         addresses[number] = address
         members = classes.members[request.grid]
         top[members] = np.maximum(top[members], address + request.size)
-    always, live, point = _most_live(requests, liveness.points, classes)
     return IpuMemory(ipu, classes, fixed, low_bytes, floor, always, live, point, top)
 
 

@@ -20,14 +20,15 @@ class CodeletChecks:
 
     def check(self) -> None:
         """Check the codelets of all groups."""
-        known: set[tuple[Codelet, Operands, Operands]] = set()
+        known: set[tuple[int, Operands, Operands]] = set()
         for place, group in groups_of(self.program):
-            key = self._tensors(group)
+            operands, results = self._tensors(group)
+            key = (id(group.codelet), operands, results)
             if key not in known:
                 known.add(key)
-                self._codelet(*key, place)
+                self._codelet(group.codelet, operands, results, place)
 
-    def _tensors(self, group: VertexGroup) -> tuple[Codelet, Operands, Operands]:
+    def _tensors(self, group: VertexGroup) -> tuple[Operands, Operands]:
         inputs, outputs = (
             tuple(
                 Tensor(record.element_type, record.shape)
@@ -35,7 +36,7 @@ class CodeletChecks:
             )
             for operands in (group.inputs, group.outputs)
         )
-        return group.codelet, inputs, outputs
+        return inputs, outputs
 
     def _codelet(self, codelet: Codelet, operands: Operands, results: Operands, place: str) -> None:
         try:

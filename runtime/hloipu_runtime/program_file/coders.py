@@ -9,7 +9,7 @@ import importlib
 import pkgutil
 import types
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from enum import Enum
 from functools import cache
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
@@ -90,10 +90,10 @@ _SCALARS = {
 }
 
 
-def _scalar(kind: type) -> Coder:
+def _scalar(kind: Any) -> Coder:
     expected = _SCALARS[kind]
 
-    def read(data: Json, reading: Reading) -> Any:
+    def read(data: Any, reading: Reading) -> Any:
         if type(data) is not kind:
             raise reading.refused(expected, data)
         if kind is int and not -_INTEGER_BOUND <= data < _INTEGER_BOUND:
@@ -159,11 +159,11 @@ def _fields(make: Callable[..., Any], coders: list[Coder], expected: str) -> Cod
 def _record(kind: Any) -> Coder:
     """Return the coder of a frozen dataclass or a NamedTuple."""
     hints = get_type_hints(kind)
-    if not is_dataclass(kind):
-        names: list[str] = list(kind._fields)
-        return _fields(kind, [coder_of(hints[name]) for name in names], kind.__name__)
-    names = [field.name for field in fields(kind)]
+    is_tuple = issubclass(kind, tuple)
+    names = list(kind._fields) if is_tuple else [field.name for field in fields(kind)]
     plain = _fields(kind, [coder_of(hints[name]) for name in names], kind.__name__)
+    if is_tuple:
+        return plain
 
     def write(value: Any, writing: Writing) -> Json:
         return plain.write([getattr(value, name) for name in names], writing)
@@ -197,7 +197,7 @@ def _union(members: tuple[Any, ...]) -> Coder:
     expected = " or ".join([*(_SCALARS[kind] for kind in scalars), *records])
 
     def write(value: Any, writing: Writing) -> Json:
-        kind = type(value)
+        kind: Any = type(value)
         if kind in scalars:
             return value
         if only:
@@ -248,5 +248,5 @@ def _read_codelet(data: Json, reading: Reading) -> Codelet:
 
 
 @cache
-def _codelet_coder(kind: type[Codelet]) -> Coder:
+def _codelet_coder(kind: Any) -> Coder:
     return _record(kind)

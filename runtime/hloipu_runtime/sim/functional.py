@@ -182,12 +182,14 @@ class FunctionalEngine:
     def _repeat(self, what: Repeat, node: Node) -> Run:
         body = self._body(node.blocks[0], f"{node.place}/repeat")
 
+        first, last = _loop_frees(node)
+
         def step(values: Values, host: Host, counts: Counts) -> None:
-            _enter(values, what.carried, node.frees)
+            _enter(values, what.carried, first)
             for _ in range(what.count):
                 body(values, host, counts)
                 _turn(values, what.carried, node.block_values[0])
-            _leave(values, what.carried)
+            _leave(values, what.carried, last)
 
         return step
 
@@ -195,15 +197,17 @@ class FunctionalEngine:
         condition = self._body(node.blocks[0], f"{node.place}/condition")
         body = self._body(node.blocks[1], f"{node.place}/while")
 
+        first, last = _loop_frees(node)
+
         def step(values: Values, host: Host, counts: Counts) -> None:
-            _enter(values, what.carried, node.frees)
+            _enter(values, what.carried, first)
             while True:
                 condition(values, host, counts)
                 if not bool(values[what.predicate_value]):
                     break
                 body(values, host, counts)
                 _turn(values, what.carried, node.block_values[0])
-            _leave(values, what.carried)
+            _leave(values, what.carried, last)
 
         return step
 
@@ -229,6 +233,13 @@ class FunctionalEngine:
         return step
 
 
+def _loop_frees(node: Node) -> tuple[tuple[ValueId, ...], tuple[ValueId, ...]]:
+    """Return what dies as a loop begins, and what only once it has ended: turns read it."""
+    outside = frozenset[ValueId]().union(*(block.outside for block in node.blocks))
+    first = tuple(v for v in node.frees if v not in outside)
+    return first, tuple(v for v in node.frees if v in outside)
+
+
 def _enter(values: Values, carried: tuple[Carried, ...], frees: tuple[ValueId, ...]) -> None:
     first = [values[item.initial] for item in carried]
     for v in frees:
@@ -245,10 +256,10 @@ def _turn(values: Values, carried: tuple[Carried, ...], left: tuple[ValueId, ...
         values[item.turn] = array
 
 
-def _leave(values: Values, carried: tuple[Carried, ...]) -> None:
+def _leave(values: Values, carried: tuple[Carried, ...], frees: tuple[ValueId, ...]) -> None:
     final = [values[item.turn] for item in carried]
-    for item in carried:
-        values[item.turn] = None
+    for v in (*frees, *(item.turn for item in carried)):
+        values[v] = None
     for item, array in zip(carried, final, strict=True):
         values[item.final] = array
 

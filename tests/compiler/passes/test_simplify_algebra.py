@@ -169,6 +169,61 @@ def test_sorts_of_one_element() -> None:
     assert left(body.format("1,5"), less) == ["sort"]
 
 
+GATHER = (
+    "slice_sizes={1,2}, start_index_map={0,1}, collapsed_slice_dims={0}, offset_dims={0}, "
+    "index_vector_dim=0"
+)
+
+
+@pytest.mark.parametrize(
+    ("index", "start"), [("1, 2", (1, 2)), ("9, -3", (4, 0)), ("0, 6", (0, 5))]
+)
+def test_a_gather_at_one_place_is_a_clamped_slice(index: str, start: tuple[int, int]) -> None:
+    body = f"  p = f32[5,7] parameter(0)\n  i = s32[2] constant({{{index}}})\n" + (
+        f"  ROOT r = f32[2] gather(p, i), {GATHER}"
+    )
+    after = passed(entry(body), RUN)
+    assert opcodes(after) == ["slice", "reshape"]
+    given = after.entry.instructions[1].attributes["slice"]
+    assert given == ((start[0], start[0] + 1, 1), (start[1], start[1] + 2, 1))
+
+
+def test_a_gather_at_several_places_stays() -> None:
+    body = "  p = f32[5,7] parameter(0)\n  i = s32[2,2] constant({{1,2},{3,4}})\n" + (
+        "  ROOT r = f32[2,2] gather(p, i), slice_sizes={1,2}, start_index_map={0,1}, "
+        "collapsed_slice_dims={0}, offset_dims={1}, index_vector_dim=1"
+    )
+    assert left(body) == ["constant", "gather"]
+
+
+SCATTER = (
+    "update_window_dims={0}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0,1}, "
+    "index_vector_dim=0, to_apply"
+)
+
+
+@pytest.mark.parametrize(
+    ("index", "region", "expected"),
+    [
+        ("1, 2", "put", ["reshape"]),
+        ("1, 2", "sum", ["reshape", "slice", "add"]),
+        ("1, 6", "put", None),
+        ("-1, 0", "sum", None),
+        ("5, 0", "sum", None),
+    ],
+)
+def test_a_scatter_to_one_place(index: str, region: str, expected: list[str] | None) -> None:
+    put = "put {\n  a = f32[] parameter(0)\n  ROOT b = f32[] parameter(1)\n}\n"
+    body = f"  p = f32[5,7] parameter(0)\n  i = s32[2] constant({{{index}}})\n" + (
+        f"  u = f32[2] parameter(1)\n  ROOT r = f32[5,7] scatter(p, i, u), {SCATTER}={region}"
+    )
+    found = left(body, put + "\n" + SUM)
+    if expected is None:
+        assert found == []
+    else:
+        assert found == [*expected, "constant", "constant", "dynamic-update-slice"]
+
+
 BRANCHES = """f {
   x = f32[2] parameter(0)
   ROOT s = f32[2] sine(x)

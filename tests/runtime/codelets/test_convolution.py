@@ -95,8 +95,9 @@ class Case:
                         n - 1 - k if back else k
                         for k, n, back in zip(taps, w.shape[2:], c.reversal, strict=True)
                     )
-                    pixel = x[row, channels][tuple([slice(None), *places])]
-                    out[(b, f, *at)] += pixel @ w[:, f][tuple([slice(None), *seen])]
+                    pixel: Any = (slice(None), *places)
+                    tap: Any = (slice(None), *seen)
+                    out[(b, f, *at)] += x[row, channels][pixel] @ w[:, f][tap]
         return out
 
 

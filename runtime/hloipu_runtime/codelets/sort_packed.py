@@ -1,0 +1,77 @@
+"""Sorting by one key of at most 32 bits and by places: both in one 64-bit integer."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hloipu_runtime.codelets.codelet import Array
+from hloipu_runtime.kernels.extrema import from_total_order_keys, has_negative_zero
+from hloipu_runtime.kernels.sorting import SortKey, ascending_keys
+
+_LOW = np.uint64(0xFFFFFFFF)
+_HIGH_BITS = np.uint64(32)
+
+
+def sort_packed(
+    arrays: Sequence[Array], axis: int, key: SortKey, places: int, count: int, wanted: int
+) -> list[Array]:
+    """Sort along an axis by `key`, then by the operand of places; those from `count` on go last.
+
+    Returns the first `wanted` arrays. Keys are at most 32 bits wide, places s32.
+    """
+    x, at = np.ascontiguousarray(arrays[key.operand]), arrays[places].view(np.uint32)
+    ranks = ascending_keys(x, key)
+    # A filling element's rank is of no matter; it must be above all others.
+    packed = _packed(ranks, at)
+    top = np.iinfo(np.uint32).max
+    np.copyto(packed, _packed(np.full((), top, np.uint32), at), where=at >= np.uint32(count))
+    if {key.operand, places} == set(range(len(arrays))) and _is_invertible(x, key):
+        packed.sort(axis=axis)
+        made = {
+            places: (packed & _LOW).astype(np.uint32).view(np.int32),
+            key.operand: _values((packed >> _HIGH_BITS).astype(ranks.dtype), key, x),
+        }
+        return [made[number] for number in range(wanted)]
+    order = np.argsort(packed, axis=axis)
+    return taken(arrays[:wanted], order, axis)
+
+
+def taken(arrays: Sequence[Array], order: Array, axis: int) -> list[Array]:
+    """Return arrays of one shape with the elements along an axis in the given order."""
+    shape = order.shape
+    inner = int(np.prod(shape[axis + 1 :], dtype=np.int64))
+    length = shape[axis]
+    flat = order.reshape(-1, length, inner)
+    if inner > 1:
+        flat = flat * inner
+        flat += np.arange(inner)
+    if flat.shape[0] > 1:
+        flat = flat + np.arange(flat.shape[0])[:, np.newaxis, np.newaxis] * (length * inner)
+    return [x.reshape(-1).take(flat.reshape(-1), mode="clip").reshape(shape) for x in arrays]
+
+
+def _packed(high: Array, low: Array) -> Array:
+    """Return 64-bit integers of two halves, the shape being that of the low ones."""
+    halves = np.empty((*low.shape, 2), "<u4")
+    halves[..., 0] = low
+    halves[..., 1] = high
+    return halves.view("<u8")[..., 0]
+
+
+def _is_invertible(x: Array, key: SortKey) -> bool:
+    """Whether ranks say which bits a value has."""
+    if x.dtype.kind != "f" or key.order == "total":
+        return True
+    return not (has_negative_zero([x]) or np.isnan(x).any())
+
+
+def _values(ranks: Array, key: SortKey, like: Array) -> Array:
+    """Invert `ascending_keys`."""
+    if key.descending:
+        ranks = ~ranks
+    if like.dtype.kind == "u":
+        return ranks
+    signed = (ranks ^ ranks.dtype.type(1 << (8 * ranks.itemsize - 1))).view(f"i{ranks.itemsize}")
+    if like.dtype.kind == "f":
+        return from_total_order_keys(signed, like.dtype)
+    return signed.view(like.dtype)
