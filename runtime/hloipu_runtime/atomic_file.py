@@ -11,16 +11,17 @@ from hloipu_runtime.errors import UsageError
 
 
 @contextmanager
-def replacing(path: str | Path) -> Iterator[BinaryIO]:
+def replacing(path: str | Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
     """Yield a stream whose bytes take the place of a file when the block ends well.
 
     They go to a new file in the same folder, to the disk, and then take the name; an exception in
-    the block leaves everything as it was. Raises UsageError E3004 where the file cannot be written.
+    the block leaves everything as it was. `mode`: its permissions, less the umask. Raises
+    UsageError E3004 where the file cannot be written.
     """
     target = Path(path)
     temporary = target.with_name(f".{target.name[:100]}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         try:
             with os.fdopen(handle, "wb") as stream:
                 yield stream

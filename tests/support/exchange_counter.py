@@ -31,16 +31,23 @@ class Counted(NamedTuple):
 
 
 def count(transfer: Transfer, source: Variable, destination: Variable) -> Counted:
-    """Count what a transfer moves; each element is sent by the first tile that holds it."""
-    holders: dict[Element, list[int]] = defaultdict(list)
-    for tile, ranges in tile_parts(source.mapping.tiles, source.mapping.spans, source.shape):
+    """Count what a transfer moves.
+
+    Of the tiles that hold an element the one with the largest grid coordinates sends it, the first
+    of those that hold the same part.
+    """
+    holders: dict[Element, dict[int, tuple[int, ...]]] = defaultdict(dict)
+    mapping = source.mapping
+    used = {span.axis for span in mapping.spans}
+    for tile, place, ranges in tile_parts(mapping.tiles, mapping.spans, source.shape):
+        order = tuple(c if axis in used else -c for axis, c in enumerate(place))
         for element in product(*ranges):
-            holders[element].append(tile)
+            holders[element][tile] = order
     received: dict[int, int] = defaultdict(int)
     copied: dict[int, int] = defaultdict(int)
     fragments: dict[int, int] = defaultdict(int)
     sending: dict[int, set[Element]] = defaultdict(set)
-    for tile, ranges in tile_parts(transfer.tiles, transfer.spans, destination.shape):
+    for tile, _, ranges in tile_parts(transfer.tiles, transfer.spans, destination.shape):
         last: tuple[int, int] | None = None
         for place, element in enumerate(product(*ranges)):
             inside = (lo <= i < hi for i, (lo, hi) in zip(element, transfer.box, strict=True))
@@ -52,7 +59,7 @@ def count(transfer: Transfer, source: Variable, destination: Variable) -> Counte
             if tile in tiles and source.ipu == destination.ipu:
                 copied[tile] += 1
                 continue
-            sender = min(tiles)
+            sender = max(tiles, key=tiles.__getitem__)
             sending[sender].add(wanted)
             received[tile] += 1
             if last != (place - 1, sender):
@@ -64,8 +71,8 @@ def count(transfer: Transfer, source: Variable, destination: Variable) -> Counte
 
 def tile_parts(
     tiles: Tiles, spans: Spans, shape: tuple[int, ...]
-) -> Iterator[tuple[int, list[range]]]:
-    """Yield every tile and the range of each dimension that it holds."""
+) -> Iterator[tuple[int, tuple[int, ...], list[range]]]:
+    """Yield every tile, its grid coordinates and the range of each dimension that it holds."""
     for place in product(*(range(extent) for extent in tiles.extents)):
         tile = tiles.first
         for coordinate, stride in zip(place, tiles.strides, strict=True):
@@ -74,7 +81,7 @@ def tile_parts(
         for (axis, step, offset, size), whole in zip(spans, shape, strict=True):
             start = (place[axis] if axis >= 0 else 0) * step + offset
             ranges.append(range(max(start, 0), min(start + size, whole)))
-        yield tile, ranges
+        yield tile, place, ranges
 
 
 def _ravel(index: Element, shape: tuple[int, ...]) -> int:

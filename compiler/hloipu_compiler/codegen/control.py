@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.leaves import Held, Leaf, Token
 from hloipu_compiler.codegen.lowering import lower_computation
+from hloipu_compiler.codegen.randomness import check_condition, draws, state_in
 from hloipu_compiler.codegen.site import Site, leaf_range, lowers
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.ir.shapes import TupleShape
@@ -18,6 +19,10 @@ def _while(site: Site) -> Sequence[Leaf]:
         condition, body = body, condition
     builder = site.builder
     initial = site.operands[0]
+    count = len(initial)
+    if draws(site.module, site.attributes.called):
+        check_condition(site.module, condition.name, site.instruction.name)
+        initial = (*initial, state_in(builder))
     kept = _unchanged(body)
     carried = [n for n, leaf in enumerate(initial) if n not in kept and not isinstance(leaf, Token)]
     homes = _homes(builder, [builder.held(initial[n]) for n in carried])
@@ -34,7 +39,11 @@ def _while(site: Site) -> Sequence[Leaf]:
             predicate = builder.held(leaf)
     with builder.block() as body_scope:
         body_scope.owned.update(x.variable for x in homes)
+        if len(initial) > count:
+            builder.random_state = turns[count]
         after = lower_computation(site, body, [state], frozenset(turns.values()))
+        if len(initial) > count:
+            after.append(state_in(builder))
         following = _brought_home(builder, [(builder.held(after[n]), turns[n]) for n in carried])
     finals = [
         Held(builder.value(x.element_type, x.shape), x.variable, x.element_type, x.shape)
@@ -52,7 +61,9 @@ def _while(site: Site) -> Sequence[Leaf]:
         test = s.Sequence(tuple(condition_scope.steps))
         builder.emit(s.RepeatWhile(test, predicate.variable, predicate.value, inner, records, name))
     results = dict(zip(carried, finals, strict=True))
-    return [results.get(n, leaf) for n, leaf in enumerate(initial)]
+    if len(initial) > count:
+        builder.random_state = results[count]
+    return [results.get(n, leaf) for n, leaf in enumerate(initial[:count])]
 
 
 def _unchanged(body: Computation) -> frozenset[int]:
@@ -127,11 +138,19 @@ def _conditional(site: Site) -> Sequence[Leaf]:
     shared: list[Held] = []
     branch_values: list[list[int]] = []
     tokens = [kind == "token" for kind, _ in site.results]
+    count = len(tokens)
+    before = state_in(builder) if draws(site.module, names) else None
+    if before is not None:
+        tokens.append(False)
     for number, name in enumerate(names):
         with builder.block() as scope:
+            if before is not None:
+                builder.random_state = before
             leaves = lower_computation(
                 site, site.module.computation[name], [site.operands[number + 1]], frozenset()
             )
+            if before is not None:
+                leaves.append(state_in(builder))
             made = [builder.held(x) for x, token in zip(leaves, tokens, strict=True) if not token]
             if not number:
                 shared = _shared(builder, made)
@@ -151,8 +170,10 @@ def _conditional(site: Site) -> Sequence[Leaf]:
         builder.emit(s.If(selector.variable, selector.value, blocks[0], blocks[1], merged, name))
     else:
         builder.emit(s.Switch(selector.variable, selector.value, tuple(blocks), merged, name))
+    if before is not None:
+        builder.random_state = results[-1]
     found = iter(results)
-    return [Token() if token else next(found) for token in tokens]
+    return [Token() if token else next(found) for token in tokens[:count]]
 
 
 def _shared(builder: Builder, made: Sequence[Held]) -> list[Held]:

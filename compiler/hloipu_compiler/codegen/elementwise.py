@@ -29,8 +29,8 @@ def _elementwise(site: Site) -> Sequence[Leaf]:
 
 
 def apply(site: Site, node: Node, leaves: Sequence[Leaf], dying: Sequence[bool]) -> Held:
-    """Compute one node on leaves of one shape; its arguments are filled in here."""
-    shape = leaves[0].shape if leaves else site.shape.dimensions
+    """Compute one node on leaves of the result's shape, or numbers; arguments are filled in here."""
+    shape = site.shape.dimensions
     operands: list[Held] = []
     labels: list[tuple[int, ...]] = []
     dies: list[bool] = []
@@ -72,9 +72,10 @@ def sourced(leaf: Leaf, rank: int, site: Site) -> tuple[Held | Scalar, tuple[int
             n == leaf.shape[d] for n, d in zip(source.shape, leaf.dimensions, strict=True)
         ):
             return source, leaf.dimensions
-    if isinstance(leaf, Scalar) and not leaf.shape:
+    if isinstance(leaf, Scalar):
         return leaf, ()
-    return site.builder.held(leaf), tuple(range(rank))
+    held = site.builder.held(leaf)
+    return held, tuple(range(rank)) if held.shape else ()
 
 
 @lowers("map")

@@ -6,12 +6,12 @@ exchange that brings operands to the tiles.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar, Spread
 from hloipu_compiler.codegen.placing import MINIMUM_BYTES, Placement, followed, grid
-from hloipu_runtime.codelets.codelet import Codelet, Indexing, Tensor
+from hloipu_runtime.codelets.codelet import Codelet, Index, Indexing, Tensor
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.costs import TileTraffic, exchange, sync
 from hloipu_runtime.program.mapping import Mapping, Sizes
@@ -25,19 +25,24 @@ class Option:
     """A codelet on a grid, priced."""
 
     codelet: Codelet
+    results: tuple[Tensor, ...]
     placement: Placement
     cycles: int
-    gathered_bytes: int
-    """Brought to the tile with most."""
+    held_bytes: int
+    """Brought to a tile, or made there, whichever is more."""
+    stays: bool
+    """Whether the grid is where an operand lies already."""
+
+    def then(self, cycles: int) -> "Option":
+        """Return the option with the price of what must follow."""
+        return replace(self, cycles=self.cycles + cycles)
 
 
 def best_of(options: Iterable[Option]) -> Option:
-    """Return the fastest of those that gather little, or the one that gathers least."""
+    """Return the fastest of those that hold little, or the one that holds least."""
     found = list(options)
-    small = [x for x in found if x.gathered_bytes <= MOST_GATHERED_BYTES]
-    if small:
-        return min(small, key=lambda x: x.cycles)
-    return min(found, key=lambda x: x.gathered_bytes)
+    small = [x for x in found if x.held_bytes <= MOST_GATHERED_BYTES]
+    return min(small, key=lambda x: x.cycles) if small else min(found, key=lambda x: x.held_bytes)
 
 
 def priced(
@@ -46,34 +51,45 @@ def priced(
     operands: Sequence[Leaf],
     results: Sequence[Tensor],
     placement: Placement,
+    *,
+    stays: bool = False,
 ) -> Option:
-    """Price one codelet on one grid."""
-    indexing = codelet.indexing([Tensor(x.element_type, x.shape) for x in operands], results)
+    """Price a codelet on a grid: its work there and the exchange of what lies elsewhere."""
+    indexing = codelet.indexing(tensors_of(operands), results)
     parts = []
-    gathered = 0
+    brought = 0
     for leaf, indices in zip(operands, indexing.operands, strict=True):
-        spans = placement.spans(indices, leaf.shape)
-        sizes = tuple(min(s.size, n) for s, n in zip(spans, leaf.shape, strict=True))
-        part = Tensor(leaf.element_type, sizes)
-        parts.append(part)
-        if not _lies_so(builder, leaf, Mapping(placement.tiles, spans)):
-            gathered += _bytes(part)
+        parts.append(_part(placement, indices, Tensor(leaf.element_type, leaf.shape)))
+        wanted = Mapping(placement.tiles, placement.spans(indices, leaf.shape))
+        if not _lies_so(builder, leaf, wanted):
+            brought += bytes_of(parts[-1])
     made = [
-        Tensor(
-            x.element_type,
-            tuple(
-                min(s.size, n)
-                for s, n in zip(placement.spans(indices, x.shape), x.shape, strict=True)
-            ),
-        )
-        for x, indices in zip(results, indexing.results, strict=True)
+        _part(placement, indices, x) for x, indices in zip(results, indexing.results, strict=True)
     ]
     machine = builder.machine
-    cycles = codelet.work(machine, parts, made).cycles
-    if gathered:
-        cycles += exchange(machine, [TileTraffic(received_bytes=gathered)]).cycles
-        cycles += sync(machine).cycles
-    return Option(codelet, placement, cycles, gathered)
+    cycles = codelet.work(machine, parts, made).cycles + exchange_cycles(builder, brought)
+    held = max(brought, sum(map(bytes_of, made)))
+    return Option(codelet, tuple(results), placement, cycles, held, stays)
+
+
+def tensors_of(leaves: Sequence[Leaf]) -> list[Tensor]:
+    """Return types and sizes of leaves."""
+    return [Tensor(x.element_type, x.shape) for x in leaves]
+
+
+def exchange_cycles(builder: Builder, received_bytes: int) -> int:
+    """Return what it costs that every tile receives so much, its sync too; nothing: nothing."""
+    if not received_bytes:
+        return 0
+    machine = builder.machine
+    traffic = TileTraffic(received_bytes=received_bytes)
+    return exchange(machine, [traffic]).cycles + sync(machine).cycles
+
+
+def _part(placement: Placement, indices: Sequence[Index], tensor: Tensor) -> Tensor:
+    spans = placement.spans(indices, tensor.shape)
+    sizes = tuple(min(span.size, n) for span, n in zip(spans, tensor.shape, strict=True))
+    return Tensor(tensor.element_type, sizes)
 
 
 def _lies_so(builder: Builder, leaf: Leaf, wanted: Mapping) -> bool:
@@ -85,13 +101,14 @@ def _lies_so(builder: Builder, leaf: Leaf, wanted: Mapping) -> bool:
     )
 
 
-def _bytes(tensor: Tensor) -> int:
+def bytes_of(tensor: Tensor) -> int:
+    """Return the bytes of a tensor in a tile's memory."""
     return -(-tensor.elements * ELEMENT_TYPES[tensor.element_type].bits // 8)
 
 
 def tiles_worth(builder: Builder, tensors: Sequence[Tensor]) -> int:
     """Return how many tiles the largest of some tensors is worth, 128 bytes for each."""
-    most = max((_bytes(x) for x in tensors), default=0)
+    most = max((bytes_of(x) for x in tensors), default=0)
     return min(builder.tile_count, max(1, most // MINIMUM_BYTES))
 
 

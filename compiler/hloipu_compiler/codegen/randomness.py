@@ -1,15 +1,19 @@
 """Lowering of random ops; those without a state of their own share the program's.
 
 The program's state is a variable that each drawing op replaces by the one after: key, and a 128-bit
-position in its stream. It starts as `hloipu eval` starts by default: key 0, position 0.
+position in its stream. It starts as `hloipu eval` starts by default: key 0, position 0. Loops and
+branches carry it like any other value (`control.py`).
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
+from hloipu_compiler.codegen.builder import Builder
+from hloipu_compiler.codegen.errors import CodegenError
 from hloipu_compiler.codegen.leaves import Held, Leaf
 from hloipu_compiler.codegen.site import Site, lowers
+from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.shapes import TupleShape
 from hloipu_runtime.codelets.random import RngBits, RngState, RngValues
 from hloipu_runtime.kernels.random_values import state_units
@@ -32,7 +36,7 @@ def _rng(site: Site) -> Sequence[Leaf]:
     element_type, shape = site.shape.element_type.name, site.shape.dimensions
     uniform = site.attributes.text("distribution") == "rng_uniform"
     codelet = RngValues("uniform" if uniform else "normal", element_type)
-    operands = [site.held(0), site.held(1), _state(site)]
+    operands = [site.held(0), site.held(1), state_in(site.builder)]
     (values,) = site.builder.compute(codelet, operands, [(element_type, shape)])
     _advance(site, state_units(shape, element_type))
     return [values]
@@ -44,8 +48,34 @@ def _rng_get_and_update_state(site: Site) -> Sequence[Leaf]:
     return [before]
 
 
-def _state(site: Site) -> Held:
-    builder = site.builder
+def draws(module: Module, computations: Sequence[str]) -> bool:
+    """Whether one of these computations, or one that they call, draws on the program's state."""
+    seen: set[str] = set()
+    stack = list(computations)
+    while stack:
+        name = stack.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        for x in module.computation[name].instructions:
+            if x.opcode in ("rng", "rng-get-and-update-state"):
+                return True
+            stack.extend(x.attributes.called)
+    return False
+
+
+def check_condition(module: Module, condition: str, loop: str) -> None:
+    """Raise CodegenError E0470 where a loop's condition draws: it has nothing to carry out."""
+    if draws(module, (condition,)):
+        raise CodegenError(
+            "E0470",
+            f"instruction {loop!r}: its condition {condition!r} draws random numbers",
+            hint="draw them in the loop's body, and carry them in its state",
+        )
+
+
+def state_in(builder: Builder) -> Held:
+    """Return the program's random state as it is at this point of the program."""
     if builder.random_state is None:
         builder.random_state = builder.constant(np.zeros(3, np.uint64), "u64")
     return builder.random_state
@@ -55,6 +85,6 @@ def _advance(site: Site, delta: int) -> Held:
     """Replace the program's state by one further on; return the position before."""
     builder = site.builder
     results = [("u64", (2,)), ("u64", (3,))]
-    before, after = builder.compute(RngState(delta), [_state(site)], results)
+    before, after = builder.compute(RngState(delta), [state_in(builder)], results)
     builder.random_state = after
     return before

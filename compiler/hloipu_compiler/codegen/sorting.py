@@ -7,7 +7,7 @@ from math import prod
 from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.leaves import Held, Leaf
 from hloipu_compiler.codegen.regions import expression_of
-from hloipu_compiler.codegen.site import Site, lowers
+from hloipu_compiler.codegen.site import Site, array_shape, lowers
 from hloipu_compiler.codegen.sorting_over_tiles import (
     MOST_GATHERED_BYTES,
     choose_parts,
@@ -15,6 +15,7 @@ from hloipu_compiler.codegen.sorting_over_tiles import (
 )
 from hloipu_compiler.codegen.views import compute_spread, seen_as
 from hloipu_compiler.evaluate.comparators import ComparatorKey, comparator_keys
+from hloipu_compiler.ir.graph import Computation
 from hloipu_runtime.codelets.codelet import Tensor
 from hloipu_runtime.codelets.elementwise import Elementwise
 from hloipu_runtime.codelets.expression import Expression, Node
@@ -42,7 +43,7 @@ def _sort(site: Site) -> Sequence[Leaf]:
     keys = comparator_keys(site.module, name)
     if keys is None:
         sort = Sort(dimension, comparator=site.expression(name))
-        return _sorted(site.builder, sort, operands)
+        return _sorted(site.builder, sort, operands, counting=_counting(site, dimension))
     derived = list(operands)
     sort_keys = []
     for key in keys:
@@ -51,7 +52,35 @@ def _sort(site: Site) -> Sequence[Leaf]:
             operand = len(derived)
             derived.append(_derived(site, key, operands[key.operand]))
         sort_keys.append(SortKey(operand, key.descending, key.order))
-    return _sorted(site.builder, Sort(dimension, tuple(sort_keys)), derived, len(operands))
+    return _sorted(
+        site.builder,
+        Sort(dimension, tuple(sort_keys)),
+        derived,
+        len(operands),
+        _counting(site, dimension),
+    )
+
+
+def _counting(site: Site, dimension: int) -> int:
+    """Return an s32 operand that counts along the dimension, as argsort has one, or -1."""
+    for number, position in enumerate(site.instruction.operands):
+        if number and counts_along(site.computation, position, dimension):
+            return number
+    return -1
+
+
+def counts_along(computation: Computation, position: int, dimension: int) -> bool:
+    """Whether an instruction is an s32 iota along a dimension, maybe broadcast."""
+    x = computation.instructions[position]
+    if array_shape(x.shape).element_type.name != "s32":
+        return False
+    while x.opcode == "broadcast":
+        mapped = x.attributes.integers("dimensions")
+        if dimension not in mapped:
+            return False
+        dimension = mapped.index(dimension)
+        x = computation.instructions[x.operands[0]]
+    return x.opcode == "iota" and x.attributes.integer("iota_dimension") == dimension
 
 
 def _derived(site: Site, key: ComparatorKey, operand: Held) -> Held:
@@ -88,12 +117,18 @@ def _of_one_operand(expression: Expression, kept: int) -> Expression:
     )
 
 
-def _sorted(builder: Builder, sort: Sort, operands: Sequence[Held], wanted: int = -1) -> list[Held]:
+def _sorted(
+    builder: Builder,
+    sort: Sort,
+    operands: Sequence[Held],
+    wanted: int = -1,
+    counting: int = -1,
+) -> list[Held]:
     """Sort on tiles or over tiles, whichever takes fewer cycles; return the first operands."""
     wanted = len(operands) if wanted < 0 else wanted
     cut = choose_parts(builder, sort, operands)
     if cut.parts > 1:
-        return sort_over_tiles(builder, sort, operands, cut, wanted)
+        return sort_over_tiles(builder, sort, operands, cut, wanted, counting)
     return compute_spread(
         builder, sort, operands, [(x.element_type, x.shape) for x in operands[:wanted]]
     )
@@ -136,7 +171,7 @@ def _top_of_sorted(builder: Builder, x: Held, k: int, *, largest: bool) -> list[
     last = len(x.shape) - 1
     (places,) = builder.compute(Iota(last, "s32"), [], [("s32", x.shape)])
     sort = Sort(last, (SortKey(0, descending=largest),))
-    made = _sorted(builder, sort, [x, places])
+    made = _sorted(builder, sort, [x, places], counting=1)
     shape = (*x.shape[:-1], k)
     box = tuple((0, n) for n in shape)
     return seen_as(builder, made, shape, ((x.shape, box, (0,) * len(shape)),))

@@ -58,9 +58,17 @@ def choose_parts(builder: Builder, sort: Sort, operands: Sequence[Held]) -> Part
 
 
 def sort_over_tiles(
-    builder: Builder, sort: Sort, operands: Sequence[Held], cut: Parts, wanted: int
+    builder: Builder,
+    sort: Sort,
+    operands: Sequence[Held],
+    cut: Parts,
+    wanted: int,
+    counting: int = -1,
 ) -> list[Held]:
-    """Write the steps of a sort over tiles; return the first `wanted` operands, sorted."""
+    """Write the steps of a sort over tiles; return the first `wanted` operands, sorted.
+
+    `counting`: an s32 operand that counts along the dimension, so that it serves as places.
+    """
     shape, d = operands[0].shape, sort.dimension
     length = shape[d]
     long = (*shape[:d], cut.total, *shape[d + 1 :])
@@ -68,8 +76,10 @@ def sort_over_tiles(
     if cut.total > length:
         leaves = _filled_up(builder, leaves, d, long)
     if _needs_places(sort, operands, cut):
-        sort = replace(sort, places=len(leaves), count=length)
-        leaves += builder.compute(Iota(d, "s32"), [], [("s32", long)])
+        places = builder.compute(Iota(d, "s32"), [], [("s32", long)])
+        at = counting if counting >= 0 else len(leaves)
+        leaves[at : at + 1] = places
+        sort = replace(sort, places=at, count=length)
     rows = prod(shape) // length
     for step in _steps(sort, long, cut):
         tensors = [Tensor(x.element_type, step.shape) for x in leaves]

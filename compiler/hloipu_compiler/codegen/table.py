@@ -3,8 +3,10 @@
 from hloipu_compiler.codegen import (
     contractions,
     control,
+    convolutions,
     custom_calls,
     elementwise,
+    indexing,
     linear_algebra,
     movement,
     randomness,
@@ -12,14 +14,17 @@ from hloipu_compiler.codegen import (
     scans,
     sorting,
     spectra,
+    windows,
 )
 from hloipu_compiler.codegen.site import LOWERINGS
 
 FAMILIES = (
     contractions,
     control,
+    convolutions,
     custom_calls,
     elementwise,
+    indexing,
     linear_algebra,
     movement,
     randomness,
@@ -27,6 +32,7 @@ FAMILIES = (
     scans,
     sorting,
     spectra,
+    windows,
 )
 
 __all__ = ["FAMILIES", "LOWERINGS"]

@@ -17,7 +17,7 @@ from hloipu_runtime.codelets.codelet import (
 from hloipu_runtime.codelets.combining import combining
 from hloipu_runtime.codelets.expression import Expression, region
 from hloipu_runtime.codelets.move import every_dimension
-from hloipu_runtime.codelets.moving_costs import NO_WORK, multi_slice_slots
+from hloipu_runtime.codelets.moving_costs import NO_WORK, copy_work, multi_slice_slots
 from hloipu_runtime.codelets.placing import delivered, is_whole, owned_copy, same_memory
 from hloipu_runtime.codelets.scatter_parts import (
     batch_places,
@@ -117,7 +117,8 @@ class Scatter(Codelet):
         """Charge all windows as if they fell into the tile, evenly over its workers' ranges.
 
         Every worker looks at all of them (graphcore/poplibs: lib/popops/PerformanceEstimation.cpp,
-        MultiUpdate and MultiUpdateAdd); where they fall, data decides.
+        MultiUpdate and MultiUpdateAdd); where they fall, data decides. Operands after the first
+        are copied.
         """
         count = len(results)
         pieces, run = window_pieces(self.dims, results[0].shape, operands[count + 1].shape)
@@ -125,12 +126,13 @@ class Scatter(Codelet):
             return NO_WORK
         mine = over(pieces, machine.tile.worker_contexts)
         cycles = assumed = 0
-        for result in results:
+        for number, result in enumerate(results):
+            copied = copy_work(machine, result) if number else NO_WORK
             slots, rests = self._slots(machine, result.element_type, run)
             start, skip = (29, 8) if self.monoid == "assign" else (33, 5)
             each = shared_vertex_cycles(machine, 0, start + mine * slots + (pieces - mine) * skip)
-            cycles += each
-            assumed += each if rests else 0
+            cycles += each + copied.cycles
+            assumed += copied.assumed_cycles + (each if rests else 0)
         return TileWork(cycles, assumed)
 
     def _slots(self, machine: Machine, element_type: str, run: int) -> tuple[int, bool]:

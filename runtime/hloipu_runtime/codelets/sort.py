@@ -10,7 +10,7 @@ have equally many, give or take one; after sorting them every row holds what bel
 rises and falls once. That makes 1 + 2 log2(parts) steps.
 
 Equal elements keep their order by a further operand, s32 `places`, which decides last. Elements at
-places from `count` on fill up the last part: they stand last.
+places from `count` on fill up the last part: they stand last, and their values get lost.
 """
 
 from collections.abc import Sequence
@@ -95,7 +95,7 @@ class Sort(Codelet):
         )
 
     def may_overwrite(self, operand: int) -> bool:
-        """A network sorts in place."""
+        """Whether a network works in place: on its first operand."""
         return operand == 0
 
     def _sorted(self, arrays: list[Array], axis: int, count: int) -> list[Array]:

@@ -10,6 +10,7 @@ from hloipu_runtime.kernels.sorting import SortKey, ascending_keys
 
 _LOW = np.uint64(0xFFFFFFFF)
 _HIGH_BITS = np.uint64(32)
+_HIGH = _LOW << _HIGH_BITS
 
 
 def sort_packed(
@@ -17,23 +18,28 @@ def sort_packed(
 ) -> list[Array]:
     """Sort along an axis by `key`, then by the operand of places; those from `count` on go last.
 
-    Returns the first `wanted` arrays. Keys are at most 32 bits wide, places s32.
+    Returns the first `wanted` arrays. Keys are at most 32 bits wide, places s32. Keys of filling
+    become zeros.
     """
     x, at = np.ascontiguousarray(arrays[key.operand]), arrays[places].view(np.uint32)
+    filling = at >= np.uint32(count)
+    is_filled = bool(filling.any())
+    if is_filled:
+        x = np.where(filling, x.dtype.type(0), x)
     ranks = ascending_keys(x, key)
-    # A filling element's rank is of no matter; it must be above all others.
     packed = _packed(ranks, at)
-    top = np.iinfo(np.uint32).max
-    np.copyto(packed, _packed(np.full((), top, np.uint32), at), where=at >= np.uint32(count))
+    if is_filled:
+        # Its places are above all others, so that among equal ranks it goes last.
+        np.bitwise_or(packed, _HIGH, out=packed, where=filling)
     if {key.operand, places} == set(range(len(arrays))) and _is_invertible(x, key):
         packed.sort(axis=axis)
-        made = {
-            places: (packed & _LOW).astype(np.uint32).view(np.int32),
-            key.operand: _values((packed >> _HIGH_BITS).astype(ranks.dtype), key, x),
-        }
-        return [made[number] for number in range(wanted)]
+        at = (packed & _LOW).astype(np.uint32)
+        values = _values((packed >> _HIGH_BITS).astype(ranks.dtype), key, x)
+        if is_filled:
+            np.copyto(values, 0, where=at >= np.uint32(count))
+        return [at.view(np.int32) if n == places else values for n in range(wanted)]
     order = np.argsort(packed, axis=axis)
-    return taken(arrays[:wanted], order, axis)
+    return taken([x if n == key.operand else arrays[n] for n in range(wanted)], order, axis)
 
 
 def taken(arrays: Sequence[Array], order: Array, axis: int) -> list[Array]:
@@ -74,4 +80,4 @@ def _values(ranks: Array, key: SortKey, like: Array) -> Array:
     signed = (ranks ^ ranks.dtype.type(1 << (8 * ranks.itemsize - 1))).view(f"i{ranks.itemsize}")
     if like.dtype.kind == "f":
         return from_total_order_keys(signed, like.dtype)
-    return signed.view(like.dtype)
+    return np.asarray(signed.view(like.dtype))

@@ -38,8 +38,11 @@ class _Meeting(NamedTuple):
     pieces: Array
 
 
-def stay_or_move(along: tuple[Along, ...], source: Mapping, everything: Moved) -> Moved:
-    """Return what moves where receivers take from their own tile what they find there."""
+def stay_or_move(along: tuple[Along, ...], source: Mapping, everything: Moved, cut: int) -> Moved:
+    """Return what moves where receivers take from their own tile what they find there.
+
+    `cut` is the dimension of which receivers put together several senders' parts; -1: none.
+    """
     tiles = source.tiles
     if all(a.sender == a.receiver and a.low <= 0 and a.high >= a.size for a in along):
         return Moved(everything.received, 0, 0, 0)
@@ -59,19 +62,16 @@ def stay_or_move(along: tuple[Along, ...], source: Mapping, everything: Moved) -
         sendable = _product([m.sendable for m in met])
         own = 0 if multicast else _product([m.own for m in met])
         sent = min(sent, int(np.max(sendable - own)))
-    return Moved(copied, received, sent, min(everything.fragments, _fragments(met, everything)))
+    return Moved(copied, received, sent, _fragments(met, everything.fragments, cut))
 
 
-def _fragments(met: list[_Meeting], everything: Moved) -> int:
-    """Return the fragments received where all but one dimension are on the tile entirely."""
-    lacking = [m for m in met if bool(np.any(m.held < m.needed))]
-    if len(lacking) != 1:
-        return everything.fragments
-    (m,) = lacking
-    most = int(np.max(m.pieces))
-    fewer = int(np.max(m.pieces - (m.held > 0)))
-    rows, rest = divmod(everything.fragments, most)
-    return rows * fewer if rest == 0 and most > 1 else everything.fragments
+def _fragments(met: list[_Meeting], fragments: int, cut: int) -> int:
+    """Return the fragments received, without the own ones where all of a row's are alike."""
+    if cut < 0 or any(bool(np.any(m.held < m.needed)) for n, m in enumerate(met) if n != cut):
+        return fragments
+    pieces = met[cut].pieces
+    most = int(np.max(pieces))
+    return fragments // most * int(np.max(pieces - (met[cut].held > 0)))
 
 
 def _meeting(a: Along, tiles: Tiles) -> _Meeting:

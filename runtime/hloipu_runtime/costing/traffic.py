@@ -90,11 +90,11 @@ def _traffic(
 ) -> TransferTraffic:
     along = relation.along
     regions = [longest(a.receiver, extent_of(tiles, a.receiver), a.low, a.high) for a in along]
-    fragments, run = _fragments(relation, tiles, source.tiles, regions)
+    fragments, run, cut = _fragments(relation, tiles, source.tiles, regions)
     everything = Moved(0, prod(regions), min(elements, _sent(relation, source.tiles)), fragments)
     moved = everything
     if may_stay and tiles == source.tiles and not relation.mixed:
-        moved = stay_or_move(along, source, everything)
+        moved = stay_or_move(along, source, everything, cut)
     is_paired = _is_paired(tiles, along, tiles_per_bus) and moved.received > 0
     if is_paired and moved.copied:
         # Together at twice the rate tiles take all of it; alone, only what they lack.
@@ -129,8 +129,11 @@ def _sent(relation: Relation, tiles: Tiles) -> int:
 
 def _fragments(
     relation: Relation, tiles: Tiles, source: Tiles, regions: list[int]
-) -> tuple[int, int]:
-    """Return the most pieces that a tile receives, and their length if all are of one length.
+) -> tuple[int, int, int]:
+    """Return the most pieces that a tile receives, their length and what cuts them.
+
+    The length is 0 if there are several. The dimension that several senders have parts of is -1 if
+    pieces end because other elements lie between them.
 
     From the innermost dimension outwards, pieces stay whole as long as a tile receives all of its
     part of the dimension from one sender. Parts are stored densely.
@@ -148,11 +151,11 @@ def _fragments(
         rows = prod(regions[:place])
         if met > 1:
             step = a.sender.step if a.sender is not None else 0
-            return rows * met, run * step if step * met == region else 0
+            return rows * met, run * step if step * met == region else 0, place
         run *= region
         if not _is_dense(a, tiles):
-            return rows, run
-    return 1, run
+            return rows, run, -1
+    return 1, run, -1
 
 
 def _senders_met(a: Along, tiles: Tiles, source: Tiles) -> int:

@@ -37,22 +37,29 @@ class Request(NamedTuple):
     ranges: Ranges
 
 
+class Placement(NamedTuple):
+    """Where each request lies, and how much room that takes on each class of tiles."""
+
+    addresses: list[int]
+    extent: Numbers
+
+
 def place(
     requests: list[Request],
     points: int,
     classes: TileClasses,
-    floor: Numbers,
+    taken: Numbers,
     *,
-    least_bytes: int,
-    most_bytes: int,
-) -> list[int]:
-    """Return the address of each request.
+    least: int,
+    most: int,
+) -> Placement:
+    """Return addresses from 0 up for all requests.
 
-    `floor` is the first free byte on each class of tiles, `least_bytes` what is live at once on the
-    fullest tile, floor included. The slower rule is left out for many requests, if the result does
-    not exceed `most_bytes` without it, or if it must.
+    On each class of tiles, `taken` bytes are used for other things; `least` is what the fullest
+    tile needs if nothing is wasted, `most` what a tile has. The slower rule is left out for many
+    requests, and a second one where the first does well enough or none can.
     """
-    ground = _Ground(classes, floor, [request.grid for request in requests])
+    ground = _Ground(classes, [request.grid for request in requests])
     addresses = [0] * len(requests)
     always = [n for n, r in enumerate(requests) if r.ranges == ((0, points - 1),)]
     always.sort(key=lambda n: (-requests[n].grid.count, -requests[n].size, n))
@@ -62,28 +69,35 @@ def place(
     rules = [_by_size, _by_time] if len(passing) <= FEW else [_by_time, _by_size]
     if len(passing) > MOST_BY_SIZE:
         rules = [_by_time]
-    least = -1
+    best: Placement | None = None
     for rule in rules:
-        found = rule(passing, requests, ground)
-        top = max((a + requests[n].size for a, n in zip(found, passing, strict=True)), default=0)
-        if least < 0 or top < least:
-            least = top
-            for number, address in zip(passing, found, strict=True):
-                addresses[number] = address
-        if least <= most_bytes or least_bytes > most_bytes:
+        for number, address in zip(passing, rule(passing, requests, ground), strict=True):
+            addresses[number] = address
+        found = Placement(addresses.copy(), _extent(requests, addresses, classes))
+        if best is None or (taken + found.extent).max() < (taken + best.extent).max():
+            best = found
+        if (taken + best.extent).max() <= most or least > most:
             break
-    return addresses
+    assert best is not None
+    return best
+
+
+def _extent(requests: list[Request], addresses: list[int], classes: TileClasses) -> Numbers:
+    """Return the highest address in use, and one, on each class of tiles."""
+    extent = np.zeros(classes.count, np.int64)
+    for request, address in zip(requests, addresses, strict=True):
+        members = classes.members[request.grid]
+        extent[members] = np.maximum(extent[members], address + request.size)
+    return extent
 
 
 class _Ground:
-    """What never moves: code and variables that are always live; and which grids share tiles."""
+    """Variables that are always live, below all others; and which grids share tiles."""
 
-    def __init__(self, classes: TileClasses, floor: Numbers, grids: list[Tiles]) -> None:
+    def __init__(self, classes: TileClasses, grids: list[Tiles]) -> None:
         self.number_of = {grid: n for n, grid in enumerate(dict.fromkeys(grids))}
         self.members = [classes.members[grid] for grid in self.number_of]
-        self.floors = [int(floor[classes_of_grid].max()) for classes_of_grid in self.members]
         self.classes = classes.count
-        self.blocks: list[tuple[int, int, int]] = []
         self.meeting: dict[int, Marks] = {}
         self.gaps: dict[int, tuple[Numbers, Numbers]] = {}
 
@@ -104,14 +118,14 @@ class _Ground:
         for placed, number in enumerate(always):
             size, grid = requests[number].size, self.number_of[requests[number].grid]
             taken = self.meets(grid)[grids[:placed]]
-            address = _lowest(low[:placed][taken], high[:placed][taken], size, self.floors[grid])
+            address = _lowest(low[:placed][taken], high[:placed][taken], size)
             addresses[number] = address
             low[placed], high[placed], grids[placed] = address, address + size, grid
         self.low, self.high, self.grids = low, high, grids
 
     def top(self) -> int:
         """Return the first address that is above all of it, on all tiles."""
-        return max([*self.floors, int(self.high.max(initial=0))], default=0)
+        return int(self.high.max(initial=0))
 
     def taken(self, grid: int) -> tuple[Numbers, Numbers]:
         """Return where memory is taken always on any tile of a grid, from below, in few blocks."""
@@ -121,23 +135,22 @@ class _Ground:
             low, high = self.low[here], self.high[here]
             order = np.argsort(low, kind="stable")
             low = np.concatenate([[0], low[order]])
-            high = np.maximum.accumulate(np.concatenate([[self.floors[grid]], high[order]]))
+            high = np.maximum.accumulate(np.concatenate([[0], high[order]]))
             starts = np.concatenate([[True], low[1:] > high[:-1]])
             ends = np.concatenate([starts[1:], [True]])
             found = self.gaps[grid] = (low[starts], high[ends])
         return found
 
 
-def _lowest(low: Numbers, high: Numbers, size: int, floor: int) -> int:
-    """Return the lowest address from `floor` up with `size` bytes free of some blocks."""
+def _lowest(low: Numbers, high: Numbers, size: int) -> int:
+    """Return the lowest address with `size` bytes free of some blocks."""
     if not len(low):
-        return floor
+        return 0
     order = low.argsort()
     tops = np.maximum.accumulate(high[order])
-    np.maximum(tops, floor, out=tops)
     low = low[order]
-    if low[0] - floor >= size:
-        return floor
+    if low[0] >= size:
+        return 0
     free = low[1:] - tops[:-1] >= size
     where = int(free.argmax()) if len(free) else 0
     if len(free) and free[where]:
@@ -173,7 +186,6 @@ def _by_size(passing: list[int], requests: list[Request], ground: _Ground) -> li
             np.concatenate([bottom_low, low[found]]),
             np.concatenate([bottom_high, high[found]]),
             size,
-            0,
         )
         addresses[n] = address
         for begin, end in ranges:

@@ -60,24 +60,33 @@ class IpuMemory:
     """Of these, what has to lie in the executable part."""
     floor: Numbers
     """First byte above all that, a multiple of the allocation grain."""
+    extent: Numbers
+    """Bytes from the lowest variable to where variables end."""
     always_bytes: Numbers
     """Variables that are always live, rounded up to the grain."""
     live_bytes: Numbers
     """Most bytes of variables at one point, always live ones included."""
     peak_point: Numbers
     """The first point at which it is so many."""
-    top: Numbers
-    """Highest byte in use, and one: what the tile needs."""
+
+    @property
+    def needed_bytes(self) -> Numbers:
+        """Bytes that the tile needs in all."""
+        return self.floor + self.extent
 
     @property
     def gap_bytes(self) -> Numbers:
-        """Bytes that placement wastes: what is needed beyond what is live at once."""
-        return self.top - self.floor - self.live_bytes
+        """Bytes that placement wastes: what variables take beyond what is live at once."""
+        return self.extent - self.live_bytes
 
 
 @dataclass(frozen=True, eq=False)
 class MemoryPlan:
-    """Where a program's variables lie; addresses count from the start of a tile's memory."""
+    """Where a program's variables lie.
+
+    Code lies at the start of each tile's memory, variables at the end of what may be used, so that
+    tiles with much code do not push the variables of others up. Addresses count from the start.
+    """
 
     program: Program
     machine: Machine
@@ -99,14 +108,15 @@ class MemoryPlan:
     @property
     def available_bytes(self) -> int:
         """Bytes of a tile that may be used."""
-        return self.machine.usable_bytes - self.machine.memory.prefetch_slack_bytes
+        return available_bytes(self.machine)
 
     @property
     def fits(self) -> bool:
         """Whether every tile has enough memory, and enough of it for code."""
         executable = min(self.machine.memory.executable_bytes, self.available_bytes)
         return all(
-            int(ipu.top.max()) <= self.available_bytes and int(ipu.low_bytes.max()) <= executable
+            int(ipu.needed_bytes.max()) <= self.available_bytes
+            and int(ipu.low_bytes.max()) <= executable
             for ipu in self.ipus
         )
 
@@ -140,6 +150,11 @@ def plan_memory(program: Program, machine: Machine, *, code_memory: bool = True)
         charges.buffers,
         tuple(ipus),
     )
+
+
+def available_bytes(machine: Machine) -> int:
+    """Return the bytes of a tile that code and variables may use."""
+    return machine.usable_bytes - machine.memory.prefetch_slack_bytes
 
 
 def kept_bytes(variable: Variable, machine: Machine) -> int:
@@ -199,22 +214,20 @@ def _plan_ipu(
         )
         for n in numbers
     ]
-    available = machine.usable_bytes - machine.memory.prefetch_slack_bytes
+    available = available_bytes(machine) // grain * grain
     always, live, point = _most_live(requests, liveness.points, classes)
     found = place(
         requests,
         liveness.points,
         classes,
         floor,
-        least_bytes=int((floor + live).max()),
-        most_bytes=available,
+        least=int((floor + live).max()),
+        most=available,
     )
-    top = floor.copy()
-    for number, address, request in zip(numbers, found, requests, strict=True):
-        addresses[number] = address
-        members = classes.members[request.grid]
-        top[members] = np.maximum(top[members], address + request.size)
-    return IpuMemory(ipu, classes, fixed, low_bytes, floor, always, live, point, top)
+    end = max(available, int((floor + found.extent).max()))
+    for number, address, request in zip(numbers, found.addresses, requests, strict=True):
+        addresses[number] = end - address - request.size
+    return IpuMemory(ipu, classes, fixed, low_bytes, floor, found.extent, always, live, point)
 
 
 def _most_live(

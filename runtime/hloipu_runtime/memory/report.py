@@ -134,9 +134,9 @@ def memory_report(
         if plan.liveness.ranges[number]:
             on_ipu[variable.ipu].append(number)
     parts_of = [_parts_by_class(plan, ipu, on_ipu[ipu.ipu]) for ipu in plan.ipus]
-    fullest = max(plan.ipus, key=lambda ipu: (int(ipu.top.max()), -ipu.ipu))
+    fullest = max(plan.ipus, key=lambda ipu: (int(ipu.needed_bytes.max()), -ipu.ipu))
     most_code = max(plan.ipus, key=lambda ipu: (int(ipu.low_bytes.max()), -ipu.ipu))
-    full_class, code_class = int(fullest.top.argmax()), int(most_code.low_bytes.argmax())
+    full_class, code_class = int(fullest.needed_bytes.argmax()), int(most_code.low_bytes.argmax())
     found = _culprits(plan, fullest, full_class, on_ipu[fullest.ipu], sources or {})
     counts = [np.bincount(ipu.classes.of_tile, minlength=ipu.classes.count) for ipu in plan.ipus]
     total = dict.fromkeys(Category, 0)
@@ -153,7 +153,9 @@ def memory_report(
         code_bytes=int(most_code.low_bytes[code_class]),
         culprits=tuple(found[:culprits]),
         culprits_left_out=max(0, len(found) - culprits),
-        total_bytes=sum(int(ipu.top @ count) for ipu, count in zip(plan.ipus, counts, strict=True)),
+        total_bytes=sum(
+            int(ipu.needed_bytes @ count) for ipu, count in zip(plan.ipus, counts, strict=True)
+        ),
         parts=total,
         ipus=tuple(_ipu_use(ipu, count) for ipu, count in zip(plan.ipus, counts, strict=True)),
         histogram=_histogram(plan, counts),
@@ -191,7 +193,7 @@ def _tile_peak(
     plan: MemoryPlan, ipu: IpuMemory, parts: dict[Category, Numbers], tile_class: int
 ) -> TilePeak:
     path, step = moment(plan.liveness.region, int(ipu.peak_point[tile_class]))
-    total = int(ipu.top[tile_class])
+    total = int(ipu.needed_bytes[tile_class])
     always = int(ipu.floor[tile_class] + ipu.always_bytes[tile_class])
     return TilePeak(
         ipu=ipu.ipu,
@@ -262,12 +264,12 @@ def _culprit(plan: MemoryPlan, number: int, sources: Mapping[str, str]) -> Culpr
 
 
 def _ipu_use(ipu: IpuMemory, tiles_of_class: Numbers) -> IpuUse:
-    fullest = int(ipu.top.argmax())
+    fullest = int(ipu.needed_bytes.argmax())
     return IpuUse(
         ipu=ipu.ipu,
         peak_tile=int(ipu.classes.first_tile[fullest]),
-        peak_bytes=int(ipu.top[fullest]),
-        total_bytes=int(ipu.top @ tiles_of_class),
+        peak_bytes=int(ipu.needed_bytes[fullest]),
+        total_bytes=int(ipu.needed_bytes @ tiles_of_class),
         tiles_used=int(tiles_of_class[ipu.live_bytes > 0].sum()),
     )
 
@@ -277,9 +279,9 @@ def _histogram(plan: MemoryPlan, counts: list[Numbers]) -> tuple[Bin, ...]:
     edges = [plan.available_bytes * tenth // _BINS for tenth in range(_BINS + 1)]
     found = np.zeros(_BINS + 1, np.int64)
     for ipu, count in zip(plan.ipus, counts, strict=True):
-        places = np.searchsorted(edges, ipu.top, side="right") - 1
+        places = np.searchsorted(edges, ipu.needed_bytes, side="right") - 1
         # A tile that is full to the last byte still fits.
-        places[ipu.top == plan.available_bytes] = _BINS - 1
+        places[ipu.needed_bytes == plan.available_bytes] = _BINS - 1
         np.add.at(found, places, count)
     highs = [*edges[1:], -1]
     return tuple(

@@ -236,17 +236,17 @@ def _pooled(pool: str) -> Coder:
 
 
 def _write_codelet(value: Codelet, writing: Writing) -> Json:
-    return [value.name, *_codelet_coder(type(value)).write(value, writing)]
+    return [value.name, *_codelet_coder(value.name).write(value, writing)]
 
 
 def _read_codelet(data: Json, reading: Reading) -> Codelet:
-    kind = all_codelets().get(data[0]) if type(data) is list and _is_name(data) else None
-    if kind is None:
+    known = type(data) is list and _is_name(data) and data[0] in all_codelets()
+    if not known:
         raise reading.refused("a codelet", data[0] if type(data) is list and data else data)
-    found: Codelet = _codelet_coder(kind).read(data[1:], reading)
+    found: Codelet = _codelet_coder(data[0]).read(data[1:], reading)
     return found
 
 
 @cache
-def _codelet_coder(kind: Any) -> Coder:
-    return _record(kind)
+def _codelet_coder(name: str) -> Coder:
+    return _record(all_codelets()[name])

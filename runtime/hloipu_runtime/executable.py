@@ -1,0 +1,181 @@
+"""What compiling yields, and its file: the program, its machine, and what is known about both."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hloipu_runtime.artefact.frame import Frame, read_frame, write_frame
+from hloipu_runtime.errors import ArtefactError, HloipuError, MachineError
+from hloipu_runtime.machine.build import build
+from hloipu_runtime.machine.given import Places
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.faults import ProgramError
+from hloipu_runtime.program.program import Array, Program
+from hloipu_runtime.program.verify import faults_of
+from hloipu_runtime.program_file.program_codec import decode_program, encode_program
+from hloipu_runtime.program_file.refusal import NONSENSE
+
+KIND = "executable"
+SCHEMA = "hloipu.executable/1"
+
+OverMemory = Literal["refuse", "allow"]
+_KEYS = {
+    "schema", "program", "machine", "code_memory", "over_memory", "options", "sources",
+    "fingerprint", "memory",
+}  # fmt: skip
+_ADDRESSES = "addresses"
+_MOST_ADDRESS = 2**40
+_LONGEST_NAME = 255
+
+
+@dataclass(frozen=True, eq=False)
+class Executable:
+    """A compiled program and its machine, with all of its numbers; the rest serves reports."""
+
+    program: Program
+    machine: Machine
+    code_memory: bool = True
+    """Whether code counts as memory."""
+    over_memory: OverMemory = "refuse"
+    """Whether it runs without the memory that it needs."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """The options that it was compiled with, as JSON data."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Instruction -> `file:line` of the model's source."""
+    fingerprint: str = ""
+    """The key of what it was compiled from: module, options, machine, compiler."""
+    memory: Mapping[str, Any] = field(default_factory=dict)
+    """The memory report, as JSON data."""
+    addresses: NDArray[np.int64] | None = None
+    """Of each variable on the tiles that hold it; -1: none."""
+
+    def save(self, path: str | Path) -> None:
+        """Write it to a file; equal executables give equal bytes.
+
+        Raises UsageError E3004 where it cannot be written, LimitError E5025 for steps nested deeper
+        than files hold, ArtefactError E4005 where something in it is no plain data.
+        """
+        write_frame(path, to_frame(self))
+
+
+def load(path: str | Path) -> Executable:
+    """Return the executable of a file, its program proved again.
+
+    Raises UsageError E3001 where the file cannot be read, ArtefactError (E4001 to E4012) where it
+    is not what was written, ProgramError E4050 where its program is not proved.
+    """
+    return from_frame(read_frame(path, kind=KIND), name=str(path))
+
+
+def to_frame(executable: Executable) -> Frame:
+    """Return what an executable's file holds."""
+    data = encode_program(executable.program)
+    meta = {
+        "schema": SCHEMA,
+        "program": data.meta,
+        "machine": _machine_data(executable.machine),
+        "code_memory": executable.code_memory,
+        "over_memory": executable.over_memory,
+        "options": dict(executable.options),
+        "sources": dict(executable.sources),
+        "fingerprint": executable.fingerprint,
+        "memory": dict(executable.memory),
+    }
+    arrays = dict(data.arrays)
+    if executable.addresses is not None:
+        arrays[_ADDRESSES] = np.asarray(executable.addresses, np.int64)
+    return Frame(KIND, meta, arrays)
+
+
+def from_frame(frame: Frame, *, name: str = "") -> Executable:
+    """Return the executable that a frame holds, its program proved; raises as `load` does."""
+    meta = frame.meta
+    _check_meta(meta, name)
+    arrays = dict(frame.arrays)
+    addresses = arrays.pop(_ADDRESSES, None)
+    program = decode_program(meta["program"], arrays, name=name)
+    if len(program.constants) != len(arrays):
+        raise _refused(name, "it holds an array that nothing uses")
+    _check_addresses(addresses, program, name)
+    machine = _machine(meta["machine"], name)
+    if machine.name != program.machine:
+        raise _refused(name, "its program is for another machine than it brings")
+    _prove(program, machine, name)
+    return Executable(
+        program,
+        machine,
+        code_memory=meta["code_memory"],
+        over_memory=meta["over_memory"],
+        options=meta["options"],
+        sources=meta["sources"],
+        fingerprint=meta["fingerprint"],
+        memory=meta["memory"],
+        addresses=addresses,
+    )
+
+
+def _refused(name: str, what: str) -> ArtefactError:
+    return ArtefactError(
+        "E4012", f"no executable: {what}", name=name, hint="compile the module again"
+    )
+
+
+def _check_meta(meta: Mapping[str, Any], name: str) -> None:
+    if meta.keys() != _KEYS or meta["schema"] != SCHEMA:
+        raise _refused(name, f"it is not of the schema {SCHEMA}")
+    for key in ("options", "sources", "memory", "machine"):
+        if not isinstance(meta[key], dict):
+            raise _refused(name, f"its {key} are no object")
+    if not all(isinstance(place, str) for place in meta["sources"].values()):
+        raise _refused(name, "a source is no text")
+    if not isinstance(meta["fingerprint"], str):
+        raise _refused(name, "its fingerprint is no text")
+    if type(meta["code_memory"]) is not bool or meta["over_memory"] not in ("refuse", "allow"):
+        raise _refused(name, "it does not say what counts as memory")
+
+
+def _check_addresses(addresses: Array | None, program: Program, name: str) -> None:
+    if addresses is None:
+        return
+    if addresses.dtype != np.int64 or addresses.shape != (len(program.variables),):
+        raise _refused(name, "there is not one address for each variable")
+    if addresses.size and not (addresses.min() >= -1 and addresses.max() < _MOST_ADDRESS):
+        raise _refused(name, "an address that no tile has")
+
+
+def _machine_data(machine: Machine) -> dict[str, Any]:
+    """Return the tables of the file that describes a machine."""
+    tables: dict[str, Any] = {"name": machine.name, "description": machine.description}
+    for number in machine.numbers():
+        section, key = number.key.split(".")
+        entry = {"value": number.value, "source": number.source}
+        tables.setdefault(section, {})[key] = entry
+    return tables
+
+
+def _machine(data: Mapping[str, Any], name: str) -> Machine:
+    """Return the machine that tables describe, every number checked as a machine file's is."""
+    machine_name = data.get("name")
+    if not isinstance(machine_name, str) or not machine_name.isprintable():
+        raise _refused(name, "its machine has no name")
+    if len(machine_name) > _LONGEST_NAME:
+        raise _refused(name, "its machine has a long name")
+    tables = {key: table for key, table in data.items() if key != "name"}
+    try:
+        return build(machine_name, tables, Places("machine", ""), {})
+    except MachineError as error:
+        raise _refused(name, f"its machine cannot be: {error.message}") from error
+
+
+def _prove(program: Program, machine: Machine, name: str) -> None:
+    """Prove a program of unknown origin, whose codelets may have any parameters."""
+    try:
+        faults = faults_of(program, machine.chip.tiles_per_ipu)
+    except (*NONSENSE, HloipuError) as error:
+        raise _refused(name, f"its program cannot be proved: {str(error)[:200]}") from error
+    if faults:
+        raise ProgramError(faults)

@@ -1,0 +1,194 @@
+"""Compiled programs kept in a folder by the key of what they were compiled from.
+
+The folder is its user's own and nobody else can write to it (mode 0700); entries are whole files,
+put in place at once, so that any number of processes can share it.
+"""
+
+import hashlib
+import importlib.util
+import json
+import os
+import stat
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from hloipu_runtime.artefact.frame import encode_frame
+from hloipu_runtime.atomic_file import replacing
+from hloipu_runtime.errors import ArtefactError, HloipuError, LimitError, UsageError
+from hloipu_runtime.executable import Executable, load, to_frame
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.faults import ProgramError
+
+SUFFIX = ".ipux"
+DEFAULT_SIZE_BYTES = 2**30
+_STALE_SECONDS = 3600
+"""Age at which an unfinished file has no writer any more."""
+_SOURCES = (".py", ".toml", ".lark")
+_HEX = frozenset("0123456789abcdef")
+
+
+def _warn(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+class ExecutableCache:
+    """A folder of executables of at most some size; the ones used longest ago go first.
+
+    It never fails: what cannot be read is not there, and what cannot be written is not kept; `warn`
+    gets one line about it.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path | None = None,
+        size_bytes: int = DEFAULT_SIZE_BYTES,
+        warn: Callable[[str], None] = _warn,
+    ) -> None:
+        self.folder = default_folder() if folder is None else Path(folder)
+        self.size_bytes = size_bytes
+        self.warn = warn
+
+    def get(self, key: str) -> Executable | None:
+        """Return what was kept under a key; a damaged entry is taken away."""
+        path = self._path(key)
+        try:
+            kind = path.lstat().st_mode
+        except OSError:
+            return None
+        if not self._is_ready(make=False):
+            return None
+        try:
+            if not stat.S_ISREG(kind):
+                raise ArtefactError("E4001", "not a file", name=str(path))
+            found = load(path)
+            if found.fingerprint != key:
+                raise ArtefactError("E4012", "it was compiled from something else", name=str(path))
+        except (ArtefactError, ProgramError) as error:
+            self.warn(f"warning: a cached program is not used: {error.message}; compiling again")
+            with suppress(OSError):
+                path.unlink()
+            return None
+        except UsageError:  # taken away by another process meanwhile
+            return None
+        with suppress(OSError):
+            os.utime(path)
+        return found
+
+    def put(self, key: str, executable: Executable) -> bool:
+        """Keep an executable under its key, and make room; say whether it is kept."""
+        path = self._path(key)
+        try:
+            pieces = [bytes(piece) for piece in encode_frame(to_frame(executable))]
+        except (LimitError, ArtefactError) as error:
+            self.warn(f"warning: the compiled program is not cached: {error.message}")
+            return False
+        size = sum(map(len, pieces))
+        if size > self.size_bytes or not self._is_ready(make=True):
+            return False
+        try:
+            with replacing(path, mode=0o600) as stream:
+                stream.writelines(pieces)
+        except HloipuError as error:
+            self.warn(f"warning: the compiled program is not cached: {error.message}")
+            return False
+        self._make_room(kept=path)
+        return True
+
+    def _path(self, key: str) -> Path:
+        if not 16 <= len(key) <= 128 or not _HEX.issuperset(key):
+            raise UsageError("E3142", f"{key[:40]!r} is no key: keys are hexadecimal digits")
+        return self.folder / f"{key}{SUFFIX}"
+
+    def _is_ready(self, *, make: bool) -> bool:
+        """Whether the folder is there and its user's own."""
+        try:
+            if make:
+                self.folder.parent.mkdir(parents=True, exist_ok=True)
+                with suppress(FileExistsError):
+                    self.folder.mkdir(mode=0o700)
+            found = self.folder.lstat()
+        except OSError as error:
+            self.warn(f"warning: no compile cache in {str(self.folder)!r}: {error.strerror}")
+            return False
+        own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+        if own and not found.st_mode & 0o077:
+            return True
+        reason = "others can reach it" if own else "it is not a folder of yours"
+        self.warn(
+            f"warning: no compile cache in {str(self.folder)!r}: {reason}; `chmod 700` it, or give "
+            "another folder"
+        )
+        return False
+
+    def _make_room(self, kept: Path) -> None:
+        """Remove the entries used longest ago until the rest fits, and what writers left."""
+        entries = []
+        now = time.time()
+        with suppress(OSError), os.scandir(self.folder) as found:
+            for entry in found:
+                with suppress(OSError):
+                    status = entry.stat(follow_symlinks=False)
+                    if entry.name.endswith(SUFFIX):
+                        entries.append((status.st_mtime_ns, entry.name, status.st_size))
+                    elif entry.name.endswith(".tmp") and now - status.st_mtime > _STALE_SECONDS:
+                        os.unlink(entry.path)
+        total = sum(size for _, _, size in entries)
+        for _, name, size in sorted(entries):
+            if total <= self.size_bytes:
+                return
+            if name != kept.name:
+                with suppress(OSError):
+                    (self.folder / name).unlink()
+                total -= size
+
+
+def default_folder() -> Path:
+    """Return the platform's folder for caches of hloipu (XDG Base Directory Specification)."""
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    base = Path(given) if os.path.isabs(given) else Path.home() / ".cache"
+    return base / "hloipu"
+
+
+def compile_key(
+    module_text: bytes, options: Mapping[str, Any], machine: Machine, compiler: str
+) -> str:
+    """Return the key of what is compiled: SHA-256 of all that decides about the result.
+
+    `options` is JSON data, `compiler` the fingerprint of who compiles (`source_fingerprint`).
+    """
+    numbers = [list(number) for number in machine.numbers()]
+    facts = json.dumps(
+        {
+            "options": dict(options),
+            "machine": [machine.name, machine.description, numbers],
+            "compiler": compiler,
+        },
+        sort_keys=True,
+        separators=(",", ":"),
+    ).encode()
+    digest = hashlib.sha256()
+    for part in (b"hloipu.compile-key/1", facts, module_text):
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    return digest.hexdigest()
+
+
+@cache
+def source_fingerprint(*packages: str) -> str:
+    """Return the SHA-256 of all sources of some packages: names and contents, in order."""
+    digest = hashlib.sha256()
+    for package in packages:
+        spec = importlib.util.find_spec(package)
+        for root in sorted((spec.submodule_search_locations or ()) if spec else ()):
+            for path in sorted(Path(root).rglob("*")):
+                if path.suffix in _SOURCES:
+                    data = path.read_bytes()
+                    name = f"{package}/{path.relative_to(root).as_posix()}:{len(data)}\n"
+                    digest.update(name.encode())
+                    digest.update(data)
+    return digest.hexdigest()
