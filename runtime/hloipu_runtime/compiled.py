@@ -98,6 +98,13 @@ class CompiledProgram:
             )
         if self.over_memory == "refuse":
             require_fit(self.memory)
+        if self.program.elided:
+            raise UsageError(
+                "E3143",
+                f"the values of {len(self.program.elided)} constants were left out of the text, "
+                f"{self.program.elided[0]!r} first: nothing can be computed from them",
+                hint="print the module with its large constants, or give --fill-elided",
+            )
         host = Arrays(given_arrays(self.program.parameters, arguments))
         with np.errstate(all="ignore"), flushing_subnormals():
             engine = self._functional if mode == "functional" else self._exact(poison)

@@ -36,21 +36,21 @@ _LONGEST_NAME = 255
 class Executable:
     """A compiled program and its machine, with all of its numbers; the rest serves reports."""
 
-    program: Program
-    machine: Machine
+    program: Program = field(repr=False)
+    machine: Machine = field(repr=False)
     code_memory: bool = True
     """Whether code counts as memory."""
     over_memory: OverMemory = "refuse"
     """Whether it runs without the memory that it needs."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """The options that it was compiled with, as JSON data."""
-    sources: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Instruction -> `file:line` of the model's source."""
     fingerprint: str = ""
     """The key of what it was compiled from: module, options, machine, compiler."""
-    memory: Mapping[str, Any] = field(default_factory=dict)
+    memory: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The memory report, as JSON data."""
-    addresses: NDArray[np.int64] | None = None
+    addresses: NDArray[np.int64] | None = field(default=None, repr=False)
     """Of each variable on the tiles that hold it; -1: none."""
 
     def save(self, path: str | Path) -> None:

@@ -34,8 +34,9 @@ def count(transfer: Transfer, source: Variable, destination: Variable) -> Counte
     """Count what a transfer moves.
 
     Of the tiles that hold an element the one with the largest grid coordinates sends it, the first
-    of those that hold the same part.
+    of those that hold the same part. A tile takes from itself where both ends have one grid.
     """
+    may_stay = source.ipu == destination.ipu and source.mapping.tiles == transfer.tiles
     holders: dict[Element, dict[int, tuple[int, ...]]] = defaultdict(dict)
     mapping = source.mapping
     used = {span.axis for span in mapping.spans}
@@ -56,7 +57,7 @@ def count(transfer: Transfer, source: Variable, destination: Variable) -> Counte
             seen = tuple(i + s for i, s in zip(element, transfer.shift, strict=True))
             wanted = _unravel(_ravel(seen, transfer.view), source.shape)
             tiles = holders[wanted]
-            if tile in tiles and source.ipu == destination.ipu:
+            if may_stay and tile in tiles:
                 copied[tile] += 1
                 continue
             sender = max(tiles, key=tiles.__getitem__)

@@ -59,6 +59,7 @@ class Builder:
         self.values: list[Value] = []
         self.constants: dict[int, tuple[int, Array]] = {}
         self.scopes: list[Scope] = [Scope()]
+        self.elided: list[str] = []
         self._scalars: dict[tuple[str, str], Held] = {}
         self._next_tile = 0
         self.random_state: Held | None = None
@@ -341,7 +342,7 @@ class Builder:
         results: Sequence[tuple[str, Sizes]],
     ) -> Placement:
         """Follow the largest operand that lies well, or else make blocks of rows."""
-        default = self._default(indexing, results)
+        default = self._default(indexing, operands, results)
         best: Placement | None = None
         best_elements = 0
         for indices, leaf in zip(indexing.operands, operands, strict=True):
@@ -353,7 +354,9 @@ class Builder:
                 best, best_elements = found, elements
         return best or default
 
-    def _default(self, indexing: Indexing, results: Sequence[tuple[str, Sizes]]) -> Placement:
+    def _default(
+        self, indexing: Indexing, operands: Sequence[Held], results: Sequence[tuple[str, Sizes]]
+    ) -> Placement:
         largest = max(range(len(results)), key=lambda n: prod(results[n][1]))
         element_type, shape = results[largest]
         bits = ELEMENT_TYPES[element_type].bits
@@ -362,7 +365,8 @@ class Builder:
             if index.label >= 0:
                 shown[index.label] = 1
         sizes = tuple(n if w else 1 for n, w in zip(indexing.sizes, shown, strict=True))
-        placement = default_placement(sizes, shape, bits, self.tile_count)
+        elements = max(prod(shape), *(prod(leaf.shape) for leaf in operands), 1)
+        placement = default_placement(sizes, elements, bits, self.tile_count)
         count = placement.tiles.count
         if 2 * count > self.tile_count:
             return placement

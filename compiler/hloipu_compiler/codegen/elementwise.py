@@ -29,7 +29,7 @@ def _elementwise(site: Site) -> Sequence[Leaf]:
 
 
 def apply(site: Site, node: Node, leaves: Sequence[Leaf], dying: Sequence[bool]) -> Held:
-    """Compute one node on leaves of the result's shape, or numbers; arguments are filled in here."""
+    """Compute one node on leaves of the result's shape, or numbers, which are its arguments."""
     shape = site.shape.dimensions
     operands: list[Held] = []
     labels: list[tuple[int, ...]] = []

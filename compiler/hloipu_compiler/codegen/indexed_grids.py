@@ -33,16 +33,18 @@ class Option:
     stays: bool
     """Whether the grid is where an operand lies already."""
 
-    def then(self, cycles: int) -> "Option":
-        """Return the option with the price of what must follow."""
-        return replace(self, cycles=self.cycles + cycles)
+    def then(self, cycles: int, held_bytes: int) -> "Option":
+        """Return the option with the price of what must follow, on tiles that hold so much."""
+        held = max(self.held_bytes, held_bytes)
+        return replace(self, cycles=self.cycles + cycles, held_bytes=held)
 
 
 def best_of(options: Iterable[Option]) -> Option:
-    """Return the fastest of those that hold little, or the one that holds least."""
+    """Return the fastest of those that hold little, or not much more than the least."""
     found = list(options)
-    small = [x for x in found if x.held_bytes <= MOST_GATHERED_BYTES]
-    return min(small, key=lambda x: x.cycles) if small else min(found, key=lambda x: x.held_bytes)
+    least = min(x.held_bytes for x in found)
+    most = max(MOST_GATHERED_BYTES, least + least // 2)
+    return min((x for x in found if x.held_bytes <= most), key=lambda x: x.cycles)
 
 
 def priced(

@@ -141,7 +141,7 @@ def _readings(
             work = OrBits().work(builder.machine, [taken], [Tensor(result.element_type, (share,))])
             after = work.cycles + exchange_cycles(builder, bytes_of(taken))
             for option in _on_grids(builder, codelet, operands, [offers], tiles, parts):
-                yield option.then(after)
+                yield option.then(after, bytes_of(taken))
 
 
 def _on_grids(

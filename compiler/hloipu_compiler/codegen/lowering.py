@@ -160,6 +160,7 @@ def lower(module: Module, plan: Plan, machine: Machine) -> Program:
         {},
         tuple(parameters),
         tuple(ports),
+        tuple(builder.elided),
     )
 
 

@@ -3,16 +3,20 @@
 from collections.abc import Sequence
 from math import prod
 
+import numpy as np
+
 from hloipu_compiler.codegen.errors import CodegenError
 from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar, Spread, Token
 from hloipu_compiler.codegen.scalars import constant_arrays
 from hloipu_compiler.codegen.site import Site, lowers
+from hloipu_compiler.hlo.literal_values import ElidedConstantError
 from hloipu_runtime.codelets.constants import text_of
 from hloipu_runtime.codelets.elementwise import Elementwise
 from hloipu_runtime.codelets.expression import Expression, Node
 from hloipu_runtime.codelets.generate import Iota
 from hloipu_runtime.codelets.join import Pad
 from hloipu_runtime.codelets.move import Reverse, StridedSlice, Transpose
+from hloipu_runtime.kernels.storage import storage_dtype
 from hloipu_runtime.program.mapping import whole_box
 
 
@@ -21,7 +25,14 @@ def _constant(site: Site) -> Sequence[Leaf]:
     kinds = [kind for kind, _ in site.results]
     if kinds == ["token"]:
         return [Token()]
-    arrays = constant_arrays(site.instruction)
+    try:
+        arrays = constant_arrays(site.instruction)
+    except ElidedConstantError:
+        site.builder.elided.append(site.instruction.name)
+        return [
+            site.builder.constant(np.broadcast_to(np.zeros((), storage_dtype(kind)), shape), kind)
+            for kind, shape in site.results
+        ]
     return [
         site.builder.constant(array, kind) if array.shape else Scalar(kind, text_of(array, kind))
         for array, kind in zip(arrays, kinds, strict=True)

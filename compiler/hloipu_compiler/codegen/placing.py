@@ -68,7 +68,7 @@ def split(sizes: Sizes, weights: Sizes, grains: Sizes, parts: int, first: int) -
 
 def mapping_of(shape: Sizes, element_bits: int, tiles: int, first: int = 0) -> Mapping:
     """Return the default mapping: blocks of rows, not less than 128 bytes on a tile."""
-    placement = default_placement(shape, shape, element_bits, tiles, first)
+    placement = default_placement(shape, prod(shape), element_bits, tiles, first)
     along = dict(placement.labels)
     return Mapping(
         placement.tiles,
@@ -77,10 +77,9 @@ def mapping_of(shape: Sizes, element_bits: int, tiles: int, first: int = 0) -> M
 
 
 def default_placement(
-    sizes: Sizes, result: Sizes, element_bits: int, tiles: int, first: int = 0
+    sizes: Sizes, elements: int, element_bits: int, tiles: int, first: int = 0
 ) -> Placement:
-    """Return blocks of rows for labels of these sizes, of which `result` are in the result."""
-    elements = prod(result)
+    """Return blocks of rows for labels of these sizes, behind which are `elements` of data."""
     least = max(1, MINIMUM_BYTES * 8 // element_bits)
     parts = min(tiles, max(1, elements // least))
     grains = [1] * len(sizes)

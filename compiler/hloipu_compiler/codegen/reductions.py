@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
+from typing import NamedTuple
 
 from hloipu_compiler.codegen.contractions import partial_type
 from hloipu_compiler.codegen.leaves import Held, Leaf
@@ -15,6 +16,9 @@ _PARTIAL_ELEMENTS = 2048
 
 _FEWEST = 32
 """Least elements of a piece."""
+
+_FEWEST_TO_ONE = 4
+"""Elements that a tile must reduce to one for a stage of its own (assumed)."""
 
 
 @lowers("reduce")
@@ -30,43 +34,66 @@ def _reduce(site: Site) -> Sequence[Leaf]:
 
 
 def reduce(site: Site, codelet: Reduce, operands: Sequence[Held]) -> list[Held]:
-    """Compute a reduction; operands are arrays, then init scalars."""
+    """Compute a reduction; operands are arrays, then init scalars.
+
+    Where arrays lie split along reduced dimensions, each tile first reduces what it has; long
+    reductions to few elements are cut into pieces for more tiles. What is left is reduced alike.
+    """
+    results = [(kind, _kept(codelet, operands[0].shape)) for kind in codelet.element_types]
     arrays = operands[: len(operands) // 2]
     inits = operands[len(operands) // 2 :]
-    dimension, part = _cut(site, codelet, arrays[0])
-    if not part:
-        return site.builder.compute(codelet, operands, site.results)
-    others = tuple(d for d in codelet.dimensions if d != dimension)
+    cut = _cut(site, codelet, arrays[0])
+    if cut is None:
+        return site.builder.compute(codelet, operands, results)
     kinds = codelet.element_types
     if codelet.monoid in ("add", "multiply"):
         kinds = tuple(map(partial_type, kinds))
-    first = replace(codelet, dimensions=(dimension, *others), part=part, element_types=kinds)
-    pieces = -(-arrays[0].shape[dimension] // part)
-    shape = (pieces, *site.results[0][1])
+    first = replace(codelet, dimensions=cut.dimensions, part=cut.part, element_types=kinds)
+    kept = [d for d in range(len(arrays[0].shape)) if d not in cut.dimensions]
+    pieces = -(-arrays[0].shape[cut.dimensions[0]] // cut.part)
+    shape = (pieces, *(arrays[0].shape[d] for d in kept))
     partials = site.builder.compute(first, arrays, [(kind, shape) for kind in kinds])
-    second = replace(codelet, dimensions=(0,))
-    return site.builder.compute(second, [*partials, *inits], site.results)
+    left = (0, *(1 + n for n, d in enumerate(kept) if d in codelet.dimensions))
+    second = replace(codelet, dimensions=left)
+    return reduce(site, second, [*partials, *inits])
 
 
-def _cut(site: Site, codelet: Reduce, array: Held) -> tuple[int, int]:
-    """Return the dimension to cut, and the elements of a piece; 0 pieces: no cut."""
+class _Cut(NamedTuple):
+    """What a first stage reduces: the first dimension in pieces, the others whole."""
+
+    dimensions: tuple[int, ...]
+    part: int
+
+
+def _kept(codelet: Reduce, shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(n for d, n in enumerate(shape) if d not in codelet.dimensions)
+
+
+def _cut(site: Site, codelet: Reduce, array: Held) -> _Cut | None:
+    """Return the first of two stages; None where one stage does."""
     builder = site.builder
-    if not codelet.dimensions or not prod(array.shape):
-        return 0, 0
+    elements = prod(array.shape)
+    if not codelet.dimensions or not elements:
+        return None
     mapping = builder.variables[array.variable].mapping
     split = [d for d in codelet.dimensions if mapping.spans[d].axis >= 0]
-    kept = prod(site.results[0][1])
-    busy = min(builder.tile_count, max(1, kept))
-    load = prod(array.shape) // busy
-    if len(split) == 1 and mapping.is_partition and not mapping.replicated_axes:
-        span = mapping.spans[split[0]]
-        # The operand lies in pieces already: take them, unless rows alone are little work.
-        if load > _FEWEST and 2 * busy < builder.tile_count:
-            return split[0], span.size
+    if split and mapping.is_partition and not mapping.replicated_axes:
+        # The array lies in pieces already: each tile reduces its own, if that leaves much less.
+        best = max(split, key=lambda d: mapping.spans[d].size)
+        whole = [d for d in codelet.dimensions if mapping.spans[d].axis < 0]
+        shrunk = mapping.spans[best].size * prod(array.shape[d] for d in whole)
+        if shrunk >= _FEWEST_TO_ONE and elements > _FEWEST * _FEWEST_TO_ONE:
+            return _Cut((best, *whole), mapping.spans[best].size)
+    busy = min(
+        builder.tile_count, max(1, elements // prod(array.shape[d] for d in codelet.dimensions))
+    )
+    load = elements // busy
     if load < _PARTIAL_ELEMENTS or 2 * busy > builder.tile_count:
-        return 0, 0
+        return None
     longest = max(codelet.dimensions, key=lambda d: array.shape[d])
     size = array.shape[longest]
-    inner = load // max(1, size)
-    pieces = min(builder.tile_count // busy, max(1, size * max(1, inner) // _FEWEST), size)
-    return (longest, -(-size // pieces)) if pieces > 1 else (0, 0)
+    pieces = min(builder.tile_count // busy, max(1, load // _FEWEST), size)
+    if pieces < 2:
+        return None
+    others = tuple(d for d in codelet.dimensions if d != longest)
+    return _Cut((longest, *others), -(-size // pieces))

@@ -1,5 +1,7 @@
 """Trip counts found by running: only what decides the end of a loop, for a few trips."""
 
+from functools import cached_property
+
 import numpy as np
 
 from hloipu_compiler.analysis.order import effectful_computations
@@ -29,33 +31,44 @@ MOST_INSTRUCTIONS = 256
 _RUN = FOLDABLE | {"parameter", "constant", "tuple", "get-tuple-element", "iota"}
 
 
-def trips_by_running(module: Module, caller: Computation, at: int, most_trips: int) -> int | None:
-    """Return how often a loop runs, found by running it; None where that cannot be told so.
+class LoopRunner:
+    """Runs loops of one module."""
 
-    The state that its condition depends on must start from constants, and be computed by
-    straight-line code on small arrays.
-    """
-    x = caller.instructions[at]
-    condition = module.computation[x.attributes.text("condition")]
-    body = module.computation[x.attributes.text("body")]
-    narrow = _deciding_part(module, condition, body, x)
-    if narrow is None:
-        return None
-    kept, condition, body = narrow
-    state = _starts(caller, x, kept)
-    if state is None or not (_is_small(condition) and _is_small(body)):
-        return None
-    planner = Planner(module, Effects())
-    return _counted(planner, condition, body, state, most_trips)
+    def __init__(self, module: Module, most_trips: int) -> None:
+        self.module = module
+        self.most_trips = most_trips
+
+    @cached_property
+    def _planner(self) -> Planner:
+        return Planner(self.module, Effects())
+
+    @cached_property
+    def _effectful(self) -> frozenset[str]:
+        return effectful_computations(self.module)
+
+    def trips(self, caller: Computation, at: int) -> int | None:
+        """Return how often a loop runs, found by running it; None where that cannot be told so.
+
+        The state that its condition depends on must start from constants, and be computed by
+        straight-line code on small arrays.
+        """
+        x = caller.instructions[at]
+        condition = self.module.computation[x.attributes.text("condition")]
+        body = self.module.computation[x.attributes.text("body")]
+        narrow = None if condition.name in self._effectful else deciding_part(condition, body, x)
+        if narrow is None:
+            return None
+        kept, condition, body = narrow
+        state = _starts(caller, x, kept)
+        if state is None or not (_is_small(condition) and _is_small(body)):
+            return None
+        return _counted(self._planner, condition, body, state, self.most_trips)
 
 
-def _deciding_part(
-    module: Module, condition: Computation, body: Computation, x: Instruction
+def deciding_part(
+    condition: Computation, body: Computation, x: Instruction
 ) -> tuple[tuple[int, ...] | None, Computation, Computation] | None:
     """Return the elements that decide the end, and condition and body for these alone."""
-    effectful = effectful_computations(module)
-    if condition.name in effectful:
-        return None
     if isinstance(x.shape, ArrayShape):
         return None, condition, body
     if not is_divisible(x):

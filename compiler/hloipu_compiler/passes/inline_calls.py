@@ -8,6 +8,15 @@ from hloipu_compiler.analysis.call_graph import callees_first
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module, control_predecessors
 from hloipu_compiler.passes.attribute_edits import CONTROL, renamed, without
+from hloipu_compiler.passes.call_forms import (
+    FOLLOWS,
+    INLINED,
+    MOST_INSTRUCTIONS,
+    RUN_BY_OPERANDS,
+    STARTS,
+    check_inlined_size,
+    wrapper_positions,
+)
 from hloipu_compiler.passes.expand_bitcasts import bitcasts_expanded
 from hloipu_compiler.passes.names import Names
 from hloipu_compiler.passes.pass_base import (
@@ -21,16 +30,6 @@ from hloipu_compiler.passes.pass_base import (
 from hloipu_compiler.passes.registry import register
 from hloipu_compiler.passes.rewriting import with_operands
 from hloipu_compiler.plan.plan import Plan
-from hloipu_runtime.errors import LimitError
-
-MOST_INSTRUCTIONS = 2_000_000
-"""About 1 GB as Python objects; the largest training steps have a few hundred thousand."""
-
-INLINED = frozenset({"call", "fusion"})
-RUN_BY_OPERANDS = frozenset({"while", "conditional", "async-start"})
-"""Ops whose computations are theirs alone afterwards; those that apply a computation share it."""
-_STARTS = "async-start"
-_FOLLOWS = frozenset({"async-update", "async-done"})
 
 
 def inlined(module: Module, most_instructions: int = MOST_INSTRUCTIONS) -> Module:
@@ -39,7 +38,7 @@ def inlined(module: Module, most_instructions: int = MOST_INSTRUCTIONS) -> Modul
     Raises LimitError (E5020) where that takes more instructions than allowed.
     """
     module = bitcasts_expanded(module)
-    _check_size(module, most_instructions)
+    check_inlined_size(module, most_instructions)
     flattening = _Flattening(module)
     made = flattening.run()
     if len(made) == len(module.computations) and all(
@@ -50,31 +49,6 @@ def inlined(module: Module, most_instructions: int = MOST_INSTRUCTIONS) -> Modul
     whole = replace(module, computations=tuple(made), entry_position=names.index(module.entry.name))
     ordered = callees_first(whole, only_reachable=True)
     return replace(whole, computations=ordered, entry_position=len(ordered) - 1)
-
-
-def _check_size(module: Module, most: int) -> None:
-    """Count what inlining makes, before anything is made; a call counts, however small."""
-    size: dict[str, int] = {}
-    applied: dict[str, None] = {}
-    for computation in callees_first(module, only_reachable=True):
-        total = len(computation.instructions)
-        for x in computation.instructions:
-            if x.attributes.called:
-                if x.opcode in INLINED or x.opcode in RUN_BY_OPERANDS:
-                    total += sum(size[name] for name in x.attributes.called)
-                else:
-                    applied.update(dict.fromkeys(x.attributes.called))
-        size[computation.name] = min(total, most + 1)
-    found = size[module.entry.name] + sum(size[name] for name in applied)
-    if found > most:
-        raise LimitError(
-            "E5020",
-            f"writing the calls in {module.name!r} out makes more than {most:,} instructions",
-            limit="most_instructions",
-            allowed=most,
-            found=found,
-            hint="raise it with inline-calls{most-instructions=N} if the memory is there",
-        )
 
 
 @dataclass(slots=True)
@@ -104,7 +78,7 @@ class _Flattening:
             for x in c.instructions
             if x.attributes.called and x.opcode not in INLINED and x.opcode not in RUN_BY_OPERANDS
             for name in x.attributes.called
-            if x.opcode not in _FOLLOWS
+            if x.opcode not in FOLLOWS
         }
         self.shared = applied
         """Computations that are applied keep their names, and every op that applies them."""
@@ -149,10 +123,10 @@ class _Flattening:
                 return x._replace(attributes=self._owned_one_by_one(attributes))
             for name in attributes.called:
                 names[name] = self._own(name)
-            if x.opcode == _STARTS:
+            if x.opcode == STARTS:
                 frame.renamed.update(names)
             return x._replace(attributes=renamed(attributes, names))
-        if x.opcode in _FOLLOWS:
+        if x.opcode in FOLLOWS:
             return x._replace(attributes=renamed(x.attributes, frame.renamed))
         self._apply(x.attributes.called)
         return x
@@ -183,7 +157,7 @@ class _Flattening:
         made: list[Instruction] = []
         names = Names(x.name for x in root.instructions)
         controlled: list[tuple[int, _Frame]] = []
-        base = _Frame(root, starts=_written_out_starts(self.module, root))
+        base = _Frame(root, starts=wrapper_positions(self.module, root))
         frames = [base]
         while frames:
             frame = frames[-1]
@@ -218,10 +192,10 @@ class _Flattening:
             operands = tuple([place[i] for i in x.operands]) if x.operands else ()
             attributes = x.attributes
             if attributes.called or at in frame.starts:
-                if x.opcode in INLINED or (x.opcode == _STARTS and at in frame.starts):
+                if x.opcode in INLINED or (x.opcode == STARTS and at in frame.starts):
                     frame.next = at + 1
                     callee = self.module.computation[attributes.called[0]]
-                    starts = _written_out_starts(self.module, callee)
+                    starts = wrapper_positions(self.module, callee)
                     return _Frame(callee, operands, x, starts=starts)
                 if at in frame.starts:
                     place.append(operands[0])
@@ -267,32 +241,6 @@ def _with_moved_control(made: list[Instruction], at: int, frame: _Frame) -> Inst
     if names:
         attributes = attributes.replaced(**{CONTROL: tuple(names)})
     return x._replace(attributes=attributes)
-
-
-def _written_out_starts(module: Module, computation: Computation) -> frozenset[int]:
-    """Return the positions of asynchronous ops that do nothing but run a computation.
-
-    A start whose operands come later, bound by updates, stays.
-    """
-    instructions = computation.instructions
-    starts = [i for i, x in enumerate(instructions) if x.opcode == _STARTS]
-    if not starts:
-        return frozenset()
-    found: set[int] = set()
-    for start in starts:
-        callee = module.computation[instructions[start].attributes.called[0]]
-        chain, at = [start], start
-        whole = len(callee.parameters) == len(instructions[start].operands)
-        while whole and instructions[at].opcode != "async-done":
-            users = computation.users[at]
-            whole = len(users) == 1 and len(instructions[users[0]].operands) == 1
-            if whole:
-                at = users[0]
-                whole = instructions[at].opcode in _FOLLOWS
-                chain.append(at)
-        if whole:
-            found.update(chain)
-    return frozenset(found)
 
 
 @register

@@ -5,6 +5,7 @@ from hloipu_compiler.passes.eliminate_dead_code import EliminateDeadCode
 from hloipu_compiler.passes.expand_bitcasts import ExpandBitcasts
 from hloipu_compiler.passes.fold_constants import FoldConstants
 from hloipu_compiler.passes.inline_calls import InlineCalls
+from hloipu_compiler.passes.make_synchronous import MakeSynchronous
 from hloipu_compiler.passes.pipeline import Group, Pipeline, built
 from hloipu_compiler.passes.recognise_loops import RecogniseLoops
 from hloipu_compiler.passes.remove_barriers import RemoveBarriers
@@ -33,6 +34,7 @@ PIPELINES: dict[str, Pipeline] = {
         [
             ExpandBitcasts(),
             InlineCalls(),
+            MakeSynchronous(),
             _SIMPLIFY,
             RemoveBarriers(),
             SimplifyTuples(),

@@ -3,17 +3,13 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Instruction, Module
-from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import TupleShape, compatible
 from hloipu_compiler.passes.expand_bitcasts import bitcasts_expanded
 from hloipu_compiler.passes.pass_base import NO_BITCASTS, NO_DEAD_CODE, TRIP_COUNTS, Facts, Pass
 from hloipu_compiler.passes.registry import register
 from hloipu_compiler.passes.rewriting import Draft, Rule, rewritten, with_each
 from hloipu_compiler.plan.plan import Plan
-
-_ZERO = Literal("0")
 
 
 def _element(draft: Draft, x: Instruction) -> int | None:
@@ -50,32 +46,10 @@ def _copied(draft: Draft, x: Instruction) -> int | None:
     return x.operands[0]
 
 
-def _copy_started(draft: Draft, x: Instruction) -> Instruction | None:
-    """Make a tuple of a copy that starts: the copy, its source and a context."""
-    shape = x.shape
-    if not isinstance(shape, TupleShape) or len(shape.elements) != 3 or shape.has_buffer:
-        return None
-    operand = x.operands[0]
-    if not all(compatible(e, draft.shape(operand)) for e in shape.elements[:2]):
-        return None
-    context = draft.add(x, "constant", shape.elements[2], literal=_ZERO)
-    return x._replace(
-        opcode="tuple", operands=(operand, operand, context), attributes=Attributes({}),
-        backend_config="", start=-1, end=-1,
-    )  # fmt: skip
-
-
-def _copy_done(draft: Draft, x: Instruction) -> int | None:
-    source = draft.made[x.operands[0]]
-    return source.operands[0] if source.opcode == "tuple" else None
-
-
 RULES: dict[str, Rule] = {
     "get-tuple-element": _element,
     "tuple": _rebuilt,
     "copy": _copied,
-    "copy-start": _copy_started,
-    "copy-done": _copy_done,
 }
 
 

@@ -5,7 +5,6 @@ and no page is mapped for them.
 """
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -25,6 +24,7 @@ from hloipu_runtime.codelets.expression_steps import (
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.kernels.blocks import BLOCK_ELEMENTS, Array, blocks, repeats
 from hloipu_runtime.kernels.movement import contiguous
+from hloipu_runtime.kernels.quiet import are_off, warnings_off
 from hloipu_runtime.kernels.storage import storage_dtype
 
 _ALIGNED_ELEMENTS = 1 << 14
@@ -42,7 +42,7 @@ class _Move(NamedTuple):
     """Where its value stands between nodes of one block; -1: what the step returns."""
     dtype: np.dtype[Any]
     read_later: tuple[int, ...]
-    """Operands that later nodes, or results that are operands, still read."""
+    """Of a result: operands that later nodes, or results that are operands, still read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,29 +66,38 @@ class Plan:
         """Compute the results; see `expression.evaluate`."""
         if shape is None:
             shape = _common_shape(arrays)
-        with np.errstate(all="ignore") if self.warns else nullcontext():
-            if len(self.moves) < 2 or prod(shape) <= BLOCK_ELEMENTS:
-                if outs is None:
-                    return self._fresh(arrays, shape)
-                return self._into(arrays, outs, shape)
-            return self._in_blocks(arrays, outs or [None] * len(self.results), shape)
+        if self.warns and not are_off():
+            with warnings_off():
+                return self._run(arrays, outs, shape)
+        return self._run(arrays, outs, shape)
 
-    def _fresh(self, arrays: Sequence[Array], shape: tuple[int, ...]) -> list[Array]:
-        """Run the nodes one after the other, each making its own array."""
+    def _run(
+        self, arrays: Sequence[Array], outs: Sequence[Array | None] | None, shape: tuple[int, ...]
+    ) -> list[Array]:
+        elements = prod(shape)
+        if len(self.moves) > 1 and elements > BLOCK_ELEMENTS:
+            return self._in_blocks(arrays, outs or [None] * len(self.results), shape)
         values = list(arrays)
-        if len(self.moves) == 1 and len(values) > 1:
+        if elements >= _ALIGNED_ELEMENTS and len(self.moves) == 1 and len(values) > 1:
             _align(values)
-        for move in self.moves:
-            values.append(move.step([values[x] for x in move.arguments], None))
-        return [_as_shape(values[x], shape) for x in self.results]
+        if outs is None:
+            for move in self.moves:
+                values.append(move.step([values[x] for x in move.arguments], None))
+        else:
+            self._into(values, arrays, outs, shape)
+        return [
+            x if x.shape == shape else np.broadcast_to(x, shape)
+            for x in [values[number] for number in self.results]
+        ]
 
     def _into(
-        self, arrays: Sequence[Array], outs: Sequence[Array | None], shape: tuple[int, ...]
-    ) -> list[Array]:
-        """Run the nodes one after the other, results written to `outs` where nothing is lost."""
-        values = list(arrays)
-        if len(self.moves) == 1 and len(values) > 1:
-            _align(values)
+        self,
+        values: list[Array],
+        arrays: Sequence[Array],
+        outs: Sequence[Array | None],
+        shape: tuple[int, ...],
+    ) -> None:
+        """Append the nodes' values, results written to `outs` where nothing is lost."""
         for move in self.moves:
             arguments = [values[x] for x in move.arguments]
             out = outs[move.result] if move.result >= 0 else None
@@ -97,7 +106,6 @@ class Plan:
             ):
                 out = None
             values.append(move.step(arguments, out))
-        return [_as_shape(values[x], shape) for x in self.results]
 
     def _in_blocks(
         self, arrays: Sequence[Array], outs: Sequence[Array | None], shape: tuple[int, ...]
@@ -144,10 +152,6 @@ def _common_shape(arrays: Sequence[Array]) -> tuple[int, ...]:
     return np.broadcast_shapes(*(x.shape for x in arrays))
 
 
-def _as_shape(x: Array, shape: tuple[int, ...]) -> Array:
-    return x if x.shape == shape else np.broadcast_to(x, shape)
-
-
 def _is_full(arguments: Sequence[Array], shape: tuple[int, ...]) -> bool:
     """Whether a node's result has the common shape, so that it may be written in place."""
     for x in arguments:
@@ -178,7 +182,7 @@ def _align(arrays: list[Array]) -> None:
         return
     for k in large:
         x = arrays[k]
-        if x.strides[-1] != x.itemsize and not repeats(x):
+        if x.shape[-1] > 1 and x.strides[-1] != x.itemsize and not repeats(x):
             arrays[k] = contiguous(x)
 
 
@@ -201,6 +205,7 @@ def plan_of(expression: Expression) -> Plan:
     count = len(expression.operand_types)
     steps = [_step(expression, node) for node in expression.nodes]
     buffers = _buffers(expression)
+    first_result = {x: n for n, x in reversed(list(enumerate(expression.results)))}
     later: set[int] = {x for x in expression.results if x < count}
     moves: list[_Move] = []
     for position in range(len(steps) - 1, -1, -1):
@@ -209,10 +214,10 @@ def plan_of(expression: Expression) -> Plan:
             _Move(
                 step=steps[position],
                 arguments=node.arguments,
-                result=expression.results.index(number) if number in expression.results else -1,
+                result=first_result.get(number, -1),
                 buffer=buffers[position],
                 dtype=storage_dtype(node.element_type),
-                read_later=tuple(sorted(later)),
+                read_later=tuple(sorted(later)) if number in first_result else (),
             )
         )
         later |= {x for x in node.arguments if x < count}

@@ -64,7 +64,19 @@ def _binary(opcode: str, types: Sequence[str], element_type: str, parameters: Pa
     if plain is not None:
         return lambda x, out: np.asarray(plain(x[0], x[1], out=out))
     kernel = binary_kernels.REAL_KERNELS.get(opcode)
-    if kernel is not None and is_narrow(argument) and opcode not in ("maximum", "minimum"):
+    if kernel is not None and opcode in ("maximum", "minimum") and ELEMENT_TYPES[argument].is_float:
+        choose = kernel
+
+        def extremum(x: list[Array], out: Array | None) -> Array:
+            a, b = x
+            if a.shape != b.shape or not _is_small(a):
+                return binary(opcode, a, b, argument, out)
+            target = np.empty(a.shape, a.dtype) if out is None else out
+            choose(a, b, target)
+            return target
+
+        return extremum
+    if kernel is not None and is_narrow(argument):
         exact_kernel = kernel
 
         def narrow(x: list[Array], out: Array | None) -> Array:

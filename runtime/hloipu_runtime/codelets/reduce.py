@@ -129,11 +129,17 @@ class Reduce(Codelet):
         """Return the reduction in one go, where pieces are combined by the same reducer."""
         if not self.part or not isinstance(combine, Reduce) or combine.part:
             return None
-        if combine.dimensions != (0,):
+        if 0 not in combine.dimensions:
             return None
         if (combine.monoid, combine.body) != (self.monoid, self.body):
             return None
-        return replace(self, part=0, element_types=combine.element_types), len(others)
+        # Dimensions of the partials are pieces, then those that this one kept, in order.
+        last = len(self.dimensions) + max(combine.dimensions)
+        kept = [d for d in range(last + 1) if d not in self.dimensions]
+        more = tuple(kept[d - 1] for d in combine.dimensions if d)
+        both = tuple(sorted((*self.dimensions, *more)))
+        types = combine.element_types
+        return replace(self, dimensions=both, part=0, element_types=types), len(others)
 
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]

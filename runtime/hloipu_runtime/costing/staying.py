@@ -62,7 +62,10 @@ def stay_or_move(along: tuple[Along, ...], source: Mapping, everything: Moved, c
         sendable = _product([m.sendable for m in met])
         own = 0 if multicast else _product([m.own for m in met])
         sent = min(sent, int(np.max(sendable - own)))
-    return Moved(copied, received, sent, _fragments(met, everything.fragments, cut))
+    fragments = everything.fragments
+    if source.is_partition:
+        fragments = _fragments(met, fragments, cut)
+    return Moved(copied, received, sent, fragments)
 
 
 def _fragments(met: list[_Meeting], fragments: int, cut: int) -> int:

@@ -133,7 +133,9 @@ class _Walker:
         for transfer in step.transfers:
             source, destination = variables[transfer.source], variables[transfer.destination]
             self.received.add(transfer.destination)
-            found = fragments(transfer, source, destination)
+            found = fragments(
+                transfer, source, destination, self.machine.chip.tiles_per_exchange_bus
+            )
             ipus |= {source.ipu, destination.ipu}
             if found.received:
                 received = self.charges[destination.ipu].exchange_code

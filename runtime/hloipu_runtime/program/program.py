@@ -81,3 +81,5 @@ class Program:
     functions: dict[str, Sequence] = field(default_factory=dict)
     parameters: tuple[Port, ...] = ()
     results: tuple[Port, ...] = ()
+    elided: tuple[str, ...] = ()
+    """Instructions whose constants the text left out; zeros stand for them, nothing may run."""

@@ -1,5 +1,4 @@
-"""Programs as JSON data and arrays, for files: written from their annotations, read with care.
+"""Programs as JSON data and arrays, for files: written as they are, read with care.
 
-`pools` keeps what occurs often once, `coders` turn records into JSON data and back, `program_codec`
-does it for a whole program, and `checks` refuse what no compiler wrote.
+`program_codec` turns a program into data and back, `checks` refuse what no compiler wrote.
 """

@@ -8,8 +8,8 @@ from hloipu_runtime.errors import ArtefactError
 from hloipu_runtime.program.program import Array, Port, Program, Value, Variable
 from hloipu_runtime.program.steps import Sequence
 from hloipu_runtime.program_file.checks import check_program
-from hloipu_runtime.program_file.coders import POOLS, coder_of, own_coder
-from hloipu_runtime.program_file.pools import Json, Reading, Writing
+from hloipu_runtime.records.coders import POOLS, coder_of, own_coder
+from hloipu_runtime.records.pools import Json, Reading, Writing
 
 _KEYS = {
     "name", "machine", "ipus", "pools", "variables", "values", "constants", "body", "functions",

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from hloipu_runtime.codelets.codelet import Codelet
-from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.steps import (
     Call,
     ComputeSet,
@@ -174,24 +174,37 @@ def _merged(program: Program, nodes: list[Node], results: frozenset[ValueId]) ->
             readers[value] = readers.get(value, 0) + 1
     made = {node.writes[0]: n for n, node in enumerate(nodes) if isinstance(node.what, Codelet)}
     dropped: set[int] = set()
-    for number, node in enumerate(nodes):
-        what = node.what
-        if not isinstance(what, Codelet) or not node.reads:
-            continue
-        origin = made.get(node.reads[0])
-        if origin is None or origin in dropped:
-            continue
-        source = nodes[origin]
-        partials = source.writes
-        if node.reads[: len(partials)] != partials or not isinstance(source.what, Codelet):
-            continue
-        if any(readers[v] != 1 or v in results for v in partials):
-            continue
-        others = node.reads[len(partials) :]
-        whole = source.what.combined_with(what, [constants.get(v) for v in others])
-        if whole is not None:
-            codelet, taken = whole
-            reads = (*source.reads, *others[:taken])
-            nodes[number] = replace(node, what=codelet, reads=reads)
+    for number in range(len(nodes)):
+        while (found := _joined(nodes, number, made, readers, results, constants)) is not None:
+            nodes[number], origin = found
             dropped.add(origin)
     return [node for n, node in enumerate(nodes) if n not in dropped]
+
+
+def _joined(
+    nodes: list[Node],
+    number: int,
+    made: dict[ValueId, int],
+    readers: dict[ValueId, int],
+    results: frozenset[ValueId],
+    constants: dict[ValueId, Array],
+) -> tuple[Node, int] | None:
+    """Return a node joined with the one that makes its partials, and the number of that one."""
+    node = nodes[number]
+    if not isinstance(node.what, Codelet) or not node.reads:
+        return None
+    origin = made.get(node.reads[0])
+    if origin is None:
+        return None
+    source = nodes[origin]
+    partials = source.writes
+    if node.reads[: len(partials)] != partials or not isinstance(source.what, Codelet):
+        return None
+    if any(readers[v] != 1 or v in results for v in partials):
+        return None
+    others = node.reads[len(partials) :]
+    whole = source.what.combined_with(node.what, [constants.get(v) for v in others])
+    if whole is None:
+        return None
+    codelet, taken = whole
+    return replace(node, what=codelet, reads=(*source.reads, *others[:taken])), origin

@@ -255,6 +255,32 @@ def test_every_binary_op_is_its_kernel(element_type: str) -> None:
         np.testing.assert_array_equal(by_one, binary(op, x[:40], repeated, element_type))
 
 
+def test_ops_with_parameters_are_their_kernels() -> None:
+    x = _numbers("f32", 33_000, seed=11)
+    bits = np.random.default_rng(12).integers(0, 2**32, x.size, np.uint32)
+    nodes = (
+        node("reduce-precision", 0, exponent_bits=5, mantissa_bits=10),
+        node("stochastic-convert", 0, 1, t="bf16"),
+        node("bitcast-convert", 0, t="s32"),
+        node("compare", 0, 2, t="pred", direction="LE", type="TOTALORDER"),
+    )
+    found = evaluate(Expression(("f32", "u32"), nodes, (2, 3, 4, 5)), [x, bits])
+    half = x.astype(np.float16).astype(np.float32)
+    np.testing.assert_array_equal(found[0], np.where(np.abs(half) < 2.0**-14, 0 * x, half))
+    # Either neighbour in bf16: the difference is less than a unit in the last place.
+    assert (np.abs(found[1] - x) < np.abs(x) * 2.0**-7).all()
+    assert not (found[1].view(np.uint32) & 0xFFFF).any()
+    np.testing.assert_array_equal(found[2], x.view(np.int32))
+    np.testing.assert_array_equal(found[3], x <= found[0])
+
+
+def test_a_long_expression_is_planned_in_linear_time() -> None:
+    count = 20_000
+    nodes = tuple(node("add", n, 0) for n in range(count))
+    (found,) = evaluate(Expression(("f32",), nodes, (count,)), [np.ones(2, np.float32)])
+    np.testing.assert_array_equal(found, [count + 1] * 2)
+
+
 def _numbers(element_type: str, size: int, seed: int) -> Array:
     random = np.random.default_rng(seed)
     dtype = storage_dtype(element_type)

@@ -237,7 +237,7 @@ def _covers(tiles: Tiles, spans: tuple[Span, ...], shape: Sizes) -> bool:
     )
 
 
-@settings(max_examples=6000, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(transfers())
 def test_no_transfer_is_underestimated(case: tuple[Variable, Variable, Box, Sizes, Sizes]) -> None:
     source, target, box, shift, view = case

@@ -14,12 +14,12 @@ from enum import Enum
 from functools import cache
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from hloipu_runtime import codelets
+import hloipu_runtime.codelets as codelets
 from hloipu_runtime.codelets.codelet import CODELETS, Codelet
 from hloipu_runtime.codelets.expression_form import Expression
 from hloipu_runtime.program.mapping import Mapping, Spans, Tiles
 from hloipu_runtime.program.steps import Sequence
-from hloipu_runtime.program_file.pools import Json, Reading, Writing
+from hloipu_runtime.records.pools import Json, Reading, Writing
 
 LONGEST_TEXT = 2**20
 _INTEGER_BOUND = 2**63

@@ -1,0 +1,68 @@
+"""What calls what how: which ops are written out, and how much that makes."""
+
+from hloipu_compiler.analysis.call_graph import callees_first
+from hloipu_compiler.ir.graph import Computation, Module
+from hloipu_runtime.errors import LimitError
+
+MOST_INSTRUCTIONS = 2_000_000
+"""About 1 GB as Python objects; the largest training steps have a few hundred thousand."""
+
+INLINED = frozenset({"call", "fusion"})
+RUN_BY_OPERANDS = frozenset({"while", "conditional", "async-start"})
+"""Ops whose computations are theirs alone afterwards; those that apply a computation share it."""
+STARTS = "async-start"
+FOLLOWS = frozenset({"async-update", "async-done"})
+
+
+def check_inlined_size(module: Module, most: int) -> None:
+    """Count what inlining makes, before anything is made; a call counts, however small.
+
+    Raises LimitError (E5020).
+    """
+    size: dict[str, int] = {}
+    applied: dict[str, None] = {}
+    for computation in callees_first(module, only_reachable=True):
+        total = len(computation.instructions)
+        for x in computation.instructions:
+            if x.attributes.called:
+                if x.opcode in INLINED or x.opcode in RUN_BY_OPERANDS:
+                    total += sum(size[name] for name in x.attributes.called)
+                else:
+                    applied.update(dict.fromkeys(x.attributes.called))
+        size[computation.name] = min(total, most + 1)
+    found = size[module.entry.name] + sum(size[name] for name in applied)
+    if found > most:
+        raise LimitError(
+            "E5020",
+            f"writing the calls in {module.name!r} out makes more than {most:,} instructions",
+            limit="most_instructions",
+            allowed=most,
+            found=found,
+            hint="raise it with inline-calls{most-instructions=N} if the memory is there",
+        )
+
+
+def wrapper_positions(module: Module, computation: Computation) -> frozenset[int]:
+    """Return the positions of asynchronous ops that do nothing but run a computation.
+
+    A start whose operands come later, bound by updates, stays.
+    """
+    instructions = computation.instructions
+    starts = [i for i, x in enumerate(instructions) if x.opcode == STARTS]
+    if not starts:
+        return frozenset()
+    found: set[int] = set()
+    for start in starts:
+        callee = module.computation[instructions[start].attributes.called[0]]
+        chain, at = [start], start
+        whole = len(callee.parameters) == len(instructions[start].operands)
+        while whole and instructions[at].opcode != "async-done":
+            users = computation.users[at]
+            whole = len(users) == 1 and len(instructions[users[0]].operands) == 1
+            if whole:
+                at = users[0]
+                whole = instructions[at].opcode in FOLLOWS
+                chain.append(at)
+        if whole:
+            found.update(chain)
+    return frozenset(found)

@@ -1,0 +1,90 @@
+"""Cholesky, triangular solve and LAPACK calls on tiles, in both modes, by closed forms."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hloipu_compiler.codegen.errors import CodegenError
+from tests.support.on_tiles import check_on_tiles, groups_of, programs_of
+
+Array = np.ndarray[Any, Any]
+RNG = np.random.default_rng(14)
+
+
+def _triangles(count: int, n: int) -> Array:
+    """Return lower triangles of small integers with a positive diagonal: products are exact."""
+    x = np.tril(RNG.integers(-3, 4, (count, n, n)))
+    x[:, range(n), range(n)] = RNG.integers(1, 4, (count, n))
+    return np.asarray(x.astype(np.float32))
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_cholesky_finds_the_factor(lower: bool) -> None:
+    factor = _triangles(9, 7)
+    a = factor @ factor.swapaxes(1, 2)
+    text = f"""HloModule factors
+    ENTRY e {{
+      a = f32[9,7,7] parameter(0)
+      ROOT r = f32[9,7,7] cholesky(a), lower={str(lower).lower()}
+    }}"""
+    expected = factor if lower else factor.swapaxes(1, 2)
+    programs = check_on_tiles(text, [a], [expected], relative=1e-3, absolute=1e-3)
+    assert [g.tiles.count for g in groups_of(programs[-1])] == [9]
+
+
+@pytest.mark.parametrize("left_side", [True, False])
+@pytest.mark.parametrize("transpose", ["NO_TRANSPOSE", "TRANSPOSE"])
+def test_triangular_solve_finds_the_solution(left_side: bool, transpose: str) -> None:
+    a = _triangles(3, 5)
+    x = RNG.integers(-4, 5, (3, 5, 20) if left_side else (3, 20, 5)).astype(np.float32)
+    op = a if transpose == "NO_TRANSPOSE" else a.swapaxes(1, 2)
+    b = op @ x if left_side else x @ op
+    shape = f"f32[{','.join(map(str, b.shape))}]"
+    text = f"""HloModule solves
+    ENTRY e {{
+      a = f32[3,5,5] parameter(0)
+      b = {shape} parameter(1)
+      ROOT r = {shape} triangular-solve(a, b), left_side={str(left_side).lower()}, lower=true,
+        unit_diagonal=false, transpose_a={transpose}
+    }}"""
+    check_on_tiles(text, [a, b], [x], relative=1e-3, absolute=1e-3)
+
+
+def test_lapack_call() -> None:
+    factor = _triangles(9, 7)
+    a = factor @ factor.swapaxes(1, 2)
+    text = """HloModule calls
+    ENTRY e {
+      a = f32[9,7,7] parameter(0)
+      r = (f32[9,7,7], s32[9]) custom-call(a), custom_call_target="lapack_spotrf_ffi",
+        api_version=API_VERSION_TYPED_FFI, backend_config={uplo = 76 : ui8}
+      f = f32[9,7,7] get-tuple-element(r), index=0
+      i = s32[9] get-tuple-element(r), index=1
+      g = f32[9,7,7] custom-call(f), custom_call_target="Sharding"
+      ROOT t = (f32[9,7,7], s32[9]) tuple(g, i)
+    }"""
+    expected = factor + np.triu(a, 1)
+    check_on_tiles(text, [a], [expected, np.zeros(9)], relative=1e-3, absolute=1e-3)
+
+
+def test_gelu_by_tanh() -> None:
+    x = RNG.standard_normal((9, 7)).astype(np.float32)
+    text = """HloModule calls
+    ENTRY e {
+      x = f32[9,7] parameter(0)
+      ROOT r = f32[9,7] custom-call(x), custom_call_target="AwsNeuronGeluApprxTanh"
+    }"""
+    wide = x.astype(np.float64)
+    expected = wide / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (wide + 0.044715 * wide**3)))
+    check_on_tiles(text, [x], [expected], relative=1e-5, absolute=1e-6)
+
+
+def test_unknown_target() -> None:
+    text = """HloModule calls
+    ENTRY e {
+      x = f32[9] parameter(0)
+      ROOT r = f32[9] custom-call(x), custom_call_target="nobody_knows"
+    }"""
+    with pytest.raises(CodegenError, match="'nobody_knows'"):
+        programs_of(text)
