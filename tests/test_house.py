@@ -40,6 +40,7 @@ STAIRS = (
     "hloipu_runtime.program_file",
     "hloipu_runtime.program_text",
     "hloipu_runtime.artefact",
+    "hloipu_runtime.records",
     "hloipu_runtime.program",
     "hloipu_runtime.codelets",
     "hloipu_runtime.machine",

@@ -50,7 +50,7 @@ def count(transfer: Transfer, source: Variable, destination: Variable) -> Counte
     sending: dict[int, set[Element]] = defaultdict(set)
     for tile, _, ranges in tile_parts(transfer.tiles, transfer.spans, destination.shape):
         last: tuple[int, int] | None = None
-        for place, element in enumerate(product(*ranges)):
+        for offset, element in enumerate(product(*ranges)):
             inside = (lo <= i < hi for i, (lo, hi) in zip(element, transfer.box, strict=True))
             if not all(inside):
                 continue
@@ -63,9 +63,9 @@ def count(transfer: Transfer, source: Variable, destination: Variable) -> Counte
             sender = max(tiles, key=tiles.__getitem__)
             sending[sender].add(wanted)
             received[tile] += 1
-            if last != (place - 1, sender):
+            if last != (offset - 1, sender):
                 fragments[tile] += 1
-            last = (place, sender)
+            last = (offset, sender)
     sent = {tile: len(elements) for tile, elements in sending.items()}
     return Counted(dict(received), sent, dict(copied), dict(fragments))
 

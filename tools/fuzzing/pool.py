@@ -33,11 +33,13 @@ class Result:
 class Worker:
     """One child; replaced when it dies or has to be ended."""
 
-    def __init__(self, seed: int, folders: Sequence[Path]) -> None:
+    def __init__(
+        self, seed: int, folders: Sequence[Path], program: str = "tools.fuzzing.worker"
+    ) -> None:
         self._command = [
             sys.executable,
             "-m",
-            "tools.fuzzing.worker",
+            program,
             str(seed),
             *map(str, folders),
         ]
@@ -103,15 +105,21 @@ def _outcome(answer: dict[str, Any]) -> Outcome:
     return Outcome(answer["kind"], answer["detail"], answer["seconds"])
 
 
-def run(seed: int, folders: Sequence[Path], cases: Iterable[str], workers: int) -> Iterator[Result]:
-    """Yield the result of each case, in no order."""
+def run(
+    seed: int,
+    folders: Sequence[Path],
+    cases: Iterable[str],
+    workers: int,
+    program: str = "tools.fuzzing.worker",
+) -> Iterator[Result]:
+    """Yield the result of each case, in no order; `program` is the module that workers run."""
     waiting: SimpleQueue[str] = SimpleQueue()
     for case in cases:
         waiting.put(case)
     done: SimpleQueue[Result | None] = SimpleQueue()
 
     def serve() -> None:
-        worker = Worker(seed, folders)
+        worker = Worker(seed, folders, program)
         while not waiting.empty():
             case = waiting.get()
             result = worker.run(case)

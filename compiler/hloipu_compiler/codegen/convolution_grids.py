@@ -20,12 +20,17 @@ _FEATURE_GRAIN = 16
 _LEAST_PIECE = 16
 """Fewest products of a piece for each result: one group of input channels of the AMP in f16."""
 
+_LEAST_TAPS = 8
+"""Shortest kernel dimension that is cut: those of weight gradients are images."""
+
 
 class ConvolutionGrid(NamedTuple):
     """How a convolution is spread."""
 
     part: int
-    """Input features of a piece; 0: all of them on each tile."""
+    """Elements of a piece of what is summed over; 0: all of it on each tile."""
+    along: int
+    """What is cut, as in `Convolution.along`."""
     placement: Placement
     cycles: int
     """Estimate: operands in, convolutions, and pieces brought together."""
@@ -44,8 +49,8 @@ def convolution_grid(
 ) -> ConvolutionGrid:
     """Return the cheapest grid that a tile has room for, or the one that needs least room."""
     found = [
-        _priced(machine, codelet, (image, kernel), result, partial_type, depth, features)
-        for depth, features in _ways(machine.chip.tiles_per_ipu, codelet, image, kernel, result)
+        _priced(machine, codelet, (image, kernel), result, partial_type, way)
+        for way in _ways(machine.chip.tiles_per_ipu, codelet, image, kernel, result)
     ]
     room = machine.usable_bytes // 2
     fitting = [x for x in found if x.bytes_per_tile <= room]
@@ -54,23 +59,42 @@ def convolution_grid(
     return min(found, key=lambda x: x.bytes_per_tile)
 
 
+class _Way(NamedTuple):
+    """How often the depth is cut and along what, and the output features (or groups)."""
+
+    along: int
+    length: int
+    """Of what is cut."""
+    depth: int
+    features: int
+
+
 def _ways(
     tiles: int, codelet: Convolution, image: Tensor, kernel: Tensor, result: Tensor
-) -> Iterator[tuple[int, int]]:
-    """Yield parts of the depth and of the output features (or groups), powers of two."""
+) -> Iterator[_Way]:
+    """Yield ways to cut depth and features into powers of two."""
     groups = codelet.feature_groups * codelet.batch_groups
-    depth_size = image.shape[codelet.lhs[1]] if groups == 1 else 1
     taps = prod(kernel.shape[d] for d in codelet.rhs[2:])
+    depth_size = kernel.shape[codelet.rhs[0]] * taps
     features_size = groups if groups > 1 else result.shape[codelet.out[1]]
-    depth = 1
-    while depth == 1 or (
-        depth <= min(tiles, depth_size) and _LEAST_PIECE * depth <= depth_size * taps
-    ):
-        features = 1
-        while features == 1 or (features <= tiles // depth and features < 2 * features_size):
-            yield depth, min(features, max(1, features_size))
-            features *= 2
-        depth *= 2
+    cuts = [(0, image.shape[codelet.lhs[1]])] if groups == 1 else []
+    cuts += [
+        (1 + number, kernel.shape[codelet.rhs[2 + number]])
+        for number, (window, back) in enumerate(zip(codelet.window, codelet.reversal, strict=True))
+        if window[4] == 1 and not back and kernel.shape[codelet.rhs[2 + number]] >= _LEAST_TAPS
+    ]
+    for features in _halvings(min(tiles, features_size)):
+        yield _Way(0, 0, 1, features)
+        for along, length in cuts:
+            most = min(tiles // features, length, depth_size // _LEAST_PIECE)
+            for depth in _halvings(most)[1:]:
+                yield _Way(along, length, depth, features)
+
+
+def _halvings(most: int) -> list[int]:
+    """Return the powers of two up to a number, and the number; at least 1."""
+    found = [1 << n for n in range(max(1, most).bit_length())]
+    return found if found[-1] >= most else [*found, most]
 
 
 def _priced(
@@ -79,16 +103,15 @@ def _priced(
     operands: tuple[Tensor, Tensor],
     result: Tensor,
     partial_type: str,
-    depth: int,
-    features: int,
+    way: _Way,
 ) -> ConvolutionGrid:
     """Price a split of depth and features; images and positions share the tiles that are left."""
-    part = over(operands[0].shape[codelet.lhs[1]], depth) if depth > 1 else 0
+    features = way.features
+    part = over(way.length, way.depth) if way.depth > 1 else 0
     made = result
     if part:
-        pieces = over(operands[0].shape[codelet.lhs[1]], part)
-        codelet = replace(codelet, part=part, element_type=partial_type)
-        made = Tensor(partial_type, (pieces, *result.shape))
+        codelet = replace(codelet, part=part, along=way.along, element_type=partial_type)
+        made = Tensor(partial_type, (over(way.length, part), *result.shape))
     indexing = codelet.indexing(operands, [made])
     first = 1 if part else 0
     counts = [(0, made.shape[0], 1)] if part else []
@@ -112,7 +135,7 @@ def _priced(
         share = over(mine.elements, count) * count
         cycles += sync(machine).cycles + share * 4 // machine.exchange.receive_bytes_per_cycle
         cycles += machine.tile.worker_contexts * share // 2
-    return ConvolutionGrid(part, placement, cycles, received + _bytes(mine))
+    return ConvolutionGrid(part, way.along, placement, cycles, received + _bytes(mine))
 
 
 def _part(placement: Placement, tensor: Tensor, indices: Sequence[Index]) -> Tensor:

@@ -30,8 +30,9 @@ def _convolution(site: Site) -> Sequence[Leaf]:
     )
     if not plan.part:
         return builder.compute(codelet, operands, [(kind, shape)], placement=placement)
-    cut = replace(codelet, part=plan.part, element_type=partial_kind)
-    pieces = -(-image.shape[codelet.lhs[1]] // plan.part)
+    cut = replace(codelet, part=plan.part, along=plan.along, element_type=partial_kind)
+    depth = kernel.shape[codelet.rhs[plan.along + 1 if plan.along else 0]]
+    pieces = -(-depth // plan.part)
     (partials,) = builder.compute(
         cut, operands, [(partial_kind, (pieces, *shape))], placement=placement
     )

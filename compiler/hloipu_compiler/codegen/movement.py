@@ -63,7 +63,7 @@ def _broadcast(site: Site) -> Sequence[Leaf]:
             raise CodegenError("E0470", f"{site.instruction.name}: a token cannot be broadcast")
 
 
-@lowers("reshape", "bitcast")
+@lowers("reshape", "bitcast", "dynamic-reshape")
 def _reshape(site: Site) -> Sequence[Leaf]:
     shape = site.shape.dimensions
     leaf = site.leaf(0)

@@ -1,10 +1,10 @@
 """Convolution: any labels, groups and dilations, whole or with input features cut into pieces."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -21,12 +21,15 @@ from hloipu_runtime.codelets.codelet import (
 )
 from hloipu_runtime.codelets.convolution_costs import ConvolutionShape, convolution_work
 from hloipu_runtime.codelets.grids import pair, piece_runs, repeat, split
+from hloipu_runtime.codelets.placing import first_start
+from hloipu_runtime.codelets.reduce import Reduce
 from hloipu_runtime.codelets.windows import Window, part_window, window_label
 from hloipu_runtime.kernels.convolution import (
     ConvolutionDimensions,
     ConvolutionWindow,
     convolution,
 )
+from hloipu_runtime.kernels.convolution_leading import Varies
 from hloipu_runtime.kernels.windows_geometry import WindowDimension
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
@@ -38,8 +41,9 @@ class Convolution(Codelet):
     """Convolves an image with a kernel.
 
     Batch elements, output features and output positions may be split, and groups instead of output
-    features where there are several. With `part` the input features, of one group, are cut into
-    pieces of that many, and the result has a leading dimension that counts the pieces.
+    features where there are several. With `part` what is summed over is cut into pieces, and the
+    result has a leading dimension that counts them: input features, of one group, or the kernel
+    along one spatial dimension, without base dilation and reversal.
     """
 
     name: ClassVar[str] = "convolution"
@@ -56,6 +60,9 @@ class Convolution(Codelet):
     feature_groups: int = 1
     batch_groups: int = 1
     part: int = 0
+    """Elements of a piece; 0: nothing is cut."""
+    along: int = 0
+    """What is cut: 0 the input features, 1 the kernel's first spatial dimension, and so on."""
 
     def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
         """Return labels: pieces, batch, features or groups, and the positions of windows."""
@@ -66,8 +73,9 @@ class Convolution(Codelet):
         shape = results[0].shape[pieces:]
         sizes: list[int] = list(results[0].shape[:pieces])
         if self.part:
-            left[self.lhs[1]] = right[self.rhs[0]] = Index(0, self.part, 0, self.part)
+            right[self._cut_of_kernel] = Index(0, self.part, 0, self.part)
             result[0] = Index(0)
+            left[self.lhs[self.along + 1]] = self._cut_of_image(shape)
         groups = self.feature_groups * self.batch_groups
         features = Index(len(sizes))
         sizes.append(groups if groups > 1 else shape[self.out[1]])
@@ -84,6 +92,8 @@ class Convolution(Codelet):
         for number, w in enumerate(self._with_sizes(kernel.shape)):
             source, target = self.lhs[2 + number], self.out[2 + number]
             found = window_label(len(sizes), w, image.shape[source], shape[target])
+            if self.part and self.along == number + 1:
+                continue
             if found and w.size:
                 left[source], result[pieces + target] = found.operand, found.result
                 sizes.append(found.size)
@@ -93,41 +103,93 @@ class Convolution(Codelet):
         """Convolve; what tiles share is one convolution's image or kernel."""
         image, kernel = operands
         result = results[0]
-        window = self._part_window(image, kernel, result)
+        pieces = 1 if self.part else 0
+        window = [
+            part_window(w, image, result, self.lhs[2 + number], pieces + self.out[2 + number])
+            for number, w in enumerate(self._with_sizes(kernel.part))
+        ]
+        groups = self._groups(image.part, kernel.part, result.part[pieces:])
         lhs, rhs, varies = pair(image, kernel)
-        axes = tuple(has for has in varies if any(has))
-        if self.part:
-            made = self._pieces(lhs, rhs, axes, window)
+        tiles = _Tiles(tuple(has for has in varies if any(has)), groups, window)
+        if not self.part:
+            made = self._convolved(lhs, rhs, tiles)
+        elif self.along == 0:
+            made = self._feature_pieces(lhs, rhs, tiles)
         else:
-            made = convolution(
-                lhs,
-                rhs,
-                self._dimensions,
-                window,
-                self.element_type,
-                *self._groups(image.part, kernel.part, result.part),
-                varies=axes,
-            )
+            windows = self._piece_windows(image, kernel, result, window)
+            made = self._window_pieces(lhs, rhs, tiles, windows)
         return [repeat(made, varies, (*result.grid, *result.part))]
 
-    def _pieces(
-        self, lhs: Array, rhs: Array, axes: tuple[tuple[bool, bool], ...], window: ConvolutionWindow
-    ) -> Array:
+    def _convolved(self, lhs: Array, rhs: Array, tiles: "_Tiles") -> Array:
+        """Convolve parts on a grid."""
+        window = kernel_window(tiles.window, self.reversal)
+        return convolution(
+            lhs,
+            rhs,
+            self._dimensions,
+            window,
+            self.element_type,
+            *tiles.groups,
+            varies=tiles.axes,
+        )
+
+    def _feature_pieces(self, lhs: Array, rhs: Array, tiles: "_Tiles") -> Array:
         """Convolve piece by piece, the short last one apart; pieces come right after the grid."""
-        left, right = (sum(has[side] for has in axes) for side in (0, 1))
+        left, right = (sum(has[side] for has in tiles.axes) for side in (0, 1))
         of_lhs, of_rhs = left + self.lhs[1], right + self.rhs[0]
+        together = tiles._replace(axes=(*tiles.axes, (True, True)))
         made = [
-            convolution(
+            self._convolved(
                 np.moveaxis(split(lhs, of_lhs, *run), of_lhs, left),
                 np.moveaxis(split(rhs, of_rhs, *run), of_rhs, right),
-                self._dimensions,
-                window,
-                self.element_type,
-                varies=(*axes, (True, True)),
+                together,
             )
             for run in piece_runs(lhs.shape[of_lhs], self.part)
         ]
-        return made[0] if len(made) == 1 else np.concatenate(made, axis=len(axes))
+        return made[0] if len(made) == 1 else np.concatenate(made, axis=len(tiles.axes))
+
+    def _window_pieces(
+        self, lhs: Array, rhs: Array, tiles: "_Tiles", windows: list[WindowDimension]
+    ) -> Array:
+        """Convolve the same image with one piece of the kernel after the other."""
+        of_rhs = sum(right for _, right in tiles.axes) + self._cut_of_kernel
+        made, start = [], 0
+        for here in windows:
+            taps = rhs[(slice(None),) * of_rhs + (slice(start, start + here.size),)]
+            window = [*tiles.window]
+            window[self.along - 1] = here
+            made.append(self._convolved(lhs, taps, tiles._replace(window=window)))
+            start += here.size
+        return np.stack(made, axis=len(tiles.axes))
+
+    def _piece_windows(
+        self, image: Block, kernel: Block, result: Block, window: list[WindowDimension]
+    ) -> list[WindowDimension]:
+        """Return, for each piece, the cut dimension's window over the image's part."""
+        of_image, of_kernel = self.lhs[self.along + 1], self._cut_of_kernel
+        w, outputs = window[self.along - 1], result.part[1 + self.out[self.along + 1]]
+        pad_low = self.window[self.along - 1][2]
+        found = []
+        for start in range(0, kernel.part[of_kernel], self.part):
+            size = min(self.part, kernel.part[of_kernel] - start)
+            before = (first_start(kernel, of_kernel) + start) * w.window_dilation - pad_low
+            low = first_start(image, of_image) - before
+            needed = (outputs - 1) * w.stride + (size - 1) * w.window_dilation + 1
+            high = needed - low - image.part[of_image]
+            found.append(replace(w, size=size, pad_low=low, pad_high=high))
+        return found
+
+    def combined_with(
+        self, combine: Codelet, others: Sequence[Array | None]
+    ) -> tuple[Codelet, int] | None:
+        """Return the convolution without pieces, where they are added to a zero."""
+        if not self.part or not isinstance(combine, Reduce) or len(others) != 1:
+            return None
+        if combine.monoid != "add" or combine.dimensions != (0,) or combine.part:
+            return None
+        if others[0] is None or np.any(others[0]):
+            return None
+        return replace(self, part=0, along=0, element_type=combine.element_types[0]), 0
 
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
@@ -141,11 +203,16 @@ class Convolution(Codelet):
         rows = made[self.out[0]] * prod(made[d] for d in self.out[2:-1])
         row = made[self.out[-1]] if len(self.out) > 2 else 1
         taps = [-(-w.size // w.base_dilation) for w in self._with_sizes(kernel.shape)]
+        in_part = in_features
+        if self.part and self.along:
+            taps[self.along - 1] = min(taps[self.along - 1], self.part)
+        elif self.part:
+            in_part = min(in_features, self.part)
         shape = ConvolutionShape(
             groups * (results[0].shape[0] if self.part else 1),
             rows,
             row,
-            min(in_features, self.part or in_features),
+            in_part,
             kernel.shape[self.rhs[1]] // max(1, groups),
             tuple(taps),
             self.window[-1][1] if self.window else 1,
@@ -178,17 +245,38 @@ class Convolution(Codelet):
             batches = image[self.lhs[0]] // result[self.out[0]]
         return features, batches
 
-    def _part_window(self, image: Block, kernel: Block, result: Block) -> ConvolutionWindow:
-        """Return the window that makes a tile's results from its part of the image."""
-        pieces = 1 if self.part else 0
-        parts = [
-            part_window(w, image, result, self.lhs[2 + number], pieces + self.out[2 + number])
-            for number, w in enumerate(self._with_sizes(kernel.part))
-        ]
-        return ConvolutionWindow(
-            tuple(w.stride for w in parts),
-            tuple((w.pad_low, w.pad_high) for w in parts),
-            tuple(w.base_dilation for w in parts),
-            tuple(w.window_dilation for w in parts),
-            self.reversal,
-        )
+    @property
+    def _cut_of_kernel(self) -> int:
+        """The dimension of the kernel that is cut into pieces."""
+        return self.rhs[self.along + 1] if self.along else self.rhs[0]
+
+    def _cut_of_image(self, result: Sizes) -> Index:
+        """Return what of the image's dimension that goes with it a piece needs."""
+        if not self.along:
+            return Index(0, self.part, 0, self.part)
+        _, stride, pad_low, _, _, dilation = self.window[self.along - 1]
+        outputs = result[self.out[self.along + 1]]
+        window = (self.part - 1) * dilation + (outputs - 1) * stride + 1
+        return Index(0, self.part * dilation, -pad_low, max(1, window))
+
+
+class _Tiles(NamedTuple):
+    """What the tiles of a class have in common."""
+
+    axes: Varies
+    """Grid axes, and which operands vary along them."""
+    groups: tuple[int, int]
+    window: list[WindowDimension]
+
+
+def kernel_window(
+    window: Sequence[WindowDimension], reversal: tuple[bool, ...]
+) -> ConvolutionWindow:
+    """Return a window as the kernel takes it."""
+    return ConvolutionWindow(
+        tuple(w.stride for w in window),
+        tuple((w.pad_low, w.pad_high) for w in window),
+        tuple(w.base_dilation for w in window),
+        tuple(w.window_dilation for w in window),
+        reversal,
+    )

@@ -17,6 +17,7 @@ from hloipu_runtime.codelets.codelet import (
     codelet,
 )
 from hloipu_runtime.codelets.grids import share, spread
+from hloipu_runtime.codelets.labels import require
 from hloipu_runtime.codelets.matrix_costs import cholesky_work, matrix_work, solve_work
 from hloipu_runtime.kernels.lapack import LAPACK_TARGETS
 from hloipu_runtime.machine.costs import TileWork
@@ -58,7 +59,9 @@ class LapackCall(Codelet):
 
     def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
         """Return a label for each batch dimension."""
+        require(self.target in LAPACK_TARGETS, "no such routine")
         count = self._batch_rank(operands[0].shape)
+        require(count >= 0, "no matrices")
         batch = tuple(Index(d) for d in range(count))
 
         def each(tensors: Sequence[Tensor]) -> tuple[tuple[Index, ...], ...]:

@@ -167,6 +167,9 @@ class DynamicSliceCandidates(Codelet):
         """Take the window as if all lay in the tile's range, and keep what does."""
         source, scalars, result = operands[0], operands[1:], results[0]
         sizes, rank = result.whole[1:], len(result.grid)
+        at = agreed_starts(scalars, source.whole, sizes)
+        if at is not None and self._splits_no_indexed(source, result):
+            return [self._from_few_ranges(source, result, at)]
         dims = GatherDimensions(tuple(range(len(sizes))), (), tuple(range(len(sizes))), 0)
         columns = {
             d: np.atleast_1d(clamped(scalar.data, source.whole[d], sizes[d]))
@@ -176,6 +179,47 @@ class DynamicSliceCandidates(Codelet):
         shape = np.broadcast_shapes((1,) * rank, *(c.shape for c in columns.values()))
         places = Places(columns, shape, rank)
         return [candidates(dims, sizes, places, (self.dimension, self.block), source, result)]
+
+    def _splits_no_indexed(self, source: Block, result: Block) -> bool:
+        """Whether tiles offer all of the window along the dimensions that it is shorter in."""
+        return all(
+            part == size or (d != self.dimension and size == whole)
+            for d, (part, size, whole) in enumerate(
+                zip(result.part[1:], result.whole[1:], source.whole, strict=True)
+            )
+        )
+
+    def _from_few_ranges(self, source: Block, result: Block, at: Sequence[int]) -> Array:
+        """Copy from the ranges that the window meets to their entries; all others are zero."""
+        out = result.array
+        if out is None:
+            out = np.zeros((*result.grid, *result.part), source.data.dtype)
+        else:
+            out[...] = 0
+        d, place, length = self.dimension, at[self.dimension], result.part[1 + self.dimension]
+        axis, entries = line_of_starts(result, 0)
+        begins = line_of_starts(source, d)[1]
+        for number in range(place // self.block, -(-(place + length) // self.block)):
+            holder = int(np.searchsorted(entries, number, "right")) - 1
+            entry = number - int(entries[holder])
+            if holder < 0 or entry >= result.part[0]:
+                continue
+            low = max(place, number * self.block)
+            high = min(place + length, (number + 1) * self.block)
+            begin = int(begins[holder if axis >= 0 else 0])
+            grid = [slice(None)] * len(result.grid)
+            if axis >= 0:
+                grid[axis] = slice(holder, holder + 1)
+            taken = [
+                slice(None) if size == whole else slice(start, start + size)
+                for start, size, whole in zip(at, result.whole[1:], source.whole, strict=True)
+            ]
+            kept = [slice(None)] * len(at)
+            taken[d], kept[d] = slice(low - begin, high - begin), slice(low - place, high - place)
+            window = source.data[movement.index_of([*grid, *taken])]
+            target = out[movement.index_of([*grid, slice(entry, entry + 1), *kept])]
+            target[...] = np.expand_dims(window, len(grid))
+        return out
 
     def combined_with(
         self, combine: Codelet, others: Sequence[Array | None]
@@ -237,10 +281,7 @@ def _window_of(source: Block, result: Block, at: Sequence[int]) -> Array:
                 return _window_by_index(source, result, at)
             walks.append(Walk(axis, rank + d, step))
     shape = (*source.grid, *result.part)
-    if not walks:
-        ends = map(sum, zip(first, shape, strict=True))
-        return source.data[movement.index_of(map(slice, first, ends))]
-    return moving_window(source.data, first, shape, walks)
+    return _window_at(source.data, first, shape, walks)
 
 
 def _window_by_index(source: Block, result: Block, at: Sequence[int]) -> Array:
@@ -275,11 +316,21 @@ def _write_window(out: Array, source: Block, window: Block, at: Sequence[int]) -
         for d, (axis, stretch) in enumerate(zip(axes, chosen, strict=True)):
             if axis >= 0:
                 grid[axis] = stretch.coordinates
-                walks.append(Walk(axis, rank + d, stretch.step))
+                if stretch.coordinates.stop - stretch.coordinates.start > 1:
+                    walks.append(Walk(axis, rank + d, stretch.step))
         target = out[movement.index_of([*grid, *(s.local for s in chosen)])]
         first = [0] * rank + [s.position for s in chosen]
         here = window.data[movement.index_of(grid)]
-        target[...] = moving_window(here, first, target.shape, walks)
+        target[...] = _window_at(here, first, target.shape, walks)
+
+
+def _window_at(
+    x: Array, first: Sequence[int], shape: Sequence[int], walks: Sequence[Walk]
+) -> Array:
+    """Return the view of a shape that begins at `first`, moving on if it has to."""
+    if walks:
+        return moving_window(x, first, shape, walks)
+    return x[movement.index_of(slice(at, at + n) for at, n in zip(first, shape, strict=True))]
 
 
 def _by_place(

@@ -17,8 +17,8 @@ from hloipu_runtime.codelets.elementwise_rates import (
     rate_of,
     vector_elements,
 )
+from hloipu_runtime.codelets.emulation import Slots, conversion_slots, emulated, widened
 from hloipu_runtime.codelets.expression import Expression, Node
-from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.costs import (
     TileWork,
     shared_vertex_cycles,
@@ -58,20 +58,6 @@ class Repeats(NamedTuple):
     def is_full(self) -> bool:
         """Whether the operand has an element for each of the result."""
         return self.rows == 1
-
-
-class _Slots(NamedTuple):
-    """Worker slots, and how many of them rest on no source."""
-
-    slots: int
-    assumed: int = 0
-
-    def plus(self, other: "_Slots") -> "_Slots":
-        return _Slots(self.slots + other.slots, self.assumed + other.assumed)
-
-    def times(self, factor: int, *, assumed: bool) -> "_Slots":
-        slots = self.slots * factor
-        return _Slots(slots, slots if assumed else self.assumed * factor)
 
 
 def elementwise_work(
@@ -125,19 +111,19 @@ def _single(
     op = _table_name(node)
     if node.op == "convert":
         slots = _cast(argument_type, node.element_type, share)
-        return _shared(machine, 12, _Slots(37).plus(slots), argument_type, node, share)
+        return _shared(machine, 12, Slots(37).plus(slots), argument_type, node, share)
     if node.op == "select":
-        return _each_worker(machine, elements, _Slots(5 + 6 + 5 * share), node, share)
+        return _each_worker(machine, elements, Slots(5 + 6 + 5 * share), node, share)
     if node.op == "clamp":
         column = column_of(node.element_type)
         one = 2 * _over(share, _vector(column)) if column in ("f32", "f16") else 7 * share
-        return _each_worker(machine, elements, _Slots(5 + 6 + one), node, share)
+        return _each_worker(machine, elements, Slots(5 + 6 + one), node, share)
     if len(node.arguments) == 1:
         rate = rate_of(op, argument_type)
         prologue = 33 if node.op == "exponential" else 17
         loop = _loop(rate, argument_type, share, _LOOP_UNARY)
         supervisor = _SUPERVISOR + _UNARY_EXIT
-        return _shared(machine, supervisor, _Slots(prologue).plus(loop), argument_type, node, share)
+        return _shared(machine, supervisor, Slots(prologue).plus(loop), argument_type, node, share)
     constant = Repeats(1, elements, 1)
     arguments = [repeats[x] if x < count else constant for x in node.arguments]
     repeated = next((x for x in arguments if x is not None), None)
@@ -152,7 +138,7 @@ def _binary_slots(
     repeated: Repeats | None,
     elements: int,
     contexts: int,
-) -> _Slots:
+) -> Slots:
     """Return one worker's slots for an op of two arguments, one of which may repeat.
 
     Of the vertices that serve, the fastest. A repeating argument whose part happens not to repeat
@@ -163,21 +149,21 @@ def _binary_slots(
     external = node.op in _EXTERNAL and column_of(argument_type) in ("f32", "f16")
     overhead = _LOOP_EXTERNAL if external else _LOOP_BINARY
     prologue = 29 if column_of(argument_type) == "f32" else 26
-    full = _Slots(prologue).plus(_loop(rate, argument_type, share, overhead))
+    full = Slots(prologue).plus(_loop(rate, argument_type, share, overhead))
     if repeated is None:
         return full
     slices, rows, inner = repeated
     once = rate_of(op, argument_type, scalar=True)
     # Writing the repeated elements out first: two slots for each, by no source.
-    found = [full if repeated.is_full else full.plus(_Slots(2 * share, 2 * share))]
+    found = [full if repeated.is_full else full.plus(Slots(2 * share, 2 * share))]
     if repeated.is_scalar:
-        found.append(_Slots(20).plus(_loop(once, argument_type, share, 1 if external else 4)))
+        found.append(Slots(20).plus(_loop(once, argument_type, share, 1 if external else 4)))
     if inner == 1:
-        by_row = _loop(once, argument_type, rows, 1).plus(_Slots(25))
-        by_column = _loop(once, argument_type, _over(rows, contexts), 1).plus(_Slots(25))
+        by_row = _loop(once, argument_type, rows, 1).plus(Slots(25))
+        by_column = _loop(once, argument_type, _over(rows, contexts), 1).plus(Slots(25))
         found += [
-            _Slots(15).plus(by_row.times(_over(slices, contexts), assumed=False)),
-            _Slots(15).plus(by_column.times(slices, assumed=False)),
+            Slots(15).plus(by_row.times(_over(slices, contexts), assumed=False)),
+            Slots(15).plus(by_column.times(slices, assumed=False)),
         ]
     if external:
         # One value at a time is kept in a register and added down its column, two slots each time.
@@ -185,50 +171,48 @@ def _binary_slots(
         down = min(
             column * (8 + 2 * _over(rows, contexts)), _over(column, contexts) * (8 + 2 * rows)
         )
-        found.append(_Slots(17 + slices * (17 + down)))
+        found.append(Slots(17 + slices * (17 + down)))
     return min(found)
 
 
-def _loop(rate: Rate, element_type: str, elements: int, overhead: int) -> _Slots:
+def _loop(rate: Rate, element_type: str, elements: int, overhead: int) -> Slots:
     """Return the slots of an op's loop over elements, on the type that stands in for theirs."""
     turns = _over(elements, rate.elements or _vector(column_of(element_type)))
     slots = turns * (rate.cycles + (0 if rate.complete else overhead))
-    return _Slots(slots, slots if rate.assumed else 0)
+    return Slots(slots, slots if rate.assumed else 0)
 
 
 def _vector(column: str) -> int:
     return vector_elements(column)
 
 
-def _cast(before: str, after: str, elements: int) -> _Slots:
+def _cast(before: str, after: str, elements: int) -> Slots:
     """Return the slots of a cast's loop (`castWorkerCycles`), remainders as whole vectors."""
     columns = column_of(before), column_of(after)
     if {*columns} <= {"f32", "f16"}:
         # Two loads and one store of 64 bits each; loads do not overlap each other.
         load, store = _vector(columns[0]), _vector(columns[1])
         vector = min(2 * load, store)
-        return _Slots(_over(elements, vector) * max(vector // load, 1))
+        return Slots(_over(elements, vector) * max(vector // load, 1))
     if columns[1] == "s64":
-        return _Slots(elements * 5)
+        return Slots(elements * 5)
     slots = elements * _UNSOURCED_CONVERT_SLOTS
-    return _Slots(slots, slots)
+    return Slots(slots, slots)
 
 
 def _shared(
-    machine: Machine, supervisor: int, slots: _Slots, argument_type: str, node: Node, share: int
+    machine: Machine, supervisor: int, slots: Slots, argument_type: str, node: Node, share: int
 ) -> TileWork:
     """Return the cycles of a vertex that all workers share, emulated types included."""
-    slots = _emulated(machine, slots, (argument_type, node.element_type), share)
+    slots = emulated(machine, slots, (argument_type, node.element_type), share)
     contexts = machine.tile.worker_contexts
     cycles = shared_vertex_cycles(machine, supervisor, slots.slots)
     return TileWork(cycles, min(cycles, contexts * slots.assumed))
 
 
-def _each_worker(
-    machine: Machine, elements: int, slots: _Slots, node: Node, share: int
-) -> TileWork:
+def _each_worker(machine: Machine, elements: int, slots: Slots, node: Node, share: int) -> TileWork:
     """Return the cycles of vertices of one worker each, the elements dealt to them."""
-    slots = _emulated(machine, slots, (node.element_type,), share)
+    slots = emulated(machine, slots, (node.element_type,), share)
     contexts = machine.tile.worker_contexts
     cycles = single_vertices_cycles(machine, [(min(elements, contexts), slots.slots)])
     return TileWork(cycles, min(cycles, contexts * slots.assumed))
@@ -252,85 +236,31 @@ def _fused(
             moved += _over(share, vector_elements(element_type))
     for element_type in expression.result_types:
         moved += _over(share, vector_elements(element_type))
-    slots = _Slots(moved, moved)
+    slots = Slots(moved, moved)
     types = {expression.type_of(x) for x in expression.results} | {*expression.operand_types}
     for node in nodes:
         slots = slots.plus(_inside(machine, expression, node, share))
-    conversions = _conversion_slots(machine, tuple(sorted(types)), share)
+    conversions = conversion_slots(machine, tuple(sorted(types)), share)
     slots = slots.plus(conversions)
     cycles = shared_vertex_cycles(machine, _SUPERVISOR, slots.slots)
     return TileWork(cycles, min(cycles, machine.tile.worker_contexts * slots.assumed))
 
 
-def _inside(machine: Machine, expression: Expression, node: Node, share: int) -> _Slots:
+def _inside(machine: Machine, expression: Expression, node: Node, share: int) -> Slots:
     """Return the slots of an op between others: without loads and stores, as far as known."""
     argument_type = expression.type_of(node.arguments[0]) if node.arguments else node.element_type
     if node.op == "convert":
         slots = _cast(argument_type, node.element_type, share)
     elif node.op in ("select", "clamp"):
         turns = _over(share, _vector(column_of(node.element_type)))
-        slots = _Slots(2 * turns, 2 * turns)
+        slots = Slots(2 * turns, 2 * turns)
     else:
         rate = rate_of(_table_name(node), argument_type)
         if rate.complete:
             saved = len(node.arguments) + 1
             rate = rate._replace(cycles=max(1, rate.cycles - saved))
         slots = _loop(rate, argument_type, share, 0)
-    return _widened(machine, slots, {argument_type, node.element_type})
-
-
-# --- element types that the chip lacks ------------------------------------------------------------
-
-
-def _emulated(machine: Machine, slots: _Slots, types: Sequence[str], share: int) -> _Slots:
-    """Add what it costs that some types are emulated by others."""
-    widened = _widened(machine, slots, {*types})
-    return widened.plus(_conversion_slots(machine, types, share))
-
-
-def emulated_slots(machine: Machine, slots: int, element_type: str, share: int) -> tuple[int, int]:
-    """Return slots with what emulating the type adds for `share` elements, and those assumed."""
-    found = _emulated(machine, _Slots(slots), (element_type,), share)
-    return found.slots, found.assumed
-
-
-def _widened(machine: Machine, slots: _Slots, types: set[str]) -> _Slots:
-    """Multiply by the price of the widest type that is emulated in several steps."""
-    emulation = machine.emulation
-    factors = [
-        (emulation.f64_factor, "f64"),
-        (emulation.c64_factor, "c64"),
-        (emulation.c128_factor, "c128"),
-    ]
-    found = max(((f, t) for f, t in factors if t in types), default=None)
-    if found is None:
-        return slots
-    factor, element_type = found
-    assumed = machine.rests_on_assumption(f"emulation.{element_type}_factor")
-    return slots.times(factor, assumed=assumed)
-
-
-def _conversion_slots(machine: Machine, types: Sequence[str], share: int) -> _Slots:
-    """Return the slots to bring elements of short types to those computed in, and back."""
-    slots = _Slots(0)
-    for element_type in types:
-        found = _conversion(machine, element_type)
-        if found is not None:
-            price, key = found
-            assumed = machine.rests_on_assumption(f"emulation.{key}")
-            slots = slots.plus(_Slots(price * share, price * share if assumed else 0))
-    return slots
-
-
-def _conversion(machine: Machine, element_type: str) -> tuple[int, str] | None:
-    element = ELEMENT_TYPES[element_type]
-    if element_type == "bf16":
-        return machine.emulation.bf16_convert_slots, "bf16_convert_slots"
-    if element.is_float and element.bits == 8:
-        return machine.emulation.f8_convert_slots, "f8_convert_slots"
-    if element.bits < 8:
-        return machine.emulation.sub_byte_convert_slots, "sub_byte_convert_slots"
-    return None
+    return widened(machine, slots, {argument_type, node.element_type})
 
 
 def _table_name(node: Node) -> str:

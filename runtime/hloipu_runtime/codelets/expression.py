@@ -1,12 +1,14 @@
 """Expressions: elementwise ops on arrays that broadcast together, written down as plain data.
 
-`expression_form` says what they are, `expression_plan` computes them; here is what others call.
+`expression_form` says what they are, `expression_planning` and `expression_plan` compute them; here
+is what others call.
 """
 
 from collections.abc import Callable, Sequence
 
 from hloipu_runtime.codelets.expression_form import Expression, Node, monoid_of
-from hloipu_runtime.codelets.expression_plan import Plan, plan_of
+from hloipu_runtime.codelets.expression_plan import Plan
+from hloipu_runtime.codelets.expression_planning import plan_of
 from hloipu_runtime.kernels.blocks import Array
 
 __all__ = ["Expression", "Node", "Plan", "evaluate", "monoid_of", "plan_of", "region"]

@@ -1,4 +1,4 @@
-"""Computing expressions: each node bound to its kernel once, large arrays in blocks.
+"""Computing expressions whose nodes are bound to kernels, large arrays in blocks.
 
 Between the nodes of one block stand buffers that are used over and over, so that they stay in cache
 and no page is mapped for them.
@@ -6,32 +6,21 @@ and no page is mapped for them.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from hloipu_runtime.codelets.constants import value_of
-from hloipu_runtime.codelets.expression_form import Expression, Node
-from hloipu_runtime.codelets.expression_steps import (
-    STEPS,
-    WRITES_OUT,
-    Step,
-    extremum_with,
-    never_warns,
-)
-from hloipu_runtime.errors import UsageError
+from hloipu_runtime.codelets.expression_steps import Step
 from hloipu_runtime.kernels.blocks import BLOCK_ELEMENTS, Array, blocks, repeats
 from hloipu_runtime.kernels.movement import contiguous
 from hloipu_runtime.kernels.quiet import are_off, warnings_off
-from hloipu_runtime.kernels.storage import storage_dtype
 
 _ALIGNED_ELEMENTS = 1 << 14
 """From here on copying a transposed operand is cheaper than walking two orders at once."""
 
 
-class _Move(NamedTuple):
+class Move(NamedTuple):
     """One node, ready to run."""
 
     step: Step
@@ -50,7 +39,7 @@ class Plan:
     """An expression made ready to run."""
 
     operands: int
-    moves: tuple[_Move, ...]
+    moves: tuple[Move, ...]
     results: tuple[int, ...]
     dtypes: tuple[np.dtype[Any], ...]
     """Of the results."""
@@ -165,7 +154,7 @@ def _untouched(out: Array, arrays: Sequence[Array], read_later: Sequence[int]) -
     return not any(np.may_share_memory(out, arrays[k]) for k in read_later)
 
 
-def _buffer(buffers: dict[int, Array], move: _Move, shape: tuple[int, ...]) -> Array:
+def _buffer(buffers: dict[int, Array], move: Move, shape: tuple[int, ...]) -> Array:
     buffer = buffers.get(move.buffer)
     if buffer is None or buffer.shape != shape:
         buffer = buffers[move.buffer] = np.empty(shape, move.dtype)
@@ -193,115 +182,3 @@ def _result_like(arrays: Sequence[Array], shape: tuple[int, ...], dtype: np.dtyp
         model = next(x for x in arrays if x.shape == shape and not repeats(x))
         return np.empty_like(model, dtype, subok=False)
     return np.empty(shape, dtype)
-
-
-# --- planning -------------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=4096)
-def plan_of(expression: Expression) -> Plan:
-    """Return how to compute an expression; UsageError E3091 where the data is none."""
-    _check(expression)
-    count = len(expression.operand_types)
-    steps = [_step(expression, node) for node in expression.nodes]
-    buffers = _buffers(expression)
-    first_result = {x: n for n, x in reversed(list(enumerate(expression.results)))}
-    later: set[int] = {x for x in expression.results if x < count}
-    moves: list[_Move] = []
-    for position in range(len(steps) - 1, -1, -1):
-        node, number = expression.nodes[position], count + position
-        moves.append(
-            _Move(
-                step=steps[position],
-                arguments=node.arguments,
-                result=first_result.get(number, -1),
-                buffer=buffers[position],
-                dtype=storage_dtype(node.element_type),
-                read_later=tuple(sorted(later)) if number in first_result else (),
-            )
-        )
-        later |= {x for x in node.arguments if x < count}
-    return Plan(
-        operands=count,
-        moves=tuple(reversed(moves)),
-        results=expression.results,
-        dtypes=tuple(storage_dtype(t) for t in expression.result_types),
-        warns=not all(
-            never_warns(node.op, [expression.type_of(x) for x in node.arguments], node.element_type)
-            for node in expression.nodes
-        ),
-    )
-
-
-def _check(expression: Expression) -> None:
-    count = len(expression.operand_types)
-    for number, node in enumerate(expression.nodes, count):
-        if node.op not in STEPS or any(not 0 <= x < number for x in node.arguments):
-            raise UsageError(
-                "E3091",
-                f"node {number} of an expression is {node.op!r} of {node.arguments}",
-                hint="nodes are elementwise ops on operands and earlier nodes",
-            )
-    if any(not 0 <= x < count + len(expression.nodes) for x in expression.results):
-        raise UsageError(
-            "E3091",
-            f"results {expression.results} of an expression name none of its values",
-            hint="results are numbers of operands and nodes",
-        )
-
-
-def _step(expression: Expression, node: Node) -> Step:
-    """Bind a node, by a faster step where a constant argument allows one."""
-    types = [expression.type_of(x) for x in node.arguments]
-    if node.op in ("maximum", "minimum"):
-        for x in node.arguments:
-            value = _constant(expression, x)
-            quicker = None if value is None else extremum_with(node.op, value)
-            if quicker is not None:
-                return quicker
-    return STEPS[node.op](types, node.element_type, dict(node.parameters))
-
-
-def _constant(expression: Expression, number: int) -> Array | None:
-    """Return the value of a constant of a real float type, else None."""
-    count = len(expression.operand_types)
-    node = expression.nodes[number - count] if number >= count else None
-    if node is None or node.op != "constant" or storage_dtype(node.element_type).kind != "f":
-        return None
-    return value_of(str(dict(node.parameters)["value"]), node.element_type)
-
-
-def _buffers(expression: Expression) -> list[int]:
-    """Give each node's value a buffer that no value still needed stands in; -1: none.
-
-    A node that may return its argument keeps the argument's buffer in use. A node may write over
-    an argument that it is the last to read.
-    """
-    count = len(expression.operand_types)
-    last = [-1] * (count + len(expression.nodes))
-    for x in expression.results:
-        last[x] = len(expression.nodes)
-    for position in range(len(expression.nodes) - 1, -1, -1):
-        node = expression.nodes[position]
-        until = position if node.op in WRITES_OUT else max(position, last[count + position])
-        for x in node.arguments:
-            last[x] = max(last[x], until)
-    free: dict[np.dtype[Any], list[int]] = {}
-    ends: list[list[int]] = [[] for _ in range(len(expression.nodes) + 1)]
-    chosen: list[int] = []
-    made = 0
-    for position, node in enumerate(expression.nodes):
-        for x in ends[position]:
-            free.setdefault(storage_dtype(expression.nodes[x].element_type), []).append(chosen[x])
-        if node.op not in WRITES_OUT:
-            chosen.append(-1)
-            continue
-        dtype = storage_dtype(node.element_type)
-        if free.get(dtype):
-            chosen.append(free[dtype].pop())
-        else:
-            chosen.append(made)
-            made += 1
-        if last[count + position] >= 0:
-            ends[last[count + position]].append(position)
-    return chosen

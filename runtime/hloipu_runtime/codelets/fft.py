@@ -14,8 +14,8 @@ import numpy as np
 
 from hloipu_runtime.codelets.codelet import Array, Block, Codelet, Index, Indexing, Tensor, codelet
 from hloipu_runtime.codelets.grids import share, spread
-from hloipu_runtime.codelets.labels import batch_labels
-from hloipu_runtime.kernels.fft import fft
+from hloipu_runtime.codelets.labels import batch_labels, require
+from hloipu_runtime.kernels.fft import KINDS, fft
 from hloipu_runtime.machine.costs import TileWork, shared_vertex_cycles, single_vertices_cycles
 from hloipu_runtime.machine.model import Machine
 
@@ -43,6 +43,14 @@ class Fft(Codelet):
 
     def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
         """Every other dimension may be split."""
+        given, made = list(operands[0].shape), list(results[0].shape)
+        require(self.kind in KINDS, "no kind of transform")
+        require(0 <= self.dimension < len(given), "a dimension that there is not")
+        half = self.length // 2 + 1 if self.length else 0
+        ends = {"RFFT": (self.length, half), "IRFFT": (half, self.length)}
+        given[self.dimension], made[self.dimension] = ends.get(self.kind, (self.length,) * 2)
+        require(tuple(given) == operands[0].shape, "a length that the operand has not")
+        require(tuple(made) == results[0].shape, "a length that the result has not")
         sizes, each = batch_labels(operands[0].shape, (self.dimension,))
         return Indexing(sizes, (each,), (each,))
 

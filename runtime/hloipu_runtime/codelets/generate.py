@@ -8,8 +8,8 @@ import numpy as np
 
 from hloipu_runtime.codelets.codelet import Block, Codelet, Index, Indexing, Tensor, codelet
 from hloipu_runtime.codelets.constants import value_of
-from hloipu_runtime.codelets.elementwise_costs import emulated_slots
 from hloipu_runtime.codelets.elementwise_rates import vector_elements
+from hloipu_runtime.codelets.emulation import Slots, emulated
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.kernels.monoids import wrap_integer
 from hloipu_runtime.kernels.movement import iota
@@ -53,12 +53,8 @@ class Iota(Codelet):
         if not elements:
             return TileWork(0)
         share = -(-elements // contexts)
-        slots, assumed = emulated_slots(
-            machine,
-            14 + 3 * -(-share // vector_elements(self.element_type)),
-            self.element_type,
-            share,
-        )
+        plain = Slots(14 + 3 * -(-share // vector_elements(self.element_type)))
+        slots, assumed = emulated(machine, plain, (self.element_type,), share)
         cycles = single_vertices_cycles(machine, [(min(elements, contexts), slots)])
         return TileWork(cycles, min(cycles, contexts * assumed))
 

@@ -1,8 +1,14 @@
-"""Labels of codelets that treat the rows, or matrices, of a batch one by one."""
+"""Labels of codelets that treat the rows, or matrices, of a batch one by one; their checks."""
 
 from collections.abc import Collection, Sequence
 
 from hloipu_runtime.codelets.codelet import ALL, Index
+
+
+def require(holds: bool, what: str) -> None:
+    """Raise ValueError where a codelet's parameters do not fit its tensors: a file may say so."""
+    if not holds:
+        raise ValueError(what)
 
 
 def batch_labels(

@@ -18,9 +18,9 @@ from hloipu_runtime.codelets.codelet import (
     codelet,
 )
 from hloipu_runtime.codelets.grids import share, spread
-from hloipu_runtime.codelets.labels import batch_labels
+from hloipu_runtime.codelets.labels import batch_labels, require
 from hloipu_runtime.codelets.matrix_costs import cholesky_work, solve_work
-from hloipu_runtime.kernels.linear_algebra import cholesky, triangular_solve
+from hloipu_runtime.kernels.linear_algebra import TRANSPOSES, cholesky, triangular_solve
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
 
@@ -39,6 +39,7 @@ class Cholesky(Codelet):
     def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
         """Return a label for each batch dimension."""
         rank = len(operands[0].shape)
+        require(rank > 1 and len(set(operands[0].shape[-2:])) == 1, "no square matrices")
         sizes, each = batch_labels(operands[0].shape, (rank - 2, rank - 1))
         return Indexing(sizes, (each,), (each,))
 
@@ -74,6 +75,7 @@ class TriangularSolve(Codelet):
     def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
         """Return labels of the batch and of the right-hand sides: columns of b, or rows."""
         rank = len(operands[1].shape)
+        require(rank > 1 and self.transpose_a in TRANSPOSES, "no such system")
         along = rank - 2 if self.left_side else rank - 1
         sizes, b = batch_labels(operands[1].shape, (along,))
         batch = tuple(Index(d) for d in range(rank - 2))

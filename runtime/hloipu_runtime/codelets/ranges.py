@@ -29,38 +29,38 @@ def stretches(starts: Array, size: int, at: int, length: int) -> list[Stretch]:
     Ranges in order and equally far apart give three stretches at most: two that the window's ends
     cut, and all between.
     """
-    low = np.clip(at - starts, 0, size)
-    high = np.clip(at + length - starts, 0, size)
-    met = np.flatnonzero(high > low)
-    found: list[Stretch] = []
-    begin = 0
-    while begin < met.size:
-        end = _last_alike(met, starts, low, high, begin)
-        first = int(met[begin])
-        step = int(starts[met[end]] - starts[first]) // max(1, end - begin)
-        local = slice(int(low[first]), int(high[first]))
-        found.append(
-            Stretch(
-                slice(first, int(met[end]) + 1),
-                local,
-                int(starts[first]) + local.start - at,
-                step,
-            )
+    first, count = int(starts[0]), len(starts)
+    step = int(starts[1]) - first if count > 1 else size
+    if size < 1 or length < 1:
+        return []
+    if step < size or (count > 2 and not (starts[1:] - starts[:-1] == step).all()):
+        singles = (
+            _stretch(n, n, int(start), 0, size, at, length) for n, start in enumerate(starts)
         )
-        begin = end + 1
-    return found
+        return [x for x in singles if x.local.start < x.local.stop]
+    low = max(0, (at - size - first) // step + 1)
+    high = min(count - 1, (at + length - 1 - first) // step)
+    if low > high:
+        return []
+    begin, end = first + low * step, first + high * step
+    cuts = [low]
+    if low < high and begin < at:
+        cuts.append(low + 1)
+    if end + size > at + length and cuts[-1] < high:
+        cuts.append(high)
+    lasts = [*(cut - 1 for cut in cuts[1:]), high]
+    return [
+        _stretch(one, last, first + one * step, step, size, at, length)
+        for one, last in zip(cuts, lasts, strict=True)
+    ]
 
 
-def _last_alike(met: Array, starts: Array, low: Array, high: Array, begin: int) -> int:
-    """Return the last of the consecutive tiles that are cut alike and equally far apart."""
-    rest = met[begin:]
-    if rest.size < 2:
-        return begin
-    step = starts[rest[1]] - starts[rest[0]]
-    alike = (low[rest[1:]] == low[rest[0]]) & (high[rest[1:]] == high[rest[0]])
-    alike &= (np.diff(rest) == 1) & (np.diff(starts[rest]) == step)
-    unlike = np.flatnonzero(~alike)
-    return begin + (int(unlike[0]) if unlike.size else alike.size)
+def _stretch(
+    first: int, last: int, start: int, step: int, size: int, at: int, length: int
+) -> Stretch:
+    """Return the stretch of the tiles `first` to `last`, as what the first of them has says."""
+    local = slice(max(0, at - start), min(size, at + length - start))
+    return Stretch(slice(first, last + 1), local, start + local.start - at, step)
 
 
 class Walk(NamedTuple):
@@ -91,11 +91,11 @@ def agreed_starts(
     """Return a window's clamped place, a number per dimension; None where tiles disagree."""
     places = []
     for scalar, whole, size in zip(scalars, wholes, sizes, strict=True):
-        place = clamped(scalar.data, whole, size)
-        first = int(place.flat[0])
-        if place.size > 1 and not np.all(place == first):
+        data = scalar.data
+        first = data[(0,) * data.ndim]
+        if data.size > 1 and any(data.strides) and not (data == first).all():
             return None
-        places.append(first)
+        places.append(min(max(int(first), 0), whole - size))
     return places
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from hloipu_runtime.codelets.codelet import Array, Block, Codelet, Indexing, Tensor, codelet
 from hloipu_runtime.codelets.expression import Expression, region
-from hloipu_runtime.codelets.labels import batch_labels
+from hloipu_runtime.codelets.labels import batch_labels, require
 from hloipu_runtime.kernels.scan import scan
 from hloipu_runtime.kernels.storage import storage_dtype
 from hloipu_runtime.machine.costs import TileWork, shared_vertex_cycles
@@ -47,6 +47,7 @@ class Scan(Codelet):
         else:
             first = carried[0].shape
             shape = (*first[: self.dimension], self.length, *first[self.dimension :])
+        require(shape[self.dimension] == self.length >= 0, "another length")
         sizes, each = batch_labels(shape, (self.dimension,))
         rest = each[: self.dimension] + each[self.dimension + 1 :]
         return Indexing(

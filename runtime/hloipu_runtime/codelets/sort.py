@@ -22,7 +22,7 @@ import numpy as np
 from hloipu_runtime.codelets.codelet import Array, Block, Codelet, Indexing, Tensor, codelet
 from hloipu_runtime.codelets.expression import Expression, region
 from hloipu_runtime.codelets.grids import share, spread
-from hloipu_runtime.codelets.labels import batch_labels
+from hloipu_runtime.codelets.labels import batch_labels, require
 from hloipu_runtime.codelets.sort_costs import SortShape, sort_work
 from hloipu_runtime.codelets.sort_packed import sort_packed, taken
 from hloipu_runtime.kernels.sort_networks import argsort_by_comparator
@@ -61,7 +61,15 @@ class Sort(Codelet):
 
     def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
         """Every dimension but the sorted one may be split."""
-        sizes, each = batch_labels(operands[0].shape, (self.dimension,))
+        shape = operands[0].shape
+        require(0 <= self.dimension < len(shape), "a sorted dimension that there is not")
+        require(self.alternating < len(shape), "an alternating dimension that there is not")
+        require(len(results) <= len(operands), "more results than operands")
+        require(all(x.shape == shape for x in (*operands, *results)), "different shapes")
+        used = [*(k.operand for k in self.keys), max(self.places, 0)]
+        require(all(0 <= k < len(operands) for k in used), "a key that there is not")
+        require(bool(self.keys) or self.comparator is not None, "neither keys nor a comparator")
+        sizes, each = batch_labels(shape, (self.dimension,))
         return Indexing(sizes, (each,) * len(operands), (each,) * len(results))
 
     def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:

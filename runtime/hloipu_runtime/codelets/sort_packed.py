@@ -36,7 +36,7 @@ def sort_packed(
         at = (packed & _LOW).astype(np.uint32)
         values = _values((packed >> _HIGH_BITS).astype(ranks.dtype), key, x)
         if is_filled:
-            np.copyto(values, 0, where=at >= np.uint32(count))
+            np.copyto(values, values.dtype.type(0), where=at >= np.uint32(count))
         return [at.view(np.int32) if n == places else values for n in range(wanted)]
     order = np.argsort(packed, axis=axis)
     return taken([x if n == key.operand else arrays[n] for n in range(wanted)], order, axis)

@@ -21,7 +21,7 @@ from hloipu_runtime.codelets.codelet import (
     codelet,
 )
 from hloipu_runtime.codelets.grids import share, spread
-from hloipu_runtime.codelets.labels import batch_labels
+from hloipu_runtime.codelets.labels import batch_labels, require
 from hloipu_runtime.kernels.sorting import SortKey, argsort_by_keys, ascending_keys
 from hloipu_runtime.kernels.topk import topk
 from hloipu_runtime.machine.costs import TileWork, shared_vertex_cycles, single_vertices_cycles
@@ -48,6 +48,8 @@ class TopK(Codelet):
     def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
         """Every dimension but the last may be split."""
         shape = operands[0].shape
+        require(0 <= self.k <= shape[-1], "more than there are")
+        require(all(x.shape == (*shape[:-1], self.k) for x in results), "results of another shape")
         sizes, each = batch_labels(shape, (len(shape) - 1,))
         return Indexing(sizes, (each,), (each,) * len(results))
 
@@ -83,7 +85,10 @@ class TopKPieces(Codelet):
 
     def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
         """Rows and pieces may be split."""
-        shape = results[0].shape
+        shape, row = results[0].shape, operands[0].shape
+        require(self.k >= 0 < self.block, "no pieces")
+        pieces = -(-row[-1] // self.block)
+        require(shape == (*row[:-1], pieces, self.k), "results of another shape")
         sizes, each = batch_labels(shape, (len(shape) - 1,))
         piece = Index(len(sizes) - 1, self.block, 0, self.block)
         return Indexing(sizes, ((*each[:-2], piece),), (each,) * len(results))
@@ -142,7 +147,10 @@ class TopKMerge(Codelet):
 
     def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
         """Rows and groups may be split."""
-        shape = results[0].shape
+        shape, given = results[0].shape, operands[0].shape
+        require(self.k >= 0 < self.pieces, "no groups")
+        groups = -(-given[-2] // self.pieces)
+        require(shape == (*given[:-2], groups, self.k), "results of another shape")
         sizes, each = batch_labels(shape, (len(shape) - 1,))
         group = Index(len(sizes) - 1, self.pieces, 0, self.pieces)
         return Indexing(sizes, ((*each[:-2], group, ALL),) * 2, (each,) * len(results))

@@ -10,7 +10,7 @@ from hloipu_runtime.program.program import Variable
 
 
 class HostPhase:
-    """Transfers in one direction with nothing between them: one round trip for all of them."""
+    """Transfers in one direction with nothing but barriers between: one round trip for them all."""
 
     def __init__(self, machine: Machine, ipus: int, *, to_device: bool) -> None:
         self.machine = machine

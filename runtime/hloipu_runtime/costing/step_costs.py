@@ -139,7 +139,7 @@ class _Block:
             if isinstance(step, Sequence):
                 self.sequence(step, place)
                 continue
-            if not isinstance(step, StreamIn | StreamOut):
+            if not isinstance(step, StreamIn | StreamOut | Sync):
                 self.phase = None
             self.step(step, place)
 

@@ -28,8 +28,8 @@ from hloipu_runtime.program.steps import (
     VariableId,
 )
 
-MOST_LEVELS = 200
-"""Deepest nesting of steps; lowering makes a few levels for each loop of the module."""
+MOST_LEVELS = 64
+"""Deepest nesting of steps; lowering makes one or two levels for each loop of the module."""
 MOST_ACCESSES = 20_000_000
 """Most reads and writes, with functions put in at every call."""
 
@@ -65,6 +65,8 @@ class Region:
     items: tuple[Item, ...]
     length: int
     accesses: int
+    levels: int
+    """Regions within each other, this one included."""
     touched: Ids
     exposed: Ids
     killed: Ids
@@ -84,7 +86,10 @@ def region_of(program: Program) -> Region:
     Raises LimitError E5021 for steps nested too deep (or functions that call each other in a
     circle), E5022 for more reads and writes than anyone's program has.
     """
-    return _Builder(program).region((("", program.body),), 0)
+    builder = _Builder(program)
+    for name in program.functions:
+        builder.function(name, 0)
+    return builder.sequence(program.body, 0)
 
 
 class _Builder:
@@ -96,15 +101,7 @@ class _Builder:
 
     def region(self, parts: Iterable[tuple[str, Step]], level: int) -> Region:
         """Return the region of some steps one after the other, each with its path."""
-        if level > MOST_LEVELS:
-            raise LimitError(
-                "E5021",
-                f"steps nested more than {MOST_LEVELS} deep",
-                limit="step_levels",
-                allowed=MOST_LEVELS,
-                found=level,
-                hint="functions that call each other in a circle never end",
-            )
+        _check_levels(level)
         return _joined(item for path, step in parts for item in self.items(path, step, level))
 
     def sequence(self, sequence: Sequence, level: int) -> Region:
@@ -127,7 +124,9 @@ class _Builder:
             case Sync():
                 return ()
             case Call():
-                return (_block(path, step, f"/{step.function}", self.function(step, level)),)
+                return (
+                    _block(path, step, f"/{step.function}", self.function(step.function, level)),
+                )
             case Repeat():
                 body = self.sequence(step.body, level + 1)
                 return (_loop(path, step, "/repeat", body, surely=step.count > 0),)
@@ -140,11 +139,11 @@ class _Builder:
             case Parallel():
                 return (self.parallel(path, step, level),)
 
-    def function(self, step: Call, level: int) -> Region:
-        found = self.functions.get(step.function)
+    def function(self, name: str, level: int) -> Region:
+        found = self.functions.get(name)
         if found is None:
-            body = self.program.functions.get(step.function, Sequence())
-            found = self.functions[step.function] = self.sequence(body, level + 1)
+            body = self.program.functions.get(name, Sequence())
+            found = self.functions[name] = self.sequence(body, level + 1)
         return found
 
     def repeat_while(self, path: str, step: RepeatWhile, level: int) -> Item:
@@ -193,16 +192,18 @@ def _joined(items: Iterable[Item]) -> Region:
     touched: set[VariableId] = set()
     exposed: set[VariableId] = set()
     killed: set[VariableId] = set()
-    point = accesses = 0
+    point = accesses = levels = 0
     for item in items:
         if not item.length:
             continue
         placed.append(item._replace(offset=point))
         point += item.length
         accesses += sum(child.accesses for _, child in item.children) or len(item.touched)
+        levels = max(levels, *(child.levels for _, child in item.children), 0)
         touched |= item.touched
         exposed |= item.exposed - killed
         killed |= item.killed
+    _check_levels(levels + 1)
     if accesses > MOST_ACCESSES:
         raise LimitError(
             "E5022",
@@ -213,8 +214,26 @@ def _joined(items: Iterable[Item]) -> Region:
             hint="call the function in a loop instead of many times",
         )
     return Region(
-        tuple(placed), point, accesses, frozenset(touched), frozenset(exposed), frozenset(killed)
+        tuple(placed),
+        point,
+        accesses,
+        levels + 1,
+        frozenset(touched),
+        frozenset(exposed),
+        frozenset(killed),
     )
+
+
+def _check_levels(levels: int) -> None:
+    if levels > MOST_LEVELS:
+        raise LimitError(
+            "E5021",
+            f"steps nested more than {MOST_LEVELS} deep",
+            limit="step_levels",
+            allowed=MOST_LEVELS,
+            found=levels,
+            hint="functions that call each other in a circle never end",
+        )
 
 
 def _leaf(path: str, step: Step, reads: Ids, writes: Ids) -> Item:

@@ -1,7 +1,7 @@
 """Shapes, grids of tiles, parts of dimensions and boxes as text, each beside its reader.
 
 f32[4,8]            a tensor
-@16[2x4,3x1]        from tile 16: 2 steps of 4 tiles, by 3 steps of 1
+@16[2 x 4,3 x 1]    from tile 16: 2 steps of 4 tiles, by 3 steps of 1
 (a0*8:8, *, a1*4-1:6, 0:2)
 of each dimension: 8 elements from 8 times coordinate 0; all; 6 from one
 before 4 times coordinate 1; on every tile the first 2

@@ -3,9 +3,9 @@
 import json
 import re
 from collections.abc import Callable
-from typing import NoReturn, TypeVar
+from typing import NamedTuple, NoReturn, TypeVar
 
-from hloipu_runtime.program_text.faults import ProgramTextError, span_at
+from hloipu_runtime.program_text.faults import ProgramTextError, TextSpan, span_at
 
 T = TypeVar("T")
 
@@ -19,31 +19,20 @@ _TOKEN = re.compile(
   | (?P<number> -?[0-9]+ (?![\w]) )
   | (?P<value> %[0-9]+ )
   | (?P<word> [A-Za-z_][A-Za-z0-9_]* (?:-[A-Za-z_][A-Za-z0-9_]*)* )
-  | (?P<mark> -> | <- | \.\. | [][(){}=,:;*+@-] )
+  | (?P<mark> -> | <- | \.\. | [][(){}=,:;*+@] )
     """,
     re.VERBOSE,
 )
 
 
-class Token(tuple[str, str, int]):
-    """Kind (text, number, value, word, mark, end), the characters, and where they start."""
+class Token(NamedTuple):
+    """A word, a mark, a number, or the end."""
 
-    __slots__ = ()
-
-    @property
-    def kind(self) -> str:
-        """What it is."""
-        return self[0]
-
-    @property
-    def text(self) -> str:
-        """Its characters."""
-        return self[1]
-
-    @property
-    def start(self) -> int:
-        """Offset of its first character."""
-        return self[2]
+    kind: str
+    """One of text, number, value, word, mark, end."""
+    text: str
+    start: int
+    """Offset of its first character."""
 
 
 class Cursor:
@@ -54,7 +43,7 @@ class Cursor:
         self.name = name
         self._at = 0
         self._levels = 0
-        self.token = Token(("end", "", 0))
+        self.token = Token("end", "", 0)
         self.advance()
 
     def advance(self) -> Token:
@@ -63,14 +52,14 @@ class Cursor:
         at = self._at
         while True:
             if at >= len(self.text):
-                self.token = Token(("end", "", len(self.text)))
+                self.token = Token("end", "", len(self.text))
                 break
             found = _TOKEN.match(self.text, at)
             if found is None:
                 self._fail("no word of a program's text starts here", at, at + 1)
             start, at = at, found.end()
             if found.lastgroup != "space":
-                self.token = Token((found.lastgroup or "", found[0], start))
+                self.token = Token(found.lastgroup or "", found[0], start)
                 break
         self._at = at
         return before
@@ -78,6 +67,10 @@ class Cursor:
     def _fail(self, message: str, start: int, end: int) -> NoReturn:
         span = span_at(self.text, start, end, self.name)
         raise ProgramTextError("E4020", message, span, hint="`hloipu emit` prints such texts")
+
+    def span(self, token: Token) -> TextSpan:
+        """Return where a word stands."""
+        return span_at(self.text, token.start, token.start + len(token.text), self.name)
 
     def fail(self, message: str, token: Token | None = None) -> NoReturn:
         """Raise the error that a word, the next one by default, is not right."""

@@ -9,11 +9,16 @@ from hloipu_runtime.costing.counting import BlockCounts, spent_of
 from hloipu_runtime.costing.estimate import Estimate, Unknown
 from hloipu_runtime.costing.spent import BUCKETS
 from hloipu_runtime.machine.model import Machine
-from hloipu_runtime.report.profile import IpuRow, LoopRow, OriginRow, Profile, StepRow
+from hloipu_runtime.report.profile import (
+    NO_ORIGIN,
+    IpuRow,
+    LoopRow,
+    OriginRow,
+    Profile,
+    StepRow,
+)
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
-NO_ORIGIN = "(program)"
-"""Stands for the instruction of steps that come from none."""
 
 
 class About(NamedTuple):
@@ -130,10 +135,12 @@ def _origins(
     sums: dict[str, list[int]] = {}
     for step, executions, hidden in _executed(costs, counts):
         for name, charge in step.shares:
-            row = sums.setdefault(name or NO_ORIGIN, [0, 0, 0])
+            row = sums.setdefault(name or NO_ORIGIN, [0, 0, 0, 0])
             row[0] += 1
             row[1] += charge.cycles * (executions - hidden)
             row[2] += charge.assumed_cycles * (executions - hidden)
+            if step.spent.host.cycles:
+                row[3] += charge.cycles * (executions - hidden)
     rows = [OriginRow(name, sources.get(name, ""), *row) for name, row in sums.items()]
     return tuple(sorted(rows, key=lambda row: (-row.cycles, row.name)))
 

@@ -7,6 +7,9 @@ from typing import Any, NamedTuple
 SCHEMA = "hloipu.profile"
 VERSION = 1
 
+NO_ORIGIN = "(program)"
+"""Stands for the instruction of steps that come from none."""
+
 ONE_TILE_BYTES = 64 * 1024
 """Most that a vertex with a tile to itself takes in unremarked; more is to lie in rows on tiles."""
 
@@ -46,6 +49,8 @@ class OriginRow(NamedTuple):
     steps: int
     cycles: int
     assumed_cycles: int
+    host_cycles: int
+    """Of these, cycles of transfers from and to the host."""
 
 
 class LoopRow(NamedTuple):
@@ -120,7 +125,7 @@ class Profile:
         return tuple(row for row in self.steps if row.is_gathered)
 
     def record(self) -> dict[str, Any]:
-        """Return the profile as JSON data."""
+        """Return the profile as JSON data; `docs/profile.md` tells what each key holds."""
         return {
             "schema": SCHEMA,
             "version": VERSION,

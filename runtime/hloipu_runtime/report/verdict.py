@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from hloipu_runtime.report.profile import ONE_TILE_BYTES, Profile
+from hloipu_runtime.report.profile import NO_ORIGIN, ONE_TILE_BYTES, OriginRow, Profile
 
 DEAREST = 5
 
@@ -21,15 +21,22 @@ def _lines(profile: Profile) -> Iterator[str]:
     yield _memory(profile)
     yield _cycles(profile)
     total = profile.lower_bound_cycles
-    parts = [f"{name} {_share(n, total)}" for name, n in profile.by_bucket.items() if n]
+    spent = profile.by_bucket.items()
+    parts = [f"{name} {cycles:,} ({_share(cycles, total)})" for name, cycles in spent if cycles]
     yield f"  {', '.join(parts)}" if parts else "  nothing to do"
-    for row in profile.origins[:DEAREST]:
-        if row.cycles:
-            source = f"  {row.source}" if row.source else ""
-            yield f"  {row.cycles:>14,} cycles {_share(row.cycles, total):>6}  {row.name}{source}"
+    for row in _dearest(profile):
+        source = f"  {row.source}" if row.source else ""
+        cycles = row.cycles - row.host_cycles
+        yield f"  {cycles:>14,} cycles {_share(cycles, total):>6}  {row.name}{source}"
     yield f"tiles at work: {profile.tile_use:.0%} (mean over compute and exchange cycles)"
     yield f"assumed numbers: {_share(profile.assumed_cycles, total)} of the cycles rest on them"
     yield _gathers(profile)
+
+
+def _dearest(profile: Profile) -> list[OriginRow]:
+    """Return the instructions that keep the tiles busy longest, transfers from the host apart."""
+    rows = [r for r in profile.origins if r.cycles > r.host_cycles and r.name != NO_ORIGIN]
+    return sorted(rows, key=lambda r: (r.host_cycles - r.cycles, r.name))[:DEAREST]
 
 
 def _memory(profile: Profile) -> str:
@@ -71,6 +78,8 @@ def _share(part: int, total: int) -> str:
     if not total:
         return "0 %"
     percent = 100 * part / total
+    if 0 < percent < 0.1:
+        return "<0.1 %"
     return f"{percent:.0f} %" if percent >= 10 or part == 0 else f"{percent:.1f} %"
 
 

@@ -158,6 +158,22 @@ def test_pieces_of_the_input_features_add_up(name: str, part: int) -> None:
     np.testing.assert_array_equal(np.sum(whole[0], axis=0), expected)
 
 
+@pytest.mark.parametrize("part", [1, 2, 4, 9])
+@pytest.mark.parametrize("along", [1, 2])
+@pytest.mark.parametrize(
+    "name", ["same", "strided", "dilated", "groups", "batch groups", "weights"]
+)
+def test_pieces_of_the_kernel_add_up(name: str, along: int, part: int) -> None:
+    case = CASES[name]
+    operands = case.operands()
+    expected = case.expected().transpose(np.argsort(case.codelet.out))
+    codelet = replace(case.codelet, part=part, along=along)
+    pieces = -(-case.kernel[1 + along] // part)
+    shape = Tensor("f32", (pieces, *case.tensor().shape))
+    whole = check_every_split(codelet, operands, [shape], same=close_values(0))
+    np.testing.assert_array_equal(np.sum(whole[0], axis=0), expected)
+
+
 def test_sums_that_round() -> None:
     case = CASES["same"]
     operands = [

@@ -13,7 +13,9 @@ from hloipu_runtime.codelets.dynamic_slice import (
     DynamicUpdateSlice,
 )
 from hloipu_runtime.codelets.or_bits import OrBits
+from hloipu_runtime.codelets.ranges import stretches
 from hloipu_runtime.machine.load import load_machine
+from tests.support.arrays import Array
 from tests.support.codelet_law import Given, check_every_split, check_law, run_whole
 
 TINY = load_machine("tiny")
@@ -187,3 +189,30 @@ def test_a_window_costs_its_pieces(
     assert DynamicSlice().work(TINY, operands, [result]).cycles == cycles
     operands.insert(1, result)
     assert DynamicUpdateSlice().work(TINY, operands, [operands[0]]).cycles == cycles
+
+
+@pytest.mark.parametrize("step", [3, 4, 6])
+@pytest.mark.parametrize("size", [1, 3, 4])
+def test_stretches_are_what_each_tile_holds(step: int, size: int) -> None:
+    for starts in (np.arange(5) * step + 2, np.array([1, 5, 11, 30]), np.array([4])):
+        for at in range(0, 26, 3):
+            for length in (0, 1, 2, 7, 20):
+                _check_stretches(starts, size, at, length)
+
+
+def _check_stretches(starts: Array, size: int, at: int, length: int) -> None:
+    found: dict[tuple[int, int], int] = {}
+    for stretch in stretches(starts, size, at, length):
+        position = stretch.position
+        for tile in range(stretch.coordinates.start, stretch.coordinates.stop):
+            for offset, local in enumerate(range(stretch.local.start, stretch.local.stop)):
+                assert (tile, local) not in found
+                found[tile, local] = position + offset
+            position += stretch.step
+    expected = {
+        (tile, local): start + local - at
+        for tile, start in enumerate(starts.tolist())
+        for local in range(size)
+        if at <= start + local < at + length
+    }
+    assert found == expected

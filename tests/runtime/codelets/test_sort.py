@@ -6,9 +6,10 @@ import pytest
 from hloipu_runtime.codelets.codelet import Array, Tensor
 from hloipu_runtime.codelets.expression import Expression, Node
 from hloipu_runtime.codelets.sort import Sort
-from hloipu_runtime.kernels.sorting import SortKey
+from hloipu_runtime.kernels.sorting import Order, SortKey
+from hloipu_runtime.kernels.storage import storage_dtype
 from hloipu_runtime.machine.load import load_machine
-from tests.support.codelet_law import Given, check_every_split, run_whole
+from tests.support.codelet_law import Given, check_every_split, run_whole, same_values
 
 RNG = np.random.default_rng(5)
 TINY = load_machine("tiny")
@@ -107,6 +108,22 @@ def test_sorting_over_tiles_is_sorting(name: str, length: int, parts: int, block
     made = _sorted_over_tiles(given, [x, y], parts, block)
     for array, whole in zip(made, expected, strict=True):
         np.testing.assert_array_equal(array, whole)
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("order", ["total", "equal_zeros"])
+@pytest.mark.parametrize("kind", ["pred", "u8", "s8", "u32", "s64", "u64", "f64", "f16"])
+def test_sorting_one_operand_of_any_type_over_tiles(
+    kind: str, order: Order, descending: bool
+) -> None:
+    dtype = storage_dtype(kind)
+    x = Given(kind, RNG.integers(0, 100, 21).astype(dtype))
+    if dtype.kind == "f":
+        x.array[::5], x.array[::6] = -0.0, np.nan
+    sort = Sort(0, (SortKey(0, descending, order),))
+    (expected,) = run_whole(sort, [x], [x.tensor])
+    (made,) = _sorted_over_tiles(sort, [x], 4, 6)
+    same_values(made, expected)
 
 
 def test_sorting_over_tiles_splits_every_step() -> None:

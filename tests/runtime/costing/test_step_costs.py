@@ -58,6 +58,17 @@ def test_groups_on_one_tile_add_up_and_others_run_at_once() -> None:
     assert step.tiles == 4
 
 
+def test_what_rests_on_assumed_numbers_is_told_apart() -> None:
+    make = Maker()
+    x = make.variable((40,), rows((40,), row(4)))
+    y = make.variable((40,), everywhere((40,), row(4)))
+    program = make.program(make.toil(x, assumed=3), make.exchange((x, y)), Sync())
+    found = [step.spent.total for step in step_charges(program, load_machine("gc200")).steps]
+    # Of an exchange on a GC200 only the 9 cycles of its set-up are a guess: 74 for the way,
+    # 4 fragments of 3, 160 bytes at 8 a cycle since tiles of a bus receive the same.
+    assert found == [(10, 3), (9 + 74 + 4 * 3 + 20, 9), (126, 0)]
+
+
 def test_groups_on_two_ipus_run_at_once() -> None:
     make = Maker(ipus=2)
     a = make.variable((4,), rows((4,), row(2)))
@@ -143,12 +154,14 @@ def test_neighbouring_streams_share_a_round_trip() -> None:
         StreamOut("a", a, a),
         Sync(),
         StreamOut("b", b, b),
+        make.toil(b),
+        StreamOut("b", b, b),
         machine="tiny",
     ).steps
     hosts = [step.spent.host.cycles for step in found]
     # Round trip 1,000 and command 50; to the device 8 bytes a cycle, from it 4; a packet costs 20:
-    # 100 or 52 bytes of a tile are one packet.
-    assert hosts == [1000 + 50 + 50, 25, 1000 + 50 + 100, 0, 1000 + 50 + 50]
+    # 100 or 52 bytes of a tile are one packet. A barrier between is no reason for a round trip.
+    assert hosts == [1000 + 50 + 50, 25, 1000 + 50 + 100, 0, 50, 0, 1000 + 50 + 50]
 
 
 def test_control_flow_is_charged_with_the_blocks() -> None:

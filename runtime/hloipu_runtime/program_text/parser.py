@@ -1,0 +1,132 @@
+"""A program from its text, as `printer` writes it."""
+
+from collections.abc import Callable
+from collections.abc import Mapping as MappingType
+from typing import TypeVar
+
+from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.program import steps as s
+from hloipu_runtime.program.mapping import Mapping, Sizes
+from hloipu_runtime.program.program import Array, Port, Program, Role, Value, Variable
+from hloipu_runtime.program_text.constants_text import read_constant
+from hloipu_runtime.program_text.geometry import read_sizes, read_spans, read_tiles
+from hloipu_runtime.program_text.reading import Names
+from hloipu_runtime.program_text.step_parser import StepParser
+from hloipu_runtime.program_text.tokens import Cursor
+
+T = TypeVar("T")
+_ROLES = {role.value: role for role in Role if role is not Role.TEMPORARY}
+
+
+def parse_program(
+    text: str, *, name: str = "<text>", arrays: MappingType[s.VariableId, Array] | None = None
+) -> Program:
+    """Return the program that a text says; `arrays` are those of constants that were left out.
+
+    Raises ProgramTextError E4020 at the word that cannot be, E4021 at a constant whose values are
+    missing. The program is not proved; `program.verify` does that.
+    """
+    return _Parser(text, name).program(arrays or {})
+
+
+class _Parser:
+    """Reads the tables, then the steps that name what is in them."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self.cursor = Cursor(text, name)
+        self.names = Names(self.cursor)
+        self._constants: set[s.VariableId] = set()
+
+    def program(self, arrays: MappingType[s.VariableId, Array]) -> Program:
+        cursor = self.cursor
+        cursor.expect("program")
+        name = cursor.string()
+        cursor.expect("for")
+        machine = cursor.string()
+        cursor.expect("ipus")
+        ipus = cursor.integer()
+        parameters = self._table("parameters", self._port)
+        results = self._table("results", self._port)
+        self._table("variables", self._variable)
+        self._table("values", self._value)
+        constants = dict(self._table("constants", lambda: self._constant(arrays)))
+        steps = StepParser(self.names)
+        functions: dict[str, s.Sequence] = {}
+        while cursor.take("function"):
+            start = cursor.token
+            function = cursor.string()
+            if function in functions:
+                cursor.fail("a second function of this name", start)
+            functions[function] = steps.block()
+        cursor.expect("body")
+        body = steps.block()
+        if cursor.token.kind != "end":
+            cursor.wrong("the end")
+        return Program(
+            name,
+            machine,
+            ipus,
+            tuple(self.names.variables),
+            tuple(self.names.values),
+            constants,
+            body,
+            functions,
+            parameters,
+            results,
+        )
+
+    def _table(self, title: str, row: Callable[[], T]) -> tuple[T, ...]:
+        self.cursor.expect(title)
+        self.cursor.expect("{")
+        found = []
+        while not self.cursor.take("}"):
+            found.append(row())
+        return tuple(found)
+
+    def _tensor(self) -> tuple[str, Sizes]:
+        start = self.cursor.token
+        element_type = self.cursor.word("an element type")
+        if element_type not in ELEMENT_TYPES or not ELEMENT_TYPES[element_type].is_array:
+            self.cursor.fail(f"there is no element type {element_type[:40]!r}", start)
+        return element_type, read_sizes(self.cursor)
+
+    def _port(self) -> Port:
+        stream = self.cursor.string()
+        self.cursor.expect(":")
+        element_type, shape = self._tensor()
+        alias = self.cursor.integer() if self.cursor.take("alias") else -1
+        return Port(stream, element_type, shape, alias)
+
+    def _variable(self) -> None:
+        cursor = self.cursor
+        self.names.declare("v", len(self.names.variables))
+        name = cursor.string()
+        cursor.expect(":")
+        element_type, shape = self._tensor()
+        role = Role.TEMPORARY
+        if cursor.token.text in _ROLES:
+            role = _ROLES[cursor.advance().text]
+        ipu = cursor.integer() if cursor.take("ipu") else 0
+        start = cursor.token
+        mapping = Mapping(read_tiles(cursor), read_spans(cursor, shape))
+        if len(mapping.spans) != len(shape):
+            cursor.fail(f"{len(mapping.spans)} parts for {len(shape)} dimensions", start)
+        origin = cursor.string() if cursor.take("from") else ""
+        self.names.variables.append(Variable(name, element_type, shape, mapping, role, ipu, origin))
+
+    def _value(self) -> None:
+        self.names.declare("%", len(self.names.values))
+        self.cursor.expect(":")
+        element_type, shape = self._tensor()
+        self.names.values.append(Value(element_type, shape, self.cursor.optional_string()))
+
+    def _constant(
+        self, arrays: MappingType[s.VariableId, Array]
+    ) -> tuple[s.VariableId, tuple[s.ValueId, Array]]:
+        start = self.cursor.token
+        variable, value = self.names.held()
+        if variable in self._constants:
+            self.cursor.fail("a second constant in this variable", start)
+        self._constants.add(variable)
+        record = self.names.variables[variable]
+        return variable, (value, read_constant(self.cursor, record, arrays.get(variable)))

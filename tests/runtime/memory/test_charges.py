@@ -1,0 +1,129 @@
+"""Code, state and stacks of each tile, counted tile by tile and by hand."""
+
+import pytest
+
+from hloipu_runtime.machine.load import load_machine
+from hloipu_runtime.memory.plan import Category, MemoryPlan, plan_memory
+from hloipu_runtime.program.mapping import Mapping, Tiles, whole
+from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.steps import Call, ComputeSet, Parallel, Repeat, Sequence, Step, Sync
+from tests.support.memory_checker import tiles_of
+from tests.support.program_builder import ProgramBuilder, random_program, rows
+
+TINY = load_machine("tiny")
+
+
+def on_tiles(plan: MemoryPlan, category: Category, ipu: int = 0) -> list[int]:
+    memory = plan.ipus[ipu]
+    found: list[int] = memory.fixed[category][memory.classes.of_tile].tolist()
+    return found
+
+
+def sums(make: ProgramBuilder, count: int) -> None:
+    """Add on tiles 0 to 3 once, then on tile 2 `count` times."""
+    wide = make.stream_in(make.variable((8,), rows(4, 2)))
+    one = make.stream_in(make.variable((8,), Mapping(Tiles((), (), 2), (whole(8),))))
+    make.add([wide, wide], make.variable((8,), rows(4, 2)))
+    for _ in range(count):
+        make.add([one, one], make.variable((8,), Mapping(Tiles((), (), 2), (whole(8),))))
+
+
+def test_code_counts_once_on_a_tile_and_state_each_time() -> None:
+    make = ProgramBuilder()
+    sums(make, 3)
+    plan = plan_memory(make.program(), TINY)
+    assert on_tiles(plan, Category.VERTEX_CODE) == [512] * 4
+    # 8 for the vertex, 8 for each of its three edges.
+    assert on_tiles(plan, Category.VERTEX_STATE) == [32, 32, 4 * 32, 32]
+    assert on_tiles(plan, Category.STACKS) == [1024] * 4
+
+
+def test_code_of_another_expression_is_other_code() -> None:
+    make = ProgramBuilder()
+    sums(make, 1)
+    one = make.variable((8,), Mapping(Tiles((), (), 2), (whole(8),)))
+    make.add([1], one)  # a copy
+    plan = plan_memory(make.program(), TINY)
+    assert on_tiles(plan, Category.VERTEX_CODE) == [512, 512, 1024, 512]
+
+
+def test_steps_have_code_on_every_tile() -> None:
+    make = ProgramBuilder(ipus=2)
+    sums(make, 1)  # two streams, two compute sets
+    far = make.variable((), Mapping(Tiles(), ()), ipu=1)
+    with make.block() as body:
+        make.emit(Sync())
+        make.stream_in(far)
+    make.functions["f"] = Sequence(tuple(body))
+    make.emit(Repeat(5, Sequence((Call("f"), Call("f"))), ()))
+    plan = plan_memory(make.program(), TINY)
+    shared = 1 + 2 + 1  # repeat, its two calls, the sync
+    assert on_tiles(plan, Category.CONTROL_CODE, 0) == [32 * (4 + shared)] * 4
+    assert on_tiles(plan, Category.CONTROL_CODE, 1) == [32 * (1 + shared)] * 4
+
+
+def test_steps_of_a_branch_have_code_on_its_ipu() -> None:
+    make = ProgramBuilder(ipus=2)
+    with make.block() as near:
+        make.emit(Sync())
+        make.stream_in(make.variable((), Mapping(Tiles(), ())))
+    with make.block() as far:
+        make.stream_in(make.variable((), Mapping(Tiles(), ()), ipu=1))
+    make.emit(Parallel((Sequence(tuple(near)), Sequence(tuple(far)))))
+    plan = plan_memory(make.program(), TINY)
+    assert on_tiles(plan, Category.CONTROL_CODE, 0) == [64] * 4
+    assert on_tiles(plan, Category.CONTROL_CODE, 1) == [32] * 4
+
+
+def test_exchange_code_of_a_gathering() -> None:
+    """Three tiles send a piece each; the fourth receives three and has its own already."""
+    make = ProgramBuilder()
+    wide = make.stream_in(make.variable((8,), rows(4, 2)))
+    make.copy(wide, make.variable((8,), Mapping(Tiles((), (), 3), (whole(8),))))
+    plan = plan_memory(make.program(), TINY)
+    pieces = [n // 32 for n in on_tiles(plan, Category.EXCHANGE_CODE)]
+    assert pieces[:3] == [1, 1, 1]
+    assert pieces[3] in (4, 5)  # its own piece is counted with the others
+
+
+def test_code_left_out() -> None:
+    make = ProgramBuilder()
+    sums(make, 3)
+    plan = plan_memory(make.program(), TINY, code_memory=False)
+    for category in (Category.VERTEX_CODE, Category.CONTROL_CODE, Category.EXCHANGE_CODE):
+        assert on_tiles(plan, category) == [0] * 4
+    assert on_tiles(plan, Category.VERTEX_STATE)[2] == 4 * 32
+
+
+def compute_sets(program: Program) -> list[ComputeSet]:
+    found: list[ComputeSet] = []
+    waiting: list[Step] = [program.body, *program.functions.values()]
+    while waiting:
+        step = waiting.pop()
+        if isinstance(step, ComputeSet):
+            found.append(step)
+        elif isinstance(step, Sequence):
+            waiting += step.steps
+        else:
+            for name in ("body", "condition"):
+                if hasattr(step, name):
+                    waiting.append(getattr(step, name))
+            waiting += getattr(step, "branches", ())
+    return found
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_vertices_of_drawn_programs(seed: int) -> None:
+    program = random_program(seed, ipus=1 + seed % 2)
+    plan = plan_memory(program, TINY)
+    for ipu in range(program.ipus):
+        state, codes = [0] * 4, [set[object]() for _ in range(4)]
+        for group in (g for step in compute_sets(program) for g in step.groups):
+            if program.variables[group.outputs[0].variable].ipu != ipu:
+                continue
+            for tile in tiles_of(Mapping(group.tiles, ())):
+                state[tile] += 8 + 8 * (len(group.inputs) + len(group.outputs))
+                # What is drawn are copies and sums, all of f32.
+                codes[tile].add(group.codelet.name)
+        assert on_tiles(plan, Category.VERTEX_STATE, ipu) == state
+        assert on_tiles(plan, Category.VERTEX_CODE, ipu) == [512 * len(found) for found in codes]
