@@ -50,6 +50,18 @@ parse-conformance: corpus ## our parser and verifier against XLA's, on all texts
 conformance: install ## every op's values against XLA:CPU, 6,000 modules and more (12 minutes)
 	$(BIN)/python -m tools.conformance
 
+.PHONY: tile-conformance
+tile-conformance: install ## compiled programs on three machines, both modes, against XLA:CPU
+	$(BIN)/python -m tools.tile_conformance $(if $(SAMPLE),--sample $(SAMPLE))
+
+.PHONY: bench-compile
+bench-compile: install ## compile time against XLA:CPU's, and its growth
+	$(BIN)/python -m tools.bench_compile $(DUMPS)
+
+.PHONY: bench-run
+bench-run: install ## run time of both modes against XLA:CPU's
+	$(BIN)/python -m tools.bench_run
+
 N ?= 20000
 .PHONY: fuzz
 fuzz: install ## N mutants of real dumps through parser, verifier and printer

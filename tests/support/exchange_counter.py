@@ -22,7 +22,16 @@ class Counted(NamedTuple):
     received: dict[int, int]
     sent: dict[int, int]
     copied: dict[int, int]
-    fragments: dict[int, int]
+    fragments: dict[int, list[int]]
+    """Length of each contiguous piece that a tile receives."""
+
+    def pieces(self) -> int:
+        """Return the largest number of pieces of any tile."""
+        return max(map(len, self.fragments.values()), default=0)
+
+    def received_words(self, tile: int, bits: int) -> int:
+        """Return the words of 4 bytes that a tile receives, pieces rounded up."""
+        return sum(-(-length * bits // 32) for length in self.fragments.get(tile, []))
 
     def most(self, what: str) -> int:
         """Return the largest number of any tile."""
@@ -46,7 +55,7 @@ def count(transfer: Transfer, source: Variable, destination: Variable) -> Counte
             holders[element][tile] = order
     received: dict[int, int] = defaultdict(int)
     copied: dict[int, int] = defaultdict(int)
-    fragments: dict[int, int] = defaultdict(int)
+    fragments: dict[int, list[int]] = defaultdict(list)
     sending: dict[int, set[Element]] = defaultdict(set)
     for tile, _, ranges in tile_parts(transfer.tiles, transfer.spans, destination.shape):
         last: tuple[int, int] | None = None
@@ -64,7 +73,8 @@ def count(transfer: Transfer, source: Variable, destination: Variable) -> Counte
             sending[sender].add(wanted)
             received[tile] += 1
             if last != (offset - 1, sender):
-                fragments[tile] += 1
+                fragments[tile].append(0)
+            fragments[tile][-1] += 1
             last = (offset, sender)
     sent = {tile: len(elements) for tile, elements in sending.items()}
     return Counted(dict(received), sent, dict(copied), dict(fragments))

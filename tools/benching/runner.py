@@ -1,11 +1,14 @@
 """A child process that runs modules again and again, on our side or on XLA's.
 
-    python -m tools.benching.runner ours|xla
+    python -m tools.benching.runner ours|functional|exact|xla
 
-A JSON object a line in, one out: `{"text", "seed", "scale"}` loads a module and draws its arguments
-(the same on both sides), `{"calls"}` runs it and answers with the processor seconds of one call.
+`ours` is the evaluator, `functional` and `exact` are the modes of a compiled program. A JSON object
+a line in, one out: `{"text", "seed", "scale"}` loads a module and draws its arguments (the same on
+all sides), `{"calls"}` runs it and answers with the processor seconds of one call, `{"compile"}`
+compiles a text and answers with the processor seconds of that.
 """
 
+import gc
 import json
 import os
 import sys
@@ -16,12 +19,22 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_info
 
+from hloipu.inputs import flat
+from hloipu.options.resolve import resolve
+from hloipu.session import compile_verified
 from hloipu_compiler.evaluate.evaluator import Evaluator
 from hloipu_compiler.evaluate.random_inputs import random_arguments
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.kernels.blocks import Array
 from hloipu_runtime.kernels.movement import contiguous
+from hloipu_runtime.kernels.subnormals import flushing_subnormals
+from hloipu_runtime.program.program import Program
+from hloipu_runtime.sim.exact import ExactEngine
+from hloipu_runtime.sim.functional import FunctionalEngine
+from hloipu_runtime.sim.host import Arrays
+from hloipu_runtime.sim.ports import given_arrays
 
 Run = Callable[[int], None]
 
@@ -67,6 +80,52 @@ def _copy(value: Array) -> Array:
     return value.copy() if fresh is value else fresh
 
 
+def functional(module: Module, text: str, arguments: list[Any]) -> Run:
+    """Return how to run a compiled program on whole tensors."""
+    return _compiled(module, arguments, lambda program: FunctionalEngine(program))
+
+
+def exact(module: Module, text: str, arguments: list[Any]) -> Run:
+    """Return how to run a compiled program tile by tile, memories not poisoned."""
+    return _compiled(module, arguments, lambda program: ExactEngine(program))
+
+
+def _compiled(
+    module: Module,
+    arguments: list[Any],
+    engine_of: Callable[[Program], FunctionalEngine | ExactEngine],
+) -> Run:
+    options = resolve("compile", {"target": "gc200", "over_memory": "allow"}).options
+    program = compile_verified(module, options).program
+    stored = given_arrays(program.parameters, flat(arguments))
+    engine = engine_of(program)
+
+    def run(calls: int) -> None:
+        with np.errstate(all="ignore"), flushing_subnormals():
+            for _ in range(calls):
+                engine.run(Arrays(stored))
+
+    return run
+
+
+def compile_here(text: str) -> None:
+    """Read, verify, compile, prove, price and place a module."""
+    module = parse(text)
+    verify(module)
+    options = resolve("compile", {"target": "gc200", "over_memory": "allow"}).options
+    made = compile_verified(module, options)
+    made.estimate()
+    made.memory  # noqa: B018  planned on the first request
+
+
+def compile_by_xla(text: str) -> None:
+    """Read and compile a module by XLA:CPU."""
+    from tests.support.xla_child import Child
+
+    child = Child()
+    child.load({"text": text, "program": 0, "replicas": 1, "partitions": 1, "optimised": False})
+
+
 def xla(module: Module, text: str, arguments: list[Any]) -> Run:
     """Return how to run a module through XLA:CPU, arguments on the device."""
     import jax
@@ -90,6 +149,22 @@ def xla(module: Module, text: str, arguments: list[Any]) -> Run:
     return run
 
 
+SIDES: dict[str, Callable[[Module, str, list[Any]], Run]] = {
+    "ours": ours, "functional": functional, "exact": exact, "xla": xla,
+}  # fmt: skip
+
+
+def compiling(function: Callable[[str], None], request: dict[str, Any]) -> dict[str, object]:
+    """Return how long a compilation takes, or what it raised."""
+    gc.collect()
+    start = time.process_time()
+    try:
+        function(request["compile"])
+    except Exception as error:  # the boundary: whatever either side raises is told
+        return {"error": f"{type(error).__name__}: {error}"[:300]}
+    return {"seconds": time.process_time() - start}
+
+
 def main() -> None:
     """Serve on the standard streams."""
     side = sys.argv[1]
@@ -105,10 +180,12 @@ def main() -> None:
             try:
                 module = parse(request["text"])
                 arguments = scaled_arguments(module, request["seed"], request["scale"])
-                run = (ours if side == "ours" else xla)(module, request["text"], arguments)
+                run = SIDES[side](module, request["text"], arguments)
                 run(1)
             except Exception as error:  # the boundary: whatever either side raises is told
                 reply = {"error": f"{type(error).__name__}: {error}"[:300]}
+        elif "compile" in request:
+            reply = compiling(compile_by_xla if side == "xla" else compile_here, request)
         elif run is None:
             reply = {"blas": blas(), "threads": len(os.sched_getaffinity(0))}
         else:

@@ -97,7 +97,7 @@ class Pair:
             error = side.ask(text=case.text, seed=SEED, scale=case.scale).get("error")
             if error:
                 return f"{side.name}: {error}"
-        calls = {side: _calls(side.seconds(1)) for side in (self.ours, self.xla)}
+        calls = {side: calls_for(side.seconds(1)) for side in (self.ours, self.xla)}
         ours, xla = [], []
         for _ in range(repeats):
             ours.append(self.ours.seconds(calls[self.ours]))
@@ -109,7 +109,8 @@ class Pair:
         )  # fmt: skip
 
 
-def _calls(seconds: float) -> int:
+def calls_for(seconds: float) -> int:
+    """Return how many calls of this length make one measurement."""
     return max(1, min(500, round(BATCH_SECONDS / max(seconds, 1e-6))))
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from hloipu_compiler.codegen.dot_grids import dot_grid
 from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar
-from hloipu_compiler.codegen.placing import moved
+from hloipu_compiler.codegen.placing import gathered, moved
 from hloipu_compiler.codegen.site import Site, lowers
 from hloipu_runtime.codelets.codelet import Tensor
 from hloipu_runtime.codelets.dot import Dot
@@ -51,7 +51,8 @@ def combined(site: Site, partials: Held, kind: str, shape: tuple[int, ...]) -> H
     """Add partial sums along their leading dimension."""
     zero = site.builder.scalar(Scalar(partials.element_type, zero_text(partials.element_type)))
     add = Reduce((0,), "add", None, (kind,))
-    return site.builder.compute(add, [partials, zero], [(kind, shape)])[0]
+    placement = gathered(site.builder.variables[partials.variable].mapping, shape)
+    return site.builder.compute(add, [partials, zero], [(kind, shape)], placement=placement)[0]
 
 
 def partial_type(kind: str) -> str:

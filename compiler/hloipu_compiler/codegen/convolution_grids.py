@@ -23,6 +23,12 @@ _LEAST_PIECE = 16
 _LEAST_TAPS = 8
 """Shortest kernel dimension that is cut: those of weight gradients are images."""
 
+_FRAGMENT_CYCLES = 64
+"""Price of the code of one contiguous piece that a tile receives, which stays in its memory.
+
+Assumed: all exchanges of a program share a tile's memory.
+"""
+
 
 class ConvolutionGrid(NamedTuple):
     """How a convolution is spread."""
@@ -127,7 +133,11 @@ def _priced(
     parts = [_part(placement, x, at) for x, at in zip(operands, indexing.operands, strict=True)]
     mine = _part(placement, made, indexing.results[0])
     received = sum(map(_bytes, parts))
+    fragments = sum(
+        _fragments(machine, part, whole) for part, whole in zip(parts, operands, strict=True)
+    )
     cycles = over(received, machine.exchange.receive_bytes_per_cycle) + sync(machine).cycles
+    cycles += fragments * (machine.exchange.control_cycles_per_fragment + _FRAGMENT_CYCLES)
     cycles += codelet.work(machine, parts, [mine]).cycles
     if part:
         # Each of the tiles that hold pieces of the same elements adds its share of them.
@@ -135,7 +145,20 @@ def _priced(
         share = over(mine.elements, count) * count
         cycles += sync(machine).cycles + share * 4 // machine.exchange.receive_bytes_per_cycle
         cycles += machine.tile.worker_contexts * share // 2
-    return ConvolutionGrid(part, way.along, placement, cycles, received + _bytes(mine))
+    code = fragments * machine.memory.exchange_fragment_code_bytes
+    return ConvolutionGrid(part, way.along, placement, cycles, received + code + _bytes(mine))
+
+
+def _fragments(machine: Machine, part: Tensor, whole: Tensor) -> int:
+    """Estimate from how many contiguous pieces a tile's part is put together.
+
+    The whole lies in row-major blocks on all tiles.
+    """
+    cut = [d for d, (n, size) in enumerate(zip(part.shape, whole.shape, strict=True)) if n < size]
+    last = cut[-1] if cut else 0
+    runs, run = prod(part.shape[:last]), prod(part.shape[last:])
+    block = max(1, whole.elements // machine.chip.tiles_per_ipu)
+    return runs * over(run, block)
 
 
 def _part(placement: Placement, tensor: Tensor, indices: Sequence[Index]) -> Tensor:

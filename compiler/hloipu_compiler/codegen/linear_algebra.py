@@ -1,7 +1,15 @@
 """Lowering of Cholesky decomposition and triangular solve: a batch over tiles."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from hloipu_compiler.codegen.blocked_algebra import (
+    blocked_cholesky,
+    blocked_solve,
+    converted,
+    in_wide_type,
+    is_worth_cutting,
+)
 from hloipu_compiler.codegen.leaves import Leaf
 from hloipu_compiler.codegen.site import Site, lowers
 from hloipu_compiler.codegen.views import compute_spread
@@ -10,7 +18,11 @@ from hloipu_runtime.codelets.linear_algebra import Cholesky, TriangularSolve
 
 @lowers("cholesky")
 def _cholesky(site: Site) -> Sequence[Leaf]:
-    codelet = Cholesky(site.attributes.flag("lower"), site.shape.element_type.name)
+    builder, a, lower = site.builder, site.held(0), site.attributes.flag("lower")
+    if is_worth_cutting(builder, a):
+        factor = blocked_cholesky(builder, in_wide_type(builder, a), lower=lower)
+        return [converted(builder, factor, a.element_type)]
+    codelet = Cholesky(lower, site.shape.element_type.name)
     return compute_spread(site.builder, codelet, [site.held(0)], site.results)
 
 
@@ -24,4 +36,10 @@ def _triangular_solve(site: Site) -> Sequence[Leaf]:
         site.attributes.text("transpose_a", "NO_TRANSPOSE"),
         site.shape.element_type.name,
     )
-    return compute_spread(site.builder, codelet, [site.held(0), site.held(1)], site.results)
+    builder, a, b = site.builder, site.held(0), site.held(1)
+    if is_worth_cutting(builder, a):
+        wide, other = in_wide_type(builder, a), in_wide_type(builder, b)
+        solving = replace(codelet, element_type=wide.element_type)
+        solution = blocked_solve(builder, solving, wide, other)
+        return [converted(builder, solution, b.element_type)]
+    return compute_spread(builder, codelet, [a, b], site.results)

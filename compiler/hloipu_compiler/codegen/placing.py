@@ -130,3 +130,24 @@ def grid(counts: Sequence[tuple[int, int, int]], sizes: Sizes, first: int = 0) -
             labels.append((label, Span(len(extents), block, 0, block)))
             extents.append(count)
     return Placement(row_major(extents, first), tuple(labels))
+
+
+def gathered(mapping: Mapping, shape: Sizes) -> Placement | None:
+    """Return where to combine partial results that lie so, their pieces in dimension 0.
+
+    The tiles that have pieces of a block share out the block, along its first dimension that is
+    long enough: each takes in few and long runs. None where no dimension of a block is whole.
+    """
+    if mapping.replicated_axes or not mapping.is_partition:
+        return None
+    pieces, *others = mapping.spans
+    labels = [(d, span) for d, span in enumerate(others) if span.axis >= 0]
+    if pieces.axis >= 0:
+        count = mapping.tiles.extents[pieces.axis]
+        free = [d for d, span in enumerate(others) if span.axis < 0 and shape[d] > 1]
+        if not free:
+            return None
+        chosen = next((d for d in free if shape[d] >= count), max(free, key=lambda d: shape[d]))
+        block = -(-shape[chosen] // count)
+        labels.append((chosen, Span(pieces.axis, block, 0, block)))
+    return Placement(mapping.tiles, tuple(sorted(labels)))

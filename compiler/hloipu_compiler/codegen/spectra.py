@@ -7,8 +7,12 @@ from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.leaves import Held, Leaf
 from hloipu_compiler.codegen.site import Site, lowers
 from hloipu_compiler.codegen.views import compute_spread, seen_as
+from hloipu_runtime.codelets.elementwise import Elementwise
+from hloipu_runtime.codelets.expression import Expression, Node
 from hloipu_runtime.codelets.fft import Fft, Twiddle
 from hloipu_runtime.codelets.move import Transpose
+
+_ZERO = (0.0).hex()
 
 LONG = 1024
 """From this length on a transform is cut in two, if tiles would be idle otherwise."""
@@ -46,11 +50,62 @@ def _along(
     result: tuple[str, tuple[int, ...]],
 ) -> Held:
     """Transform along one dimension."""
-    rows = prod(x.shape) // max(1, length)
+    rows = prod(x.shape) // max(1, x.shape[dimension])
     first = _divisor(length)
-    if kind in ("FFT", "IFFT") and length >= LONG and first > 1 and 2 * rows < builder.tile_count:
-        return _in_two(builder, x, kind, dimension, first)
-    return compute_spread(builder, Fft(kind, dimension, length), [x], [result])[0]
+    if length < LONG or first == 1 or 2 * rows >= builder.tile_count:
+        return compute_spread(builder, Fft(kind, dimension, length), [x], [result])[0]
+    element_type, shape = result
+    if kind == "RFFT":
+        whole = _in_two(builder, _elementwise(builder, x, "complex", element_type), "FFT",
+                        dimension, first)  # fmt: skip
+        box = tuple((0, n) for n in shape)
+        return seen_as(builder, [whole], shape, ((whole.shape, box, (0,) * len(shape)),))[0]
+    if kind == "IRFFT":
+        whole = _in_two(builder, _analytic(builder, x, dimension, length), "IFFT", dimension, first)
+        return _elementwise(builder, whole, "real", element_type)
+    return _in_two(builder, x, kind, dimension, first)
+
+
+def _elementwise(builder: Builder, x: Held, op: str, element_type: str) -> Held:
+    """Return x as a complex value, its real part, or x + x."""
+    zero = Node("constant", (), x.element_type, (("value", _ZERO),))
+    nodes = {
+        "complex": (zero, Node("complex", (0, 1), element_type)),
+        "real": (Node("real", (0,), element_type),),
+        "add": (Node("add", (0, 0), element_type),),
+    }[op]
+    expression = Expression((x.element_type,), nodes, (len(nodes),))
+    rank = len(x.shape)
+    codelet = Elementwise(expression, (tuple(range(rank)),), rank)
+    return builder.compute(codelet, [x], [(element_type, x.shape)])[0]
+
+
+def _analytic(builder: Builder, x: Held, d: int, length: int) -> Held:
+    """Return frequencies, of the full length, whose values in time have the wanted real part.
+
+    The positive ones stand for themselves and for their mirror images: they are doubled. The
+    others are zeros.
+    """
+    shape, kind = (*x.shape[:d], length, *x.shape[d + 1 :]), x.element_type
+    real = "f64" if kind == "c128" else "f32"
+    nodes = (Node("constant", (), real, (("value", _ZERO),)), Node("complex", (0, 0), kind))
+    zeros = Elementwise(Expression((), nodes, (1,)), (), len(shape))
+    (base,) = builder.compute(zeros, [], [(kind, shape)])
+    twice = _elementwise(builder, x, "add", kind)
+    middle = (length + 1) // 2
+    ranges = [(x, 0, 1), (twice, 1, middle), (x, middle, length // 2 + 1)]
+    shift = (0,) * len(shape)
+    pieces = [
+        (
+            leaf,
+            x.shape,
+            tuple((low, high) if k == d else (0, n) for k, n in enumerate(shape)),
+            shift,
+        )
+        for leaf, low, high in ranges
+        if low < high
+    ]
+    return builder.assembled(kind, shape, pieces, base)
 
 
 def _in_two(builder: Builder, x: Held, kind: str, d: int, first: int) -> Held:

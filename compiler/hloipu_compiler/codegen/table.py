@@ -1,6 +1,7 @@
 """All lowerings, registered by importing their files."""
 
 from hloipu_compiler.codegen import (
+    batch_norms,
     contractions,
     control,
     convolutions,
@@ -20,6 +21,7 @@ from hloipu_compiler.codegen import (
 from hloipu_compiler.codegen.site import LOWERINGS
 
 FAMILIES = (
+    batch_norms,
     contractions,
     control,
     convolutions,

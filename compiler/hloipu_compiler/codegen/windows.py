@@ -1,14 +1,9 @@
-"""Lowering of reduce-window, select-and-scatter and batch normalisation."""
+"""Lowering of reduce-window and select-and-scatter."""
 
 from collections.abc import Sequence
 
 from hloipu_compiler.codegen.leaves import Leaf
 from hloipu_compiler.codegen.site import Site, lowers
-from hloipu_runtime.codelets.batch_norm import (
-    BatchNormGrad,
-    BatchNormInference,
-    BatchNormTraining,
-)
 from hloipu_runtime.codelets.expression import Expression, monoid_of
 from hloipu_runtime.codelets.select_scatter import SelectAndScatter
 from hloipu_runtime.codelets.windows import ReduceWindow, Window
@@ -60,19 +55,3 @@ def _direction_of(stays: Expression) -> str:
     plain = node.arguments == (0, 1) and parameters.get("type") != "TOTALORDER"
     direction = str(parameters["direction"]).lower()
     return direction if plain and direction in ("ge", "gt", "le", "lt") else ""
-
-
-@lowers("batch-norm-training", "batch-norm-inference", "batch-norm-grad")
-def _batch_norm(site: Site) -> Sequence[Leaf]:
-    kind = {
-        "batch-norm-training": BatchNormTraining,
-        "batch-norm-inference": BatchNormInference,
-        "batch-norm-grad": BatchNormGrad,
-    }[site.instruction.opcode]
-    codelet = kind(
-        site.attributes.number("epsilon"),
-        site.attributes.integer("feature_index"),
-        site.results[0][0],
-    )
-    operands = [site.held(n) for n in range(len(site.operands))]
-    return site.builder.compute(codelet, operands, site.results)

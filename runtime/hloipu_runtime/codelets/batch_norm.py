@@ -1,4 +1,4 @@
-"""Batch normalisation: training, inference and gradient, split over the features.
+"""Batch normalisation: training and gradient, split over the features.
 
 Statistics of a feature are taken on one tile; the other dimensions are not split.
 """
@@ -24,7 +24,6 @@ from hloipu_runtime.codelets.combining import combining
 from hloipu_runtime.codelets.grids import share, spread
 from hloipu_runtime.kernels.batch_norm import (
     batch_norm_grad,
-    batch_norm_inference,
     batch_norm_training,
 )
 from hloipu_runtime.machine.charges import over
@@ -34,7 +33,7 @@ from hloipu_runtime.machine.model import Machine
 
 @dataclass(frozen=True)
 class BatchNorm(Codelet):
-    """What the three have in common; large operands come first or last, [features] between."""
+    """What the two have in common; large operands come first or last, [features] between."""
 
     epsilon: float
     feature: int
@@ -114,22 +113,6 @@ class BatchNormTraining(BatchNorm):
     def _whole(self, arrays: list[Array], feature: int) -> list[Array]:
         x, scale, offset = arrays
         return list(batch_norm_training(x, scale, offset, self.epsilon, feature, self.element_type))
-
-
-@codelet
-@dataclass(frozen=True)
-class BatchNormInference(BatchNorm):
-    """(x, scale, offset, mean, variance) -> y."""
-
-    name: ClassVar[str] = "batch_norm_inference"
-
-    def _whole(self, arrays: list[Array], feature: int) -> list[Array]:
-        x, scale, offset, mean, variance = arrays
-        return [
-            batch_norm_inference(
-                x, scale, offset, mean, variance, self.epsilon, feature, self.element_type
-            )
-        ]
 
 
 @codelet

@@ -5,7 +5,7 @@ where both ends lie on one grid with numpy arrays of the grid's shape.
 """
 
 from functools import lru_cache
-from math import prod
+from math import gcd, prod
 from typing import NamedTuple
 
 from hloipu_runtime.costing.parts import bounds, longest, owners_met, present
@@ -150,12 +150,18 @@ def _fragments(
             met = _senders_met(a, tiles, source)
         rows = prod(regions[:place])
         if met > 1:
-            step = a.sender.step if a.sender is not None else 0
-            return rows * met, run * step if step * met == region else 0, place
+            return rows * met, run * _equal_parts(a.sender, met, region), place
         run *= region
         if not _is_dense(a, tiles):
             return rows, run, -1
     return 1, run, -1
+
+
+def _equal_parts(sender: Span | None, met: int, region: int) -> int:
+    """Return the length of the senders' parts where a region is made of whole ones; otherwise 0."""
+    if sender is None or sender.offset or sender.size != sender.step:
+        return 0
+    return sender.step if met * sender.step == region else 0
 
 
 def _senders_met(a: Along, tiles: Tiles, source: Tiles) -> int:
@@ -222,13 +228,11 @@ def _tile_range(
 
 def _word_bytes(elements: int, bits: int, pieces: int, run: int) -> int:
     """Return the bytes of elements in pieces, each rounded up to words; `run`: length of each."""
-    if not elements or bits % (8 * WORD_BYTES) == 0:
+    word_bits = 8 * WORD_BYTES
+    if not elements or bits % word_bits == 0:
         return elements * bits // 8
     if run:
-        return pieces * _words(-(-run * bits // 8))
-    packed = -(-elements * bits // 8) + pieces * (WORD_BYTES - 1)
-    return min(_words(packed), elements * _words(-(-bits // 8)))
-
-
-def _words(size_bytes: int) -> int:
-    return -(-size_bytes // WORD_BYTES) * WORD_BYTES
+        return pieces * WORD_BYTES * -(-run * bits // word_bits)
+    # What rounding adds to a piece is less than a word by at least the largest common divisor.
+    most_bits = elements * bits + pieces * (word_bits - gcd(bits, word_bits))
+    return WORD_BYTES * min(most_bits // word_bits, elements * -(-bits // word_bits))

@@ -149,13 +149,11 @@ def _code(codelet: Codelet, types: tuple[str, ...]) -> _Code:
     """Return what tells one code from another, and its bytes.
 
     Code is compiled for its element types and for parameters such as names and expressions; numbers
-    are part of a vertex's state. Where the size itself depends on parameters, so does the code.
+    are part of a vertex's state, if code of the same size does for all of them.
     """
-    if not isinstance(type(codelet).code_bytes, int):
-        return _Code((codelet, types), codelet.code_bytes)
     values = (getattr(codelet, parameter.name) for parameter in fields(codelet))
     compiled = tuple(value for value in values if not _is_numbers(value))
-    return _Code((codelet.name, types, compiled), codelet.code_bytes)
+    return _Code((codelet.name, types, compiled, codelet.code_bytes), codelet.code_bytes)
 
 
 def _is_numbers(value: object) -> bool:

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.charges import Charges, charges_of
 from hloipu_runtime.memory.liveness import Liveness, liveness_of
-from hloipu_runtime.memory.placing import Request, place
+from hloipu_runtime.memory.placing import place
+from hloipu_runtime.memory.requests import Request
 from hloipu_runtime.memory.tile_classes import TileClasses, classes_of
 from hloipu_runtime.program.program import Program, Role, Variable
 from hloipu_runtime.program.steps import VariableId
@@ -221,8 +222,8 @@ def _plan_ipu(
         liveness.points,
         classes,
         floor,
-        least=int((floor + live).max()),
-        most=available,
+        live,
+        available,
     )
     end = max(available, int((floor + found.extent).max()))
     for number, address, request in zip(numbers, found.addresses, requests, strict=True):

@@ -1,14 +1,25 @@
 """The codelets of a program from a file: their parameters fit the tensors that they work on."""
 
+from typing import NoReturn
+
 from hloipu_runtime.codelets.codelet import Codelet, Tensor
-from hloipu_runtime.codelets.expression import Expression, plan_of
+from hloipu_runtime.codelets.elementwise import Elementwise
+from hloipu_runtime.codelets.expression import Expression
 from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import VertexGroup
 from hloipu_runtime.program_file.groups import groups_of
 from hloipu_runtime.program_file.refusal import NONSENSE, Refuse
+from hloipu_runtime.program_file.trying import (
+    MOST_ELEMENTS,
+    try_expression,
+    try_vertex,
+    vertex_elements,
+)
 
 Operands = tuple[Tensor, ...]
+MOST_TRIED = 2**22
+"""Elements of all vertices that are tried: loading is to stay quick."""
 
 
 class CodeletChecks:
@@ -17,16 +28,35 @@ class CodeletChecks:
     def __init__(self, program: Program, refuse: Refuse) -> None:
         self.program = program
         self.refuse = refuse
+        self._left = MOST_TRIED
 
     def check(self) -> None:
         """Check the codelets of all groups."""
         known: set[tuple[int, Operands, Operands]] = set()
+        tried: set[tuple[object, ...]] = set()
         for place, group in groups_of(self.program):
             operands, results = self._tensors(group)
             key = (id(group.codelet), operands, results)
             if key not in known:
                 known.add(key)
                 self._codelet(group.codelet, operands, results, place)
+            parts = tuple(x.spans for x in (*group.inputs, *group.outputs))
+            if (key, parts) not in tried:
+                tried.add((key, parts))
+                self._try(group, place)
+
+    def _try(self, group: VertexGroup, place: str) -> None:
+        elements = vertex_elements(group)
+        if elements > min(MOST_ELEMENTS, self._left):
+            return
+        self._left -= elements
+        try:
+            try_vertex(group, self.program.variables)
+        except (*NONSENSE, MemoryError, HloipuError) as error:
+            self._nonsense(group.codelet, place, error)
+
+    def _nonsense(self, codelet: Codelet, place: str, error: Exception) -> NoReturn:
+        self.refuse(place, f"{codelet.name}: its parameters cannot be: {str(error)[:200]}")
 
     def _tensors(self, group: VertexGroup) -> tuple[Operands, Operands]:
         inputs, outputs = (
@@ -41,10 +71,11 @@ class CodeletChecks:
     def _codelet(self, codelet: Codelet, operands: Operands, results: Operands, place: str) -> None:
         try:
             for expression in _expressions(codelet):
-                plan_of(expression)
+                try_expression(expression)
             indexing = codelet.indexing(operands, results)
         except (*NONSENSE, HloipuError) as error:
-            self.refuse(place, f"{codelet.name}: its parameters cannot be: {str(error)[:200]}")
+            self._nonsense(codelet, place, error)
+        self._types(codelet, operands, results, place)
         for sides, tensors in ((indexing.operands, operands), (indexing.results, results)):
             if len(sides) != len(tensors):
                 self.refuse(place, f"{codelet.name}: {len(tensors)} tensors for {len(sides)}")
@@ -53,6 +84,17 @@ class CodeletChecks:
                     self.refuse(place, f"{codelet.name}: a tensor of another rank")
                 if any(index.stride < 1 or index.window < 0 for index in indices):
                     self.refuse(place, f"{codelet.name}: a stride below 1")
+
+    def _types(self, codelet: Codelet, operands: Operands, results: Operands, place: str) -> None:
+        if not isinstance(codelet, Elementwise):
+            return
+        expression = codelet.expression
+        for types, tensors in (
+            (expression.operand_types, operands),
+            (expression.result_types, results),
+        ):
+            if types != tuple(tensor.element_type for tensor in tensors):
+                self.refuse(place, "an expression on values of other types")
 
 
 def _expressions(codelet: Codelet) -> list[Expression]:

@@ -1,6 +1,6 @@
 """The steps of a program from a file: every number names something, every record has its parts."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from hloipu_runtime.element_types import ELEMENT_TYPES, Kind
 from hloipu_runtime.program.mapping import Tiles
@@ -33,8 +33,8 @@ from hloipu_runtime.program_file.refusal import Refuse
 from hloipu_runtime.program_file.span_checks import check_spans, check_tiles
 
 MOST_TURNS = 2**62
-MOST_STEPS = 2**26
-"""Steps, where functions are put in at every call: what walks the program walks so many."""
+MOST_CALLED = 2**21
+"""Steps beyond those written, where functions are put in at every call: all readers walk them."""
 MOST_LEVELS = 100
 """Blocks within each other, calls included."""
 
@@ -47,27 +47,45 @@ class StepChecks:
         self.refuse = refuse
         self._sizes: dict[str, tuple[int, int]] = {}
         self._measuring: set[str] = set()
+        self._called = 0
         self._proper: set[tuple[int, int]] = set()
+        self._incoming = {port.stream: port for port in program.parameters}
+        self._outgoing = {port.stream: port for port in program.results}
 
     def check(self) -> None:
         """Check everything."""
         for name in self.program.functions:
             self._function(name)
         steps, levels = self._measure(self.program.body)
-        if steps > MOST_STEPS:
+        if self._called > MOST_CALLED:
             self.refuse("the steps", f"{steps} of them, with functions put in at every call")
         if levels > MOST_LEVELS:
             self.refuse("the steps", f"blocks {levels} deep within each other, calls included")
         for name, body in self.program.functions.items():
             self._steps(body, f"function {name[:80]!r}")
         self._steps(self.program.body, "body")
+        missing = self._outgoing.keys() - set(self._always_given(self.program.body))
+        if missing:
+            self.refuse("the results", f"{min(missing)[:80]!r} is not given on every path")
+
+    def _always_given(self, step: Step) -> Iterator[str]:
+        """Yield the streams that a step gives something to, whatever data decides."""
+        if isinstance(step, StreamOut):
+            yield step.stream
+        elif isinstance(step, Call):
+            yield from self._always_given(self.program.functions[step.function])
+        elif isinstance(step, Sequence | Parallel):
+            for inner in inner_steps(step):
+                yield from self._always_given(inner)
 
     # --- how much there is ------------------------------------------------------------------------
 
     def _measure(self, step: Step) -> tuple[int, int]:
         """Return how many steps there are with functions put in, and how deep they lie."""
         if isinstance(step, Call):
-            return self._function(step.function)
+            steps, levels = self._function(step.function)
+            self._called += steps
+            return steps, levels
         inner = [self._measure(x) for x in inner_steps(step)]
         steps = 1 + sum(count for count, _ in inner)
         return steps, 1 + max((levels for _, levels in inner), default=0)
@@ -80,7 +98,7 @@ class StepChecks:
             self._measuring.add(name)
             self._sizes[name] = self._measure(body)
             self._measuring.discard(name)
-            if self._sizes[name][0] > MOST_STEPS or self._sizes[name][1] > MOST_LEVELS:
+            if self._called > MOST_CALLED or self._sizes[name][1] > MOST_LEVELS:
                 self.refuse(f"function {name[:80]!r}", "too many steps, or blocks too deep")
         return self._sizes[name]
 
@@ -156,10 +174,10 @@ class StepChecks:
         variable = self.program.variables[step.variable]
         if into and not is_complete(variable.mapping, variable.shape):
             self.refuse(place, f"{variable.name[:80]} has elements on no tile")
-        for port in self.program.parameters if into else self.program.results:
-            held = (variable.element_type, variable.shape)
-            if port.stream == step.stream and held != (port.element_type, port.shape):
-                self.refuse(place, f"stream {step.stream[:80]!r} has another type or shape")
+        port = (self._incoming if into else self._outgoing).get(step.stream)
+        held = (variable.element_type, variable.shape)
+        if port is None or held != (port.element_type, port.shape):
+            self.refuse(place, f"there is no stream {step.stream[:80]!r} of such values")
 
     def _group(self, group: VertexGroup, place: str) -> None:
         self._tiles(group.tiles, place)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from hloipu_compiler.codegen.errors import CodegenError
+from hloipu_runtime.program.program import Program, Variable
 from tests.support.on_tiles import check_on_tiles, groups_of, programs_of
 
 Array = np.ndarray[Any, Any]
@@ -88,3 +89,63 @@ def test_unknown_target() -> None:
     }"""
     with pytest.raises(CodegenError, match="'nobody_knows'"):
         programs_of(text)
+
+
+@pytest.mark.parametrize("kind", ["f32", "c64", "bf16"])
+@pytest.mark.parametrize("lower", [True, False])
+def test_large_matrices_are_factored_in_blocks(kind: str, lower: bool) -> None:
+    n = 150
+    factor = np.tril(RNG.standard_normal((2, n, n)) / 20) + np.eye(n)
+    if kind == "c64":
+        factor = factor + 1j * np.tril(RNG.standard_normal((2, n, n)) / 20, -1)
+    a = factor @ factor.conj().swapaxes(1, 2)
+    a[1, 100, 100] = -1  # not positive definite
+    # Only one triangle is read.
+    given = np.tril(a) if lower else np.triu(a)
+    text = f"""HloModule factors
+    ENTRY e {{
+      a = {kind}[2,{n},{n}] parameter(0)
+      ROOT r = {kind}[2,{n},{n}] cholesky(a), lower={str(lower).lower()}
+    }}"""
+    expected = factor if lower else factor.conj().swapaxes(1, 2)
+    expected[1] = np.nan
+    error = 1e-2 if kind == "bf16" else 1e-4
+    stored = np.complex64 if kind == "c64" else np.float32
+    programs = check_on_tiles(
+        text, [given.astype(stored)], [expected], relative=error, absolute=error
+    )
+    assert max(g.tiles.count for g in groups_of(programs[-1])) > 100
+    assert max(v.shape[-1] for v in _operands_of(programs[-1], "cholesky")) == 32
+
+
+@pytest.mark.parametrize("transpose", ["NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"])
+@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize("left_side", [True, False])
+def test_large_systems_are_solved_in_blocks(left_side: bool, lower: bool, transpose: str) -> None:
+    n, kind = 130, "c64" if transpose == "ADJOINT" else "f32"
+    a = RNG.standard_normal((n, n)) / 20 + 2 * np.eye(n)
+    if kind == "c64":
+        a = a + 1j * RNG.standard_normal((n, n)) / 20
+    triangle = np.tril(a) if lower else np.triu(a)
+    op = triangle if transpose == "NO_TRANSPOSE" else triangle.T
+    op = op.conj() if transpose == "ADJOINT" else op
+    x = RNG.standard_normal((n, 7) if left_side else (7, n))
+    b = op @ x if left_side else x @ op
+    shape = f"{kind}[{','.join(map(str, b.shape))}]"
+    text = f"""HloModule solves
+    ENTRY e {{
+      a = {kind}[{n},{n}] parameter(0)
+      b = {shape} parameter(1)
+      ROOT r = {shape} triangular-solve(a, b), left_side={str(left_side).lower()},
+        lower={str(lower).lower()}, unit_diagonal=false, transpose_a={transpose}
+    }}"""
+    stored = np.complex64 if kind == "c64" else np.float32
+    given = [a.astype(stored), b.astype(stored)]
+    programs = check_on_tiles(text, given, [x], relative=1e-3, absolute=1e-3)
+    assert max(v.shape[-1] for v in _operands_of(programs[-1], "triangular_solve")) <= 32
+
+
+def _operands_of(program: Program, codelet: str) -> list[Variable]:
+    """Return what vertices of a codelet read first."""
+    groups = [g for g in groups_of(program) if g.codelet.name == codelet]
+    return [program.variables[g.inputs[0].variable] for g in groups]

@@ -5,17 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hloipu_compiler.codegen import table  # noqa: F401  (registers the lowerings)
 from hloipu_compiler.codegen.errors import CodegenError
 from hloipu_compiler.codegen.lowering import lower
-from hloipu_compiler.evaluate.evaluator import Evaluator
+from hloipu_compiler.evaluate.evaluator import evaluate
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.machine.load import load_machine
-from hloipu_runtime.program.verify import verify
-from hloipu_runtime.sim.exact import ExactEngine
-from hloipu_runtime.sim.functional import FunctionalEngine
-from hloipu_runtime.sim.host import Arrays
+from tests.support.on_tiles import check_on_tiles
 
 Array = np.ndarray[Any, Any]
 
@@ -98,39 +94,22 @@ ENTRY e {
 """
 
 
-def results_of(text: str, machine_name: str, *arguments: Any) -> list[list[Array]]:
-    """Return the results of the evaluator, of the functional and of the exact mode."""
-    module, machine = parse(text), load_machine(machine_name)
-    program = lower(module, Plan(), machine)
-    verify(program, machine.chip.tiles_per_ipu)
-    evaluator = Evaluator(module)
-    stored = evaluator.arguments_in_storage(arguments)
-    found = [evaluator.run_stored(list(stored))]
-    for engine in (FunctionalEngine(program), ExactEngine(program, poison=True)):
-        host = Arrays({f"parameter.{n}": array for n, array in enumerate(stored)})
-        engine.run(host)
-        found.append([host.outputs[port.stream] for port in program.results])
-    return found
-
-
-@pytest.mark.parametrize("machine", ["tiny", "unit", "gc200"])
-def test_values_of_each_op(machine: str) -> None:
+def test_values_of_each_op() -> None:
     state = np.array([1, 2**64 - 3, 5], np.uint64)
-    want, *modes = results_of(DRAWS, machine, np.float32(-1), np.float32(2), state)
-    for found in modes:
-        for array, wanted in zip(found, want, strict=True):
-            np.testing.assert_array_equal(array, wanted)
+    given: list[Array] = [np.array(-1, np.float32), np.array(2, np.float32), state]
+    want = evaluate(parse(DRAWS), *given)
+    check_on_tiles(DRAWS, given, want)
     words = 37 * 5 + 6 * 5
     np.testing.assert_array_equal(want[2], [words, 0])
     np.testing.assert_array_equal(want[3], [words + 7, 0])
 
 
 def test_loops_and_branches_carry_the_state() -> None:
-    want, *modes = results_of(IN_LOOPS_AND_BRANCHES, "tiny", np.zeros(5, np.float32))
-    for found in modes:
-        np.testing.assert_array_equal(found[0], want[0])
-        # Three turns draw twice, two turns once.
-        np.testing.assert_array_equal(found[1], [(3 * 2 + 2) * 5, 0])
+    given = np.zeros(5, np.float32)
+    want = evaluate(parse(IN_LOOPS_AND_BRANCHES), given)
+    check_on_tiles(IN_LOOPS_AND_BRANCHES, [given], want)
+    # Three turns draw twice, two turns once.
+    np.testing.assert_array_equal(want[1], [(3 * 2 + 2) * 5, 0])
 
 
 def test_a_condition_may_not_draw() -> None:

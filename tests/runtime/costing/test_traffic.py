@@ -1,5 +1,7 @@
 """Traffic in closed form against a referee that counts elements, and by hand."""
 
+from collections import defaultdict
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -7,10 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hloipu_runtime.costing.exchanging import exchange_cost
 from hloipu_runtime.costing.traffic import TransferTraffic, transfer_traffic
+from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.machine.costs import TileTraffic, exchange
+from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.program.mapping import Box, Mapping, Sizes, Span, Tiles, whole, whole_box
-from hloipu_runtime.program.program import Variable
-from hloipu_runtime.program.steps import Transfer
+from hloipu_runtime.program.program import Program, Variable
+from hloipu_runtime.program.steps import Exchange, Transfer
 from tests.support.exchange_counter import Counted, count
 
 
@@ -58,7 +64,7 @@ def assert_equal(found: TransferTraffic, counted: Counted) -> None:
     assert found.received_bytes == 4 * counted.most("received")
     assert found.sent_bytes == 4 * counted.most("sent")
     assert found.copied_bytes == 4 * counted.most("copied")
-    assert found.fragments == counted.most("fragments")
+    assert found.fragments == counted.pieces()
 
 
 def test_rows_to_columns_takes_a_piece_of_each_row() -> None:
@@ -93,7 +99,7 @@ def test_halo_in_two_dimensions_moves_only_the_rim() -> None:
     found, counted = both(field, halo)
     assert found.received_bytes == 4 * counted.most("received") == 4 * 16
     assert found.sent_bytes == 4 * counted.most("sent") == 4 * 8
-    assert found.fragments >= counted.most("fragments")
+    assert found.fragments >= counted.pieces()
 
 
 def test_gathering_to_every_tile_multicasts() -> None:
@@ -161,7 +167,7 @@ def test_an_empty_box_moves_nothing() -> None:
 def assert_bounded(found: TransferTraffic, counted: Counted) -> None:
     assert found.received_bytes >= 4 * counted.most("received")
     assert found.sent_bytes >= 4 * counted.most("sent")
-    assert found.fragments >= counted.most("fragments")
+    assert found.fragments >= counted.pieces()
     for tile, elements in counted.copied.items():
         moved = elements + counted.received.get(tile, 0)
         assert found.received_bytes + found.copied_bytes >= 4 * moved
@@ -242,6 +248,52 @@ def _covers(tiles: Tiles, spans: tuple[Span, ...], shape: Sizes) -> bool:
 def test_no_transfer_is_underestimated(case: tuple[Variable, Variable, Box, Sizes, Sizes]) -> None:
     source, target, box, shift, view = case
     assert_bounded(*both(source, target, box, shift, view))
+
+
+@settings(max_examples=3000, deadline=None)
+@given(transfers(), st.sampled_from(("pred", "f16", "s4", "f64")))
+def test_words_of_small_types_are_not_underestimated(
+    case: tuple[Variable, Variable, Box, Sizes, Sizes], element_type: str
+) -> None:
+    source, target, box, shift, view = case
+    source = replace(source, element_type=element_type)
+    target = replace(target, element_type=element_type)
+    found, counted = both(source, target, box, shift, view)
+    bits = ELEMENT_TYPES[element_type].bits
+    for tile in counted.received:
+        assert found.received_bytes >= 4 * counted.received_words(tile, bits)
+
+
+BUSES_APART = load_machine("tiny", {"tiles_per_exchange_bus": "1"})
+
+
+@settings(max_examples=1500, deadline=None)
+@given(st.lists(transfers(), min_size=1, max_size=4))
+def test_no_exchange_is_cheaper_than_its_fullest_tile(
+    cases: list[tuple[Variable, Variable, Box, Sizes, Sizes]],
+) -> None:
+    variables: list[Variable] = []
+    moves: list[Transfer] = []
+    loads: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for source, target, box, shift, view in cases:
+        number = len(variables)
+        variables += [source, target]
+        tiles, spans = target.mapping.tiles, target.mapping.spans
+        moves.append(
+            Transfer(
+                number, number + 1, tiles, whole_box(tiles.extents), spans, box, shift, view, 0
+            )
+        )
+        counted = count(moves[-1], source, target)
+        for tile, elements in counted.sent.items():
+            loads[tile][0] += 4 * elements
+        for tile, elements in counted.received.items():
+            loads[tile][1] += 4 * elements
+            loads[tile][2] += len(counted.fragments[tile])
+    program = Program("p", "tiny", 1, tuple(variables), ())
+    cost = exchange_cost(program, Exchange(tuple(moves), ()), BUSES_APART)
+    counted_loads = [TileTraffic(a, b, received_fragments=c) for a, b, c in loads.values()]
+    assert cost.spent.exchange.cycles >= exchange(BUSES_APART, counted_loads).cycles
 
 
 @pytest.mark.parametrize("rows", [4, 7, 8, 12])

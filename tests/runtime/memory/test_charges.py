@@ -11,6 +11,8 @@ from tests.support.memory_checker import tiles_of
 from tests.support.program_builder import ProgramBuilder, random_program, rows
 
 TINY = load_machine("tiny")
+ADD_BYTES = 320
+COPY_BYTES = 512
 
 
 def on_tiles(plan: MemoryPlan, category: Category, ipu: int = 0) -> list[int]:
@@ -32,7 +34,7 @@ def test_code_counts_once_on_a_tile_and_state_each_time() -> None:
     make = ProgramBuilder()
     sums(make, 3)
     plan = plan_memory(make.program(), TINY)
-    assert on_tiles(plan, Category.VERTEX_CODE) == [512] * 4
+    assert on_tiles(plan, Category.VERTEX_CODE) == [ADD_BYTES] * 4
     # 8 for the vertex, 8 for each of its three edges.
     assert on_tiles(plan, Category.VERTEX_STATE) == [32, 32, 4 * 32, 32]
     assert on_tiles(plan, Category.STACKS) == [1024] * 4
@@ -44,7 +46,12 @@ def test_code_of_another_expression_is_other_code() -> None:
     one = make.variable((8,), Mapping(Tiles((), (), 2), (whole(8),)))
     make.add([1], one)  # a copy
     plan = plan_memory(make.program(), TINY)
-    assert on_tiles(plan, Category.VERTEX_CODE) == [512, 512, 1024, 512]
+    assert on_tiles(plan, Category.VERTEX_CODE) == [
+        ADD_BYTES,
+        ADD_BYTES,
+        ADD_BYTES + COPY_BYTES,
+        ADD_BYTES,
+    ]
 
 
 def test_steps_have_code_on_every_tile() -> None:
@@ -117,13 +124,13 @@ def test_vertices_of_drawn_programs(seed: int) -> None:
     program = random_program(seed, ipus=1 + seed % 2)
     plan = plan_memory(program, TINY)
     for ipu in range(program.ipus):
-        state, codes = [0] * 4, [set[object]() for _ in range(4)]
+        state, codes = [0] * 4, [dict[str, int]() for _ in range(4)]
         for group in (g for step in compute_sets(program) for g in step.groups):
             if program.variables[group.outputs[0].variable].ipu != ipu:
                 continue
             for tile in tiles_of(Mapping(group.tiles, ())):
                 state[tile] += 8 + 8 * (len(group.inputs) + len(group.outputs))
                 # What is drawn are copies and sums, all of f32.
-                codes[tile].add(group.codelet.name)
+                codes[tile][group.codelet.name] = group.codelet.code_bytes
         assert on_tiles(plan, Category.VERTEX_STATE, ipu) == state
-        assert on_tiles(plan, Category.VERTEX_CODE, ipu) == [512 * len(found) for found in codes]
+        assert on_tiles(plan, Category.VERTEX_CODE, ipu) == [sum(found.values()) for found in codes]

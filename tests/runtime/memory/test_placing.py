@@ -1,6 +1,5 @@
 """Addresses of requests: no overlap, little waste, bounded time."""
 
-from collections.abc import Callable
 from itertools import combinations
 from random import Random
 
@@ -8,7 +7,8 @@ import numpy as np
 import pytest
 
 from hloipu_runtime.memory import placing
-from hloipu_runtime.memory.placing import Placement, Request, place
+from hloipu_runtime.memory.placing import Placement, place
+from hloipu_runtime.memory.requests import Request
 from hloipu_runtime.memory.tile_classes import classes_of
 from hloipu_runtime.program.mapping import Tiles
 
@@ -18,7 +18,8 @@ POINTS = 40
 
 def placed(requests: list[Request], most: int = 1 << 40) -> Placement:
     classes = classes_of((request.grid for request in requests), TILES)
-    return place(requests, POINTS, classes, np.zeros(classes.count, np.int64), least=0, most=most)
+    nothing = np.zeros(classes.count, np.int64)
+    return place(requests, POINTS, classes, nothing, nothing, most)
 
 
 def drawn(seed: int, count: int) -> list[Request]:
@@ -50,7 +51,7 @@ def conflicts(requests: list[Request], addresses: list[int]) -> list[tuple[int, 
     return found
 
 
-@pytest.mark.parametrize("rules", [("FEW", 4000), ("FEW", 0), ("MOST_BY_SIZE", 0)])
+@pytest.mark.parametrize("rules", [("FEW", 4000), ("FEW", 0), ("MOST", 0)])
 @pytest.mark.parametrize("seed", range(12))
 def test_no_overlap(seed: int, rules: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placing, *rules)
@@ -64,7 +65,8 @@ def test_no_overlap(seed: int, rules: tuple[str, int], monkeypatch: pytest.Monke
 def test_extent_is_the_highest_byte_of_each_tile(seed: int) -> None:
     requests = drawn(seed, 30)
     classes = classes_of((request.grid for request in requests), TILES)
-    found = place(requests, POINTS, classes, np.zeros(classes.count, np.int64), least=0, most=0)
+    nothing = np.zeros(classes.count, np.int64)
+    found = place(requests, POINTS, classes, nothing, nothing, 0)
     for tile in range(TILES):
         ends = [
             address + request.size
@@ -95,39 +97,40 @@ def test_least_memory(requests: list[Request], extent: int) -> None:
     assert placed(requests).extent.max(initial=0) == extent
 
 
-def test_the_second_rule_helps_where_the_first_does_not_fit() -> None:
+def test_the_second_rule_helps_where_the_first_does_not_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """By time alone, tiles that hold one request each are taken to hold all of them."""
     requests = [Request(64, Tiles((), (), t), ((0, 9),)) for t in range(TILES)]
-    few = placing.FEW
-    try:
-        placing.FEW = 0
-        assert placed(requests, most=1000).extent.max() == TILES * 64
-        assert placed(requests, most=100).extent.max() == 64
-    finally:
-        placing.FEW = few
+    monkeypatch.setattr(placing, "FEW", 0)
+    assert placed(requests, most=1000).extent.max() == TILES * 64
+    assert placed(requests, most=100).extent.max() == 64
 
 
-@pytest.mark.parametrize(
-    ("seed", "rule"), [(s, r) for s in range(6) for r in ("by size", "by time")]
-)
-def test_waste_is_small(seed: int, rule: str) -> None:
+def live_at_once(requests: list[Request], points: int) -> int:
+    live = np.zeros(points + 1, np.int64)
+    for request in requests:
+        for first, last in request.ranges:
+            live[first] += request.size
+            live[last + 1] -= request.size
+    return int(live.cumsum().max())
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(("rule", "bound"), [("orders", 1.1), ("time", 1.35)])
+def test_waste_is_small(
+    seed: int, rule: str, bound: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Against what is live at once, on requests that are all on the same tiles."""
+    if rule == "time":
+        monkeypatch.setattr(placing, "FEW", 0)
     draw = Random(seed)
     requests = []
     for point in range(600):
         last = min(599, point + draw.choice([1, 1, 2, 3, 8, 40]))
         requests.append(everywhere(8 * draw.randint(1, 500), (point, last)))
-    live = np.zeros(601, np.int64)
-    for request in requests:
-        live[request.ranges[0][0]] += request.size
-        live[request.ranges[0][1] + 1] -= request.size
-    ground = placing._Ground(classes_of([requests[0].grid], TILES), [requests[0].grid])
-    ground.lay([], requests, [])
-    rules: dict[str, tuple[Callable[..., list[int]], float]] = {
-        "by size": (placing._by_size, 1.05),
-        "by time": (placing._by_time, 1.3),
-    }
-    run, bound = rules[rule]
-    found = run(list(range(600)), requests, ground)
-    top = max(address + request.size for address, request in zip(found, requests, strict=True))
-    assert top <= bound * live.cumsum().max()
+    live = live_at_once(requests, 600)
+    classes = classes_of([requests[0].grid], TILES)
+    nothing = np.zeros(1, np.int64)
+    found = place(requests, 600, classes, nothing, nothing + live, 1 << 40)
+    assert live <= found.extent.max() <= bound * live

@@ -5,11 +5,11 @@ from random import Random
 import pytest
 
 from hloipu_runtime.machine.load import load_machine
-from hloipu_runtime.memory.plan import NO_ADDRESS, plan_memory
+from hloipu_runtime.memory.plan import NO_ADDRESS, MemoryPlan, plan_memory
 from hloipu_runtime.memory.report import memory_report
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.verify import faults_of
-from tests.support.memory_checker import most_live, overlaps
+from tests.support.memory_checker import bytes_of, most_live, overlaps, tiles_of, trace
 from tests.support.program_builder import random_program
 
 TINY = load_machine("tiny")
@@ -69,3 +69,34 @@ def test_parts_add_up(seed: int) -> None:
         assert peak.always_live_bytes + peak.not_always_live_bytes == peak.total_bytes
         assert min(peak.parts.values()) >= 0
     assert sum(one.tiles for one in report.histogram) == 4 * len(report.ipus)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_referee_sees_wrong_plans(seed: int) -> None:
+    """Two variables that are live at once are put at one address: some run must notice."""
+    program = drawn(seed)
+    plan = plan_memory(program, TINY)
+    draw = Random(seed)
+    caught = 0
+    for first, second in colliding(plan, draw)[:4]:
+        addresses = list(plan.addresses)
+        addresses[second] = addresses[first]
+        caught += bool(overlaps(program, addresses, Random(seed)))
+    assert caught >= 2
+
+
+def colliding(plan: MemoryPlan, draw: Random) -> list[tuple[int, int]]:
+    """Return pairs of variables with a tile in common that one step reads, in random order."""
+    variables = plan.program.variables
+    tiles = [set(tiles_of(x.mapping)) for x in variables]
+    found = set()
+    for moment in trace(plan.program, plan.program.body, draw):
+        for first in moment.reads:
+            for second in moment.reads | moment.writes:
+                if first == second or variables[first].ipu != variables[second].ipu:
+                    continue
+                if tiles[first] & tiles[second] and bytes_of(variables[second]):
+                    found.add((first, second))
+    pairs = sorted(found)
+    draw.shuffle(pairs)
+    return pairs

@@ -1,6 +1,8 @@
 """Profiles: sums of parts, JSON, and the verdict line by line."""
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -150,3 +152,12 @@ def test_an_empty_program_has_a_verdict() -> None:
     profile = profile_of_estimate(costs, estimate(empty, TINY, costs=costs))
     assert (profile.total_cycles, profile.seconds, profile.tile_use) == (0, 0.0, 0.0)
     assert "nothing to do" in verdict(profile)
+
+
+def test_every_key_is_documented() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "profile.md").read_text()
+    told = set(re.findall(r"[a-z_]+", text))
+    record = run_profile().record()
+    rows = [record[key][0] for key in ("steps", "origins", "loops")]
+    inner = [record["machine"], record["by_bucket"], *rows]
+    assert {key for keys in (record, *inner) for key in keys} <= told
