@@ -72,6 +72,11 @@ PROGRAMS ?= $(if $(filter command line,$(origin N)),$(N),2000)
 fuzz-programs: install ## N random programs against XLA:CPU
 	$(BIN)/python -m tools.fuzz_programs --count $(PROGRAMS)
 
+FORGED ?= $(if $(filter command line,$(origin N)),$(N),10000)
+.PHONY: fuzz-ipux
+fuzz-ipux: install ## N forged executables: refused, or loaded and run (1 minute)
+	$(BIN)/python -m tools.fuzz_ipux --count $(FORGED)
+
 .PHONY: bench
 bench: bench-parse bench-ops ## all benchmarks, against XLA in the same run
 

@@ -10,6 +10,8 @@ from math import prod
 from random import Random
 from typing import NamedTuple
 
+import numpy as np
+
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Mapping
@@ -114,27 +116,32 @@ class Owners:
     def __init__(self, program: Program, addresses: SequenceOf[int]) -> None:
         self.program = program
         self.addresses = addresses
-        self.of_byte: dict[tuple[int, int, int], int] = {}
+        self.tiles = [tiles_of(x.mapping) for x in program.variables]
+        self.ends = [
+            address + bytes_of(x) for x, address in zip(program.variables, addresses, strict=True)
+        ]
+        self.memory: dict[tuple[int, int], np.ndarray] = {}
         self.faults: list[str] = []
 
-    def places(self, number: int) -> Iterator[tuple[int, int, int]]:
-        variable = self.program.variables[number]
-        address = self.addresses[number]
-        for tile in tiles_of(variable.mapping):
-            for byte in range(address, address + bytes_of(variable)):
-                yield variable.ipu, tile, byte
+    def places(self, number: int) -> Iterator[np.ndarray]:
+        """Yield the bytes of a variable on each of its tiles."""
+        ipu = self.program.variables[number].ipu
+        for tile in self.tiles[number]:
+            if (ipu, tile) not in self.memory:
+                self.memory[ipu, tile] = np.full(max(self.ends), -1, np.int32)
+            yield self.memory[ipu, tile][self.addresses[number] : self.ends[number]]
 
     def write(self, number: int) -> None:
         for place in self.places(number):
-            self.of_byte[place] = number
+            place[:] = number
 
     def read(self, number: int, path: str) -> None:
-        for place in self.places(number):
-            owner = self.of_byte.get(place)
-            if owner != number:
-                found = "nobody" if owner is None else self.program.variables[owner].name
+        for tile, place in zip(self.tiles[number], self.places(number), strict=True):
+            others = place[place != number]
+            if others.size or len(place) != self.ends[number] - self.addresses[number]:
+                found = "nobody" if others[0] < 0 else self.program.variables[others[0]].name
                 name = self.program.variables[number].name
-                self.faults.append(f"{path}: {name} at {place} now belongs to {found}")
+                self.faults.append(f"{path}: {name} on tile {tile} now belongs to {found}")
                 return
 
 

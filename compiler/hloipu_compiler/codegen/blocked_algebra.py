@@ -13,7 +13,7 @@ from hloipu_compiler.codegen.views import compute_spread, seen_as
 from hloipu_runtime.codelets.dot import Dot
 from hloipu_runtime.codelets.elementwise import Elementwise
 from hloipu_runtime.codelets.expression import Expression, Node
-from hloipu_runtime.codelets.generate import Fill
+from hloipu_runtime.codelets.generate import Fill, Iota
 from hloipu_runtime.codelets.linear_algebra import Cholesky, TriangularSolve
 from hloipu_runtime.codelets.move import Transpose
 from hloipu_runtime.element_types import ELEMENT_TYPES
@@ -180,13 +180,34 @@ def _filled(builder: Builder, like: Held) -> Held:
 
 def _failed_as_a_whole(builder: Builder, factor: Held) -> Held:
     """Return the factor, or NaN in all its elements where the last one is NaN."""
-    n, rank = factor.shape[-1], len(factor.shape)
-    kind = factor.element_type
-    (corner,) = seen_as(builder, [_cut(builder, factor, (n - 1, n), (n - 1, n))], factor.shape[:-2])
-    nodes = (
-        Node("compare", (1, 1), "pred", (("direction", "NE"),)),
-        Node("select", (2, 1, 0), kind),
-    )
-    expression = Expression((kind, kind), nodes, (3,))
+    rank, kind = len(factor.shape), factor.element_type
+    corner = _last(builder, factor)
+    test = Node("compare", (1, 1), "pred", (("direction", "NE"),))
+    expression = Expression((kind, kind), (test, Node("select", (2, 1, 0), kind)), (3,))
     codelet = Elementwise(expression, (tuple(range(rank)), tuple(range(rank - 2))), rank)
     return builder.compute(codelet, [factor, corner], [(kind, factor.shape)])[0]
+
+
+def _last(builder: Builder, x: Held) -> Held:
+    """Return the last element of each matrix."""
+    n = x.shape[-1]
+    return seen_as(builder, [_cut(builder, x, (n - 1, n), (n - 1, n))], x.shape[:-2])[0]
+
+
+def has_failed(builder: Builder, factor: Held) -> Held:
+    """Return s32 1 for each matrix that was not positive definite, else 0."""
+    test = Node("compare", (0, 0), "pred", (("direction", "NE"),))
+    return _elementwise(builder, (test, Node("convert", (1,), "s32")), _last(builder, factor))
+
+
+def triangle_of(builder: Builder, inside: Held, outside: Held, *, lower: bool) -> Held:
+    """Return matrices of which one triangle, with the diagonal, is `inside`, the rest `outside`."""
+    rank, shape = len(inside.shape), inside.shape
+    (rows,) = builder.compute(Iota(rank - 2, "s32"), [], [("s32", shape)])
+    (columns,) = builder.compute(Iota(rank - 1, "s32"), [], [("s32", shape)])
+    direction = "GE" if lower else "LE"
+    nodes = (
+        Node("compare", (2, 3), "pred", (("direction", direction),)),
+        Node("select", (4, 0, 1), inside.element_type),
+    )
+    return _elementwise(builder, nodes, inside, outside, rows, columns)

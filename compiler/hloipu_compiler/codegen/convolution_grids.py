@@ -58,7 +58,8 @@ def convolution_grid(
         _priced(machine, codelet, (image, kernel), result, partial_type, way)
         for way in _ways(machine.chip.tiles_per_ipu, codelet, image, kernel, result)
     ]
-    room = machine.usable_bytes // 2
+    # The rest is for code and for what else lives at the same time.
+    room = machine.usable_bytes * 3 // 4
     fitting = [x for x in found if x.bytes_per_tile <= room]
     if fitting:
         return min(fitting, key=lambda x: x.cycles)

@@ -3,8 +3,16 @@
 import math
 from collections.abc import Sequence
 
+from hloipu_compiler.codegen.blocked_algebra import (
+    blocked_cholesky,
+    blocked_solve,
+    has_failed,
+    is_worth_cutting,
+    triangle_of,
+)
+from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.errors import CodegenError
-from hloipu_compiler.codegen.leaves import Leaf
+from hloipu_compiler.codegen.leaves import Held, Leaf
 from hloipu_compiler.codegen.site import Site, lowers
 from hloipu_compiler.codegen.sorting import top_k
 from hloipu_compiler.codegen.views import compute_spread
@@ -12,7 +20,9 @@ from hloipu_compiler.evaluate.custom_calls import IDENTITIES, typed_attributes
 from hloipu_runtime.codelets.custom import LapackCall
 from hloipu_runtime.codelets.elementwise import Elementwise
 from hloipu_runtime.codelets.expression import Expression, Node
+from hloipu_runtime.codelets.linear_algebra import TriangularSolve
 from hloipu_runtime.kernels.lapack import LAPACK_TARGETS
+from hloipu_runtime.kernels.lapack_batches import letter
 
 
 @lowers("custom-call")
@@ -27,12 +37,39 @@ def _custom_call(site: Site) -> Sequence[Leaf]:
     if target in LAPACK_TARGETS:
         operands = [site.held(n) for n in range(len(site.operands))]
         call = LapackCall(target, _attributes(site))
+        if call.routine in _CUT and is_worth_cutting(site.builder, operands[0]):
+            return _CUT[call.routine](site.builder, call, operands)
         return compute_spread(site.builder, call, operands, site.results)
     raise CodegenError(
         "E0470",
         f"custom call {site.instruction.name!r}: no codelet is known for the target {target!r}",
         hint="rewrite the module without it, or evaluate it with `hloipu eval`",
     )
+
+
+def _potrf(builder: Builder, call: LapackCall, operands: Sequence[Held]) -> Sequence[Leaf]:
+    """Return the factor, the other triangle as it was, and whether there is none."""
+    (a,) = operands
+    lower = letter(dict(call.attributes), "uplo") == "L"
+    factor = blocked_cholesky(builder, a, lower=lower)
+    return [triangle_of(builder, factor, a, lower=lower), has_failed(builder, factor)]
+
+
+def _trsm(builder: Builder, call: LapackCall, operands: Sequence[Held]) -> Sequence[Leaf]:
+    """Return the solution."""
+    given = dict(call.attributes)
+    codelet = TriangularSolve(
+        letter(given, "side") == "L",
+        letter(given, "uplo") == "L",
+        letter(given, "diag") == "U",
+        {"T": "TRANSPOSE", "C": "ADJOINT"}.get(letter(given, "trans_x"), "NO_TRANSPOSE"),
+        call.element_type,
+    )
+    return [blocked_solve(builder, codelet, operands[0], operands[1])]
+
+
+_CUT = {"potrf": _potrf, "trsm": _trsm}
+"""Routines whose large matrices are cut into blocks."""
 
 
 def _attributes(site: Site) -> tuple[tuple[str, int | bool | str], ...]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
@@ -13,10 +14,17 @@ from hloipu_runtime.codelets.generate import Iota
 from hloipu_runtime.codelets.sort import Sort
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.costs import TileTraffic, exchange, sync
+from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Sizes
 
 MOST_GATHERED_BYTES = 1 << 16
 """Longer rows are not gathered on one tile where they can be sorted over tiles."""
+
+
+_CODE_SHARE = 4
+"""One part in so many of the memory for code may go to the exchanges of one sort."""
+
+_RADICES = (8, 16, 32, 64, 128)
 
 
 class Parts(NamedTuple):
@@ -25,6 +33,8 @@ class Parts(NamedTuple):
     parts: int
     """A power of two."""
     block: int
+    radix: int
+    """Most parts that a column of one step spans."""
 
     @property
     def total(self) -> int:
@@ -33,28 +43,42 @@ class Parts(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One sort of all elements, seen as [outer.., runs, parts of a run, block, inner..]."""
+    """One sort of all elements, seen as [outer.., runs, parts of a run.., block, inner..]."""
 
     codelet: Sort
     shape: Sizes
 
 
 def choose_parts(builder: Builder, sort: Sort, operands: Sequence[Held]) -> Parts:
-    """Return the cut with the fewest cycles; one part: every row on one tile."""
+    """Return the cut with the fewest cycles; one part: every row on one tile.
+
+    Cuts whose exchanges take much code, and rows too long to gather, are taken only if all do.
+    """
     length = operands[0].shape[sort.dimension]
     rows = prod(operands[0].shape) // max(1, length)
-    kinds = [x.element_type for x in operands]
-    best, fewest = Parts(1, length), -1
-    parts = 1
-    while parts <= length and (parts == 1 or rows * parts <= builder.tile_count):
-        cut = Parts(parts, -(-length // parts))
-        row_bytes = length * _element_bytes(kinds)
-        cycles = _estimate(builder, sort, kinds, rows, cut)
-        too_long = parts == 1 and row_bytes > MOST_GATHERED_BYTES
-        if fewest < 0 or cycles < fewest:
-            best, fewest = cut, -1 if too_long else cycles
+    kinds = tuple(x.element_type for x in operands)
+    return _chosen(builder.machine, sort, kinds, rows, length)
+
+
+@lru_cache(1 << 10)
+def _chosen(machine: Machine, sort: Sort, kinds: tuple[str, ...], rows: int, length: int) -> Parts:
+    tiles = machine.chip.tiles_per_ipu
+    options = [Parts(1, length, 1)]
+    parts = 2
+    while parts <= length and rows * parts <= tiles:
+        block = -(-length // parts)
+        options += [Parts(parts, block, n) for n in _RADICES if n == _RADICES[0] or n <= parts]
         parts *= 2
-    return best
+    limit = machine.memory.executable_bytes // _CODE_SHARE
+
+    def price(cut: Parts) -> tuple[bool, int]:
+        if cut.parts == 1:
+            is_too_much = length * _element_bytes(kinds) > MOST_GATHERED_BYTES
+        else:
+            is_too_much = _code_bytes(machine, len(kinds) + 1, cut) > limit
+        return is_too_much, _estimate(machine, sort, kinds, rows, cut)
+
+    return min(options, key=price)
 
 
 def sort_over_tiles(
@@ -105,12 +129,20 @@ def _steps(sort: Sort, long: Sizes, cut: Parts) -> Iterator[Step]:
     run = 1
     while run <= cut.parts:
         runs = cut.parts // run
-        shape = (*long[:d], runs, run, cut.block, *long[d + 1 :])
+        factors = _factors(run, cut.radix)
+        shape = (*long[:d], runs, *factors, cut.block, *long[d + 1 :])
         one = replace(sort, alternating=d if runs > 1 else -1, rises_and_falls=run > 1)
-        if run > 1:
-            yield Step(replace(one, dimension=d + 1), shape)
-        yield Step(replace(one, dimension=d + 2), shape)
+        for axis in range(d + 1, d + 2 + len(factors)):
+            yield Step(replace(one, dimension=axis), shape)
         run *= 2
+
+
+@lru_cache(1 << 8)
+def _factors(run: int, radix: int) -> tuple[int, ...]:
+    """Return powers of two up to `radix`, as few and as equal as can be, whose product is `run`."""
+    bits, most = run.bit_length() - 1, radix.bit_length() - 1
+    count = -(-bits // most) if bits else 0
+    return tuple(1 << (bits + n) // count for n in range(count))
 
 
 def _needs_places(sort: Sort, operands: Sequence[Held], cut: Parts) -> bool:
@@ -134,29 +166,40 @@ def _filled_up(builder: Builder, leaves: Sequence[Held], d: int, long: Sizes) ->
     return seen_as(builder, leaves, long, ((shape, front, zeros), (shape, rest, back)))
 
 
-def _estimate(builder: Builder, sort: Sort, kinds: Sequence[str], rows: int, cut: Parts) -> int:
+def _estimate(machine: Machine, sort: Sort, kinds: Sequence[str], rows: int, cut: Parts) -> int:
     """Return roughly the cycles of a sort: its vertices, exchanges and syncs."""
-    machine = builder.machine
+    sort = replace(sort, dimension=1)
     if cut.parts == 1:
-        share = -(-rows // builder.tile_count)
-        return _step_cycles(builder, replace(sort, dimension=1), kinds, (share, cut.block), 1)
+        share = -(-rows // machine.chip.tiles_per_ipu)
+        return _step_cycles(machine, sort, kinds, (share, cut.block), 1)
     kinds = [*kinds, "s32"]
-    sort = replace(sort, dimension=1, places=len(kinds) - 1, count=cut.total)
-    cycles = _step_cycles(builder, sort, kinds, (1, cut.block), 1)
+    sort = replace(sort, places=len(kinds) - 1, count=cut.total)
     merge = replace(sort, rises_and_falls=True)
+    cycles = _step_cycles(machine, sort, kinds, (1, cut.block), 1)
     run = 2
     while run <= cut.parts:
-        columns = -(-cut.block // run)
-        cycles += _step_cycles(builder, merge, kinds, (columns, run), run)
-        cycles += _step_cycles(builder, merge, kinds, (1, cut.block), run)
+        factors = _factors(run, cut.radix)
+        for factor in factors:
+            columns = -(-cut.block // factor)
+            cycles += _step_cycles(machine, merge, kinds, (columns, factor), factor)
+        cycles += _step_cycles(machine, merge, kinds, (1, cut.block), factors[-1])
         run *= 2
     return cycles + 2 * sync(machine).cycles
 
 
+def _code_bytes(machine: Machine, operands: int, cut: Parts) -> int:
+    """Return roughly a tile's code for what it receives and sends in pieces."""
+    pieces, run = 0, 2
+    while run <= cut.parts:
+        factors = _factors(run, cut.radix)
+        pieces += 2 * (sum(factors) + factors[-1])
+        run *= 2
+    return operands * pieces * machine.memory.exchange_fragment_code_bytes
+
+
 def _step_cycles(
-    builder: Builder, sort: Sort, kinds: Sequence[str], part: Sizes, pieces: int
+    machine: Machine, sort: Sort, kinds: Sequence[str], part: Sizes, pieces: int
 ) -> int:
-    machine = builder.machine
     tensors = [Tensor(kind, part) for kind in kinds]
     count = prod(part)
     traffic = TileTraffic(

@@ -15,6 +15,7 @@ from hloipu_compiler.codegen import (
     reinterpreting,
     scans,
     sorting,
+    special_dots,
     spectra,
     windows,
 )
@@ -35,6 +36,7 @@ FAMILIES = (
     reinterpreting,
     scans,
     sorting,
+    special_dots,
     spectra,
     windows,
 )

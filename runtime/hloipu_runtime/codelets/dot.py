@@ -75,7 +75,7 @@ class Dot(Codelet):
         if not grid and not self.part:
             return [dot_general(lhs.data, rhs.data, self._dimensions, self.element_type)]
         a, b, varies = pair(lhs, rhs)
-        folded = _folded(self, varies, len(lhs.part), len(rhs.part))
+        folded = folded_dot(self, varies, len(lhs.part), len(rhs.part))
         if self.part:
             product = self._pieces(a, b, folded.dimensions)
         else:
@@ -117,9 +117,9 @@ class Dot(Codelet):
             depth = depth // first * min(first, self.part)
         size = Product(
             pieces * prod(lhs.shape[d] for d in self.lhs_batch),
-            _free_size(lhs.shape, self.lhs_batch, self.lhs_contracting),
+            free_size(lhs.shape, self.lhs_batch, self.lhs_contracting),
             depth,
-            _free_size(rhs.shape, self.rhs_batch, self.rhs_contracting),
+            free_size(rhs.shape, self.rhs_batch, self.rhs_contracting),
         )
         types = (lhs.element_type, rhs.element_type)
         return product_work(machine, size, types, results[0].element_type)
@@ -131,7 +131,7 @@ class Dot(Codelet):
         )
 
 
-class _Folded(NamedTuple):
+class Folded(NamedTuple):
     """A dot on a grid as one dot, and how its result's dimensions go back in order."""
 
     dimensions: DotDimensions
@@ -139,9 +139,9 @@ class _Folded(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _folded(
+def folded_dot(
     dot: Dot, varies: tuple[tuple[bool, bool], ...], lhs_rank: int, rhs_rank: int
-) -> _Folded:
+) -> Folded:
     """Make grid axes that both operands vary along batch dims, the others free dims."""
     lhs_axes = [axis for axis, (left, _) in enumerate(varies) if left]
     rhs_axes = [axis for axis, (_, right) in enumerate(varies) if right]
@@ -171,7 +171,7 @@ def _folded(
     order += range(first_batch, first_batch + batch)
     order += range(first_left + len(lhs_only), first_right)
     order += range(first_right + len(rhs_only), first_right + len(rhs_only) + rhs_free)
-    return _Folded(dimensions, tuple(order))
+    return Folded(dimensions, tuple(order))
 
 
 @lru_cache(maxsize=1024)
@@ -186,5 +186,6 @@ def _cut(dims: DotDimensions) -> DotDimensions:
     )
 
 
-def _free_size(shape: Sizes, batch: tuple[int, ...], contracting: tuple[int, ...]) -> int:
+def free_size(shape: Sizes, batch: tuple[int, ...], contracting: tuple[int, ...]) -> int:
+    """Return the number of rows or columns of an operand."""
     return prod(shape[d] for d in free_dims(len(shape), batch, contracting))

@@ -139,7 +139,7 @@ def _matrices_work(
 
     16- and 32-bit elements go in square grains (graphcore/poplibs: lib/popsparse/
     PerformanceEstimation.hpp). Of sizes that the grain does not divide, assumed is: the rest goes
-    element by element, or the matrix is padded, whichever is cheaper. Wider elements are runs of
+    element by element, or the size is padded, whichever is cheaper. Wider elements are runs of
     their own; of narrower ones each is moved by itself, which is assumed.
     """
     elements = matrices * rows * columns
@@ -150,13 +150,15 @@ def _matrices_work(
         cycles = machine.tile.copy_call_cycles + elements * SCALAR_MOVE_CYCLES
         return TileWork(cycles, cycles)
     grain = 4 if bits == 16 else 2
-    whole_rows, whole_columns = rows // grain, columns // grain
-    rest = elements - matrices * whole_rows * whole_columns * grain * grain
-    core = _grains_cycles(machine, bits, matrices, whole_rows, whole_columns)
-    if not rest:
-        return TileWork(core)
-    padded = _grains_cycles(machine, bits, matrices, over(rows, grain), over(columns, grain))
-    cycles = min(core + rest * SCALAR_MOVE_CYCLES, padded)
+    if rows % grain == 0 and columns % grain == 0:
+        return TileWork(_grains_cycles(machine, bits, matrices, rows // grain, columns // grain))
+    cycles = min(
+        _grains_cycles(machine, bits, matrices, down, across)
+        + (elements - matrices * min(rows, down * grain) * min(columns, across * grain))
+        * SCALAR_MOVE_CYCLES
+        for down in {rows // grain, over(rows, grain)}
+        for across in {columns // grain, over(columns, grain)}
+    )
     return TileWork(cycles, cycles)
 
 

@@ -7,7 +7,8 @@ backwards (`alternating`). Then for runs of 2, 4, .. parts, seen as [run, parts 
 sort along the parts, then along the block, every other run backwards. Two neighbouring sorted runs
 rise and fall once, and so does every column of the two. Of the elements up to any bound the columns
 have equally many, give or take one; after sorting them every row holds what belongs to it, and
-rises and falls once. That makes 1 + 2 log2(parts) steps.
+rises and falls once. That makes 1 + 2 log2(parts) steps. Many parts may be seen as several
+dimensions that are sorted along one after the other, for the same reason.
 
 Equal elements keep their order by a further operand, s32 `places`, which decides last. Elements at
 places from `count` on fill up the last part: they stand last, and their values get lost.

@@ -63,7 +63,7 @@ def compute_cost(program: Program, step: ComputeSet, machine: Machine) -> Comput
     shares = tuple((n, work_charge(machine, costs[n].work)) for n in slowest)
     alone = [c.bytes_per_tile for c, g in zip(costs, step.groups, strict=True) if g.tiles.count < 2]
     return ComputeCost(
-        sum_of(charge for _, charge in shares),
+        _sum_of(charge for _, charge in shares),
         shares,
         min(sum(c.busy_tiles for c in costs), max(1, len(by_ipu)) * machine.chip.tiles_per_ipu),
         tuple(sorted(by_ipu)),
@@ -98,7 +98,7 @@ def work_charge(machine: Machine, work: TileWork) -> Charge:
     return compute_set(machine, (work,))
 
 
-def sum_of(charges: Iterable[Charge]) -> Charge:
+def _sum_of(charges: Iterable[Charge]) -> Charge:
     """Return the charge of all, one after the other."""
     total = NOTHING
     for charge in charges:

@@ -1,5 +1,6 @@
 """Charges sorted by what the cycles go into."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from hloipu_runtime.machine.charges import NOTHING, Charge
@@ -32,3 +33,14 @@ class Spent(NamedTuple):
 
 
 FREE = Spent()
+
+
+def sum_of(items: Iterable[Spent]) -> Spent:
+    """Return what all spend, one after the other."""
+    cycles, assumed = [0] * len(BUCKETS), [0] * len(BUCKETS)
+    for item in items:
+        for bucket, charge in enumerate(item):
+            if charge is not NOTHING:
+                cycles[bucket] += charge.cycles
+                assumed[bucket] += charge.assumed_cycles
+    return Spent(*map(Charge, cycles, assumed))

@@ -20,7 +20,7 @@ from hloipu_runtime.costing.costs import (
 from hloipu_runtime.costing.deciding import branches, decision
 from hloipu_runtime.costing.exchanging import exchange_cost
 from hloipu_runtime.costing.hosting import HostPhase
-from hloipu_runtime.costing.spent import FREE, Spent
+from hloipu_runtime.costing.spent import Spent, sum_of
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.costs import sync
 from hloipu_runtime.machine.model import Machine
@@ -114,18 +114,15 @@ class _Block:
         self.steps: list[int] = []
         self.inner: list[Inner] = []
         self.ipus: set[int] = set()
-        self.spent = FREE
         self.phase: HostPhase | None = None
 
     def made(self, path: str) -> BlockCost:
-        return BlockCost(
-            path, self.spent, tuple(self.steps), tuple(self.inner), frozenset(self.ipus)
-        )
+        spent = sum_of(self.walk.steps[number].spent for number in self.steps)
+        return BlockCost(path, spent, tuple(self.steps), tuple(self.inner), frozenset(self.ipus))
 
     def add(self, step: StepCost) -> None:
         self.steps.append(len(self.walk.steps))
         self.walk.steps.append(step)
-        self.spent = self.spent.plus(step.spent)
         self.ipus.update(step.ipus)
 
     def add_inner(self, inner: Inner) -> None:

@@ -35,6 +35,8 @@ class Charges:
     """By what the code is and where it is; on a tile, each code counts once."""
     vertex_state: Counter[Tiles] = field(default_factory=Counter)
     exchange_code: Counter[Tiles] = field(default_factory=Counter)
+    exchanges: list[tuple[str, Tiles, int]] = field(default_factory=list)
+    """What the exchange code consists of: instruction, grid and bytes."""
     steps: int = 0
     """Steps that every tile has supervisor code for."""
 
@@ -138,9 +140,12 @@ class _Walker:
             )
             ipus |= {source.ipu, destination.ipu}
             if found.received:
-                received = self.charges[destination.ipu].exchange_code
-                received[found.receivers] += found.received * piece_bytes
-                self.charges[source.ipu].exchange_code[found.senders] += found.sent * piece_bytes
+                for ipu, grid, pieces in (
+                    (destination.ipu, found.receivers, found.received),
+                    (source.ipu, found.senders, found.sent),
+                ):
+                    self.charges[ipu].exchange_code[grid] += pieces * piece_bytes
+                    self.charges[ipu].exchanges.append((step.name, grid, pieces * piece_bytes))
         return frozenset(ipus)
 
 

@@ -1,7 +1,8 @@
 """The error that a program needs more memory than its tiles have."""
 
 from hloipu_runtime.errors import HloipuError
-from hloipu_runtime.memory.report import MemoryReport
+from hloipu_runtime.memory.categories import Category
+from hloipu_runtime.memory.report_records import MemoryReport
 
 _SHOWN = 3
 
@@ -20,6 +21,13 @@ class DoesNotFit(HloipuError):
                 + (f" ({c.source})" if c.source else "")
                 for c in report.culprits[:_SHOWN]
             )
+            codes = peak.parts[Category.EXCHANGE_CODE]
+            if 2 * codes > report.available_bytes and report.exchange_culprits:
+                most = report.exchange_culprits[0]
+                largest = (
+                    f"; code of exchanges takes {codes:,}, of these {most.size_bytes:,} for "
+                    f"{most.origin}{largest}"
+                )
             message = (
                 f"tile {peak.tile} of IPU {peak.ipu} needs {peak.total_bytes:,} bytes of "
                 f"{report.available_bytes:,} at {peak.step}{name}{largest}"

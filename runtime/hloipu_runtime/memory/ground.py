@@ -50,16 +50,6 @@ class Ground:
             low[placed], high[placed], grids[placed] = address, address + size, grid
         self.low, self.high, self.grids = low, high, grids
 
-    def on_class(self, number: int) -> set[Tiles]:
-        """Return the grids that a class of tiles is part of."""
-        marks = np.zeros(self.classes, np.bool_)
-        marks[number] = True
-        return {
-            grid
-            for grid, members in zip(self.number_of, self.members, strict=True)
-            if marks[members].any()
-        }
-
     def top(self) -> int:
         """Return the first address that is above all of it, on all tiles."""
         return int(self.high.max(initial=0))

@@ -57,7 +57,7 @@ def place(
     fullest = int((taken + live).argmax())
     least = int((taken + live)[fullest])
     best: Placement | None = None
-    for found in _tries(requests, passing, points, ground, fullest):
+    for found in _tries(requests, passing, points, ground, classes, fullest):
         for number, address in zip(passing, found, strict=True):
             addresses[number] = address
         extent = _extent(requests, addresses, classes)
@@ -73,7 +73,12 @@ def place(
 
 
 def _tries(
-    requests: list[Request], passing: list[int], points: int, ground: Ground, fullest: int
+    requests: list[Request],
+    passing: list[int],
+    points: int,
+    ground: Ground,
+    classes: TileClasses,
+    fullest: int,
 ) -> Iterator[list[int]]:
     """Yield addresses of the passing requests, by one rule after the other."""
     if len(passing) > FEW:
@@ -82,7 +87,7 @@ def _tries(
     if len(passing) <= MOST:
         yield first_fit(requests, passing, _largest_first(chosen), ground)
     if len(passing) <= FEW:
-        members = ground.on_class(fullest)
+        members = classes.grids_of(fullest)
         yield first_fit(requests, passing, _contested_first(chosen, points, members), ground)
         yield by_time(requests, passing, ground.top())
 

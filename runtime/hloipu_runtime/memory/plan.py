@@ -1,13 +1,15 @@
 """The memory of a program: an address for every variable, and what each tile's bytes are for."""
 
 from dataclasses import dataclass
-from enum import Enum
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.memory.categories import CATEGORY_OF_ROLE, LOW, Category
 from hloipu_runtime.memory.charges import Charges, charges_of
+from hloipu_runtime.memory.counting import fixed_bytes, most_live
 from hloipu_runtime.memory.liveness import Liveness, liveness_of
 from hloipu_runtime.memory.placing import place
 from hloipu_runtime.memory.requests import Request
@@ -20,41 +22,13 @@ NO_ADDRESS = -1
 """Address of a variable that is never used and takes no memory."""
 
 
-class Category(Enum):
-    """What a byte of a tile's memory is used for."""
-
-    VERTEX_CODE = "vertex code"
-    CONTROL_CODE = "control code"
-    EXCHANGE_CODE = "exchange code"
-    VERTEX_STATE = "vertex state"
-    STACKS = "stacks"
-    CONSTANTS = "constants"
-    STATE = "state"
-    PARAMETERS = "parameters"
-    TEMPORARIES = "temporaries"
-    EXCHANGE_BUFFERS = "exchange buffers"
-    ALIGNMENT = "alignment"
-    GAPS = "gaps"
-
-
-CODE = (Category.VERTEX_CODE, Category.CONTROL_CODE, Category.EXCHANGE_CODE)
-LOW = (*CODE, Category.VERTEX_STATE)
-"""What has to lie in the executable part of the memory."""
-NOT_VARIABLES = (*LOW, Category.STACKS)
-CATEGORY_OF_ROLE = {
-    Role.TEMPORARY: Category.TEMPORARIES,
-    Role.CONSTANT: Category.CONSTANTS,
-    Role.STATE: Category.STATE,
-    Role.PARAMETER: Category.PARAMETERS,
-}
-
-
 @dataclass(frozen=True, eq=False)
 class IpuMemory:
     """Bytes on each class of tiles of one IPU, and when most of them are taken."""
 
     ipu: int
     classes: TileClasses
+    charges: Charges
     fixed: dict[Category, Numbers]
     """What is not variables."""
     low_bytes: Numbers
@@ -140,8 +114,11 @@ def plan_memory(program: Program, machine: Machine, *, code_memory: bool = True)
         grids = [program.variables[n].mapping.tiles for n in numbers]
         charged = charges.ipus[ipu]
         classes = classes_of((*charged.grids(), *grids), machine.chip.tiles_per_ipu)
-        fixed = _fixed(charged, machine, classes, code_memory)
-        ipus.append(_plan_ipu(program, machine, liveness, ipu, numbers, classes, fixed, addresses))
+        fixed = fixed_bytes(charged, machine, classes, code_memory)
+        memory = _plan_ipu(program, machine, liveness, numbers, classes, fixed)
+        for number, address in zip(numbers, memory.addresses, strict=True):
+            addresses[number] = address
+        ipus.append(IpuMemory(ipu, classes, charged, fixed, *memory[1:]))
     return MemoryPlan(
         program,
         machine,
@@ -169,40 +146,24 @@ def rounded(size_bytes: int, machine: Machine) -> int:
     return -(-size_bytes // grain) * grain
 
 
-def _fixed(
-    charges: Charges, machine: Machine, classes: TileClasses, code_memory: bool
-) -> dict[Category, Numbers]:
-    """Return the bytes on each class of tiles that are not variables."""
-    fixed = {category: np.zeros(classes.count, np.int64) for category in NOT_VARIABLES}
-    fixed[Category.STACKS] += machine.memory.stack_bytes
-    for grid, size in charges.vertex_state.items():
-        fixed[Category.VERTEX_STATE][classes.members[grid]] += size
-    if not code_memory:
-        return fixed
-    fixed[Category.CONTROL_CODE] += charges.steps * machine.memory.step_code_bytes
-    for grid, size in charges.exchange_code.items():
-        fixed[Category.EXCHANGE_CODE][classes.members[grid]] += size
-    where: dict[object, np.ndarray[tuple[int], np.dtype[np.bool_]]] = {}
-    sizes = {}
-    for (key, grid), size in charges.vertex_code.items():
-        marks = where.setdefault(key, np.zeros(classes.count, np.bool_))
-        marks[classes.members[grid]] = True
-        sizes[key] = size
-    for key, marks in where.items():
-        fixed[Category.VERTEX_CODE][marks] += sizes[key]
-    return fixed
+class _Placed(NamedTuple):
+    addresses: list[int]
+    low_bytes: Numbers
+    floor: Numbers
+    extent: Numbers
+    always_bytes: Numbers
+    live_bytes: Numbers
+    peak_point: Numbers
 
 
 def _plan_ipu(
     program: Program,
     machine: Machine,
     liveness: Liveness,
-    ipu: int,
     numbers: list[VariableId],
     classes: TileClasses,
     fixed: dict[Category, Numbers],
-    addresses: list[int],
-) -> IpuMemory:
+) -> _Placed:
     """Place one IPU's variables and count what its tiles need."""
     low_bytes = sum((fixed[category] for category in LOW), np.zeros(classes.count, np.int64))
     grain = machine.memory.allocation_grain_bytes
@@ -216,7 +177,7 @@ def _plan_ipu(
         for n in numbers
     ]
     available = available_bytes(machine) // grain * grain
-    always, live, point = _most_live(requests, liveness.points, classes)
+    always, live, point = most_live(requests, liveness.points, classes)
     found = place(
         requests,
         liveness.points,
@@ -226,38 +187,8 @@ def _plan_ipu(
         available,
     )
     end = max(available, int((floor + found.extent).max()))
-    for number, address, request in zip(numbers, found.addresses, requests, strict=True):
-        addresses[number] = end - address - request.size
-    return IpuMemory(ipu, classes, fixed, low_bytes, floor, found.extent, always, live, point)
-
-
-def _most_live(
-    requests: list[Request], points: int, classes: TileClasses
-) -> tuple[Numbers, Numbers, Numbers]:
-    """Return bytes always live, most bytes live at a point, and that point, by class of tiles."""
-    always = np.zeros(classes.count, np.int64)
-    starting: dict[int, list[Request]] = {}
-    ending: list[tuple[int, int]] = []
-    for number, request in enumerate(requests):
-        if request.ranges == ((0, points - 1),):
-            always[classes.members[request.grid]] += request.size
-            continue
-        for first, last in request.ranges:
-            starting.setdefault(first, []).append(request)
-            ending.append((last, number))
-    ending.sort()
-    live, most = always.copy(), always.copy()
-    when = np.zeros(classes.count, np.int64)
-    ended = 0
-    for point in sorted(starting):
-        while ended < len(ending) and ending[ended][0] < point:
-            gone = requests[ending[ended][1]]
-            live[classes.members[gone.grid]] -= gone.size
-            ended += 1
-        for request in starting[point]:
-            live[classes.members[request.grid]] += request.size
-        more = live > most
-        if more.any():
-            most[more] = live[more]
-            when[more] = point
-    return always, most, when
+    addresses = [
+        end - address - request.size
+        for address, request in zip(found.addresses, requests, strict=True)
+    ]
+    return _Placed(addresses, low_bytes, floor, found.extent, always, live, point)

@@ -1,128 +1,28 @@
 """What the memory plan says to people: the fullest tile, what fills it, whether it fits."""
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hloipu_runtime.memory.categories import NOT_VARIABLES, Category
 from hloipu_runtime.memory.liveness import moment
-from hloipu_runtime.memory.plan import (
-    NOT_VARIABLES,
-    Category,
-    IpuMemory,
-    MemoryPlan,
-    kept_bytes,
+from hloipu_runtime.memory.plan import IpuMemory, MemoryPlan, kept_bytes
+from hloipu_runtime.memory.report_records import (
+    Bin,
+    CodeCulprit,
+    Culprit,
+    IpuUse,
+    MemoryReport,
+    TilePeak,
 )
-from hloipu_runtime.program.mapping import Sizes
 from hloipu_runtime.program.steps import ComputeSet, Exchange, Step, StreamIn, StreamOut
 
+__all__ = ["MemoryReport", "memory_report", "step_name"]
+
 Numbers = NDArray[np.int64]
-Parts = dict[Category, int]
-SCHEMA = "hloipu.memory"
-VERSION = 1
 _BINS = 10
-
-
-class Culprit(NamedTuple):
-    """A variable that takes memory on the fullest tile at the moment of its peak."""
-
-    name: str
-    origin: str
-    """The instruction that it holds the result of."""
-    source: str
-    """Where the program that was compiled says so, or nothing."""
-    element_type: str
-    shape: Sizes
-    role: str
-    size_bytes: int
-    """On the tile, rounded up to the grain of addresses."""
-    always_live: bool
-    first_step: str
-    last_step: str
-
-
-class Bin(NamedTuple):
-    """Tiles that need at least `low_bytes` and fewer than `high_bytes`."""
-
-    low_bytes: int
-    high_bytes: int
-    """-1: no bound."""
-    tiles: int
-
-
-class TilePeak(NamedTuple):
-    """One tile's memory: what it needs in all, and the moment at which most of it is live."""
-
-    ipu: int
-    tile: int
-    total_bytes: int
-    step: str
-    """Path of the step in the tree of steps."""
-    step_name: str
-    """Instructions that the step comes from."""
-    always_live_bytes: int
-    """Code, state of vertices, stacks, and variables that are live all the time."""
-    not_always_live_bytes: int
-    parts: Parts
-    """By what they are for; their sum is `total_bytes`."""
-
-
-class IpuUse(NamedTuple):
-    """One IPU's memory."""
-
-    ipu: int
-    peak_tile: int
-    peak_bytes: int
-    total_bytes: int
-    """Of all its tiles."""
-    tiles_used: int
-    """Tiles that hold a variable."""
-
-
-@dataclass(frozen=True)
-class MemoryReport:
-    """The memory of a compiled program."""
-
-    fits: bool
-    code_memory: bool
-    available_bytes: int
-    """Of each tile."""
-    executable_bytes: int
-    peak: TilePeak
-    """The fullest tile."""
-    code_peak: TilePeak
-    """The tile with most code and vertex state."""
-    code_bytes: int
-    """Of that tile: what has to lie in the executable part."""
-    culprits: tuple[Culprit, ...]
-    culprits_left_out: int
-    total_bytes: int
-    """Of all tiles."""
-    parts: Parts
-    """Of all tiles, each at its own peak; their sum is `total_bytes`."""
-    ipus: tuple[IpuUse, ...]
-    histogram: tuple[Bin, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the report as a JSON object, keys in a fixed order."""
-        return {
-            "schema": SCHEMA,
-            "version": VERSION,
-            "fits": self.fits,
-            "code_memory": self.code_memory,
-            "available_bytes_per_tile": self.available_bytes,
-            "executable_bytes_per_tile": self.executable_bytes,
-            "peak": _peak_json(self.peak),
-            "code_peak": {**_peak_json(self.code_peak), "code_bytes": self.code_bytes},
-            "culprits": [{**c._asdict(), "shape": list(c.shape)} for c in self.culprits],
-            "culprits_left_out": self.culprits_left_out,
-            "total_bytes": self.total_bytes,
-            "parts": _parts_json(self.parts),
-            "ipus": [use._asdict() for use in self.ipus],
-            "histogram": [one._asdict() for one in self.histogram],
-        }
 
 
 def memory_report(
@@ -153,6 +53,9 @@ def memory_report(
         code_bytes=int(most_code.low_bytes[code_class]),
         culprits=tuple(found[:culprits]),
         culprits_left_out=max(0, len(found) - culprits),
+        exchange_culprits=_exchange_culprits(fullest, full_class, sources or {}, culprits)
+        if plan.code_memory
+        else (),
         total_bytes=sum(
             int(ipu.needed_bytes @ count) for ipu, count in zip(plan.ipus, counts, strict=True)
         ),
@@ -231,19 +134,28 @@ def _culprits(
 ) -> list[Culprit]:
     """Return what is live on a tile at its peak, the largest first."""
     point = int(ipu.peak_point[tile_class])
-    marked = {}
-    for grid, members in ipu.classes.members.items():
-        marks = np.zeros(ipu.classes.count, np.bool_)
-        marks[members] = True
-        marked[grid] = bool(marks[tile_class])
+    here = ipu.classes.grids_of(tile_class)
     live = [
         number
         for number in numbers
-        if marked[plan.program.variables[number].mapping.tiles]
+        if plan.program.variables[number].mapping.tiles in here
         and any(first <= point <= last for first, last in plan.liveness.ranges[number])
     ]
     live.sort(key=lambda n: (-kept_bytes(plan.program.variables[n], plan.machine), n))
     return [_culprit(plan, number, sources) for number in live]
+
+
+def _exchange_culprits(
+    ipu: IpuMemory, tile_class: int, sources: Mapping[str, str], most: int
+) -> tuple[CodeCulprit, ...]:
+    """Return the instructions whose exchanges need most code on a tile."""
+    here = ipu.classes.grids_of(tile_class)
+    sizes: Counter[str] = Counter()
+    for name, grid, size in ipu.charges.exchanges:
+        if grid in here:
+            sizes[name] += size
+    largest = sorted(sizes.items(), key=lambda item: (-item[1], item[0]))
+    return tuple(CodeCulprit(name, sources.get(name, ""), size) for name, size in largest[:most])
 
 
 def _culprit(plan: MemoryPlan, number: int, sources: Mapping[str, str]) -> Culprit:
@@ -287,11 +199,3 @@ def _histogram(plan: MemoryPlan, counts: list[Numbers]) -> tuple[Bin, ...]:
     return tuple(
         Bin(low, high, int(tiles)) for low, high, tiles in zip(edges, highs, found, strict=True)
     )
-
-
-def _parts_json(parts: Parts) -> dict[str, int]:
-    return {category.value: size for category, size in parts.items()}
-
-
-def _peak_json(peak: TilePeak) -> dict[str, Any]:
-    return {**peak._asdict(), "parts": _parts_json(peak.parts)}

@@ -31,6 +31,12 @@ class TileClasses:
         """Number of classes."""
         return len(self.first_tile)
 
+    def grids_of(self, number: int) -> set[Tiles]:
+        """Return the grids that a class is part of."""
+        marks = np.zeros(self.count, np.bool_)
+        marks[number] = True
+        return {grid for grid, members in self.members.items() if marks[members].any()}
+
 
 def classes_of(grids: Iterable[Tiles], tiles_per_ipu: int) -> TileClasses:
     """Return the classes of tiles that no grid tells apart."""

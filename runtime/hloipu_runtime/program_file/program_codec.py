@@ -64,6 +64,15 @@ def decode_program(meta: Json, arrays: Mapping[str, Array], *, name: str = "") -
     here. Raises ArtefactError: E4010 no such data, E4011 data that makes no program.
     """
     reading = Reading(name)
+    try:
+        program = _decode(meta, arrays, reading)
+        check_program(program, name=name)
+    except RecursionError as error:  # the caller's own stack was deep already
+        raise reading.refused("steps less deep within each other", None) from error
+    return program
+
+
+def _decode(meta: Json, arrays: Mapping[str, Array], reading: Reading) -> Program:
     if not isinstance(meta, dict) or meta.keys() != _KEYS:
         raise reading.refused(f"an object of {', '.join(sorted(_KEYS))}", meta)
     _read_pools(meta["pools"], reading)
@@ -72,7 +81,7 @@ def decode_program(meta: Json, arrays: Mapping[str, Array], *, name: str = "") -
     text, number = coder_of(str), coder_of(int)
     constants = _read_constants(meta["constants"], arrays, reading)
     reading.place = "the steps"
-    program = Program(
+    return Program(
         name=text.read(meta["name"], reading),
         machine=text.read(meta["machine"], reading),
         ipus=number.read(meta["ipus"], reading),
@@ -81,8 +90,6 @@ def decode_program(meta: Json, arrays: Mapping[str, Array], *, name: str = "") -
         functions=_read_functions(meta["functions"], reading),
         **tables,
     )
-    check_program(program, name=name)
-    return program
 
 
 def _read_pools(data: Json, reading: Reading) -> None:

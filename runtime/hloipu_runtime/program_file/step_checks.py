@@ -35,8 +35,8 @@ from hloipu_runtime.program_file.span_checks import check_spans, check_tiles
 MOST_TURNS = 2**62
 MOST_CALLED = 2**21
 """Steps beyond those written, where functions are put in at every call: all readers walk them."""
-MOST_LEVELS = 100
-"""Blocks within each other, calls included."""
+MOST_LEVELS = 160
+"""Steps within each other, calls included: two for a block of a loop."""
 
 
 class StepChecks:
@@ -55,12 +55,8 @@ class StepChecks:
     def check(self) -> None:
         """Check everything."""
         for name in self.program.functions:
-            self._function(name)
-        steps, levels = self._measure(self.program.body)
-        if self._called > MOST_CALLED:
-            self.refuse("the steps", f"{steps} of them, with functions put in at every call")
-        if levels > MOST_LEVELS:
-            self.refuse("the steps", f"blocks {levels} deep within each other, calls included")
+            self._function(name, 0)
+        self._measure(self.program.body, 0)
         for name, body in self.program.functions.items():
             self._steps(body, f"function {name[:80]!r}")
         self._steps(self.program.body, "body")
@@ -80,27 +76,32 @@ class StepChecks:
 
     # --- how much there is ------------------------------------------------------------------------
 
-    def _measure(self, step: Step) -> tuple[int, int]:
+    def _measure(self, step: Step, level: int) -> tuple[int, int]:
         """Return how many steps there are with functions put in, and how deep they lie."""
+        if level > MOST_LEVELS:
+            self.refuse("the steps", f"more than {MOST_LEVELS} within each other")
         if isinstance(step, Call):
-            steps, levels = self._function(step.function)
+            steps, levels = self._function(step.function, level)
             self._called += steps
             return steps, levels
-        inner = [self._measure(x) for x in inner_steps(step)]
+        inner = [self._measure(x, level + 1) for x in inner_steps(step)]
         steps = 1 + sum(count for count, _ in inner)
         return steps, 1 + max((levels for _, levels in inner), default=0)
 
-    def _function(self, name: str) -> tuple[int, int]:
+    def _function(self, name: str, level: int) -> tuple[int, int]:
         if name not in self._sizes:
             body = self.program.functions.get(name)
             if body is None or name in self._measuring:
                 self.refuse("the steps", f"a call of function {name[:80]!r}, which cannot be")
             self._measuring.add(name)
-            self._sizes[name] = self._measure(body)
+            self._sizes[name] = self._measure(body, level + 1)
             self._measuring.discard(name)
-            if self._called > MOST_CALLED or self._sizes[name][1] > MOST_LEVELS:
-                self.refuse(f"function {name[:80]!r}", "too many steps, or blocks too deep")
-        return self._sizes[name]
+        steps, levels = self._sizes[name]
+        if self._called + steps > MOST_CALLED:
+            self.refuse("the steps", "too many, with functions put in at every call")
+        if level + levels > MOST_LEVELS:
+            self.refuse("the steps", f"more than {MOST_LEVELS} within each other")
+        return steps, levels
 
     # --- what they name ---------------------------------------------------------------------------
 

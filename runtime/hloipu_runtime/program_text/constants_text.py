@@ -10,7 +10,7 @@ from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.kernels.storage import storage_dtype
 from hloipu_runtime.program.program import Array, Variable
 from hloipu_runtime.program_text.faults import ProgramTextError
-from hloipu_runtime.program_text.tokens import Cursor
+from hloipu_runtime.program_text.tokens import Cursor, Token
 
 MOST_SHOWN = 16
 """Elements of a constant that is shown by value."""
@@ -47,7 +47,7 @@ def read_constant(cursor: Cursor, variable: Variable, given: Array | None) -> Ar
             cursor.fail("the array that was given is not what was left out", start)
         return given
     if form == "values":
-        array = _values(cursor, text, variable)
+        array = _values(cursor, text, variable, start)
     elif form == "bytes":
         try:
             array = np.frombuffer(bytes.fromhex(text), dtype)
@@ -62,16 +62,16 @@ def read_constant(cursor: Cursor, variable: Variable, given: Array | None) -> Ar
     return array
 
 
-def _values(cursor: Cursor, text: str, variable: Variable) -> Array:
+def _values(cursor: Cursor, text: str, variable: Variable, start: Token) -> Array:
     words = text.split()
     if len(words) > MOST_SHOWN:
-        cursor.fail("so many elements are given as bytes")
+        cursor.fail("so many elements are given as bytes", start)
     array = np.empty(len(words), storage_dtype(variable.element_type))
     for place, word in enumerate(words):
         try:
             array[place] = value_of(word, variable.element_type)
         except HloipuError as error:
-            cursor.fail(error.message)
+            cursor.fail(error.message, start)
     return array
 
 

@@ -78,13 +78,14 @@ def read_spans(cursor: Cursor, shape: Sizes) -> Spans:
 def _read_span(cursor: Cursor) -> Span:
     axis, step, offset = -1, 0, 0
     if cursor.token.kind == "word":
+        start = cursor.token
         word = cursor.word("a grid axis")
         if word == "a":
             axis = cursor.integer()
         elif word[0] == "a" and word[1:].isdecimal() and len(word) < 4:
             axis = int(word[1:])
         else:
-            cursor.fail("grid axes are a0, a1 and so on")
+            cursor.fail("grid axes are a0, a1 and so on", start)
         cursor.expect("*")
         step = cursor.integer()
         if not cursor.sees(":"):

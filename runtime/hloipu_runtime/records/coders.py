@@ -7,6 +7,7 @@ this package names; a file chooses among numbers, texts and registered codelets.
 
 import importlib
 import pkgutil
+import re
 import types
 from collections.abc import Callable
 from dataclasses import fields
@@ -23,6 +24,7 @@ from hloipu_runtime.records.pools import Json, Reading, Writing
 
 LONGEST_TEXT = 2**20
 _INTEGER_BOUND = 2**63
+_FLOAT = re.compile(r"-?(?:inf|nan|0x[01]\.[0-9a-f]{1,13}p[+-][0-9]{1,4})")
 
 
 class Coder(NamedTuple):
@@ -59,6 +61,8 @@ def own_coder(annotation: Any) -> Coder:
         return Coder(_write_codelet, _read_codelet)
     if annotation in _SCALARS:
         return _scalar(annotation)
+    if annotation is float:
+        return Coder(lambda value, _: float(value).hex(), _read_float)
     if origin is Literal:
         return _one_of(get_args(annotation), lambda value: value)
     if isinstance(annotation, type) and issubclass(annotation, Enum):
@@ -103,6 +107,13 @@ def _scalar(kind: Any) -> Coder:
         return data
 
     return Coder(lambda value, _: value, read)
+
+
+def _read_float(data: Json, reading: Reading) -> float:
+    """Read a float in hexadecimal: JSON has no infinities, and digits are not exact."""
+    if not isinstance(data, str) or not _FLOAT.fullmatch(data):
+        raise reading.refused("a float in hexadecimal", data)
+    return float.fromhex(data)
 
 
 def _one_of(values: tuple[Any, ...], plain: Callable[[Any], Json]) -> Coder:

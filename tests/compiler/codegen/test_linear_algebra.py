@@ -7,7 +7,7 @@ import pytest
 
 from hloipu_compiler.codegen.errors import CodegenError
 from hloipu_runtime.program.program import Program, Variable
-from tests.support.on_tiles import check_on_tiles, groups_of, programs_of
+from tests.support.on_tiles import check_on_tiles, groups_of, programs_of, results_of
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(14)
@@ -143,6 +143,36 @@ def test_large_systems_are_solved_in_blocks(left_side: bool, lower: bool, transp
     given = [a.astype(stored), b.astype(stored)]
     programs = check_on_tiles(text, given, [x], relative=1e-3, absolute=1e-3)
     assert max(v.shape[-1] for v in _operands_of(programs[-1], "triangular_solve")) <= 32
+
+
+@pytest.mark.parametrize("uplo", ["L", "U"])
+def test_large_lapack_calls_are_cut(uplo: str) -> None:
+    n = 140
+    factor = np.tril(RNG.standard_normal((n, n)) / 20) + np.eye(n)
+    a = factor @ factor.T
+    text = f"""HloModule calls
+    ENTRY e {{
+      a = f32[{n},{n}] parameter(0)
+      b = f32[{n},3] parameter(1)
+      r = (f32[{n},{n}], s32[]) custom-call(a), custom_call_target="lapack_spotrf_ffi",
+        api_version=API_VERSION_TYPED_FFI, backend_config={{uplo = {ord(uplo)} : ui8}}
+      f = f32[{n},{n}] get-tuple-element(r), index=0
+      i = s32[] get-tuple-element(r), index=1
+      x = f32[{n},3] custom-call(f, b), custom_call_target="lapack_strsm_ffi",
+        api_version=API_VERSION_TYPED_FFI, backend_config={{diag = 78 : ui8, side = 76 : ui8,
+        trans_x = 84 : ui8, uplo = {ord(uplo)} : ui8}}
+      ROOT t = (f32[{n},{n}], s32[], f32[{n},3]) tuple(f, i, x)
+    }}"""
+    x = RNG.standard_normal((n, 3))
+    kept = factor + np.triu(a, 1) if uplo == "L" else factor.T + np.tril(a, -1)
+    b = (factor.T if uplo == "L" else factor) @ x
+    given = [a.astype(np.float32), b.astype(np.float32)]
+    failing = [(a - 3 * np.eye(n)).astype(np.float32), given[1]]
+    programs = check_on_tiles(text, given, [kept, np.zeros(()), x], relative=1e-3, absolute=1e-3)
+    for program in programs:
+        assert {g.codelet.name for g in groups_of(program)} >= {"cholesky", "triangular_solve"}
+        for results in results_of(program, *failing):
+            assert results[1] == 1
 
 
 def _operands_of(program: Program, codelet: str) -> list[Variable]:

@@ -191,3 +191,15 @@ def test_nothing_costs_nothing(name: str) -> None:
     assert cycles(Reverse((1,)), none, none) == 0
     assert cycles(StridedSlice((0, 0), (1, 1)), Tensor(name, (2, 3)), none) == 0
     assert cycles(Broadcast((1,)), Tensor(name, (3,)), none) == 0
+
+
+@pytest.mark.parametrize("name", ["f32", "f16", "s8", "f64"])
+@pytest.mark.parametrize("matrices", [1, 2, 7])
+def test_a_larger_transpose_costs_no_less(name: str, matrices: int) -> None:
+    def price(rows: int, columns: int) -> int:
+        operand = Tensor(name, (matrices, rows, columns))
+        return cycles(Transpose((0, 2, 1)), operand, Tensor(name, (matrices, columns, rows)))
+
+    for rows in range(2, 14):
+        for columns in range(2, 14):
+            assert price(rows, columns) <= min(price(rows + 1, columns), price(rows, columns + 1))

@@ -250,7 +250,7 @@ def test_no_transfer_is_underestimated(case: tuple[Variable, Variable, Box, Size
     assert_bounded(*both(source, target, box, shift, view))
 
 
-@settings(max_examples=3000, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(transfers(), st.sampled_from(("pred", "f16", "s4", "f64")))
 def test_words_of_small_types_are_not_underestimated(
     case: tuple[Variable, Variable, Box, Sizes, Sizes], element_type: str
@@ -267,7 +267,7 @@ def test_words_of_small_types_are_not_underestimated(
 BUSES_APART = load_machine("tiny", {"tiles_per_exchange_bus": "1"})
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(transfers(), min_size=1, max_size=4))
 def test_no_exchange_is_cheaper_than_its_fullest_tile(
     cases: list[tuple[Variable, Variable, Box, Sizes, Sizes]],

@@ -3,7 +3,8 @@
 import pytest
 
 from hloipu_runtime.machine.load import load_machine
-from hloipu_runtime.memory.plan import Category, MemoryPlan, plan_memory
+from hloipu_runtime.memory.categories import Category
+from hloipu_runtime.memory.plan import MemoryPlan, plan_memory
 from hloipu_runtime.program.mapping import Mapping, Tiles, whole
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import Call, ComputeSet, Parallel, Repeat, Sequence, Step, Sync

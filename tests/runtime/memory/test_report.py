@@ -5,9 +5,11 @@ import json
 import pytest
 
 from hloipu_runtime.machine.load import load_machine
+from hloipu_runtime.memory.categories import Category
 from hloipu_runtime.memory.does_not_fit import DoesNotFit, require_fit
-from hloipu_runtime.memory.plan import Category, plan_memory
-from hloipu_runtime.memory.report import Bin, memory_report
+from hloipu_runtime.memory.plan import plan_memory
+from hloipu_runtime.memory.report import memory_report
+from hloipu_runtime.memory.report_records import Bin
 from hloipu_runtime.program.mapping import Mapping, Tiles, whole
 from hloipu_runtime.program.program import Program, Role
 from tests.support.program_builder import ProgramBuilder, random_program, rows

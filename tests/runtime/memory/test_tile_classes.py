@@ -1,4 +1,4 @@
-"""Classes of tiles against the definition: two tiles are alike if every grid has both or neither."""
+"""Classes of tiles against their definition: alike is what no grid tells apart."""
 
 from random import Random
 

@@ -1,0 +1,34 @@
+"""What bytes of a tile's memory are used for."""
+
+from enum import Enum
+
+from hloipu_runtime.program.program import Role
+
+
+class Category(Enum):
+    """What a byte of a tile's memory is used for."""
+
+    VERTEX_CODE = "vertex code"
+    CONTROL_CODE = "control code"
+    EXCHANGE_CODE = "exchange code"
+    VERTEX_STATE = "vertex state"
+    STACKS = "stacks"
+    CONSTANTS = "constants"
+    STATE = "state"
+    PARAMETERS = "parameters"
+    TEMPORARIES = "temporaries"
+    EXCHANGE_BUFFERS = "exchange buffers"
+    ALIGNMENT = "alignment"
+    GAPS = "gaps"
+
+
+CODE = (Category.VERTEX_CODE, Category.CONTROL_CODE, Category.EXCHANGE_CODE)
+LOW = (*CODE, Category.VERTEX_STATE)
+"""What has to lie in the executable part of the memory."""
+NOT_VARIABLES = (*LOW, Category.STACKS)
+CATEGORY_OF_ROLE = {
+    Role.TEMPORARY: Category.TEMPORARIES,
+    Role.CONSTANT: Category.CONSTANTS,
+    Role.STATE: Category.STATE,
+    Role.PARAMETER: Category.PARAMETERS,
+}

@@ -1,0 +1,68 @@
+"""Bytes on each class of tiles: what is not variables, and what of variables is live at once."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.memory.categories import NOT_VARIABLES, Category
+from hloipu_runtime.memory.charges import Charges
+from hloipu_runtime.memory.requests import Request
+from hloipu_runtime.memory.tile_classes import TileClasses
+
+Numbers = NDArray[np.int64]
+
+
+def fixed_bytes(
+    charges: Charges, machine: Machine, classes: TileClasses, code_memory: bool
+) -> dict[Category, Numbers]:
+    """Return the bytes on each class of tiles that are not variables."""
+    fixed = {category: np.zeros(classes.count, np.int64) for category in NOT_VARIABLES}
+    fixed[Category.STACKS] += machine.memory.stack_bytes
+    for grid, size in charges.vertex_state.items():
+        fixed[Category.VERTEX_STATE][classes.members[grid]] += size
+    if not code_memory:
+        return fixed
+    fixed[Category.CONTROL_CODE] += charges.steps * machine.memory.step_code_bytes
+    for grid, size in charges.exchange_code.items():
+        fixed[Category.EXCHANGE_CODE][classes.members[grid]] += size
+    where: dict[object, np.ndarray[tuple[int], np.dtype[np.bool_]]] = {}
+    sizes = {}
+    for (key, grid), size in charges.vertex_code.items():
+        marks = where.setdefault(key, np.zeros(classes.count, np.bool_))
+        marks[classes.members[grid]] = True
+        sizes[key] = size
+    for key, marks in where.items():
+        fixed[Category.VERTEX_CODE][marks] += sizes[key]
+    return fixed
+
+
+def most_live(
+    requests: list[Request], points: int, classes: TileClasses
+) -> tuple[Numbers, Numbers, Numbers]:
+    """Return bytes always live, most bytes live at a point, and that point, by class of tiles."""
+    always = np.zeros(classes.count, np.int64)
+    starting: dict[int, list[Request]] = {}
+    ending: list[tuple[int, int]] = []
+    for number, request in enumerate(requests):
+        if request.ranges == ((0, points - 1),):
+            always[classes.members[request.grid]] += request.size
+            continue
+        for first, last in request.ranges:
+            starting.setdefault(first, []).append(request)
+            ending.append((last, number))
+    ending.sort()
+    live, most = always.copy(), always.copy()
+    when = np.zeros(classes.count, np.int64)
+    ended = 0
+    for point in sorted(starting):
+        while ended < len(ending) and ending[ended][0] < point:
+            gone = requests[ending[ended][1]]
+            live[classes.members[gone.grid]] -= gone.size
+            ended += 1
+        for request in starting[point]:
+            live[classes.members[request.grid]] += request.size
+        more = live > most
+        if more.any():
+            most[more] = live[more]
+            when[more] = point
+    return always, most, when

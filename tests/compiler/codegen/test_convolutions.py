@@ -1,0 +1,91 @@
+"""Convolutions on tiles: what the evaluator computes, and where that is spread."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hloipu_compiler.codegen.convolution_grids import convolution_grid
+from hloipu_runtime.codelets.codelet import Tensor
+from hloipu_runtime.codelets.convolution import Convolution
+from hloipu_runtime.machine.load import load_machine
+from tests.support.on_tiles import groups_of
+from tests.support.tile_runs import same_on_tiles
+
+RNG = np.random.default_rng(21)
+MACHINES = {
+    "tiny": load_machine("tiny"),
+    "seven tiles": load_machine("tiny", {"tiles_per_ipu": "7"}),
+    "gc200": load_machine("gc200"),
+}
+
+CASES = {
+    "same": ("f32[4,12,12,8]", "f32[3,3,8,20]", "f32[4,12,12,20]", "b01f_01io->b01f",
+             "size=3x3 pad=1_1x1_1", ""),
+    "strided": ("f32[2,5,13,13]", "f32[6,5,3,3]", "f32[2,6,7,7]", "bf01_oi01->bf01",
+                "size=3x3 stride=2x2 pad=1_1x1_1", ""),
+    "input gradient": ("f32[2,7,7,12]", "f32[3,3,8,12]", "f32[2,14,14,8]", "b01f_01oi->b01f",
+                       "size=3x3 pad=1_2x1_2 lhs_dilate=2x2 rhs_reversal=1x1", ""),
+    "weight gradient": ("f32[16,14,14,8]", "f32[16,14,14,12]", "f32[3,3,8,12]", "f01b_i01o->01bf",
+                        "size=14x14 pad=1_1x1_1", ""),
+    "few channels, large image": ("f32[1,40,40,2]", "f32[1,40,40,3]", "f32[3,3,2,3]",
+                                  "f01b_i01o->01bf", "size=40x40 pad=1_1x1_1", ""),
+    "depthwise": ("f32[2,9,9,24]", "f32[3,3,1,24]", "f32[2,9,9,24]", "b01f_01io->b01f",
+                  "size=3x3 pad=1_1x1_1", ", feature_group_count=24"),
+    "groups": ("f32[2,9,9,12]", "f32[3,3,4,18]", "f32[2,9,9,18]", "b01f_01io->b01f",
+               "size=3x3 pad=1_1x1_1", ", feature_group_count=3"),
+    "batch groups": ("f32[6,8,8,4]", "f32[6,6,4,9]", "f32[2,3,3,9]", "b01f_01io->b01f",
+                     "size=6x6", ", batch_group_count=3"),
+    "deep": ("f32[1,4,4,256]", "f32[3,3,256,32]", "f32[1,4,4,32]", "b01f_01io->b01f",
+             "size=3x3 pad=1_1x1_1", ""),
+}  # fmt: skip
+
+
+def _text(name: str) -> str:
+    image, kernel, result, labels, window, groups = CASES[name]
+    return f"""HloModule convolutions
+    ENTRY e {{
+      x = {image} parameter(0)
+      w = {kernel} parameter(1)
+      ROOT r = {result} convolution(x, w), window={{{window}}}, dim_labels={labels}{groups}
+    }}"""
+
+
+def _whole_numbers(shape: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    sizes = [int(n) for n in shape[4:-1].split(",")]
+    return RNG.integers(-3, 4, sizes).astype(np.float32)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("name", CASES)
+def test_convolutions_on_tiles(name: str, machine: str) -> None:
+    inputs = [_whole_numbers(CASES[name][0]), _whole_numbers(CASES[name][1])]
+    same_on_tiles(_text(name), MACHINES[machine], inputs)
+
+
+@pytest.mark.parametrize(
+    ("name", "along"), [("deep", 0), ("weight gradient", 0), ("few channels, large image", 1)]
+)
+def test_long_sums_are_cut_into_pieces(name: str, along: int) -> None:
+    inputs = [_whole_numbers(CASES[name][0]), _whole_numbers(CASES[name][1])]
+    run = same_on_tiles(_text(name), MACHINES["gc200"], inputs)
+    codelets = [group.codelet for group in groups_of(run.program)]
+    (cut,) = [x for x in codelets if isinstance(x, Convolution)]
+    assert cut.part > 0
+    assert cut.along == along or along == 0
+
+
+def test_a_grid_keeps_what_a_tile_holds_within_its_memory() -> None:
+    machine = MACHINES["gc200"]
+    codelet = Convolution(
+        (0, 3, 1, 2), (2, 3, 0, 1), (0, 3, 1, 2), ((3, 1, 1, 1, 1, 1),) * 2, (False, False), "f16"
+    )
+    image, kernel = Tensor("f16", (8, 56, 56, 256)), Tensor("f16", (3, 3, 256, 512))
+    found = convolution_grid(
+        machine, codelet, image, kernel, Tensor("f16", (8, 56, 56, 512)), "f32"
+    )
+    assert found.placement.tiles.count > machine.chip.tiles_per_ipu // 2
+    assert found.bytes_per_tile < machine.usable_bytes * 3 // 4
+    fewer = replace(machine, chip=replace(machine.chip, tiles_per_ipu=64))
+    slower = convolution_grid(fewer, codelet, image, kernel, Tensor("f16", (8, 56, 56, 512)), "f32")
+    assert slower.cycles > 4 * found.cycles

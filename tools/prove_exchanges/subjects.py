@@ -1,0 +1,68 @@
+"""The programs that are tampered with: samples, conformance cases and random programs, compiled."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hloipu.options.resolve import resolve
+from hloipu.session import compile_verified
+from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.verify.verifier import verify
+from hloipu_runtime.errors import UnsupportedError
+from tools.conformance.workers import chosen_cases
+from tools.fuzz_programs.program import generate
+from tools.prove_exchanges.kinds import Subject
+
+SAMPLES = Path(__file__).resolve().parents[2] / "hlo_samples"
+
+MACHINES: dict[str, dict[str, Any]] = {
+    "tiny": {"target": "tiny"},
+    "tiny-7": {"target": "tiny", "set": {"tiles_per_ipu": 7}},
+    "gc200": {"target": "gc200"},
+}
+
+EVERY_LARGE = 8
+"""One in so many cases and random programs goes to the machine of 1,472 tiles."""
+
+
+class Text(NamedTuple):
+    """A module to be compiled."""
+
+    name: str
+    text: str
+    machines: tuple[str, ...]
+
+
+def subjects(count: int, seed: int) -> list[Subject]:
+    """Return about `count` compiled programs, the same ones for a seed: whatever has transfers."""
+    found: list[Subject] = []
+    for text in _texts(count, seed):
+        for machine in text.machines:
+            if len(found) < count:
+                found += _compiled(text, machine)
+    return found
+
+
+def _compiled(text: Text, machine: str) -> list[Subject]:
+    module = parse(text.text)
+    verify(module)
+    options = resolve("compile", {**MACHINES[machine], "over_memory": "allow"}).options
+    try:
+        made = compile_verified(module, options)
+    except UnsupportedError:
+        return []
+    subject = Subject(f"{text.name} on {machine}", made.program, made.machine.chip.tiles_per_ipu)
+    return [subject] if subject.transfers else []
+
+
+def _texts(count: int, seed: int) -> Iterator[Text]:
+    """Yield samples first, then cases and random programs in turn, without end."""
+    small = ("tiny", "tiny-7")
+    for path in sorted(SAMPLES.glob("*.hlo")):
+        yield Text(path.stem, path.read_text(encoding="utf-8"), small)
+    cases = [case for case in chosen_cases(4 * count + 100) if case.participants == 1]
+    for number, case in enumerate(cases):
+        large = number % EVERY_LARGE == EVERY_LARGE - 1
+        machines = ("gc200",) if large else (small[number % 2],)
+        yield Text(case.name, case.text, machines)
+        yield Text(f"random {seed}:{number}", generate(seed, number).text, machines)
