@@ -16,13 +16,16 @@ if TYPE_CHECKING:
     from hloipu_compiler.evaluate.custom_calls import register_custom_call
     from hloipu_compiler.hlo.limits import Limits
     from hloipu_compiler.ir.graph import Computation, Instruction, Module
-    from hloipu_runtime.compiled import CompiledProgram, RunResult
+    from hloipu_runtime.compiled import CompiledProgram, RunResult, load
     from hloipu_runtime.errors import HloipuError, LimitError, UnsupportedError
+    from hloipu_runtime.memory.does_not_fit import DoesNotFit
 
 _HOMES = {
     "compile": "hloipu.session",
     "CompiledProgram": "hloipu_runtime.compiled",
     "RunResult": "hloipu_runtime.compiled",
+    "load": "hloipu_runtime.compiled",
+    "DoesNotFit": "hloipu_runtime.memory.does_not_fit",
     "evaluate": "hloipu.text",
     "register_custom_call": "hloipu_compiler.evaluate.custom_calls",
     "parse": "hloipu.text",
@@ -43,6 +46,7 @@ _HOMES = {
 __all__ = [
     "CompiledProgram",
     "Computation",
+    "DoesNotFit",
     "Fault",
     "HloipuError",
     "Instruction",
@@ -57,6 +61,7 @@ __all__ = [
     "__version__",
     "compile",
     "evaluate",
+    "load",
     "parse",
     "register_custom_call",
     "verify",

@@ -1,17 +1,28 @@
 """Compiling from Python: text in, a program to run out; options are the command line's."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 from hloipu.options.resolve import resolve
 from hloipu.options.table import Options
-from hloipu.text import HloInput, verify
-from hloipu_compiler.driver import compile_module, source_lines
+from hloipu.text import HloInput, read_source
+from hloipu_compiler.driver import Phase, compile_module, source_lines
+from hloipu_compiler.hlo.frontend_attributes import read_frontend_attributes
+from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
-from hloipu_runtime.compiled import CompiledProgram
+from hloipu_compiler.passes.plugins import load_plugin
+from hloipu_compiler.passes.registry import added_passes_forgotten
+from hloipu_compiler.verify.verifier import verify
+from hloipu_runtime.compiled import CompiledProgram, compiled_program
 from hloipu_runtime.errors import UnsupportedError
+from hloipu_runtime.executable_cache import ExecutableCache, compile_key, source_fingerprint
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.machine.model import Machine
+
+_COMPILERS = ("hloipu_compiler", "hloipu_runtime")
+"""Packages whose sources decide what is compiled."""
 
 
 def compile(given: HloInput, **options: Any) -> CompiledProgram:
@@ -22,21 +33,86 @@ def compile(given: HloInput, **options: Any) -> CompiledProgram:
     `fits`. Raises what `verify` raises, UsageError for options, UnsupportedError for what the
     machine or this version cannot run.
     """
-    return compile_verified(verify(given), resolve("compile", options).options)
-
-
-def compile_verified(module: Module, options: Options) -> CompiledProgram:
-    """Compile a verified module as options say."""
-    machine = machine_of(options)
-    made = compile_module(module, machine, pipeline=options.passes or "front")
-    return CompiledProgram(
-        made.program,
-        machine,
-        code_memory=options.code_memory,
-        over_memory="allow" if options.over_memory == "allow" else "refuse",
-        sources=source_lines(module),
-        options=shown_options(options),
+    source = read_source(given)
+    module = parse(source)
+    verify(module)
+    return compile_cached(
+        module,
+        source.text,
+        resolve("compile", options, attributes=module_attributes(module)).options,
     )
+
+
+def module_attributes(module: Module) -> Mapping[str, str]:
+    """Return what a module states of itself, options among it."""
+    return read_frontend_attributes(str(module.attributes.get("frontend_attributes", "")))
+
+
+def compile_cached(
+    module: Module, text: str, options: Options, phase: Phase = nullcontext
+) -> CompiledProgram:
+    """Compile a verified module, or take what was compiled of this text and these options before.
+
+    What a plugin compiles is not kept: its code may depend on anything.
+    """
+    if not options.cache or options.plugin:
+        return compile_verified(module, options, phase)
+    with phase("cache"):
+        key = compile_key(
+            text.encode("utf-8", errors="surrogateescape"),
+            {"passes": options.passes},
+            machine_of(options),
+            source_fingerprint(*_COMPILERS),
+        )
+        cache = ExecutableCache(options.cache_dir, options.cache_size_bytes)
+        found = cache.get(key)
+    if found is not None:
+        return as_asked(compiled_program(found), options, code_memory=options.code_memory)
+    made = compile_verified(module, options, phase, fingerprint=key)
+    with phase("memory"):
+        made.memory  # noqa: B018 - a part of the file
+    with phase("cache"):
+        cache.put(key, made.executable())
+    return made
+
+
+def as_asked(program: CompiledProgram, options: Options, *, code_memory: bool) -> CompiledProgram:
+    """Return a program that was compiled before, its memory treated as options say."""
+    shown = {
+        **program.options,
+        "code_memory": code_memory,
+        "over_memory": options.over_memory,
+        "target": options.target,
+    }
+    return replace(
+        program,
+        code_memory=code_memory,
+        over_memory=options.over_memory,
+        assume_trips=options.assume_trips,
+        options=shown,
+    )
+
+
+def compile_verified(
+    module: Module, options: Options, phase: Phase = nullcontext, *, fingerprint: str = ""
+) -> CompiledProgram:
+    """Compile a verified module as options say; `phase` encloses each part of the work."""
+    machine = machine_of(options)
+    with added_passes_forgotten() if options.plugin else nullcontext():
+        for plugin in options.plugin:
+            load_plugin(plugin)
+        made = compile_module(module, machine, pipeline=options.passes or "default", phase=phase)
+    with phase("proof"):
+        return CompiledProgram(
+            made.program,
+            machine,
+            code_memory=options.code_memory,
+            over_memory="allow" if options.over_memory == "allow" else "refuse",
+            sources=source_lines(module),
+            options=shown_options(options),
+            assume_trips=options.assume_trips,
+            fingerprint=fingerprint,
+        )
 
 
 def machine_of(options: Options) -> Machine:
@@ -56,5 +132,5 @@ def shown_options(options: Options) -> Mapping[str, Any]:
         "target": options.target,
         "code_memory": options.code_memory,
         "over_memory": options.over_memory,
-        "passes": options.passes or "front",
+        "passes": options.passes or "default",
     }

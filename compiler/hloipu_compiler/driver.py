@@ -1,5 +1,7 @@
 """From a verified module to a compiled program: the only place that knows every phase."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from hloipu_compiler.analysis.source_lines import SourceLines
@@ -13,6 +15,8 @@ from hloipu_compiler.verify.static import require_static
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.program import Program
 
+Phase = Callable[[str], AbstractContextManager[None]]
+"""Encloses the part of the work that it is given the name of, such as a clock."""
 
 OPCODES = frozenset(LOWERINGS)
 """Ops that have a lowering to tiles."""
@@ -32,18 +36,21 @@ def compile_module(
     module: Module,
     machine: Machine,
     *,
-    pipeline: Pipeline | str = "front",
+    pipeline: Pipeline | str = "default",
     verify_each: bool = False,
     watch: Watcher | None = None,
+    phase: Phase = nullcontext,
 ) -> Compilation:
-    """Compile a verified module for one IPU of a machine.
+    """Compile a verified module for one IPU of a machine; phases: `passes` and `codegen`.
 
     Raises NotStaticError for sizes known only while running, CodegenError for ops that have no
     program, and what passes raise.
     """
     require_static(module)
-    flat, plan = run_passes(module, Plan(), pipeline, verify_each=verify_each, watch=watch)
-    return Compilation(flat, plan, lower(flat, plan, machine))
+    with phase("passes"):
+        flat, plan = run_passes(module, Plan(), pipeline, verify_each=verify_each, watch=watch)
+    with phase("codegen"):
+        return Compilation(flat, plan, lower(flat, plan, machine))
 
 
 def source_lines(module: Module) -> dict[str, str]:

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,10 +13,12 @@ from hloipu_runtime.costing.counting import ChargePlan
 from hloipu_runtime.costing.estimate import Estimate, Trips, estimate
 from hloipu_runtime.costing.step_costs import step_charges
 from hloipu_runtime.errors import UsageError
+from hloipu_runtime.executable import Executable, OverMemory
+from hloipu_runtime.executable import load as load_executable
 from hloipu_runtime.kernels.subnormals import flushing_subnormals
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.does_not_fit import require_fit
-from hloipu_runtime.memory.plan import plan_memory
+from hloipu_runtime.memory.plan import MemoryPlan, plan_memory
 from hloipu_runtime.memory.report import MemoryReport, memory_report
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.verify import verify
@@ -28,12 +31,11 @@ from hloipu_runtime.report.build import (
 from hloipu_runtime.report.profile import Profile
 from hloipu_runtime.sim.exact import ExactEngine
 from hloipu_runtime.sim.functional import FunctionalEngine
-from hloipu_runtime.sim.host import Arrays
+from hloipu_runtime.sim.host import Arrays, Counts, Progress, Watch
 from hloipu_runtime.sim.ports import given_arrays, taken_arrays
 
-Mode = Literal["functional", "exact"]
+Mode = str
 MODES = ("functional", "exact")
-OverMemory = Literal["refuse", "allow"]
 
 
 @dataclass(frozen=True)
@@ -60,10 +62,17 @@ class CompiledProgram:
     """Instruction -> file:line of the program that was compiled, where the dump says so."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """What the user asked for, as reports show it."""
+    assume_trips: Trips = None
+    """Turns to assume of loops that data ends, where a call says nothing else."""
+    fingerprint: str = ""
+    """The key of what it was compiled from, where that is known."""
+    is_proved: bool = field(default=False, repr=False)
+    """Whether whoever made the record has proved the program: files are proved as they are read."""
 
     def __post_init__(self) -> None:
         """Prove the program; ProgramError E4050 where that fails."""
-        verify(self.program, self.machine.chip.tiles_per_ipu)
+        if not self.is_proved:
+            verify(self.program, self.machine.chip.tiles_per_ipu)
 
     @cached_property
     def costs(self) -> Costs:
@@ -71,10 +80,14 @@ class CompiledProgram:
         return step_charges(self.program, self.machine)
 
     @cached_property
+    def memory_plan(self) -> MemoryPlan:
+        """Where every variable lies."""
+        return plan_memory(self.program, self.machine, code_memory=self.code_memory)
+
+    @cached_property
     def memory(self) -> MemoryReport:
         """What each tile's memory is used for."""
-        plan = plan_memory(self.program, self.machine, code_memory=self.code_memory)
-        return memory_report(plan, sources=self.sources)
+        return memory_report(self.memory_plan, sources=self.sources)
 
     @property
     def fits(self) -> bool:
@@ -83,14 +96,24 @@ class CompiledProgram:
 
     def estimate(self, assume_trips: Trips = None) -> Estimate:
         """Return the cycles of one run, without running."""
-        return estimate(self.program, self.machine, assume_trips, self.costs)
+        trips = self.assume_trips if assume_trips is None else assume_trips
+        return estimate(self.program, self.machine, trips, self.costs)
 
-    def run(self, *arguments: Any, mode: Mode = "functional", poison: bool = False) -> RunResult:
+    def run(
+        self,
+        *arguments: Any,
+        mode: Mode = "functional",
+        poison: bool = False,
+        progress: Progress | None = None,
+        watch: Watch | None = None,
+    ) -> RunResult:
         """Run once on arrays in entry-parameter order, tuples flattened; they are not changed.
 
         `functional` computes whole tensors, `exact` tile by tile; cycles are the same. `poison`
-        fills tile memories before use. Raises DoesNotFit unless memory suffices or
-        `over_memory` is "allow", UsageError where arguments do not fit the parameters.
+        fills tile memories before use. `progress` is told again and again how many steps and turns
+        of loops are done, `watch` each value that a step of the outermost level leaves, in storage
+        form. Raises DoesNotFit unless memory suffices or `over_memory` is "allow", UsageError where
+        arguments do not fit the parameters.
         """
         if mode not in MODES:
             raise UsageError(
@@ -106,9 +129,10 @@ class CompiledProgram:
                 hint="print the module with its large constants, or give --fill-elided",
             )
         host = Arrays(given_arrays(self.program.parameters, arguments))
+        counts = Counts(progress=progress)
         with np.errstate(all="ignore"), flushing_subnormals():
             engine = self._functional if mode == "functional" else self._exact(poison)
-            counts = engine.run(host)
+            engine.run(host, counts, watch)
         found = ChargePlan(self.costs).counts(counts.runs)
         profile = profile_of_run(self.costs, found, self._about, mode=mode)
         outputs = taken_arrays(self.program.results, host.outputs)
@@ -117,6 +141,28 @@ class CompiledProgram:
     def profile(self, assume_trips: Trips = None) -> Profile:
         """Return the profile of an estimate."""
         return profile_of_estimate(self.costs, self.estimate(assume_trips), self._about)
+
+    def executable(self) -> Executable:
+        """Return the record that files hold."""
+        return Executable(
+            self.program,
+            self.machine,
+            code_memory=self.code_memory,
+            over_memory=self.over_memory,
+            options=self.options,
+            sources=self.sources,
+            fingerprint=self.fingerprint,
+            memory=self.memory.to_json(),
+            addresses=np.array(self.memory_plan.addresses, np.int64),
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write it to a file that `load` reads; equal programs give equal bytes.
+
+        Raises UsageError E3004 where it cannot be written, LimitError E5025 for steps nested deeper
+        than files hold.
+        """
+        self.executable().save(path)
 
     @cached_property
     def _about(self) -> About:
@@ -130,3 +176,26 @@ class CompiledProgram:
 
     def _exact(self, poison: bool) -> ExactEngine:
         return ExactEngine(self.program, poison=poison)
+
+
+def load(path: str | Path) -> CompiledProgram:
+    """Return the compiled program of a file, proved again.
+
+    Raises UsageError E3001 where the file cannot be read, ArtefactError where it is not what was
+    written, ProgramError where its program is not proved.
+    """
+    return compiled_program(load_executable(path))
+
+
+def compiled_program(executable: Executable) -> CompiledProgram:
+    """Return the compiled program of an executable that was read, and proved in doing so."""
+    return CompiledProgram(
+        executable.program,
+        executable.machine,
+        code_memory=executable.code_memory,
+        over_memory=executable.over_memory,
+        sources=executable.sources,
+        options=executable.options,
+        fingerprint=executable.fingerprint,
+        is_proved=True,
+    )

@@ -97,11 +97,11 @@ def from_frame(frame: Frame, *, name: str = "") -> Executable:
     _check_meta(meta, name)
     arrays = dict(frame.arrays)
     addresses = arrays.pop(_ADDRESSES, None)
-    program = decode_program(meta["program"], arrays, name=name)
+    machine = _machine(meta["machine"], name)
+    program = decode_program(meta["program"], arrays, machine, name=name)
     if len(program.constants) != len(arrays):
         raise _refused(name, "it holds an array that nothing uses")
     _check_addresses(addresses, program, name)
-    machine = _machine(meta["machine"], name)
     if machine.name != program.machine:
         raise _refused(name, "its program is for another machine than it brings")
     _prove(program, machine, name)

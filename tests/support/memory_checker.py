@@ -14,6 +14,8 @@ import numpy as np
 
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.memory.plan import NO_ADDRESS, plan_memory
+from hloipu_runtime.memory.report import memory_report
 from hloipu_runtime.program.mapping import Mapping
 from hloipu_runtime.program.program import Program, Role, Variable
 from hloipu_runtime.program.steps import (
@@ -195,3 +197,22 @@ def most_live(program: Program, machine: Machine, draw: Random) -> dict[tuple[in
         for place, size in now.items():
             most[place] = max(most.get(place, 0), size)
     return most
+
+
+def check_memory(program: Program, machine: Machine, seed: int = 0) -> None:
+    """Plan a program's memory and assert that it serves, wastes little, and is counted in full."""
+    plan = plan_memory(program, machine)
+    assert overlaps(program, plan.addresses, Random(seed), runs=2) == []
+    for (ipu, tile), size in most_live(program, machine, Random(seed)).items():
+        memory = plan.ipus[ipu]
+        assert memory.live_bytes[memory.classes.of_tile[tile]] >= size
+    report = memory_report(plan)
+    assert sum(report.parts.values()) == report.total_bytes
+    assert sum(report.peak.parts.values()) == report.peak.total_bytes
+    assert min(report.parts.values()) >= 0
+    grain = machine.memory.allocation_grain_bytes
+    for variable, address in zip(program.variables, plan.addresses, strict=True):
+        memory = plan.ipus[variable.ipu]
+        for tile in tiles_of(variable.mapping):
+            below = memory.floor[memory.classes.of_tile[tile]]
+            assert address == NO_ADDRESS or (address >= below and address % grain == 0)

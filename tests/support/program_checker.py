@@ -47,9 +47,10 @@ MOST_REPORTS = 50
 
 
 def misread(program: Program, seed: int = 0, runs: int = 2) -> list[str]:
-    """Return what is read that is not what the logical form says; nothing: the results are right.
+    """Return which results and decisions are not what the logical form says.
 
-    Data that nobody reads may be wrong. Branches and turns of loops are drawn at random.
+    Data from which none of them is computed may be wrong. Branches and turns of loops are drawn at
+    random.
     """
     return [said for n in range(runs) for said in _Run(program, Random(seed + n), False).found()]
 
@@ -76,8 +77,10 @@ def _misplaced(program: Program, tiles_per_ipu: int) -> list[str]:
 def _tiles(tiles: Any) -> Iterator[tuple[tuple[int, ...], int]]:
     """Yield the coordinates of a grid, and the tile at each."""
     for coordinate in product(*map(range, tiles.extents)):
-        yield coordinate, tiles.first + sum(
-            k * stride for k, stride in zip(coordinate, tiles.strides, strict=True)
+        yield (
+            coordinate,
+            tiles.first
+            + sum(k * stride for k, stride in zip(coordinate, tiles.strides, strict=True)),
         )
 
 
@@ -137,6 +140,22 @@ def _indices_for(index: Index, count: int, low: int, high: int, size: int) -> tu
     first, last = np.clip(starts, 0, size), np.clip(starts + index.window, 0, size)
     chosen = np.flatnonzero((first >= low) & (last <= high) & (first < last))
     return (int(chosen[0]), int(chosen[-1]) + 1) if len(chosen) else (0, 0)
+
+
+def _touched(index: Index, first: int, last: int, size: int) -> tuple[int, int]:
+    """Return the elements of a dimension behind indices [first, last); all where last is -1."""
+    if last < 0:
+        return (0, size)
+    low = min(max(index.stride * first + index.offset, 0), size)
+    high = index.stride * (last - 1) + index.offset + index.window
+    return (low, max(low, min(high, size)) if last > first else low)
+
+
+def _is_one_of(box: Ranges, allowed: list[Ranges]) -> bool:
+    """Whether each dimension is one of those allowed, or nothing is read where nothing need be."""
+    if _is_empty(box):
+        return any(map(_is_empty, allowed))
+    return all(have in choices for have, *choices in zip(box, *allowed, strict=True))
 
 
 class _Run:
@@ -273,42 +292,60 @@ class _Run:
                 pass
 
     def compute(self, step: ComputeSet, place: str) -> None:
-        for group in step.groups:
+        misled: set[tuple[int, int]] = set()
+        for number, group in enumerate(step.groups):
             where = f"{place} {group.name}"
             for coordinate, tile in _tiles(group.tiles):
-                self.vertex(group, coordinate, tile, where)
-        writers = [(x, v, g) for g in step.groups for x, v in zip(g.outputs, g.writes, strict=True)]
-        if len({x.variable for x, _, _ in writers}) != len(writers):
-            self.report(f"{place}: a variable is written twice")
-        for operand, value, group in writers:
+                wrong = self.vertex(group, coordinate, tile)
+                if wrong:
+                    misled.add((number, tile))
+                if wrong and self.strict:
+                    self.report(f"{where}: {wrong}")
+        writers = [
+            (operand, value, number)
+            for number, group in enumerate(step.groups)
+            for operand, value in zip(group.outputs, group.writes, strict=True)
+        ]
+        touched = [x.variable for x, _, _ in writers]
+        read = {(x.variable, n) for n, group in enumerate(step.groups) for x in group.inputs}
+        if len(set(touched)) != len(touched) or any(
+            x.variable == v and number != n for x, _, number in writers for v, n in read
+        ):
+            self.report(f"{place}: a variable is used by one group while another writes it")
+        for operand, value, number in writers:
             self.fresh(value)
+            group = step.groups[number]
             for coordinate, tile in _tiles(group.tiles):
-                self.written(operand, value, coordinate, tile, f"{place} {group.name}")
+                right = (number, tile) not in misled
+                self.written(operand, value, coordinate, tile, right, f"{place} {group.name}")
 
-    def vertex(
-        self, group: VertexGroup, coordinate: tuple[int, ...], tile: int, place: str
-    ) -> None:
-        """Check that a vertex reads what it needs, from its own tile, as the logical form says."""
+    def vertex(self, group: VertexGroup, coordinate: tuple[int, ...], tile: int) -> str:
+        """Return what a vertex reads that is not what it needs, on its own tile; or nothing."""
         results = [self.box(x, coordinate) for x in group.outputs]
         if all(map(_is_empty, results)):
-            return
+            return ""
         needed = self.needed(group, results)
         for operand, value, need in zip(group.inputs, group.reads, needed, strict=True):
             name = self.program.variables[operand.variable].name
             box = self.box(operand, coordinate)
             held = self.memory.get((operand.variable, tile))
-            if not (_is_empty(need) and _is_empty(box)) and box != need:
-                self.report(f"{place}: tile {tile} reads {box} of {name}, needed are {need}")
-            elif held is None or not _inside(box, held[0]):
-                self.report(f"{place}: tile {tile} has no {box} of {name}")
-            elif not np.array_equal(held[1][_cut(box, held[0])], self.tokens(value, box)):
-                self.report(f"{place}: {name} on tile {tile} is not value %{value}")
+            if not _is_one_of(box, need):
+                return f"tile {tile} reads {box} of {name}, needed are {need[0]}"
+            if held is None or not _inside(box, held[0]):
+                return f"tile {tile} has no {box} of {name}"
+            if not np.array_equal(held[1][_cut(box, held[0])], self.tokens(value, box)):
+                return f"{name} on tile {tile} is not value %{value}"
+        return ""
 
     def box(self, operand: Operand, coordinate: tuple[int, ...]) -> Ranges:
         return _part(operand.spans, coordinate, self.program.variables[operand.variable].shape)
 
-    def needed(self, group: VertexGroup, results: list[Ranges]) -> list[Ranges]:
-        """Return the elements of each operand that parts of the results are computed from."""
+    def needed(self, group: VertexGroup, results: list[Ranges]) -> list[list[Ranges]]:
+        """Return the elements of each operand that parts of the results are computed from.
+
+        Two boxes of each: what windows touch, and for indices of which a tile has all the whole
+        dimension, which a codelet may then take instead.
+        """
         x = self.program.variables
         tensors = [
             [Tensor(x[o.variable].element_type, x[o.variable].shape) for o in side]
@@ -323,22 +360,25 @@ class _Run:
                     labels[index.label] = _indices_for(index, count, low, high, size)
         found = []
         for indices, tensor in zip(indexing.operands, tensors[0], strict=True):
-            box = []
+            touched, whole = [], []
             for index, size in zip(indices, tensor.shape, strict=True):
                 first, last = labels.get(index.label, (0, -1))
-                low, high = index.stride * first + index.offset, size
-                if last == -1:
-                    low = 0
-                elif last > first:
-                    high = index.stride * (last - 1) + index.offset + index.window
-                low = min(max(low, 0), size)
-                box.append((low, max(low, min(high, size))))
-            found.append(tuple(box))
+                touched.append(_touched(index, first, last, size))
+                is_all = last < 0 or (first, last) == (0, indexing.sizes[index.label])
+                whole.append((0, size) if is_all else touched[-1])
+            found.append([tuple(touched), tuple(whole)])
         return found
 
     def written(
-        self, operand: Operand, value: int, coordinate: tuple[int, ...], tile: int, place: str
+        self,
+        operand: Operand,
+        value: int,
+        coordinate: tuple[int, ...],
+        tile: int,
+        right: bool,
+        place: str,
     ) -> None:
+        """Put the tokens of a result on its tile, if it was computed from the right parts."""
         name = self.program.variables[operand.variable].name
         box = self.box(operand, coordinate)
         held = self.memory.get((operand.variable, tile))
@@ -347,12 +387,13 @@ class _Run:
             return
         if self.strict and box != held[0]:
             self.report(f"{place}: tile {tile} leaves some of {name} unwritten")
-        held[1][_cut(box, held[0])] = self.tokens(value, box)
+        held[1][_cut(box, held[0])] = self.tokens(value, box) if right else NOTHING
 
     def exchange(self, step: Exchange, place: str) -> None:
         where = f"{place} {step.name}"
         sources = {x.source for x in step.transfers}
-        if sources & {x.destination for x in step.transfers}:
+        targets = {x.destination for x in step.transfers}
+        if any(prod(self.program.variables[v].shape) for v in sources & targets):
             self.report(f"{where}: a variable is sent and received at once")
         made = [self.meant(definition) for definition in step.definitions]
         sent = {v: self.whole(v, where) for v in sources}

@@ -42,11 +42,10 @@ def _change(meta: Json, rng: random.Random) -> None:
     holder, key = _place(meta, rng)
     value = holder[key]
     kind = rng.random()
-    if kind < 0.1:
+    if kind < 0.04:
         holder[key] = copy.deepcopy(rng.choice(_STRANGERS))
     elif kind < 0.2:
-        other, other_key = _place(meta, rng)
-        holder[key] = copy.deepcopy(other[other_key])
+        holder[key] = copy.deepcopy(_like(value, meta, rng))
     elif kind < 0.25:
         _drop_or_repeat(holder, key, rng)
     elif type(value) is int:
@@ -71,6 +70,17 @@ def _place(meta: Json, rng: random.Random) -> tuple[Any, Any]:
     if key == "":
         holder, key = meta, rng.choice(list(meta))
     return holder, key
+
+
+def _like(value: Json, meta: Json, rng: random.Random) -> Json:
+    """Return what stands in another place, if one of a few has the same kind of data."""
+    for _ in range(10):
+        holder, key = _place(meta, rng)
+        other = holder[key]
+        alike = type(other) is type(value) and other != value
+        if alike and (not isinstance(value, list) or len(other) == len(value)):
+            return other
+    return value
 
 
 def _number(value: int, rng: random.Random) -> int:

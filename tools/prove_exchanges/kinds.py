@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 from hloipu_runtime.program.mapping import Box, Span, Spans, Tiles
-from hloipu_runtime.program.program import Program, Variable
+from hloipu_runtime.program.program import Array, Program, Variable
 from hloipu_runtime.program.steps import (
     ComputeSet,
     Exchange,
@@ -49,6 +49,8 @@ class Subject:
     name: str
     program: Program
     tiles_per_ipu: int
+    inputs: tuple[dict[str, Array], ...] = ()
+    """Sets of arrays that suit the program, by stream, in storage form."""
 
     @cached_property
     def blocks(self) -> list[Block]:

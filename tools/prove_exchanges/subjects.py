@@ -9,6 +9,9 @@ from hloipu.session import compile_verified
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.errors import UnsupportedError
+from hloipu_runtime.program.program import Array
+from hloipu_runtime.sim.ports import given_arrays
+from tools.conformance.values import inputs_of
 from tools.conformance.workers import chosen_cases
 from tools.fuzz_programs.program import generate
 from tools.prove_exchanges.kinds import Subject
@@ -31,6 +34,8 @@ class Text(NamedTuple):
     name: str
     text: str
     machines: tuple[str, ...]
+    arguments: tuple[Array, ...] | None = None
+    """Arrays that suit it, in the user's types."""
 
 
 def subjects(count: int, seed: int) -> list[Subject]:
@@ -51,7 +56,10 @@ def _compiled(text: Text, machine: str) -> list[Subject]:
         made = compile_verified(module, options)
     except UnsupportedError:
         return []
-    subject = Subject(f"{text.name} on {machine}", made.program, made.machine.chip.tiles_per_ipu)
+    ports = made.program.parameters
+    inputs = () if text.arguments is None else (given_arrays(ports, text.arguments),)
+    tiles = made.machine.chip.tiles_per_ipu
+    subject = Subject(f"{text.name} on {machine}", made.program, tiles, inputs)
     return [subject] if subject.transfers else []
 
 
@@ -64,5 +72,6 @@ def _texts(count: int, seed: int) -> Iterator[Text]:
     for number, case in enumerate(cases):
         large = number % EVERY_LARGE == EVERY_LARGE - 1
         machines = ("gc200",) if large else (small[number % 2],)
-        yield Text(case.name, case.text, machines)
-        yield Text(f"random {seed}:{number}", generate(seed, number).text, machines)
+        yield Text(case.name, case.text, machines, tuple(inputs_of(case)))
+        drawn = generate(seed, number)
+        yield Text(f"random {seed}:{number}", drawn.text, machines, tuple(drawn.arguments()))

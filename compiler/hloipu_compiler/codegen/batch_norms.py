@@ -33,7 +33,7 @@ def _batch_norm(site: Site) -> Sequence[Leaf]:
     enough = _FEATURES_PER_TILE * count >= site.builder.tile_count
     opcode = site.instruction.opcode
     if opcode != "batch-norm-inference" and enough and each <= _FEATURE_ELEMENTS:
-        epsilon = site.attributes.number("epsilon")
+        epsilon = float(site.attributes.number("epsilon")).hex()
         kind = BatchNormTraining if opcode == "batch-norm-training" else BatchNormGrad
         codelet = kind(epsilon, feature, site.results[0][0])
         return site.builder.compute(codelet, operands, site.results)

@@ -9,6 +9,7 @@ from math import prod
 
 from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.leaves import Held
+from hloipu_compiler.codegen.placing import moved, split
 from hloipu_compiler.codegen.views import compute_spread, seen_as
 from hloipu_runtime.codelets.dot import Dot
 from hloipu_runtime.codelets.elementwise import Elementwise
@@ -17,6 +18,7 @@ from hloipu_runtime.codelets.generate import Fill, Iota
 from hloipu_runtime.codelets.linear_algebra import Cholesky, TriangularSolve
 from hloipu_runtime.codelets.move import Transpose
 from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.program.mapping import Mapping, Sizes, whole
 
 LARGE = 128
 """From this size on matrices are cut, if there are few of them."""
@@ -112,7 +114,18 @@ def _cut(builder: Builder, x: Held, rows: Range, columns: Range) -> Held:
         return x
     shift = (*(0,) * (len(shape) - 2), rows[0], columns[0])
     box = tuple((0, n) for n in shape)
-    return builder.assembled(x.element_type, shape, [(x, x.shape, box, shift)])
+    return builder.assembled(
+        x.element_type, shape, [(x, x.shape, box, shift)], mapping=_by_rows(builder, shape)
+    )
+
+
+def _by_rows(builder: Builder, shape: Sizes) -> Mapping:
+    """Return a mapping with whole rows on tiles: shorter pieces would take more exchange code."""
+    ones = (1,) * len(shape)
+    placement = split(shape, (*ones[:-1], 0), ones, builder.tile_count, 0)
+    placement = moved(placement, builder.first_tile(placement.tiles.count), builder.tile_count)
+    along = dict(placement.labels)
+    return Mapping(placement.tiles, tuple(along.get(d, whole(n)) for d, n in enumerate(shape)))
 
 
 def _put(builder: Builder, block: Held, base: Held, row: int, column: int) -> Held:

@@ -10,8 +10,11 @@ from dataclasses import dataclass, replace
 
 from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar, Spread
-from hloipu_compiler.codegen.placing import MINIMUM_BYTES, Placement, followed, grid
+from hloipu_compiler.codegen.placing import MINIMUM_BYTES, Placement, followed, grid, moved
+from hloipu_compiler.codegen.site import Site
+from hloipu_compiler.codegen.views import seen_as
 from hloipu_runtime.codelets.codelet import Codelet, Index, Indexing, Tensor
+from hloipu_runtime.codelets.move import StridedSlice
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.costs import TileTraffic, exchange, sync
 from hloipu_runtime.program.mapping import Mapping, Sizes
@@ -146,3 +149,28 @@ def powers(most: int) -> Iterator[int]:
         yield count
         count *= 4
     yield max(1, most)
+
+
+def settled(builder: Builder, option: Option) -> Placement:
+    """Return the chosen grid; small ones do not all begin on tile 0."""
+    count = option.placement.tiles.count
+    if option.stays or 2 * count > builder.tile_count:
+        return option.placement
+    return moved(option.placement, builder.first_tile(count), builder.tile_count)
+
+
+def starts_of(site: Site, first: int) -> list[Held]:
+    """Return the scalars that say where, from operand `first` on.
+
+    Dumps before 2019 print them as one vector.
+    """
+    numbers = range(first, len(site.operands))
+    if len(numbers) != 1 or not site.operand_shape(first).dimensions:
+        return [site.held(n) for n in numbers]
+    builder, vector = site.builder, site.held(first)
+    kind = vector.element_type
+    singles = [
+        builder.compute(StridedSlice((k,), (1,)), [vector], [(kind, (1,))])[0]
+        for k in range(vector.shape[0])
+    ]
+    return seen_as(builder, singles, ()) if singles else []

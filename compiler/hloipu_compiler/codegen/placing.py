@@ -123,7 +123,7 @@ def grid(counts: Sequence[tuple[int, int, int]], sizes: Sizes, first: int = 0) -
     extents: list[int] = []
     labels: list[tuple[int, Span]] = []
     for label, parts, grain in counts:
-        block = -(-sizes[label] // max(1, parts))
+        block = max(1, -(-sizes[label] // max(1, parts)))
         block = -(-block // grain) * grain
         count = -(-sizes[label] // block)
         if count > 1:

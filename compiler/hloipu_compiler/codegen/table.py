@@ -7,6 +7,7 @@ from hloipu_compiler.codegen import (
     convolutions,
     custom_calls,
     elementwise,
+    fusions,
     indexing,
     linear_algebra,
     movement,
@@ -17,6 +18,7 @@ from hloipu_compiler.codegen import (
     sorting,
     special_dots,
     spectra,
+    updating,
     windows,
 )
 from hloipu_compiler.codegen.site import LOWERINGS
@@ -28,6 +30,7 @@ FAMILIES = (
     convolutions,
     custom_calls,
     elementwise,
+    fusions,
     indexing,
     linear_algebra,
     movement,
@@ -38,6 +41,7 @@ FAMILIES = (
     sorting,
     special_dots,
     spectra,
+    updating,
     windows,
 )
 

@@ -5,7 +5,7 @@ from math import prod
 
 from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.leaves import Held
-from hloipu_compiler.codegen.placing import Placement, split
+from hloipu_compiler.codegen.placing import Placement, moved, split
 from hloipu_runtime.codelets.codelet import Codelet, Tensor
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.mapping import Box, Mapping, Sizes, whole_box
@@ -72,4 +72,8 @@ def compute_spread(
     placement = None
     if prod(codelet.indexing(given, made).sizes) < 2 * builder.tile_count:
         placement = spread_out(codelet, given, made, builder.tile_count)
+        count = placement.tiles.count
+        if 2 * count <= builder.tile_count:
+            # Many small computations are not all to lie on the first tiles.
+            placement = moved(placement, builder.first_tile(count), builder.tile_count)
     return builder.compute(codelet, operands, results, placement=placement)

@@ -4,6 +4,7 @@ from hloipu_compiler.passes.eliminate_common_subexpressions import EliminateComm
 from hloipu_compiler.passes.eliminate_dead_code import EliminateDeadCode
 from hloipu_compiler.passes.expand_bitcasts import ExpandBitcasts
 from hloipu_compiler.passes.fold_constants import FoldConstants
+from hloipu_compiler.passes.fuse_elementwise import FuseElementwise
 from hloipu_compiler.passes.inline_calls import InlineCalls
 from hloipu_compiler.passes.make_synchronous import MakeSynchronous
 from hloipu_compiler.passes.pipeline import Group, Pipeline, built
@@ -28,21 +29,22 @@ _SIMPLIFY = Group(
     MOST_ROUNDS,
 )
 
+_FRONT = (
+    ExpandBitcasts(),
+    InlineCalls(),
+    MakeSynchronous(),
+    _SIMPLIFY,
+    RemoveBarriers(),
+    SimplifyTuples(),
+    EliminateDeadCode(),
+    RecogniseLoops(),
+)
+
 PIPELINES: dict[str, Pipeline] = {
     "simplify": built([_SIMPLIFY]),
-    "front": built(
-        [
-            ExpandBitcasts(),
-            InlineCalls(),
-            MakeSynchronous(),
-            _SIMPLIFY,
-            RemoveBarriers(),
-            SimplifyTuples(),
-            EliminateDeadCode(),
-            RecogniseLoops(),
-        ]
-    ),
+    "front": built(_FRONT),
+    "default": built([*_FRONT, FuseElementwise(), EliminateDeadCode()]),
 }
-"""Name -> pipeline. `front` is what stands between the text and everything that asks about tiles:
-after it nothing calls but loops and branches, which own what they run, tuples are at their borders
-only, and the plan says how often loops run."""
+"""Name -> pipeline. `default` is what compiles: `front`, then fusion. `front` is what stands between
+the text and everything that asks about tiles: after it nothing calls but loops and branches, which
+own what they run, tuples are at their borders only, and the plan says how often loops run."""

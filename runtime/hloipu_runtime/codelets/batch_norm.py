@@ -35,7 +35,8 @@ from hloipu_runtime.machine.model import Machine
 class BatchNorm(Codelet):
     """What the two have in common; large operands come first or last, [features] between."""
 
-    epsilon: float
+    epsilon: str
+    """Added to variances: the exact text of a number, as `float.hex` writes it."""
     feature: int
     """The dimension of the features."""
     element_type: str
@@ -112,7 +113,11 @@ class BatchNormTraining(BatchNorm):
 
     def _whole(self, arrays: list[Array], feature: int) -> list[Array]:
         x, scale, offset = arrays
-        return list(batch_norm_training(x, scale, offset, self.epsilon, feature, self.element_type))
+        return list(
+            batch_norm_training(
+                x, scale, offset, float.fromhex(self.epsilon), feature, self.element_type
+            )
+        )
 
 
 @codelet
@@ -127,6 +132,13 @@ class BatchNormGrad(BatchNorm):
         x, scale, mean, variance, gradient = arrays
         return list(
             batch_norm_grad(
-                x, scale, mean, variance, gradient, self.epsilon, feature, self.element_type
+                x,
+                scale,
+                mean,
+                variance,
+                gradient,
+                float.fromhex(self.epsilon),
+                feature,
+                self.element_type,
             )
         )

@@ -82,7 +82,7 @@ class RaggedDot(Codelet):
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
     ) -> TileWork:
-        """Return the work of as many products as there are groups, of equal sizes: an assumption."""
+        """Return the work of a product for each group, all of one size; that is an assumption."""
         lhs, rhs, group_sizes = operands
         groups = max(1, group_sizes.shape[-1])
         lhs_free, rhs_free = self._free(len(lhs.shape), len(rhs.shape))

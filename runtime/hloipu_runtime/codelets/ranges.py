@@ -76,8 +76,16 @@ def moving_window(
 ) -> Array:
     """Return a view of `shape` that begins at `first` and moves on with the grid's coordinates.
 
-    The caller sees to it that all of it lies within `x`.
+    Raises ValueError where it would not lie within `x`.
     """
+    reach = [at + n for at, n in zip(first, shape, strict=True)]
+    lowest = list(first)
+    for walk in walks:
+        way = walk.step * (shape[walk.grid_axis] - 1)
+        reach[walk.axis] += max(0, way)
+        lowest[walk.axis] += min(0, way)
+    if min(lowest, default=0) < 0 or any(r > n for r, n in zip(reach, x.shape, strict=True)):
+        raise ValueError(f"a window from {lowest} to {reach} in an array of {x.shape}")
     corner = x[index_of(slice(at, None) for at in first)]
     strides = list(corner.strides)
     for walk in walks:

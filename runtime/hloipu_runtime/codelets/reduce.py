@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any, ClassVar
 
@@ -14,6 +15,7 @@ from hloipu_runtime.codelets.codelet import (
     Codelet,
     Index,
     Indexing,
+    Sizes,
     Tensor,
     codelet,
 )
@@ -28,10 +30,18 @@ from hloipu_runtime.codelets.grids import (
 )
 from hloipu_runtime.codelets.reduce_costs import reduce_work
 from hloipu_runtime.kernels.monoids import finish
-from hloipu_runtime.kernels.reduction import reduce, reduce_monoid
+from hloipu_runtime.kernels.reduction import (
+    MANY_ROWS,
+    SHORT_AXIS,
+    SUM_BLOCK_ROWS,
+    reduce,
+    reduce_monoid,
+)
 from hloipu_runtime.kernels.reduction_regions import fold_pairwise
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
+
+_SHORT_SUM_ELEMENTS = 1 << 14
 
 
 @codelet
@@ -76,6 +86,9 @@ class Reduce(Codelet):
     def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
         """Reduce; what tiles share is reduced once."""
         count = len(results)
+        if self._sums_plainly and not results[0].grid and _is_short(operands[0].part, self._axis):
+            init, x = operands[1].data, operands[0].data
+            return [np.asarray(np.add(init, np.add.reduce(x, axis=self._axis)))]
         shared = share(operands[:count])
         rank = len(shared.grid)
         dimensions = [rank + d for d in self.dimensions]
@@ -118,6 +131,16 @@ class Reduce(Codelet):
             return [finish(np.asarray(reduced), self.element_types[0])]
         return _fold(pieces, dimensions, self._region)
 
+    @cached_property
+    def _sums_plainly(self) -> bool:
+        """Whether this is a sum along one axis that numpy's own comes to, on small arrays."""
+        one = len(self.dimensions) == 1 and not self.part
+        return one and self.monoid == "add" and self.element_types[0] in ("f32", "f64")
+
+    @property
+    def _axis(self) -> int:
+        return self.dimensions[0]
+
     @property
     def _region(self) -> Callable[..., list[Array]]:
         assert self.body is not None
@@ -149,6 +172,17 @@ class Reduce(Codelet):
         return reduce_work(
             machine, arrays, results, self.dimensions, monoid=self.monoid, body=self.body
         )
+
+
+@lru_cache(maxsize=4096)
+def _is_short(shape: Sizes, axis: int) -> bool:
+    """Whether numpy's own sum along an axis is what the kernel would do, without its set-up."""
+    size, count = prod(shape), shape[axis]
+    if not 0 < size <= _SHORT_SUM_ELEMENTS:
+        return False
+    if prod(shape[axis + 1 :]) > 1:
+        return count <= 2 * SUM_BLOCK_ROWS
+    return size // count < MANY_ROWS or count > SHORT_AXIS
 
 
 def _fold(

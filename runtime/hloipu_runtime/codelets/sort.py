@@ -78,11 +78,14 @@ class Sort(Codelet):
         grid = operands[0].grid
         axis = len(grid) + self.dimension
         shared = share(operands)
+        backwards = _odd(operands[0], self.alternating) if self.alternating >= 0 else None
+        if self._packs(shared.arrays) and shared.grid == grid:
+            key, count = self.keys[0], len(results)
+            return sort_packed(shared.arrays, axis, key, self.places, self.count, count, backwards)
         made = self._sorted(shared.arrays, axis, len(results))
         made = [spread(x, grid, shared.grid) for x in made]
-        if self.alternating < 0:
+        if backwards is None:
             return made
-        backwards = _odd(operands[0], self.alternating)
         return [np.where(backwards, np.flip(x, axis), x) for x in made]
 
     def work(
@@ -107,13 +110,19 @@ class Sort(Codelet):
         """Whether a network works in place: on its first operand."""
         return operand == 0
 
+    def _packs(self, arrays: list[Array]) -> bool:
+        """Whether a key and places fit 64 bits."""
+        if self.places < 0 or len(self.keys) != 1 or not arrays[0].size:
+            return False
+        return arrays[self.keys[0].operand].itemsize <= 4
+
     def _sorted(self, arrays: list[Array], axis: int, count: int) -> list[Array]:
         if self.places < 0:
             keys = self.keys or _comparator(self.comparator)
             return sort(arrays, axis, keys)[:count]
         if arrays[0].size == 0:
             return arrays[:count]
-        if len(self.keys) == 1 and arrays[self.keys[0].operand].itemsize <= 4:
+        if self._packs(arrays):
             return sort_packed(arrays, axis, self.keys[0], self.places, self.count, count)
         rows = [np.moveaxis(x, axis, -1) for x in arrays]
         order = self._order(rows)

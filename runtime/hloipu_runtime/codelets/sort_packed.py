@@ -8,18 +8,23 @@ from hloipu_runtime.codelets.codelet import Array
 from hloipu_runtime.kernels.extrema import from_total_order_keys, has_negative_zero
 from hloipu_runtime.kernels.sorting import SortKey, ascending_keys
 
-_LOW = np.uint64(0xFFFFFFFF)
-_HIGH_BITS = np.uint64(32)
-_HIGH = _LOW << _HIGH_BITS
+_HIGH = np.uint64(0xFFFFFFFF00000000)
 
 
 def sort_packed(
-    arrays: Sequence[Array], axis: int, key: SortKey, places: int, count: int, wanted: int
+    arrays: Sequence[Array],
+    axis: int,
+    key: SortKey,
+    places: int,
+    count: int,
+    wanted: int,
+    backwards: Array | None = None,
 ) -> list[Array]:
     """Sort along an axis by `key`, then by the operand of places; those from `count` on go last.
 
     Returns the first `wanted` arrays. Keys are at most 32 bits wide, places s32. Keys of filling
-    become zeros.
+    become zeros. `backwards`, which broadcasts to the shape, tells which rows are sorted the other
+    way round.
     """
     x, at = np.ascontiguousarray(arrays[key.operand]), arrays[places].view(np.uint32)
     filling = at >= np.uint32(count)
@@ -31,10 +36,16 @@ def sort_packed(
     if is_filled:
         # Its places are above all others, so that among equal ranks it goes last.
         np.bitwise_or(packed, _HIGH, out=packed, where=filling)
+    turned = None if backwards is None else np.uint64(0) - backwards.astype(np.uint64)
+    if turned is not None:
+        packed ^= turned
     if {key.operand, places} == set(range(len(arrays))) and _is_invertible(x, key):
         packed.sort(axis=axis)
-        at = (packed & _LOW).astype(np.uint32)
-        values = _values((packed >> _HIGH_BITS).astype(ranks.dtype), key, x)
+        if turned is not None:
+            packed ^= turned
+        halves = packed.view("<u4").reshape(*packed.shape, 2)
+        at = halves[..., 0].copy()
+        values = _values(halves[..., 1].astype(ranks.dtype), key, x)
         if is_filled:
             np.copyto(values, values.dtype.type(0), where=at >= np.uint32(count))
         return [at.view(np.int32) if n == places else values for n in range(wanted)]

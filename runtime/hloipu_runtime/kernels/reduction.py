@@ -134,6 +134,8 @@ def _fold_middle(x: Array, ufunc: np.ufunc) -> Array:
     dtype = x.dtype
     rounds = dtype.kind in "fc" and ufunc in (np.add, np.multiply)
     if inner > 1:
+        if inner <= SHORT_AXIS and count > 2 * SUM_BLOCK_ROWS:
+            return _fold_middle(_halved(x, ufunc), ufunc)
         if rounds and count > 2 * SUM_BLOCK_ROWS:
             whole = count - count % SUM_BLOCK_ROWS
             blocked = x[:, :whole].reshape(outer, -1, SUM_BLOCK_ROWS, inner)
@@ -154,6 +156,20 @@ def _fold_middle(x: Array, ufunc: np.ufunc) -> Array:
             np.multiply(folded[:, :1], rows[:, -1:], out=folded[:, :1])
         return _fold_middle(folded.reshape(outer, half, 1), ufunc)
     return np.asarray(ufunc.reduce(rows, axis=1, dtype=dtype))
+
+
+def _halved(x: Array, ufunc: np.ufunc) -> Array:
+    """Fold the middle axis of (outer, count, inner) onto itself until it is short.
+
+    Each half is one long run of memory, whereas numpy's inner loop would have `inner` elements.
+    """
+    while (count := x.shape[1]) > SUM_BLOCK_ROWS:
+        half = count // 2
+        folded = ufunc(x[:, :half], x[:, half : 2 * half])
+        if count % 2:
+            ufunc(folded[:, :1], x[:, -1:], out=folded[:, :1])
+        x = folded
+    return x
 
 
 def _fold_columns(rows: Array, ufunc: np.ufunc) -> Array:

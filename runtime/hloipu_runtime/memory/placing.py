@@ -45,7 +45,7 @@ def place(
     """Return addresses from 0 up for all requests.
 
     On each class of tiles, `taken` bytes are used for other things, and `live` by requests at once,
-    at most; a tile has `most`. Where many requests fit, or cannot, no second try is made.
+    at most; a tile has `most`. Where requests cannot fit, or many do, no second try is made.
     """
     ground = Ground(classes, [request.grid for request in requests])
     addresses = [0] * len(requests)
@@ -66,7 +66,7 @@ def place(
         need = int((taken + best.extent).max())
         if 100 * need <= (100 + GOOD_PERCENT) * least:
             break
-        if len(passing) > FEW and (need <= most or least > most):
+        if least > most or (len(passing) > FEW and need <= most):
             break
     assert best is not None
     return best

@@ -42,7 +42,6 @@ def classes_of(grids: Iterable[Tiles], tiles_per_ipu: int) -> TileClasses:
     """Return the classes of tiles that no grid tells apart."""
     grids = list(dict.fromkeys(grids))
     of_tile = np.zeros(tiles_per_ipu, np.int64)
-    first = np.zeros(min(1, tiles_per_ipu), np.int64)
     for start in range(0, len(grids), _GRIDS_AT_ONCE):
         some = grids[start : start + _GRIDS_AT_ONCE]
         marks = np.zeros((len(some), tiles_per_ipu), np.bool_)
@@ -50,14 +49,19 @@ def classes_of(grids: Iterable[Tiles], tiles_per_ipu: int) -> TileClasses:
             row[grid.numbers.ravel()] = True
         packed = np.packbits(marks, axis=0).T
         rows = np.concatenate([of_tile[:, None].view(np.uint8), packed], axis=1)
-        keys = np.ascontiguousarray(rows).view([("", np.void, rows.shape[1])]).ravel()
-        _, first, of_tile = np.unique(keys, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    of_tile = rank[of_tile]
-    members = {grid: _as_slice(np.unique(of_tile[grid.numbers.ravel()])) for grid in grids}
-    return TileClasses(of_tile, first[order], members)
+        data, width = rows.tobytes(), rows.shape[1]
+        number_of: dict[bytes, int] = {}
+        for tile in range(tiles_per_ipu):
+            key = data[tile * width : (tile + 1) * width]
+            of_tile[tile] = number_of.setdefault(key, len(number_of))
+    first = np.zeros(int(of_tile.max(initial=-1)) + 1, np.int64)
+    first[of_tile[::-1]] = np.arange(tiles_per_ipu - 1, -1, -1)
+    members = {}
+    for grid in grids:
+        here = np.zeros(len(first), np.bool_)
+        here[of_tile[grid.numbers]] = True
+        members[grid] = _as_slice(here.nonzero()[0])
+    return TileClasses(of_tile, first, members)
 
 
 def _as_slice(classes: Numbers) -> slice | Numbers:

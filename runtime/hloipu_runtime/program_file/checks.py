@@ -13,6 +13,7 @@ from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import ArtefactError
 from hloipu_runtime.kernels.rounding import is_narrow
 from hloipu_runtime.kernels.storage import storage_dtype, to_storage
+from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Sizes
 from hloipu_runtime.program.program import Array, Port, Program, Role
 from hloipu_runtime.program.verify import is_complete
@@ -27,10 +28,15 @@ from hloipu_runtime.program_file.span_checks import (
 from hloipu_runtime.program_file.step_checks import StepChecks
 
 MOST_IPUS = 65_536
+MOST_COORDINATES = 2**26
+"""Tiles of all different mappings together: the proof looks at each."""
 
 
-def check_program(program: Program, *, name: str = "") -> None:
-    """Raise ArtefactError E4011 where a program's numbers cannot be what they are for."""
+def check_program(program: Program, machine: Machine | None = None, *, name: str = "") -> None:
+    """Raise ArtefactError E4011 where a program's numbers cannot be what they are for.
+
+    With a `machine`, vertices are also asked what they cost on it.
+    """
 
     def refuse(place: str, what: str) -> NoReturn:
         raise ArtefactError(
@@ -45,11 +51,12 @@ def check_program(program: Program, *, name: str = "") -> None:
     _check_constants(program, refuse)
     _check_ports(program, refuse)
     StepChecks(program, refuse).check()
-    CodeletChecks(program, refuse).check()
+    CodeletChecks(program, machine, refuse).check()
 
 
 def _check_variables(program: Program, refuse: Refuse) -> None:
     proper: set[int] = set()
+    coordinates = 0
     for number, variable in enumerate(program.variables):
         place = f"variable {number} {variable.name[:80]!r}"
         _check_tensor(variable.element_type, variable.shape, place, refuse)
@@ -60,10 +67,13 @@ def _check_variables(program: Program, refuse: Refuse) -> None:
             check_tiles(mapping.tiles, place, refuse)
             check_spans(mapping.spans, mapping.tiles, place, refuse)
             proper.add(id(mapping))
+            coordinates += mapping.tiles.count
         if len(mapping.spans) != len(variable.shape):
             refuse(place, "its mapping has another rank")
         if mapping.tiles.count * prod(mapping.block) > MOST_ELEMENTS:
             refuse(place, "its parts are too large")
+    if coordinates > MOST_COORDINATES:
+        refuse("the variables", f"lie on {coordinates} tiles, each mapping's counted")
 
 
 def _check_tensor(element_type: str, shape: Sizes, place: str, refuse: Refuse) -> None:

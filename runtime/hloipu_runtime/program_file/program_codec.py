@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hloipu_runtime.errors import ArtefactError
+from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.program import Array, Port, Program, Value, Variable
 from hloipu_runtime.program.steps import Sequence
 from hloipu_runtime.program_file.checks import check_program
@@ -57,16 +58,18 @@ def encode_program(program: Program) -> ProgramData:
     )
 
 
-def decode_program(meta: Json, arrays: Mapping[str, Array], *, name: str = "") -> Program:
+def decode_program(
+    meta: Json, arrays: Mapping[str, Array], machine: Machine | None = None, *, name: str = ""
+) -> Program:
     """Return the program that JSON data and arrays hold; its constants are the arrays themselves.
 
     Every number is checked, so that the program can be proved (`program.verify`); it is not proved
-    here. Raises ArtefactError: E4010 no such data, E4011 data that makes no program.
+    here. With a `machine`, costs are tried as well. Raises ArtefactError: E4010 no such data, E4011 data that makes no program.
     """
     reading = Reading(name)
     try:
         program = _decode(meta, arrays, reading)
-        check_program(program, name=name)
+        check_program(program, machine, name=name)
     except RecursionError as error:  # the caller's own stack was deep already
         raise reading.refused("steps less deep within each other", None) from error
     return program

@@ -5,14 +5,15 @@ from math import prod
 
 import numpy as np
 
-from hloipu_runtime.codelets.codelet import Block, Codelet
+from hloipu_runtime.codelets.codelet import Block, Codelet, Tensor
 from hloipu_runtime.codelets.expression import Expression, evaluate
 from hloipu_runtime.kernels.storage import storage_dtype
-from hloipu_runtime.program.mapping import Sizes
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.mapping import Box, Sizes
 from hloipu_runtime.program.program import Variable
 from hloipu_runtime.program.steps import Operand, VertexGroup
 
-MOST_ELEMENTS = 2**14
+MOST_ELEMENTS = 2**17
 """Of all operands and results of a vertex that is tried."""
 
 
@@ -35,14 +36,24 @@ def vertex_elements(group: VertexGroup) -> int:
     return sum(prod(span.size for span in x.spans) for x in (*group.inputs, *group.outputs))
 
 
-def try_vertex(group: VertexGroup, variables: Sequence[Variable]) -> None:
-    """Run the vertex on a group's first tile, on ones; raises ValueError for a wrong result.
+def vertex_work(group: VertexGroup, variables: Sequence[Variable], machine: Machine) -> None:
+    """Ask for the cost of the vertex on a group's first tile; what it raises comes through."""
+    operands, results = (
+        [Tensor(variables[x.variable].element_type, _part(x, variables[x.variable])) for x in side]
+        for side in (group.inputs, group.outputs)
+    )
+    group.codelet.work(machine, operands, results)
+    group.codelet.state_bytes(machine, len(operands), len(results))
+
+
+def try_vertex(group: VertexGroup, variables: Sequence[Variable], number: int) -> None:
+    """Run the vertex on a group's first tile, on one number; ValueError for a wrong result.
 
     Whatever its codelet raises for parameters that fit neither each other nor the operands comes
     through.
     """
-    inputs = [_block(x, variables[x.variable]) for x in group.inputs]
-    outputs = [_block(x, variables[x.variable]) for x in group.outputs]
+    inputs = [_block(x, variables[x.variable], number) for x in group.inputs]
+    outputs = [_block(x, variables[x.variable], 0) for x in group.outputs]
     if any(0 in block.part for block in outputs):
         return
     made = _run(group.codelet, inputs, outputs)
@@ -60,12 +71,21 @@ def _run(
         return [(array.shape, array.dtype) for array in codelet.run(inputs, outputs)]
 
 
-def _block(operand: Operand, variable: Variable) -> Block:
-    """Return the part of an operand on the first tile of its grid."""
-    part, starts = [], []
+def _part(operand: Operand, variable: Variable) -> Sizes:
+    return tuple(high - low for low, high in _ranges(operand, variable))
+
+
+def _ranges(operand: Operand, variable: Variable) -> Box:
+    """Return which elements of an operand the first tile of its grid has."""
+    found = []
     for span, size in zip(operand.spans, variable.shape, strict=True):
         low = min(max(span.offset, 0), size)
-        part.append(max(0, min(span.offset + span.size, size) - low))
-        starts.append(low)
-    array = np.ones(part, storage_dtype(variable.element_type))
-    return Block(array, (), tuple(part), tuple(starts), variable.shape)
+        found.append((low, max(low, min(span.offset + span.size, size))))
+    return tuple(found)
+
+
+def _block(operand: Operand, variable: Variable, number: int) -> Block:
+    part = _part(operand, variable)
+    starts = tuple(low for low, _ in _ranges(operand, variable))
+    array = np.full(part, number, storage_dtype(variable.element_type))
+    return Block(array, (), part, starts, variable.shape)

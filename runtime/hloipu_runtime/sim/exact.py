@@ -5,7 +5,7 @@ once for a loop's body, however often it turns. Variables get their memory at th
 lose it after the last one on the outermost level.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import assert_never
 
 from hloipu_runtime.program.mapping import whole_box
@@ -25,11 +25,12 @@ from hloipu_runtime.program.steps import (
     StreamOut,
     Switch,
     Sync,
+    ValueId,
     VariableId,
 )
 from hloipu_runtime.program.uses import used, written
 from hloipu_runtime.sim.copying import prepare_transfer
-from hloipu_runtime.sim.host import Counts, Host
+from hloipu_runtime.sim.host import Counts, Host, Watch
 from hloipu_runtime.sim.storage import TileStorage, allocate, scatter_whole
 from hloipu_runtime.sim.vertices import prepare_group
 
@@ -45,18 +46,22 @@ class ExactEngine:
         self.memories: dict[VariableId, TileStorage] = {}
         self._private = private_variables(program)
 
-    def run(self, host: Host) -> Counts:
+    def run(self, host: Host, counts: Counts | None = None, watch: Watch | None = None) -> Counts:
         """Run the program once; raises TileFault where a step leaves its tile's memory."""
-        counts = Counts()
+        counts = Counts() if counts is None else counts
         steps = self.program.body.steps
         last: dict[VariableId, int] = {}
         touched = [used(step, self.program) for step in steps]
         for number, variables in enumerate(touched):
             last.update(dict.fromkeys(variables, number))
-        counts.runs["body"] += 1
+        counts.ran("body")
         for number, step in enumerate(steps):
             for action in self._prepare(step, f"body/{number}", host, counts):
                 action()
+            counts.advance()
+            if watch is not None:
+                for variable, value in left_by(step):
+                    watch(value, self.memory(variable).whole())
             for variable in touched[number]:
                 if last[variable] == number:
                     self.memories.pop(variable, None)
@@ -159,7 +164,7 @@ class ExactEngine:
         """Return a sequence that counts how often it is run."""
 
         def count() -> None:
-            counts.runs[place] += 1
+            counts.ran(place)
 
         return [count, *self._sequence(body, place, host, counts)]
 
@@ -227,6 +232,28 @@ class ExactEngine:
 def in_range(index: int, count: int) -> int:
     """Return a branch number: what is out of range runs the last branch, as HLO has it."""
     return index if 0 <= index < count else count - 1
+
+
+def left_by(step: Step) -> Iterator[tuple[VariableId, ValueId]]:
+    """Yield the variables that hold a new value after a step, and that value."""
+    match step:
+        case ComputeSet():
+            for group in step.groups:
+                for operand, value in zip(group.outputs, group.writes, strict=True):
+                    yield operand.variable, value
+        case Exchange():
+            yield from ((made.variable, made.value) for made in step.definitions)
+        case StreamIn():
+            yield step.variable, step.value
+        case Repeat() | RepeatWhile():
+            yield from ((item.variable, item.final) for item in step.carried)
+        case If() | Switch():
+            yield from ((item.variable, item.value) for item in step.merged)
+        case Sequence():
+            for inner in step.steps:
+                yield from left_by(inner)
+        case _:
+            pass
 
 
 def private_variables(program: Program) -> frozenset[VariableId]:

@@ -28,7 +28,7 @@ from hloipu_runtime.program.steps import (
 )
 from hloipu_runtime.sim.collapse import Collapsed, Node, collapse
 from hloipu_runtime.sim.exact import in_range
-from hloipu_runtime.sim.host import Counts, Host
+from hloipu_runtime.sim.host import Counts, Host, Watch
 
 Values = list[Array | None]
 Run = Callable[[Values, Host, Counts], None]
@@ -42,17 +42,24 @@ class FunctionalEngine:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self._steps = [self._bind(node) for node in collapse(program).nodes]
+        self._nodes = collapse(program).nodes
+        self._steps = [self._bind(node) for node in self._nodes]
 
-    def run(self, host: Host) -> Counts:
+    def run(self, host: Host, counts: Counts | None = None, watch: Watch | None = None) -> Counts:
         """Run the program once."""
-        counts = Counts()
+        counts = Counts() if counts is None else counts
         values: Values = [None] * len(self.program.values)
         for value, array in self.program.constants.values():
             values[value] = array
-        counts.runs["body"] += 1
-        for step in self._steps:
+        counts.ran("body")
+        for node, step in zip(self._nodes, self._steps, strict=True):
             step(values, host, counts)
+            counts.advance()
+            if watch is not None:
+                for v in node.writes:
+                    made = values[v]
+                    if made is not None:
+                        watch(v, made)
         return counts
 
     def _bind(self, node: Node) -> Run:
@@ -173,7 +180,7 @@ class FunctionalEngine:
         steps = [self._bind(node) for node in block.nodes]
 
         def run(values: Values, host: Host, counts: Counts) -> None:
-            counts.runs[place] += 1
+            counts.ran(place)
             for step in steps:
                 step(values, host, counts)
 

@@ -1,10 +1,18 @@
 """What a run has outside of the tiles: streams by name, and how often each block was run."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from hloipu_runtime.program.program import Array
+from hloipu_runtime.program.steps import ValueId
+
+Progress = Callable[[int], None]
+"""Told how many steps of the outermost level and turns of loops are done, after each."""
+
+Watch = Callable[[ValueId, Array], None]
+"""Shown each value that a step of the outermost level leaves, while it is there: not to keep."""
 
 
 class Host(Protocol):
@@ -24,6 +32,20 @@ class Counts:
     """How often each block of the tree was run; blocks go by their path."""
 
     runs: Counter[str] = field(default_factory=Counter)
+    progress: Progress | None = None
+    done: int = 0
+
+    def ran(self, place: str) -> None:
+        """Count one run of a block."""
+        self.runs[place] += 1
+        if self.progress is not None:
+            self.advance()
+
+    def advance(self) -> None:
+        """Tell that one more step or turn is done."""
+        self.done += 1
+        if self.progress is not None:
+            self.progress(self.done)
 
 
 @dataclass

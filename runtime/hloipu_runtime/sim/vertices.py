@@ -7,7 +7,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from hloipu_runtime.codelets.codelet import Block, Codelet
-from hloipu_runtime.program.mapping import Spans
+from hloipu_runtime.program.mapping import Span, Spans
 from hloipu_runtime.program.program import Array
 from hloipu_runtime.program.steps import Operand, VertexGroup
 from hloipu_runtime.sim.classes import GridSlice, Part, SizeClass, size_classes
@@ -95,6 +95,14 @@ def _starts(spans: Spans, dimension: int, grid: GridSlice, cut: int) -> Array | 
     return (np.arange(low, high) * span.step + span.offset + cut).reshape(shape)
 
 
+def _slopes(read: Span, held: Span) -> list[tuple[int, int]]:
+    """Return (grid axis, by how much the read part moves along it within the held one)."""
+    if read.axis == held.axis:
+        return [(read.axis, read.step - held.step)] if read.axis >= 0 else []
+    both = ((read.axis, read.step), (held.axis, -held.step))
+    return [(axis, slope) for axis, slope in both if axis >= 0]
+
+
 def _block(
     group: VertexGroup, operand: Operand, storage: TileStorage, grid: GridSlice, part: Part
 ) -> Block:
@@ -107,24 +115,25 @@ def _block(
     for dimension, (read, held) in enumerate(
         zip(operand.spans, storage.mapping.spans, strict=True)
     ):
-        axis = max(read.axis, held.axis)
-        low, high = grid[axis] if axis >= 0 else (0, 1)
-        # Where the read part begins within the part that the tile holds: affine in the coordinate.
-        slope = read.step - held.step
-        base = read.offset - held.offset + part.cut[dimension]
-        ends = [low * slope + base, (high - 1) * slope + base]
+        # Where the read part begins within the part that the tile holds: affine in the coordinates.
+        begin = read.offset - held.offset + part.cut[dimension]
+        low = high = 0
+        for axis, slope in _slopes(read, held):
+            first, last = grid[axis][0], grid[axis][1] - 1
+            begin += first * slope
+            low += min(0, (last - first) * slope)
+            high += max(0, (last - first) * slope)
+            strides[axis] += slope * strides[rank + dimension]
         size = part.sizes[dimension]
-        if size and (min(ends) < 0 or max(ends) + size > held.size):
+        if size and (begin + low < 0 or begin + high + size > held.size):
             raise TileFault(
                 group.name,
-                f"variable {operand.variable}, dimension {dimension}: elements {min(ends)} to "
-                f"{max(ends) + size} of a part of {held.size} on its tile",
+                f"variable {operand.variable}, dimension {dimension}: elements {begin + low} to "
+                f"{begin + high + size} of a part of {held.size} on its tile",
             )
-        offset[dimension] = ends[0] if size else 0
-        if axis >= 0 and slope:
-            strides[axis] += slope * strides[rank + dimension]
-    first: tuple[Any, ...] = tuple(slice(o, None) for o in offset)
-    corner = array[(*(slice(None),) * rank, *first, ...)]
+        offset[dimension] = begin if size else 0
+    origin: tuple[Any, ...] = tuple(slice(o, None) for o in offset)
+    corner = array[(*(slice(None),) * rank, *origin, ...)]
     shape = tuple(high - low for low, high in grid) + part.sizes
     if 0 in shape:
         view = np.empty(shape, array.dtype)

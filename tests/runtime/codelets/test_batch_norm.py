@@ -33,7 +33,7 @@ def test_training(shape: tuple[int, ...], feature: int) -> None:
     x, scale, offset = _given(*shape), _given(7), _given(7)
     small, large = Tensor("f32", (7,)), Tensor("f32", shape)
     made = check_every_split(
-        BatchNormTraining(EPSILON, feature, "f32"),
+        BatchNormTraining(EPSILON.hex(), feature, "f32"),
         [x, scale, offset],
         [large, small, small],
         same=close_values(1e-5, 1e-5),
@@ -53,7 +53,7 @@ def test_gradient(shape: tuple[int, ...], feature: int) -> None:
     variance, gradient = _given(7, positive=True), _given(*shape)
     small, large = Tensor("f32", (7,)), Tensor("f32", shape)
     made = check_every_split(
-        BatchNormGrad(EPSILON, feature, "f32"),
+        BatchNormGrad(EPSILON.hex(), feature, "f32"),
         [x, scale, mean, variance, gradient],
         [large, small, small],
         same=close_values(1e-5, 1e-5),
@@ -76,7 +76,7 @@ def test_larger_parts_never_cost_less() -> None:
     machine, last = load_machine("gc200"), 0
     for size in range(50):
         x, small = Tensor("bf16", (8, size, 3)), Tensor("bf16", (size,))
-        codelet = BatchNormTraining(EPSILON, 1, "bf16")
+        codelet = BatchNormTraining(EPSILON.hex(), 1, "bf16")
         work = codelet.work(machine, [x, small, small], [x, small, small])
         assert work.cycles == work.assumed_cycles >= last
         last = work.cycles

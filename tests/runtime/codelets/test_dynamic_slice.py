@@ -7,13 +7,10 @@ import numpy as np
 import pytest
 
 from hloipu_runtime.codelets.codelet import ALL, Block, Index, Tensor
-from hloipu_runtime.codelets.dynamic_slice import (
-    DynamicSlice,
-    DynamicSliceCandidates,
-    DynamicUpdateSlice,
-)
+from hloipu_runtime.codelets.dynamic_slice import DynamicSlice, DynamicUpdateSlice
+from hloipu_runtime.codelets.dynamic_slice_candidates import DynamicSliceCandidates
 from hloipu_runtime.codelets.or_bits import OrBits
-from hloipu_runtime.codelets.ranges import stretches
+from hloipu_runtime.codelets.ranges import Walk, moving_window, stretches
 from hloipu_runtime.machine.load import load_machine
 from tests.support.arrays import Array
 from tests.support.codelet_law import Given, check_every_split, check_law, run_whole
@@ -216,3 +213,11 @@ def _check_stretches(starts: Array, size: int, at: int, length: int) -> None:
         if at <= start + local < at + length
     }
     assert found == expected
+
+
+@pytest.mark.parametrize(("first", "step"), [(0, 3), (5, 0), (3, -2), (-1, 0)])
+def test_a_moving_window_never_leaves_its_array(first: int, step: int) -> None:
+    array = np.zeros((3, 8))
+    with pytest.raises(ValueError, match="a window from"):
+        moving_window(array, (0, first), (3, 4), [Walk(0, 1, step)])
+    assert moving_window(array, (0, 0), (3, 4), [Walk(0, 1, 2)]).shape == (3, 4)

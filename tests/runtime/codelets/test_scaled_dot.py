@@ -15,8 +15,8 @@ RNG = np.random.default_rng(31)
 
 def _given(element_type: str, *shape: int) -> Given:
     if element_type == "f8e8m0fnu":
-        return Given(element_type, (2.0 ** RNG.integers(-1, 2, shape)).astype(np.float32))
-    return Given(element_type, RNG.integers(-3, 4, shape).astype(np.float32))
+        return Given(element_type, np.asarray(2.0 ** RNG.integers(-1, 2, shape), np.float32))
+    return Given(element_type, np.asarray(RNG.integers(-3, 4, shape), np.float32))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from hloipu_runtime.program.mapping import Mapping, Tiles, whole
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import Call, ComputeSet, Parallel, Repeat, Sequence, Step, Sync
 from tests.support.memory_checker import tiles_of
-from tests.support.program_builder import ProgramBuilder, random_program, rows
+from tests.support.program_builder import ProgramBuilder, rows
+from tests.support.random_programs import random_program
 
 TINY = load_machine("tiny")
 ADD_BYTES = 320

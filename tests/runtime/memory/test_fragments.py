@@ -10,7 +10,8 @@ from hloipu_runtime.memory.fragments import NONE, fragments
 from hloipu_runtime.program.mapping import Box, Mapping, Sizes, Tiles, whole, whole_box
 from hloipu_runtime.program.program import Variable
 from hloipu_runtime.program.steps import Transfer
-from tests.support.program_builder import blocks, random_mapping, rows
+from tests.support.program_builder import blocks, rows
+from tests.support.random_programs import random_mapping
 
 
 def variable(shape: Sizes, mapping: Mapping) -> Variable:

@@ -12,7 +12,8 @@ from hloipu_runtime.memory.report import memory_report
 from hloipu_runtime.memory.report_records import Bin
 from hloipu_runtime.program.mapping import Mapping, Tiles, whole
 from hloipu_runtime.program.program import Program, Role
-from tests.support.program_builder import ProgramBuilder, random_program, rows
+from tests.support.program_builder import ProgramBuilder, rows
+from tests.support.random_programs import random_program
 
 TINY = load_machine("tiny")
 

@@ -39,10 +39,8 @@ def example(annotation: Any, turn: int) -> Any:
     """Return some value of an annotation, another one each turn."""
     if annotation is Expression:
         return EXPRESSION
-    if annotation in (int, bool, str, type(None)):
-        return {int: turn - 7, bool: turn % 2 == 0, str: f'a "{turn}"', type(None): None}[
-            annotation
-        ]
+    if annotation in SCALARS:
+        return SCALARS[annotation](turn)
     arguments = get_args(annotation)
     if get_origin(annotation) is Literal:
         return arguments[turn % len(arguments)]

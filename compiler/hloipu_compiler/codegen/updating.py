@@ -1,0 +1,126 @@
+"""Lowering of ops that write where operands say: dynamic update and scatter.
+
+No exchange depends on data: every tile has the updates, or its part of their width, and writes
+what falls into its range.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from hloipu_compiler.codegen.builder import Builder
+from hloipu_compiler.codegen.indexed_grids import (
+    Option,
+    best_of,
+    placed,
+    powers,
+    priced,
+    settled,
+    starts_of,
+    tensors_of,
+    tiles_worth,
+    where_it_lies,
+)
+from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar, Spread
+from hloipu_compiler.codegen.placing import Placement
+from hloipu_compiler.codegen.site import Site, lowers
+from hloipu_compiler.codegen.views import seen_as
+from hloipu_runtime.codelets.codelet import Codelet, Tensor
+from hloipu_runtime.codelets.dynamic_slice import (
+    DynamicUpdateSlice,
+)
+from hloipu_runtime.codelets.elementwise import Elementwise
+from hloipu_runtime.codelets.expression import Expression, Node, monoid_of
+from hloipu_runtime.codelets.move import Copy
+from hloipu_runtime.codelets.scatter import Scatter
+from hloipu_runtime.kernels.scatter import ScatterDimensions
+from hloipu_runtime.program.mapping import Mapping
+
+
+@lowers("dynamic-update-slice")
+def _dynamic_update_slice(site: Site) -> Sequence[Leaf]:
+    operands = [site.leaf(0), site.held(1), *starts_of(site, 2)]
+    return _written(site, DynamicUpdateSlice(), operands, 1)
+
+
+@lowers("scatter")
+def _scatter(site: Site) -> Sequence[Leaf]:
+    read = site.attributes.integers
+    count = len(site.operands) // 2
+    body = site.expression(site.attributes.text("to_apply"))
+    monoid = monoid_of(body) or "" if count == 1 else ""
+    if count == 1 and body.results == (1,):
+        monoid = "assign"
+    codelet = Scatter(
+        ScatterDimensions(
+            read("update_window_dims"),
+            read("inserted_window_dims"),
+            read("scatter_dims_to_operand_dims"),
+            site.attributes.integer("index_vector_dim"),
+            read("input_batching_dims"),
+            read("scatter_indices_batching_dims"),
+        ),
+        monoid,
+        None if monoid else body,
+        tuple(kind for kind, _ in site.results),
+        site.attributes.flag("unique_indices"),
+    )
+    operands = [site.leaf(n) for n in range(count)]
+    return _written(
+        site,
+        codelet,
+        [*operands, *(site.held(n) for n in range(count, len(site.operands)))],
+        count,
+    )
+
+
+def _written(site: Site, codelet: Codelet, operands: Sequence[Leaf], count: int) -> list[Held]:
+    """Write into the first of `count` operands, or a copy of it; the others are copied."""
+    builder = site.builder
+    results = [Tensor(*x) for x in site.results]
+    if not results[0].elements:
+        return builder.compute(codelet, [builder.held(x) for x in operands], site.results)
+    chosen = best_of(_writings(builder, codelet, operands, results, count))
+    placement = settled(builder, chosen)
+    base = _base(site, operands[0], placement)
+    held = [base, *(builder.held(x) for x in operands[1:])]
+    dying = [True] + [False] * (len(held) - 1)
+    return builder.compute(codelet, held, site.results, dying=dying, placement=placement)
+
+
+def _writings(
+    builder: Builder,
+    codelet: Codelet,
+    operands: Sequence[Leaf],
+    results: Sequence[Tensor],
+    count: int,
+) -> Iterator[Option]:
+    """Yield grids: where the data lies, and what updates follow split into more or fewer parts."""
+    indexing = codelet.indexing(tensors_of(operands), results)
+    tiles = tiles_worth(builder, tensors_of(operands))
+    for placement in where_it_lies(builder, indexing, 0, operands[0]):
+        yield priced(builder, codelet, operands, results, placement, stays=True)
+    followed = {i.label for indices in indexing.operands[count:] for i in indices}
+    labels = range(len(indexing.sizes))
+    along = [label for label in labels if label in followed]
+    ranged = [label for label in labels if label not in followed]
+    for parts in powers(tiles):
+        wanted = [(along, parts), (ranged, tiles)]
+        yield priced(builder, codelet, operands, results, placed(indexing.sizes, wanted, tiles))
+
+
+def _base(site: Site, leaf: Leaf, placement: Placement) -> Held:
+    """Return a value of the leaf's that may be overwritten, on the grid's tiles."""
+    builder, shape = site.builder, leaf.shape
+    if isinstance(leaf, Spread) and isinstance(leaf.source, Scalar):
+        kind = leaf.element_type
+        node = Node("constant", (), kind, (("value", leaf.source.text),))
+        filled = Elementwise(Expression((), (node,), (0,)), (), len(shape))
+        return builder.compute(filled, [], [(kind, shape)], placement=placement)[0]
+    held = builder.held(leaf)
+    result = [(held.element_type, held.shape)]
+    indices = Copy().indexing(tensors_of([held]), tensors_of([held])).results[0]
+    mapping = Mapping(placement.tiles, placement.spans(indices, shape))
+    if builder.variables[held.variable].mapping != mapping:
+        return seen_as(builder, [held], shape, mapping=mapping)[0]
+    if site.dying[0] and held.variable in builder.scope.owned:
+        return held
+    return builder.compute(Copy(), [held], result, placement=placement)[0]
