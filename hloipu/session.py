@@ -17,6 +17,7 @@ from hloipu_compiler.passes.registry import added_passes_forgotten
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.compiled import CompiledProgram, compiled_program
 from hloipu_runtime.errors import UnsupportedError
+from hloipu_runtime.executable import OverMemory
 from hloipu_runtime.executable_cache import ExecutableCache, compile_key, source_fingerprint
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.machine.model import Machine
@@ -67,7 +68,7 @@ def compile_cached(
         cache = ExecutableCache(options.cache_dir, options.cache_size_bytes)
         found = cache.get(key)
     if found is not None:
-        return as_asked(compiled_program(found), options, code_memory=options.code_memory)
+        return as_asked(compiled_program(found), options)
     made = compile_verified(module, options, phase, fingerprint=key)
     with phase("memory"):
         made.memory  # noqa: B018 - a part of the file
@@ -76,20 +77,15 @@ def compile_cached(
     return made
 
 
-def as_asked(program: CompiledProgram, options: Options, *, code_memory: bool) -> CompiledProgram:
-    """Return a program that was compiled before, its memory treated as options say."""
-    shown = {
-        **program.options,
-        "code_memory": code_memory,
-        "over_memory": options.over_memory,
-        "target": options.target,
-    }
+def as_asked(program: CompiledProgram, options: Options) -> CompiledProgram:
+    """Return a program that was compiled before, with what options say besides how to compile."""
+    shown = {"code_memory": options.code_memory, "over_memory": options.over_memory}
     return replace(
         program,
-        code_memory=code_memory,
-        over_memory=options.over_memory,
+        code_memory=options.code_memory,
+        over_memory=_over_memory(options),
         assume_trips=options.assume_trips,
-        options=shown,
+        options={**program.options, **shown},
     )
 
 
@@ -107,12 +103,16 @@ def compile_verified(
             made.program,
             machine,
             code_memory=options.code_memory,
-            over_memory="allow" if options.over_memory == "allow" else "refuse",
+            over_memory=_over_memory(options),
             sources=source_lines(module),
             options=shown_options(options),
             assume_trips=options.assume_trips,
             fingerprint=fingerprint,
         )
+
+
+def _over_memory(options: Options) -> OverMemory:
+    return "allow" if options.over_memory == "allow" else "refuse"
 
 
 def machine_of(options: Options) -> Machine:

@@ -2,30 +2,50 @@
 
 import click
 
-from hloipu.cli.compiling import compiled, options_for, read_verified, report, shown_config
+from hloipu.cli.compiling import (
+    Reporting,
+    compiling_options,
+    estimated,
+    given_file,
+    options_for,
+    read_verified,
+    report,
+    show_times,
+    shown_config,
+    stop_unless_fits,
+)
 from hloipu.cli.inputs import HLO_FILE, limit_option
-from hloipu.cli.options import Asked, option_group
+from hloipu.cli.options import Asked
+from hloipu.phases import Phases
+from hloipu.session import compile_cached
 from hloipu_compiler.hlo.limits import Limits
-from hloipu_runtime.memory.does_not_fit import require_fit
 
 
 @click.command("compile")
 @click.argument("file", type=HLO_FILE, required=False)
-@click.option("--profile", type=click.Path(), help="Write the profile to this JSON file.")
-@click.option("--json", "as_json", is_flag=True, help="Print the profile as JSON.")
+@click.option("-o", "--output", type=click.Path(), help="Write the executable to this .ipux file.")
+@compiling_options("compile")
 @limit_option
-@option_group("compile")
 def command(
-    file: str | None, profile: str | None, as_json: bool, limits: Limits, asked: Asked
+    file: str | None, output: str | None, limits: Limits, asked: Asked, reporting: Reporting
 ) -> None:
-    """Compile FILE (- for standard input) and say whether it fits and where cycles go."""
-    if shown_config(asked, as_json):
+    """Compile FILE (- for standard input) and say whether it fits and where cycles go.
+
+    A program that does not fit ends with exit code 5, its profile written and no executable.
+
+    \b
+      hloipu compile step.hlo --target gc200 -o step.ipux
+      hloipu run step.ipux --random 0
+    """
+    if shown_config(asked, reporting.as_json):
         return
-    if file is None:
-        raise click.UsageError("Missing argument 'FILE'.")
-    module = read_verified(file, limits)
-    options = options_for(asked, module)
-    program = compiled(module, options)
-    report(program.profile(options.assume_trips), profile, as_json)
-    if options.over_memory == "refuse":
-        require_fit(program.memory)
+    phases = Phases()
+    module, text = read_verified(given_file(file), limits, phases)
+    program = compile_cached(module, text, options_for(asked, module), phases)
+    report(estimated(program, phases), reporting)
+    stop_unless_fits(program)
+    if output is not None:
+        with phases("save"):
+            program.save(output)
+        click.echo(f"wrote {output}", err=True)
+    show_times(phases, reporting)

@@ -1,37 +1,71 @@
 """What the commands that compile share: from FILE and options to a program, and its report."""
 
+import functools
 import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
+from hloipu.cli.application import styled
 from hloipu.cli.inputs import read_input
-from hloipu.cli.options import Asked, config_text
-from hloipu.options.table import Options
-from hloipu.session import compile_verified
-from hloipu_compiler.hlo.frontend_attributes import read_frontend_attributes
+from hloipu.cli.memory_text import culprits_text
+from hloipu.cli.options import Asked, config_text, option_group
+from hloipu.cli.table import table
+from hloipu.options.origin import DEFAULT
+from hloipu.options.table import OPTIONS, Options
+from hloipu.phases import Phases
+from hloipu.session import as_asked, compile_cached, module_attributes
 from hloipu_compiler.hlo.limits import Limits
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.verify.verifier import verify
+from hloipu_runtime.artefact.layout import MAGIC
 from hloipu_runtime.atomic_file import replacing
-from hloipu_runtime.compiled import CompiledProgram
+from hloipu_runtime.compiled import CompiledProgram, load
+from hloipu_runtime.errors import UsageError
+from hloipu_runtime.memory.does_not_fit import DoesNotFit, require_fit
 from hloipu_runtime.report.profile import Profile
 from hloipu_runtime.report.verdict import verdict
 
+F = TypeVar("F", bound=Callable[..., Any])
 
-def read_verified(file: str, limits: Limits) -> Module:
-    """Return the module of a file, verified."""
-    module = parse(read_input(file), limits=limits)
-    verify(module)
-    return module
+_OF_COMPILING = ("target", "set", "ipus", "passes", "plugin")
+"""Options that say how to compile, which an executable has behind it."""
 
 
-def options_for(asked: Asked, module: Module) -> Options:
-    """Return the options, the module's own attributes considered."""
-    text = module.attributes.get("frontend_attributes", "")
-    return asked.resolved(read_frontend_attributes(str(text))).options
+@dataclass(frozen=True, slots=True)
+class Reporting:
+    """How a command is to report."""
+
+    profile: str | None
+    """File for the profile."""
+    as_json: bool
+    timing: bool
+
+
+def compiling_options(command: str) -> Callable[[F], F]:
+    """Give a command the options of the table as `asked`, and how to report as `reporting`."""
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def called(
+            *arguments: Any, profile: str | None, as_json: bool, timing: bool, **keywords: Any
+        ) -> Any:
+            return function(*arguments, reporting=Reporting(profile, as_json, timing), **keywords)
+
+        decorated: Any = option_group(command)(called)
+        for option in (
+            click.option("--timing", is_flag=True, help="Print the time of each phase on stderr."),
+            click.option("--json", "as_json", is_flag=True, help="Print the profile as JSON."),
+            click.option("--profile", type=click.Path(), help="Write the profile to a JSON file."),
+        ):
+            decorated = option(decorated)
+        return decorated  # type: ignore[no-any-return]
+
+    return decorate
 
 
 def shown_config(asked: Asked, as_json: bool) -> bool:
@@ -41,15 +75,107 @@ def shown_config(asked: Asked, as_json: bool) -> bool:
     return asked.print_config
 
 
-def compiled(module: Module, options: Options) -> CompiledProgram:
-    """Compile as options say."""
-    return compile_verified(module, options)
+def given_file(file: str | None) -> str:
+    """Return FILE, which only --print-config does without; click's own error where it is not."""
+    if file is None:
+        raise click.UsageError("Missing argument 'FILE'.")
+    return file
 
 
-def report(profile: Profile, path: str | None, as_json: bool) -> None:
+def read_verified(file: str, limits: Limits, phases: Phases) -> tuple[Module, str]:
+    """Return the verified module of a file, and its text."""
+    with phases("parse"):
+        source = read_input(file)
+        module = parse(source, limits=limits)
+    with phases("verify"):
+        verify(module)
+    return module, source.text
+
+
+def options_for(asked: Asked, module: Module) -> Options:
+    """Return the options, the module's own attributes considered."""
+    return asked.resolved(module_attributes(module)).options
+
+
+def program_of(file: str, limits: Limits, asked: Asked, phases: Phases) -> CompiledProgram:
+    """Return the program of a file that holds HLO text, or an executable."""
+    if is_executable(file):
+        return loaded(file, asked, phases)[0]
+    module, text = read_verified(file, limits, phases)
+    return compile_cached(module, text, options_for(asked, module), phases)
+
+
+def is_executable(file: str) -> bool:
+    """Whether a file begins as executables do."""
+    try:
+        with open(file, "rb") as stream:
+            return stream.read(len(MAGIC)) == MAGIC
+    except (OSError, ValueError):  # whoever reads it as text says so
+        return False
+
+
+def loaded(file: str, asked: Asked, phases: Phases) -> tuple[CompiledProgram, Options]:
+    """Return an executable as options say, and these; those that say nothing leave it as it is.
+
+    Raises UsageError E3144 where the command line says how to compile it.
+    """
+    for name in _OF_COMPILING:
+        if name in asked.given:
+            raise UsageError(
+                "E3144",
+                f"{file!r} is compiled already: {OPTIONS[name].flag} comes too late",
+                hint="compile the module again with it",
+            )
+    with phases("load"):
+        program = load(file)
+    found = asked.resolved()
+    kept = {
+        name: getattr(program, name)
+        for name in ("code_memory", "over_memory")
+        if found.origins[name] is DEFAULT
+    }
+    options = replace(found.options, **kept)
+    return as_asked(program, options), options
+
+
+def report(profile: Profile, reporting: Reporting) -> None:
     """Print the verdict, or the profile as JSON; write the profile to a file if asked."""
-    record: dict[str, Any] = profile.record()
-    if path:
-        with replacing(Path(path)) as stream:
-            stream.write((json.dumps(record, indent=1) + "\n").encode())
-    click.echo(json.dumps(record, indent=1) if as_json else verdict(profile))
+    text = json.dumps(profile.record(), indent=1)
+    if reporting.profile:
+        with replacing(Path(reporting.profile)) as stream:
+            stream.write(f"{text}\n".encode())
+    click.echo(text if reporting.as_json else verdict(profile))
+
+
+def estimated(program: CompiledProgram, phases: Phases) -> Profile:
+    """Return the profile of an estimate."""
+    with phases("costs"):
+        program.costs  # noqa: B018 - made when first asked for
+    with phases("memory"):
+        program.memory  # noqa: B018
+    with phases("report"):
+        return program.profile()
+
+
+def stop_unless_fits(program: CompiledProgram) -> None:
+    """End the command (exit code 5) for a program that needs too much, and say what needs it."""
+    if program.over_memory == "allow":
+        return
+    try:
+        require_fit(program.memory)
+    except DoesNotFit as error:
+        click.echo(styled(str(error)), err=True)
+        click.echo(culprits_text(error.report), err=True)
+        raise click.exceptions.Exit(error.exit_code) from None
+
+
+def show_times(phases: Phases, reporting: Reporting) -> None:
+    """Print what each phase took, if asked."""
+    if not reporting.timing:
+        return
+    total = sum(phases.seconds.values())
+    rows = [
+        (name, f"{1e3 * seconds:.2f}", f"{100 * seconds / total:.0f} %" if total else "")
+        for name, seconds in (*phases.seconds.items(), ("total", total))
+    ]
+    click.echo(table(("phase", "ms", "share"), rows), err=True)

@@ -2,26 +2,34 @@
 
 import click
 
-from hloipu.cli.compiling import compiled, options_for, read_verified, report, shown_config
+from hloipu.cli.compiling import (
+    Reporting,
+    compiling_options,
+    estimated,
+    given_file,
+    program_of,
+    report,
+    show_times,
+    shown_config,
+)
 from hloipu.cli.inputs import HLO_FILE, limit_option
-from hloipu.cli.options import Asked, option_group
+from hloipu.cli.options import Asked
+from hloipu.phases import Phases
 from hloipu_compiler.hlo.limits import Limits
 
 
 @click.command("estimate")
 @click.argument("file", type=HLO_FILE, required=False)
-@click.option("--profile", type=click.Path(), help="Write the profile to this JSON file.")
-@click.option("--json", "as_json", is_flag=True, help="Print the profile as JSON.")
+@compiling_options("estimate")
 @limit_option
-@option_group("estimate")
-def command(
-    file: str | None, profile: str | None, as_json: bool, limits: Limits, asked: Asked
-) -> None:
-    """Estimate one run of FILE (- for standard input); a program that does not fit, too."""
-    if shown_config(asked, as_json):
+def command(file: str | None, limits: Limits, asked: Asked, reporting: Reporting) -> None:
+    """Estimate one run of FILE, HLO text (- for standard input) or an executable.
+
+    A program that does not fit is estimated, too.
+    """
+    if shown_config(asked, reporting.as_json):
         return
-    if file is None:
-        raise click.UsageError("Missing argument 'FILE'.")
-    module = read_verified(file, limits)
-    options = options_for(asked, module)
-    report(compiled(module, options).profile(options.assume_trips), profile, as_json)
+    phases = Phases()
+    program = program_of(given_file(file), limits, asked, phases)
+    report(estimated(program, phases), reporting)
+    show_times(phases, reporting)

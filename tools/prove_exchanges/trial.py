@@ -1,7 +1,7 @@
 """One mutant judged: by the static proof, and by running it tile by tile on poisoned memories."""
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from zlib import crc32
 
 import numpy as np
@@ -32,7 +32,8 @@ MORE_INPUT_SETS = 12
 FAULT, POISON, VALUES, INNER = "fault", "poison", "values", "inner values"
 ENDLESS, CRASH = "endless", "crash"
 CAUGHT = (FAULT, POISON, VALUES, INNER, ENDLESS, CRASH)
-EQUIVALENT, SURVIVED = "equivalent", "survived"
+EQUIVALENT, SAME_DATA, SURVIVED = "equivalent", "same data", "survived"
+"""Proved to compute the same; read the same data every time; and neither of these."""
 
 
 class EndlessError(Exception):
@@ -47,8 +48,12 @@ class OtherPoison(TileStorage):
         self.merged.fill(0)
 
 
-Trace = dict[ValueId, list[int]]
-"""For each value of the logical form, checksums of what tiles held each time it was made."""
+@dataclass
+class Trace:
+    """For each value of the logical form, checksums of what tiles held whenever it was met."""
+
+    reads: dict[ValueId, list[int]] = field(default_factory=dict)
+    writes: dict[ValueId, list[int]] = field(default_factory=dict)
 
 
 class WatchedEngine(ExactEngine):
@@ -75,33 +80,38 @@ class WatchedEngine(ExactEngine):
 
     def _prepare(self, step: Step, place: str, host: Host, counts: Counts) -> list[Action]:
         actions = super()._prepare(step, place, host, counts)
-        if self.trace is None:
+        if self.trace is None or not isinstance(step, ComputeSet | Exchange):
             return actions
-        if isinstance(step, ComputeSet):
-            made = [
-                (operand.variable, value)
-                for group in step.groups
-                for operand, value in zip(group.outputs, group.writes, strict=True)
-            ]
-        elif isinstance(step, Exchange):
-            made = [(x.variable, x.value) for x in step.definitions]
-        else:
-            return actions
-        seen = [(self.memory(variable), value) for variable, value in made]
-        return [*actions, lambda: self._note(seen)]
+        read, made = _looked_at(step)
+        before = [(self.memory(variable), value) for variable, value in read]
+        after = [(self.memory(variable), value) for variable, value in made]
+        reads, writes = self.trace.reads, self.trace.writes
+        return [lambda: _note(reads, before), *actions, lambda: _note(writes, after)]
 
-    def _note(self, seen: list[tuple[TileStorage, ValueId]]) -> None:
-        assert self.trace is not None
-        for storage, value in seen:
-            self.trace.setdefault(value, []).append(_checksum(storage))
 
-    def _block(self, body: Sequence, place: str, host: Host, counts: Counts) -> list[Action]:
-        def count() -> None:
-            self.turns += 1
-            if self.turns > MOST_TURNS:
-                raise EndlessError
+def _looked_at(
+    step: ComputeSet | Exchange,
+) -> tuple[list[tuple[VariableId, ValueId]], list[tuple[VariableId, ValueId]]]:
+    """Return the variables that a step reads and writes, with the values that are meant."""
+    if isinstance(step, Exchange):
+        sent = [(x.source, x.value) for x in step.transfers]
+        return sent, [(x.variable, x.value) for x in step.definitions]
+    read = [
+        (operand.variable, value)
+        for group in step.groups
+        for operand, value in zip(group.inputs, group.reads, strict=True)
+    ]
+    made = [
+        (operand.variable, value)
+        for group in step.groups
+        for operand, value in zip(group.outputs, group.writes, strict=True)
+    ]
+    return read, made
 
-        return [count, *super()._block(body, place, host, counts)]
+
+def _note(sums: dict[ValueId, list[int]], seen: list[tuple[TileStorage, ValueId]]) -> None:
+    for storage, value in seen:
+        sums.setdefault(value, []).append(_checksum(storage))
 
 
 def _checksum(storage: TileStorage) -> int:
@@ -205,7 +215,7 @@ class Original:
     def trace(self, number: int) -> Trace:
         """Return what the untouched program computes on the way."""
         if number not in self._traces:
-            trace = self._traces[number] = {}
+            trace = self._traces[number] = Trace()
             run_exact(self.subject.program, self.inputs(number), trace)
         return self._traces[number]
 
@@ -238,26 +248,28 @@ def _exact_verdict(original: Original, changed: Program) -> tuple[str, str]:
             return caught, detail
     if not misread(changed):
         return EQUIVALENT, ""
+    differs = False
     for number in range(original.most):
         for other_poison in (False, True):
-            caught, detail = _caught(original, changed, number, True, other_poison)
+            trace = Trace()
+            caught, detail = _caught(original, changed, number, trace, other_poison)
             if caught:
                 return caught, detail
-    return SURVIVED, misread(changed)[0]
+            differs |= original.run(number) is not None and trace != original.trace(number)
+    return (SURVIVED, misread(changed)[0]) if differs else (SAME_DATA, "")
 
 
 def _caught(
     original: Original,
     changed: Program,
     number: int,
-    closely: bool = False,
+    trace: Trace | None = None,
     other_poison: bool = False,
 ) -> tuple[str, str]:
-    """Return who catches a mutant on one set of inputs, or nothing."""
+    """Return who catches a mutant on one set of inputs, or nothing; what is met goes to `trace`."""
     expected = original.run(number)
     if expected is None:
         return "", ""
-    trace: Trace | None = {} if closely else None
     try:
         found = run_exact(changed, original.inputs(number), trace, other_poison=other_poison)
     except TileFault as fault:
@@ -269,7 +281,7 @@ def _caught(
     except Exception as error:  # a codelet met parts that no proved program gives it
         return CRASH, f"{type(error).__name__}: {error}"
     caught = _difference(expected, found)
-    if not caught and closely and trace != original.trace(number):
+    if not caught and trace is not None and trace.writes != original.trace(number).writes:
         caught = INNER
     return caught, f"inputs {number}" if caught else ""
 

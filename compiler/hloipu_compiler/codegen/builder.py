@@ -47,6 +47,8 @@ class Scope:
     """Variables that this block may overwrite."""
     copies: dict[tuple[int, Mapping], int] = field(default_factory=dict)
     """Value and mapping -> a variable that a transfer brought the value to."""
+    turns: bool = False
+    """Whether the block runs again and again: what does not change is better done before."""
 
 
 class Builder:
@@ -57,6 +59,8 @@ class Builder:
         self.tile_count = machine.chip.tiles_per_ipu
         self.variables: list[Variable] = []
         self.values: list[Value] = []
+        self._depth_of: list[int] = []
+        """For each value, how many blocks lie around the one that makes it."""
         self.constants: dict[int, tuple[int, Array]] = {}
         self.scopes: list[Scope] = [Scope()]
         self.elided: list[str] = []
@@ -75,9 +79,9 @@ class Builder:
         return self.scopes[-1]
 
     @contextmanager
-    def block(self) -> Iterator[Scope]:
-        """Write the steps of an inner block."""
-        self.scopes.append(Scope())
+    def block(self, *, turns: bool = False) -> Iterator[Scope]:
+        """Write the steps of an inner block, which `turns` or is run once."""
+        self.scopes.append(Scope(turns=turns))
         try:
             yield self.scope
         finally:
@@ -90,19 +94,32 @@ class Builder:
         return first
 
     def value(self, element_type: str, shape: Sizes) -> int:
-        """Return the number of a new value."""
+        """Return the number of a new value, made in the innermost block."""
         self.values.append(Value(element_type, shape, self.origin))
+        self._depth_of.append(len(self.scopes) - 1)
         return len(self.values) - 1
 
+    def turn_value(self, leaf: Held) -> Held:
+        """Return what a loop's variable holds in each turn: a value of the block to be opened."""
+        value = self.value(leaf.element_type, leaf.shape)
+        self._depth_of[value] += 1
+        return Held(value, leaf.variable, leaf.element_type, leaf.shape)
+
     def variable(
-        self, element_type: str, shape: Sizes, mapping: Mapping, role: Role = Role.TEMPORARY
+        self,
+        element_type: str,
+        shape: Sizes,
+        mapping: Mapping,
+        role: Role = Role.TEMPORARY,
+        *,
+        depth: int = -1,
     ) -> int:
-        """Return the number of a new variable, which the innermost block may overwrite."""
+        """Return the number of a new variable, which one block, the innermost, may overwrite."""
         number = len(self.variables)
         name = f"{self.origin or role.value}.v{number}"
         self.variables.append(Variable(name, element_type, shape, mapping, role, 0, self.origin))
         if role is not Role.CONSTANT:
-            self.scope.owned.add(number)
+            self.scopes[depth].owned.add(number)
         return number
 
     def home(self, element_type: str, shape: Sizes) -> Mapping:
@@ -166,23 +183,33 @@ class Builder:
     def copied(self, wanted: Sequence[tuple[Held, Mapping]]) -> list[int]:
         """Return variables that hold these values in these mappings, moved there if need be."""
         found: list[int] = []
-        transfers: list[s.Transfer] = []
-        definitions: list[s.Definition] = []
+        waiting: dict[int, tuple[list[s.Transfer], list[s.Definition]]] = {}
         for leaf, mapping in wanted:
             if self._serves(self.variables[leaf.variable], mapping):
                 found.append(leaf.variable)
                 continue
             known = self._copy_of(leaf.value, mapping)
             if known is None:
-                known = self.variable(leaf.element_type, leaf.shape, mapping)
-                self.scope.copies[(leaf.value, mapping)] = known
+                depth = self._depth_to_copy(leaf)
+                known = self.variable(leaf.element_type, leaf.shape, mapping, depth=depth)
+                self.scopes[depth].copies[(leaf.value, mapping)] = known
                 transfer, definition = self.plain_copy(leaf, known)
+                transfers, definitions = waiting.setdefault(depth, ([], []))
                 transfers.append(transfer)
                 definitions.append(definition)
             found.append(known)
-        if transfers:
-            self.exchange(transfers, definitions)
+        for depth, (transfers, definitions) in waiting.items():
+            self.scopes[depth].steps += self.exchange_steps(transfers, definitions)
         return found
+
+    def _depth_to_copy(self, leaf: Held) -> int:
+        """Return the block to copy a value in: before the loops in which it does not change."""
+        depth = len(self.scopes) - 1
+        constant = self.variables[leaf.variable].role is Role.CONSTANT
+        made = 0 if constant else self._depth_of[leaf.value]
+        while depth > made and self.scopes[depth].turns:
+            depth -= 1
+        return depth
 
     def _serves(self, variable: Variable, mapping: Mapping) -> bool:
         held = variable.mapping
@@ -230,9 +257,14 @@ class Builder:
     def exchange(
         self, transfers: Sequence[s.Transfer], definitions: Sequence[s.Definition]
     ) -> None:
-        """Append a sync and an exchange."""
-        self.emit(s.Sync())
-        self.emit(s.Exchange(tuple(transfers), tuple(definitions), self.origin))
+        """Append a sync and an exchange to the innermost block."""
+        self.scope.steps += self.exchange_steps(transfers, definitions)
+
+    def exchange_steps(
+        self, transfers: Sequence[s.Transfer], definitions: Sequence[s.Definition]
+    ) -> list[s.Step]:
+        """Return a sync and an exchange."""
+        return [s.Sync(), s.Exchange(tuple(transfers), tuple(definitions), self.origin)]
 
     def assembled(
         self,

@@ -26,18 +26,15 @@ def _while(site: Site) -> Sequence[Leaf]:
     kept = _unchanged(body)
     carried = [n for n, leaf in enumerate(initial) if n not in kept and not isinstance(leaf, Token)]
     homes = _homes(builder, [builder.held(initial[n]) for n in carried])
-    turns = {
-        n: Held(builder.value(x.element_type, x.shape), x.variable, x.element_type, x.shape)
-        for n, x in zip(carried, homes, strict=True)
-    }
+    turns = {n: builder.turn_value(x) for n, x in zip(carried, homes, strict=True)}
     state: list[Leaf] = [turns.get(n, leaf) for n, leaf in enumerate(initial)]
     trips = site.plan.trips(site.computation.name, site.instruction.name)
     predicate: Held | None = None
-    with builder.block() as condition_scope:
+    with builder.block(turns=True) as condition_scope:
         if trips is None:
             (leaf,) = lower_computation(site, condition, [state], frozenset())
             predicate = builder.held(leaf)
-    with builder.block() as body_scope:
+    with builder.block(turns=True) as body_scope:
         body_scope.owned.update(x.variable for x in homes)
         if len(initial) > count:
             builder.random_state = turns[count]

@@ -64,7 +64,8 @@ def decode_program(
     """Return the program that JSON data and arrays hold; its constants are the arrays themselves.
 
     Every number is checked, so that the program can be proved (`program.verify`); it is not proved
-    here. With a `machine`, costs are tried as well. Raises ArtefactError: E4010 no such data, E4011 data that makes no program.
+    here. With a `machine`, costs are tried as well. Raises ArtefactError: E4010 no such data, E4011
+    data that makes no program.
     """
     reading = Reading(name)
     try:

@@ -1,0 +1,62 @@
+"""The memory report for people: what fills the fullest tile, and how full the others are."""
+
+from collections.abc import Iterator
+
+from hloipu.cli.table import counted, shortened, table
+from hloipu_runtime.memory.report import MemoryReport
+
+_WIDEST = 48
+
+
+def culprits_text(report: MemoryReport) -> str:
+    """Return a table of the variables that fill the fullest tile at its peak, largest first."""
+    rows = [
+        (
+            shortened(culprit.name, _WIDEST),
+            f"{culprit.element_type}[{','.join(map(str, culprit.shape))}]",
+            culprit.role + (", always live" if culprit.always_live else ""),
+            culprit.source or "-",
+            f"{culprit.size_bytes:,}",
+        )
+        for culprit in report.culprits
+    ]
+    more = report.culprits_left_out
+    text = table(("tensor", "type", "role", "source", "bytes on the tile"), rows, left=4)
+    return text + (f"\n… and {counted(more, 'smaller one')}" if more else "")
+
+
+def memory_text(report: MemoryReport) -> str:
+    """Return the whole report: verdict, parts, culprits, tiles by how full they are."""
+    return "\n\n".join(_sections(report))
+
+
+def _sections(report: MemoryReport) -> Iterator[str]:
+    peak = report.peak
+    fits = "fits" if report.fits else "does NOT fit"
+    code = "" if report.code_memory else ", code not counted"
+    step = f"{peak.step} ({peak.step_name})" if peak.step_name else peak.step
+    yield (
+        f"{fits}: tile {peak.tile} of IPU {peak.ipu} needs {peak.total_bytes:,} of "
+        f"{report.available_bytes:,} bytes{code}\n"
+        f"at {step}\n"
+        f"always live {peak.always_live_bytes:,}, not always {peak.not_always_live_bytes:,}\n"
+        f"code of tile {report.code_peak.tile} of IPU {report.code_peak.ipu}: "
+        f"{report.code_bytes:,} of {report.executable_bytes:,} bytes"
+    )
+    rows = [
+        (category.value.replace("_", " "), f"{size:,}", f"{report.parts[category]:,}")
+        for category, size in peak.parts.items()
+    ]
+    total = ("total", f"{peak.total_bytes:,}", f"{report.total_bytes:,}")
+    yield table(("bytes for", "fullest tile", "all tiles"), [*rows, total])
+    yield culprits_text(report)
+    bins = [
+        (
+            f"{one.low_bytes:,} .. "
+            + (f"{one.high_bytes:,}" if one.high_bytes >= 0 else "more than there is"),
+            f"{one.tiles:,}",
+        )
+        for one in report.histogram
+        if one.tiles
+    ]
+    yield table(("bytes needed", "tiles"), bins)

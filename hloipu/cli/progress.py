@@ -1,0 +1,67 @@
+"""A line on stderr that tells how far a long run is, on a terminal only."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+
+import click
+
+from hloipu.cli.table import readable_runs
+from hloipu_runtime.compiled import CompiledProgram
+from hloipu_runtime.sim.host import Progress
+
+_FIRST_SECONDS = 1.0
+"""Shorter runs show nothing."""
+_NEXT_SECONDS = 0.1
+
+
+@contextmanager
+def progress_line(what: str, program: CompiledProgram, *, shown: bool) -> Iterator[Progress | None]:
+    """Give what a run is to report to, or None where nobody looks; wipe the line in the end."""
+    if not (shown and sys.stderr.isatty()):
+        yield None
+        return
+    line = ProgressLine(what, steps_of(program))
+    try:
+        yield line
+    finally:
+        line.wipe()
+
+
+def steps_of(program: CompiledProgram) -> int | None:
+    """Return how many steps and turns a run takes, None where data decides."""
+    found = program.estimate()
+    if found.total_cycles is None:
+        return None
+    return len(program.program.body.steps) + sum(found.counts.counts)
+
+
+class ProgressLine:
+    """Writes the line anew a few times a second."""
+
+    def __init__(self, what: str, total: int | None) -> None:
+        self.what = what
+        self.total = total
+        self._start = monotonic()
+        self._next = self._start + _FIRST_SECONDS
+        self._written = False
+
+    def __call__(self, done: int) -> None:
+        """Take in how many steps and turns are done."""
+        now = monotonic()
+        if now < self._next:
+            return
+        self._next = now + _NEXT_SECONDS
+        self._written = True
+        click.echo(f"\r\x1b[K{self.text(done, now - self._start)}", nl=False, err=True)
+
+    def text(self, done: int, seconds: float) -> str:
+        """Return what to show."""
+        share = f" ({min(99, 100 * done // self.total)} %)" if self.total else ""
+        return f"{self.what}: {readable_runs(done)} steps and turns{share}, {seconds:.0f} s"
+
+    def wipe(self) -> None:
+        """Leave the terminal's line empty."""
+        if self._written:
+            click.echo("\r\x1b[K", nl=False, err=True)
