@@ -18,6 +18,12 @@ from hloipu_runtime.program.program import Program
 Phase = Callable[[str], AbstractContextManager[None]]
 """Encloses the part of the work that it is given the name of, such as a clock."""
 
+
+def unmeasured(_name: str) -> AbstractContextManager[None]:
+    """Enclose a part of the work in nothing."""
+    return nullcontext()
+
+
 OPCODES = frozenset(LOWERINGS)
 """Ops that have a lowering to tiles."""
 
@@ -39,7 +45,7 @@ def compile_module(
     pipeline: Pipeline | str = "default",
     verify_each: bool = False,
     watch: Watcher | None = None,
-    phase: Phase = nullcontext,
+    phase: Phase = unmeasured,
 ) -> Compilation:
     """Compile a verified module for one IPU of a machine; phases: `passes` and `codegen`.
 

@@ -52,11 +52,14 @@ def split(sizes: Sizes, weights: Sizes, grains: Sizes, parts: int, first: int) -
     extents: list[int] = []
     labels: list[tuple[int, Span]] = []
     left = max(1, parts)
+    behind = prod(size for size, weight in zip(sizes, weights, strict=True) if weight)
     for label, (size, weight, grain) in enumerate(zip(sizes, weights, grains, strict=True)):
-        if not weight or size < 2 or left < 2:
+        if not weight or size < 2:
             continue
-        block = -(-size // left)
-        block = -(-block // grain) * grain
+        behind //= size
+        if left < 2:
+            continue
+        block = _block(size, grain, left, behind)
         count = -(-size // block)
         if count < 2:
             continue
@@ -64,6 +67,32 @@ def split(sizes: Sizes, weights: Sizes, grains: Sizes, parts: int, first: int) -
         extents.append(count)
         left //= count
     return Placement(row_major(extents, first), tuple(labels))
+
+
+_TRIED = 16
+"""Multiples of the smallest block that are looked at."""
+
+
+def _block(size: int, grain: int, left: int, behind: int) -> int:
+    """Return the block of one index that leaves least on a tile, with the indices behind it.
+
+    Of 768 rows on 1,472 tiles the smallest blocks leave half of the tiles idle: larger ones leave
+    parts over for columns.
+    """
+    smallest = -(-size // left)
+    smallest = -(-smallest // grain) * grain
+    if behind < 2:
+        return smallest
+    found, least = smallest, 0
+    for times in range(1, _TRIED + 1):
+        block = times * smallest
+        parts = left // -(-size // block)
+        load = block * -(-behind // max(1, parts))
+        if times == 1 or load < least:
+            found, least = block, load
+        if block >= size:
+            break
+    return found
 
 
 def mapping_of(shape: Sizes, element_bits: int, tiles: int, first: int = 0) -> Mapping:
