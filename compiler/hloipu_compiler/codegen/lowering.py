@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from hloipu_compiler.analysis.order import effectful_computations, live_positions
 from hloipu_compiler.codegen.builder import Builder
+from hloipu_compiler.codegen.dying import Dying
 from hloipu_compiler.codegen.errors import CodegenError
 from hloipu_compiler.codegen.leaves import Held, Leaf, Token
 from hloipu_compiler.codegen.site import LOWERINGS, Lowering, Site, leaf_range, leaves_of
@@ -13,12 +14,6 @@ from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.program import Port, Program, Role
-
-_TRANSPARENT = frozenset(
-    "tuple get-tuple-element broadcast copy opt-barrier domain add-dependency reshape transpose "
-    "bitcast slice while".split()
-)
-"""Ops whose result may be a leaf of an operand, so that its uses are the operand's."""
 
 
 def lower_computation(
@@ -43,7 +38,8 @@ def _lower(
     owned: frozenset[Leaf],
 ) -> list[Leaf]:
     live = live_positions(computation, effectful_computations(module))
-    last = _last_uses(computation)
+    given = [leaf for leaves in arguments for leaf in leaves]
+    dying = Dying(computation, [leaf for leaf in given if leaf not in owned])
     known: list[Sequence[Leaf]] = []
     for position, x in enumerate(computation.instructions):
         if not live[position]:
@@ -59,39 +55,11 @@ def _lower(
         else:
             builder.origin = x.name
             operands = tuple(tuple(known[i]) for i in x.operands)
-            dying = tuple(
-                last[i] == position
-                and len(known[i]) == 1
-                and _dies(computation.instructions[i], known[i][0], owned)
-                for i in x.operands
-            )
-            site = Site(builder, module, plan, computation, x, operands, dying)
+            dies = tuple(dying.dies_at(position, leaves) for leaves in operands)
+            site = Site(builder, module, plan, computation, x, operands, dies)
             known.append(_lowering(x)(site))
+        dying.hold(position, known[position])
     return list(known[computation.root])
-
-
-def _dies(x: Instruction, leaf: Leaf, owned: frozenset[Leaf]) -> bool:
-    """Whether a leaf is this computation's own, so that its last use here is its last of all."""
-    return x.opcode not in ("parameter", "get-tuple-element", *_TRANSPARENT) or leaf in owned
-
-
-def _last_uses(computation: Computation) -> list[int]:
-    """Return where each result is read for the last time, through ops that only hand it on."""
-    last = [-1] * len(computation.instructions)
-    never = len(computation.instructions)
-    last[computation.root] = never
-    once: dict[tuple[int, int], int] = {}
-    for position, x in enumerate(computation.instructions):
-        if x.opcode == "get-tuple-element":
-            first = once.setdefault((x.operands[0], x.attributes.integer("index")), position)
-            if first != position:
-                last[first] = last[position] = never
-    for position in range(len(computation.instructions) - 1, -1, -1):
-        x = computation.instructions[position]
-        reach = max(position, last[position]) if x.opcode in _TRANSPARENT else position
-        for operand in x.operands:
-            last[operand] = max(last[operand], reach)
-    return last
 
 
 def _lowering(x: Instruction) -> Lowering:
