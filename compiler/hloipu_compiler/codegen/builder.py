@@ -33,7 +33,7 @@ from hloipu_runtime.program.mapping import (
     extent_of,
     whole_box,
 )
-from hloipu_runtime.program.program import Role, Value, Variable
+from hloipu_runtime.program.program import Queue, Role, Value, Variable
 
 Array = np.ndarray[Any, Any]
 
@@ -64,6 +64,8 @@ class Builder:
         self.constants: dict[int, tuple[int, Array]] = {}
         self.scopes: list[Scope] = [Scope()]
         self.elided: list[str] = []
+        self.queues: dict[str, Queue] = {}
+        """Of infeed and outfeed ops, by name."""
         self._scalars: dict[tuple[str, str], Held] = {}
         self._next_tile = 0
         self.random_state: Held | None = None

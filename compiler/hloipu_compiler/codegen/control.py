@@ -41,7 +41,7 @@ def _while(site: Site) -> Sequence[Leaf]:
         after = lower_computation(site, body, [state], frozenset(turns.values()))
         if len(initial) > count:
             after.append(state_in(builder))
-        following = _brought_home(builder, [(builder.held(after[n]), turns[n]) for n in carried])
+        following = brought_home(builder, [(builder.held(after[n]), turns[n]) for n in carried])
     finals = [
         Held(builder.value(x.element_type, x.shape), x.variable, x.element_type, x.shape)
         for x in homes
@@ -99,7 +99,7 @@ def _homes(builder: Builder, leaves: Sequence[Held]) -> list[Held]:
     return homes
 
 
-def _brought_home(builder: Builder, pairs: Sequence[tuple[Held, Held]]) -> list[int]:
+def brought_home(builder: Builder, pairs: Sequence[tuple[Held, Held]]) -> list[int]:
     """Bring what a turn leaves into the loop's own variables, all at once; return the values."""
     homes = {home.variable for _, home in pairs}
     staged: list[Held] = []
@@ -152,7 +152,7 @@ def _conditional(site: Site) -> Sequence[Leaf]:
             if not number:
                 shared = _shared(builder, made)
             scope.owned.update(x.variable for x in shared)
-            branch_values.append(_brought_home(builder, list(zip(made, shared, strict=True))))
+            branch_values.append(brought_home(builder, list(zip(made, shared, strict=True))))
         blocks.append(s.Sequence(tuple(scope.steps)))
     results = [
         Held(builder.value(x.element_type, x.shape), x.variable, x.element_type, x.shape)

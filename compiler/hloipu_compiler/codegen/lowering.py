@@ -26,10 +26,10 @@ def lower_computation(
 
     `owned`: leaves among the arguments that die here, after their last use.
     """
-    return _lower(site.builder, site.module, site.plan, computation, arguments, owned)
+    return lower_instructions(site.builder, site.module, site.plan, computation, arguments, owned)
 
 
-def _lower(
+def lower_instructions(
     builder: Builder,
     module: Module,
     plan: Plan,
@@ -37,6 +37,7 @@ def _lower(
     arguments: Sequence[Sequence[Leaf]],
     owned: frozenset[Leaf],
 ) -> list[Leaf]:
+    """Write a computation's steps into the innermost block; return the leaves of its result."""
     live = live_positions(computation, effectful_computations(module))
     given = [leaf for leaves in arguments for leaf in leaves]
     dying = Dying(computation, [leaf for leaf in given if leaf not in owned])
@@ -103,10 +104,10 @@ def lower(module: Module, plan: Plan, machine: Machine) -> Program:
                 continue
             stream = f"parameter.{len(parameters)}"
             parameters.append(Port(stream, kind, sizes))
-            leaves.append(_streamed_in(builder, stream, kind, sizes))
+            leaves.append(streamed_in(builder, stream, kind, sizes))
         arguments.append(leaves)
     owned = frozenset(leaf for leaves in arguments for leaf in leaves)
-    results = _lower(builder, module, plan, entry, arguments, owned)
+    results = lower_instructions(builder, module, plan, entry, arguments, owned)
     ports: list[Port] = []
     for number, leaf in enumerate(results):
         builder.origin = entry.instructions[entry.root].name
@@ -129,10 +130,12 @@ def lower(module: Module, plan: Plan, machine: Machine) -> Program:
         tuple(parameters),
         tuple(ports),
         tuple(builder.elided),
+        queues=tuple(builder.queues.values()),
     )
 
 
-def _streamed_in(builder: Builder, stream: str, kind: str, sizes: tuple[int, ...]) -> Held:
+def streamed_in(builder: Builder, stream: str, kind: str, sizes: tuple[int, ...]) -> Held:
+    """Write the step that takes an array from the host into a variable of its own."""
     variable = builder.variable(kind, sizes, builder.home(kind, sizes), Role.PARAMETER)
     value = builder.value(kind, sizes)
     builder.emit(s.Sync())

@@ -140,6 +140,9 @@ def followed(indexing: Indexing, indices: Sequence[Index], mapping: Mapping) -> 
         along = label_span(index, span) if index.label >= 0 else None
         if along is None or along.step != along.size or along.offset:
             return None
+        # An operand may have fewer elements than its index counts, as where windows reach beyond.
+        if mapping.tiles.extents[span.axis] * along.size < indexing.sizes[index.label]:
+            return None
         labels.append((index.label, along))
     shown = {index.label for indices in indexing.results for index in indices}
     if any(label not in shown for label, _ in labels) or len(dict(labels)) != len(labels):

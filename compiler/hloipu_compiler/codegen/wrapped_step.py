@@ -1,0 +1,247 @@
+"""Lowers the entry as a step that stays on the device: state, queues, and a loop around it.
+
+State lies in variables of its own from run to run. With a loop, each turn takes the next elements
+of the feeds before it computes, hands over what outfeeds take, and brings the new state home; what
+no queue feeds comes in once, before the loop.
+"""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+
+from hloipu_compiler.codegen.builder import Builder
+from hloipu_compiler.codegen.control import brought_home
+from hloipu_compiler.codegen.leaves import Held, Leaf, Token
+from hloipu_compiler.codegen.lowering import lower_instructions, streamed_in
+from hloipu_compiler.codegen.randomness import draws, state_in
+from hloipu_compiler.codegen.site import leaves_of
+from hloipu_compiler.ir.graph import Computation, Module
+from hloipu_compiler.plan.plan import Plan
+from hloipu_compiler.plan.wrapping import FeedBinding, Wrapping
+from hloipu_runtime.errors import UsageError
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program import steps as s
+from hloipu_runtime.program.program import Port, Program, Queue, Role, StatePort
+from hloipu_runtime.program.steps import ValueId
+
+RANDOM_STATE = "random state"
+"""Name of the state that random ops draw from which have none of their own."""
+_LOOP = "loop"
+_NOWHERE = -1
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """One array of state: where it lies, and what it holds as a step begins."""
+
+    name: str
+    home: Held
+    """With the value at the start of a run."""
+    turn: Held
+    """With the value at the start of a step."""
+    parameter: int
+    result: int
+
+
+@dataclass
+class _Step:
+    """A step under construction."""
+
+    builder: Builder
+    entry: Computation
+    arrays: list[tuple[str, tuple[int, ...]]]
+    """Of the parameters, flattened."""
+    parameters: list[Port] = field(default_factory=list)
+    results: list[Port] = field(default_factory=list)
+    queues: list[Queue] = field(default_factory=list)
+
+
+def lower_wrapped(module: Module, plan: Plan, machine: Machine, wrapping: Wrapping) -> Program:
+    """Return the program of a module's entry as a step on the device, for one IPU.
+
+    Feeds take from streams `NAME.K`, outfeeds hand over to them, K counting their arrays. Raises
+    UsageError E3152 where an infeed or outfeed op has the name of a queue.
+    """
+    builder = Builder(machine)
+    entry = module.entry
+    step = _Step(builder, entry, _arrays(entry))
+    kept = _kept(step, module, wrapping)
+    known: dict[int, Leaf] = {item.parameter: item.turn for item in kept if item.parameter >= 0}
+    for number in wrapping.constants:
+        known[number] = _constant(step, number)
+    turns = wrapping.loop is not None
+    with builder.block(turns=True) if turns else nullcontext(builder.scope) as scope:
+        scope.owned.update(item.home.variable for item in kept)
+        for feed in wrapping.feeds:
+            known.update(_fed(step, feed))
+        following = _computed(step, module, plan, wrapping, known, kept)
+    final = following
+    if turns:
+        final = [builder.value(*_kind(item)) for item in kept]
+        carried = tuple(
+            s.Carried(item.home.variable, item.home.value, item.turn.value, after, last)
+            for item, after, last in zip(kept, following, final, strict=True)
+        )
+        body = s.Sequence(tuple(scope.steps))
+        builder.emit(s.Repeat(wrapping.loop or 0, body, carried, _LOOP))
+    ports = tuple(
+        StatePort(x.name, x.home.variable, x.home.value, value, x.parameter, x.result)
+        for x, value in zip(kept, final, strict=True)
+    )
+    return Program(
+        module.name,
+        machine.name,
+        1,
+        tuple(builder.variables),
+        tuple(builder.values),
+        builder.constants,
+        s.Sequence(tuple(builder.scope.steps)),
+        {},
+        tuple(step.parameters),
+        tuple(step.results),
+        tuple(builder.elided),
+        ports,
+        _all_queues(step),
+        wrapping.loop or 1,
+    )
+
+
+def _kind(item: _Kept) -> tuple[str, tuple[int, ...]]:
+    """Return element type and shape of an array of state."""
+    return item.home.element_type, item.home.shape
+
+
+def _arrays(entry: Computation) -> list[tuple[str, tuple[int, ...]]]:
+    return [
+        (shape.element_type.name, shape.dimensions)
+        for position in entry.parameters
+        for shape in leaves_of(entry.instructions[position].shape)
+        if shape.element_type.name != "token"
+    ]
+
+
+def _kept(step: _Step, module: Module, wrapping: Wrapping) -> list[_Kept]:
+    """Return variables for all state, that of random ops among it if the entry draws."""
+    turns = wrapping.loop is not None
+    found = [
+        _keep(step.builder, pair.name, step.arrays[pair.parameter], turns, pair.parameter, pair.result)
+        for pair in wrapping.state
+    ]
+    if draws(module, (step.entry.name,)):
+        found.append(_keep(step.builder, RANDOM_STATE, ("u64", (3,)), turns, _NOWHERE, _NOWHERE))
+    return found
+
+
+def _keep(
+    builder: Builder,
+    name: str,
+    kind: tuple[str, tuple[int, ...]],
+    turns: bool,
+    parameter: int,
+    result: int,
+) -> _Kept:
+    builder.origin = name
+    initial = builder.value(*kind)
+    turn = builder.turn_value(Held(initial, _NOWHERE, *kind)).value if turns else initial
+    variable = builder.variable(*kind, builder.home(*kind), Role.STATE)
+    home = Held(initial, variable, *kind)
+    return _Kept(name, home, replace(home, value=turn), parameter, result)
+
+
+def _constant(step: _Step, number: int) -> Leaf:
+    stream = f"parameter.{number}"
+    step.builder.origin = stream
+    step.parameters.append(Port(stream, *step.arrays[number]))
+    return streamed_in(step.builder, stream, *step.arrays[number])
+
+
+def _fed(step: _Step, feed: FeedBinding) -> dict[int, Leaf]:
+    """Take the next element of a feed; return the parameters that it makes."""
+    ports = tuple(
+        Port(f"{feed.name}.{k}", *step.arrays[number]) for k, number in enumerate(feed.places)
+    )
+    step.queues.append(Queue(feed.name, True, ports, feed.places))
+    step.builder.origin = feed.name
+    return {
+        number: streamed_in(step.builder, port.stream, port.element_type, port.shape)
+        for number, port in zip(feed.places, ports, strict=True)
+    }
+
+
+def _computed(
+    step: _Step,
+    module: Module,
+    plan: Plan,
+    wrapping: Wrapping,
+    known: dict[int, Leaf],
+    kept: Sequence[_Kept],
+) -> list[ValueId]:
+    """Write the step itself and all that it hands over; return the state after it, at home."""
+    builder = step.builder
+    lasting = set(wrapping.constants) if wrapping.loop is not None else set[int]()
+    owned = frozenset(leaf for number, leaf in known.items() if number not in lasting)
+    if kept and kept[-1].name == RANDOM_STATE and kept[-1].parameter < 0:
+        builder.random_state = kept[-1].turn
+    made = lower_instructions(
+        builder, module, plan, step.entry, _arguments(step.entry, known), owned
+    )
+    builder.origin = step.entry.instructions[step.entry.root].name
+    leaves = [None if isinstance(leaf, Token) else builder.held(leaf) for leaf in made]
+    for outfeed in wrapping.outfeeds:
+        step.queues.append(_handed_over(builder, outfeed, leaves))
+    for number in wrapping.results:
+        step.results.append(_streamed_out(builder, f"result.{number}", leaves[number]))
+    pairs = []
+    for item in kept:
+        leaf = leaves[item.result] if item.parameter >= 0 else state_in(builder)
+        if leaf is None:
+            raise TypeError(f"result {item.result} is a token")
+        pairs.append((leaf, item.turn))
+    builder.origin = _LOOP
+    return brought_home(builder, pairs)
+
+
+def _arguments(entry: Computation, known: dict[int, Leaf]) -> list[list[Leaf]]:
+    """Return what each parameter is, its arrays in order."""
+    arguments: list[list[Leaf]] = []
+    number = 0
+    for position in entry.parameters:
+        leaves: list[Leaf] = []
+        for shape in leaves_of(entry.instructions[position].shape):
+            if shape.element_type.name == "token":
+                leaves.append(Token())
+                continue
+            leaves.append(known[number])
+            number += 1
+        arguments.append(leaves)
+    return arguments
+
+
+def _handed_over(builder: Builder, outfeed: FeedBinding, leaves: Sequence[Held | None]) -> Queue:
+    ports = tuple(
+        _streamed_out(builder, f"{outfeed.name}.{k}", leaves[number])
+        for k, number in enumerate(outfeed.places)
+    )
+    return Queue(outfeed.name, False, ports, outfeed.places)
+
+
+def _streamed_out(builder: Builder, stream: str, leaf: Held | None) -> Port:
+    if leaf is None:
+        raise TypeError(f"{stream} is a token")
+    builder.emit(s.Sync())
+    builder.emit(s.StreamOut(stream, leaf.variable, leaf.value))
+    return Port(stream, leaf.element_type, leaf.shape)
+
+
+def _all_queues(step: _Step) -> tuple[Queue, ...]:
+    """Return the queues of the wrapping and those of infeed and outfeed ops."""
+    of_ops = list(step.builder.queues.values())
+    names = {queue.name for queue in step.queues}
+    for queue in of_ops:
+        if queue.name in names:
+            raise UsageError(
+                "E3152",
+                f"two queues are named {queue.name!r}, that of an op in the module and another",
+                hint="give the feed or outfeed another name",
+            )
+    return (*step.queues, *of_ops)
