@@ -54,6 +54,10 @@ conformance: install ## every op's values against XLA:CPU, 6,000 modules and mor
 tile-conformance: install ## compiled programs on three machines, both modes, against XLA:CPU
 	$(BIN)/python -m tools.tile_conformance $(if $(SAMPLE),--sample $(SAMPLE))
 
+.PHONY: fuzz-tiles
+fuzz-tiles: install ## random programs compiled and run on tiles, against the evaluator
+	$(BIN)/python -m tools.fuzz_tiles --count $(N)
+
 .PHONY: bench-compile
 bench-compile: install ## compile time against XLA:CPU's, and its growth
 	$(BIN)/python -m tools.bench_compile $(DUMPS)

@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             data = made.data(int(number))
             characters = len(data)
-            outcome = trial.run(data)
+            outcome = trial.try_file(data)
         except ArtefactError as error:
             outcome = Outcome("refused", f"write {error.code}")
         print(json.dumps({**asdict(outcome), "characters": characters}), flush=True)

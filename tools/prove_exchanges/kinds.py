@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
-from hloipu_runtime.program.mapping import Box, Span, Spans, Tiles
+from hloipu_runtime.program.mapping import Span, Tiles
 from hloipu_runtime.program.program import Array, Program, Variable
 from hloipu_runtime.program.steps import (
     ComputeSet,
@@ -161,7 +161,7 @@ def _on_group(
 
 
 def transfer_dropped(subject: Subject, rng: random.Random) -> Program | None:
-    """One transfer of an exchange is left out."""
+    """Leave out one transfer of an exchange."""
     place = _drawn(subject.transfers, rng)
     if place is None:
         return None
@@ -231,9 +231,7 @@ def _receivers_cut(subject: Subject, transfer: Transfer, rng: random.Random) -> 
     return replace(transfer, receivers=_put(transfer.receivers, axis, kept))
 
 
-def _stale_operand(
-    subject: Subject, group: VertexGroup, rng: random.Random
-) -> VertexGroup | None:
+def _stale_operand(subject: Subject, group: VertexGroup, rng: random.Random) -> VertexGroup | None:
     """Read another variable of the same type, shape and mapping."""
     choices = [
         (number, v)
@@ -245,12 +243,12 @@ def _stale_operand(
     if not choices:
         return None
     number, v = rng.choice(choices)
-    return replace(group, inputs=_put(group.inputs, number, group.inputs[number]._replace(variable=v)))
+    return replace(
+        group, inputs=_put(group.inputs, number, group.inputs[number]._replace(variable=v))
+    )
 
 
-def _operand_moved(
-    subject: Subject, group: VertexGroup, rng: random.Random
-) -> VertexGroup | None:
+def _operand_moved(subject: Subject, group: VertexGroup, rng: random.Random) -> VertexGroup | None:
     """Read or write parts that begin elsewhere, are shorter, or follow another grid axis."""
     places = [
         (side, number, d)
@@ -298,7 +296,7 @@ def _moved(tiles: Tiles, tiles_per_ipu: int, rng: random.Random) -> Tiles | None
 
 
 def steps_swapped(subject: Subject, rng: random.Random) -> Program | None:
-    """Two neighbours of which one reads or writes what the other writes change places."""
+    """Exchange two neighbours of which one reads or writes what the other writes."""
     block = _drawn([b for b in subject.blocks if len(b.steps) > 1], rng)
     if block is None:
         return None
@@ -323,7 +321,7 @@ def _depend(program: Program, first: Step, second: Step) -> bool:
 
 
 def exchange_moved(subject: Subject, rng: random.Random) -> Program | None:
-    """An exchange comes before the step that writes what it sends, or after its first reader."""
+    """Put an exchange before a step that writes what it sends, or after its first reader."""
     places = [
         (block, n)
         for block in subject.blocks

@@ -1,0 +1,53 @@
+"""Tamper with compiled programs, and count who finds out.
+
+    python -m tools.prove_exchanges [--programs N] [--mutants M] [--seed S] [--workers W]
+
+Mutants are drawn uniformly over the kinds of `tools.prove_exchanges.kinds`. Each is given to the
+static proof, and run tile by tile with poisoned memories against its original: results first, then
+everything that tiles compute, on more inputs and with another poison. What still agrees is given to
+a referee that follows every element. Ends with 1 if the static proof lets a mutant pass that the
+referee does not find equivalent.
+
+Columns: `fault`, the engine refuses; `poison`, results show it; `values` and `inner values`,
+results or what tiles compute on the way differ; `endless`, a loop does not end; `error`, a codelet
+refuses. `equivalent`, the referee finds nothing misread that a result is computed from; `same
+data`, what is misread is equal on all inputs; `masked`, what is misread changes nothing that any
+tile computes.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+
+from tools.prove_exchanges.table import failures, rules, table
+from tools.prove_exchanges.trial import MASKED
+from tools.prove_exchanges.workers import Wanted, in_parallel
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the tool; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="tools.prove_exchanges", description=__doc__)
+    parser.add_argument("--programs", type=int, default=200)
+    parser.add_argument("--mutants", type=int, default=5000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=2)
+    options = parser.parse_args(arguments)
+    start = time.monotonic()
+    wanted = Wanted(options.programs, options.mutants, options.seed, options.workers)
+    programs, verdicts = in_parallel(wanted)
+    print(table(verdicts))
+    print(f"\nrules of the static proof: {rules(verdicts)}")
+    for verdict in verdicts:
+        if verdict.exact == MASKED:
+            print(f"masked: {verdict.kind} in {verdict.subject}: {verdict.detail}")
+    passed = failures(verdicts)
+    for verdict in passed:
+        print(f"NOT CAUGHT {verdict}")
+    seconds = time.monotonic() - start
+    print(f"{programs} programs, {len(verdicts)} mutants, {len(passed)} passed, {seconds:.0f} s")
+    return 1 if passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
