@@ -20,8 +20,9 @@ $(BIN)/hloipu: pyproject.toml
 install: $(BIN)/hloipu ## editable install with the dev tools, in .venv
 
 .PHONY: demo
-demo: install ## show one sample: what is in it, what it computes
-	$(BIN)/hloipu show hlo_samples/mnist_train_step.hlo
+demo: install ## compile a JAX training step for a GC200, run it, check its values
+	$(BIN)/hloipu run hlo_samples/mnist_train_step.hlo --target gc200 --random 0
+	$(BIN)/hloipu check hlo_samples/mnist_train_step.hlo --target gc200
 
 .PHONY: test
 test: install ## run the tests
@@ -80,6 +81,11 @@ FORGED ?= $(if $(filter command line,$(origin N)),$(N),10000)
 .PHONY: fuzz-ipux
 fuzz-ipux: install ## N forged executables: refused, or loaded and run (1 minute)
 	$(BIN)/python -m tools.fuzz_ipux --count $(FORGED)
+
+TIMES ?= 200
+.PHONY: stress-streams
+stress-streams: install ## every fault of host streams TIMES times on a busy processor, and a soak (1 hour)
+	$(BIN)/python -m tools.stress_streams --times $(TIMES)
 
 .PHONY: bench
 bench: bench-parse bench-ops ## all benchmarks, against XLA in the same run

@@ -51,14 +51,20 @@ def compare_outputs(
     for number, (shape, a, b) in enumerate(zip(leaves, ours, theirs, strict=True)):
         if not shape.element_type.is_array:
             continue
-        element = shape.element_type
-        if element.is_float or element.is_complex:
-            agrees, said = _judge_floats(a, b, truth[number] if truth else None, element)
-        else:
-            verdict = compare_values(a, b, Budget(element.name))
-            agrees, said = verdict.agrees, str(verdict)
+        agrees, said = judge_leaf(shape, a, b, truth[number] if truth else None)
         reports.append(OutputReport(number, shape, agrees, said))
     return reports
+
+
+def judge_leaf(
+    shape: ArrayShape, ours: Array, theirs: Array, truth: Array | None
+) -> tuple[bool, str]:
+    """Return whether a value, in its user dtype, agrees with a reference's, and what to say."""
+    element = shape.element_type
+    if element.is_float or element.is_complex:
+        return _judge_floats(ours, theirs, truth, element)
+    verdict = compare_values(ours, theirs, Budget(element.name))
+    return verdict.agrees, str(verdict)
 
 
 def truth_of(

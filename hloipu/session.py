@@ -1,19 +1,22 @@
 """Compiling from Python: text in, a program to run out; options are the command line's."""
 
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
 from hloipu.options.resolve import resolve
 from hloipu.options.table import Options
 from hloipu.text import HloInput, read_source
-from hloipu_compiler.driver import Phase, compile_module, source_lines
+from hloipu.wrapping import wrapping_request
+from hloipu_compiler.driver import Phase, compile_module, source_lines, unmeasured
 from hloipu_compiler.hlo.frontend_attributes import read_frontend_attributes
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes.plugins import load_plugin
 from hloipu_compiler.passes.registry import added_passes_forgotten
+from hloipu_compiler.passes.runner import run_passes
+from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.compiled import CompiledProgram, compiled_program
 from hloipu_runtime.errors import UnsupportedError
@@ -50,7 +53,7 @@ def module_attributes(module: Module) -> Mapping[str, str]:
 
 
 def compile_cached(
-    module: Module, text: str, options: Options, phase: Phase = nullcontext
+    module: Module, text: str, options: Options, phase: Phase = unmeasured
 ) -> CompiledProgram:
     """Compile a verified module, or take what was compiled of this text and these options before.
 
@@ -61,7 +64,13 @@ def compile_cached(
     with phase("cache"):
         key = compile_key(
             text.encode("utf-8", errors="surrogateescape"),
-            {"passes": options.passes},
+            {
+                "passes": options.passes,
+                "loop": options.loop,
+                "role": options.role,
+                "feed": options.feed,
+                "outfeed": options.outfeed,
+            },
             machine_of(options),
             source_fingerprint(*_COMPILERS),
         )
@@ -90,14 +99,18 @@ def as_asked(program: CompiledProgram, options: Options) -> CompiledProgram:
 
 
 def compile_verified(
-    module: Module, options: Options, phase: Phase = nullcontext, *, fingerprint: str = ""
+    module: Module, options: Options, phase: Phase = unmeasured, *, fingerprint: str = ""
 ) -> CompiledProgram:
     """Compile a verified module as options say; `phase` encloses each part of the work."""
     machine = machine_of(options)
-    with added_passes_forgotten() if options.plugin else nullcontext():
-        for plugin in options.plugin:
-            load_plugin(plugin)
-        made = compile_module(module, machine, pipeline=options.passes or "default", phase=phase)
+    with plugins(options):
+        made = compile_module(
+            module,
+            machine,
+            pipeline=_pipeline(options),
+            phase=phase,
+            wrapping=wrapping_request(options),
+        )
     with phase("proof"):
         return CompiledProgram(
             made.program,
@@ -109,6 +122,25 @@ def compile_verified(
             assume_trips=options.assume_trips,
             fingerprint=fingerprint,
         )
+
+
+def passed(module: Module, options: Options) -> Module:
+    """Return a verified module after the passes that compiling begins with."""
+    with plugins(options):
+        return run_passes(module, Plan(), _pipeline(options), verify_each=False)[0]
+
+
+@contextmanager
+def plugins(options: Options) -> Iterator[None]:
+    """Have the passes of a user's own files within the block."""
+    with added_passes_forgotten() if options.plugin else nullcontext():
+        for plugin in options.plugin:
+            load_plugin(plugin)
+        yield
+
+
+def _pipeline(options: Options) -> str:
+    return options.passes or "default"
 
 
 def _over_memory(options: Options) -> OverMemory:
@@ -132,5 +164,5 @@ def shown_options(options: Options) -> Mapping[str, Any]:
         "target": options.target,
         "code_memory": options.code_memory,
         "over_memory": options.over_memory,
-        "passes": options.passes or "default",
+        "passes": _pipeline(options),
     }

@@ -31,6 +31,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("zoo_file", files or [absent], ids=lambda f: f.stem if f else "absent")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep what tests compile out of the user's compile cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("caches")))
+        yield
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> GoldenText:
     """Return the stored text that this test's result must equal: `assert text == golden`."""

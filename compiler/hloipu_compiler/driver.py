@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from hloipu_compiler.analysis.source_lines import SourceLines
 from hloipu_compiler.codegen.lowering import lower
 from hloipu_compiler.codegen.table import LOWERINGS
+from hloipu_compiler.codegen.wrapped_step import lower_wrapped
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes.pipeline import Pipeline
 from hloipu_compiler.passes.runner import Watcher, run_passes
 from hloipu_compiler.plan.plan import Plan
+from hloipu_compiler.plan.roles import wrapping_of
+from hloipu_compiler.plan.wrapping import Wrapping, WrappingRequest
 from hloipu_compiler.verify.static import require_static
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.program import Program
@@ -24,6 +27,8 @@ def unmeasured(_name: str) -> AbstractContextManager[None]:
     return nullcontext()
 
 
+NOT_WRAPPED = WrappingRequest()
+
 OPCODES = frozenset(LOWERINGS)
 """Ops that have a lowering to tiles."""
 
@@ -36,6 +41,8 @@ class Compilation:
     """After the passes."""
     plan: Plan
     program: Program
+    wrapping: Wrapping | None = None
+    """How the entry is wrapped, where that was asked for."""
 
 
 def compile_module(
@@ -46,17 +53,22 @@ def compile_module(
     verify_each: bool = False,
     watch: Watcher | None = None,
     phase: Phase = unmeasured,
+    wrapping: WrappingRequest = NOT_WRAPPED,
 ) -> Compilation:
     """Compile a verified module for one IPU of a machine; phases: `passes` and `codegen`.
 
+    `wrapping`: the entry is a step whose state stays on the device, in a loop of its own perhaps.
     Raises NotStaticError for sizes known only while running, CodegenError for ops that have no
-    program, and what passes raise.
+    program, UsageError E3150 to E3152 for a wrapping that cannot be, and what passes raise.
     """
     require_static(module)
+    wrapped = wrapping_of(module, wrapping)
     with phase("passes"):
         flat, plan = run_passes(module, Plan(), pipeline, verify_each=verify_each, watch=watch)
     with phase("codegen"):
-        return Compilation(flat, plan, lower(flat, plan, machine))
+        if wrapped is None:
+            return Compilation(flat, plan, lower(flat, plan, machine))
+        return Compilation(flat, plan, lower_wrapped(flat, plan, machine, wrapped), wrapped)
 
 
 def source_lines(module: Module) -> dict[str, str]:

@@ -21,9 +21,10 @@ COMMANDS = {
     "opt": "run passes on a module and print it, step by step where asked",
     "reduce": "shrink a module to its smallest form that a test still holds for",
     "emit": "print a stage of a module as text, JSON or DOT",
+    "feed-bench": "measure how fast a file's arrays can be fed, and what an executable needs",
     "explain": "say what an error code means and what to do",
 }
-"""Subcommand -> one line of help; the module of the same name in this package implements it."""
+"""Subcommand -> one line of help; the module of the same name, `-` as `_`, in this package implements it."""
 
 
 def main() -> None:

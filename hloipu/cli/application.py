@@ -30,7 +30,7 @@ class LazyGroup(click.Group):
         """Import and return one command."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"hloipu.cli.{cmd_name}").command
+        command: click.Command = import_module(f"hloipu.cli.{cmd_name.replace('-', '_')}").command
         return command
 
     def resolve_command(
@@ -77,11 +77,10 @@ def run() -> NoReturn:
 def outcome() -> int | str | None:
     """Run the application; return what to exit with."""
     try:
-        application(standalone_mode=False)
+        # A command that ends by click's Exit makes click return its code; others return None.
+        found = application(standalone_mode=False)
     except SystemExit as stop:
         return stop.code
-    except click.exceptions.Exit as stop:
-        return stop.exit_code
     except (click.Abort, KeyboardInterrupt):
         return 130
     except click.ClickException as error:
@@ -90,7 +89,7 @@ def outcome() -> int | str | None:
     except HloipuError as error:
         report(error)
         return error.exit_code
-    return 0
+    return found if isinstance(found, int) else 0
 
 
 def report(error: HloipuError) -> None:

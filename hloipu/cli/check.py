@@ -1,15 +1,20 @@
 """`hloipu check FILE`: compares our values with a reference."""
 
-import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import click
 
 from hloipu.check_ops import Divergence, first_divergence
 from hloipu.check_outputs import OutputReport, Reference, compare_outputs, nested, truth_of
+from hloipu.check_tiles import OffOnTiles, Tiles
+from hloipu.cli.compiling import stop_unless_fits
 from hloipu.cli.inputs import HLO_FILE, read_input
+from hloipu.cli.options import Asked, config_text, option_group
 from hloipu.cli.values import ValueLimits, given_arguments, input_options
 from hloipu.inputs import as_user_dtype, stored_arrays
+from hloipu.options.table import Options
+from hloipu.session import compile_verified, module_attributes, passed
 from hloipu.xla_cpu.runner import Array, job_of, run_on_xla_cpu
 from hloipu_compiler.analysis.source_lines import SourceLines
 from hloipu_compiler.evaluate.evaluator import EvaluationLimits
@@ -36,6 +41,7 @@ from hloipu_runtime.kernels.storage import user_dtype
     help="Draws of random arguments.",
 )  # fmt: skip
 @click.option("--isolate", is_flag=True, help="Check every op alone, even where results agree.")
+@option_group("check")
 def command(
     file: str,
     inputs: str | None,
@@ -45,53 +51,93 @@ def command(
     against: str,
     iterations: int,
     isolate: bool,
+    asked: Asked,
 ) -> None:
     """Compare the values of FILE with a reference; name the first op that diverges.
 
-    Exits 6 where they differ by more than the published budgets (docs/numerics.md).
+    Values are those of `hloipu eval`. With --target or another option of compiling they are those
+    of the compiled program on its tiles. Exits 6 where they differ by more than the published
+    budgets (docs/numerics.md).
+
+    \b
+      hloipu check step.hlo
+      hloipu check step.hlo --target gc200 --mode exact --poison
     """
+    if asked.print_config:
+        click.echo(config_text(asked.resolved(), as_json=False))
+        return
     module = parse(read_input(file), limits=limits.text)
     verify(module)
+    options = asked.resolved(module_attributes(module)).options if asked.given else None
     seed = 0 if random is None and inputs is None else random
     for iteration in range(iterations if inputs is None else 1):
         draw = None if seed is None else seed + iteration
         filled, leaves = given_arguments(module, inputs, draw, fill, limits.values)
-        reports = compared(filled, leaves, against, limits.values)
+        job = Job(filled, leaves, against, limits.values)
+        tiles = None if options is None else on_tiles(filled, options)
+        reports = job.compared(tiles)
         for report in reports:
             click.echo(line(report))
         bad = sum(not report.agrees for report in reports)
         if bad or isolate:
-            found = first_divergence(filled, leaves, reference_of(against))
-            if found is not None:
-                click.echo(divergence_text(filled, found), err=True)
-                raise MismatchError("E6002", f"{found.instruction.name!r} diverges")
+            job.name_first(tiles, options)
         if bad:
             raise MismatchError(
                 "E6003",
                 f"{bad} of {len(reports)} results differ from {against}",
                 hint="no single op breaks its budget: rounding adds up differently",
             )
-    click.echo(f"agrees with {against}", err=True)
-    sys.exit(0)
+    where = "" if options is None else f" on {options.target}, {options.mode}"
+    click.echo(f"agrees with {against}{where}", err=True)
 
 
-def compared(
-    module: Module, leaves: Sequence[Array], against: str, limits: EvaluationLimits
-) -> list[OutputReport]:
-    """Return a report for each leaf of the result."""
-    ours = evaluate_everywhere(module, *nested(module, leaves), limits=limits)
-    if against.endswith(".npz"):
-        return compare_outputs(module, ours, load_outputs(against, module), None)
-    reference = reference_of(against)
-    (answer,) = reference([(module, leaves)])
-    if isinstance(answer, str):
-        raise UnsupportedError(
-            "E0461",
-            f"{against} could not compute {module.name!r}: {answer.strip()[:300]}",
-            hint="compare with evaluator-f64, or with a file of known results",
-        )
-    truth = truth_of(reference, module, leaves)
-    return compare_outputs(module, ours, answer, truth)
+def on_tiles(module: Module, options: Options) -> Tiles:
+    """Return a module's program, ready to run; it must fit unless options allow otherwise."""
+    program = compile_verified(module, options)
+    stop_unless_fits(program)
+    return Tiles(program, options.mode, options.poison)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is compared: a module on leaves of arguments, with a reference."""
+
+    module: Module
+    leaves: Sequence[Array]
+    against: str
+    limits: EvaluationLimits
+
+    def compared(self, tiles: Tiles | None) -> list[OutputReport]:
+        """Return a report for each leaf of the result, of the program where there is one."""
+        module, leaves, against = self.module, self.leaves, self.against
+        if tiles is None:
+            ours = evaluate_everywhere(module, *nested(module, leaves), limits=self.limits)
+        else:
+            ours = tiles.outputs(module, leaves)
+        if against.endswith(".npz"):
+            return compare_outputs(module, ours, load_outputs(against, module), None)
+        reference = reference_of(against)
+        (answer,) = reference([(module, leaves)])
+        if isinstance(answer, str):
+            raise UnsupportedError(
+                "E0461",
+                f"{against} could not compute {module.name!r}: {answer.strip()[:300]}",
+                hint="compare with evaluator-f64, or with a file of known results",
+            )
+        return compare_outputs(module, ours, answer, truth_of(reference, module, leaves))
+
+    def name_first(self, tiles: Tiles | None, options: Options | None) -> None:
+        """Raise MismatchError E6002 for the first op that is off, if there is one."""
+        if tiles is not None and options is not None:
+            off = tiles.first_off(passed(self.module, options), self.leaves, self.limits)
+            if off is not None:
+                click.echo(off_text(off, self.module), err=True)
+                name = printable(off.instruction.name)
+                raise MismatchError("E6002", f"{name!r} diverges on tiles")
+        found = first_divergence(self.module, self.leaves, reference_of(self.against))
+        if found is not None:
+            click.echo(divergence_text(self.module, found), err=True)
+            raise MismatchError("E6002", f"{found.instruction.name!r} diverges")
 
 
 def reference_of(against: str) -> Reference:
@@ -148,6 +194,17 @@ def line(report: OutputReport) -> str:
     """Return one result's report in a line."""
     mark = "ok  " if report.agrees else "DIFF"
     return f"{mark} out_{report.number} {report.shape.without_layout()}: {report.said}"
+
+
+def off_text(found: OffOnTiles, module: Module) -> str:
+    """Say which instruction is off on tiles, where it comes from, and by how much."""
+    x = found.instruction
+    source = SourceLines(module).line(x)
+    place = f" ({printable(source)})" if source else ""
+    return (
+        f"first instruction that differs on tiles: {printable(x.name)} = {x.shape} "
+        f"{x.opcode}{place}\n  {found.said} (the evaluator's value)"
+    )
 
 
 def divergence_text(module: Module, found: Divergence) -> str:

@@ -10,13 +10,12 @@ from hloipu.cli.compiling import (
     options_for,
     read_verified,
     report,
-    show_times,
     shown_config,
     stop_unless_fits,
+    timed,
 )
 from hloipu.cli.inputs import HLO_FILE, limit_option
 from hloipu.cli.options import Asked
-from hloipu.phases import Phases
 from hloipu.session import compile_cached
 from hloipu_compiler.hlo.limits import Limits
 
@@ -39,13 +38,12 @@ def command(
     """
     if shown_config(asked, reporting.as_json):
         return
-    phases = Phases()
-    module, text = read_verified(given_file(file), limits, phases)
-    program = compile_cached(module, text, options_for(asked, module), phases)
-    report(estimated(program, phases), reporting)
-    stop_unless_fits(program)
-    if output is not None:
-        with phases("save"):
-            program.save(output)
-        click.echo(f"wrote {output}", err=True)
-    show_times(phases, reporting)
+    with timed(reporting) as phases:
+        module, text = read_verified(given_file(file), limits, phases)
+        program = compile_cached(module, text, options_for(asked, module), phases)
+        report(estimated(program, phases), reporting)
+        stop_unless_fits(program)
+        if output is not None:
+            with phases("save"):
+                program.save(output)
+            click.echo(f"wrote {output}", err=True)

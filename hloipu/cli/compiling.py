@@ -2,7 +2,8 @@
 
 import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,13 +12,14 @@ import click
 
 from hloipu.cli.application import styled
 from hloipu.cli.inputs import read_input
-from hloipu.cli.memory_text import culprits_text
+from hloipu.cli.memory_text import culprits_text, uses_text
 from hloipu.cli.options import Asked, config_text, option_group
 from hloipu.cli.table import table
 from hloipu.options.origin import DEFAULT
 from hloipu.options.table import OPTIONS, Options
 from hloipu.phases import Phases
 from hloipu.session import as_asked, compile_cached, module_attributes
+from hloipu.wrapping import wrapping_lines
 from hloipu_compiler.hlo.limits import Limits
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
@@ -32,7 +34,9 @@ from hloipu_runtime.report.verdict import verdict
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_OF_COMPILING = ("target", "set", "ipus", "passes", "plugin")
+_OF_COMPILING = (
+    "target", "set", "ipus", "passes", "plugin", "loop", "role", "feed", "outfeed",
+)  # fmt: skip
 """Options that say how to compile, which an executable has behind it."""
 
 
@@ -93,8 +97,14 @@ def read_verified(file: str, limits: Limits, phases: Phases) -> tuple[Module, st
 
 
 def options_for(asked: Asked, module: Module) -> Options:
-    """Return the options, the module's own attributes considered."""
-    return asked.resolved(module_attributes(module)).options
+    """Return the options, the module's own attributes considered.
+
+    Says on stderr how the step is wrapped, where that is asked for.
+    """
+    options = asked.resolved(module_attributes(module)).options
+    for line in wrapping_lines(module, options):
+        click.echo(line, err=True)
+    return options
 
 
 def program_of(file: str, limits: Limits, asked: Asked, phases: Phases) -> CompiledProgram:
@@ -121,11 +131,7 @@ def loaded(file: str, asked: Asked, phases: Phases) -> tuple[CompiledProgram, Op
     """
     for name in _OF_COMPILING:
         if name in asked.given:
-            raise UsageError(
-                "E3144",
-                f"{file!r} is compiled already: {OPTIONS[name].flag} comes too late",
-                hint="compile the module again with it",
-            )
+            raise too_late(file, OPTIONS[name].flag)
     with phases("load"):
         program = load(file)
     found = asked.resolved()
@@ -136,6 +142,15 @@ def loaded(file: str, asked: Asked, phases: Phases) -> tuple[CompiledProgram, Op
     }
     options = replace(found.options, **kept)
     return as_asked(program, options), options
+
+
+def too_late(file: str, flag: str) -> UsageError:
+    """Return the error of an option that an executable cannot follow any more."""
+    return UsageError(
+        "E3144",
+        f"{file!r} is compiled already: {flag} comes too late",
+        hint="give it to the command that compiles the module",
+    )
 
 
 def report(profile: Profile, reporting: Reporting) -> None:
@@ -165,17 +180,27 @@ def stop_unless_fits(program: CompiledProgram) -> None:
         require_fit(program.memory)
     except DoesNotFit as error:
         click.echo(styled(str(error)), err=True)
+        click.echo(uses_text(error.report), err=True)
         click.echo(culprits_text(error.report), err=True)
         raise click.exceptions.Exit(error.exit_code) from None
 
 
-def show_times(phases: Phases, reporting: Reporting) -> None:
-    """Print what each phase took, if asked."""
-    if not reporting.timing:
-        return
+@contextmanager
+def timed(reporting: Reporting) -> Iterator[Phases]:
+    """Give a command its clock; print what each phase took, if asked, however it ends."""
+    phases = Phases()
+    try:
+        yield phases
+    finally:
+        if reporting.timing:
+            click.echo(times_text(phases), err=True)
+
+
+def times_text(phases: Phases) -> str:
+    """Return a table of phases."""
     total = sum(phases.seconds.values())
     rows = [
         (name, f"{1e3 * seconds:.2f}", f"{100 * seconds / total:.0f} %" if total else "")
         for name, seconds in (*phases.seconds.items(), ("total", total))
     ]
-    click.echo(table(("phase", "ms", "share"), rows), err=True)
+    return table(("phase", "ms", "share"), rows)

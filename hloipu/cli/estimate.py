@@ -9,12 +9,11 @@ from hloipu.cli.compiling import (
     given_file,
     program_of,
     report,
-    show_times,
     shown_config,
+    timed,
 )
 from hloipu.cli.inputs import HLO_FILE, limit_option
 from hloipu.cli.options import Asked
-from hloipu.phases import Phases
 from hloipu_compiler.hlo.limits import Limits
 
 
@@ -29,7 +28,6 @@ def command(file: str | None, limits: Limits, asked: Asked, reporting: Reporting
     """
     if shown_config(asked, reporting.as_json):
         return
-    phases = Phases()
-    program = program_of(given_file(file), limits, asked, phases)
-    report(estimated(program, phases), reporting)
-    show_times(phases, reporting)
+    with timed(reporting) as phases:
+        program = program_of(given_file(file), limits, asked, phases)
+        report(estimated(program, phases), reporting)

@@ -25,6 +25,13 @@ def culprits_text(report: MemoryReport) -> str:
     return text + (f"\n… and {counted(more, 'smaller one')}" if more else "")
 
 
+def uses_text(report: MemoryReport) -> str:
+    """Return in a line what the fullest tile's bytes are for, the most first."""
+    parts = sorted(report.peak.parts.items(), key=lambda item: -item[1])
+    shown = [f"{category.value} {size:,}" for category, size in parts if size]
+    return f"tile {report.peak.tile} of IPU {report.peak.ipu}: {', '.join(shown)}"
+
+
 def memory_text(report: MemoryReport) -> str:
     """Return the whole report: verdict, parts, culprits, tiles by how full they are."""
     return "\n\n".join(_sections(report))
@@ -44,7 +51,7 @@ def _sections(report: MemoryReport) -> Iterator[str]:
         f"{report.code_bytes:,} of {report.executable_bytes:,} bytes"
     )
     rows = [
-        (category.value.replace("_", " "), f"{size:,}", f"{report.parts[category]:,}")
+        (category.value, f"{size:,}", f"{report.parts[category]:,}")
         for category, size in peak.parts.items()
     ]
     total = ("total", f"{peak.total_bytes:,}", f"{report.total_bytes:,}")

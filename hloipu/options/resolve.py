@@ -219,10 +219,11 @@ def _given(command: str, given: Mapping[str, object], place: str) -> Iterable[As
         if option is None:
             raise unknown(name, allowed)
         if name not in allowed:
-            takers = " and ".join(x for x in COMMANDS if x in option.about.commands)
+            takers = [x for x in COMMANDS if x in option.about.commands]
+            verb = "does" if len(takers) == 1 else "do"
             raise fault(
                 "E3014",
-                f"{command} takes no option {name}, {takers} does",
+                f"{command} takes no option {name}, {' and '.join(takers)} {verb}",
                 hint=near(name, allowed),
             )
         yield assign(option, value, Origin(Level.GIVEN, place))

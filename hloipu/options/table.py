@@ -20,11 +20,14 @@ from hloipu.options.composite_kinds import (
 from hloipu.options.faults import wrong_value
 from hloipu.options.kinds import Choice, Flag, Integer, Kind, Location, Proportion, Size, Target
 
-COMMANDS = ("compile", "run", "estimate", "emit")
+COMMANDS = ("compile", "run", "estimate", "check", "emit")
 """The commands that take options of this table."""
 
 _ALL = COMMANDS
 _COST = ("compile", "run", "estimate")
+_FIT = ("compile", "run", "estimate", "check")
+_WRAPPING = ("compile", "run", "estimate", "emit")
+_VALUES = ("run", "check")
 _RUN = ("run",)
 _ROLES = ("weight", "opt_state", "data", "const", "rng", "hyper", "carry")
 _MOST_IPUS = 65_536
@@ -67,6 +70,10 @@ class Option:
 
 def _later(kind: Kind, help: str, *, in_module: bool = True) -> About:
     return About(kind, _ALL, help, later=True, in_module=in_module)
+
+
+def _wraps(kind: Kind, help: str) -> About:
+    return About(kind, _WRAPPING, help, in_module=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,32 +140,33 @@ class Options:
     ] = "none"
     loop: Annotated[
         int | None,
-        _later(Integer(1, _MOST_COUNT), "Wrap the program, a single step, in a loop of N steps."),
+        _wraps(Integer(1, _MOST_COUNT), "Wrap the program, a single step, in a loop of N steps."),
     ] = None
     role: Annotated[
         tuple[tuple[str, str], ...],
-        _later(Pairs("PARAMETER", Choice(_ROLES)), "State a parameter's role; repeatable."),
+        _wraps(Pairs("PARAMETER", Choice(_ROLES)), "State a parameter's role; repeatable."),
     ] = ()
     feed: Annotated[
         tuple[tuple[str, tuple[int, ...]], ...],
-        _later(
+        _wraps(
             Pairs("NAME", Integers(0, 10**6)), "Feed parameters from the queue NAME; repeatable."
         ),
     ] = ()
     outfeed: Annotated[
-        tuple[str, ...], _later(Names(), "Send a result to the queue NAME; repeatable.")
+        tuple[str, ...],
+        _wraps(Names(), "Send results to a queue: NAME=N,…, or NAME for the others; repeatable."),
     ] = ()
     mode: Annotated[
         str,
         About(
             Choice(("functional", "exact", "estimate")),
-            _RUN,
+            _VALUES,
             "Run whole tensors, tile by tile, or costs alone.",
         ),
     ] = "functional"
     over_memory: Annotated[
         str,
-        About(Choice(("refuse", "allow")), _COST, "What to do with a program that does not fit."),
+        About(Choice(("refuse", "allow")), _FIT, "What to do with a program that does not fit."),
     ] = "refuse"
     code_memory: Annotated[
         bool, About(Flag(), _ALL, "Count the bytes of code in the tiles' memory.")
@@ -202,7 +210,7 @@ class Options:
     ] = 0
     poison: Annotated[
         bool,
-        About(Flag(), _RUN, "Fill tile memory with poison before use, in exact mode."),
+        About(Flag(), _VALUES, "Fill tile memory with poison before use, in exact mode."),
     ] = False
     seed: Annotated[int, About(Integer(0, 2**64 - 1), _RUN, "Seed of stateful random ops.")] = 0
 

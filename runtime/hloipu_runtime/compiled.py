@@ -29,10 +29,14 @@ from hloipu_runtime.report.build import (
     profile_of_run,
 )
 from hloipu_runtime.report.profile import Profile
+from hloipu_runtime.session import Session, SessionSettings
+from hloipu_runtime.session_inputs import State
 from hloipu_runtime.sim.exact import ExactEngine
 from hloipu_runtime.sim.functional import FunctionalEngine
 from hloipu_runtime.sim.host import Arrays, Counts, Progress, Watch
 from hloipu_runtime.sim.ports import given_arrays, taken_arrays
+from hloipu_runtime.sim.seeding import seeded
+from hloipu_runtime.streams.settings import DEFAULT_TIMEOUT_SECONDS
 
 Mode = str
 MODES = ("functional", "exact")
@@ -104,21 +108,82 @@ class CompiledProgram:
         *arguments: Any,
         mode: Mode = "functional",
         poison: bool = False,
+        seed: int = 0,
         progress: Progress | None = None,
         watch: Watch | None = None,
     ) -> RunResult:
         """Run once on arrays in entry-parameter order, tuples flattened; they are not changed.
 
         `functional` computes whole tensors, `exact` tile by tile; cycles are the same. `poison`
-        fills tile memories before use. `progress` is told again and again how many steps and turns
-        of loops are done, `watch` each value that a step of the outermost level leaves, in storage
-        form. Raises DoesNotFit unless memory suffices or `over_memory` is "allow", UsageError where
-        arguments do not fit the parameters.
+        fills tile memories before use, `seed` is where stateful random ops begin. `progress` is
+        told again and again how many steps and turns of loops are done, `watch` each value that a
+        step of the outermost level leaves, in storage form. Raises DoesNotFit unless memory
+        suffices or `over_memory` is "allow", UsageError where arguments do not fit the parameters.
         """
         if mode not in MODES:
             raise UsageError(
                 "E3140", f"there is no mode {mode!r} to run in", hint=f"modes: {', '.join(MODES)}"
             )
+        self._require_runnable()
+        if self.program.is_resident:
+            raise UsageError(
+                "E3159",
+                f"{self.program.name!r} keeps state on the device, or queues feed it",
+                hint="run it in a session: program.session(state=…, infeeds=…)",
+            )
+        host = Arrays(given_arrays(self.program.parameters, arguments))
+        counts = Counts(progress=progress)
+        with np.errstate(all="ignore"), flushing_subnormals():
+            engine = self._engine(mode, poison=poison, seed=seed)
+            engine.run(host, counts, watch)
+        found = ChargePlan(self.costs).counts(counts.runs)
+        profile = profile_of_run(self.costs, found, self._about, mode=mode)
+        outputs = taken_arrays(self.program.results, host.outputs)
+        return RunResult(outputs, profile.lower_bound_cycles, profile)
+
+    def session(
+        self,
+        *,
+        state: State | None = None,
+        constants: State = (),
+        infeeds: Mapping[str, Any] | None = None,
+        outfeeds: Mapping[str, Any] | None = None,
+        mode: Mode = "functional",
+        poison: bool = False,
+        seed: int = 0,
+        timeout: float = DEFAULT_TIMEOUT_SECONDS,
+        rates: Mapping[str, float] | None = None,
+    ) -> Session:
+        """Return a session, in which the program's state stays on the device from run to run.
+
+        `state`: arrays by name or parameter number, or a list in the program's order; a checkpoint
+        may be loaded instead. `constants`: what comes in once a run, by parameter number. `infeeds`:
+        by name, arrays whose rows are elements, an iterable, a function of the element's number, or
+        a source. `outfeeds`: by name, `all`, `last`, `first` or `every-N`; a queue keeps all
+        elements unless told otherwise. `seed` is where stateful random ops begin. `rates`: elements
+        per second that the host makes of an infeed. Raises what `Session` raises, DoesNotFit unless memory suffices or `over_memory` is
+        "allow", UsageError E3158 for a program that was not compiled for sessions.
+        """
+        if not self.program.is_resident:
+            raise UsageError(
+                "E3158",
+                f"{self.program.name!r} keeps no state and has no queues",
+                hint="compile the step with loop=N, feed= and outfeed=",
+            )
+        self._require_runnable()
+        return Session(
+            self.program,
+            self.costs,
+            self._about,
+            state=state,
+            constants=constants,
+            infeeds=infeeds,
+            outfeeds=outfeeds,
+            settings=SessionSettings(mode, poison, seed, timeout, dict(rates or {})),
+        )
+
+    def _require_runnable(self) -> None:
+        """Raise DoesNotFit where memory does not suffice, UsageError E3143 for elided constants."""
         if self.over_memory == "refuse":
             require_fit(self.memory)
         if self.program.elided:
@@ -128,15 +193,6 @@ class CompiledProgram:
                 f"{self.program.elided[0]!r} first: nothing can be computed from them",
                 hint="print the module with its large constants, or give --fill-elided",
             )
-        host = Arrays(given_arrays(self.program.parameters, arguments))
-        counts = Counts(progress=progress)
-        with np.errstate(all="ignore"), flushing_subnormals():
-            engine = self._functional if mode == "functional" else self._exact(poison)
-            engine.run(host, counts, watch)
-        found = ChargePlan(self.costs).counts(counts.runs)
-        profile = profile_of_run(self.costs, found, self._about, mode=mode)
-        outputs = taken_arrays(self.program.results, host.outputs)
-        return RunResult(outputs, profile.lower_bound_cycles, profile)
 
     def profile(self, assume_trips: Trips = None) -> Profile:
         """Return the profile of an estimate."""
@@ -174,8 +230,10 @@ class CompiledProgram:
     def _functional(self) -> FunctionalEngine:
         return FunctionalEngine(self.program)
 
-    def _exact(self, poison: bool) -> ExactEngine:
-        return ExactEngine(self.program, poison=poison)
+    def _engine(self, mode: Mode, *, poison: bool, seed: int) -> FunctionalEngine | ExactEngine:
+        if mode == "exact":
+            return ExactEngine(seeded(self.program, seed), poison=poison)
+        return FunctionalEngine(seeded(self.program, seed)) if seed else self._functional
 
 
 def load(path: str | Path) -> CompiledProgram:

@@ -57,6 +57,41 @@ class MismatchError(HloipuError):
     exit_code = 6
 
 
+class StreamError(HloipuError):
+    """A host stream cannot go on: which queue, at which element, what was expected and found.
+
+    What a source or a sink raised itself is its `__cause__`.
+    """
+
+    exit_code = 7
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        queue: str = "",
+        step: int = -1,
+        expected: str = "",
+        found: str = "",
+        hint: str = "",
+    ) -> None:
+        super().__init__(code, message, hint=hint)
+        self.queue = queue
+        self.step = step
+        """Number of the element, counted from 0 over all runs; -1: no element is concerned."""
+        self.expected = expected
+        self.found = found
+
+
+class StreamEndedError(StreamError):
+    """A source has no more elements and the program asked for one."""
+
+
+class StreamInterruptedError(StreamError, KeyboardInterrupt):
+    """The user interrupted the program while it waited for a stream."""
+
+
 class LimitError(HloipuError):
     """A documented resource limit was reached; `--limit` raises it."""
 

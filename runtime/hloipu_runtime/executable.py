@@ -62,13 +62,15 @@ class Executable:
         write_frame(path, to_frame(self))
 
 
-def load(path: str | Path) -> Executable:
+def load(path: str | Path, *, is_own: bool = False) -> Executable:
     """Return the executable of a file, its program proved again.
 
+    `is_own`: nobody but this user's hloipu can have written the file, so its vertices need not be
+    tried.
     Raises UsageError E3001 where the file cannot be read, ArtefactError (E4001 to E4012) where it
     is not what was written, ProgramError E4050 where its program is not proved.
     """
-    return from_frame(read_frame(path, kind=KIND), name=str(path))
+    return from_frame(read_frame(path, kind=KIND), name=str(path), is_own=is_own)
 
 
 def to_frame(executable: Executable) -> Frame:
@@ -91,19 +93,21 @@ def to_frame(executable: Executable) -> Frame:
     return Frame(KIND, meta, arrays)
 
 
-def from_frame(frame: Frame, *, name: str = "") -> Executable:
+def from_frame(frame: Frame, *, name: str = "", is_own: bool = False) -> Executable:
     """Return the executable that a frame holds, its program proved; raises as `load` does."""
     meta = frame.meta
     _check_meta(meta, name)
     arrays = dict(frame.arrays)
     addresses = arrays.pop(_ADDRESSES, None)
     machine = _machine(meta["machine"], name)
-    program = decode_program(meta["program"], arrays, machine, name=name)
+    program = decode_program(meta["program"], arrays, None if is_own else machine, name=name)
     if len(program.constants) != len(arrays):
         raise _refused(name, "it holds an array that nothing uses")
     _check_addresses(addresses, program, name)
     if machine.name != program.machine:
         raise _refused(name, "its program is for another machine than it brings")
+    if program.ipus > machine.links.max_ipus:
+        raise _refused(name, f"its machine has no system of {program.ipus} IPUs")
     _prove(program, machine, name)
     return Executable(
         program,

@@ -65,7 +65,7 @@ class ExecutableCache:
         try:
             if not stat.S_ISREG(kind):
                 raise ArtefactError("E4001", "not a file", name=str(path))
-            found = load(path)
+            found = load(path, is_own=True)
             if found.fingerprint != key:
                 raise ArtefactError("E4012", "it was compiled from something else", name=str(path))
         except (ArtefactError, ProgramError) as error:

@@ -181,11 +181,15 @@ class _Run:
                 self.memory[number, tile] = (box, np.full(shape, NOTHING, np.int64))
         for variable, (value, _) in self.program.constants.items():
             self.fill(variable, value)
+        for port in self.program.state:
+            self.fill(port.variable, port.initial)
         self.walk(self.program.body, "body")
-        if self.strict:
-            for port in self.program.results:
-                if self.given.get(port.stream) != 1:
-                    self.report(f"{port.stream} is given {self.given.get(port.stream, 0)} times")
+        for port in self.program.state:
+            self.expect(port.variable, port.final, f"end of {port.name}")
+        if self.strict and not self.program.queues:
+            for stream in (port.stream for port in self.program.results):
+                if self.given.get(stream) != 1:
+                    self.report(f"{stream} is given {self.given.get(stream, 0)} times")
         return self.reports
 
     def report(self, said: str) -> None:
@@ -480,12 +484,11 @@ class _Run:
         self.rename(step.carried, "initial", "turn")
         turns = self.draw.randint(0, MOST_TURNS)
         for turn in range(turns + 1):
-            self.start_turn(step.carried, step.condition)
+            self.start_turn(step.carried, step.condition, step.body)
             self.walk(step.condition, f"{place}/condition")
             self.expect(step.predicate, step.predicate_value, place)
             if turn == turns:
                 break
-            self.start_turn(step.carried, step.body)
             self.walk(step.body, f"{place}/while")
             self.carry(step.carried, "following", place)
             self.rename(step.carried, "following", "turn")

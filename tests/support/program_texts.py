@@ -180,7 +180,50 @@ body {{
 """
 """Every kind of loop, choice, call and branch, on two IPUs."""
 
-TEXTS = {"double": DOUBLE, "move": MOVE, "control": CONTROL}
+RESIDENT = f"""\
+program "resident" for "tiny" ipus 1 steps 3
+parameters {{
+}}
+results {{
+}}
+variables {{
+  v0 "w": f32[4] state @0[2 x 1] (a0*2:2) from "w"
+  v1 "x": f32[4] @0[2 x 1] (a0*2:2) from "x"
+}}
+values {{
+  %0: f32[4] "w"
+  %1: f32[4] "w"
+  %2: f32[4] "x"
+  %3: f32[4] "sum"
+  %4: f32[4] "w"
+}}
+constants {{
+}}
+state {{
+  "w" v0: %0 %4 parameter 0 result 0
+}}
+queues {{
+  in "batch" ("batch.0": f32[4]) for 1
+  out "loss" ("loss.0": f32[4])
+}}
+elided {{
+  "constant.7"
+}}
+body {{
+  repeat 3 "steps" (v0: %0 %1 %3 %4) {{
+    sync 1
+    in "batch.0" -> v1 = %2
+    compute {{
+      (v0 = %3 (a0*2:2)) <- {_ADD} "sum" @0[2 x 1] <- (v1 = %2 (a0*2:2))
+    }}
+    sync 1
+    out "loss.0" <- v0 = %3
+  }}
+}}
+"""
+"""State on the device, and queues that feed three steps of a run."""
+
+TEXTS = {"double": DOUBLE, "move": MOVE, "control": CONTROL, "resident": RESIDENT}
 
 
 def small_programs() -> dict[str, Program]:

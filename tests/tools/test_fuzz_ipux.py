@@ -7,6 +7,7 @@ import pytest
 from hloipu_runtime.artefact.frame import encode_frame
 from hloipu_runtime.executable import to_frame
 from tests.support.forging import executables, forged
+from tests.support.program_texts import TEXTS
 from tools.fuzz_ipux import cases, trial
 from tools.fuzz_ipux.__main__ import FOLDERS, WORKER
 from tools.fuzzing import pool
@@ -28,13 +29,13 @@ def test_a_case_is_the_same_file_each_time() -> None:
 
 
 def test_small_programs_are_among_the_cases() -> None:
-    assert len(cases.read(0, [Path("no such folder")]).frames) == 3
+    assert len(cases.read(0, [Path("no such folder")]).frames) == len(TEXTS)
 
 
-@pytest.mark.parametrize("name", ["double", "move", "control"])
+@pytest.mark.parametrize("name", TEXTS)
 def test_what_was_not_changed_runs(name: str) -> None:
     frame = forged(executables()[name], lambda meta, arrays: None)
-    assert trial.run(b"".join(encode_frame(frame))).detail == "run"
+    assert trial.try_file(b"".join(encode_frame(frame))).detail == "run"
 
 
 def test_a_traceback_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,6 +44,6 @@ def test_a_traceback_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(trial, "from_frame", broken)
     data = b"".join(encode_frame(to_frame(executables()["double"])))
-    outcome = trial.run(data)
+    outcome = trial.try_file(data)
     assert outcome.failed
     assert outcome.detail.startswith("load KeyError at test_fuzz_ipux.py:")

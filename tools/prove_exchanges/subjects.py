@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hloipu.inputs import flat
 from hloipu.options.resolve import resolve
 from hloipu.session import compile_verified
+from hloipu_compiler.evaluate.random_inputs import random_arguments
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.errors import UnsupportedError
@@ -67,7 +69,8 @@ def _texts(count: int, seed: int) -> Iterator[Text]:
     """Yield samples first, then cases and random programs in turn, without end."""
     small = ("tiny", "tiny-7")
     for path in sorted(SAMPLES.glob("*.hlo")):
-        yield Text(path.stem, path.read_text(encoding="utf-8"), small)
+        text = path.read_text(encoding="utf-8")
+        yield Text(path.stem, text, small, tuple(flat(random_arguments(parse(text), seed))))
     cases = [case for case in chosen_cases(4 * count + 100) if case.participants == 1]
     for number, case in enumerate(cases):
         large = number % EVERY_LARGE == EVERY_LARGE - 1

@@ -31,13 +31,13 @@ def dot(site: Site, codelet: Dot, lhs: Held, rhs: Held) -> Held:
     builder = site.builder
     kind, shape = site.results[0]
     tensors = [Tensor(x.element_type, x.shape) for x in (lhs, rhs)]
-    plan = dot_grid(builder.machine, codelet, *tensors, Tensor(kind, shape))
+    partial_kind = partial_type(kind)
+    plan = dot_grid(builder.machine, codelet, *tensors, Tensor(kind, shape), partial_kind)
     placement = moved(
         plan.placement, builder.first_tile(plan.placement.tiles.count), builder.tile_count
     )
     if not plan.part:
         return builder.compute(codelet, [lhs, rhs], [(kind, shape)], placement=placement)[0]
-    partial_kind = partial_type(kind)
     cut = replace(codelet, part=plan.part, element_type=partial_kind)
     depth = lhs.shape[codelet.lhs_contracting[0]]
     partial_shape = (-(-depth // plan.part), *shape)

@@ -1,20 +1,39 @@
-"""Grids of dot products: rows, columns and depth in parts, the cheapest of a few dozen ways."""
+"""Grids of dot products: every split of batch, rows, columns and depth, priced, the cheapest.
 
-from collections.abc import Iterator
+Prices are the machine's own, for arrays of splits at once. Operands are taken to lie where their
+exchange has few pieces. Whole parts are received, not only what a tile lacks: poplibs credits what
+is local (lib/poplin/ExchangeEstimator.hpp), which measured products do not bear out.
+"""
+
 from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from hloipu_compiler.codegen.dot_ways import (
+    DEPTH_GRAIN,
+    GRAIN,
+    Amounts,
+    Way,
+    block_sizes,
+    parts_of,
+    ways_of,
+)
 from hloipu_compiler.codegen.placing import Placement, grid
+from hloipu_runtime.codelets.amp import Products, products_cycles
 from hloipu_runtime.codelets.codelet import Tensor
 from hloipu_runtime.codelets.dot import Dot
+from hloipu_runtime.codelets.reduce_costs import summing_cycles
 from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import sync
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Sizes
 
-_COLUMN_GRAIN = 16
-"""Columns that the AMP makes at once (graphcore/poplibs: lib/poplin/PerformanceEstimation.hpp)."""
+_SLICES = (2, 4, 8, 16, 32)
+"""In how many slices of its rows or columns a dot may be done, where memory bites."""
 
 
 class DotGrid(NamedTuple):
@@ -23,29 +42,90 @@ class DotGrid(NamedTuple):
     part: int
     """Elements of a piece of the depth; 0: the depth is whole on each tile."""
     placement: Placement
+    """Of one slice."""
     cycles: int
     """Estimate: operands in, products, and pieces brought together."""
+    bytes_per_tile: int
+    """Of the parts of operands and products, and of what pieces are summed from."""
+    slices: int = 1
+    """Of the first dimension of the rows or columns, done one after the other."""
+    slices_columns: bool = False
 
 
 class _Sides(NamedTuple):
-    """The labels of a result: batch, rows, columns; and the depth."""
+    """The dimensions of a slice's result: batch, rows, columns; and the depth."""
 
     batch: Sizes
     rows: Sizes
     columns: Sizes
     first_depth: int
     other_depth: int
+    slices: int = 1
+    slices_columns: bool = False
+
+
+class _Types(NamedTuple):
+    lhs: str
+    rhs: str
+    result: str
+    partial: str
+
+    def bits(self) -> tuple[int, int, int, int]:
+        """Return the bits of an element of each."""
+        lhs, rhs, result, partial = (ELEMENT_TYPES[name].bits for name in self)
+        return lhs, rhs, result, partial
+
+
+class _Blocks(NamedTuple):
+    """Largest parts and numbers of parts; entries of the arrays are ways."""
+
+    batch: Amounts
+    rows: Amounts
+    columns: Amounts
+    depth: Amounts
+    row_parts: Amounts
+    column_parts: Amounts
+    pieces: Amounts
+
+
+class _Prices(NamedTuple):
+    cycles: Amounts
+    bytes_per_tile: Amounts
+    shares_rhs: NDArray[np.bool_]
+    """Whether tiles side by side have the same part of rhs, not of lhs."""
 
 
 @lru_cache(1 << 12)
-def dot_grid(machine: Machine, codelet: Dot, lhs: Tensor, rhs: Tensor, result: Tensor) -> DotGrid:
-    """Return the cheapest grid among halvings of rows, columns and depth, for one machine."""
-    sides = _sides(codelet, lhs, result)
-    found = [
-        _priced(machine, codelet, sides, lhs, rhs, result, *ways)
-        for ways in _ways(machine.chip.tiles_per_ipu, sides)
-    ]
-    return min(found, key=lambda x: x.cycles)
+def dot_grid(
+    machine: Machine,
+    codelet: Dot,
+    lhs: Tensor,
+    rhs: Tensor,
+    result: Tensor,
+    partial_type: str,
+    memory_percent: int = 60,
+) -> DotGrid:
+    """Return the cheapest grid that needs at most this share of a tile's memory.
+
+    Where the cheapest of all needs more, rows or columns may be done in slices, one after the
+    other. Where nothing fits, the grid that needs least. The share is by default what poplibs takes
+    (its option availableMemoryProportion).
+    """
+    types = _Types(lhs.element_type, rhs.element_type, result.element_type, partial_type)
+    whole = _sides(codelet, lhs, result)
+    room = machine.memory.bytes_per_tile * memory_percent // 100
+    best, fits = _cheapest(machine, whole, types, room)
+    if fits == 2:
+        return best
+    found = [best] if fits else []
+    least = best
+    for sides in _sliced(whole):
+        other, fits = _cheapest(machine, sides, types, room)
+        if fits:
+            found.append(other)
+        elif other.bytes_per_tile < least.bytes_per_tile:
+            least = other
+    return min(found, key=lambda x: x.cycles) if found else least
 
 
 def _sides(codelet: Dot, lhs: Tensor, result: Tensor) -> _Sides:
@@ -61,75 +141,118 @@ def _sides(codelet: Dot, lhs: Tensor, result: Tensor) -> _Sides:
     )
 
 
-def _ways(tiles: int, sides: _Sides) -> Iterator[tuple[int, int, int, int]]:
-    """Yield parts of batch, rows, columns and depth."""
-    batch = min(prod(sides.batch), tiles)
-    rows, columns = prod(sides.rows), prod(sides.columns)
-    left = tiles // max(1, batch)
-    depth = 1
-    while depth == 1 or (depth <= left and 16 * depth <= sides.first_depth):
-        down = 1
-        while down <= left // depth:
-            across = max(1, left // depth // down)
-            yield batch, min(down, rows), min(across, columns), depth
-            if down >= rows:
-                break
-            down *= 2
-        depth *= 2
-
-
-def _parts(sizes: Sizes, first: int, parts: int, grain: int) -> list[tuple[int, int, int]]:
-    """Spread parts over several dimensions, the first ones first."""
+def _sliced(whole: _Sides) -> list[_Sides]:
+    """Return slices of the first dimension of rows, and of columns."""
     found = []
-    for number, size in enumerate(sizes):
-        here = min(parts, size)
-        found.append((first + number, here, grain if number == len(sizes) - 1 else 1))
-        parts = max(1, parts // max(1, here))
+    for slices in _SLICES:
+        for columns in (False, True):
+            sizes = whole.columns if columns else whole.rows
+            if sizes and sizes[0] >= slices:
+                cut = (over(sizes[0], slices), *sizes[1:])
+                changed = {"columns": cut} if columns else {"rows": cut}
+                made = over(sizes[0], cut[0])
+                found.append(whole._replace(slices=made, slices_columns=columns, **changed))
     return found
 
 
-def _priced(
-    machine: Machine,
-    codelet: Dot,
-    sides: _Sides,
-    lhs: Tensor,
-    rhs: Tensor,
-    result: Tensor,
-    batch: int,
-    down: int,
-    across: int,
-    depth: int,
-) -> DotGrid:
-    pieces = 1 if depth > 1 else 0
-    step = -(-sides.first_depth // depth)
-    step = -(-step // 8) * 8 if pieces else 0
-    count = -(-sides.first_depth // step) if pieces else 1
-    sizes = ((count,) if pieces else ()) + result.shape
-    before = pieces + len(sides.batch)
-    counts = [(0, count, 1)] if pieces else []
-    counts += _parts(sides.batch, pieces, batch, 1)
-    counts += _parts(sides.rows, before, down, 1)
-    column_grain = _COLUMN_GRAIN if prod(sides.columns) >= _COLUMN_GRAIN * across else 1
-    counts += _parts(sides.columns, before + len(sides.rows), across, column_grain)
-    placement = grid(counts, sizes)
-    blocks = dict(placement.labels)
-    block = [blocks[n].size if n in blocks else size for n, size in enumerate(sizes)]
-    b = prod(block[pieces : pieces + len(sides.batch)])
-    m = prod(block[before : before + len(sides.rows)])
-    n = prod(block[before + len(sides.rows) :])
-    k = (step or sides.first_depth) * sides.other_depth
-    exchange = machine.exchange.receive_bytes_per_cycle
-    bits = ELEMENT_TYPES[lhs.element_type].bits, ELEMENT_TYPES[rhs.element_type].bits
-    moved = b * (m * k * bits[0] + k * n * bits[1]) // 8 // exchange
-    one = Dot((0,), (0,), (2,), (1,), "f32" if pieces else codelet.element_type)
-    work = one.work(
-        machine,
-        [Tensor(lhs.element_type, (b, m, k)), Tensor(rhs.element_type, (b, k, n))],
-        [Tensor(one.element_type, (b, m, n))],
-    ).cycles
-    cycles = moved + work + sync(machine).cycles
-    if pieces:
-        # Partials go to as many tiles as hold the result's blocks, each adding its share.
-        share = -(-b * m * n // count)
-        cycles += sync(machine).cycles + share * count * 4 // exchange + 6 * share * count // 2
-    return DotGrid(step, placement, cycles)
+def _cheapest(machine: Machine, sides: _Sides, types: _Types, room: int) -> tuple[DotGrid, int]:
+    """Return the cheapest grid that fits: 2 if no other is cheaper, 1 if one is.
+
+    The one that needs least, and 0, if none fits.
+    """
+    rows, columns = prod(sides.rows), prod(sides.columns)
+    ways = ways_of(machine.chip.tiles_per_ipu, prod(sides.batch), rows, columns, sides.first_depth)
+    grain = np.where(ways.rows_grained, 1, np.where(columns >= GRAIN * ways.columns, GRAIN, 1))
+    batch, _ = block_sizes(sides.batch, ways.batch, np.ones_like(ways.batch))
+    n, column_parts = block_sizes(sides.columns, ways.columns, grain)
+    grain = np.where(ways.rows_grained & (rows >= GRAIN * ways.rows), GRAIN, 1)
+    m, row_parts = block_sizes(sides.rows, ways.rows, grain)
+    step = over(over(sides.first_depth, ways.depth), DEPTH_GRAIN) * DEPTH_GRAIN
+    step = np.where(ways.depth > 1, step, max(1, sides.first_depth))
+    pieces = np.maximum(1, over(sides.first_depth, step))
+    k = np.minimum(step, sides.first_depth) * sides.other_depth
+    blocks = _Blocks(batch, m, n, k, row_parts, column_parts, pieces)
+    prices = _priced(machine, sides, types, blocks)
+    free = int(prices.cycles.argmin())
+    cycles = np.where(prices.bytes_per_tile <= room, prices.cycles, np.iinfo(np.int64).max)
+    place = int(cycles.argmin())
+    fits = 2 if place == free and prices.bytes_per_tile[free] <= room else 1
+    if prices.bytes_per_tile[place] > room:
+        fits, place = 0, int(prices.bytes_per_tile.argmin())
+    part = int(step[place]) if pieces[place] > 1 else 0
+    return DotGrid(
+        part,
+        _placement(sides, ways.at(place), int(pieces[place]), bool(prices.shares_rhs[place])),
+        int(prices.cycles[place]),
+        int(prices.bytes_per_tile[place]),
+        sides.slices,
+        sides.slices_columns,
+    ), fits
+
+
+def _placement(sides: _Sides, way: Way, pieces: int, shares_rhs: bool) -> Placement:
+    """Return the grid of a way: tiles side by side differ in columns, or in rows."""
+    first = 1 if pieces > 1 else 0
+    rows, columns = prod(sides.rows), prod(sides.columns)
+    grained = rows >= GRAIN * way.rows if way.rows_grained else columns >= GRAIN * way.columns
+    grain = GRAIN if grained else 1
+    before = first + len(sides.batch)
+    across = parts_of(
+        sides.columns, before + len(sides.rows), way.columns, 1 if way.rows_grained else grain
+    )
+    down = parts_of(sides.rows, before, way.rows, grain if way.rows_grained else 1)
+    counts = [(0, pieces, 1)] if first else []
+    counts += parts_of(sides.batch, first, way.batch, 1)
+    counts += [*across, *down] if shares_rhs else [*down, *across]
+    sizes = ((pieces,) if first else ()) + sides.batch + sides.rows + sides.columns
+    return grid(counts, sizes)
+
+
+def _priced(machine: Machine, sides: _Sides, types: _Types, blocks: _Blocks) -> _Prices:
+    """Return what ways cost."""
+    bits = types.bits()
+    cut = blocks.pieces > 1
+    results = blocks.batch * blocks.rows * blocks.columns
+    lhs = over(blocks.batch * blocks.rows * blocks.depth * bits[0], 8)
+    rhs = over(blocks.batch * blocks.depth * blocks.columns * bits[1], 8)
+    partials = over(results * np.where(cut, bits[3], bits[2]), 8)
+    # The operand that does not change from slice to slice comes in once.
+    in_lhs, in_rhs = (1, sides.slices) if sides.slices_columns else (sides.slices, 1)
+    alone = _taken_in(machine, in_lhs * lhs, in_rhs * rhs, blocks.column_parts)
+    swapped = _taken_in(machine, in_rhs * rhs, in_lhs * lhs, blocks.row_parts)
+    cycles = np.minimum(alone, swapped)
+    controls = machine.exchange.control_cycles_per_fragment
+    fragments = np.minimum(blocks.column_parts, blocks.rows) + np.minimum(
+        blocks.row_parts, blocks.depth
+    )
+    begin = machine.exchange.setup_cycles + machine.exchange.route_cycles + sync(machine).cycles
+    sizes = Products(blocks.batch, blocks.rows, blocks.depth, blocks.columns)
+    work = products_cycles(
+        machine, sizes, (types.lhs, types.rhs), (types.result, types.partial), cut
+    )
+    each = begin + controls * fragments + work
+    share = over(results, blocks.pieces)
+    gathered = over(share * blocks.pieces * bits[3], 8)
+    rate = machine.exchange.receive_bytes_per_cycle
+    summing = over(gathered, rate) + begin + controls * blocks.pieces
+    summing = summing + summing_cycles(machine, types.partial, share, blocks.pieces)
+    cycles = cycles + sides.slices * (each + np.where(cut, summing, 0))
+    if sides.slices > 1:
+        cycles = cycles + begin + sides.slices * over(partials, rate)
+    # Operands are gone by the time that pieces are brought together.
+    memory = partials + np.maximum(lhs + rhs, np.where(cut, gathered, 0))
+    return _Prices(cycles, memory, swapped < alone)
+
+
+def _taken_in(machine: Machine, shared: Amounts, other: Amounts, alike: Amounts) -> Amounts:
+    """Return the cycles of receiving operands, where tiles side by side have `shared` in common."""
+    rates = machine.exchange
+    bus = machine.chip.tiles_per_exchange_bus
+    paired = (alike % bus == 0) & (bus > 1)
+    each = np.where(
+        paired,
+        over(shared, rates.paired_receive_bytes_per_cycle),
+        over(shared, rates.receive_bytes_per_cycle),
+    )
+    found: Amounts = each + over(other, rates.receive_bytes_per_cycle)
+    return found

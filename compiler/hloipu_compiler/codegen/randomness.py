@@ -17,6 +17,7 @@ from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.shapes import TupleShape
 from hloipu_runtime.codelets.random import RngBits, RngState, RngValues
 from hloipu_runtime.kernels.random_values import state_units
+from hloipu_runtime.program.program import RANDOM_STATE
 
 
 @lowers("rng-bit-generator")
@@ -77,7 +78,9 @@ def check_condition(module: Module, condition: str, loop: str) -> None:
 def state_in(builder: Builder) -> Held:
     """Return the program's random state as it is at this point of the program."""
     if builder.random_state is None:
+        origin, builder.origin = builder.origin, RANDOM_STATE
         builder.random_state = builder.constant(np.zeros(3, np.uint64), "u64")
+        builder.origin = origin
     return builder.random_state
 
 

@@ -4,10 +4,13 @@ Formulas: graphcore/poplibs: lib/poplin/PerformanceEstimation.hpp (1x1 and horiz
 multiply-accumulate vertices) and lib/poplin/poplinCycleEstimators.cpp.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, overload
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hloipu_runtime.element_types import ELEMENT_TYPES, Kind
-from hloipu_runtime.machine.charges import over
+from hloipu_runtime.machine.charges import Amount, over
 from hloipu_runtime.machine.costs import TileWork, shared_vertex_cycles
 from hloipu_runtime.machine.model import Machine
 
@@ -19,6 +22,50 @@ class Product(NamedTuple):
     rows: int
     depth: int
     columns: int
+
+
+class Products(NamedTuple):
+    """Products of many sizes, each an entry of these arrays."""
+
+    groups: Amount
+    rows: Amount
+    depth: Amount
+    columns: Amount
+
+
+def products_cycles(
+    machine: Machine,
+    sizes: Products,
+    operand_types: tuple[str, str],
+    result_types: tuple[str, str],
+    second: NDArray[np.bool_],
+) -> NDArray[np.int64]:
+    """Return the cycles of products of many sizes, as `product_work` has them; no size is 0.
+
+    Results are of the second type where `second` says so.
+    """
+    arithmetic = arithmetic_type(operand_types)
+    if arithmetic is None:
+        slots = [
+            max(multiply_add_slots(machine, name) for name in (*operand_types, result))
+            for result in result_types
+        ]
+        results = over(sizes.groups * sizes.rows * sizes.columns, machine.tile.worker_contexts)
+        worker = 20 + results * (7 + sizes.depth * np.where(second, slots[1], slots[0]))
+        plain = machine.tile.supervisor_vertex_cycles + machine.tile.worker_contexts * worker
+        return np.asarray(plain, np.int64)
+    half = arithmetic == "f16"
+    turned = Products(sizes.groups, sizes.columns, sizes.depth, sizes.rows)
+    found = np.minimum(_amp_1x1(machine, sizes, half), _amp_1x1(machine, turned, half))
+    for other in (sizes, turned):
+        found = np.minimum(found, _horizontal_mac(machine, other, half))
+    counts = (sizes.groups * sizes.rows * sizes.depth, sizes.groups * sizes.depth * sizes.columns)
+    for name, count in zip(operand_types, counts, strict=True):
+        if name != arithmetic:
+            found = found + conversion_cycles(machine, name, count)
+    results = sizes.groups * sizes.rows * sizes.columns
+    first, other_cast = (conversion_cycles(machine, name, results) for name in result_types)
+    return np.asarray(found + np.where(second, other_cast, first), np.int64)
 
 
 def product_work(
@@ -94,11 +141,16 @@ def amp_1x1_cycles(machine: Machine, size: Product, arithmetic: str) -> int:
 
     Partials are f32. The first group of input channels zeroes them; workers share the positions.
     """
+    return int(_amp_1x1(machine, size, arithmetic == "f16"))
+
+
+def _amp_1x1(machine: Machine, size: Product | Products, half: bool) -> Amount:
+    """Return the cycles of the 1x1 vertex for one product, or for each of many sizes."""
     amp = machine.amp
-    half = arithmetic == "f16"
     units = amp.f16_to_f32_conv_units if half else amp.f32_conv_units
     depth_group = amp.f16_channels_per_group if half else amp.f32_channels_per_group
-    in_groups, out_groups = max(1, over(size.depth, depth_group)), over(size.columns, units)
+    in_groups = np.maximum(1, over(size.depth, depth_group))
+    out_groups = over(size.columns, units)
     load = over(units * amp.weights_per_unit_bytes, amp.weight_load_bytes_per_cycle)
     zeroing = _inner_1x1_cycles(machine, size.rows, half, zeroing=True)
     adding = _inner_1x1_cycles(machine, size.rows, half, zeroing=False)
@@ -106,58 +158,71 @@ def amp_1x1_cycles(machine: Machine, size: Product, arithmetic: str) -> int:
     retained = contexts * (7 + 3 * (in_groups * groups - 1)) if half else 0
     later = (in_groups - 1) * (15 + out_groups * (19 + 6 + load + adding))
     first = out_groups * (18 + 7 + load + zeroing)
-    return 50 + retained + groups * (13 + later + 11 + first)
+    found: Amount = 50 + retained + groups * (13 + later + 11 + first)
+    return found
 
 
-def _inner_1x1_cycles(machine: Machine, rows: int, half: bool, *, zeroing: bool) -> int:
+def _inner_1x1_cycles(machine: Machine, rows: Amount, half: bool, *, zeroing: bool) -> Amount:
     """Return the cycles of one pass of all workers over the positions."""
     contexts = machine.tile.worker_contexts
     most, least = over(rows, contexts), rows // contexts
     slowest = _worker_1x1_slots(machine, most, half, zeroing=zeroing)
     fastest = _worker_1x1_slots(machine, least, half, zeroing=zeroing)
-    return max(contexts * slowest, contexts * fastest + 14)
+    found: Amount = np.maximum(contexts * slowest, contexts * fastest + 14)
+    return found
 
 
-def _worker_1x1_slots(machine: Machine, positions: int, half: bool, *, zeroing: bool) -> int:
+def _worker_1x1_slots(machine: Machine, positions: Amount, half: bool, *, zeroing: bool) -> Amount:
     """Return one worker's slots for a pass.
 
     Where the source has fewer positions cost more than three, they are all charged the most: a
     larger part never costs less.
     """
+    beyond = np.maximum(0, positions - 3)
+    found: Amount
     if half:
-        if positions == 0:
-            return 20 - 7
         one, two, three = (32, 41, 37) if zeroing else (33, 42, 38)
-        if positions == 1:
-            return one - 7
-        step = machine.amp.f16_position_slots
-        return max(two, three + step * max(0, positions - 3)) - 7
-    if positions == 0:
-        return 24
+        many = np.maximum(two, three + machine.amp.f16_position_slots * beyond)
+        found = np.where(positions > 1, many, np.where(positions == 1, one, 20)) - 7
+        return found
     step = machine.amp.f32_position_slots
     zeroes = 2 + step * positions if zeroing else 0
-    return max(47, 46 + step * max(0, positions - 3)) + zeroes
+    found = np.where(positions > 0, np.maximum(47, 46 + step * beyond) + zeroes, 24)
+    return found
 
 
 def horizontal_mac_cycles(machine: Machine, size: Product, arithmetic: str) -> int:
     """Return the cycles of the vertex that takes one dot product after the other."""
-    half = arithmetic == "f16"
+    return int(_horizontal_mac(machine, size, arithmetic == "f16"))
+
+
+def _horizontal_mac(machine: Machine, size: Product | Products, half: bool) -> Amount:
+    """Return the cycles of one dot product after the other, for one product or many sizes."""
     width = machine.tile.load_bytes_per_cycle * 8 // (16 if half else 32) or 1
     dot = over(size.depth, width) + 7
     positions = over(size.rows, machine.tile.worker_contexts)
     worker = 16 + 19 + positions * (7 + size.columns * dot)
     supervisor = (65 if half else 58) - 10 + size.groups * (23 + 15 + 10)
-    return shared_vertex_cycles(machine, supervisor, size.groups * worker)
+    # supervisor + contexts * slots, as `shared_vertex_cycles` has it.
+    return supervisor + machine.tile.worker_contexts * size.groups * worker
 
 
-def cast_cycles(machine: Machine, elements: int) -> int:
+@overload
+def cast_cycles(machine: Machine, elements: int) -> int: ...
+@overload
+def cast_cycles(machine: Machine, elements: Amount) -> Amount: ...
+def cast_cycles(machine: Machine, elements: Amount) -> Amount:
     """Return the cycles of rounding f32 partials to f16, two a load."""
     width = max(1, machine.tile.load_bytes_per_cycle // 4)
     each = over(over(elements, machine.tile.worker_contexts), width)
     return machine.tile.worker_contexts * (26 + each)
 
 
-def conversion_cycles(machine: Machine, element_type: str, elements: int) -> int:
+@overload
+def conversion_cycles(machine: Machine, element_type: str, elements: int) -> int: ...
+@overload
+def conversion_cycles(machine: Machine, element_type: str, elements: Amount) -> Amount: ...
+def conversion_cycles(machine: Machine, element_type: str, elements: Amount) -> Amount:
     """Return the assumed cycles of converting elements to or from the type that stands in."""
     element = ELEMENT_TYPES[element_type]
     each = over(elements, machine.tile.worker_contexts)

@@ -1,6 +1,6 @@
 """What every codelet answers: how its indices split, what it computes, what that costs."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -83,6 +83,10 @@ class Block(NamedTuple):
         return self.array
 
 
+Bound = Callable[[Sequence[Array], Sequence[Array | None]], Sequence[Array]]
+"""A codelet on blocks of known sizes: from operands, and places for results, to results."""
+
+
 @dataclass(frozen=True)
 class Codelet:
     """Base of all codelets; fields of subclasses are parameters: numbers, texts, tuples, records."""
@@ -104,6 +108,22 @@ class Codelet:
         result's block, written, or a fresh one, or a view of an operand.
         """
         raise NotImplementedError
+
+    def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
+        """Return `run` on blocks like these with other arrays, to be called again and again.
+
+        Arrays in the given blocks do not count. What the sizes alone decide is decided once.
+        """
+        before = [block[1:] for block in operands]
+        after = [block[1:] for block in results]
+
+        def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> list[Array]:
+            return self.run(
+                [Block(x, *place) for x, place in zip(arrays, before, strict=True)],
+                [Block(x, *place) for x, place in zip(outs, after, strict=True)],
+            )
+
+        return run
 
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]

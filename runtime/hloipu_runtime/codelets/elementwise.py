@@ -7,7 +7,16 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from hloipu_runtime.codelets.codelet import Block, Codelet, Index, Indexing, Tensor, codelet
+from hloipu_runtime.codelets.codelet import (
+    Block,
+    Bound,
+    Codelet,
+    Index,
+    Indexing,
+    Sizes,
+    Tensor,
+    codelet,
+)
 from hloipu_runtime.codelets.elementwise_costs import elementwise_work
 from hloipu_runtime.codelets.expression import Expression, Plan, plan_of
 from hloipu_runtime.element_types import ELEMENT_TYPES
@@ -57,16 +66,30 @@ class Elementwise(Codelet):
 
     def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
         """Compute the expression on all parts at once."""
+        run = self.bound(operands, results)
+        return list(run([block.data for block in operands], [block.array for block in results]))
+
+    def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
+        """Return the expression's plan for these sizes, operands arranged before it."""
         target = results[0]
-        arrays = [block.data for block in operands]
-        if self._rearranged:
-            axes = len(target.grid)
-            for k, arrangement in self._rearranged:
-                arrays[k] = _arranged(arrays[k], arrangement, axes)
-        outs: list[Array | None] | None = [block.array for block in results]
-        if target.array is None and len(results) == 1:
-            outs = None
-        return self._plan.run(arrays, outs, target.grid + target.part)
+        axes = len(target.grid)
+        shapes = [block.grid + block.part for block in operands]
+        moved = []
+        for k, arrangement in self._rearranged:
+            moved.append((k, *_arrangement_of(arrangement, axes)))
+            ordered = iter([shapes[k][axes + d] for d in arrangement.order])
+            shapes[k] = target.grid + tuple(next(ordered) if x else 1 for x in arrangement.places)
+        compute = self._plan.bound(shapes, target.grid + target.part)
+        if not moved:
+            return compute
+
+        def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
+            arranged = list(arrays)
+            for k, order, index in moved:
+                arranged[k] = arrays[k].transpose(order)[index]
+            return compute(arranged, outs)
+
+        return run
 
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
@@ -107,12 +130,8 @@ class Elementwise(Codelet):
         return tuple(found)
 
 
-def _arranged(array: Array, arrangement: _Arrangement, axes: int) -> Array:
-    """Put the dimensions after `axes` grid axes in the result's order, with 1 for those missing."""
-    order, places = arrangement
-    if order != tuple(range(len(order))):
-        array = array.transpose((*range(axes), *(axes + d for d in order)))
-    if all(places):
-        return array
+def _arrangement_of(arrangement: _Arrangement, axes: int) -> tuple[Sizes, tuple[Any, ...]]:
+    """Return an arrangement behind `axes` grid axes as a transposition and an index."""
+    order = (*range(axes), *(axes + d for d in arrangement.order))
     kept = (slice(None),) * axes
-    return array[kept + tuple(slice(None) if present else None for present in places)]
+    return order, kept + tuple(slice(None) if has else None for has in arrangement.places)

@@ -28,10 +28,10 @@ def evaluate(
     looking it up walks the whole expression. Raises UnsupportedError E0457 where an op has no
     meaning for a type, UsageError E3091 where the data is no expression.
     """
-    return plan_of(expression).run(arrays, outs, shape)
+    return list(plan_of(expression).run(arrays, outs, shape))
 
 
 def region(expression: Expression) -> Callable[..., list[Array]]:
     """Return an expression as a function of arrays: reducer, comparator, combiner."""
     plan = plan_of(expression)
-    return lambda *arrays: plan.run(arrays)
+    return lambda *arrays: list(plan.run(arrays))

@@ -4,26 +4,36 @@ Between the nodes of one block stand buffers that are used over and over, so tha
 and no page is mapped for them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from hloipu_runtime.codelets.expression_steps import Step
-from hloipu_runtime.kernels.blocks import BLOCK_ELEMENTS, Array, blocks, repeats
+from hloipu_runtime.codelets.codelet import Bound
+from hloipu_runtime.codelets.expression_steps import Plain, Step
+from hloipu_runtime.kernels.blocks import BLOCK_ELEMENTS, Array, aligned_empty, blocks, repeats
 from hloipu_runtime.kernels.movement import contiguous
-from hloipu_runtime.kernels.quiet import are_off, warnings_off
+from hloipu_runtime.kernels.quiet import quietly
 
 _ALIGNED_ELEMENTS = 1 << 14
 """From here on copying a transposed operand is cheaper than walking two orders at once."""
+
+Shape = tuple[int, ...]
+Values = list[Any]
+"""Arrays by number: operands first, nodes follow."""
+Operation = Callable[[Values, Array | None], Array]
+"""A node on the values before it, and perhaps the array to write to."""
 
 
 class Move(NamedTuple):
     """One node, ready to run."""
 
-    step: Step
+    compute: Operation
+    number: int
+    """Of its value."""
     arguments: tuple[int, ...]
     result: int
     """Position of the first result that it is, or -1."""
@@ -34,70 +44,93 @@ class Move(NamedTuple):
     """Of a result: operands that later nodes, or results that are operands, still read."""
 
 
-@dataclass(frozen=True, slots=True)
+def operation(step: Step, arguments: Sequence[int]) -> Operation:
+    """Return a step with its arguments bound to their places among the values."""
+    if isinstance(step, Plain) and len(arguments) in (1, 2):
+        ufunc, array, first, last = step.ufunc, np.asarray, arguments[0], arguments[-1]
+        if len(arguments) == 1:
+            return lambda values, out: array(ufunc(values[first], out=out))
+        return lambda values, out: array(ufunc(values[first], values[last], out=out))
+    return lambda values, out: step([values[x] for x in arguments], out)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Plan:
     """An expression made ready to run."""
 
     operands: int
+    fixed: tuple[Array | None, ...]
+    """Of each node: its value where that is a constant."""
     moves: tuple[Move, ...]
+    """The nodes that are no constants, in order."""
     results: tuple[int, ...]
     dtypes: tuple[np.dtype[Any], ...]
     """Of the results."""
     warns: bool
     """Whether numpy may have something to say about the floats."""
+    walks: bool
+    """Whether large arrays are walked in blocks: all but single ops, which walk by themselves."""
 
     def run(
         self,
         arrays: Sequence[Array],
         outs: Sequence[Array | None] | None = None,
-        shape: tuple[int, ...] | None = None,
-    ) -> list[Array]:
+        shape: Shape | None = None,
+    ) -> Sequence[Array]:
         """Compute the results; see `expression.evaluate`."""
+        shapes = tuple([x.shape for x in arrays])
         if shape is None:
-            shape = _common_shape(arrays)
-        if self.warns and not are_off():
-            with warnings_off():
-                return self._run(arrays, outs, shape)
-        return self._run(arrays, outs, shape)
+            shape = _common_shape(shapes)
+        return _bound(self, shapes, shape)(arrays, outs or (None,) * len(self.results))
 
-    def _run(
-        self, arrays: Sequence[Array], outs: Sequence[Array | None] | None, shape: tuple[int, ...]
-    ) -> list[Array]:
+    def bound(self, shapes: Sequence[Shape], shape: Shape) -> Bound:
+        """Return how to compute the results from operands of these shapes; `shape`: the common one.
+
+        What is given for a result may be an operand, or share no memory with any.
+        """
         elements = prod(shape)
-        if len(self.moves) > 1 and elements > BLOCK_ELEMENTS:
-            return self._in_blocks(arrays, outs or [None] * len(self.results), shape)
-        values = list(arrays)
-        if elements >= _ALIGNED_ELEMENTS and len(self.moves) == 1 and len(values) > 1:
-            _align(values)
-        if outs is None:
-            for move in self.moves:
-                values.append(move.step([values[x] for x in move.arguments], None))
-        else:
-            self._into(values, arrays, outs, shape)
-        return [
-            x if x.shape == shape else np.broadcast_to(x, shape)
-            for x in [values[number] for number in self.results]
+        if self.walks and elements > BLOCK_ELEMENTS:
+            return self._quiet(lambda arrays, outs: self._in_blocks(arrays, outs, shape))
+        known = _shapes(self, shapes)
+        spread = any(known[number] != shape for number in self.results)
+        fixed, results = self.fixed, self.results
+        aligned = elements >= _ALIGNED_ELEMENTS and not self.walks and len(shapes) > 1
+        calls = [
+            (
+                move.compute,
+                move.number,
+                move.result if known[move.number] == shape else -1,
+                move.read_later,
+            )
+            for move in self.moves
         ]
 
-    def _into(
-        self,
-        values: list[Array],
-        arrays: Sequence[Array],
-        outs: Sequence[Array | None],
-        shape: tuple[int, ...],
-    ) -> None:
-        """Append the nodes' values, results written to `outs` where nothing is lost."""
-        for move in self.moves:
-            arguments = [values[x] for x in move.arguments]
-            out = outs[move.result] if move.result >= 0 else None
-            if out is not None and not (
-                _is_full(arguments, shape) and _untouched(out, arrays, move.read_later)
-            ):
-                out = None
-            values.append(move.step(arguments, out))
+        def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> list[Array]:
+            values: Values = [*arrays, *fixed]
+            if aligned:
+                _align(values, len(arrays))
+            for compute, number, result, read_later in calls:
+                out = outs[result] if result >= 0 else None
+                if out is not None and read_later and not _untouched(out, arrays, read_later):
+                    out = None
+                values[number] = compute(values, out)
+            made = [values[number] for number in results]
+            return [np.broadcast_to(x, shape) for x in made] if spread else made
+
+        return self._quiet(run)
+
+    def _quiet(self, run: Bound) -> Bound:
+        if not self.warns:
+            return run
+
+        def quiet(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
+            with quietly():
+                return run(arrays, outs)
+
+        return quiet
 
     def _in_blocks(
-        self, arrays: Sequence[Array], outs: Sequence[Array | None], shape: tuple[int, ...]
+        self, arrays: Sequence[Array], outs: Sequence[Array | None], shape: Shape
     ) -> list[Array]:
         """Run all nodes on one block after the other; results are whole arrays."""
         made = [
@@ -107,46 +140,68 @@ class Plan:
         if not made:
             return []
         count = len(made)
-        direct = [
-            move.result >= 0 and _untouched(made[move.result], arrays, move.read_later)
-            for move in self.moves
-        ]
         aligned = [made[0], *arrays]
-        _align(aligned)
+        _align(aligned, len(aligned))
+        calls = self._calls_in_blocks(made, arrays)
         buffers: dict[int, Array] = {}
         for pieces in blocks(made[0], *made[1:], *aligned[1:]):
-            values = list(pieces[count:])
+            values: Values = [*pieces[count:], *self.fixed]
             part = pieces[0].shape
-            for move, is_direct in zip(self.moves, direct, strict=True):
-                arguments = [values[x] for x in move.arguments]
-                out: Array | None = None
-                if _is_full(arguments, part):
-                    if is_direct:
-                        out = pieces[move.result]
-                    elif move.buffer >= 0:
-                        out = _buffer(buffers, move, part)
-                values.append(move.step(arguments, out))
+            for compute, number, result, buffer, dtype in calls:
+                if result >= 0:
+                    values[number] = compute(values, pieces[result])
+                elif buffer >= 0:
+                    kept = buffers.get(buffer)
+                    if kept is None or kept.shape != part:
+                        kept = buffers[buffer] = aligned_empty(part, dtype)
+                    values[number] = compute(values, kept)
+                else:
+                    values[number] = compute(values, None)
             for target, number in zip(pieces, self.results, strict=False):
                 if values[number] is not target:
                     np.copyto(target, values[number])
         return made
 
+    def _calls_in_blocks(
+        self, made: Sequence[Array], arrays: Sequence[Array]
+    ) -> list[tuple[Operation, int, int, int, np.dtype[Any]]]:
+        """Return for each node what computes it, its number, and where its value may be written.
 
-def _common_shape(arrays: Sequence[Array]) -> tuple[int, ...]:
-    if not arrays:
+        Pieces of operands all have the block's shape: values that depend on none have no dimension,
+        and are not written anywhere.
+        """
+        full = [True] * self.operands + [False] * len(self.fixed)
+        calls = []
+        for move in self.moves:
+            full[move.number] = any(full[x] for x in move.arguments)
+            result, buffer = move.result, move.buffer
+            if result >= 0 and not _untouched(made[result], arrays, move.read_later):
+                result = -1
+            if not full[move.number]:
+                result = buffer = -1
+            calls.append((move.compute, move.number, result, buffer, move.dtype))
+        return calls
+
+
+@lru_cache(maxsize=4096)
+def _bound(plan: Plan, shapes: tuple[Shape, ...], shape: Shape) -> Bound:
+    return plan.bound(shapes, shape)
+
+
+def _shapes(plan: Plan, shapes: Sequence[Shape]) -> list[Shape]:
+    """Return the shape of every value."""
+    found = [*shapes, *(() for _ in plan.fixed)]
+    for move in plan.moves:
+        found[move.number] = _common_shape([found[x] for x in move.arguments])
+    return found
+
+
+def _common_shape(shapes: Sequence[Shape]) -> Shape:
+    if not shapes:
         return ()
-    shape = arrays[0].shape
-    if all(x.shape == shape for x in arrays):
-        return shape
-    return np.broadcast_shapes(*(x.shape for x in arrays))
-
-
-def _is_full(arguments: Sequence[Array], shape: tuple[int, ...]) -> bool:
-    """Whether a node's result has the common shape, so that it may be written in place."""
-    for x in arguments:
-        if x.shape == shape:
-            return True
-    return bool(arguments) and np.broadcast_shapes(*(x.shape for x in arguments)) == shape
+    if all(shape == shapes[0] for shape in shapes):
+        return shapes[0]
+    return np.broadcast_shapes(*shapes)
 
 
 def _untouched(out: Array, arrays: Sequence[Array], read_later: Sequence[int]) -> bool:
@@ -154,19 +209,12 @@ def _untouched(out: Array, arrays: Sequence[Array], read_later: Sequence[int]) -
     return not any(np.may_share_memory(out, arrays[k]) for k in read_later)
 
 
-def _buffer(buffers: dict[int, Array], move: Move, shape: tuple[int, ...]) -> Array:
-    buffer = buffers.get(move.buffer)
-    if buffer is None or buffer.shape != shape:
-        buffer = buffers[move.buffer] = np.empty(shape, move.dtype)
-    return buffer
-
-
-def _align(arrays: list[Array]) -> None:
-    """Copy large transposed arrays to row-major order if another one has that order.
+def _align(arrays: list[Array], count: int) -> None:
+    """Copy large transposed arrays of the first ones to row-major order if another has that order.
 
     Walking two large arrays in different orders misses the cache at every element of one.
     """
-    large = [k for k, x in enumerate(arrays) if x.size >= _ALIGNED_ELEMENTS]
+    large = [k for k in range(count) if arrays[k].size >= _ALIGNED_ELEMENTS]
     if not any(arrays[k].flags.c_contiguous for k in large):
         return
     for k in large:
@@ -175,7 +223,7 @@ def _align(arrays: list[Array]) -> None:
             arrays[k] = contiguous(x)
 
 
-def _result_like(arrays: Sequence[Array], shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+def _result_like(arrays: Sequence[Array], shape: Shape, dtype: np.dtype[Any]) -> Array:
     """Return a fresh result in the memory order of the operands of its shape, if they agree."""
     orders = {x.strides for x in arrays if x.shape == shape and not repeats(x)}
     if len(orders) == 1:

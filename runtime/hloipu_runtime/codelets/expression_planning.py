@@ -7,10 +7,11 @@ import numpy as np
 
 from hloipu_runtime.codelets.constants import value_of
 from hloipu_runtime.codelets.expression_form import Expression, Node
-from hloipu_runtime.codelets.expression_plan import Move, Plan
+from hloipu_runtime.codelets.expression_plan import Move, Plan, operation
 from hloipu_runtime.codelets.expression_steps import (
     STEPS,
     WRITES_OUT,
+    Plain,
     Step,
     extremum_with,
     never_warns,
@@ -32,9 +33,12 @@ def plan_of(expression: Expression) -> Plan:
     moves: list[Move] = []
     for position in range(len(steps) - 1, -1, -1):
         node, number = expression.nodes[position], count + position
+        if node.op == "constant":
+            continue
         moves.append(
             Move(
-                step=steps[position],
+                compute=operation(steps[position], node.arguments),
+                number=number,
                 arguments=node.arguments,
                 result=first_result.get(number, -1),
                 buffer=buffers[position],
@@ -45,6 +49,10 @@ def plan_of(expression: Expression) -> Plan:
         later |= {x for x in node.arguments if x < count}
     return Plan(
         operands=count,
+        fixed=tuple(
+            step([], None) if node.op == "constant" else None
+            for node, step in zip(expression.nodes, steps, strict=True)
+        ),
         moves=tuple(reversed(moves)),
         results=expression.results,
         dtypes=tuple(storage_dtype(t) for t in expression.result_types),
@@ -52,7 +60,14 @@ def plan_of(expression: Expression) -> Plan:
             never_warns(node.op, [expression.type_of(x) for x in node.arguments], node.element_type)
             for node in expression.nodes
         ),
+        walks=len(steps) > 1 and not _is_one_ufunc(expression, steps),
     )
+
+
+def _is_one_ufunc(expression: Expression, steps: list[Step]) -> bool:
+    """Whether all but constants is one op that numpy computes in one go."""
+    computed = [s for n, s in zip(expression.nodes, steps, strict=True) if n.op != "constant"]
+    return len(computed) == 1 and isinstance(computed[0], Plain)
 
 
 def _check(expression: Expression) -> None:

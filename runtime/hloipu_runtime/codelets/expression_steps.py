@@ -5,6 +5,7 @@ write into, which may be an argument. Floating-point warnings are off around it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -22,6 +23,19 @@ from hloipu_runtime.kernels.storage import storage_dtype
 from hloipu_runtime.kernels.unary import REAL_KERNELS, UNARY, unary
 
 Step = Callable[[list[Array], Array | None], Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A step that is one ufunc."""
+
+    ufunc: np.ufunc
+
+    def __call__(self, x: list[Array], out: Array | None) -> Array:
+        """Call it; numbers become arrays."""
+        return np.asarray(self.ufunc(*x, out=out))
+
+
 Parameters = Mapping[str, str | int]
 Builder = Callable[[Sequence[str], str, Parameters], Step]
 """From the arguments' types, the result's type and the parameters."""
@@ -40,8 +54,7 @@ def _unary(opcode: str, types: Sequence[str], element_type: str, parameters: Par
     argument = types[0]
     kernel = REAL_KERNELS.get(opcode)
     if argument in ("f32", "f64") and isinstance(kernel, np.ufunc):
-        plain = kernel
-        return lambda x, out: np.asarray(plain(x[0], out=out))
+        return Plain(kernel)
     if kernel is not None and is_narrow(argument) and opcode not in _ON_GRID:
         exact_kernel = kernel
 
@@ -62,7 +75,7 @@ def _binary(opcode: str, types: Sequence[str], element_type: str, parameters: Pa
     argument = types[0]
     plain = _plain_ufunc(opcode, ELEMENT_TYPES[argument])
     if plain is not None:
-        return lambda x, out: np.asarray(plain(x[0], x[1], out=out))
+        return Plain(plain)
     kernel = binary_kernels.REAL_KERNELS.get(opcode)
     if kernel is not None and opcode in ("maximum", "minimum") and ELEMENT_TYPES[argument].is_float:
         choose = kernel
@@ -282,7 +295,7 @@ def extremum_with(op: str, value: Array) -> Step | None:
     """
     extreme = np.maximum if op == "maximum" else np.minimum
     if value != 0:
-        return lambda x, out: np.asarray(extreme(x[0], x[1], out=out))
+        return Plain(extreme)
     if op == "minimum" or np.signbit(value):
         return None
     zero = value.dtype.type(0)

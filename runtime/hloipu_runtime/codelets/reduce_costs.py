@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hloipu_runtime.codelets.amp import conversion_cycles
 from hloipu_runtime.codelets.codelet import Tensor
 from hloipu_runtime.codelets.combining import Combining, combining
@@ -70,6 +73,23 @@ def reduce_work(
         if tensor.element_type != "f16"
     )
     return TileWork(cycles + converted, converted + (cycles if loop.assumed else 0))
+
+
+def summing_cycles(
+    machine: Machine, element_type: str, outputs: NDArray[np.int64], partials: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the cycles of adding partials along a leading dimension, for each of many sizes.
+
+    All workers share the outputs.
+    """
+    loop = _strided("add", combining(machine, element_type, "add", None))
+    each = 3 + loop.step_slots * np.maximum(0, partials - 1)
+    vectors = over(over(outputs, machine.tile.worker_contexts), loop.lanes)
+    slots = 16 + vectors * (3 + loop.store_slots + each)
+    found: NDArray[np.int64] = (
+        machine.tile.supervisor_vertex_cycles + machine.tile.worker_contexts * slots
+    )
+    return found
 
 
 def _cycles(

@@ -1,14 +1,15 @@
 """The charge of an exchange: within IPUs, between them, and copies on the tile itself."""
 
 from collections import Counter
-from functools import lru_cache
 from typing import NamedTuple
 
+from hloipu_runtime.costing.exchange_form import Way, copy_charge, more_rounds
+from hloipu_runtime.costing.forms import Forms
 from hloipu_runtime.costing.loads import Load, peaks
 from hloipu_runtime.costing.spent import Spent
-from hloipu_runtime.costing.traffic import TileRange, TransferTraffic, transfer_traffic
-from hloipu_runtime.machine.charges import NOTHING, Charge, slowest
-from hloipu_runtime.machine.costs import TileTraffic, copy_on_tile, exchange, rearrange_on_tile
+from hloipu_runtime.costing.traffic import TileRange, TransferTraffic
+from hloipu_runtime.machine.charges import Charge, slowest
+from hloipu_runtime.machine.costs import TileTraffic, exchange
 from hloipu_runtime.machine.links import Flow, link_transfer
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.program import Program
@@ -26,33 +27,42 @@ class ExchangeCost(NamedTuple):
     """That leave their tile, each once, rounded up to words."""
 
 
-def exchange_cost(program: Program, step: Exchange, machine: Machine) -> ExchangeCost:
+def exchange_cost(program: Program, step: Exchange, machine: Machine, forms: Forms) -> ExchangeCost:
     """Return the cost of an exchange: the slowest tile's traffic, or the fullest link's.
 
-    Transfers that meet on a tile add up. Copies within a tile come before, as computing.
+    Transfers that meet on a tile add up. Copies within a tile and what senders rearrange come
+    before, what receivers rearrange after, both as computing.
     """
     traffic: list[tuple[int, Load]] = []
-    copies: list[tuple[int, Load]] = []
+    before: list[tuple[int, Load]] = []
+    after: list[tuple[int, Load]] = []
     flows: Counter[tuple[int, int]] = Counter()
     ipus: set[int] = set()
     tiles = moved = 0
+    rounds = 1
     for transfer in step.transfers:
         source, target = program.variables[transfer.source], program.variables[transfer.destination]
         ipus |= {source.ipu, target.ipu}
-        found = transfer_traffic(transfer, source, target, machine.chip.tiles_per_exchange_bus)
-        if found is None:
+        carried = forms.of(transfer)
+        if carried is None:
             continue
+        found, form = carried
         tiles += found.receivers.tiles
         if found.copied_bytes:
             charge = copy_charge(machine, found.copied_bytes, found.copied_runs)
-            copies.append((target.ipu, _load(found.receivers, tuple(charge))))
+            before.append((target.ipu, _load(found.receivers, tuple(charge))))
         if not found.received_bytes:
             continue
         moved += found.total_bytes
+        rounds = max(rounds, form.rounds)
         traffic += [
-            (target.ipu, _received(found)),
+            (target.ipu, _received(found, form.receiving)),
             (source.ipu, _sent(found, program, transfer.source, machine)),
         ]
+        if form.sending.buffer_bytes:
+            before.append((source.ipu, _load(found.senders, tuple(form.sending.rearranging))))
+        if form.receiving.buffer_bytes:
+            after.append((target.ipu, _load(found.receivers, tuple(form.receiving.rearranging))))
         if source.ipu != target.ipu:
             flows[source.ipu, target.ipu] += found.total_bytes
     on_chip = slowest(
@@ -60,27 +70,15 @@ def exchange_cost(program: Program, step: Exchange, machine: Machine) -> Exchang
         for loads in _by_ipu(traffic)
     )
     links = link_transfer(machine, (Flow(*way, n) for way, n in flows.items()), program.ipus)
-    copying = slowest(Charge(*peak.amounts) for loads in _by_ipu(copies) for peak in peaks(loads))
+    copying = _slowest(before).plus(_slowest(after))
+    starting, syncs = more_rounds(machine, rounds)
     present = len(ipus) * machine.chip.tiles_per_ipu
     return ExchangeCost(
-        Spent(compute=copying, exchange=slowest((on_chip, links))),
+        Spent(copying, slowest((on_chip, links)).plus(starting), syncs),
         min(tiles, present),
         tuple(sorted(ipus)),
         moved,
     )
-
-
-@lru_cache(1 << 12)
-def copy_charge(machine: Machine, size_bytes: int, runs: int) -> Charge:
-    """Return the charge of a copy within a tile, in so many contiguous pieces.
-
-    One rearranging copy, or one plain copy a piece, whichever is cheaper.
-    """
-    if size_bytes <= 0:
-        return NOTHING
-    run_bytes = -(-size_bytes // max(runs, 1))
-    singly = copy_on_tile(machine, run_bytes).times(runs)
-    return singly if runs == 1 else min(singly, rearrange_on_tile(machine, size_bytes, run_bytes))
 
 
 def word_to_all_tiles(machine: Machine) -> Charge:
@@ -88,8 +86,13 @@ def word_to_all_tiles(machine: Machine) -> Charge:
     return exchange(machine, [TileTraffic(4, 4, received_fragments=1)])
 
 
-def _received(found: TransferTraffic) -> Load:
-    size, fragments = found.received_bytes, found.fragments
+def _slowest(loads: list[tuple[int, Load]]) -> Charge:
+    """Return the charge of the tile that copies longest."""
+    return slowest(Charge(*peak.amounts) for on_ipu in _by_ipu(loads) for peak in peaks(on_ipu))
+
+
+def _received(found: TransferTraffic, way: Way) -> Load:
+    size, fragments = way.size_bytes, way.pieces
     amounts = (0, 0, 0, size, fragments) if found.is_paired else (0, size, 0, 0, fragments)
     return _load(found.receivers, amounts)
 

@@ -10,9 +10,15 @@ from hloipu_runtime.program.program import Variable
 
 
 class HostPhase:
-    """Transfers in one direction with nothing but barriers between: one round trip for them all."""
+    """Transfers in one direction with nothing but barriers between: one round trip for them all.
 
-    def __init__(self, machine: Machine, ipus: int, *, to_device: bool) -> None:
+    Streams that are connected before the run pay none: the host is ahead of them.
+    """
+
+    def __init__(
+        self, machine: Machine, ipus: int, *, to_device: bool, is_connected: bool = False
+    ) -> None:
+        self.is_connected = is_connected
         self.machine = machine
         self.to_device = to_device
         self.bytes_by_ipu = [0] * ipus
@@ -32,6 +38,7 @@ class HostPhase:
             self.bytes_by_ipu,
             to_device=self.to_device,
             busiest_tile_bytes=self.busiest_tile_bytes,
+            is_connected=self.is_connected,
         )
         before, self.charged = self.charged, total
         return Charge(

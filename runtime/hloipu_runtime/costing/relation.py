@@ -80,7 +80,7 @@ def relate(
     found: list[Along] = []
     mixed: list[MixedPart] = []
     place = 0
-    for targets, sources in _groups(view, source_shape):
+    for targets, sources in dimension_groups(view, source_shape):
         found += every[place : targets[0]]
         place = targets[-1] + 1
         group = every[targets[0] : place]
@@ -109,7 +109,7 @@ def _is_cut(span: Span, size: int) -> bool:
     return span.axis >= 0 or span.offset > 0 or span.offset + span.size < size
 
 
-def _groups(view: Sizes, shape: Sizes) -> list[tuple[list[int], list[int]]]:
+def dimension_groups(view: Sizes, shape: Sizes) -> list[tuple[list[int], list[int]]]:
     """Return the smallest runs of dimensions of two shapes that have equally many elements.
 
     Dimensions of one element are left out.

@@ -19,11 +19,13 @@ from hloipu_runtime.costing.costs import (
 )
 from hloipu_runtime.costing.deciding import branches, decision
 from hloipu_runtime.costing.exchanging import exchange_cost
+from hloipu_runtime.costing.forms import Forms
 from hloipu_runtime.costing.hosting import HostPhase
 from hloipu_runtime.costing.spent import Spent, sum_of
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.costs import sync
 from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.machine.transfers import host_call
 from hloipu_runtime.program.faults import Fault, ProgramError
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import (
@@ -50,7 +52,8 @@ def step_charges(program: Program, machine: Machine) -> Costs:
     Raises ProgramError E4050 where functions call each other in a circle or are not there.
     """
     walk = _Walk(program, machine)
-    walk.block(program.body, "body")
+    call = _plain("body/call", "host call", "", Spent(host=host_call(machine)))
+    walk.block(program.body, "body", (lambda _: call) if program.is_resident else None)
     return Costs(program, machine, tuple(walk.steps), tuple(walk.blocks), walk.calls)
 
 
@@ -60,6 +63,7 @@ class _Walk:
     def __init__(self, program: Program, machine: Machine) -> None:
         self.program = program
         self.machine = machine
+        self.forms = Forms(program, machine)
         self.steps: list[StepCost] = []
         self.blocks: list[BlockCost] = []
         self.functions: dict[str, BlockNumber] = {}
@@ -146,7 +150,7 @@ class _Block:
             case ComputeSet():
                 self.add(_computing(program, step, machine, path))
             case Exchange():
-                self.add(_exchanging(program, step, machine, path))
+                self.add(_exchanging(program, step, machine, self.walk.forms, path))
             case Sync():
                 spent = Spent(sync=sync(machine, step.ipus))
                 self.add(_plain(path, "sync", "", spent, ipus=tuple(range(step.ipus))))
@@ -193,7 +197,9 @@ class _Block:
         program, machine = self.walk.program, self.walk.machine
         to_device = isinstance(step, StreamIn)
         if self.phase is None or self.phase.to_device != to_device:
-            self.phase = HostPhase(machine, program.ipus, to_device=to_device)
+            self.phase = HostPhase(
+                machine, program.ipus, to_device=to_device, is_connected=program.is_resident
+            )
         variable = program.variables[step.variable]
         spent = Spent(host=self.phase.add(variable))
         bits = prod(variable.shape) * ELEMENT_TYPES[variable.element_type].bits
@@ -225,8 +231,10 @@ def _computing(program: Program, step: ComputeSet, machine: Machine, path: str) 
     )
 
 
-def _exchanging(program: Program, step: Exchange, machine: Machine, path: str) -> StepCost:
-    cost = exchange_cost(program, step, machine)
+def _exchanging(
+    program: Program, step: Exchange, machine: Machine, forms: Forms, path: str
+) -> StepCost:
+    cost = exchange_cost(program, step, machine, forms)
     name = step.name
     if not name and step.definitions:
         definition = step.definitions[0]

@@ -8,7 +8,8 @@ from functools import lru_cache
 from math import gcd, prod
 from typing import NamedTuple
 
-from hloipu_runtime.costing.parts import bounds, longest, owners_met, present
+from hloipu_runtime.costing.parts import longest, present
+from hloipu_runtime.costing.receiving import messages_received, pieces_received
 from hloipu_runtime.costing.relation import Along, Relation, relate
 from hloipu_runtime.costing.staying import Moved, stay_or_move
 from hloipu_runtime.element_types import ELEMENT_TYPES
@@ -34,6 +35,10 @@ class TransferTraffic(NamedTuple):
     received_bytes: int
     fragments: int
     """Contiguous pieces at the receiver, each from one sender."""
+    messages: int
+    """Senders that a receiver receives from."""
+    message_bytes: int
+    """Received, if each sender's part comes in one piece."""
     sent_bytes: int
     """Each element once, however many tiles receive it."""
     is_paired: bool
@@ -90,7 +95,7 @@ def _traffic(
 ) -> TransferTraffic:
     along = relation.along
     regions = [longest(a.receiver, extent_of(tiles, a.receiver), a.low, a.high) for a in along]
-    fragments, run, cut = _fragments(relation, tiles, source.tiles, regions)
+    fragments, run, cut = pieces_received(relation, tiles, source.tiles, regions)
     everything = Moved(0, prod(regions), min(elements, _sent(relation, source.tiles)), fragments)
     moved = everything
     if may_stay and tiles == source.tiles and not relation.mixed:
@@ -101,20 +106,25 @@ def _traffic(
         is_paired = everything.received < 2 * moved.received
         moved = everything if is_paired else moved
     run = run if moved == everything else 0
+    senders = _tile_range(
+        source.tiles,
+        [(a.sender, a.low, a.high) for a in along if a.sender is not None],
+        source.replicated_axes,
+    )
+    messages = messages_received(relation, tiles, source.tiles, regions)
+    messages = min(messages, moved.fragments, senders.tiles)
     return TransferTraffic(
         _word_bytes(moved.received, bits, moved.fragments, run),
         moved.fragments,
+        messages,
+        _word_bytes(moved.received, bits, messages, 0),
         _word_bytes(moved.sent, bits, -(-moved.sent // run) if run else moved.fragments, run),
         is_paired,
         -(-moved.copied * bits // 8),
         _copied_runs(along, regions) if moved.copied else 0,
         _word_bytes(elements, bits, 1, elements),
         _tile_range(tiles, [(a.receiver, a.low, a.high) for a in along], ()),
-        _tile_range(
-            source.tiles,
-            [(a.sender, a.low, a.high) for a in along if a.sender is not None],
-            source.replicated_axes,
-        ),
+        senders,
     )
 
 
@@ -125,61 +135,6 @@ def _sent(relation: Relation, tiles: Tiles) -> int:
         for a in relation.along
         if a.sender is not None
     ) * prod(part.elements for part in relation.mixed)
-
-
-def _fragments(
-    relation: Relation, tiles: Tiles, source: Tiles, regions: list[int]
-) -> tuple[int, int, int]:
-    """Return the most pieces that a tile receives, their length and what cuts them.
-
-    The length is 0 if there are several. The dimension that several senders have parts of is -1 if
-    pieces end because other elements lie between them.
-
-    From the innermost dimension outwards, pieces stay whole as long as a tile receives all of its
-    part of the dimension from one sender. Parts are stored densely.
-    """
-    mixed = {part.innermost: part for part in relation.mixed}
-    run = 1
-    for place in range(len(relation.along) - 1, -1, -1):
-        a, region = relation.along[place], regions[place]
-        if place in mixed:
-            met = mixed[place].pieces(region)
-        elif a.sender is None:
-            met = region
-        else:
-            met = _senders_met(a, tiles, source)
-        rows = prod(regions[:place])
-        if met > 1:
-            return rows * met, run * _equal_parts(a.sender, met, region), place
-        run *= region
-        if not _is_dense(a, tiles):
-            return rows, run, -1
-    return 1, run, -1
-
-
-def _equal_parts(sender: Span | None, met: int, region: int) -> int:
-    """Return the length of the senders' parts where a region is made of whole ones; otherwise 0."""
-    if sender is None or sender.offset or sender.size != sender.step:
-        return 0
-    return sender.step if met * sender.step == region else 0
-
-
-def _senders_met(a: Along, tiles: Tiles, source: Tiles) -> int:
-    """Return from how many senders' parts a receiver's is put together at most."""
-    if a.sender is None or a.sender.axis < 0:
-        return 1
-    starts, ends = bounds(a.receiver, extent_of(tiles, a.receiver), a.low, a.high)
-    return int(owners_met(a.sender, extent_of(source, a.sender), starts, ends).max())
-
-
-def _is_dense(a: Along, tiles: Tiles) -> bool:
-    """Whether every tile that receives anything of a dimension receives all of its part."""
-    if a.low <= a.own_low and a.own_high <= a.high:
-        return True
-    extent = extent_of(tiles, a.receiver)
-    starts, ends = bounds(a.receiver, extent, a.low, a.high)
-    own_starts, own_ends = bounds(a.receiver, extent, a.own_low, a.own_high)
-    return bool(((ends - starts == own_ends - own_starts) | (ends <= starts)).all())
 
 
 def _copied_runs(along: tuple[Along, ...], regions: list[int]) -> int:

@@ -50,6 +50,20 @@ def _strided_blocks(arrays: list[Array]) -> Iterator[tuple[Array, ...]]:
             yield tuple([x[start : start + step] for x in rows])
 
 
+def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return an uninitialised row-major array that begins where a vector register's line does.
+
+    Vectors that straddle two cache lines cost a third of the time of short chains.
+    """
+    size = math.prod(shape) * dtype.itemsize
+    memory = np.empty(size + _LINE_BYTES, np.uint8)
+    start = -memory.ctypes.data % _LINE_BYTES
+    return memory[start : start + size].view(dtype).reshape(shape)
+
+
+_LINE_BYTES = 64
+
+
 def like(x: Array, dtype: np.dtype[Any] | None = None) -> Array:
     """Return an uninitialised array of the shape of `x`, in its memory order."""
     return np.empty_like(x, dtype=dtype, subok=False)

@@ -5,7 +5,7 @@ more than the operation; whoever runs many of them switches warnings off around 
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 
 import numpy as np
@@ -25,3 +25,11 @@ def warnings_off() -> Iterator[None]:
             yield
     finally:
         _OFF.reset(token)
+
+
+def quietly() -> AbstractContextManager[None]:
+    """Return `warnings_off()`, or what does nothing where warnings are off already."""
+    return _NOTHING if _OFF.get() else warnings_off()
+
+
+_NOTHING = nullcontext()

@@ -27,10 +27,11 @@ def host_transfer(
     *,
     to_device: bool,
     busiest_tile_bytes: int = 0,
+    is_connected: bool = False,
 ) -> Charge:
     """Return the charge of one transfer between the host and some IPUs, numbered from 0.
 
-    Round trip and command, then the slower of two: the line that the IPUs of a chassis share, and
+    Round trip, unless the stream `is_connected` before the run, and command; then the slower of two: the line that the IPUs of a chassis share, and
     the packets of the tile that moves most (osmarks/ipu-stack: crates/ipu-target/src/exchange.rs).
     """
     group = machine.links.ipus_per_machine
@@ -55,13 +56,24 @@ def host_transfer(
         if line >= packets
         else (packets, f"host.{way}_device_control_cycles_per_packet")
     )
-    round_trip = cycles_of_nanoseconds(machine, host.round_trip_nanoseconds)
+    round_trip = 0 if is_connected else _round_trip(machine)
     return charge_of(
         machine,
         (round_trip, "host.round_trip_nanoseconds", "chip.clock_hz"),
         (host.command_cycles, "host.command_cycles"),
         data,
     )
+
+
+def host_call(machine: Machine) -> Charge:
+    """Return the charge of one call from the host that runs a program: a round trip."""
+    return charge_of(
+        machine, (_round_trip(machine), "host.round_trip_nanoseconds", "chip.clock_hz")
+    )
+
+
+def _round_trip(machine: Machine) -> int:
+    return cycles_of_nanoseconds(machine, machine.host.round_trip_nanoseconds)
 
 
 def remote_transfer(machine: Machine, bytes_of_ipu: int, *, write: bool) -> Charge:

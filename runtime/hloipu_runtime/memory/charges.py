@@ -7,8 +7,11 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from hloipu_runtime.codelets.codelet import Codelet
+from hloipu_runtime.costing.exchange_form import REARRANGING_CODE_BYTES, Way
+from hloipu_runtime.costing.forms import Forms
+from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.model import Machine
-from hloipu_runtime.memory.fragments import fragments
+from hloipu_runtime.memory.partakers import receivers, senders
 from hloipu_runtime.program.mapping import Tiles
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import (
@@ -23,6 +26,7 @@ from hloipu_runtime.program.steps import (
     StreamIn,
     StreamOut,
     Switch,
+    Sync,
     VariableId,
 )
 
@@ -37,14 +41,24 @@ class Charges:
     exchange_code: Counter[Tiles] = field(default_factory=Counter)
     exchanges: list[tuple[str, Tiles, int]] = field(default_factory=list)
     """What the exchange code consists of: instruction, grid and bytes."""
-    steps: int = 0
-    """Steps that every tile has supervisor code for."""
+    messages: list[tuple[Exchange, Tiles, int]] = field(default_factory=list)
+    """Bytes of messages at one end of a transfer, for as long as the exchange lasts."""
+    control_code: dict[tuple[Hashable, Tiles], int] = field(default_factory=dict)
+    """By number of the step and by tiles that take part; on a tile, each step counts once."""
+    common_code_bytes: int = 0
+    """Control code that every tile has: syncs, loops, branches and calls."""
 
     def grids(self) -> Iterator[Tiles]:
         """Yield the grids that something is charged on."""
         yield from (tiles for _, tiles in self.vertex_code)
         yield from self.vertex_state
         yield from self.exchange_code
+        yield from (tiles for _, tiles in self.control_code)
+        yield from (tiles for _, tiles, _ in self.messages)
+
+
+_REARRANGING = "rearranging copy"
+"""Key of the code that rearranges messages."""
 
 
 class ProgramCharges(NamedTuple):
@@ -74,7 +88,10 @@ class _Walker:
     def __init__(self, program: Program, machine: Machine) -> None:
         self.program = program
         self.machine = machine
+        self.forms = Forms(program, machine)
         self.charges = tuple(Charges() for _ in range(program.ipus))
+        self.step_number = 0
+        """Of the leaf at hand."""
         self.received: set[VariableId] = set()
         self.computed: set[VariableId] = set()
 
@@ -86,11 +103,17 @@ class _Walker:
                     self.walk(inner, ipus)
                 return
             case ComputeSet():
-                ipus = self._compute_set(step)
+                self._compute_set(step)
+                return
             case Exchange():
-                ipus = self._exchange(step)
+                self._exchange(step)
+                return
             case StreamIn() | StreamOut():
-                ipus = self._ipus((step.variable,))
+                self._stream(step)
+                return
+            case Sync():
+                self._everywhere(ipus, self.machine.memory.instruction_bytes)
+                return
             case Repeat():
                 self.walk(step.body, ipus)
             case RepeatWhile():
@@ -105,15 +128,40 @@ class _Walker:
                 return
             case _:
                 pass
+        self._everywhere(ipus, self.machine.memory.step_code_bytes)
+
+    def _everywhere(self, ipus: frozenset[int], code_bytes: int) -> None:
         for ipu in ipus:
-            self.charges[ipu].steps += 1
+            self.charges[ipu].common_code_bytes += code_bytes
+
+    def _taking_part(self, ipu: int, tiles: Tiles) -> None:
+        """Count the control code of the step at hand on the tiles that take part in it."""
+        code_bytes = self.machine.memory.step_code_bytes
+        self.charges[ipu].control_code[(self.step_number, tiles)] = code_bytes
+
+    def _stream(self, step: StreamIn | StreamOut) -> None:
+        """Count a stream: assumed, each packet takes as much code as a message between tiles."""
+        variable = self.program.variables[step.variable]
+        host, tiles = self.machine.host, variable.mapping.tiles
+        packet_bytes = (
+            host.to_device_packet_bytes
+            if isinstance(step, StreamIn)
+            else host.from_device_packet_bytes
+        )
+        size_bytes = over(variable.bytes_per_tile, packet_bytes)
+        size_bytes *= self.machine.memory.exchange_fragment_code_bytes
+        self.step_number += 1
+        self._taking_part(variable.ipu, tiles)
+        charges = self.charges[variable.ipu]
+        charges.exchange_code[tiles] += size_bytes
+        charges.exchanges.append((step.stream, tiles, size_bytes))
 
     def _ipus(self, variables: Iterator[VariableId] | tuple[VariableId, ...]) -> frozenset[int]:
         return frozenset(self.program.variables[v].ipu for v in variables)
 
-    def _compute_set(self, step: ComputeSet) -> frozenset[int]:
+    def _compute_set(self, step: ComputeSet) -> None:
         variables = self.program.variables
-        ipus = set()
+        self.step_number += 1
         for group in step.groups:
             every = (*group.inputs, *group.outputs)
             self.computed.update(operand.variable for operand in group.outputs)
@@ -125,28 +173,33 @@ class _Walker:
             charges.vertex_state[group.tiles] += group.codelet.state_bytes(
                 self.machine, len(group.inputs), len(group.outputs)
             )
-            ipus.add(ipu)
-        return frozenset(ipus)
+            self._taking_part(ipu, group.tiles)
 
-    def _exchange(self, step: Exchange) -> frozenset[int]:
+    def _exchange(self, step: Exchange) -> None:
         variables = self.program.variables
-        piece_bytes = self.machine.memory.exchange_fragment_code_bytes
-        ipus = set()
+        self.step_number += 1
         for transfer in step.transfers:
             source, destination = variables[transfer.source], variables[transfer.destination]
             self.received.add(transfer.destination)
-            found = fragments(
-                transfer, source, destination, self.machine.chip.tiles_per_exchange_bus
-            )
-            ipus |= {source.ipu, destination.ipu}
-            if found.received:
-                for ipu, grid, pieces in (
-                    (destination.ipu, found.receivers, found.received),
-                    (source.ipu, found.senders, found.sent),
-                ):
-                    self.charges[ipu].exchange_code[grid] += pieces * piece_bytes
-                    self.charges[ipu].exchanges.append((step.name, grid, pieces * piece_bytes))
-        return frozenset(ipus)
+            carried = self.forms.of(transfer)
+            if carried is None:
+                continue
+            self._taking_part(destination.ipu, receivers(transfer, destination))
+            if carried.traffic.received_bytes:
+                sending, receiving = carried.form
+                self._end(step, source.ipu, senders(transfer, source), sending)
+                self._end(step, destination.ipu, receivers(transfer, destination), receiving)
+
+    def _end(self, step: Exchange, ipu: int, tiles: Tiles, way: Way) -> None:
+        """Count what one end of a transfer takes."""
+        self._taking_part(ipu, tiles)
+        charges = self.charges[ipu]
+        charges.exchange_code[tiles] += way.code_bytes
+        charges.exchanges.append((step.name, tiles, way.kept_bytes))
+        if way.buffer_bytes:
+            charges.messages.append((step, tiles, way.buffer_bytes))
+            charges.vertex_state[tiles] += way.state_bytes
+            charges.vertex_code[(_REARRANGING, tiles)] = REARRANGING_CODE_BYTES
 
 
 @lru_cache(1 << 12)

@@ -1,5 +1,7 @@
 """Bytes on each class of tiles: what is not variables, and what of variables is live at once."""
 
+from collections.abc import Hashable, Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -8,6 +10,7 @@ from hloipu_runtime.memory.categories import NOT_VARIABLES, Category
 from hloipu_runtime.memory.charges import Charges
 from hloipu_runtime.memory.requests import Request
 from hloipu_runtime.memory.tile_classes import TileClasses
+from hloipu_runtime.program.mapping import Tiles
 
 Numbers = NDArray[np.int64]
 
@@ -22,18 +25,31 @@ def fixed_bytes(
         fixed[Category.VERTEX_STATE][classes.members[grid]] += size
     if not code_memory:
         return fixed
-    fixed[Category.CONTROL_CODE] += charges.steps * machine.memory.step_code_bytes
+    fixed[Category.CONTROL_CODE] += charges.common_code_bytes
+    _add_once(fixed[Category.CONTROL_CODE], charges.control_code, classes)
+    _add_once(fixed[Category.VERTEX_CODE], charges.vertex_code, classes)
     for grid, size in charges.exchange_code.items():
         fixed[Category.EXCHANGE_CODE][classes.members[grid]] += size
-    where: dict[object, np.ndarray[tuple[int], np.dtype[np.bool_]]] = {}
-    sizes = {}
-    for (key, grid), size in charges.vertex_code.items():
-        marks = where.setdefault(key, np.zeros(classes.count, np.bool_))
-        marks[classes.members[grid]] = True
-        sizes[key] = size
-    for key, marks in where.items():
-        fixed[Category.VERTEX_CODE][marks] += sizes[key]
     return fixed
+
+
+def _add_once(
+    sums: Numbers, charged: Mapping[tuple[Hashable, Tiles], int], classes: TileClasses
+) -> None:
+    """Add what is charged to classes of tiles; of what has one key, each class counts once."""
+    grids: dict[Hashable, list[Tiles]] = {}
+    sizes: dict[Hashable, int] = {}
+    for (key, grid), size in charged.items():
+        grids.setdefault(key, []).append(grid)
+        sizes[key] = size
+    for key, alike in grids.items():
+        if len(alike) == 1:
+            sums[classes.members[alike[0]]] += sizes[key]
+            continue
+        marks = np.zeros(classes.count, np.bool_)
+        for grid in alike:
+            marks[classes.members[grid]] = True
+        sums[marks] += sizes[key]
 
 
 def most_live(

@@ -40,7 +40,7 @@ def liveness_of(program: Program) -> Liveness:
     found: list[list[Range]] = [[] for _ in program.variables]
     _walk(region, 0, frozenset(), found)
     ranges = [
-        ((0, points - 1),) if v.role in (Role.CONSTANT, Role.STATE) else _merged(parts)
+        ((0, points - 1),) if v.role in (Role.CONSTANT, Role.STATE) else merged(parts)
         for v, parts in zip(program.variables, found, strict=True)
     ]
     return Liveness(points, tuple(ranges), region)
@@ -72,7 +72,7 @@ def moment(region: Region, point: int, path: str = "body") -> Moment:
         path += suffix
 
 
-def _merged(parts: list[Range]) -> Ranges:
+def merged(parts: list[Range]) -> Ranges:
     """Return the same points in as few ranges as can be."""
     if len(parts) < 2:
         return tuple(parts)

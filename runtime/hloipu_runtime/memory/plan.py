@@ -11,6 +11,7 @@ from hloipu_runtime.memory.categories import CATEGORY_OF_ROLE, LOW, Category
 from hloipu_runtime.memory.charges import Charges, charges_of
 from hloipu_runtime.memory.counting import fixed_bytes, most_live
 from hloipu_runtime.memory.liveness import Liveness, liveness_of
+from hloipu_runtime.memory.messages import Message, points_of
 from hloipu_runtime.memory.placing import place
 from hloipu_runtime.memory.requests import Request
 from hloipu_runtime.memory.tile_classes import TileClasses, classes_of
@@ -43,6 +44,8 @@ class IpuMemory:
     """Most bytes of variables at one point, always live ones included."""
     peak_point: Numbers
     """The first point at which it is so many."""
+    messages: tuple[Message, ...]
+    """Of exchanges; they count as variables."""
 
     @property
     def needed_bytes(self) -> Numbers:
@@ -109,16 +112,34 @@ def plan_memory(program: Program, machine: Machine, *, code_memory: bool = True)
     for number, variable in enumerate(program.variables):
         if liveness.ranges[number]:
             of_ipu[variable.ipu].append(number)
+    points = points_of(
+        liveness.region,
+        {id(step): step for charged in charges.ipus for step, _, _ in charged.messages},
+    )
     ipus = []
     for ipu, numbers in enumerate(of_ipu):
         grids = [program.variables[n].mapping.tiles for n in numbers]
         charged = charges.ipus[ipu]
         classes = classes_of((*charged.grids(), *grids), machine.chip.tiles_per_ipu)
         fixed = fixed_bytes(charged, machine, classes, code_memory)
-        memory = _plan_ipu(program, machine, liveness, numbers, classes, fixed)
-        for number, address in zip(numbers, memory.addresses, strict=True):
+        messages = tuple(
+            Message(step.name, tiles, size_bytes, points[id(step)])
+            for step, tiles, size_bytes in charged.messages
+            if points[id(step)]
+        )
+        requests = [
+            Request(
+                kept_bytes(program.variables[n], machine),
+                program.variables[n].mapping.tiles,
+                liveness.ranges[n],
+            )
+            for n in numbers
+        ]
+        requests += (Request(rounded(m.size_bytes, machine), m.tiles, m.ranges) for m in messages)
+        memory = _plan_ipu(machine, liveness.points, requests, classes, fixed)
+        for number, address in zip(numbers, memory.addresses, strict=False):
             addresses[number] = address
-        ipus.append(IpuMemory(ipu, classes, charged, fixed, *memory[1:]))
+        ipus.append(IpuMemory(ipu, classes, charged, fixed, *memory[1:], messages))
     return MemoryPlan(
         program,
         machine,
@@ -157,30 +178,21 @@ class _Placed(NamedTuple):
 
 
 def _plan_ipu(
-    program: Program,
     machine: Machine,
-    liveness: Liveness,
-    numbers: list[VariableId],
+    points: int,
+    requests: list[Request],
     classes: TileClasses,
     fixed: dict[Category, Numbers],
 ) -> _Placed:
-    """Place one IPU's variables and count what its tiles need."""
+    """Place one IPU's variables and messages, and count what its tiles need."""
     low_bytes = sum((fixed[category] for category in LOW), np.zeros(classes.count, np.int64))
     grain = machine.memory.allocation_grain_bytes
     floor = -(-(low_bytes + fixed[Category.STACKS]) // grain) * grain
-    requests = [
-        Request(
-            kept_bytes(program.variables[n], machine),
-            program.variables[n].mapping.tiles,
-            liveness.ranges[n],
-        )
-        for n in numbers
-    ]
     available = available_bytes(machine) // grain * grain
-    always, live, point = most_live(requests, liveness.points, classes)
+    always, live, point = most_live(requests, points, classes)
     found = place(
         requests,
-        liveness.points,
+        points,
         classes,
         floor,
         live,

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hloipu_runtime.memory.categories import NOT_VARIABLES, Category
-from hloipu_runtime.memory.liveness import moment
-from hloipu_runtime.memory.plan import IpuMemory, MemoryPlan, kept_bytes
+from hloipu_runtime.memory.liveness import Ranges, moment
+from hloipu_runtime.memory.plan import IpuMemory, MemoryPlan, kept_bytes, rounded
 from hloipu_runtime.memory.report_records import (
     Bin,
     CodeCulprit,
@@ -81,15 +81,26 @@ def _parts_by_class(
         padding = kept_bytes(variable, plan.machine) - size
         live: NDArray[np.bool_] | bool = True
         if not plan.liveness.always(number):
-            point = ipu.peak_point[members]
-            live = np.zeros(len(point), np.bool_)
-            for first, last in ranges[number]:
-                live |= (point >= first) & (point <= last)
+            live = _live_at(ipu.peak_point[members], ranges[number])
         parts[plan.category(number)][members] += size * np.asarray(live, np.int64)
         if padding:
             alignment[members] += padding * np.asarray(live, np.int64)
+    for message in ipu.messages:
+        members = ipu.classes.members[message.tiles]
+        live = _live_at(ipu.peak_point[members], message.ranges).astype(np.int64)
+        parts[Category.EXCHANGE_BUFFERS][members] += message.size_bytes * live
+        padding = rounded(message.size_bytes, plan.machine) - message.size_bytes
+        alignment[members] += padding * live
     parts[Category.GAPS] = ipu.gap_bytes
     return parts
+
+
+def _live_at(points: Numbers, ranges: Ranges) -> NDArray[np.bool_]:
+    """Return at which of some points memory is taken."""
+    live = np.zeros(len(points), np.bool_)
+    for first, last in ranges:
+        live |= (points >= first) & (points <= last)
+    return live
 
 
 def _tile_peak(

@@ -14,6 +14,9 @@ from hloipu_runtime.program.steps import Sequence, ValueId, VariableId
 
 Array = np.ndarray[Any, Any]
 
+RANDOM_STATE = "(random state)"
+"""Origin of the constant from which stateful random ops draw: u64[3], a key and a position."""
+
 
 class Role(Enum):
     """What a variable is for, which decides how long it lives."""
@@ -68,6 +71,33 @@ class Port:
 
 
 @dataclass(frozen=True)
+class StatePort:
+    """A variable that keeps what it holds from one run to the next; no stream carries it."""
+
+    name: str
+    variable: VariableId
+    initial: ValueId
+    """What it holds when a run begins."""
+    final: ValueId
+    """What it holds when a run ends."""
+    parameter: int = -1
+    """Number of the entry's parameter that it stands for, arrays counted; -1: none."""
+    result: int = -1
+    """Number of the result that it takes in, arrays counted; -1: none."""
+
+
+@dataclass(frozen=True)
+class Queue:
+    """A host queue: each of its elements is one array for each of its streams."""
+
+    name: str
+    to_device: bool
+    streams: tuple[Port, ...]
+    places: tuple[int, ...] = ()
+    """Numbers of the parameters that it feeds, or of the results that it takes, if any."""
+
+
+@dataclass(frozen=True)
 class Program:
     """Variables, values, steps; `constants` holds arrays in storage form, by variable."""
 
@@ -83,3 +113,12 @@ class Program:
     results: tuple[Port, ...] = ()
     elided: tuple[str, ...] = ()
     """Instructions whose constants the text left out; zeros stand for them, nothing may run."""
+    state: tuple[StatePort, ...] = ()
+    queues: tuple[Queue, ...] = ()
+    steps_per_run: int = 1
+    """Steps of training, say, that one run does: the turns of the loop around them."""
+
+    @property
+    def is_resident(self) -> bool:
+        """Whether it is made for a session: it keeps state, or queues feed it."""
+        return bool(self.state or self.queues)

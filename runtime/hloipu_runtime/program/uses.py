@@ -22,14 +22,15 @@ from hloipu_runtime.program.steps import (
 
 def written(step: Step, program: Program) -> frozenset[VariableId]:
     """Return the variables that a step may write."""
-    return frozenset(_written(step, program))
+    return frozenset(_written(step, program, set()))
 
 
-def _written(step: Step, program: Program) -> Iterator[VariableId]:
+def _written(step: Step, program: Program, called: set[str]) -> Iterator[VariableId]:
+    """Yield what is written; functions in `called` were looked into already."""
     match step:
         case Sequence():
             for inner in step.steps:
-                yield from _written(inner, program)
+                yield from _written(inner, program, called)
         case ComputeSet():
             for group in step.groups:
                 yield from (operand.variable for operand in group.outputs)
@@ -40,28 +41,31 @@ def _written(step: Step, program: Program) -> Iterator[VariableId]:
             yield step.variable
         case Parallel() | If() | Switch():
             for branch in step.branches:
-                yield from _written(branch, program)
+                yield from _written(branch, program, called)
         case Repeat():
-            yield from _written(step.body, program)
+            yield from _written(step.body, program, called)
         case RepeatWhile():
-            yield from _written(step.condition, program)
-            yield from _written(step.body, program)
+            yield from _written(step.condition, program, called)
+            yield from _written(step.body, program, called)
         case Call():
-            yield from _written(program.functions.get(step.function, Sequence()), program)
+            if step.function in program.functions and step.function not in called:
+                called.add(step.function)
+                yield from _written(program.functions[step.function], program, called)
         case _:
             pass
 
 
 def used(step: Step, program: Program) -> frozenset[VariableId]:
     """Return the variables that a step reads or writes."""
-    return frozenset((*_written(step, program), *_read(step, program)))
+    return frozenset((*_written(step, program, set()), *_read(step, program, set())))
 
 
-def _read(step: Step, program: Program) -> Iterator[VariableId]:
+def _read(step: Step, program: Program, called: set[str]) -> Iterator[VariableId]:
+    """Yield what is read; functions in `called` were looked into already."""
     match step:
         case Sequence():
             for inner in step.steps:
-                yield from _read(inner, program)
+                yield from _read(inner, program, called)
         case ComputeSet():
             for group in step.groups:
                 yield from (operand.variable for operand in group.inputs)
@@ -77,16 +81,18 @@ def _read(step: Step, program: Program) -> Iterator[VariableId]:
                 yield step.index
                 yield from (item.variable for item in step.merged)
             for branch in step.branches:
-                yield from _read(branch, program)
+                yield from _read(branch, program, called)
         case Repeat():
             yield from (item.variable for item in step.carried)
-            yield from _read(step.body, program)
+            yield from _read(step.body, program, called)
         case RepeatWhile():
             yield step.predicate
             yield from (item.variable for item in step.carried)
-            yield from _read(step.condition, program)
-            yield from _read(step.body, program)
+            yield from _read(step.condition, program, called)
+            yield from _read(step.body, program, called)
         case Call():
-            yield from _read(program.functions.get(step.function, Sequence()), program)
+            if step.function in program.functions and step.function not in called:
+                called.add(step.function)
+                yield from _read(program.functions[step.function], program, called)
         case _:
             pass

@@ -11,7 +11,7 @@ from hloipu_runtime.codelets.codelet import Codelet, Tensor
 from hloipu_runtime.program.faults import Fault, ProgramError
 from hloipu_runtime.program.law import required_spans
 from hloipu_runtime.program.mapping import Mapping, Sizes, Spans, contains, covers, extent_of
-from hloipu_runtime.program.program import Program, Variable
+from hloipu_runtime.program.program import Program, Role, Variable
 from hloipu_runtime.program.steps import (
     Call,
     Carried,
@@ -50,7 +50,10 @@ def faults_of(program: Program, tiles_per_ipu: int) -> list[Fault]:
     proof = _Proof(program)
     proof.check_variables(tiles_per_ipu)
     if not proof.faults:
-        proof.walk(program.body, {v: value for v, (value, _) in program.constants.items()}, "body")
+        held = {v: value for v, (value, _) in program.constants.items()}
+        proof.begin(held)
+        proof.walk(program.body, held, "body")
+        proof.end(held)
     return proof.faults
 
 
@@ -67,11 +70,42 @@ class _Proof:
         self.faults.append(Fault(rule, place, message))
 
     def check_variables(self, tiles_per_ipu: int) -> None:
+        self._check_constants()
         for variable in self.program.variables:
             for message in _variable_faults(variable.mapping, variable.shape, tiles_per_ipu):
                 self.fault("grid", variable.name, message)
             if not 0 <= variable.ipu < self.program.ipus:
                 self.fault("grid", variable.name, f"lies on IPU {variable.ipu}, which is not there")
+
+    def _check_constants(self) -> None:
+        """Check that what is loaded with the program is still there in the next run."""
+        steps = (self.program.body, *self.program.functions.values())
+        changed = frozenset[VariableId]().union(*(written(x, self.program) for x in steps))
+        for number in sorted(changed & self.program.constants.keys()):
+            self.fault("constant", self.variable(number).name, "is a constant, and is written")
+
+    def begin(self, state: State) -> None:
+        """Bring the state to the start of a run: what the run before left there."""
+        names = [port.name for port in self.program.state]
+        if len(frozenset(names)) != len(names):
+            self.fault("state", "state", "two variables have one name")
+        for port in self.program.state:
+            place = f"state {port.name}"
+            if port.variable in state:
+                self.fault("state", place, "its variable holds something else already")
+            self.define(port.initial, place)
+            self.fits(port.variable, port.initial, place)
+            state[port.variable] = port.initial
+
+    def end(self, state: State) -> None:
+        """Check that the state holds, whole, what the next run is to begin with."""
+        for port in self.program.state:
+            place = f"end of state {port.name}"
+            self.complete(port.variable, place)
+            self.expect(state, port.variable, port.final, place)
+            self.fits(port.variable, port.final, place)
+            if self.variable(port.variable).role is not Role.STATE:
+                self.fault("state", place, "its variable is not kept from run to run")
 
     def variable(self, number: VariableId) -> Variable:
         return self.program.variables[number]

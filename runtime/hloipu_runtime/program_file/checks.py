@@ -14,15 +14,16 @@ from hloipu_runtime.errors import ArtefactError
 from hloipu_runtime.kernels.rounding import is_narrow
 from hloipu_runtime.kernels.storage import storage_dtype, to_storage
 from hloipu_runtime.machine.model import Machine
-from hloipu_runtime.program.mapping import Sizes
-from hloipu_runtime.program.program import Array, Port, Program, Role
+from hloipu_runtime.program.program import Array, Program, Role
 from hloipu_runtime.program.verify import is_complete
 from hloipu_runtime.program_file.codelet_checks import CodeletChecks
+from hloipu_runtime.program_file.port_checks import check_ports
 from hloipu_runtime.program_file.refusal import Refuse
+from hloipu_runtime.program_file.residency_checks import check_residency
 from hloipu_runtime.program_file.span_checks import (
     MOST_ELEMENTS,
-    MOST_RANK,
     check_spans,
+    check_tensor,
     check_tiles,
 )
 from hloipu_runtime.program_file.step_checks import StepChecks
@@ -35,7 +36,7 @@ MOST_COORDINATES = 2**26
 def check_program(program: Program, machine: Machine | None = None, *, name: str = "") -> None:
     """Raise ArtefactError E4011 where a program's numbers cannot be what they are for.
 
-    With a `machine`, vertices are also asked what they cost on it.
+    With a `machine`, one vertex of each kind is also run, and asked what it costs there.
     """
 
     def refuse(place: str, what: str) -> NoReturn:
@@ -47,11 +48,13 @@ def check_program(program: Program, machine: Machine | None = None, *, name: str
         refuse("the program", f"{program.ipus} IPUs")
     _check_variables(program, refuse)
     for number, value in enumerate(program.values):
-        _check_tensor(value.element_type, value.shape, f"value %{number}", refuse)
+        check_tensor(value.element_type, value.shape, f"value %{number}", refuse)
     _check_constants(program, refuse)
-    _check_ports(program, refuse)
+    check_ports(program, refuse)
+    check_residency(program, refuse)
     StepChecks(program, refuse).check()
-    CodeletChecks(program, machine, refuse).check()
+    if machine:
+        CodeletChecks(program, machine, refuse).check()
 
 
 def _check_variables(program: Program, refuse: Refuse) -> None:
@@ -59,7 +62,7 @@ def _check_variables(program: Program, refuse: Refuse) -> None:
     coordinates = 0
     for number, variable in enumerate(program.variables):
         place = f"variable {number} {variable.name[:80]!r}"
-        _check_tensor(variable.element_type, variable.shape, place, refuse)
+        check_tensor(variable.element_type, variable.shape, place, refuse)
         if not 0 <= variable.ipu < program.ipus:
             refuse(place, f"lies on IPU {variable.ipu}")
         mapping = variable.mapping
@@ -74,15 +77,6 @@ def _check_variables(program: Program, refuse: Refuse) -> None:
             refuse(place, "its parts are too large")
     if coordinates > MOST_COORDINATES:
         refuse("the variables", f"lie on {coordinates} tiles, each mapping's counted")
-
-
-def _check_tensor(element_type: str, shape: Sizes, place: str, refuse: Refuse) -> None:
-    if element_type not in ELEMENT_TYPES or not ELEMENT_TYPES[element_type].is_array:
-        refuse(place, f"there is no element type {element_type[:40]!r}")
-    if len(shape) > MOST_RANK or min(shape, default=0) < 0:
-        refuse(place, "it has a size below 0, or too many dimensions")
-    if prod(max(size, 1) for size in shape) > MOST_ELEMENTS:
-        refuse(place, f"it has more than {MOST_ELEMENTS} elements")
 
 
 def _check_constants(program: Program, refuse: Refuse) -> None:
@@ -111,23 +105,3 @@ def _is_stored(array: Array, element_type: str) -> bool:
     with np.errstate(all="ignore"):
         proper = to_storage(array, element_type)
         return bool(np.array_equal(proper, array, equal_nan=array.dtype.kind == "f"))
-
-
-def _check_ports(program: Program, refuse: Refuse) -> None:
-    for kind, ports in (("parameter", program.parameters), ("result", program.results)):
-        if len({port.stream for port in ports}) != len(ports):
-            refuse(f"the {kind}s", "two have one stream")
-        for number, port in enumerate(ports):
-            place = f"{kind} {number}"
-            _check_tensor(port.element_type, port.shape, place, refuse)
-            _check_alias(port, program, kind, place, refuse)
-
-
-def _check_alias(port: Port, program: Program, kind: str, place: str, refuse: Refuse) -> None:
-    if port.alias == -1:
-        return
-    if kind == "parameter" or not 0 <= port.alias < len(program.parameters):
-        refuse(place, f"there is no parameter {port.alias} to take over")
-    source = program.parameters[port.alias]
-    if (source.element_type, source.shape) != (port.element_type, port.shape):
-        refuse(place, f"it differs from parameter {port.alias} in type or shape")

@@ -22,12 +22,15 @@ from hloipu_runtime.program_file.trying import (
 Operands = tuple[Tensor, ...]
 MOST_TRIED = 2**23
 """Elements of all vertices that are tried: loading is to stay quick."""
+_COUNTS = {"elementwise": ("rank",), "scan": ("inputs", "outputs")}
+"""Codelet -> parameters that say how long a list is to be made."""
+_MOST_COUNTED = 65_536
 
 
 class CodeletChecks:
     """Asks each codelet how its work splits, once for each choice of tensors."""
 
-    def __init__(self, program: Program, machine: Machine | None, refuse: Refuse) -> None:
+    def __init__(self, program: Program, machine: Machine, refuse: Refuse) -> None:
         self.program = program
         self.machine = machine
         self.refuse = refuse
@@ -53,8 +56,7 @@ class CodeletChecks:
         elements = vertex_elements(group)
         is_run = elements <= min(MOST_ELEMENTS, self._left)
         try:
-            if self.machine:
-                vertex_work(group, self.program.variables, self.machine)
+            vertex_work(group, self.program.variables, self.machine)
             for number in (0, 1) if is_run else ():
                 self._left -= elements
                 try_vertex(group, self.program.variables, number)
@@ -77,11 +79,14 @@ class CodeletChecks:
         return inputs, outputs
 
     def _codelet(self, codelet: Codelet, operands: Operands, results: Operands, place: str) -> None:
+        for name in _COUNTS.get(codelet.name, ()):
+            if not 0 <= getattr(codelet, name) <= _MOST_COUNTED:
+                self.refuse(place, f"{codelet.name}: {name} is {getattr(codelet, name)}")
         try:
             for expression in _expressions(codelet):
                 try_expression(expression)
             indexing = codelet.indexing(operands, results)
-        except (*NONSENSE, HloipuError) as error:
+        except (*NONSENSE, MemoryError, HloipuError) as error:
             self._nonsense(codelet, place, error)
         self._types(codelet, operands, results, place)
         for sides, tensors in ((indexing.operands, operands), (indexing.results, results)):

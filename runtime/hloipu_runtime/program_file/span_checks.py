@@ -1,6 +1,9 @@
 """Grids of tiles and parts of dimensions from a file, within bounds that no machine reaches."""
 
-from hloipu_runtime.program.mapping import Spans, Tiles
+from math import prod
+
+from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.program.mapping import Sizes, Spans, Tiles
 from hloipu_runtime.program_file.refusal import Refuse
 
 MOST_TILES = 2**20
@@ -30,3 +33,13 @@ def check_spans(spans: Spans, tiles: Tiles, place: str, refuse: Refuse) -> None:
         in_bounds = 0 <= span.step <= MOST_OFFSET and abs(span.offset) <= MOST_OFFSET
         if not in_bounds or not 0 <= span.size <= MOST_ELEMENTS:
             refuse(place, f"a part of {span.size} elements at {span.offset} + {span.step} i")
+
+
+def check_tensor(element_type: str, shape: Sizes, place: str, refuse: Refuse) -> None:
+    """Refuse an element type that there is not, and a shape of more elements than anything has."""
+    if element_type not in ELEMENT_TYPES or not ELEMENT_TYPES[element_type].is_array:
+        refuse(place, f"there is no element type {element_type[:40]!r}")
+    if len(shape) > MOST_RANK or min(shape, default=0) < 0:
+        refuse(place, "it has a size below 0, or too many dimensions")
+    if prod(max(size, 1) for size in shape) > MOST_ELEMENTS:
+        refuse(place, f"it has more than {MOST_ELEMENTS} elements")

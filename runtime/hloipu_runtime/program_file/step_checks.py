@@ -29,6 +29,7 @@ from hloipu_runtime.program.steps import (
 )
 from hloipu_runtime.program.verify import is_complete
 from hloipu_runtime.program_file.groups import inner_steps
+from hloipu_runtime.program_file.port_checks import streams
 from hloipu_runtime.program_file.refusal import Refuse
 from hloipu_runtime.program_file.span_checks import check_spans, check_tiles
 
@@ -49,8 +50,8 @@ class StepChecks:
         self._measuring: set[str] = set()
         self._called = 0
         self._proper: set[tuple[int, int]] = set()
-        self._incoming = {port.stream: port for port in program.parameters}
-        self._outgoing = {port.stream: port for port in program.results}
+        self._incoming = {port.stream: port for port in streams(program, to_device=True)}
+        self._outgoing = {port.stream: port for port in streams(program, to_device=False)}
 
     def check(self) -> None:
         """Check everything."""
@@ -60,8 +61,9 @@ class StepChecks:
         for name, body in self.program.functions.items():
             self._steps(body, f"function {name[:80]!r}")
         self._steps(self.program.body, "body")
-        missing = self._outgoing.keys() - set(self._always_given(self.program.body))
-        if missing:
+        given = set(self._always_given(self.program.body))
+        missing = {port.stream for port in self.program.results} - given
+        if missing and not self.program.is_resident:
             self.refuse("the results", f"{min(missing)[:80]!r} is not given on every path")
 
     def _always_given(self, step: Step) -> Iterator[str]:

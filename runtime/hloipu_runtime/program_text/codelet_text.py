@@ -8,6 +8,7 @@ Parameters stand in their order, as JSON data; an expression numbers its operand
 
 import json
 from dataclasses import fields
+from functools import cache
 from typing import Any, get_type_hints
 
 from hloipu_runtime.codelets.codelet import Codelet
@@ -21,12 +22,19 @@ from hloipu_runtime.records.pools import Json, Reading, Writing
 _PLAIN = {"null": None, "true": True, "false": False}
 
 
+@cache
+def _parameters(name: str) -> dict[str, Any]:
+    """Return the annotation of every parameter of a codelet, in their order."""
+    kind = all_codelets()[name]
+    hints = get_type_hints(kind)
+    return {field.name: hints[field.name] for field in fields(kind)}
+
+
 def codelet_text(codelet: Codelet) -> str:
     """Return a codelet with its parameters."""
-    hints = get_type_hints(type(codelet))
     shown = [
-        f"{field.name}={_parameter_text(getattr(codelet, field.name), hints[field.name])}"
-        for field in fields(codelet)
+        f"{name}={_parameter_text(getattr(codelet, name), annotation)}"
+        for name, annotation in _parameters(codelet.name).items()
     ]
     return f"{codelet.name}({', '.join(shown)})"
 
@@ -43,8 +51,8 @@ def read_codelet(cursor: Cursor) -> Codelet:
     kind = all_codelets().get(cursor.word("a codelet"))
     if kind is None:
         cursor.fail(f"there is no codelet {start.text[:40]!r}", start)
-    hints = get_type_hints(kind)
-    waiting = [field.name for field in fields(kind)]
+    hints = _parameters(kind.name)
+    waiting = list(hints)
     found: dict[str, Any] = {}
 
     def read() -> None:

@@ -7,7 +7,16 @@ from typing import TypeVar
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.mapping import Mapping, Sizes
-from hloipu_runtime.program.program import Array, Port, Program, Role, Value, Variable
+from hloipu_runtime.program.program import (
+    Array,
+    Port,
+    Program,
+    Queue,
+    Role,
+    StatePort,
+    Value,
+    Variable,
+)
 from hloipu_runtime.program_text.constants_text import read_constant
 from hloipu_runtime.program_text.geometry import read_sizes, read_spans, read_tiles
 from hloipu_runtime.program_text.reading import Names
@@ -45,11 +54,15 @@ class _Parser:
         machine = cursor.string()
         cursor.expect("ipus")
         ipus = cursor.integer()
+        steps_per_run = cursor.integer() if cursor.take("steps") else 1
         parameters = self._table("parameters", self._port)
         results = self._table("results", self._port)
         self._table("variables", self._variable)
         self._table("values", self._value)
         constants = dict(self._table("constants", lambda: self._constant(arrays)))
+        state = self._table("state", self._state) if cursor.sees("state") else ()
+        queues = self._table("queues", self._queue) if cursor.sees("queues") else ()
+        elided = self._table("elided", cursor.string) if cursor.sees("elided") else ()
         steps = StepParser(self.names)
         functions: dict[str, s.Sequence] = {}
         while cursor.take("function"):
@@ -73,6 +86,10 @@ class _Parser:
             functions,
             parameters,
             results,
+            elided=elided,
+            state=state,
+            queues=queues,
+            steps_per_run=steps_per_run,
         )
 
     def _table(self, title: str, row: Callable[[], T]) -> tuple[T, ...]:
@@ -96,6 +113,29 @@ class _Parser:
         element_type, shape = self._tensor()
         alias = self.cursor.integer() if self.cursor.take("alias") else -1
         return Port(stream, element_type, shape, alias)
+
+    def _state(self) -> StatePort:
+        cursor = self.cursor
+        name, variable = cursor.string(), self.names.variable()
+        cursor.expect(":")
+        initial, final = self.names.value(), self.names.value()
+        cursor.expect("parameter")
+        parameter = cursor.integer()
+        cursor.expect("result")
+        return StatePort(name, variable, initial, final, parameter, cursor.integer())
+
+    def _queue(self) -> Queue:
+        cursor = self.cursor
+        to_device = cursor.take("in")
+        if not to_device:
+            cursor.expect("out")
+        name = cursor.string()
+        streams = cursor.items("(", ")", self._port)
+        places: list[int] = []
+        if cursor.take("for"):
+            while cursor.token.kind == "number":
+                places.append(cursor.integer())
+        return Queue(name, to_device, streams, tuple(places))
 
     def _variable(self) -> None:
         cursor = self.cursor

@@ -6,7 +6,7 @@ from typing import assert_never
 
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.mapping import Mapping, Sizes, whole_box
-from hloipu_runtime.program.program import Port, Program, Role, Variable
+from hloipu_runtime.program.program import Port, Program, Queue, Role, StatePort, Variable
 from hloipu_runtime.program_text.codelet_text import codelet_text
 from hloipu_runtime.program_text.constants_text import constant_text
 from hloipu_runtime.program_text.geometry import (
@@ -51,7 +51,8 @@ class _Printer:
     def lines(self, *, constants: bool) -> Iterator[str]:
         program = self.program
         machine = _quoted(program.machine)
-        yield f"program {_quoted(program.name)} for {machine} ipus {program.ipus}"
+        turns = "" if program.steps_per_run == 1 else f" steps {program.steps_per_run}"
+        yield f"program {_quoted(program.name)} for {machine} ipus {program.ipus}{turns}"
         yield from self._table("parameters", map(_port_text, program.parameters))
         yield from self._table("results", map(_port_text, program.results))
         yield from self._table("variables", map(_variable_text, *_numbered(program.variables)))
@@ -70,6 +71,12 @@ class _Printer:
                 for number, (value, array) in sorted(program.constants.items())
             ),
         )
+        if program.state:
+            yield from self._table("state", map(_state_text, program.state))
+        if program.queues:
+            yield from self._table("queues", map(_queue_text, program.queues))
+        if program.elided:
+            yield from self._table("elided", map(_quoted, program.elided))
         for name, body in sorted(program.functions.items()):
             yield from self._block(f"function {_quoted(name)}", body)
         yield from self._block("body", program.body)
@@ -199,6 +206,17 @@ def _place_text(place: s.Transfer | s.Piece, shape: Sizes) -> str:
 def _port_text(port: Port) -> str:
     alias = f" alias {port.alias}" if port.alias != -1 else ""
     return f"{_quoted(port.stream)}: {tensor_text(port.element_type, port.shape)}{alias}"
+
+
+def _state_text(port: StatePort) -> str:
+    held = f"v{port.variable}: %{port.initial} %{port.final}"
+    return f"{_quoted(port.name)} {held} parameter {port.parameter} result {port.result}"
+
+
+def _queue_text(queue: Queue) -> str:
+    way = "in" if queue.to_device else "out"
+    places = f" for {' '.join(map(str, queue.places))}" if queue.places else ""
+    return f"{way} {_quoted(queue.name)} ({', '.join(map(_port_text, queue.streams))}){places}"
 
 
 def _variable_text(number: int, variable: Variable) -> str:

@@ -12,10 +12,10 @@ T = TypeVar("T")
 MOST_BLOCKS = 64
 """Braces and brackets within each other: the readers recurse."""
 _LONGEST_NUMBER = 20
+_SPACE = re.compile(r"(?:[ \t\r\n]+|//[^\n]*)+")
 _TOKEN = re.compile(
     r"""
-    (?P<space> [\ \t\r\n]+ | //[^\n]* )
-  | (?P<text> "(?:[^"\\\n]|\\.)*" )
+    (?P<text> "(?:[^"\\\n]|\\.)*" )
   | (?P<number> -?[0-9]+ (?![\w]) )
   | (?P<value> %[0-9]+ )
   | (?P<word> [A-Za-z_][A-Za-z0-9_]* (?:-[A-Za-z_][A-Za-z0-9_]*)* )
@@ -49,19 +49,17 @@ class Cursor:
     def advance(self) -> Token:
         """Go to the next word and return the one before."""
         before = self.token
-        at = self._at
-        while True:
-            if at >= len(self.text):
-                self.token = Token("end", "", len(self.text))
-                break
-            found = _TOKEN.match(self.text, at)
-            if found is None:
-                self._fail("no word of a program's text starts here", at, at + 1)
-            start, at = at, found.end()
-            if found.lastgroup != "space":
-                self.token = Token(found.lastgroup or "", found[0], start)
-                break
-        self._at = at
+        found = _SPACE.match(self.text, self._at)
+        start = found.end() if found else self._at
+        found = _TOKEN.match(self.text, start)
+        if found is not None:
+            self._at = found.end()
+            self.token = Token(found.lastgroup or "", found[0], start)
+        elif start < len(self.text):
+            self._fail("no word of a program's text starts here", start, start + 1)
+        else:
+            self._at = start
+            self.token = Token("end", "", start)
         return before
 
     def _fail(self, message: str, start: int, end: int) -> NoReturn:
@@ -84,11 +82,11 @@ class Cursor:
 
     def sees(self, text: str) -> bool:
         """Whether a mark or a word is next."""
-        return self.token.text == text and self.token.kind in ("mark", "word")
+        return self.token.text == text and self.token.kind != "text"
 
     def take(self, text: str) -> bool:
         """Pass a mark or a word if it is next."""
-        if self.sees(text):
+        if self.token.text == text and self.token.kind != "text":
             self.advance()
             return True
         return False

@@ -132,15 +132,15 @@ def _one_of(values: tuple[Any, ...], plain: Callable[[Any], Json]) -> Coder:
 
 def _tuple(arguments: tuple[Any, ...]) -> Coder:
     if len(arguments) == 2 and arguments[1] is Ellipsis:
-        return _list(coder_of(arguments[0]), is_integer=arguments[0] is int)
+        return _integers() if arguments[0] is int else _list(coder_of(arguments[0]))
     return _fields(tuple, [coder_of(argument) for argument in arguments], "a list")
 
 
-def _list(item: Coder, *, is_integer: bool) -> Coder:
+def _list(item: Coder) -> Coder:
     write_item, read_item = item
 
     def write(value: Any, writing: Writing) -> Json:
-        return list(value) if is_integer else [write_item(x, writing) for x in value]
+        return [write_item(x, writing) for x in value]
 
     def read(data: Json, reading: Reading) -> Any:
         if type(data) is not list:
@@ -148,6 +148,19 @@ def _list(item: Coder, *, is_integer: bool) -> Coder:
         return tuple([read_item(x, reading) for x in data])
 
     return Coder(write, read)
+
+
+def _integers() -> Coder:
+    """Return the coder of a tuple of integers: most of what a file holds."""
+    careful = _list(_scalar(int))
+
+    def read(data: Json, reading: Reading) -> Any:
+        plain = type(data) is list and all(type(x) is int for x in data)
+        if plain and (not data or -_INTEGER_BOUND <= min(data) <= max(data) < _INTEGER_BOUND):
+            return tuple(data)
+        return careful.read(data, reading)
+
+    return Coder(lambda value, _: list(value), read)
 
 
 def _fields(make: Callable[..., Any], coders: list[Coder], expected: str) -> Coder:

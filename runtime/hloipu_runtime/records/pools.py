@@ -1,6 +1,5 @@
 """Records that occur thousands of times are written once and named by their number."""
 
-import json
 from typing import Any
 
 from hloipu_runtime.errors import ArtefactError, LimitError
@@ -32,7 +31,7 @@ class Writing:
         Texts are compared and not records: to Python, True is 1.
         """
         rows = self.rows.setdefault(pool, [])
-        number = self._by_text.setdefault((pool, json.dumps(row)), len(rows))
+        number = self._by_text.setdefault((pool, repr(row)), len(rows))
         if number == len(rows):
             rows.append(row)
         self._by_identity[id(value)] = (value, number)  # kept alive, so that no other has its id

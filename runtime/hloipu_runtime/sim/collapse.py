@@ -52,7 +52,9 @@ class Collapsed:
 
 def collapse(program: Program) -> Collapsed:
     """Return the logical form of a program's body."""
-    return _block(program, program.body, "body", frozenset(), frozenset())
+    initial = frozenset(port.initial for port in program.state)
+    final = frozenset(port.final for port in program.state)
+    return _block(program, program.body, "body", initial, final)
 
 
 def _block(

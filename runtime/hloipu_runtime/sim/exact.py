@@ -5,11 +5,13 @@ once for a loop's body, however often it turns. Variables get their memory at th
 lose it after the last one on the outermost level.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import assert_never
 
+import numpy as np
+
 from hloipu_runtime.program.mapping import whole_box
-from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.steps import (
     Call,
     Carried,
@@ -45,10 +47,41 @@ class ExactEngine:
         self.poison = poison
         self.memories: dict[VariableId, TileStorage] = {}
         self._private = private_variables(program)
+        self._kept = frozenset(port.variable for port in program.state)
+
+    @property
+    def state(self) -> dict[str, Array]:
+        """Between runs: the array of each state port by name, in storage form; copies.
+
+        Assigning to it writes tile memories, where it stays from run to run.
+        """
+        return {
+            port.name: np.array(self.memories[port.variable].whole())
+            for port in self.program.state
+            if port.variable in self.memories
+        }
+
+    @state.setter
+    def state(self, arrays: Mapping[str, Array]) -> None:
+        for port in self.program.state:
+            self.memories.pop(port.variable, None)
+            if port.name in arrays:
+                scatter_whole(self.memory(port.variable), arrays[port.name])
 
     def run(self, host: Host, counts: Counts | None = None, watch: Watch | None = None) -> Counts:
-        """Run the program once; raises TileFault where a step leaves its tile's memory."""
+        """Run the program once, from the state that the run before left.
+
+        Raises TileFault where a step leaves its tile's memory.
+        """
         counts = Counts() if counts is None else counts
+        try:
+            self._run(host, counts, watch)
+        finally:
+            for variable in [v for v in self.memories if v not in self._kept]:
+                del self.memories[variable]
+        return counts
+
+    def _run(self, host: Host, counts: Counts, watch: Watch | None) -> None:
         steps = self.program.body.steps
         last: dict[VariableId, int] = {}
         touched = [used(step, self.program) for step in steps]
@@ -62,11 +95,9 @@ class ExactEngine:
             if watch is not None:
                 for variable, value in left_by(step):
                     watch(value, self.memory(variable).whole())
-            for variable in touched[number]:
+            for variable in touched[number] - self._kept:
                 if last[variable] == number:
                     self.memories.pop(variable, None)
-        self.memories.clear()
-        return counts
 
     def memory(self, variable: VariableId) -> TileStorage:
         """Return a variable's memory, made on the first request."""
@@ -191,8 +222,8 @@ class ExactEngine:
 
     def _repeat_while(self, step: RepeatWhile, place: str, host: Host, counts: Counts) -> Action:
         def run() -> None:
-            condition = self._block(step.condition, f"{place}/condition", host, counts)
-            condition[:0] = self._fresh(step.condition, step.carried)
+            condition = self._fresh(Sequence((step.condition, step.body)), step.carried)
+            condition += self._block(step.condition, f"{place}/condition", host, counts)
             predicate = self.memory(step.predicate)
             body: list[Action] | None = None
             while True:
@@ -201,8 +232,7 @@ class ExactEngine:
                 if not bool(predicate.whole()):
                     return
                 if body is None:
-                    body = self._fresh(step.body, step.carried)
-                    body += self._block(step.body, f"{place}/while", host, counts)
+                    body = self._block(step.body, f"{place}/while", host, counts)
                 for action in body:
                     action()
 

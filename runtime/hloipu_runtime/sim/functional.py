@@ -6,14 +6,8 @@ variables. This is right because, and only if, `program.verify` proved that desc
 logical form says.
 """
 
-import sys
-from collections.abc import Callable
-
-import numpy as np
-
-from hloipu_runtime.codelets.codelet import Block, Codelet
-from hloipu_runtime.kernels.storage import storage_dtype
-from hloipu_runtime.program.mapping import Sizes
+from hloipu_runtime.codelets.codelet import Codelet
+from hloipu_runtime.kernels.quiet import warnings_off
 from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.steps import (
     Carried,
@@ -29,12 +23,8 @@ from hloipu_runtime.program.steps import (
 from hloipu_runtime.sim.collapse import Collapsed, Node, collapse
 from hloipu_runtime.sim.exact import in_range
 from hloipu_runtime.sim.host import Counts, Host, Watch
-
-Values = list[Array | None]
-Run = Callable[[Values, Host, Counts], None]
-
-REUSED_ELEMENTS = 1 << 14
-"""From here on writing into a dead operand beats a fresh buffer, whose pages must be mapped."""
+from hloipu_runtime.sim.kept_state import Moment, kept_state
+from hloipu_runtime.sim.whole import Run, Values, assembling, computing
 
 
 class FunctionalEngine:
@@ -42,15 +32,32 @@ class FunctionalEngine:
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        self.state: dict[str, Array] = {}
+        """Between runs: the array of each state port by name, in storage form, held nowhere else.
+
+        Of a run that failed it is what the last whole step left, or empty where that is lost.
+        """
+        self.kept_moment: Moment = "end"
+        """Of the last run, the moment that the state is of."""
         self._nodes = collapse(program).nodes
         self._steps = [self._bind(node) for node in self._nodes]
 
     def run(self, host: Host, counts: Counts | None = None, watch: Watch | None = None) -> Counts:
-        """Run the program once."""
+        """Run the program once, from the state that the run before left."""
         counts = Counts() if counts is None else counts
         values: Values = [None] * len(self.program.values)
         for value, array in self.program.constants.values():
             values[value] = array
+        for port in self.program.state:
+            values[port.initial] = self.state.pop(port.name)  # held alone: may be overwritten
+        try:
+            with warnings_off():
+                self._run(values, host, counts, watch)
+        finally:
+            self.kept_moment, self.state = kept_state(self.program, values)
+        return counts
+
+    def _run(self, values: Values, host: Host, counts: Counts, watch: Watch | None) -> None:
         counts.ran("body")
         for node, step in zip(self._nodes, self._steps, strict=True):
             step(values, host, counts)
@@ -60,16 +67,15 @@ class FunctionalEngine:
                     made = values[v]
                     if made is not None:
                         watch(v, made)
-        return counts
 
     def _bind(self, node: Node) -> Run:
         """Return a node as a function; values in `frees` are dropped by it."""
         what = node.what
         match what:
             case Codelet():
-                return self._compute(what, node)
+                return computing(what, node, self.program.values)
             case Definition():
-                return self._assemble(what, node)
+                return assembling(what, node, self.program.values[what.value])
             case StreamIn():
                 return lambda values, host, counts: values.__setitem__(
                     what.value, host.take(what.stream)
@@ -83,96 +89,12 @@ class FunctionalEngine:
             case If() | Switch():
                 return self._branches(what, node)
 
-    def _compute(self, codelet: Codelet, node: Node) -> Run:
-        table = self.program.values
-        reads, writes, frees = node.reads, node.writes, node.frees
-        operand_shapes = [table[v].shape for v in reads]
-        operand_blocks = [_empty_block(shape) for shape in operand_shapes]
-        result_blocks = [_empty_block(table[v].shape) for v in writes]
-        overwritten = self._overwritten(codelet, node)
-        run = codelet.run
-
-        def step(values: Values, host: Host, counts: Counts) -> None:
-            operands = [values[v] for v in reads]
-            for v in frees:
-                values[v] = None
-            results = result_blocks
-            for number in overwritten:
-                array = operands[number]
-                if (
-                    sys.getrefcount(array) <= _LONE_REFERENCES
-                    and array is not None
-                    and array.base is None
-                    and array.flags.writeable
-                ):
-                    results = [result_blocks[0]._replace(array=array), *result_blocks[1:]]
-                    break
-            array = None
-            blocks = [
-                Block(x, (), block.part, block.starts, block.whole)
-                for x, block in zip(operands, operand_blocks, strict=True)
-            ]
-            for v, found in zip(writes, run(blocks, results), strict=True):
-                values[v] = found
-
-        return step
-
-    def _overwritten(self, codelet: Codelet, node: Node) -> list[int]:
-        """Return the operands that the first result may be written into, if they are held alone."""
-        table = self.program.values
-        first = table[node.writes[0]]
-        elements = int(np.prod(first.shape, dtype=np.int64))
-        return [
-            number
-            for number, value in enumerate(node.reads)
-            if value in node.frees
-            and node.reads.count(value) == 1
-            and codelet.may_overwrite(number)
-            and table[value].shape == first.shape
-            and storage_dtype(table[value].element_type) == storage_dtype(first.element_type)
-            and (elements >= REUSED_ELEMENTS or codelet.overwrites_a_part)
-        ]
-
-    def _assemble(self, definition: Definition, node: Node) -> Run:
-        """Return the function that puts pieces of values together."""
-        value = self.program.values[definition.value]
-        dtype = storage_dtype(value.element_type)
-        alone = len(definition.pieces) == 1 and definition.base is None
-
-        def step(values: Values, host: Host, counts: Counts) -> None:
-            found: Array | None = None
-            if definition.base is not None:
-                base = values[definition.base]
-                found = np.array(base)
-            for piece in definition.pieces:
-                source = values[piece.value]
-                if source is None:
-                    raise RuntimeError("a value is read before it is made")
-                if source.shape != piece.view:
-                    source = source.reshape(piece.view)
-                cut = tuple(
-                    slice(low + shift, high + shift)
-                    for (low, high), shift in zip(piece.box, piece.shift, strict=True)
-                )
-                if alone:
-                    found = source[cut]
-                    continue
-                if found is None:
-                    found = np.empty(value.shape, dtype)
-                found[tuple(slice(low, high) for low, high in piece.box)] = source[cut]
-            for v in node.frees:
-                values[v] = None
-            values[definition.value] = np.empty(value.shape, dtype) if found is None else found
-
-        return step
-
     def _stream_out(self, what: StreamOut, frees: tuple[ValueId, ...]) -> Run:
         def step(values: Values, host: Host, counts: Counts) -> None:
             array = values[what.value]
             for v in frees:
                 values[v] = None
-            if array is not None:
-                host.give(what.stream, array)
+            host.give(what.stream, array)
 
         return step
 
@@ -269,17 +191,3 @@ def _leave(values: Values, carried: tuple[Carried, ...], frees: tuple[ValueId, .
         values[v] = None
     for item, array in zip(carried, final, strict=True):
         values[item.final] = array
-
-
-def _empty_block(shape: Sizes) -> Block:
-    return Block(None, (), shape, (0,) * len(shape), shape)
-
-
-def _lone_references() -> int:
-    probe: list[Array | None] = [np.empty(1)]
-    array = probe[0]
-    return sys.getrefcount(array)
-
-
-_LONE_REFERENCES = _lone_references()
-"""The list of operands, the name in the loop, and the argument."""

@@ -5,8 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
+
+from hloipu_runtime.kernels.movement import contiguous
 from hloipu_runtime.program.program import Array
 from hloipu_runtime.program.steps import ValueId
+from hloipu_runtime.sim.owning import is_held_alone, references_here
 
 Progress = Callable[[int], None]
 """Told how many steps of the outermost level and turns of loops are done, after each."""
@@ -60,5 +64,30 @@ class Arrays:
         return self.inputs[stream]
 
     def give(self, stream: str, value: Array) -> None:
-        """Keep a copy of what a stream carries."""
-        self.outputs[stream] = value.copy()
+        """Keep what a stream carries: as it is where nobody else holds it, else a copy."""
+        if is_held_alone(value, _GIVEN_REFERENCES) and _is_whole(value):
+            self.outputs[stream] = value
+        else:
+            fresh = contiguous(value)
+            self.outputs[stream] = value.copy() if fresh is value else fresh
+
+
+def _is_whole(value: Array) -> bool:
+    """Whether an array is row-major and does not keep a larger one in memory."""
+    base = value.base
+    return value.flags.c_contiguous and (base is None or base.nbytes == value.nbytes)
+
+
+def _given_references() -> int:
+    array = np.empty(1)
+    return _Probe().give(array)
+
+
+class _Probe:
+    """Counts the references to an array that somebody gives away whose name still stands."""
+
+    def give(self, value: Array) -> int:
+        return references_here(value)
+
+
+_GIVEN_REFERENCES = _given_references()

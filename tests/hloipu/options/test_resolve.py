@@ -148,7 +148,7 @@ def test_an_unknown_name_has_its_nearest_named(folder: Path) -> None:
 def test_a_command_refuses_the_options_of_others(folder: Path) -> None:
     error = refused(folder, {"poison": True}, command="compile")
     assert error.code == "E3014"
-    assert error.message == "compile takes no option poison, run does"
+    assert error.message == "compile takes no option poison, run and check do"
 
 
 def test_a_later_option_may_be_given_what_happens_anyway(folder: Path) -> None:

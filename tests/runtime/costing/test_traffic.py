@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hloipu_runtime.costing.exchanging import exchange_cost
+from hloipu_runtime.costing.forms import Forms
 from hloipu_runtime.costing.traffic import TransferTraffic, transfer_traffic
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.costs import TileTraffic, exchange
@@ -291,7 +292,8 @@ def test_no_exchange_is_cheaper_than_its_fullest_tile(
             loads[tile][1] += 4 * elements
             loads[tile][2] += len(counted.fragments[tile])
     program = Program("p", "tiny", 1, tuple(variables), ())
-    cost = exchange_cost(program, Exchange(tuple(moves), ()), BUSES_APART)
+    step = Exchange(tuple(moves), ())
+    cost = exchange_cost(program, step, BUSES_APART, Forms(program, BUSES_APART))
     counted_loads = [TileTraffic(a, b, received_fragments=c) for a, b, c in loads.values()]
     assert cost.spent.exchange.cycles >= exchange(BUSES_APART, counted_loads).cycles
 

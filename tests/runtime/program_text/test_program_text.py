@@ -1,5 +1,6 @@
 """Programs as text: hand-written ones come back letter for letter, wrong ones with their place."""
 
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +41,16 @@ def test_a_text_comes_back_letter_for_letter(name: str) -> None:
 @pytest.mark.parametrize("name", TEXTS)
 def test_the_texts_say_what_can_be_proved(name: str) -> None:
     assert faults_of(parse_program(TEXTS[name]), tiles_per_ipu=4) == []
+
+
+def test_every_field_of_a_program_is_in_some_text() -> None:
+    programs = small_programs().values()
+    shown = {
+        field.name
+        for field in fields(Program)
+        if len({repr(getattr(program, field.name)) for program in programs}) > 1
+    }
+    assert shown | {"machine"} == {field.name for field in fields(Program)}
 
 
 def test_the_page_shows_the_text() -> None:

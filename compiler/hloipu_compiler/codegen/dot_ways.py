@@ -1,0 +1,112 @@
+"""Ways to cut a dot product: into how many parts batch, rows, columns and depth, as arrays."""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hloipu_runtime.program.mapping import Sizes
+
+Amounts = NDArray[np.int64]
+
+GRAIN = 16
+"""Results that the AMP makes at once (graphcore/poplibs: lib/poplin/PerformanceEstimation.hpp)."""
+
+DEPTH_GRAIN = 8
+"""Pieces of the depth are multiples of this, the input channels that the AMP takes in at once."""
+
+_STEPS_AN_OCTAVE = 8
+"""Numbers of parts that are tried between a power of two and the next, above the first ones."""
+
+
+class Ways(NamedTuple):
+    """Numbers of parts; entries of the arrays are ways."""
+
+    batch: Amounts
+    rows: Amounts
+    columns: Amounts
+    depth: Amounts
+    rows_grained: NDArray[np.bool_]
+    """Whether blocks of rows, not of columns, are multiples of what the AMP makes at once."""
+
+    def at(self, place: int) -> "Way":
+        """Return one way."""
+        return Way(*(array[place].item() for array in self))
+
+
+class Way(NamedTuple):
+    """Numbers of parts of one way."""
+
+    batch: int
+    rows: int
+    columns: int
+    depth: int
+    rows_grained: bool
+
+
+@lru_cache(1 << 10)
+def ways_of(tiles: int, batch: int, rows: int, columns: int, depth: int) -> Ways:
+    """Return the ways for a number of tiles, each of which has at most one part."""
+    found: list[Amounts] = []
+    for b in _batches(batch, tiles):
+        for d in _numbers(min(tiles // b, max(1, depth // (2 * DEPTH_GRAIN)))):
+            left = tiles // (b * d)
+            for of_rows in (True, False):
+                ours, others = (rows, columns) if of_rows else (columns, rows)
+                parts = np.array(_numbers(min(left, ours)), np.int64)
+                rest = np.minimum(left // parts, others)
+                pair = (parts, rest) if of_rows else (rest, parts)
+                found.append(np.stack([np.full_like(parts, b), *pair, np.full_like(parts, d)]))
+    parts = np.unique(np.concatenate(found, axis=1), axis=1)
+    twice = np.concatenate([parts, parts], axis=1)
+    return Ways(*twice, np.arange(twice.shape[1]) >= parts.shape[1])
+
+
+def _batches(batch: int, tiles: int) -> list[int]:
+    """Return numbers of parts of a batch: all of it, or halves and quarters of that."""
+    most = min(max(1, batch), tiles)
+    return sorted({max(1, -(-most // n)) for n in (1, 2, 4)})
+
+
+def _numbers(most: int) -> list[int]:
+    """Return numbers from 1 to `most`: all small ones, then fewer and fewer."""
+    found = list(range(1, min(most, 2 * _STEPS_AN_OCTAVE) + 1))
+    step = 2
+    while found[-1] < most:
+        top = min(most, 2 * found[-1])
+        found += range(found[-1] + step, top + 1, step)
+        if found[-1] < top:
+            found.append(top)
+        step *= 2
+    return found
+
+
+def block_sizes(sizes: Sizes, parts: Amounts, grain: Amounts) -> tuple[Amounts, Amounts]:
+    """Return elements of the largest part, and the number of parts, of several dimensions.
+
+    Parts are spread over the dimensions, the first ones first; those of the last are multiples of a
+    grain. `parts_of` does the same for one way.
+    """
+    block, count = np.ones_like(parts), np.ones_like(parts)
+    left = parts
+    for number, size in enumerate(sizes):
+        here = np.minimum(left, size)
+        each = -(-size // np.maximum(here, 1))
+        if number == len(sizes) - 1:
+            each = -(-each // grain) * grain
+        each = np.minimum(each, size)
+        made = -(-size // np.maximum(each, 1))
+        block, count = block * each, count * made
+        left = np.maximum(1, left // np.maximum(here, 1))
+    return block, count
+
+
+def parts_of(sizes: Sizes, first: int, parts: int, grain: int) -> list[tuple[int, int, int]]:
+    """Return label, parts and grain of several dimensions, the first of which has label `first`."""
+    found = []
+    for number, size in enumerate(sizes):
+        here = min(parts, size)
+        found.append((first + number, here, grain if number == len(sizes) - 1 else 1))
+        parts = max(1, parts // max(1, here))
+    return found

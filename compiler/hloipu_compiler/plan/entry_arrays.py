@@ -1,0 +1,91 @@
+"""The entry's parameters and results as flat lists of arrays, with the names that a dump gives."""
+
+import re
+from collections import Counter
+
+from hloipu_compiler.hlo.metadata import read_metadata
+from hloipu_compiler.ir.attributes import Alias
+from hloipu_compiler.ir.graph import Instruction, Module
+from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+from hloipu_compiler.plan.wrapping import EntryArray
+
+_GROUP = re.compile(r"(?:args|kwargs)\[[^\]]*\]|[A-Za-z_]\w*")
+Index = tuple[int, ...]
+
+
+def parameter_arrays(module: Module) -> list[EntryArray]:
+    """Return the arrays of the entry's parameters; names are unique.
+
+    JAX writes the path of an argument's leaf into its parameter's `op_name`: `state.params['w']`.
+    """
+    found: list[EntryArray] = []
+    entry = module.entry
+    for position in entry.parameters:
+        x = entry.instructions[position]
+        path, group = _path_of(x)
+        leaves = _leaves(x.shape)
+        for index, shape in leaves:
+            name = path if len(leaves) == 1 else f"{path}{''.join(f'[{i}]' for i in index)}"
+            found.append(_array(len(found), shape, name, group))
+    counts = Counter(each.name for each in found)
+    return [
+        each if counts[each.name] == 1 else each._replace(name=f"{each.name}#{each.number}")
+        for each in found
+    ]
+
+
+def result_arrays(module: Module) -> list[EntryArray]:
+    """Return the arrays of the result; tokens count, as a result of no shape that matches."""
+    entry = module.entry
+    leaves = all_leaves(entry.instructions[entry.root].shape)
+    return [_array(number, shape) for number, (_, shape) in enumerate(leaves)]
+
+
+def aliased(module: Module) -> list[tuple[int, int]]:
+    """Return the (parameter, result) pairs that the header aliases and that are of one shape."""
+    entry = module.entry
+    parameters: dict[tuple[int, Index], int] = {}
+    for parameter, position in enumerate(entry.parameters):
+        for index, _ in _leaves(entry.instructions[position].shape):
+            parameters[parameter, index] = len(parameters)
+    leaves = all_leaves(entry.instructions[entry.root].shape)
+    results = {index: number for number, (index, _) in enumerate(leaves)}
+    given, made = parameter_arrays(module), result_arrays(module)
+    found: dict[int, int] = {}
+    aliases = module.attributes.get("input_output_alias", ())
+    for alias in aliases if isinstance(aliases, tuple) else ():
+        if isinstance(alias, Alias):
+            parameter = parameters.get((alias.parameter, alias.parameter_index), -1)
+            result = results.get(alias.output_index, -1)
+            if min(parameter, result) >= 0 and given[parameter].kind == made[result].kind:
+                found.setdefault(parameter, result)
+    return sorted(found.items())
+
+
+def all_leaves(shape: Shape) -> list[tuple[Index, ArrayShape]]:
+    """Return the arrays and tokens of a shape with their indices, tuples walked in order."""
+    found: list[tuple[Index, ArrayShape]] = []
+    stack: list[tuple[Index, Shape]] = [((), shape)]
+    while stack:
+        index, each = stack.pop()
+        if isinstance(each, TupleShape):
+            parts = [((*index, n), part) for n, part in enumerate(each.elements)]
+            stack.extend(reversed(parts))
+        else:
+            found.append((index, each if isinstance(each, ArrayShape) else each.contents))
+    return found
+
+
+def _leaves(shape: Shape) -> list[tuple[Index, ArrayShape]]:
+    return [leaf for leaf in all_leaves(shape) if leaf[1].element_type.name != "token"]
+
+
+def _array(number: int, shape: ArrayShape, name: str = "", group: str = "") -> EntryArray:
+    return EntryArray(number, shape.element_type.name, shape.dimensions, name, group)
+
+
+def _path_of(x: Instruction) -> tuple[str, str]:
+    """Return an argument's path and its first part, or the parameter's name and nothing."""
+    path = read_metadata(x.metadata).op_name.replace("\\'", "'")
+    found = _GROUP.match(path)
+    return (path, found[0]) if found else (x.name, "")

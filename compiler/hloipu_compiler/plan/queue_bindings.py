@@ -1,0 +1,106 @@
+"""Which queues feed which parameters, and which take which results."""
+
+from collections.abc import Mapping, Sequence, Set
+
+from hloipu_compiler.plan.wrapping import EntryArray, FeedBinding, WrappingRequest
+from hloipu_runtime.errors import UsageError
+
+_NOT_FED = frozenset({"weight", "opt_state", "rng", "carry", "const", "hyper"})
+_LONGEST_NAME = 128
+
+
+def feeds_of(
+    asked: Mapping[str, tuple[int, ...]],
+    parameters: Sequence[EntryArray],
+    roles: Mapping[int, str],
+) -> tuple[FeedBinding, ...]:
+    """Return the feeds that are asked for; parameters that are data otherwise make up `data`."""
+    found = [FeedBinding(name, tuple(numbers)) for name, numbers in asked.items()]
+    seen: dict[int, str] = {}
+    for feed in found:
+        for number in feed.places:
+            if number >= len(parameters):
+                raise _no_such("feed", feed.name, "parameter", number, len(parameters))
+            if number in seen:
+                raise UsageError(
+                    "E3151", f"parameter {number} is fed by {seen[number]!r} and {feed.name!r}"
+                )
+            if roles.get(number) in _NOT_FED:
+                raise UsageError(
+                    "E3151",
+                    f"parameter {parameters[number]} is {roles[number]} and is fed by {feed.name!r}",
+                    hint="what a queue feeds is data",
+                )
+            seen[number] = feed.name
+    rest = tuple(n for n, role in sorted(roles.items()) if role == "data" and n not in seen)
+    if rest:
+        found.append(FeedBinding("data", rest))
+    return tuple(found)
+
+
+def outfeeds_of(
+    request: WrappingRequest,
+    results: Sequence[EntryArray],
+    kept: Set[int],
+    feeds: Sequence[FeedBinding],
+) -> tuple[tuple[FeedBinding, ...], tuple[int, ...]]:
+    """Return the outfeeds, and the results that no queue takes.
+
+    In a loop every result that is not state goes to a queue: `result.N` where none is named.
+    """
+    named = [_read(text, results) for text in request.outfeeds]
+    taken = {number for outfeed in named for number in outfeed.places}
+    rest = tuple(
+        x.number
+        for x in results
+        if x.number not in taken | kept and x.element_type != "token"
+    )
+    open_ones = [n for n, outfeed in enumerate(named) if not outfeed.places]
+    if open_ones:
+        if len(open_ones) > 1 or not rest:
+            raise UsageError(
+                "E3151",
+                f"--outfeed {named[open_ones[-1]].name} takes the results that are left: "
+                + ("several outfeeds do" if rest else "there are none"),
+                hint="say which: --outfeed NAME=N,…",
+            )
+        named[open_ones[0]] = named[open_ones[0]]._replace(places=rest)
+        rest = ()
+    if request.loop is not None:
+        named += [FeedBinding(f"result.{number}", (number,)) for number in rest]
+        rest = ()
+    names = [queue.name for queue in (*feeds, *named)]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(
+                "E3152", f"two queues are named {name!r}", hint="give each queue its own name"
+            )
+        if not name or len(name) > _LONGEST_NAME or not name.isprintable():
+            raise UsageError("E3151", f"{name[:_LONGEST_NAME]!r} is no name for a queue")
+    return tuple(named), rest
+
+
+def _read(text: str, results: Sequence[EntryArray]) -> FeedBinding:
+    name, mark, numbers = text.partition("=")
+    if not mark:
+        return FeedBinding(name.strip(), ())
+    words = [word.strip() for word in numbers.split(",")]
+    if not all(word.isdecimal() and len(word) < 10 for word in words):
+        raise UsageError(
+            "E3151", f"--outfeed {text}: expected are numbers of results", hint="--outfeed loss=4"
+        )
+    places = tuple(map(int, words))
+    for number in places:
+        if number >= len(results) or results[number].element_type == "token":
+            raise _no_such("outfeed", name, "result", number, len(results))
+    if len(frozenset(places)) != len(places):
+        raise UsageError("E3151", f"--outfeed {text}: a result is named twice")
+    return FeedBinding(name.strip(), places)
+
+
+def _no_such(option: str, name: str, what: str, number: int, count: int) -> UsageError:
+    return UsageError(
+        "E3151",
+        f"--{option} {name}: there is no {what} {number}",
+        hint=f"{what}s are numbered from 0 to {count - 1}, arrays counted",
+    )

@@ -1,0 +1,165 @@
+"""What the parameters of a training step are: state, data from a queue, or constants of a run.
+
+Order of evidence: what the user says; aliases in the header, as donated arguments leave them; else
+the longest run of results that are like the first parameters, one by one. Where that does not
+settle it, nothing is guessed.
+"""
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.plan.entry_arrays import aliased, parameter_arrays, result_arrays
+from hloipu_compiler.plan.queue_bindings import feeds_of, outfeeds_of
+from hloipu_compiler.plan.wrapping import EntryArray, StatePair, Wrapping, WrappingRequest
+from hloipu_runtime.errors import UsageError
+
+STATE_ROLES = frozenset({"weight", "opt_state", "rng", "carry"})
+_MOST_METRICS = 16
+"""Results that may stand before those that are state."""
+
+
+def wrapping_of(module: Module, request: WrappingRequest) -> Wrapping | None:
+    """Return how a step is wrapped, or None where nothing is asked for.
+
+    Raises UsageError: E3150 where it is not clear which parameters are state, E3151 where the
+    request names what is not there or contradicts itself, E3152 for two queues of one name.
+    """
+    if not request.asks:
+        return None
+    parameters, results = parameter_arrays(module), result_arrays(module)
+    roles = _roles(request.roles, parameters)
+    feeds = feeds_of(request.feeds, parameters, roles)
+    fed = {place for feed in feeds for place in feed.places}
+    settled = frozenset(fed) | {n for n, role in roles.items() if role not in STATE_ROLES}
+    pairs, evidence = _pairs(module, parameters, results, roles, settled)
+    state = tuple(StatePair(parameters[p].name, p, r) for p, r in pairs)
+    kept = {pair.parameter for pair in state}
+    constants = tuple(x.number for x in parameters if x.number not in fed | kept)
+    outfeeds, rest = outfeeds_of(request, results, {pair.result for pair in state}, feeds)
+    return Wrapping(request.loop, state, feeds, constants, outfeeds, rest, evidence)
+
+
+def _roles(asked: Mapping[str, str], parameters: Sequence[EntryArray]) -> dict[int, str]:
+    """Return the role of each parameter that the user names, by number, name or group."""
+    found: dict[int, str] = {}
+    for key, role in asked.items():
+        numbers = _named(key, parameters)
+        for number in numbers:
+            if found.setdefault(number, role) != role:
+                raise UsageError(
+                    "E3151",
+                    f"parameter {parameters[number]} is said to be {found[number]} and {role}",
+                    hint="give each parameter one role",
+                )
+    return found
+
+
+def _named(key: str, parameters: Sequence[EntryArray]) -> list[int]:
+    if key.isdecimal() and int(key) < len(parameters):
+        return [int(key)]
+    found = [x.number for x in parameters if key == x.name]
+    found = found or [
+        x.number for x in parameters if x.name.startswith((f"{key}.", f"{key}[", f"{key}/"))
+    ]
+    if not found:
+        names = list(dict.fromkeys(y for x in parameters for y in (x.name, x.group) if y))
+        close = get_close_matches(key, names, 1)
+        raise UsageError(
+            "E3151",
+            f"there is no parameter {key!r} among {len(parameters)}",
+            hint=f"did you mean {close[0]!r}?"
+            if close
+            else "name it by its number; `hloipu show` lists the parameters",
+        )
+    return found
+
+
+def _pairs(
+    module: Module,
+    parameters: Sequence[EntryArray],
+    results: Sequence[EntryArray],
+    roles: Mapping[int, str],
+    settled: frozenset[int],
+) -> tuple[list[tuple[int, int]], str]:
+    """Return (parameter, result) of all state, and what says so."""
+    aliases = [(p, r) for p, r in aliased(module) if p not in settled]
+    named = [n for n, role in sorted(roles.items()) if role in STATE_ROLES]
+    known = {p for p, _ in aliases}
+    if aliases and known.issuperset(named):
+        return aliases, "from the aliases in the header"
+    if named:
+        taken = {r for _, r in aliases}
+        rest = [n for n in named if n not in known]
+        pairs = aliases + _matched([parameters[n] for n in rest], results, taken)
+        return sorted(pairs), "from the roles given"
+    if len(settled) == len(parameters):
+        return [], "every parameter has another role"
+    return _inferred(parameters, results, settled)
+
+
+def _matched(
+    wanted: Sequence[EntryArray], results: Sequence[EntryArray], taken: set[int]
+) -> list[tuple[int, int]]:
+    """Return the results for parameters that are state: the first run of them that is alike."""
+    free = [x for x in results if x.number not in taken]
+    for start in range(min(_MOST_METRICS, max(0, len(free) - len(wanted))) + 1):
+        run = free[start : start + len(wanted)]
+        if [x.kind for x in run] == [x.kind for x in wanted]:
+            return [(a.number, b.number) for a, b in zip(wanted, run, strict=True)]
+    raise UsageError(
+        "E3150",
+        f"no results are like the {len(wanted)} parameters that are to be state, from {wanted[0]}",
+        hint="return the new state in the order of the parameters, or donate them, "
+        "so that the dump says which result replaces which",
+    )
+
+
+def _inferred(
+    parameters: Sequence[EntryArray], results: Sequence[EntryArray], settled: frozenset[int]
+) -> tuple[list[tuple[int, int]], str]:
+    """Return the longest run of results that are like the first parameters."""
+    open_ones: list[EntryArray] = []
+    for x in parameters:
+        if x.number in settled:
+            break
+        open_ones.append(x)
+    starts = range(min(_MOST_METRICS, len(results)))
+    lengths = [_alike(open_ones, results[start:]) for start in starts]
+    longest = lengths[0] if lengths and lengths[0] else max(lengths, default=0)
+    if not longest:
+        raise _unclear("no result is like the first parameter, so that nothing could be kept")
+    start = lengths.index(longest)
+    if start and lengths.count(longest) > 1:
+        raise _unclear(f"the first {longest} parameters are like several runs of results")
+    after = parameters[longest] if longest < len(parameters) else None
+    last = parameters[longest - 1]
+    if after is None and not settled and (len({x.group for x in parameters}) > 1 or not last.group):
+        if len(parameters) > 1:
+            raise _unclear("every parameter is like a result: none of them is seen to be data")
+    elif after is not None and last.group and last.group == after.group:
+        raise _unclear(
+            f"only {longest} arrays are like results, which ends within {last.group!r}: "
+            f"{last} has a result and {after} has none"
+        )
+    pairs = [(n, start + n) for n in range(longest)]
+    return pairs, "from the results that are like the first parameters"
+
+
+def _alike(parameters: Sequence[EntryArray], results: Sequence[EntryArray]) -> int:
+    """Return how many of the first are of the same types and shapes."""
+    count = 0
+    for a, b in zip(parameters, results, strict=False):
+        if a.kind != b.kind:
+            break
+        count += 1
+    return count
+
+
+def _unclear(why: str) -> UsageError:
+    return UsageError(
+        "E3150",
+        f"cannot tell which parameters are state: {why}",
+        hint="say so: --role PARAMETER=weight (or opt_state, carry) and --feed NAME=N,…, "
+        "by number, name or group; or donate the state",
+    )

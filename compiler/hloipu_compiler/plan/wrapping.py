@@ -1,0 +1,106 @@
+"""How a step is wrapped for the device: what stays there, what queues feed, how often it turns."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
+
+
+@dataclass(frozen=True, slots=True)
+class WrappingRequest:
+    """What the user says of it; numbers are those of parameters and results, arrays counted."""
+
+    loop: int | None = None
+    roles: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Number, name, or name of a whole group of parameters -> role."""
+    feeds: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    outfeeds: tuple[str, ...] = ()
+    """`NAME=N,…`, or `NAME` for all other results."""
+
+    @property
+    def asks(self) -> bool:
+        """Whether anything is to be wrapped."""
+        return bool(self.loop or self.roles or self.feeds or self.outfeeds)
+
+
+class EntryArray(NamedTuple):
+    """A parameter or a result of the entry, tuples flattened."""
+
+    number: int
+    element_type: str
+    shape: tuple[int, ...]
+    name: str = ""
+    group: str = ""
+    """The argument of the user's function that it is part of; empty where the dump does not say."""
+
+    def __str__(self) -> str:
+        return f"{self.name or self.number} {self.tensor}"
+
+    @property
+    def tensor(self) -> str:
+        """Type and shape as HLO writes them."""
+        return f"{self.element_type}[{','.join(map(str, self.shape))}]"
+
+    @property
+    def kind(self) -> tuple[str, tuple[int, ...]]:
+        """What a pair of state has in common."""
+        return self.element_type, self.shape
+
+
+class StatePair(NamedTuple):
+    """A parameter that stays on the device, and the result that is its next value."""
+
+    name: str
+    parameter: int
+    result: int
+
+
+class FeedBinding(NamedTuple):
+    """A queue, and the parameters or results that its elements are."""
+
+    name: str
+    places: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapping:
+    """A step's place on the device; every parameter and result of it is accounted for."""
+
+    loop: int | None
+    """Steps of one run; None: one, with no loop around it."""
+    state: tuple[StatePair, ...]
+    feeds: tuple[FeedBinding, ...]
+    constants: tuple[int, ...]
+    """Parameters that are handed over once in a run."""
+    outfeeds: tuple[FeedBinding, ...]
+    results: tuple[int, ...]
+    """Results that are handed over at the end of a run."""
+    evidence: str = ""
+    """What says which parameters are state."""
+
+    def lines(self) -> list[str]:
+        """Return what was decided, for people."""
+        turns = "one step a run" if self.loop is None else f"{self.loop} steps a run"
+        found = [f"{turns}; {len(self.state)} arrays stay on the device ({self.evidence})"]
+        if self.state:
+            pairs = [(pair.parameter, pair.result) for pair in self.state]
+            found.append(f"  state: parameters {_ranges([p for p, _ in pairs])} become results "
+                         f"{_ranges([r for _, r in pairs])}")  # fmt: skip
+        found += [f"  feed {x.name}: parameters {_ranges(x.places)}" for x in self.feeds]
+        if self.constants:
+            found.append(f"  once a run: parameters {_ranges(self.constants)}")
+        found += [f"  outfeed {x.name}: results {_ranges(x.places)}" for x in self.outfeeds]
+        if self.results:
+            found.append(f"  at the end of a run: results {_ranges(self.results)}")
+        return found
+
+
+def _ranges(numbers: "tuple[int, ...] | list[int]") -> str:
+    """Return numbers with runs of neighbours shortened."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1] = [parts[-1][0], number]
+        else:
+            parts.append([number])
+    return ", ".join("-".join(map(str, part)) for part in parts)

@@ -1,0 +1,22 @@
+"""From options to how a step is wrapped for the device."""
+
+from hloipu.options.table import Options
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.plan.roles import wrapping_of
+from hloipu_compiler.plan.wrapping import WrappingRequest
+
+
+def wrapping_request(options: Options) -> WrappingRequest:
+    """Return what options ask for: `loop`, `role`, `feed` and `outfeed`."""
+    return WrappingRequest(
+        options.loop, dict(options.role), dict(options.feed), tuple(options.outfeed)
+    )
+
+
+def wrapping_lines(module: Module, options: Options) -> list[str]:
+    """Return what was made of a step's parameters and results, for people; none for no wrapping.
+
+    Raises UsageError E3150 to E3152 as `wrapping_of` does.
+    """
+    found = wrapping_of(module, wrapping_request(options))
+    return [] if found is None else found.lines()

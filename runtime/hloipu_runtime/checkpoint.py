@@ -1,0 +1,119 @@
+"""Checkpoints: the state of a session in a file that is whole or refused.
+
+Written beside the old file and put in its place at once, so that a process that dies at any moment
+leaves the one or the other.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hloipu_runtime.artefact.frame import Frame, read_frame, write_frame
+from hloipu_runtime.errors import ArtefactError, UsageError
+from hloipu_runtime.kernels.storage import user_dtype
+from hloipu_runtime.program.program import Program
+
+Array = np.ndarray[Any, Any]
+KIND = "checkpoint"
+SCHEMA = "hloipu.checkpoint/1"
+_KEYS = {"schema", "program", "names", "steps", "cycles", "positions"}
+_MOST = 2**62
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a session goes on from."""
+
+    program: str
+    """Name of the program."""
+    steps: int
+    """Steps that were done."""
+    cycles: int
+    """Simulated cycles that they took."""
+    positions: Mapping[str, int] = field(default_factory=dict)
+    """Of each infeed: the elements that the device had taken."""
+    arrays: Mapping[str, Array] = field(default_factory=dict, repr=False)
+    """State by name, in the user's types."""
+
+    def save(self, path: str | Path) -> None:
+        """Write it; raises UsageError E3004 where that cannot be."""
+        meta = {
+            "schema": SCHEMA,
+            "program": self.program,
+            "names": list(self.arrays),
+            "steps": self.steps,
+            "cycles": self.cycles,
+            "positions": dict(sorted(self.positions.items())),
+        }
+        arrays = {f"state.{n}": array for n, array in enumerate(self.arrays.values())}
+        write_frame(path, Frame(KIND, meta, arrays))
+
+    def require_for(self, program: Program) -> None:
+        """Raise UsageError E3157 unless the state is of this program's names, types and shapes."""
+        wanted = {port.name: program.variables[port.variable] for port in program.state}
+        if wanted.keys() != self.arrays.keys():
+            odd = sorted(wanted.keys() ^ self.arrays.keys())[0]
+            raise _foreign(f"state {odd!r} is only in one of the two")
+        for name, variable in wanted.items():
+            array = self.arrays[name]
+            if array.shape != variable.shape or array.dtype != user_dtype(variable.element_type):
+                raise _foreign(
+                    f"state {name!r} is {array.dtype}{list(array.shape)} in the file and "
+                    f"{variable.element_type}{list(variable.shape)} in the program"
+                )
+
+
+def load_checkpoint(path: str | Path) -> Checkpoint:
+    """Return the checkpoint of a file.
+
+    Raises UsageError E3001 where it cannot be read, ArtefactError (E4001 to E4012) where it is not
+    what was written.
+    """
+    frame = read_frame(path, kind=KIND)
+    meta, name = frame.meta, str(path)
+    if meta.keys() != _KEYS or meta["schema"] != SCHEMA:
+        raise _refused(name, f"it is not of the schema {SCHEMA}")
+    names = meta["names"]
+    if not _texts(names) or [f"state.{n}" for n in range(len(names))] != list(frame.arrays):
+        raise _refused(name, "its names are not those of its arrays")
+    positions = meta["positions"]
+    if not isinstance(positions, dict) or not all(map(_is_count, positions.values())):
+        raise _refused(name, "its infeeds' positions are no numbers")
+    if not (_is_count(meta["steps"]) and _is_count(meta["cycles"])):
+        raise _refused(name, "it does not say how far it is")
+    if not isinstance(meta["program"], str):
+        raise _refused(name, "its program has no name")
+    return Checkpoint(
+        meta["program"],
+        meta["steps"],
+        meta["cycles"],
+        positions,
+        dict(zip(names, frame.arrays.values(), strict=True)),
+    )
+
+
+def _texts(names: Any) -> bool:
+    return (
+        isinstance(names, list)
+        and all(isinstance(x, str) for x in names)
+        and len(frozenset(names)) == len(names)
+    )
+
+
+def _is_count(number: Any) -> bool:
+    return type(number) is int and 0 <= number < _MOST
+
+
+def _refused(name: str, what: str) -> ArtefactError:
+    return ArtefactError("E4012", f"no checkpoint: {what}", name=name, hint="take an older one")
+
+
+def _foreign(what: str) -> UsageError:
+    return UsageError(
+        "E3157",
+        f"the checkpoint is not of this program: {what}",
+        hint="load it into a session of the program that it was saved from",
+    )

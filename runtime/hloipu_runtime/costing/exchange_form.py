@@ -1,0 +1,162 @@
+"""How a transfer is carried out: piece by piece as it lies, or in messages that tiles rearrange.
+
+Each piece costs its receiver control cycles, and both ends exchange code that stays in memory. A
+sender may instead first put what goes to the same tiles side by side, and a receiver may take
+whole messages and put their pieces in place afterwards; that costs cycles of computing, and memory
+for the messages while the exchange lasts. Poplar has both, too, and lets its users weigh cycles
+against memory (its engine option opt.internalExchangeOptimisationTarget).
+"""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+from hloipu_runtime.costing.sending import Sent
+from hloipu_runtime.costing.traffic import TransferTraffic
+from hloipu_runtime.machine.charges import NOTHING, Charge, charge_of, over
+from hloipu_runtime.machine.costs import copy_on_tile, rearrange_on_tile, sync
+from hloipu_runtime.machine.model import Machine
+
+REARRANGING_CODE_BYTES = 512
+"""Code of the copy that rearranges, once on each tile; assumed, as for codelets without source."""
+
+_LOOPS = 4
+"""Loops within each other of the copy that rearranges, each a count and a stride at both ends.
+
+Assumed: two over messages, and two over the pieces of each, as all messages but the last are alike.
+"""
+
+_SHARE_OF_MEMORY = 16
+"""Messages take one part in so many of a tile's memory, if need be in several rounds. Assumed:
+small beside what is exchanged, yet large beside what a round costs."""
+
+
+class Way(NamedTuple):
+    """What one end of a transfer does, on the tile that has most to do."""
+
+    size_bytes: int
+    """Sent or received, in whole words."""
+    pieces: int
+    """Of exchange: each takes code, and at a receiver control cycles."""
+    code_bytes: int
+    buffer_bytes: int = 0
+    """For messages that are rearranged; 0: pieces are taken as they lie."""
+    rounds: int = 1
+    """Exchanges that it takes to move all through the buffer."""
+    state_bytes: int = 0
+    """Of the vertices that rearrange."""
+    rearranging: Charge = NOTHING
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes that the tile is without for good."""
+        return self.code_bytes + self.state_bytes
+
+
+class ExchangeForm(NamedTuple):
+    """How both ends of a transfer carry it out."""
+
+    sending: Way
+    receiving: Way
+
+    @property
+    def rounds(self) -> int:
+        """Exchanges that it takes, each after a sync."""
+        return max(self.sending.rounds, self.receiving.rounds)
+
+
+@lru_cache(1 << 14)
+def exchange_form(
+    machine: Machine, traffic: TransferTraffic, sent: Sent, price: int
+) -> ExchangeForm:
+    """Return the cheapest form, at a price in cycles for each kilobyte that stays in memory.
+
+    Of equally cheap ones, the one that rearranges least.
+    """
+    return min(_forms(machine, traffic, sent), key=lambda form: _price(machine, form, price))
+
+
+def _price(machine: Machine, form: ExchangeForm, price: int) -> int:
+    """Return cycles and memory of a form as thousandths of cycles."""
+    rates = machine.exchange
+    sending, receiving = form
+    data = max(
+        over(sending.size_bytes, rates.send_bytes_per_cycle),
+        over(receiving.size_bytes, rates.receive_bytes_per_cycle),
+    )
+    cycles = data + receiving.pieces * rates.control_cycles_per_fragment
+    cycles += sending.rearranging.cycles + receiving.rearranging.cycles
+    cycles += sum(charge.cycles for charge in more_rounds(machine, form.rounds))
+    return 1000 * cycles + price * (sending.kept_bytes + receiving.kept_bytes)
+
+
+def _forms(machine: Machine, traffic: TransferTraffic, sent: Sent) -> Iterator[ExchangeForm]:
+    """Yield the forms of a transfer, the direct one first."""
+    sends = [_direct(machine, traffic.sent_bytes, sent.pieces)]
+    if sent.messages < sent.pieces:
+        sends.append(_rearranged(machine, traffic.sent_bytes, sent.messages, sent.pieces))
+    receives = [_direct(machine, traffic.received_bytes, traffic.fragments)]
+    if traffic.messages < traffic.fragments:
+        receives.append(
+            _rearranged(machine, traffic.received_bytes, traffic.messages, traffic.fragments)
+        )
+    for sending in sends:
+        for receiving in receives:
+            if sending.buffer_bytes and receiving.buffer_bytes:
+                # Pieces that end within a word leave gaps, but for those of one message.
+                receiving = _rearranged(
+                    machine, traffic.message_bytes, traffic.messages, traffic.fragments
+                )
+            yield ExchangeForm(sending, receiving)
+
+
+def _direct(machine: Machine, size_bytes: int, pieces: int) -> Way:
+    return Way(size_bytes, pieces, _code_bytes(machine, size_bytes, pieces))
+
+
+def _rearranged(machine: Machine, size_bytes: int, messages: int, pieces: int) -> Way:
+    memory = machine.memory
+    rounds = over(size_bytes, memory.bytes_per_tile // _SHARE_OF_MEMORY)
+    # Rounds cut messages anywhere, but all of them at about the same place.
+    parts = messages + rounds - 1
+    return Way(
+        size_bytes,
+        parts,
+        _code_bytes(machine, size_bytes, parts),
+        over(size_bytes, rounds),
+        rounds,
+        memory.vertex_fixed_bytes
+        + 2 * (memory.edge_pointer_bytes + memory.edge_length_bytes)
+        + _LOOPS * 3 * memory.edge_length_bytes,
+        copy_charge(machine, over(size_bytes, rounds), over(pieces, rounds)).times(rounds),
+    )
+
+
+def more_rounds(machine: Machine, rounds: int) -> tuple[Charge, Charge]:
+    """Return the charges of all rounds but the first: of exchanging without data, and of syncs."""
+    rates = machine.exchange
+    starting = charge_of(
+        machine,
+        (rates.setup_cycles, "exchange.setup_cycles"),
+        (rates.route_cycles, "exchange.route_cycles"),
+    )
+    return starting.times(rounds - 1), sync(machine).times(rounds - 1)
+
+
+def _code_bytes(machine: Machine, size_bytes: int, pieces: int) -> int:
+    """Return the exchange code of a tile; longer pieces than an instruction moves need several."""
+    instructions = pieces + size_bytes // machine.exchange.transfer_bytes
+    return instructions * machine.memory.exchange_fragment_code_bytes
+
+
+@lru_cache(1 << 12)
+def copy_charge(machine: Machine, size_bytes: int, runs: int) -> Charge:
+    """Return the charge of a copy within a tile, in so many contiguous pieces.
+
+    One rearranging copy, or one plain copy a piece, whichever is cheaper.
+    """
+    if size_bytes <= 0:
+        return NOTHING
+    run_bytes = -(-size_bytes // max(runs, 1))
+    singly = copy_on_tile(machine, run_bytes).times(runs)
+    return singly if runs == 1 else min(singly, rearrange_on_tile(machine, size_bytes, run_bytes))

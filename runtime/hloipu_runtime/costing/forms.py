@@ -1,0 +1,122 @@
+"""The forms of all exchanges of a program: as fast as can be while their code fits.
+
+All exchanges share the memory that code can lie in. What it is worth is found by raising its price
+until the exchanges' code takes no more than its share, as one does for a knapsack (Everett 1963,
+Generalized Lagrange multiplier method for solving problems of optimum allocation of resources).
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from hloipu_runtime.costing.exchange_form import ExchangeForm, exchange_form
+from hloipu_runtime.costing.loads import Load, peaks
+from hloipu_runtime.costing.sending import Sent, what_is_sent
+from hloipu_runtime.costing.traffic import TransferTraffic, transfer_traffic
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.steps import (
+    Exchange,
+    If,
+    Parallel,
+    Repeat,
+    RepeatWhile,
+    Sequence,
+    Step,
+    Switch,
+    Transfer,
+)
+
+_PRICES = (0, *(1 << n for n in range(8, 17)))
+"""Prices to try, in cycles for each kilobyte: a quarter of a cycle to 64 cycles for each byte."""
+_SHARE_OF_CODE = 2
+"""Exchanges may take one part in so many of the memory for code. Assumed; vertices and control
+take the rest."""
+
+
+class Carried(NamedTuple):
+    """A transfer, what it moves, and how."""
+
+    traffic: TransferTraffic
+    form: ExchangeForm
+
+
+class _Known(NamedTuple):
+    traffic: TransferTraffic
+    sent: Sent
+
+
+class Forms:
+    """How each transfer of a program is carried out on a machine."""
+
+    def __init__(self, program: Program, machine: Machine) -> None:
+        """Weigh all exchanges of a program against each other."""
+        self._program = program
+        self._machine = machine
+        self.price = self._affordable()
+        """Cycles for each kilobyte of code."""
+
+    def of(self, transfer: Transfer) -> Carried | None:
+        """Return how a transfer is carried out; None where its box is empty."""
+        known = self._known(transfer)
+        if known is None:
+            return None
+        return Carried(
+            known.traffic, exchange_form(self._machine, known.traffic, known.sent, self.price)
+        )
+
+    def _known(self, transfer: Transfer) -> _Known | None:
+        variables = self._program.variables
+        source, destination = variables[transfer.source], variables[transfer.destination]
+        bus = self._machine.chip.tiles_per_exchange_bus
+        traffic = transfer_traffic(transfer, source, destination, bus)
+        if traffic is None:
+            return None
+        sent = what_is_sent(transfer, source, destination) if traffic.fragments else Sent(0, 0)
+        return _Known(traffic, sent)
+
+    def _affordable(self) -> int:
+        """Return the lowest price at which exchanges keep to their share of the memory for code."""
+        found: list[tuple[int, int, _Known]] = []
+        for transfer in _transfers(self._program):
+            known = self._known(transfer)
+            if known is not None and known.traffic.fragments:
+                variables = self._program.variables
+                ends = variables[transfer.source].ipu, variables[transfer.destination].ipu
+                found.append((*ends, known))
+        room = self._machine.memory.executable_bytes // _SHARE_OF_CODE
+        return next(
+            (price for price in _PRICES if self._most_kept(found, price) <= room), _PRICES[-1]
+        )
+
+    def _most_kept(self, found: list[tuple[int, int, _Known]], price: int) -> int:
+        """Return the bytes that exchanges take for good on the tile where they take most."""
+        on_ipu: list[list[Load]] = [[] for _ in range(self._program.ipus)]
+        for source, destination, (traffic, sent) in found:
+            form = exchange_form(self._machine, traffic, sent, price)
+            for ipu, tiles, way in (
+                (source, traffic.senders, form.sending),
+                (destination, traffic.receivers, form.receiving),
+            ):
+                on_ipu[ipu].append(Load(tiles.first, tiles.last, (way.kept_bytes,)))
+        return max(
+            (peak.amounts[0] for loads in on_ipu if loads for peak in peaks(loads)), default=0
+        )
+
+
+def _transfers(program: Program) -> Iterator[Transfer]:
+    """Yield the transfers of a program; those of a loop's body or of a function once."""
+    waiting: list[Step] = [*program.functions.values(), program.body]
+    while waiting:
+        match waiting.pop():
+            case Sequence(steps=steps):
+                waiting += steps
+            case Exchange(transfers=transfers):
+                yield from transfers
+            case Repeat(body=body):
+                waiting.append(body)
+            case RepeatWhile(condition=condition, body=body):
+                waiting += (condition, body)
+            case If() | Switch() | Parallel() as step:
+                waiting += step.branches
+            case _:
+                pass

@@ -1,0 +1,130 @@
+"""Of how many pieces and messages a tile sends its part, in closed form."""
+
+from functools import lru_cache
+from math import gcd, prod
+from typing import NamedTuple
+
+from hloipu_runtime.costing.relation import dimension_groups
+from hloipu_runtime.program.mapping import Box, Mapping, Sizes, Span, Tiles
+from hloipu_runtime.program.program import Variable
+from hloipu_runtime.program.steps import Transfer
+
+
+class Sent(NamedTuple):
+    """What one sender sends, at most; what goes to several tiles at once counts once."""
+
+    pieces: int
+    """Contiguous at the sender, all of a piece to the same receivers."""
+    messages: int
+    """Sets of receivers that it sends anything to."""
+
+
+def what_is_sent(transfer: Transfer, source: Variable, destination: Variable) -> Sent:
+    """Return the pieces and messages that a sender of a transfer sends."""
+    box, shift, view = transfer.box, transfer.shift, transfer.view
+    if view != source.shape:
+        return _reshaped_pieces(source.mapping, destination.mapping, box, source.shape, view)
+    sent_box = tuple((low + s, high + s) for (low, high), s in zip(box, shift, strict=True))
+    return _pieces(source.mapping, destination.mapping, sent_box, shift, view)
+
+
+@lru_cache(1 << 14)
+def _pieces(source: Mapping, destination: Mapping, box: Box, shift: Sizes, shape: Sizes) -> Sent:
+    """Return what is sent where the source keeps its shape; the box is the source's."""
+    pieces, messages, joined = 1, 1, True
+    for sent, size, (low, high), moved, held in zip(
+        reversed(source.spans),
+        reversed(shape),
+        reversed(box),
+        reversed(shift),
+        reversed(destination.spans),
+        strict=True,
+    ):
+        part = min(sent.size, size)
+        length = min(part, high - low)
+        receivers = _receivers(length, sent, held, low, moved, size)
+        messages *= receivers
+        if not joined:
+            pieces *= length
+            continue
+        pieces *= receivers
+        joined = receivers == 1 and length == part
+    return Sent(pieces, min(pieces, messages))
+
+
+def _receivers(length: int, sent: Span, held: Span, low: int, shift: int, size: int) -> int:
+    """Return into how many pieces the parts of the destination cut what a tile sends, at most."""
+    step = _step(held, size)
+    if step >= size:
+        return 1
+    grain = gcd(step, _step(sent, size), shift, low, length, sent.offset, held.offset)
+    pieces = (max(length, grain) + step - 2 * grain) // step + 1
+    # Where parts overlap, each begins and ends inside of others.
+    return min(length, pieces if held.size <= held.step else 2 * pieces)
+
+
+def _step(span: Span, size: int) -> int:
+    """Return how far apart the parts of a span begin, its size where there is but one."""
+    return span.step if span.axis >= 0 and 0 < span.step < size else size
+
+
+@lru_cache(1 << 14)
+def _reshaped_pieces(
+    source: Mapping, destination: Mapping, box: Box, shape: Sizes, view: Sizes
+) -> Sent:
+    """Return bounds on what is sent where the source is seen in another shape.
+
+    Rows of the source's part are cut where rows of the destination's parts begin.
+    """
+    lengths = [min(span.size, size) for span, size in zip(source.spans, shape, strict=True)]
+    wanted = [
+        min(span.size, high - low) for span, (low, high) in zip(destination.spans, box, strict=True)
+    ]
+    pieces, messages, joined = 1, 1, True
+    for targets, sources in reversed(dimension_groups(view, shape)):
+        held, sizes = [lengths[d] for d in sources], [shape[d] for d in sources]
+        seen = [view[d] for d in targets]
+        spans = [destination.spans[d] for d in targets]
+        messages *= _receivers_of_run(destination.tiles, spans, seen, _run(held, sizes))
+        if not joined:
+            pieces *= prod(held)
+            continue
+        row, rows = _rows(held, sizes)
+        received_row, _ = _rows([wanted[d] for d in targets], seen)
+        pieces *= rows * min(row, (row - 2) // received_row + 2 if row > 1 else 1)
+        joined = row == received_row == prod(sizes)
+    return Sent(pieces, min(pieces, messages))
+
+
+def _run(lengths: list[int], sizes: list[int]) -> int:
+    """Return the elements from the first to the last of a part of a tensor, in row-major order."""
+    run, inner = 1, 1
+    for length, size in zip(reversed(lengths), reversed(sizes), strict=True):
+        run += (length - 1) * inner
+        inner *= size
+    return run
+
+
+def _receivers_of_run(tiles: Tiles, spans: list[Span], view: list[int], run: int) -> int:
+    """Return to how many sets of tiles a run of elements goes at most."""
+    changes, sets, inner = 1, 1, 1
+    for span, size in zip(reversed(spans), reversed(view), strict=True):
+        step = _step(span, size)
+        if step < size:
+            # Where parts overlap, each begins and ends inside of others.
+            overlapping = 1 if span.size <= span.step else 2
+            changes += overlapping * -(-run // (step * inner)) - (-run // (size * inner))
+            sets *= overlapping * tiles.extents[span.axis]
+        inner *= size
+    return min(changes, sets)
+
+
+def _rows(lengths: list[int], sizes: list[int]) -> tuple[int, int]:
+    """Return the length of the contiguous rows of a part of a tensor, and their number."""
+    row, dimension = 1, len(lengths)
+    while dimension:
+        dimension -= 1
+        row *= lengths[dimension]
+        if lengths[dimension] != sizes[dimension]:
+            break
+    return max(1, row), prod(lengths[:dimension])

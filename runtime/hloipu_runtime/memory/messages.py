@@ -1,0 +1,51 @@
+"""The messages of exchanges: memory that one end rearranges data in, while the exchange lasts."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from hloipu_runtime.memory.liveness import Ranges, merged
+from hloipu_runtime.memory.regions import Region
+from hloipu_runtime.program.mapping import Tiles
+from hloipu_runtime.program.steps import Exchange
+
+
+class Message(NamedTuple):
+    """Messages of one transfer at one of its ends."""
+
+    name: str
+    """The instruction that the exchange comes from."""
+    tiles: Tiles
+    size_bytes: int
+    """On each tile, at most."""
+    ranges: Ranges
+    """Points at which it takes memory."""
+
+
+def points_of(region: Region, steps: Mapping[int, Exchange]) -> dict[int, Ranges]:
+    """Return the points of some exchanges, by their identity; functions count at every call."""
+    found: dict[int, list[tuple[int, int]]] = {identity: [] for identity in steps}
+    if steps:
+        holds: dict[int, bool] = {}
+        _walk(region, 0, found, holds)
+    return {identity: merged(ranges) for identity, ranges in found.items()}
+
+
+def _walk(
+    region: Region, base: int, found: dict[int, list[tuple[int, int]]], holds: dict[int, bool]
+) -> bool:
+    """Add the points of a region's exchanges; regions that hold none are looked into once."""
+    if not holds.get(id(region), True):
+        return False
+    any_here = False
+    for item in region.items:
+        point = base + item.offset
+        if not item.children:
+            points = found.get(id(item.step))
+            if points is not None:
+                points.append((point, point + item.length - 1))
+                any_here = True
+        for _, child in item.children:
+            any_here |= _walk(child, point, found, holds)
+            point += child.length
+    holds[id(region)] = any_here
+    return any_here

@@ -1,0 +1,45 @@
+"""What state and queues of any program keep, and those of a forged file may not."""
+
+from hloipu_runtime.program.program import Program
+from hloipu_runtime.program_file.refusal import Refuse
+
+MOST_STEPS = 2**62
+LONGEST_NAME = 1024
+
+
+def check_residency(program: Program, refuse: Refuse) -> None:
+    """Have `refuse` raise where state names what is not there, or two queues are one."""
+    if not 1 <= program.steps_per_run <= MOST_STEPS:
+        refuse("the program", f"{program.steps_per_run} steps in a run")
+    _check_state(program, refuse)
+    _check_queues(program, refuse)
+
+
+def _check_state(program: Program, refuse: Refuse) -> None:
+    for number, port in enumerate(program.state):
+        place = f"state {number}"
+        if not 0 < len(port.name) <= LONGEST_NAME:
+            refuse(place, "it has no name, or a long one")
+        if not 0 <= port.variable < len(program.variables):
+            refuse(place, f"there is no variable {port.variable}")
+        if not all(0 <= value < len(program.values) for value in (port.initial, port.final)):
+            refuse(place, "there is no such value")
+        if port.parameter < -1 or port.result < -1:
+            refuse(place, "its parameter or result cannot be")
+    if len({port.name for port in program.state}) != len(program.state):
+        refuse("the state", "two variables have one name")
+
+
+def _check_queues(program: Program, refuse: Refuse) -> None:
+    streams = [port.stream for port in (*program.parameters, *program.results)]
+    for number, queue in enumerate(program.queues):
+        place = f"queue {number}"
+        if not 0 < len(queue.name) <= LONGEST_NAME:
+            refuse(place, "it has no name, or a long one")
+        if not queue.streams or len(queue.places) not in (0, len(queue.streams)):
+            refuse(place, "its streams are not what it feeds")
+        streams += [port.stream for port in queue.streams]
+    if len({queue.name for queue in program.queues}) != len(program.queues):
+        refuse("the queues", "two have one name")
+    if len(frozenset(streams)) != len(streams):
+        refuse("the queues", "two have one stream")

@@ -1,0 +1,311 @@
+"""Sessions: a program's state stays on the device from run to run, queues feed and drain it."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from hloipu_runtime.checkpoint import Checkpoint, load_checkpoint
+from hloipu_runtime.costing.costs import Costs
+from hloipu_runtime.costing.counting import ChargePlan
+from hloipu_runtime.errors import StreamError, UsageError
+from hloipu_runtime.kernels.storage import from_storage, to_storage
+from hloipu_runtime.kernels.subnormals import flushing_subnormals
+from hloipu_runtime.program.program import Array, Program
+from hloipu_runtime.report.build import About, profile_of_run
+from hloipu_runtime.report.profile import Profile
+from hloipu_runtime.session_inputs import (
+    State,
+    given_constants,
+    given_state,
+    opened_infeeds,
+    opened_outfeeds,
+)
+from hloipu_runtime.sim.exact import ExactEngine
+from hloipu_runtime.sim.functional import FunctionalEngine
+from hloipu_runtime.sim.host import Arrays, Counts, Progress
+from hloipu_runtime.sim.kept_state import streams_before_work
+from hloipu_runtime.sim.ports import taken_arrays
+from hloipu_runtime.step_times import step_times
+from hloipu_runtime.streams.host import StreamHost
+from hloipu_runtime.streams.infeed import InfeedState
+from hloipu_runtime.streams.outfeed import OutfeedQueue
+from hloipu_runtime.streams.settings import DEFAULT_TIMEOUT_SECONDS
+from hloipu_runtime.streams.timing import FedLoop, interval_cycles
+
+MODES = ("functional", "exact")
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """How a session runs."""
+
+    mode: str = "functional"
+    poison: bool = False
+    """Fill tile memories before use, in exact mode."""
+    seed: int = 0
+    """Where stateful random ops begin."""
+    timeout: float = DEFAULT_TIMEOUT_SECONDS
+    """Seconds that the device waits for one element of a queue."""
+    rates: Mapping[str, float] = field(default_factory=dict)
+    """Elements per second that the host makes of an infeed; others are always there in time."""
+
+
+@dataclass(frozen=True)
+class SessionRun:
+    """What one call of `Session.run` gave."""
+
+    steps: int
+    outputs: list[Any]
+    """Results that no queue takes, of the last step."""
+    cycles: int
+    profile: Profile = field(repr=False)
+
+
+class Session:
+    """A program with its state on the simulated device; close it, or use it as a context.
+
+    Raises UsageError: E3140 for a mode that is none, E3154 for state or constants that are missing
+    or unknown, E3155 for queues that are, E3142 for arrays that do not fit.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        costs: Costs,
+        about: About,
+        *,
+        state: State | None = None,
+        constants: State = (),
+        infeeds: Mapping[str, Any] | None = None,
+        outfeeds: Mapping[str, Any] | None = None,
+        settings: SessionSettings | None = None,
+    ) -> None:
+        self.settings = settings or SessionSettings()
+        if self.settings.mode not in MODES:
+            raise UsageError(
+                "E3140",
+                f"there is no mode {self.settings.mode!r} to run in",
+                hint=f"modes: {', '.join(MODES)}",
+            )
+        self.program = program
+        self.costs = costs
+        self.about = about
+        self.steps = 0
+        """Steps done, those before a checkpoint that was loaded included."""
+        self.cycles = 0
+        """Simulated cycles that they took."""
+        self.idle_cycles = 0
+        """Of these, cycles of waiting for the host, in this session."""
+        self._steps_before = 0
+        self._times = step_times(costs)
+        self._intervals = [
+            interval_cycles(costs.machine.chip.clock_hz, rate)
+            for rate in self.settings.rates.values()
+        ]
+        self._counts = Counts()
+        self._runs: Counter[str] = Counter()
+        self._state: dict[str, Array] | None = None
+        if state is not None or not any(port.parameter >= 0 for port in program.state):
+            self._state = given_state(program, state or {}, self.settings.seed)
+        self._has_state = False
+        self._lost = ""
+        self._engine = (
+            FunctionalEngine(program)
+            if self.settings.mode == "functional"
+            else ExactEngine(program, poison=self.settings.poison)
+        )
+        self._arrays = Arrays(given_constants(program, constants))
+        timeout = self.settings.timeout
+        self._host = StreamHost(
+            opened_infeeds(program, infeeds or {}, timeout),
+            opened_outfeeds(program, outfeeds or {}, timeout),
+            self._arrays,
+            clock=self._now,
+        )
+
+    def run(self, steps: int | None = None, *, progress: Progress | None = None) -> SessionRun:
+        """Do so many steps; by default those of one run of the program.
+
+        `steps` is a multiple of the program's steps in a run. Raises UsageError E3153 for any
+        other number, E3156 where the state is not there, and what queues raise; after that, the
+        state is that of the last whole step where the failure left one: see `steps`.
+        """
+        in_a_run = self.program.steps_per_run
+        steps = in_a_run if steps is None else steps
+        if steps < 0 or steps % in_a_run:
+            raise UsageError(
+                "E3153",
+                f"{steps} steps are asked for; the program does {in_a_run} in a run",
+                hint=f"ask for a multiple of {in_a_run}, or compile with another loop",
+            )
+        self._require_state()
+        counts = self._counts = Counts(progress=progress)
+        with self._host.running(), np.errstate(all="ignore"), flushing_subnormals():
+            for _ in range(steps // in_a_run):
+                self._run_once(counts)
+        self._runs.update(counts.runs)
+        profile = self._profile(counts.runs, self._new_idle())
+        self.cycles += profile.lower_bound_cycles
+        outputs = taken_arrays(self.program.results, self._arrays.outputs) if steps else []
+        return SessionRun(steps, outputs, profile.lower_bound_cycles, profile)
+
+    def profile(self) -> Profile:
+        """Return the profile of all calls of `run` that ended well, together."""
+        return self._profile(self._runs, self.idle_cycles)
+
+    def _profile(self, runs: Mapping[str, int], idle_cycles: int) -> Profile:
+        found = ChargePlan(self.costs).counts(runs or {"body": 0})
+        return profile_of_run(
+            self.costs, found, self.about, mode=self.settings.mode, idle_cycles=idle_cycles
+        )
+
+    def stream(self, name: str) -> OutfeedQueue:
+        """Return the queue of an outfeed, to be read from any thread; UsageError E3155."""
+        for queue in self._host.outfeeds:
+            if queue.name == name:
+                return queue
+        names = ", ".join(queue.name for queue in self._host.outfeeds)
+        raise UsageError(
+            "E3155",
+            f"the program has no outfeed {name!r}",
+            hint=f"it has {names}" if names else "compile with --outfeed",
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Return copies of the state by name, in the user's types; UsageError E3156 if lost."""
+        self._require_state()
+        kept, variables = self._engine.state, self.program.variables
+        return {
+            port.name: np.array(
+                from_storage(kept[port.name], variables[port.variable].element_type)
+            )
+            for port in self.program.state
+        }
+
+    def save_state(self, path: str | Path) -> None:
+        """Write a checkpoint, in the place of an older one at once."""
+        positions = {queue.name: queue.position for queue in self._host.infeeds}
+        Checkpoint(self.program.name, self.steps, self.cycles, positions, self.state()).save(path)
+
+    def load_state(self, path: str | Path) -> None:
+        """Go on from a checkpoint: state, steps, cycles, and the elements that feeds go on with.
+
+        Raises what `load_checkpoint` raises, UsageError E3157 where it is another program's,
+        StreamError E2031 where elements of a feed were taken already.
+        """
+        found = load_checkpoint(path)
+        found.require_for(self.program)
+        for queue in self._host.infeeds:
+            position = found.positions.get(queue.name, 0)
+            if queue.position != position:
+                queue.resume(InfeedState(queue.name, position))
+        self._state = {
+            port.name: np.array(
+                to_storage(
+                    found.arrays[port.name], self.program.variables[port.variable].element_type
+                )
+            )
+            for port in self.program.state
+        }
+        self._has_state = False
+        self._lost = ""
+        self.steps = self._steps_before = found.steps
+        self.cycles = found.cycles
+
+    def close(self) -> None:
+        """Close all queues, ending their threads."""
+        self._host.close()
+        self._lost = self._lost or "the session is closed"
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run_once(self, counts: Counts) -> None:
+        """Run the program once; note how many steps are done, also where it fails."""
+        path = self._times.loop_path
+        turns = counts.runs[path] if path else 0
+        try:
+            self._engine.run(self._host, counts)
+        except BaseException as error:
+            self.cycles += self._times.run_cycles * (counts.runs["body"] - 1)
+            self._failed(error, counts.runs[path] - turns if path else 1)
+            raise
+        self.steps += self.program.steps_per_run
+
+    def _failed(self, error: BaseException, turns: int) -> None:
+        """Note what a run that failed in a turn, counted from 1, leaves."""
+        done: int | None = None
+        if isinstance(self._engine, FunctionalEngine):
+            moments = {"begin": 0, "turn": turns - 1, "following": turns, "end": turns}
+            done = moments.get(self._engine.kept_moment)
+        elif isinstance(error, StreamError) and self._took_nothing_but_data(error):
+            done = max(0, turns - 1)
+        if not self.program.state:
+            done = max(0, turns - 1)
+        if done is None:
+            self._lost = f"a run failed after {self.steps} steps and left no whole state"
+            self._has_state = False
+            return
+        self.steps += done
+        self.cycles += self._times.cycles_after(done) if done else 0
+
+    def _took_nothing_but_data(self, error: StreamError) -> bool:
+        """Whether a run failed at a feed, before the step wrote anything."""
+        early = streams_before_work(self.program)
+        return any(
+            queue.name == error.queue
+            and queue.to_device
+            and all(port.stream in early for port in queue.streams)
+            for queue in self.program.queues
+        )
+
+    def _require_state(self) -> None:
+        if self._lost:
+            raise UsageError(
+                "E3156",
+                f"there is no state: {self._lost}",
+                hint="begin a session, and load the last checkpoint into it",
+            )
+        if not self._has_state:
+            if self._state is None:
+                raise UsageError(
+                    "E3154",
+                    f"the state is not given: {len(self.program.state)} arrays",
+                    hint="give state={name: array, …}, or load a checkpoint",
+                )
+            self._engine.state = self._state
+            self._state = None
+            self._has_state = True
+
+    def _now(self) -> int:
+        """Return the simulated cycle that the turn going on ends at."""
+        runs = self._counts.runs
+        path = self._times.loop_path
+        before = self._times.run_cycles * (runs["body"] - 1)
+        turns = runs[path] - self.program.steps_per_run * (runs["body"] - 1) if path else 1
+        return self.cycles + before + self._times.cycles_after(turns)
+
+    def _new_idle(self) -> int:
+        """Return the cycles that the last steps waited for the slowest of the feeds."""
+        slowest = max(self._intervals, default=Fraction(0))
+        if not slowest:
+            return 0
+        per_step = self._times.run_cycles // self.program.steps_per_run
+        total = FedLoop(per_step, slowest).idle_cycles(self.steps - self._steps_before)
+        new = total - self.idle_cycles
+        self.idle_cycles = total
+        return new

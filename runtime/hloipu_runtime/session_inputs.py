@@ -1,0 +1,162 @@
+"""What a session is given: state, constants of a run and queues, matched to what a program has."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+
+from hloipu_runtime.errors import UsageError
+from hloipu_runtime.program.program import Array, Port, Program, Queue, StatePort
+from hloipu_runtime.sim.ports import given_arrays
+from hloipu_runtime.streams.element import ElementSpec, LeafSpec
+from hloipu_runtime.streams.infeed import InfeedQueue
+from hloipu_runtime.streams.outfeed import OutfeedQueue
+
+State = Mapping[Any, Any] | Sequence[Any]
+"""Arrays by name or by parameter number, or all of them in the program's order."""
+
+
+def spec_of_queue(queue: Queue) -> ElementSpec:
+    """Return what the elements of a program's queue are."""
+    return ElementSpec(tuple(LeafSpec(port.element_type, port.shape) for port in queue.streams))
+
+
+def given_state(program: Program, state: State, seed: int = 0) -> dict[str, Array]:
+    """Return the program's state by name, in storage form and copied.
+
+    The state of random ops begins with the seed unless given. Raises UsageError E3154 for arrays that are missing or unknown, E3142 for those that do not fit.
+    """
+    ports = program.state
+    if not isinstance(state, Mapping):
+        wanted = [port for port in ports if port.parameter >= 0]
+        if len(state) != len(wanted):
+            raise UsageError(
+                "E3154",
+                f"the program keeps {len(wanted)} arrays, {len(state)} were given",
+                hint="give them in the order of the parameters, or by name",
+            )
+        state = {port.name: array for port, array in zip(wanted, state, strict=True)}
+    found = _by_port(program, state)
+    missing = [port for port in ports if port.name not in found and port.parameter >= 0]
+    if missing:
+        raise UsageError(
+            "E3154",
+            f"state {missing[0].name!r} is not given, one of {len(missing)}",
+            hint="give every array of the state, or load a checkpoint",
+        )
+    return {port.name: _stored(program, port, found.get(port.name), seed) for port in ports}
+
+
+def _by_port(program: Program, state: Mapping[Any, Any]) -> dict[str, Any]:
+    names = {port.name for port in program.state}
+    numbers = {port.parameter: port.name for port in program.state if port.parameter >= 0}
+    found: dict[str, Any] = {}
+    for key, array in state.items():
+        name = numbers.get(key) if isinstance(key, int) else key
+        if name not in names:
+            raise UsageError(
+                "E3154", f"the program keeps no state {key!r}", hint=_suggestion(str(key), names)
+            )
+        found[str(name)] = array
+    return found
+
+
+def _stored(program: Program, port: StatePort, array: Any, seed: int) -> Array:
+    variable = program.variables[port.variable]
+    if array is None:
+        array = np.array([seed, 0, 0], np.uint64)
+    given = given_arrays([Port(port.name, variable.element_type, variable.shape)], [array])
+    return np.array(given[port.name])  # of its own: the device overwrites it
+
+
+def given_constants(program: Program, constants: State) -> dict[str, Array]:
+    """Return what comes in once a run, by stream; as `given_state`, numbers are parameters'."""
+    ports = program.parameters
+    if isinstance(constants, Mapping):
+        by_stream = {port.stream: port for port in ports}
+        keyed = {
+            f"parameter.{key}" if isinstance(key, int) else key: array
+            for key, array in constants.items()
+        }
+        for key in keyed:
+            if key not in by_stream:
+                raise UsageError(
+                    "E3154",
+                    f"the program takes no {key!r} once a run",
+                    hint=_suggestion(str(key), by_stream),
+                )
+        missing = [port.stream for port in ports if port.stream not in keyed]
+        if missing:
+            raise UsageError(
+                "E3154",
+                f"{missing[0]!r} is not given, one of {len(missing)} that the program takes "
+                "once a run",
+                hint="give constants={number: array, …}, or compile with a feed for it",
+            )
+        constants = [keyed[port.stream] for port in ports]
+    return given_arrays(ports, list(constants))
+
+
+def opened_infeeds(
+    program: Program, given: Mapping[str, Any], timeout: float
+) -> list[InfeedQueue]:
+    """Return a queue for each infeed of the program; UsageError E3155 for others than those."""
+    queues = {queue.name: queue for queue in program.queues if queue.to_device}
+    _same_names("infeed", given, queues)
+    missing = [name for name in queues if name not in given]
+    if missing:
+        raise UsageError(
+            "E3155",
+            f"infeed {missing[0]!r} has no source",
+            hint="give infeeds={name: arrays, iterable, function or source, …}",
+        )
+    return [
+        made
+        if isinstance(made := given[name], InfeedQueue)
+        else InfeedQueue(
+            name,
+            spec_of_queue(queue),
+            made,
+            timeout=timeout,
+            streams=tuple(port.stream for port in queue.streams),
+        )
+        for name, queue in queues.items()
+    ]
+
+
+def opened_outfeeds(
+    program: Program, given: Mapping[str, Any], timeout: float
+) -> list[OutfeedQueue]:
+    """Return a queue for each outfeed of the program, keeping all elements unless told otherwise.
+
+    Raises UsageError E3155 for names that no outfeed has, StreamError E2031 for modes that are none.
+    """
+    queues = {queue.name: queue for queue in program.queues if not queue.to_device}
+    _same_names("outfeed", given, queues)
+    found = []
+    for name, queue in queues.items():
+        made = given.get(name, "all")
+        if not isinstance(made, OutfeedQueue):
+            streams = tuple(port.stream for port in queue.streams)
+            spec = spec_of_queue(queue)
+            made = OutfeedQueue(name, made, spec, timeout=timeout, streams=streams)
+        found.append(made)
+    return found
+
+
+def _same_names(kind: str, given: Iterable[str], known: Mapping[str, Queue]) -> None:
+    for name in given:
+        if name not in known:
+            raise UsageError(
+                "E3155", f"the program has no {kind} {name!r}", hint=_suggestion(name, known)
+            )
+
+
+def _suggestion(name: str, known: Iterable[str]) -> str:
+    names = list(known)
+    close = get_close_matches(name, names, 1)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    shown = ", ".join(map(repr, names[:6]))
+    return f"it has {shown}" if names else "it has none"

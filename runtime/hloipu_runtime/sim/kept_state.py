@@ -1,0 +1,74 @@
+"""The state of a program between runs, and what of it is left of a run that failed."""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
+
+from hloipu_runtime.program.program import Array, Program
+from hloipu_runtime.program.steps import Exchange, Repeat, Step, StreamIn, Sync, ValueId
+
+
+Moment = Literal["end", "begin", "turn", "following", "lost"]
+"""Of a run: its end, its begin, the begin or the end of a turn of the loop around the step."""
+
+
+class KeptState(NamedTuple):
+    """The arrays of the state by name, in storage form, and of which moment of the run they are."""
+
+    moment: Moment
+    arrays: dict[str, Array]
+
+
+def kept_state(program: Program, values: Sequence[Array | None]) -> KeptState:
+    """Return the state from the arrays of all values after a run, ended or broken off.
+
+    Of a run that was broken off it is what the last whole step left: the first set of values that
+    is complete. Arrays that were about to be overwritten are no values any more.
+    """
+    for moment, holds in _moments(program):
+        arrays = [values[value] for value in holds]
+        if all(array is not None for array in arrays):
+            named = zip(program.state, arrays, strict=True)
+            found = {port.name: array for port, array in named if array is not None}
+            return KeptState(moment, found)
+    return KeptState("lost", {})
+
+
+def _moments(program: Program) -> Iterator[tuple[Moment, list[ValueId]]]:
+    """Yield what the state's variables hold at the end, and before and after each turn."""
+    ports = program.state
+    if not ports:
+        return
+    yield "end", [port.final for port in ports]
+    yield "begin", [port.initial for port in ports]
+    for step in program.body.steps:
+        if isinstance(step, Repeat):
+            carried = {item.variable: item for item in step.carried}
+            fixed = {port.variable: port.initial for port in ports}
+            turn = {v: carried[v].turn if v in carried else x for v, x in fixed.items()}
+            yield "turn", list(turn.values())
+            after = {v: carried[v].following if v in carried else x for v, x in fixed.items()}
+            yield "following", list(after.values())
+
+
+def streams_before_work(program: Program) -> frozenset[str]:
+    """Return the streams that a step takes from before it computes: at these it may stop unharmed.
+
+    Where the program is a loop around the step, those at the start of each turn.
+    """
+    found: set[str] = set()
+    kept = {port.variable for port in program.state}
+    steps: Sequence[Step] = program.body.steps
+    while steps:
+        rest: Sequence[Step] = ()
+        for step in steps:
+            if isinstance(step, StreamIn):
+                found.add(step.stream)
+            elif isinstance(step, Repeat):
+                rest = step.body.steps
+                break
+            elif isinstance(step, Exchange) and not kept & {x.variable for x in step.definitions}:
+                continue
+            elif not isinstance(step, Sync):
+                break
+        steps = rest
+    return frozenset(found)

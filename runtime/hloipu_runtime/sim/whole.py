@@ -1,0 +1,156 @@
+"""Nodes on whole tensors: codelets called on values, and values put together from pieces."""
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from hloipu_runtime.codelets.codelet import Block, Codelet
+from hloipu_runtime.kernels.storage import storage_dtype
+from hloipu_runtime.program.mapping import Sizes
+from hloipu_runtime.program.program import Array, Value
+from hloipu_runtime.program.steps import Definition, Piece
+from hloipu_runtime.sim.collapse import Node
+from hloipu_runtime.sim.host import Counts, Host
+from hloipu_runtime.sim.owning import is_held_alone, references_here
+
+Values = list[Any]
+"""The array of each value that is there, None of the others."""
+Run = Callable[[Values, Host, Counts], None]
+
+REUSED_ELEMENTS = 1 << 14
+"""From here on writing into a dead operand beats a fresh buffer, whose pages must be mapped."""
+
+
+def computing(codelet: Codelet, node: Node, table: Sequence[Value]) -> Run:
+    """Return a codelet's node as a function; values in `frees` are dropped by it."""
+    reads, writes, frees = node.reads, node.writes, node.frees
+    run = codelet.bound(
+        [_block(table[v].shape) for v in reads], [_block(table[v].shape) for v in writes]
+    )
+    overwritten = _overwritten(codelet, node, table)
+    nowhere = (None,) * len(writes)
+    if overwritten or len(writes) != 1:
+
+        def step(values: Values, host: Host, counts: Counts) -> None:
+            operands = [values[v] for v in reads]
+            for v in frees:
+                values[v] = None
+            outs: Sequence[Array | None] = nowhere
+            for number in overwritten:
+                if is_held_alone(operands[number], _OPERAND_REFERENCES):
+                    outs = (operands[number], *nowhere[1:])
+                    break
+            for v, found in zip(writes, run(operands, outs), strict=True):
+                values[v] = found
+
+        return step
+
+    written = writes[0]
+
+    def small(values: Values, host: Host, counts: Counts) -> None:
+        operands = [values[v] for v in reads]
+        for v in frees:
+            values[v] = None
+        values[written] = run(operands, nowhere)[0]
+
+    return small
+
+
+def _overwritten(codelet: Codelet, node: Node, table: Sequence[Value]) -> list[int]:
+    """Return the operands that the first result may be written into, if they are held alone."""
+    first = table[node.writes[0]]
+    elements = prod(first.shape)
+    return [
+        number
+        for number, value in enumerate(node.reads)
+        if value in node.frees
+        and node.reads.count(value) == 1
+        and codelet.may_overwrite(number)
+        and table[value].shape == first.shape
+        and storage_dtype(table[value].element_type) == storage_dtype(first.element_type)
+        and (elements >= REUSED_ELEMENTS or codelet.overwrites_a_part)
+    ]
+
+
+def _block(shape: Sizes) -> Block:
+    return Block(None, (), shape, (0,) * len(shape), shape)
+
+
+def _operand_references() -> int:
+    operands = [np.empty(1)]
+    return references_here(operands[0])
+
+
+_OPERAND_REFERENCES = _operand_references()
+"""Of an array that only the list of operands holds."""
+
+
+def assembling(definition: Definition, node: Node, value: Value) -> Run:
+    """Return the function that puts pieces of values together."""
+    dtype, shape, frees = storage_dtype(value.element_type), value.shape, node.frees
+    made, base = definition.value, definition.base
+    if len(definition.pieces) == 1 and base is None:
+        return _picking(definition.pieces[0], made, frees)
+    pieces = [(x.value, x.view, *_cuts(x)) for x in definition.pieces]
+    in_place = base in frees and all(x.value != base for x in definition.pieces)
+
+    def begun(values: Values) -> Array:
+        """Return the array to put pieces into, with what stays in it."""
+        if base is None:
+            return np.empty(shape, dtype)
+        held = [values[base]]
+        if in_place:
+            values[base] = None
+            if is_held_alone(held[0], _OPERAND_REFERENCES):
+                return held[0]
+        return np.array(held[0])
+
+    def step(values: Values, host: Host, counts: Counts) -> None:
+        found = begun(values)
+        for read, view, origin, target in pieces:
+            source = _viewed(values[read], view)
+            found[target] = source[origin]
+        for v in frees:
+            values[v] = None
+        values[made] = found
+
+    return step
+
+
+def _picking(piece: Piece, made: int, frees: Sequence[int]) -> Run:
+    """Return the function that takes a piece of a value, as a view of it, or the value itself."""
+    read, view = piece.value, piece.view
+    origin, _ = _cuts(piece)
+    everything = tuple(slice(0, size) for size in view)
+    if origin == everything:
+
+        def rename(values: Values, host: Host, counts: Counts) -> None:
+            source = _viewed(values[read], view)
+            for v in frees:
+                values[v] = None
+            values[made] = source
+
+        return rename
+
+    def step(values: Values, host: Host, counts: Counts) -> None:
+        source = _viewed(values[read], view)[origin]
+        for v in frees:
+            values[v] = None
+        values[made] = source
+
+    return step
+
+
+def _viewed(source: Array, view: Sizes) -> Array:
+    return source if source.shape == view else source.reshape(view)
+
+
+def _cuts(piece: Piece) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    """Return what a piece takes of its value, and where it goes."""
+    origin = tuple(
+        slice(low + shift, high + shift)
+        for (low, high), shift in zip(piece.box, piece.shift, strict=True)
+    )
+    return origin, tuple(slice(low, high) for low, high in piece.box)

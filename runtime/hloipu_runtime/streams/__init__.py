@@ -1,0 +1,1 @@
+"""Host streams: sources of elements, bounded queues to and from the device, and their clock."""

@@ -1,0 +1,203 @@
+"""How a queue from the device is drained: what program and readers share."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from hloipu_runtime.errors import StreamError
+from hloipu_runtime.streams import faults
+from hloipu_runtime.streams.element import Leaves
+from hloipu_runtime.streams.worker import TICK_SECONDS, Inside, Worker
+
+
+class Kept(NamedTuple):
+    """An element as the device gave it."""
+
+    number: int
+    cycle: int | None
+    leaves: Leaves
+
+
+class Draining:
+    """The elements that wait to be read, and who reads; knows nothing of the queue."""
+
+    def __init__(self, name: str, capacity: int | None, drop_oldest: bool) -> None:
+        self.name = name
+        self.capacity = capacity
+        self.drop_oldest = drop_oldest
+        self.changed = threading.Condition()
+        self.items: deque[Kept] = deque()
+        self.running = False
+        self.closed = False
+        self.failed: StreamError | None = None
+        self.readers = 0
+        self.reader_gone = False
+        """Whether the last reader went away before the end."""
+        self.served = 0
+        """Elements that the sink is done with."""
+        self.unserved = 0
+        self.dropped = 0
+        self._at_least = 0
+
+    def append(self, kept: Kept, worker: Worker | None, timeout: float) -> None:
+        """Put an element in, waiting for room at most `timeout` seconds."""
+        with self.changed:
+            if self._is_full():
+                self._wait_for_room(kept, worker, timeout)
+            self.refuse(kept.number)
+            self.items.append(kept)
+            if worker is not None:
+                self.unserved += 1
+                if not worker.alive:
+                    self._raise(faults.thread_died(self.name, kept.number))
+            self.changed.notify_all()
+
+    def _is_full(self) -> bool:
+        return self.capacity is not None and len(self.items) >= self.capacity
+
+    def _wait_for_room(self, kept: Kept, worker: Worker | None, timeout: float) -> None:
+        if self.drop_oldest:
+            self.items.popleft()
+            self.dropped += 1
+            self.unserved -= worker is not None
+            return
+        deadline = time.monotonic() + timeout
+        while self._is_full():
+            self.refuse(kept.number)
+            left = deadline - time.monotonic()
+            if worker is not None and not worker.alive:
+                self._raise(faults.thread_died(self.name, kept.number))
+            if self.reader_gone and not self.readers and worker is None:
+                self._raise(faults.reader_gone(self.name, kept.number))
+            if left <= 0:
+                self._raise(faults.full(self.name, kept.number, self.capacity or 0, timeout))
+            self.changed.wait(min(left, TICK_SECONDS))
+
+    def flush(self, worker: Worker | None, timeout: float, step: int) -> None:
+        """Wait until the sink has had all elements, `timeout` seconds at most for each."""
+        with self.changed:
+            deadline, seen = time.monotonic() + timeout, self.served
+            while self.unserved and self.failed is None:
+                if self.served != seen:
+                    deadline, seen = time.monotonic() + timeout, self.served
+                left = deadline - time.monotonic()
+                if worker is not None and not worker.alive:
+                    self._raise(faults.thread_died(self.name, step))
+                if left <= 0:
+                    self._raise(faults.sink_stuck(self.name, step - self.unserved, timeout))
+                self.changed.wait(min(left, TICK_SECONDS))
+        self.refuse(step)
+
+    def take_all(self) -> list[Kept]:
+        """Return what is there."""
+        with self.changed:
+            found = list(self.items)
+            self.items.clear()
+            self.changed.notify_all()
+            return found
+
+    def take_waiting(self, timeout: float | None, *, while_running: bool) -> list[Kept]:
+        """Return what is there, waiting for something; nothing at the end.
+
+        The end is that the queue is closed or, `while_running`, that no run is going on.
+        """
+        if self.failed is None:
+            faults.refuse_inside(self.name, self._at_least, "its sink reads it")
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self.changed:
+            while not self.items:
+                if self.failed is not None:
+                    raise faults.again(self.failed)
+                if self.closed or (while_running and not self.running):
+                    return []
+                left = TICK_SECONDS if deadline is None else deadline - time.monotonic()
+                if left <= 0:
+                    raise faults.nothing_came(self.name, self._at_least, timeout or 0.0)
+                self.changed.wait(min(left, TICK_SECONDS))
+            found = list(self.items)
+            self.items.clear()
+            self._at_least = found[-1].number + 1
+            self.changed.notify_all()
+            return found
+
+    def refuse(self, step: int) -> None:
+        """Raise what the queue failed with, or that it is closed."""
+        if self.failed is not None:
+            raise faults.again(self.failed)
+        if self.closed:
+            raise faults.closed(self.name, step)
+
+    def fail(self, fault: StreamError, cause: BaseException | None) -> None:
+        """Fail for good; the first failure stays."""
+        with self.changed:
+            if self.failed is None:
+                fault.__cause__ = cause
+                self.failed = fault
+            self.running = False
+            self.changed.notify_all()
+
+    def close(self) -> None:
+        """Take no more elements."""
+        with self.changed:
+            self.closed = True
+            self.running = False
+            self.changed.notify_all()
+
+    def wake(self) -> None:
+        """Let all sides look again; never waits, as finalizers call it on any thread."""
+        if self.changed.acquire(blocking=False):
+            try:
+                self.changed.notify_all()
+            finally:
+                self.changed.release()
+
+    def _raise(self, fault: StreamError) -> None:
+        self.fail(fault, fault.__cause__)
+        raise fault
+
+
+def serve(worker: Worker, state: Draining, sink: Callable[[Kept], None]) -> None:
+    """Call the sink with each element; runs on the queue's thread."""
+    while not worker.stopping:
+        with state.changed:
+            while not state.items and not worker.stopping:
+                state.changed.wait(TICK_SECONDS)
+            batch = list(state.items)
+            state.items.clear()
+            state.changed.notify_all()
+        for kept in batch:
+            if not _serve_one(worker, state, sink, kept):
+                return
+
+
+def _serve_one(worker: Worker, state: Draining, sink: Callable[[Kept], None], kept: Kept) -> bool:
+    """Call the sink once; whether there may be a next time."""
+    worker.enter()
+    try:
+        with Inside(state.name):
+            sink(kept)
+    except BaseException as error:
+        # Whatever a sink raises, SystemExit too, is told to the program's thread.
+        worker.leave()
+        if not worker.stopping:
+            if isinstance(error, StreamError) and error.queue == state.name:
+                state.fail(error, error.__cause__)
+            else:
+                state.fail(faults.sink_failed(state.name, kept.number, error), error)
+        return False
+    worker.leave()
+    with state.changed:
+        state.served += 1
+        state.unserved -= 1
+        state.changed.notify_all()
+    return True
+
+
+def forgotten(state: Draining, worker: Worker | None) -> None:
+    """End readers and thread of a queue that nobody holds any more; must not wait."""
+    state.closed = True
+    if worker is not None:
+        worker.interrupt()
+    state.wake()

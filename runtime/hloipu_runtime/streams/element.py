@@ -1,0 +1,174 @@
+"""What one element of a queue is: the type and shape of each leaf, and how they are nested."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.errors import StreamError
+from hloipu_runtime.kernels.storage import from_storage, storage_dtype, to_storage, user_dtype
+from hloipu_runtime.streams.structure import LEAF, Structure, flatten, rebuild
+
+Array = np.ndarray[Any, Any]
+Leaves = tuple[Array, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LeafSpec:
+    """Type and shape of one array."""
+
+    element_type: str
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.element_type}[{','.join(map(str, self.shape))}]"
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that cross the line to the device."""
+        return (prod(self.shape) * ELEMENT_TYPES[self.element_type].bits + 7) // 8
+
+
+@dataclass(frozen=True, slots=True)
+class ElementSpec:
+    """Leaves of every element of one queue, in order; no structure: any nesting will do."""
+
+    leaves: tuple[LeafSpec, ...]
+    structure: Structure | None = None
+
+    def __str__(self) -> str:
+        return "(" + ", ".join(map(str, self.leaves)) + ")"
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of one element as they cross the line to the device."""
+        return sum(leaf.size_bytes for leaf in self.leaves)
+
+    def to_user(self, leaves: Leaves) -> Any:
+        """Return leaves in storage form as the nested arrays that users see."""
+        arrays = [
+            from_storage(array, spec.element_type)
+            for array, spec in zip(leaves, self.leaves, strict=True)
+        ]
+        if self.structure is not None:
+            return rebuild(self.structure, arrays)
+        return arrays[0] if len(arrays) == 1 else tuple(arrays)
+
+
+def spec_of(element: Any) -> ElementSpec:
+    """Return the specification that an example element has; StreamError E2023 for other data."""
+    leaves, structure = flatten(element)
+    specs = []
+    for leaf in leaves:
+        array = np.asarray(leaf)
+        element_type = _types().get(array.dtype)
+        if element_type is None:
+            raise StreamError(
+                "E2023",
+                f"an array of type {array.dtype} cannot go through a stream",
+                expected="numbers",
+                found=str(array.dtype),
+                hint=f"types: {', '.join(sorted(map(str, _types())))}",
+            )
+        specs.append(LeafSpec(element_type, array.shape))
+    return ElementSpec(tuple(specs), structure)
+
+
+@cache
+def _types() -> dict[np.dtype[Any], str]:
+    return {user_dtype(name): name for name, each in ELEMENT_TYPES.items() if each.is_array}
+
+
+class Intake:
+    """Checks the elements of one queue and brings them to storage form; sees every element."""
+
+    def __init__(self, spec: ElementSpec, queue: str) -> None:
+        self.spec = spec
+        self.queue = queue
+        self._users = tuple((leaf.shape, user_dtype(leaf.element_type)) for leaf in spec.leaves)
+        self._stored = tuple((leaf.shape, storage_dtype(leaf.element_type)) for leaf in spec.leaves)
+        plain = Structure("tuple", (), (LEAF,) * len(spec.leaves))
+        self._plain_tuple = spec.structure is None or spec.structure == plain
+        # Types narrower than a byte wrap and narrow floats round, so equal dtypes do not suffice.
+        self._as_is = tuple(
+            user == stored and ELEMENT_TYPES[leaf.element_type].bits >= 8
+            for (_, user), (_, stored), leaf in zip(
+                self._users, self._stored, spec.leaves, strict=True
+            )
+        )
+
+    def to_storage(self, element: Any, step: int) -> Leaves:
+        """Return an element's leaves in storage form, as views where types agree.
+
+        Raises StreamError E2023 unless nesting, types and shapes are those of the queue.
+        """
+        spec = self.spec
+        leaves: Sequence[Any]
+        if isinstance(element, np.ndarray) and (spec.structure is None or spec.structure == LEAF):
+            leaves = (element,)
+        elif self._plain_tuple and type(element) is tuple and _all_arrays(element):
+            leaves = element
+        else:
+            leaves, structure = flatten(element)
+            if spec.structure is not None and structure != spec.structure:
+                raise _mismatch(self.queue, step, f"nested as {spec.structure}", f"{structure}")
+        if len(leaves) != len(spec.leaves):
+            raise _mismatch(self.queue, step, f"{len(spec.leaves)} arrays", f"{len(leaves)}")
+        return tuple(
+            [self._leaf_to_storage(number, leaf, step) for number, leaf in enumerate(leaves)]
+        )
+
+    def check_storage(self, leaves: Leaves, step: int) -> None:
+        """Raise StreamError E2023 unless arrays in storage form have these shapes and types."""
+        if len(leaves) != len(self._stored):
+            raise _mismatch(self.queue, step, f"{len(self._stored)} arrays", f"{len(leaves)}")
+        for number, (array, (shape, dtype)) in enumerate(zip(leaves, self._stored, strict=True)):
+            if array.shape != shape or array.dtype != dtype:
+                wanted = f"{self.spec.leaves[number]} in leaf {number}, as {dtype}"
+                raise _mismatch(self.queue, step, wanted, _form(array))
+
+    def _leaf_to_storage(self, number: int, leaf: Any, step: int) -> Array:
+        array = leaf if type(leaf) is np.ndarray else np.asarray(leaf)
+        shape, wanted = self._users[number]
+        if array.shape == shape and array.dtype == wanted and self._as_is[number]:
+            return array
+        spec = self.spec.leaves[number]
+        if array.shape != shape:
+            expected = f"{spec} in leaf {number}"
+            raise _mismatch(self.queue, step, expected, _form(array), hint=_SHAPE_HINT)
+        if array.dtype != wanted:
+            plain = isinstance(leaf, bool | int | float | complex)
+            if not (plain and np.can_cast(array.dtype, wanted, "same_kind")):
+                hint = f"convert in the source: .astype({wanted.name!r})"
+                expected = f"{spec} in leaf {number}"
+                raise _mismatch(self.queue, step, expected, _form(array), hint=hint)
+            array = array.astype(wanted)
+        return to_storage(array, spec.element_type)
+
+
+def _all_arrays(parts: tuple[Any, ...]) -> bool:
+    return all(isinstance(part, np.ndarray) for part in parts)
+
+
+def _form(array: Array) -> str:
+    return f"{array.dtype}[{','.join(map(str, array.shape))}]"
+
+
+_SHAPE_HINT = "shapes are fixed when a program is compiled; a short last batch is dropped or padded"
+
+
+def _mismatch(queue: str, step: int, expected: str, found: str, *, hint: str = "") -> StreamError:
+    return StreamError(
+        "E2023",
+        f"stream {queue!r}: element {step} is not what the program takes: "
+        f"expected {expected}, found {found}",
+        queue=queue,
+        step=step,
+        expected=expected,
+        found=found,
+        hint=hint,
+    )

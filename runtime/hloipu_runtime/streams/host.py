@@ -1,0 +1,242 @@
+"""The host of a program that is fed by queues: streams by name, arrays for the others."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Protocol, TypeVar
+
+from hloipu_runtime.errors import StreamError
+from hloipu_runtime.streams import faults
+from hloipu_runtime.streams.element import Array, Leaves
+from hloipu_runtime.streams.infeed import InfeedQueue, InfeedState
+from hloipu_runtime.streams.outfeed import OutfeedQueue
+from hloipu_runtime.streams.worker import running_for
+
+T = TypeVar("T")
+
+MAX_UNREAD_LEAVES = 4096
+"""Of one stream, while another stream of the same queue is read on."""
+
+Clock = Callable[[], int]
+"""Returns the simulated cycle of now."""
+
+
+class ArrayHost(Protocol):
+    """A host of whole arrays, for the streams that no queue carries; arrays in storage form."""
+
+    def take(self, stream: str) -> Array:
+        """Return the array of a stream."""
+        ...
+
+    def give(self, stream: str, value: Array) -> None:
+        """Take over an array."""
+        ...
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Takes a queue's elements apart into the streams of its leaves."""
+
+    queue: InfeedQueue
+    replica: int
+    wanted: tuple[int, ...]
+    """Leaves that the program reads."""
+    unread: list[deque[Array]] = field(default_factory=list)
+
+    def take(self, leaf: int) -> Array:
+        mine = self.unread[leaf]
+        if not mine:
+            element = self.queue.take(self.replica)
+            if len(self.wanted) == 1:
+                return element[leaf]
+            for number in self.wanted:
+                others = self.unread[number]
+                if len(others) >= MAX_UNREAD_LEAVES:
+                    raise faults.unread_leaf(self.queue.name, self.queue.position, number)
+                others.append(element[number])
+        return mine.popleft()
+
+
+@dataclass(slots=True)
+class _Writer:
+    """Puts the streams of a queue's leaves together to elements."""
+
+    queue: OutfeedQueue
+    replica: int
+    given: list[deque[Array]]
+
+    def give(self, leaf: int, value: Array, cycle: int | None) -> None:
+        if len(self.given) == 1:
+            self.queue.put((value,), cycle, self.replica)
+            return
+        self.given[leaf].append(value)
+        if len(self.given[leaf]) > MAX_UNREAD_LEAVES:
+            raise faults.unread_leaf(self.queue.name, self.queue.count, leaf)
+        if all(self.given):
+            leaves: Leaves = tuple(part.popleft() for part in self.given)
+            self.queue.put(leaves, cycle, self.replica)
+
+
+class StreamHost:
+    """Where a running program's streams begin and end: queues, and arrays for the rest.
+
+    One host serves one replica; hosts of several replicas share the queues.
+    """
+
+    def __init__(
+        self,
+        infeeds: Sequence[InfeedQueue] = (),
+        outfeeds: Sequence[OutfeedQueue] = (),
+        arrays: ArrayHost | None = None,
+        *,
+        replica: int = 0,
+        clock: Clock | None = None,
+        streams: Collection[str] | None = None,
+    ) -> None:
+        """Bind queues to streams.
+
+        `clock` stamps what arrives. `streams` are those that the program has: leaves of a queue
+        that it does not read are left out. Raises StreamError E2030 where two queues have one name
+        or one stream.
+        """
+        unique_names(infeeds, outfeeds)
+        self.infeeds = tuple(infeeds)
+        self.outfeeds = tuple(outfeeds)
+        self.arrays = arrays
+        self.clock = clock
+        self._lock = threading.Lock()
+        read = chain.from_iterable(_read(queue, replica, streams) for queue in infeeds)
+        written = chain.from_iterable(_written(queue, replica) for queue in outfeeds)
+        self._readers = _by_stream(read)
+        self._writers = _by_stream(written)
+
+    def take(self, stream: str) -> Array:
+        """Return the next element of a stream; see InfeedQueue.take for what it raises."""
+        found = self._readers.get(stream)
+        if found is not None:
+            return found[0].take(found[1])
+        if self.arrays is None:
+            raise faults.no_stream(stream, self._readers)
+        return self.arrays.take(stream)
+
+    def give(self, stream: str, value: Array) -> None:
+        """Take over an element; see OutfeedQueue.put for what it raises.
+
+        A copy is kept, as `value` may be a view of device memory.
+        """
+        found = self._writers.get(stream)
+        if found is not None:
+            cycle = None if self.clock is None else self.clock()
+            found[0].give(found[1], value.copy(), cycle)
+        elif self.arrays is None:
+            raise faults.no_stream(stream, self._writers)
+        else:
+            self.arrays.give(stream, value)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Frame one run of the program; raises StreamError E2025 while another is going on.
+
+        Readers of outfeeds on other threads are told how the run ends.
+        """
+        names = {q.name for q in self.infeeds} | {q.name for q in self.outfeeds}
+        inside = running_for()
+        if inside in names:
+            raise faults.reentrant(inside or "", -1, "it runs the program that it serves")
+        if not self._lock.acquire(blocking=False):
+            name = next(iter(sorted(names)), "")
+            raise faults.reentrant(name, -1, "a second run begins while one is going on")
+        try:
+            with _framed(self.infeeds, self.outfeeds):
+                yield
+        finally:
+            self._lock.release()
+
+    def states(self) -> tuple[InfeedState, ...]:
+        """Return where each infeed stands, for a checkpoint."""
+        return tuple(queue.state() for queue in self.infeeds)
+
+    def close(self) -> None:
+        """Close all queues."""
+        for source in self.infeeds:
+            source.close()
+        for queue in self.outfeeds:
+            queue.close()
+
+    def __enter__(self) -> "StreamHost":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def unique_names(infeeds: Sequence[InfeedQueue], outfeeds: Sequence[OutfeedQueue]) -> None:
+    """Raise StreamError E2030 where two queues of one session have one name."""
+    seen: set[str] = set()
+    for name in chain((q.name for q in infeeds), (q.name for q in outfeeds)):
+        if name in seen:
+            raise StreamError(
+                "E2030",
+                f"two queues of one session are named {name!r}",
+                queue=name,
+                expected="a name of its own for each queue",
+                found=name,
+            )
+        seen.add(name)
+
+
+def _by_stream(found: Iterable[tuple[str, T]]) -> dict[str, T]:
+    """Return what serves each stream; StreamError E2030 where two do."""
+    by_stream: dict[str, T] = {}
+    for stream, server in found:
+        if stream in by_stream:
+            raise StreamError(
+                "E2030",
+                f"two queues carry the program's stream {stream!r}",
+                queue=stream,
+                expected="one queue for each stream",
+                found="two",
+            )
+        by_stream[stream] = server
+    return by_stream
+
+
+@contextmanager
+def _framed(infeeds: Sequence[InfeedQueue], outfeeds: Sequence[OutfeedQueue]) -> Iterator[None]:
+    begun: list[OutfeedQueue] = []
+    try:
+        for source in infeeds:
+            source.start()
+        for queue in outfeeds:
+            queue.begin_run()
+            begun.append(queue)
+        yield
+    except BaseException as error:
+        # Readers on other threads must learn of any end, an interrupt too.
+        for queue in begun:
+            queue.end_run(error)
+        raise
+    for queue in outfeeds:
+        queue.end_run()
+
+
+def _read(
+    queue: InfeedQueue, replica: int, streams: Collection[str] | None
+) -> Iterator[tuple[str, tuple[_Reader, int]]]:
+    wanted = tuple(
+        number
+        for number, stream in enumerate(queue.streams)
+        if streams is None or stream in streams
+    )
+    reader = _Reader(queue, replica, wanted, [deque() for _ in queue.streams])
+    for number in wanted:
+        yield queue.streams[number], (reader, number)
+
+
+def _written(queue: OutfeedQueue, replica: int) -> Iterator[tuple[str, tuple[_Writer, int]]]:
+    writer = _Writer(queue, replica, [deque() for _ in queue.streams])
+    for number, stream in enumerate(queue.streams):
+        yield stream, (writer, number)

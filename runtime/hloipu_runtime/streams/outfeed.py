@@ -1,0 +1,252 @@
+"""Queues from the device to the host, read by anybody while the program runs.
+
+Elements are numbered from 0 over all runs and carry the simulated cycle at which they arrived.
+"""
+
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hloipu_runtime.errors import StreamError
+from hloipu_runtime.streams import faults
+from hloipu_runtime.streams.draining import Draining, Kept, forgotten, serve
+from hloipu_runtime.streams.element import ElementSpec, Intake, Leaves
+from hloipu_runtime.streams.modes import Mode, parse_mode
+from hloipu_runtime.streams.settings import DEFAULT_TIMEOUT_SECONDS, positive_seconds, streams_of
+from hloipu_runtime.streams.source import positive
+from hloipu_runtime.streams.worker import Worker
+
+
+class Arrived(NamedTuple):
+    """One element on the host."""
+
+    number: int
+    """Counted from 0 over all runs, what the mode leaves out too."""
+    cycle: int | None
+    """Simulated cycle of the arrival; None: the program runs without a clock."""
+    element: Any
+    """Nested arrays in the user's types; with R > 1 replicas each has a first axis of size R."""
+
+
+Sink = Callable[[Arrived], None]
+
+
+class OutfeedQueue:
+    """What a program gives out, in order."""
+
+    def __init__(
+        self,
+        name: str,
+        mode: str | Mode = "all",
+        spec: ElementSpec | None = None,
+        *,
+        capacity: int | None = None,
+        drop_oldest: bool = False,
+        timeout: float = DEFAULT_TIMEOUT_SECONDS,
+        replicas: int = 1,
+        streams: tuple[str, ...] = (),
+        sink: Sink | None = None,
+    ) -> None:
+        """Make the queue.
+
+        `capacity` bounds it: a full one makes the program wait `timeout` seconds at most, or drops
+        its oldest element. `sink` is called with each element on a thread of the queue's own.
+        `spec` may come later, through `bind`. Raises StreamError E2031.
+        """
+        self.name = name
+        self.mode = parse_mode(mode)
+        self.spec = spec
+        self._intake = None if spec is None else Intake(spec, name)
+        self.timeout = positive_seconds(timeout, name)
+        self.replicas = positive(replicas, "replicas")
+        self.given_streams = streams
+        self._state = Draining(
+            name, None if capacity is None else positive(capacity, "capacity"), drop_oldest
+        )
+        self._lanes: list[deque[Leaves]] = [deque() for _ in range(replicas)]
+        self._count = 0
+        self._count_in_run = 0
+        self._held: Kept | None = None
+        self._sink = sink
+        self._worker: Worker | None = None
+        self._finalizer = weakref.finalize(self, forgotten, self._state, None)
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The program's stream of each leaf."""
+        return streams_of(self.name, len(self._spec().leaves), self.given_streams)
+
+    @property
+    def count(self) -> int:
+        """Elements that the program has given out."""
+        return self._count
+
+    @property
+    def dropped(self) -> int:
+        """Elements that a full queue dropped."""
+        return self._state.dropped
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether a closed queue has left a thread behind that hangs in code without end."""
+        return self._state.closed and self._worker is not None and self._worker.alive
+
+    def bind(self, spec: ElementSpec) -> None:
+        """Say what the program gives out, unless the user said it."""
+        if self.spec is None:
+            self.spec = spec
+            self._intake = Intake(spec, self.name)
+
+    def begin_run(self) -> None:
+        """Begin a run of the program; `first` and `last` count from here."""
+        state = self._state
+        state.refuse(self._count)
+        self._count_in_run = 0
+        self._held = None
+        if self._sink is not None and self._worker is None:
+            sink, spec = self._sink, self._spec()
+
+            def take(kept: Kept) -> None:
+                sink(_arrived(kept, spec))
+
+            self._worker = Worker(self.name, lambda worker: serve(worker, state, take))
+            self._finalizer.detach()
+            self._finalizer = weakref.finalize(self, forgotten, state, self._worker)
+            self._worker.start()
+        with state.changed:
+            state.running = True
+
+    def put(self, leaves: Leaves, cycle: int | None = None, replica: int = 0) -> None:
+        """Take over an element in storage form; waits where the queue is full.
+
+        Raises StreamError E2023 to E2029 and E2033: not what was declared, thread lost, called from
+        the queue's own sink, closed, interrupted, full for too long, sink raised, reader gone.
+        """
+        faults.refuse_inside(self.name, self._count, "its sink gives it an element")
+        self._state.refuse(self._count)
+        if self._intake is None:
+            raise faults.unbound(self.name)
+        self._intake.check_storage(leaves, self._count)
+        if self.replicas == 1:
+            self._put(leaves, cycle)
+            return
+        self._lanes[replica].append(leaves)
+        if all(self._lanes):
+            parts = [lane.popleft() for lane in self._lanes]
+            self._put(tuple(np.stack(column) for column in zip(*parts, strict=True)), cycle)
+
+    def end_run(self, failure: BaseException | None = None) -> None:
+        """End a run; readers on other threads get `failure` as the cause of E2034."""
+        state = self._state
+        if failure is not None:
+            state.fail(faults.run_failed(self.name, self._count, failure), failure)
+            self.close()
+            return
+        if self._held is not None:
+            held, self._held = self._held, None
+            self._append(held)
+        with state.changed:
+            state.running = False
+            state.changed.notify_all()
+        if self._worker is not None:
+            self._waiting(lambda: state.flush(self._worker, self.timeout, self._count))
+
+    def drain(self) -> list[Arrived]:
+        """Return what has arrived and was not read yet; does not wait."""
+        return [_arrived(kept, self._spec()) for kept in self._state.take_all()]
+
+    def latest(self) -> Arrived | None:
+        """Return the newest of what has arrived and was not read; drops the others."""
+        found = self.drain()
+        return found[-1] if found else None
+
+    def __iter__(self) -> Iterator[Any]:
+        """Return the elements, those too that arrive while a run is going on."""
+        return _elements(self._state, self.spec)
+
+    def follow(self, timeout: float | None = None) -> Iterator[Arrived]:
+        """Return elements as they arrive until the queue is closed; for another thread.
+
+        `timeout` is how long to wait for each; None: as long as the queue is open. Raises
+        StreamError E2021 after it, E2034 where the program failed.
+        """
+        return _follow(self._state, self._spec(), timeout)
+
+    def close(self) -> None:
+        """Take no more elements; what has arrived can still be read."""
+        state = self._state
+        state.close()
+        self._finalizer.detach()
+        if self._worker is not None:
+            self._worker.stop(state.wake)
+
+    def __enter__(self) -> "OutfeedQueue":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def _spec(self) -> ElementSpec:
+        if self.spec is None:
+            raise faults.unbound(self.name)
+        return self.spec
+
+    def _put(self, leaves: Leaves, cycle: int | None) -> None:
+        kept = Kept(self._count, cycle, leaves)
+        match self.mode.kind:
+            case "last":
+                self._held = kept
+            case "first" if self._count_in_run:
+                pass
+            case "every" if (self._count + 1) % self.mode.every:
+                pass
+            case _:
+                self._append(kept)
+        self._count += 1
+        self._count_in_run += 1
+
+    def _append(self, kept: Kept) -> None:
+        self._waiting(lambda: self._state.append(kept, self._worker, self.timeout))
+
+    def _waiting(self, wait: Callable[[], None]) -> None:
+        try:
+            wait()
+        except KeyboardInterrupt as interrupt:
+            fault = faults.interrupted(self.name, self._count)
+            self._state.fail(fault, interrupt)
+            self.close()
+            raise fault from interrupt
+        except StreamError:
+            self.close()
+            raise
+
+
+def _arrived(kept: Kept, spec: ElementSpec) -> Arrived:
+    return Arrived(kept.number, kept.cycle, spec.to_user(kept.leaves))
+
+
+def _elements(state: Draining, spec: ElementSpec | None) -> Iterator[Any]:
+    if spec is None:
+        return
+    while batch := state.take_waiting(None, while_running=True):
+        for kept in batch:
+            yield spec.to_user(kept.leaves)
+
+
+def _follow(state: Draining, spec: ElementSpec, timeout: float | None) -> Iterator[Arrived]:
+    """Hold the queue's state, not the queue: a forgotten one is collected and ends its readers."""
+    state.readers += 1
+    ended = False
+    try:
+        while batch := state.take_waiting(timeout, while_running=False):
+            for kept in batch:
+                yield _arrived(kept, spec)
+        ended = True
+    finally:
+        state.readers -= 1
+        if not ended and not state.readers:
+            state.reader_gone = True
+            state.wake()

@@ -1,0 +1,80 @@
+"""Nested structures of arrays: taken apart to a flat list, and put together again."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from hloipu_runtime.errors import StreamError
+
+MAX_DEPTH = 32
+"""Of nesting; elements come from user code and may hold themselves."""
+
+
+class Structure(NamedTuple):
+    """How the leaves of an element are nested; dictionaries have their keys sorted."""
+
+    kind: str
+    """`leaf`, `tuple`, `list` or `dict`."""
+    keys: tuple[str, ...] = ()
+    parts: tuple["Structure", ...] = ()
+
+    def __str__(self) -> str:
+        parts = [str(part) for part in self.parts]
+        match self.kind:
+            case "dict":
+                pairs = zip(self.keys, parts, strict=True)
+                return "{" + ", ".join(f"{key}: {part}" for key, part in pairs) + "}"
+            case "list":
+                return "[" + ", ".join(parts) + "]"
+            case "tuple":
+                return "(" + ", ".join(parts) + ("," if len(parts) == 1 else "") + ")"
+            case _:
+                return "*"
+
+
+LEAF = Structure("leaf")
+
+
+def structure_of(element: Any) -> Structure:
+    """Return how an element is nested; StreamError E2023 beyond MAX_DEPTH."""
+    return _split(element, [], 0)
+
+
+def flatten(element: Any) -> tuple[list[Any], Structure]:
+    """Return the leaves of an element in order, and how they were nested."""
+    leaves: list[Any] = []
+    structure = _split(element, leaves, 0)
+    return leaves, structure
+
+
+def rebuild(structure: Structure, leaves: Sequence[Any]) -> Any:
+    """Return leaves nested as `structure` says."""
+    return _join(structure, iter(leaves))
+
+
+def _split(element: Any, leaves: list[Any], depth: int) -> Structure:
+    if depth > MAX_DEPTH:
+        raise StreamError(
+            "E2023",
+            f"an element of a stream is nested deeper than {MAX_DEPTH} levels",
+            expected=f"at most {MAX_DEPTH} levels",
+            found="more",
+            hint="does it hold itself?",
+        )
+    if isinstance(element, Mapping):
+        keys = tuple(sorted(map(str, element)))
+        by_name = {str(key): part for key, part in element.items()}
+        return Structure("dict", keys, tuple(_split(by_name[k], leaves, depth + 1) for k in keys))
+    if isinstance(element, list | tuple):
+        kind = "list" if isinstance(element, list) else "tuple"
+        return Structure(kind, (), tuple(_split(part, leaves, depth + 1) for part in element))
+    leaves.append(element)
+    return LEAF
+
+
+def _join(structure: Structure, leaves: Iterator[Any]) -> Any:
+    if structure.kind == "leaf":
+        return next(leaves)
+    parts = [_join(part, leaves) for part in structure.parts]
+    if structure.kind == "dict":
+        return dict(zip(structure.keys, parts, strict=True))
+    return tuple(parts) if structure.kind == "tuple" else parts

@@ -1,0 +1,120 @@
+"""Every sample, compiled for small and large machines: in all modes, and under the referees."""
+
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from hloipu.check_outputs import judge_leaf, nested
+from hloipu.inputs import flat
+from hloipu.options.resolve import resolve
+from hloipu.session import compile_verified
+from hloipu_compiler.evaluate.evaluator import evaluate
+from hloipu_compiler.evaluate.plan import Array
+from hloipu_compiler.evaluate.random_inputs import random_arguments
+from hloipu_compiler.evaluate.site import array_leaves
+from hloipu_compiler.evaluate.widen import widened, widened_arguments
+from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.verify.verifier import verify
+from hloipu_runtime.compiled import CompiledProgram
+from hloipu_runtime.errors import UnsupportedError
+from hloipu_runtime.report.profile import Profile
+from tests.support.memory_checker import overlaps
+from tests.support.program_checker import violations
+
+SAMPLES = Path(__file__).parents[2] / "hlo_samples"
+ONE_DEVICE = sorted(p.stem for p in SAMPLES.glob("*.hlo") if p.stem != "sharded_mlp")
+TARGETS: dict[str, dict[str, Any]] = {
+    "tiny": {"target": "tiny"},
+    "tiny-7": {"target": "tiny", "set": {"tiles_per_ipu": 7}},
+    "gc200": {"target": "gc200"},
+}
+EVERYWHERE = pytest.mark.parametrize(
+    ("sample", "target"), [(s, t) for s in ONE_DEVICE for t in TARGETS]
+)
+ON_FEW_TILES = pytest.mark.parametrize(
+    ("sample", "target"), [(s, t) for s in ONE_DEVICE for t in TARGETS if t != "gc200"]
+)
+"""The referees follow every element and every byte on every tile."""
+
+
+@cache
+def module_of(sample: str) -> Module:
+    module = parse((SAMPLES / f"{sample}.hlo").read_text(encoding="utf-8"))
+    verify(module)
+    return module
+
+
+@cache
+def program_of(sample: str, target: str) -> CompiledProgram:
+    options = resolve("compile", {**TARGETS[target], "over_memory": "allow"}).options
+    return compile_verified(module_of(sample), options)
+
+
+@cache
+def wanted_of(sample: str) -> tuple[list[Array], list[Array], list[Array] | None]:
+    """Return the leaves of arguments and results as the evaluator has them, and these in f64."""
+    module = module_of(sample)
+    arguments = random_arguments(module, 7)
+    wide = widened(module)
+    exact = None
+    if wide is not None:
+        exact = flat(evaluate(wide, *nested(wide, widened_arguments(flat(arguments)))))
+    return flat(arguments), flat(evaluate(module, *arguments)), exact
+
+
+@EVERYWHERE
+def test_both_modes_compute_what_the_graph_means(sample: str, target: str) -> None:
+    program = program_of(sample, target)
+    arguments, wanted, exact = wanted_of(sample)
+    leaves = array_leaves(module_of(sample).entry.program_shape.result)
+
+    cycles = set()
+    for mode in ("functional", "exact"):
+        result = program.run(*arguments, mode=mode, poison=True)
+        cycles.add(result.cycles)
+        assert_adds_up(result.profile)
+        for number, (shape, ours) in enumerate(zip(leaves, result.outputs, strict=True)):
+            theirs = wanted[number]
+            assert ours.dtype == theirs.dtype
+            agrees, said = judge_leaf(shape, ours, theirs, exact[number] if exact else None)
+            assert agrees, f"{mode}: {said}"
+    estimate = program.estimate()
+    assert_adds_up(program.profile())
+    assert len(cycles) == 1
+    assert estimate.total_cycles in (None, *cycles)
+    assert (estimate.total_cycles is None) == (sample in DECIDED_BY_DATA)
+
+
+DECIDED_BY_DATA = {"newton_while", "cond_switch"}
+
+
+def assert_adds_up(profile: Profile) -> None:
+    """Check that totals are the sums of their parts, in every direction."""
+    total = profile.lower_bound_cycles
+    assert sum(profile.by_bucket.values()) == total
+    assert sum(row.cycles for row in profile.steps) == total
+    assert sum(row.cycles for row in profile.origins) == total
+    for row in profile.by_ipu:
+        assert sum(row[1:]) == total
+    assert sum(row.assumed_cycles for row in profile.steps) == profile.assumed_cycles
+
+
+@ON_FEW_TILES
+def test_the_referee_finds_nothing_misread_or_missing(sample: str, target: str) -> None:
+    program = program_of(sample, target)
+    assert violations(program.program, program.machine.chip.tiles_per_ipu) == []
+
+
+@ON_FEW_TILES
+def test_no_two_live_variables_share_a_byte(sample: str, target: str) -> None:
+    program = program_of(sample, target)
+    assert overlaps(program.program, program.memory_plan.addresses, Random(0), 2) == []
+
+
+def test_a_sample_for_many_devices_is_refused_as_such() -> None:
+    with pytest.raises(UnsupportedError):
+        program_of("sharded_mlp", "tiny")
