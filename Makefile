@@ -87,6 +87,10 @@ TIMES ?= 200
 stress-streams: install ## every fault of host streams TIMES times on a busy processor, and a soak (1 hour)
 	$(BIN)/python -m tools.stress_streams --times $(TIMES)
 
+.PHONY: prove-exchanges
+prove-exchanges: install ## 5,000 tampered programs: who finds out (3 minutes)
+	$(BIN)/python -m tools.prove_exchanges --programs 200 --mutants 5000
+
 .PHONY: bench
 bench: bench-parse bench-ops ## all benchmarks, against XLA in the same run
 

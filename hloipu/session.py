@@ -9,6 +9,7 @@ from hloipu.options.resolve import resolve
 from hloipu.options.table import Options
 from hloipu.text import HloInput, read_source
 from hloipu.wrapping import wrapping_request
+from hloipu_compiler.codegen.tuning import Tuning
 from hloipu_compiler.driver import Phase, compile_module, source_lines, unmeasured
 from hloipu_compiler.hlo.frontend_attributes import read_frontend_attributes
 from hloipu_compiler.hlo.parse import parse
@@ -70,6 +71,8 @@ def compile_cached(
                 "role": options.role,
                 "feed": options.feed,
                 "outfeed": options.outfeed,
+                "partials_type": options.partials_type,
+                "available_memory_proportion": options.available_memory_proportion,
             },
             machine_of(options),
             source_fingerprint(*_COMPILERS),
@@ -110,6 +113,7 @@ def compile_verified(
             pipeline=_pipeline(options),
             phase=phase,
             wrapping=wrapping_request(options),
+            tuning=_tuning(options),
         )
     with phase("proof"):
         return CompiledProgram(
@@ -137,6 +141,10 @@ def plugins(options: Options) -> Iterator[None]:
         for plugin in options.plugin:
             load_plugin(plugin)
         yield
+
+
+def _tuning(options: Options) -> Tuning:
+    return Tuning(options.partials_type, round(100 * options.available_memory_proportion))
 
 
 def _pipeline(options: Options) -> str:

@@ -55,7 +55,7 @@ def _on_machine(
     made = compile_verified(module, asked)
     cycles = []
     for mode in MODES:
-        result = made.run(*arguments, mode=mode, poison=True)  # type: ignore[arg-type]
+        result = made.run(*arguments, mode=mode, poison=True)
         cycles.append(result.cycles)
         outcome = compared(program, result.outputs, expected)
         if outcome.kind != AGREED:

@@ -89,7 +89,7 @@ def _on_machine(
     program = compile_verified(module, options)
     cycles = []
     for mode in MODES:
-        result = program.run(*inputs_of(case), mode=mode, poison=True)  # type: ignore[arg-type]
+        result = program.run(*inputs_of(case), mode=mode, poison=True)
         cycles.append(result.cycles)
         outcome = compared(case, module, [result.outputs], theirs, table)
         if outcome.status == FAILED:

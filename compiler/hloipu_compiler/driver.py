@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from hloipu_compiler.analysis.source_lines import SourceLines
 from hloipu_compiler.codegen.lowering import lower
 from hloipu_compiler.codegen.table import LOWERINGS
+from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning
 from hloipu_compiler.codegen.wrapped_step import lower_wrapped
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes.pipeline import Pipeline
@@ -54,6 +55,7 @@ def compile_module(
     watch: Watcher | None = None,
     phase: Phase = unmeasured,
     wrapping: WrappingRequest = NOT_WRAPPED,
+    tuning: Tuning = DEFAULT_TUNING,
 ) -> Compilation:
     """Compile a verified module for one IPU of a machine; phases: `passes` and `codegen`.
 
@@ -67,8 +69,8 @@ def compile_module(
         flat, plan = run_passes(module, Plan(), pipeline, verify_each=verify_each, watch=watch)
     with phase("codegen"):
         if wrapped is None:
-            return Compilation(flat, plan, lower(flat, plan, machine))
-        return Compilation(flat, plan, lower_wrapped(flat, plan, machine, wrapped), wrapped)
+            return Compilation(flat, plan, lower(flat, plan, machine, tuning))
+        return Compilation(flat, plan, lower_wrapped(flat, plan, machine, wrapped, tuning), wrapped)
 
 
 def source_lines(module: Module) -> dict[str, str]:

@@ -57,6 +57,12 @@ def _sections(report: MemoryReport) -> Iterator[str]:
     total = ("total", f"{peak.total_bytes:,}", f"{report.total_bytes:,}")
     yield table(("bytes for", "fullest tile", "all tiles"), [*rows, total])
     yield culprits_text(report)
+    if report.exchange_culprits:
+        exchanges = [
+            (shortened(one.origin, _WIDEST), one.source or "-", f"{one.size_bytes:,}")
+            for one in report.exchange_culprits
+        ]
+        yield table(("exchanges for", "source", "bytes of code"), exchanges, left=2)
     bins = [
         (
             f"{one.low_bytes:,} .. "

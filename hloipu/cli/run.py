@@ -1,7 +1,7 @@
 """`hloipu run FILE`: a program's values on the simulated machine, and what they cost."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import click
@@ -25,14 +25,20 @@ from hloipu.cli.eval import shown
 from hloipu.cli.inputs import HLO_FILE
 from hloipu.cli.options import Asked
 from hloipu.cli.progress import progress_line
+from hloipu.cli.run_session import needs_session, run_in_session, show_session
+from hloipu.cli.session_options import SessionOptions, session_options
 from hloipu.cli.values import ValueLimits, given_arguments, input_options
 from hloipu.inputs import save_arrays
 from hloipu.options.table import Options
 from hloipu.phases import Phases
 from hloipu.ports import module_of_ports, without_tokens
 from hloipu.session import compile_cached
+from hloipu.session_arrays import random_arrays, read_arrays
+from hloipu_compiler.evaluate.fill_elided import fill_elided
 from hloipu_compiler.ir.graph import Module
 from hloipu_runtime.compiled import CompiledProgram, RunResult
+from hloipu_runtime.errors import UsageError
+from hloipu_runtime.program.program import Program
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,8 @@ class Work:
     program: CompiledProgram
     options: Options
     arguments: Sequence[Any] = ()
+    arrays: Mapping[int, Any] = field(default_factory=dict)
+    """For a session: state and constants by number of the parameter."""
 
 
 @click.command("run")
@@ -59,6 +67,7 @@ class Work:
 @click.option("-o", "--output", type=click.Path(), help="Write out_0, out_1, … to this .npz file.")
 @compiling_options("run")
 @click.option("--no-progress", is_flag=True, help="Show no progress of long runs on a terminal.")
+@session_options
 @input_options
 def command(
     file: str | None,
@@ -68,6 +77,7 @@ def command(
     random: int | None,
     fill: int | None,
     limits: ValueLimits,
+    session: SessionOptions,
     asked: Asked,
     reporting: Reporting,
 ) -> None:
@@ -84,6 +94,15 @@ def command(
         if work.options.mode == "estimate":
             report(estimated(work.program, phases), reporting)
             return
+        if work.program.program.is_resident:
+            run_resident(work, session, phases, reporting, output, shows_progress=not no_progress)
+            return
+        if session.given:
+            raise UsageError(
+                "E3158",
+                f"{session.given}: the program keeps no state and has no queues",
+                hint="give --loop N, and --feed and --outfeed",
+            )
         result = run(work, phases, reporting, shows_progress=not no_progress)
         report(result.profile, reporting)
         show_values(work.program, result, output, reporting)
@@ -97,12 +116,21 @@ def prepared(file: str, inputs: Inputs, asked: Asked, phases: Phases) -> Work:
         program, options = loaded(file, asked, phases)
         if options.mode == "estimate":
             return Work(program, options)
+        if program.program.is_resident:
+            return Work(program, options, arrays=session_arrays(program.program, None, inputs))
         ports = module_of_ports(program.program)
         return Work(program, options, arguments_of(ports, inputs)[1])
     module, text = read_verified(file, inputs.limits.text, phases)
     options = options_for(asked, module)
     if options.mode == "estimate":
         return Work(compile_cached(module, text, options, phases), options)
+    if needs_session(module, options):
+        if inputs.fill is not None:
+            module = fill_elided(module, inputs.fill)
+            text += f"\n// elided constants filled with seed {inputs.fill}"
+        program = compile_cached(module, text, options, phases)
+        arrays = session_arrays(program.program, module, inputs)
+        return Work(program, options, arrays=arrays)
     with phases("arguments"):
         module, leaves = arguments_of(module, inputs)
     if inputs.fill is not None:
@@ -114,6 +142,47 @@ def prepared(file: str, inputs: Inputs, asked: Asked, phases: Phases) -> Work:
 def arguments_of(module: Module, inputs: Inputs) -> tuple[Module, list[Any]]:
     """Return the module, filled if asked, and the leaves of its arguments."""
     return given_arguments(module, inputs.file, inputs.random, inputs.fill, inputs.limits.values)
+
+
+def session_arrays(program: Program, module: Module | None, inputs: Inputs) -> dict[int, Any]:
+    """Return what a session begins with, as the command line says; nothing where it says nothing.
+
+    Raises UsageError E3112 for two sources of arrays.
+    """
+    if inputs.file is not None and inputs.random is not None:
+        raise UsageError(
+            "E3112", "--inputs and --random exclude each other", hint="give one of them"
+        )
+    if inputs.file is not None:
+        return read_arrays(inputs.file, program, module)
+    if inputs.random is not None:
+        return random_arrays(inputs.random, program, module)
+    return {}
+
+
+def run_resident(
+    work: Work,
+    session: SessionOptions,
+    phases: Phases,
+    reporting: Reporting,
+    output: str | None,
+    *,
+    shows_progress: bool,
+) -> None:
+    """Run a program in a session and report it."""
+    program = work.program
+    with phases("memory"):
+        refused = program.over_memory == "refuse" and not program.fits
+    if refused:
+        report(estimated(program, phases), reporting)
+        stop_unless_fits(program)
+    mode = work.options.mode
+    with progress_line(mode, program, shown=shows_progress) as line, phases("run"):
+        profile, results, drained = run_in_session(
+            program, work.arrays, work.options, session, line
+        )
+    report(profile, reporting)
+    show_session(results, drained, session, output, reporting.as_json)
 
 
 def run(work: Work, phases: Phases, reporting: Reporting, *, shows_progress: bool) -> RunResult:

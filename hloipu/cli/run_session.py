@@ -1,16 +1,19 @@
-"""Options of `hloipu run` for programs that keep state or have queues, and what they do."""
+"""What `hloipu run` does with programs that keep state or have queues."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import numpy as np
 
 from hloipu.cli.eval import shown
+from hloipu.cli.session_options import SYNTHETIC, SessionOptions
 from hloipu.inputs import save_arrays
 from hloipu.options.table import Options
+from hloipu.session_arrays import constant_numbers, number_of
+from hloipu.wrapping import wrapping_request
+from hloipu_compiler.ir.graph import Module
 from hloipu_runtime.atomic_file import replacing
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import UsageError
@@ -23,109 +26,35 @@ from hloipu_runtime.streams.arrays import Rows, from_file
 from hloipu_runtime.streams.made import synthetic
 from hloipu_runtime.streams.source import Source
 
-F = TypeVar("F", bound=Callable[..., Any])
-SYNTHETIC = "synthetic"
 CHECKPOINT_FILE = "checkpoint.hloipu"
 
 
-@dataclass(frozen=True, slots=True)
-class SessionOptions:
-    """What the command line says of a session."""
-
-    infeeds: Mapping[str, str]
-    """Queue -> file, or `synthetic`."""
-    outfeeds: Mapping[str, str]
-    """Queue -> file."""
-    steps: int | None
-    repeats: bool
-    """Whether infeeds begin again where their files end."""
-    checkpoint: str | None
-    every: int | None
-    resumes: bool
-    timeout: float
-
-    @property
-    def given(self) -> str:
-        """Name of an option that is given; empty: none is."""
-        named = {
-            "--infeed": self.infeeds, "--outfeed-to": self.outfeeds, "--steps": self.steps,
-            "--repeat": self.repeats, "--checkpoint": self.checkpoint, "--every": self.every,
-            "--resume": self.resumes,
-        }  # fmt: skip
-        return next((name for name, value in named.items() if value), "")
+_HOST_OPS = frozenset({"infeed", "outfeed"})
 
 
-def session_options(command: F) -> F:
-    """Give a command the options of sessions, which it receives as one argument `session`."""
-
-    def called(*arguments: Any, **keywords: Any) -> Any:
-        found = SessionOptions(
-            infeeds=_pairs("--infeed", keywords.pop("infeed")),
-            outfeeds=_pairs("--outfeed-to", keywords.pop("outfeed_to")),
-            steps=keywords.pop("steps"),
-            repeats=keywords.pop("repeat"),
-            checkpoint=keywords.pop("checkpoint"),
-            every=keywords.pop("every"),
-            resumes=keywords.pop("resume"),
-            timeout=keywords.pop("timeout"),
-        )
-        return command(*arguments, session=found, **keywords)
-
-    called.__doc__ = command.__doc__
-    called.__name__ = command.__name__
-    called.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
-    decorated: Any = called
-    for option in (
-        click.option("--timeout", type=float, default=60.0, show_default=True, metavar="SECONDS",
-                     help="Wait so long for an element of an infeed."),
-        click.option("--resume", is_flag=True, help="Go on from the checkpoint, if there is one."),
-        click.option("--every", type=click.IntRange(1), metavar="N",
-                     help="Write a checkpoint every N steps, not only at the end."),
-        click.option("--checkpoint", type=click.Path(), metavar="DIR",
-                     help="Keep the state in this folder."),
-        click.option("--repeat", is_flag=True, help="Begin infeeds again where their files end."),
-        click.option("--steps", type=click.IntRange(0), metavar="N",
-                     help="Do N steps in all, resumed ones counted; by default one run's."),
-        click.option("--outfeed-to", multiple=True, metavar="NAME=FILE",
-                     help="Write what an outfeed gave to this .npz file; repeatable."),
-        click.option("--infeed", multiple=True, metavar="NAME=FILE",
-                     help="Feed a queue with the rows of an .npz or .npy file's arrays, put "
-                     f"together to batches if need be, or with NAME={SYNTHETIC}; repeatable."),
-    ):  # fmt: skip
-        decorated = option(decorated)
-    return decorated  # type: ignore[no-any-return]
-
-
-def _pairs(flag: str, given: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for text in given:
-        name, mark, value = text.partition("=")
-        if not (name and mark and value):
-            raise UsageError("E3011", f"{flag} {text!r}: expected is NAME=FILE")
-        if name in found:
-            raise UsageError("E3012", f"{flag}: the queue {name!r} is named twice")
-        found[name] = value
-    return found
+def needs_session(module: Module, options: Options) -> bool:
+    """Whether a module's program will keep state or have queues."""
+    return wrapping_request(options).asks or any(
+        x.opcode in _HOST_OPS
+        for computation in module.computations
+        for x in computation.instructions
+    )
 
 
 def run_in_session(
     program: CompiledProgram,
-    arguments: Sequence[Any],
+    arrays: Mapping[int, Any],
     options: Options,
     asked: SessionOptions,
     progress: Progress | None,
 ) -> tuple[Profile, dict[int, Any], dict[str, list[Any]]]:
-    """Run a program in a session as asked; `arguments` are all that the entry takes.
+    """Run a program in a session as asked; `arrays` are state and constants by parameter.
 
     Returns the profile, the results and the state by number of the result, and what the outfeeds
     gave. Raises what sessions raise, UsageError E3151 for options that contradict each other.
     """
     _check(program.program, asked)
-    state = {p.name: arguments[p.parameter] for p in program.program.state if p.parameter >= 0}
-    constants = {
-        int(port.stream.rpartition(".")[2]): arguments[int(port.stream.rpartition(".")[2])]
-        for port in program.program.parameters
-    }
+    state = {p.name: arrays[p.parameter] for p in program.program.state if p.parameter in arrays}
     infeeds = {
         queue.name: source_of_file(queue, asked.infeeds[queue.name], asked.repeats, options.seed)
         for queue in program.program.queues
@@ -133,8 +62,8 @@ def run_in_session(
     }
     _known(program.program, asked)
     with program.session(
-        state=state,
-        constants=constants,
+        state=state or None,
+        constants={n: arrays[n] for n in constant_numbers(program.program) if n in arrays},
         infeeds=infeeds,
         mode=options.mode,
         poison=options.poison,
@@ -175,7 +104,9 @@ def _batch(rows: Rows, shapes: Sequence[tuple[int, ...]]) -> int:
 
 def _check(program: Program, asked: SessionOptions) -> None:
     if (asked.every or asked.resumes) and not asked.checkpoint:
-        raise UsageError("E3151", "--every and --resume need a folder", hint="give --checkpoint DIR")
+        raise UsageError(
+            "E3151", "--every and --resume need a folder", hint="give --checkpoint DIR"
+        )
     if asked.every and asked.every % program.steps_per_run:
         raise UsageError(
             "E3153",
@@ -193,12 +124,12 @@ def _known(program: Program, asked: SessionOptions) -> None:
         for name in names:
             if name not in known:
                 has = ", ".join(known) or "none"
-                raise UsageError("E3155", f"{flag}: there is no queue {name!r}", hint=f"it has {has}")
+                raise UsageError(
+                    "E3155", f"{flag}: there is no queue {name!r}", hint=f"it has {has}"
+                )
 
 
-def _all_steps(
-    session: Session, asked: SessionOptions, progress: Progress | None
-) -> list[Any]:
+def _all_steps(session: Session, asked: SessionOptions, progress: Progress | None) -> list[Any]:
     """Run until all steps are done, with checkpoints between; return the last results."""
     place = None
     if asked.checkpoint:
@@ -221,7 +152,7 @@ def _all_steps(
 def _by_result(session: Session, outputs: Sequence[Any]) -> dict[int, Any]:
     """Return results and state by the number of the entry's result that they are."""
     found = {
-        int(port.stream.rpartition(".")[2]): array
+        number_of(port): array
         for port, array in zip(session.program.results, outputs, strict=False)
     }
     state = session.state()

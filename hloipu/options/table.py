@@ -193,10 +193,19 @@ class Options:
         ),
     ] = ()
     available_memory_proportion: Annotated[
-        float, _later(Proportion(), "Share of a tile's memory that one matmul's plan may take.")
+        float,
+        About(
+            Proportion(),
+            _ALL,
+            "Share of a tile's memory that one matmul's plan may take.",
+            in_module=True,
+        ),
     ] = 0.6
     partials_type: Annotated[
-        str, _later(Choice(("f32", "f16")), "Type in which matmuls of f16 add up.")
+        str,
+        About(
+            Choice(("f32", "f16")), _ALL, "Type in which matmuls of f16 add up.", in_module=True
+        ),
     ] = "f32"
     cache: Annotated[bool, About(Flag(), _ALL, "Keep compiled programs, and use them again.")] = (
         True

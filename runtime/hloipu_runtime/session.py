@@ -292,7 +292,10 @@ class Session:
             self._has_state = True
 
     def _now(self) -> int:
-        """Return the simulated cycle that the turn going on ends at."""
+        """Return the simulated cycle at which the turn going on ends: what it gives arrives then.
+
+        Where data decides how long a turn takes, it is as early as can be.
+        """
         runs = self._counts.runs
         path = self._times.loop_path
         before = self._times.run_cycles * (runs["body"] - 1)

@@ -25,7 +25,8 @@ def spec_of_queue(queue: Queue) -> ElementSpec:
 def given_state(program: Program, state: State, seed: int = 0) -> dict[str, Array]:
     """Return the program's state by name, in storage form and copied.
 
-    The state of random ops begins with the seed unless given. Raises UsageError E3154 for arrays that are missing or unknown, E3142 for those that do not fit.
+    The state of random ops begins with the seed unless given. Raises UsageError E3154 for arrays
+    that are missing or unknown, E3142 for those that do not fit.
     """
     ports = program.state
     if not isinstance(state, Mapping):
@@ -98,9 +99,7 @@ def given_constants(program: Program, constants: State) -> dict[str, Array]:
     return given_arrays(ports, list(constants))
 
 
-def opened_infeeds(
-    program: Program, given: Mapping[str, Any], timeout: float
-) -> list[InfeedQueue]:
+def opened_infeeds(program: Program, given: Mapping[str, Any], timeout: float) -> list[InfeedQueue]:
     """Return a queue for each infeed of the program; UsageError E3155 for others than those."""
     queues = {queue.name: queue for queue in program.queues if queue.to_device}
     _same_names("infeed", given, queues)
@@ -130,7 +129,7 @@ def opened_outfeeds(
 ) -> list[OutfeedQueue]:
     """Return a queue for each outfeed of the program, keeping all elements unless told otherwise.
 
-    Raises UsageError E3155 for names that no outfeed has, StreamError E2031 for modes that are none.
+    Raises UsageError E3155 for names that no outfeed has, StreamError E2031 for unknown modes.
     """
     queues = {queue.name: queue for queue in program.queues if not queue.to_device}
     _same_names("outfeed", given, queues)

@@ -1,5 +1,8 @@
 """The Python face of compiling: programs, files, runs, and what is refused."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +11,7 @@ import pytest
 import hloipu
 from tests.support.tile_texts import DOT, LOOP, TOO_LARGE
 
+ROOT = Path(__file__).resolve().parents[2]
 A = np.arange(32, dtype=np.float32).reshape(4, 8)
 B = np.arange(16, dtype=np.float32).reshape(8, 2)
 
@@ -15,7 +19,8 @@ B = np.arange(16, dtype=np.float32).reshape(8, 2)
 def test_compile_estimate_run() -> None:
     exe = hloipu.compile(DOT, target="tiny")
     assert exe.fits
-    assert 0 < exe.memory.peak.total_bytes <= exe.memory.available_bytes
+    assert exe.memory.peak_bytes_per_tile == exe.memory.peak.total_bytes
+    assert 0 < exe.memory.peak_bytes_per_tile <= exe.memory.available_bytes
     e = exe.estimate()
     parts = (e.compute_cycles, e.exchange_cycles, e.sync_cycles, e.host_cycles, e.idle_cycles)
     assert e.total_cycles == sum(parts)
@@ -38,6 +43,30 @@ def test_save_and_load(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found.run(A, B, mode="exact").outputs[0], A @ B)
     found.save(tmp_path / "again.ipux")
     assert (tmp_path / "again.ipux").read_bytes() == (tmp_path / "m.ipux").read_bytes()
+
+
+def test_the_runtime_alone_runs_a_file(tmp_path: Path) -> None:
+    hloipu.compile(DOT, target="tiny").save(tmp_path / "m.ipux")
+    np.savez(tmp_path / "in.npz", a=A, b=B)
+    code = """
+import sys, numpy
+from hloipu_runtime.compiled import load
+given = numpy.load("in.npz")
+result = load("m.ipux").run(given["a"], given["b"], mode="exact")
+assert (result.outputs[0] == given["a"] @ given["b"]).all()
+heavy = {"hloipu", "hloipu_compiler", "lark", "networkx", "click"} & set(sys.modules)
+assert not heavy, heavy
+print(result.cycles)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "runtime")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(done.stdout) == hloipu.compile(DOT, target="tiny").estimate().total_cycles
 
 
 def test_the_cache_gives_an_equal_program(tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ class Counted(NamedTuple):
     copied: dict[int, int]
     fragments: dict[int, list[int]]
     """Length of each contiguous piece that a tile receives."""
+    senders: dict[int, set[int]]
+    """Tiles that a tile receives from."""
 
     def pieces(self) -> int:
         """Return the largest number of pieces of any tile."""
@@ -57,6 +59,7 @@ def count(transfer: Transfer, source: Variable, destination: Variable) -> Counte
     copied: dict[int, int] = defaultdict(int)
     fragments: dict[int, list[int]] = defaultdict(list)
     sending: dict[int, set[Element]] = defaultdict(set)
+    senders: dict[int, set[int]] = defaultdict(set)
     for tile, _, ranges in tile_parts(transfer.tiles, transfer.spans, destination.shape):
         last: tuple[int, int] | None = None
         for offset, element in enumerate(product(*ranges)):
@@ -71,13 +74,14 @@ def count(transfer: Transfer, source: Variable, destination: Variable) -> Counte
                 continue
             sender = max(tiles, key=tiles.__getitem__)
             sending[sender].add(wanted)
+            senders[tile].add(sender)
             received[tile] += 1
             if last != (offset - 1, sender):
                 fragments[tile].append(0)
             fragments[tile][-1] += 1
             last = (offset, sender)
     sent = {tile: len(elements) for tile, elements in sending.items()}
-    return Counted(dict(received), sent, dict(copied), dict(fragments))
+    return Counted(dict(received), sent, dict(copied), dict(fragments), dict(senders))
 
 
 def tile_parts(

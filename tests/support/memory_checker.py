@@ -14,7 +14,8 @@ import numpy as np
 
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.model import Machine
-from hloipu_runtime.memory.plan import NO_ADDRESS, plan_memory
+from hloipu_runtime.memory.messages import Message
+from hloipu_runtime.memory.plan import NO_ADDRESS, MemoryPlan, plan_memory
 from hloipu_runtime.memory.report import memory_report
 from hloipu_runtime.program.mapping import Mapping
 from hloipu_runtime.program.program import Program, Role, Variable
@@ -40,6 +41,7 @@ class Moment(NamedTuple):
     path: str
     reads: frozenset[int]
     writes: frozenset[int]
+    step: Exchange | None = None
 
 
 def trace(program: Program, step: Step, draw: Random, path: str = "body") -> Iterator[Moment]:
@@ -61,6 +63,7 @@ def trace(program: Program, step: Step, draw: Random, path: str = "body") -> Ite
                 path,
                 frozenset({t.source for t in step.transfers} | under),
                 frozenset(d.variable for d in step.definitions),
+                step,
             )
         case StreamIn():
             yield Moment(path, frozenset(), frozenset((step.variable,)))
@@ -137,20 +140,46 @@ class Owners:
         for place in self.places(number):
             place[:] = number
 
+    def exchange(self, step: Exchange, messages: SequenceOf[tuple[int, Message]]) -> None:
+        """Let the messages of an exchange take their bytes; no two may have one in common."""
+        here: list[tuple[int, np.ndarray]] = []
+        for ipu, message in messages:
+            if message.step is not step:
+                continue
+            for tile in tiles_of(Mapping(message.tiles, ())):
+                if (ipu, tile) in self.memory:
+                    memory = self.memory[ipu, tile]
+                    place = memory[message.address : message.address + message.size_bytes]
+                    here.append((-2 - len(here), place))
+                    place[:] = here[-1][0]
+        if any((place != owner).any() for owner, place in here):
+            self.faults.append(f"{step.name}: two messages have one place")
+
     def read(self, number: int, path: str) -> None:
         for tile, place in zip(self.tiles[number], self.places(number), strict=True):
             others = place[place != number]
             if others.size or len(place) != self.ends[number] - self.addresses[number]:
-                found = "nobody" if others[0] < 0 else self.program.variables[others[0]].name
+                found = (
+                    "nobody or a message"
+                    if others[0] < 0
+                    else self.program.variables[others[0]].name
+                )
                 name = self.program.variables[number].name
                 self.faults.append(f"{path}: {name} on tile {tile} now belongs to {found}")
                 return
 
 
 def overlaps(
-    program: Program, addresses: SequenceOf[int], draw: Random, runs: int = 4
+    program: Program,
+    addresses: SequenceOf[int],
+    draw: Random,
+    runs: int = 4,
+    messages: SequenceOf[tuple[int, Message]] = (),
 ) -> list[str]:
-    """Return what is found broken when the program runs some times, with state kept between."""
+    """Return what is found broken when the program runs some times, with state kept between.
+
+    `messages` are those of exchanges, each with its IPU.
+    """
     owners = Owners(program, addresses)
     lasting = [n for n, v in enumerate(program.variables) if v.role is Role.CONSTANT]
     for number in lasting:
@@ -160,6 +189,8 @@ def overlaps(
         for moment in trace(program, program.body, draw):
             for number in moment.writes:
                 owners.write(number)
+            if moment.step is not None:
+                owners.exchange(moment.step, messages)
             written |= moment.writes
             for number in moment.reads | moment.writes:
                 owners.read(number, moment.path)
@@ -199,10 +230,15 @@ def most_live(program: Program, machine: Machine, draw: Random) -> dict[tuple[in
     return most
 
 
+def messages_of(plan: MemoryPlan) -> list[tuple[int, Message]]:
+    """Return the messages of exchanges, each with its IPU."""
+    return [(memory.ipu, message) for memory in plan.ipus for message in memory.messages]
+
+
 def check_memory(program: Program, machine: Machine, seed: int = 0) -> None:
     """Plan a program's memory and assert that it serves, wastes little, and is counted in full."""
     plan = plan_memory(program, machine)
-    assert overlaps(program, plan.addresses, Random(seed), runs=2) == []
+    assert overlaps(program, plan.addresses, Random(seed), 2, messages_of(plan)) == []
     for (ipu, tile), size in most_live(program, machine, Random(seed)).items():
         memory = plan.ipus[ipu]
         assert memory.live_bytes[memory.classes.of_tile[tile]] >= size

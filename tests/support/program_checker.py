@@ -152,10 +152,17 @@ def _touched(index: Index, first: int, last: int, size: int) -> tuple[int, int]:
 
 
 def _is_one_of(box: Ranges, allowed: list[Ranges]) -> bool:
-    """Whether each dimension is one of those allowed, or nothing is read where nothing need be."""
+    """Whether a part is what is needed, or all where that is allowed, or nothing where nothing is.
+
+    The last of several parts may have more at its end: it is cut where the dimension is, and not
+    where the indices are.
+    """
     if _is_empty(box):
         return any(map(_is_empty, allowed))
-    return all(have in choices for have, *choices in zip(box, *allowed, strict=True))
+    return all(
+        have == whole or (have[0] == need[0] and have[1] >= need[1])
+        for have, need, whole in zip(box, *allowed, strict=True)
+    )
 
 
 class _Run:

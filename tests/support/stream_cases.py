@@ -66,6 +66,37 @@ def give(gives: int, sink: Callable[[Arrived], None] | None = None, **settings: 
             host.give("loss", row(number))
 
 
+def feed_two(source: Any, takes: int, **settings: Any) -> None:
+    """Run a program on two replicas in turn: replica i takes element i modulo 2."""
+    queue = InfeedQueue("data", SPEC, source, timeout=TIMEOUT_SECONDS, replicas=2, **settings)
+    hosts = [StreamHost([queue], replica=replica) for replica in (0, 1)]
+    with hosts[0], hosts[0].running():
+        for number in range(takes):
+            assert hosts[number % 2].take("data")[0] == number
+
+
+def give_two(gives: int, sink: Callable[[Arrived], None] | None = None, **settings: Any) -> None:
+    """Run a program that gives elements from two replicas."""
+    queue = OutfeedQueue(
+        "loss", spec=SPEC, sink=sink, timeout=TIMEOUT_SECONDS, replicas=2, **settings
+    )
+    hosts = [StreamHost([], [queue], replica=replica) for replica in (0, 1)]
+    with hosts[0], hosts[0].running():
+        for number in range(gives):
+            for host in hosts:
+                host.give("loss", row(number))
+
+
+def not_a_number() -> None:
+    """NaN is a value like others."""
+    queue = InfeedQueue("data", SPEC, [np.full(3, np.nan, np.float32)], timeout=TIMEOUT_SECONDS)
+    out = OutfeedQueue("loss", spec=SPEC)
+    with StreamHost([queue], [out]) as host, host.running():
+        host.give("loss", host.take("data"))
+    (arrived,) = out.drain()
+    assert np.isnan(arrived.element).all()
+
+
 def rows_then(count: int, last: Callable[[], Any]) -> Iterator[Any]:
     for number in range(count):
         yield row(number)
@@ -318,6 +349,12 @@ CASES = (
     Case("in closed meanwhile", closed_while_waiting, "E2026", 1),
     Case("in interrupted", lambda: interrupted(lambda: feed(rows_then(2, for_ever), 3, LONG)),
          "E2027", 2, KeyboardInterrupt),
+    Case("in not a number", not_a_number, "", -1),
+    Case("in two slow", lambda: feed_two(slowly(5), 5), "", -1),
+    Case("in two stuck", lambda: feed_two(rows_then(3, for_ever), 4), "E2021", 3),
+    Case("in two raises", lambda: feed_two(rows_then(9, raised), 10), "E2022", 9, OwnError),
+    Case("in two ends early", lambda: feed_two(map(row, range(7)), 8), "E2020", 7),
+    Case("in two wrong", lambda: feed_two(rows_then(3, lambda: None), 4), "E2023", 3),
     Case("in forgotten", forgotten_infeed, "", -1),
     Case("inline raises", inline(lambda: rows_then(3, raised), 4), "E2022", 3, OwnError),
     Case("inline ends", inline(lambda: map(row, range(3)), 4), "E2020", 3),
@@ -343,6 +380,10 @@ CASES = (
     Case("out re-entrant", sink_runs_the_program, "E2025", -1),
     Case("out interrupted", lambda: interrupted(lambda: give(9, capacity=1, timeout=LONG)),
          "E2027", 1, KeyboardInterrupt),
+    Case("out two slow", lambda: give_two(5, lambda _: time.sleep(0.02)), "", -1),
+    Case("out two not drained", lambda: give_two(9, capacity=4), "E2028", 4),
+    Case("out two raises", lambda: give_two(3, lambda _: raised()), "E2029", 0, OwnError),
+    Case("out two stuck", lambda: give_two(9, lambda _: for_ever()), "E2036", 0),
     Case("out forgotten", forgotten_outfeed, "", -1),
     Case("out followed and forgotten", followed_and_forgotten, "", -1),
     Case("out failed while followed", failed_while_followed, "E2034", 1, OwnError),

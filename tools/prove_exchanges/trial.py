@@ -32,8 +32,9 @@ MORE_INPUT_SETS = 12
 FAULT, POISON, VALUES, INNER = "fault", "poison", "values", "inner values"
 ENDLESS, ERROR = "endless", "error"
 CAUGHT = (FAULT, POISON, VALUES, INNER, ENDLESS, ERROR)
-EQUIVALENT, SAME_DATA, MASKED = "equivalent", "same data", "masked"
-"""Nothing that a result needs is misread; what is misread is equal; nor does it matter."""
+EQUIVALENT, SAME_DATA, UNUSED, MASKED = "equivalent", "same data", "unused", "masked"
+"""Nothing that a result needs is misread; it is, but equal; or whatever it is, nobody looks at it;
+or on no inputs does it change what any tile computes."""
 
 
 class EndlessError(Exception):

@@ -1,7 +1,7 @@
 """The configuration of infeeds and outfeeds: a plain name, or bytes that hold one.
 
 The bytes are a message in the wire format of protocol buffers, version 3, of which field 2 is the
-feed's name (graphcore/tensorflow: tensorflow/compiler/plugin/poplar/driver/poplar_feed_config.proto).
+feed's name (graphcore/tensorflow: tensorflow/compiler/plugin/poplar, `PoplarFeedConfig`).
 """
 
 from typing import NamedTuple

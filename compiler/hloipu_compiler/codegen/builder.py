@@ -17,6 +17,7 @@ from hloipu_compiler.codegen.placing import (
     mapping_of,
     moved,
 )
+from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning
 from hloipu_runtime.codelets.codelet import Codelet, Indexing, Tensor
 from hloipu_runtime.codelets.constants import value_of
 from hloipu_runtime.codelets.elementwise import Elementwise
@@ -54,8 +55,9 @@ class Scope:
 class Builder:
     """A program under construction for one machine."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, tuning: Tuning = DEFAULT_TUNING) -> None:
         self.machine = machine
+        self.tuning = tuning
         self.tile_count = machine.chip.tiles_per_ipu
         self.variables: list[Variable] = []
         self.values: list[Value] = []

@@ -2,49 +2,154 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
-from hloipu_compiler.codegen.dot_grids import dot_grid
+from hloipu_compiler.codegen.dot_grids import DotGrid, dot_grid
 from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar
-from hloipu_compiler.codegen.placing import gathered, moved
+from hloipu_compiler.codegen.placing import Placement, gathered
 from hloipu_compiler.codegen.site import Site, lowers
+from hloipu_compiler.codegen.tuning import Tuning
+from hloipu_compiler.ir.graph import Instruction
 from hloipu_runtime.codelets.codelet import Tensor
 from hloipu_runtime.codelets.dot import Dot
 from hloipu_runtime.codelets.reduce import Reduce
 from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.kernels.contraction import free_dims
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.mapping import Mapping, Sizes, Tiles, whole_box
+
+
+class PlacedDot(NamedTuple):
+    """A dot product on its grid, as one: the codelet, cut if the depth is, and what it makes."""
+
+    plan: DotGrid
+    codelet: Dot
+    result: Tensor
+    """With a leading dimension that counts pieces, if the depth is cut."""
+    placement: Placement
 
 
 @lowers("dot")
 def _dot(site: Site) -> Sequence[Leaf]:
-    attributes = site.attributes
-    codelet = Dot(
+    return [dot(site, dot_codelet(site.instruction), site.held(0), site.held(1))]
+
+
+def dot_codelet(x: Instruction) -> Dot:
+    """Return the dot product that an instruction describes."""
+    attributes = x.attributes
+    return Dot(
         attributes.integers("lhs_batch_dims"),
         attributes.integers("rhs_batch_dims"),
         attributes.integers("lhs_contracting_dims"),
         attributes.integers("rhs_contracting_dims"),
-        site.shape.element_type.name,
+        x.shape.element_type.name,  # type: ignore[union-attr]
     )
-    return [dot(site, codelet, site.held(0), site.held(1))]
+
+
+def dot_placement(
+    machine: Machine, tuning: Tuning, codelet: Dot, lhs: Tensor, rhs: Tensor, result: Tensor
+) -> PlacedDot:
+    """Return the cheapest grid for a dot product, or for a slice of it, from tile 0 on."""
+    plan = dot_grid(machine, codelet, lhs, rhs, result, tuning)
+    if not plan.part:
+        return PlacedDot(plan, codelet, result, plan.placement)
+    kind = tuning.partial_type(result.element_type)
+    cut = replace(codelet, part=plan.part, element_type=kind)
+    depth = lhs.shape[codelet.lhs_contracting[0]]
+    made = Tensor(kind, (-(-depth // plan.part), *result.shape))
+    return PlacedDot(plan, cut, made, plan.placement)
 
 
 def dot(site: Site, codelet: Dot, lhs: Held, rhs: Held) -> Held:
-    """Compute a dot product on the cheapest grid found."""
+    """Compute a dot product on the cheapest grid found; in slices where memory is scarce."""
     builder = site.builder
-    kind, shape = site.results[0]
     tensors = [Tensor(x.element_type, x.shape) for x in (lhs, rhs)]
-    partial_kind = partial_type(kind)
-    plan = dot_grid(builder.machine, codelet, *tensors, Tensor(kind, shape), partial_kind)
-    placement = moved(
-        plan.placement, builder.first_tile(plan.placement.tiles.count), builder.tile_count
+    result = Tensor(*site.results[0])
+    placed = dot_placement(builder.machine, builder.tuning, codelet, *tensors, result)
+    grid = placed.placement.tiles
+    # Pairs of tiles that share a bus get the same data only if a grid begins with a whole pair.
+    bus = builder.machine.chip.tiles_per_exchange_bus
+    room = max(0, builder.tile_count - grid.count)
+    first = builder.first_tile(grid.count) % (room + 1) // bus * bus
+    placed = placed._replace(
+        placement=Placement(Tiles(grid.extents, grid.strides, first), placed.placement.labels)
     )
-    if not plan.part:
-        return builder.compute(codelet, [lhs, rhs], [(kind, shape)], placement=placement)[0]
-    cut = replace(codelet, part=plan.part, element_type=partial_kind)
-    depth = lhs.shape[codelet.lhs_contracting[0]]
-    partial_shape = (-(-depth // plan.part), *shape)
-    (partials,) = builder.compute(
-        cut, [lhs, rhs], [(partial_kind, partial_shape)], placement=placement
+    if placed.plan.slices == 1:
+        return _once(site, placed, lhs, rhs, result)
+    return _in_slices(site, placed, codelet, (lhs, rhs), result)
+
+
+def _once(site: Site, placed: PlacedDot, lhs: Held, rhs: Held, result: Tensor) -> Held:
+    kind, shape = result.element_type, result.shape
+    made = (placed.codelet.element_type, shape)
+    if placed.codelet.part:
+        made = (placed.codelet.element_type, (placed.result.shape[0], *shape))
+    (found,) = site.builder.compute(placed.codelet, [lhs, rhs], [made], placement=placed.placement)
+    return combined(site, found, kind, shape) if placed.codelet.part else found
+
+
+def _in_slices(
+    site: Site, placed: PlacedDot, codelet: Dot, operands: tuple[Held, Held], result: Tensor
+) -> Held:
+    """Compute slices of rows or columns one after the other, and put them together."""
+    builder = site.builder
+    number = 1 if placed.plan.slices_columns else 0
+    whole = operands[number]
+    batch, contracting = (
+        (codelet.rhs_batch, codelet.rhs_contracting)
+        if number
+        else (codelet.lhs_batch, codelet.lhs_contracting)
     )
-    return combined(site, partials, kind, shape)
+    dimension = free_dims(len(whole.shape), batch, contracting)[0]
+    at = len(batch)
+    if number:
+        left = operands[0].shape
+        at = len(left) - len(codelet.lhs_contracting)
+    size = whole.shape[dimension]
+    step = -(-size // placed.plan.slices)
+    pieces = []
+    for low in range(0, size, step):
+        high = min(size, low + step)
+        shape = _changed(whole.shape, dimension, high - low)
+        starts = _changed((0,) * len(shape), dimension, low)
+        made = Tensor(result.element_type, _changed(result.shape, at, high - low))
+        tensors = [Tensor(x.element_type, x.shape) for x in operands]
+        tensors[number] = Tensor(whole.element_type, shape)
+        indices = placed.codelet.indexing(tensors, [_pieces(placed, made)]).operands[number]
+        mapping = Mapping(placed.placement.tiles, placed.placement.spans(indices, shape))
+        piece = (whole, whole.shape, whole_box(shape), starts)
+        slice_ = builder.assembled(whole.element_type, shape, [piece], mapping=mapping)
+        other = operands[1 - number]
+        if not builder.tuning.keeps_shared_operand:
+            other = _brought_again(site, placed, other, 1 - number, tensors, made)
+        pair = (other, slice_) if number else (slice_, other)
+        found = _once(site, placed, *pair, made)
+        box = tuple((low, high) if d == at else (0, n) for d, n in enumerate(result.shape))
+        shift = tuple(-low if d == at else 0 for d in range(len(result.shape)))
+        pieces.append((found, made.shape, box, shift))
+    return builder.assembled(result.element_type, result.shape, pieces)
+
+
+def _brought_again(
+    site: Site, placed: PlacedDot, whole: Held, number: int, tensors: list[Tensor], made: Tensor
+) -> Held:
+    """Return a copy of an operand where a slice wants it, which lives as long as the slice."""
+    indexing = placed.codelet.indexing(tensors, [_pieces(placed, made)])
+    spans = placed.placement.spans(indexing.operands[number], whole.shape)
+    piece = (whole, whole.shape, whole_box(whole.shape), (0,) * len(whole.shape))
+    mapping = Mapping(placed.placement.tiles, spans)
+    return site.builder.assembled(whole.element_type, whole.shape, [piece], mapping=mapping)
+
+
+def _pieces(placed: PlacedDot, made: Tensor) -> Tensor:
+    """Return what the codelet makes of a slice."""
+    if not placed.codelet.part:
+        return made
+    return Tensor(placed.result.element_type, (placed.result.shape[0], *made.shape))
+
+
+def _changed(sizes: Sizes, dimension: int, size: int) -> Sizes:
+    return (*sizes[:dimension], size, *sizes[dimension + 1 :])
 
 
 def combined(site: Site, partials: Held, kind: str, shape: tuple[int, ...]) -> Held:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hloipu_compiler.codegen.contractions import combined, partial_type
+from hloipu_compiler.codegen.contractions import combined
 from hloipu_compiler.codegen.convolution_grids import convolution_grid
 from hloipu_compiler.codegen.errors import CodegenError
 from hloipu_compiler.codegen.leaves import Leaf
@@ -21,7 +21,7 @@ def _convolution(site: Site) -> Sequence[Leaf]:
     kind, shape = site.results[0]
     operands = [site.held(0), site.held(1)]
     image, kernel = (Tensor(x.element_type, x.shape) for x in operands)
-    partial_kind = partial_type(kind)
+    partial_kind = builder.tuning.partial_type(kind)
     plan = convolution_grid(
         builder.machine, codelet, image, kernel, Tensor(kind, shape), partial_kind
     )

@@ -22,6 +22,7 @@ from hloipu_compiler.codegen.dot_ways import (
     ways_of,
 )
 from hloipu_compiler.codegen.placing import Placement, grid
+from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning
 from hloipu_runtime.codelets.amp import Products, products_cycles
 from hloipu_runtime.codelets.codelet import Tensor
 from hloipu_runtime.codelets.dot import Dot
@@ -62,6 +63,7 @@ class _Sides(NamedTuple):
     other_depth: int
     slices: int = 1
     slices_columns: bool = False
+    keeps_shared_operand: bool = True
 
 
 class _Types(NamedTuple):
@@ -102,18 +104,21 @@ def dot_grid(
     lhs: Tensor,
     rhs: Tensor,
     result: Tensor,
-    partial_type: str,
-    memory_percent: int = 60,
+    tuning: Tuning = DEFAULT_TUNING,
 ) -> DotGrid:
-    """Return the cheapest grid that needs at most this share of a tile's memory.
+    """Return the cheapest grid that needs at most the plan's share of a tile's memory.
 
     Where the cheapest of all needs more, rows or columns may be done in slices, one after the
-    other. Where nothing fits, the grid that needs least. The share is by default what poplibs takes
-    (its option availableMemoryProportion).
+    other. Where nothing fits, the grid that needs least.
     """
-    types = _Types(lhs.element_type, rhs.element_type, result.element_type, partial_type)
-    whole = _sides(codelet, lhs, result)
-    room = machine.memory.bytes_per_tile * memory_percent // 100
+    types = _Types(
+        lhs.element_type,
+        rhs.element_type,
+        result.element_type,
+        tuning.partial_type(result.element_type),
+    )
+    whole = _sides(codelet, lhs, result, keeps=tuning.keeps_shared_operand)
+    room = machine.memory.bytes_per_tile * tuning.memory_percent // 100
     best, fits = _cheapest(machine, whole, types, room)
     if fits == 2:
         return best
@@ -128,7 +133,7 @@ def dot_grid(
     return min(found, key=lambda x: x.cycles) if found else least
 
 
-def _sides(codelet: Dot, lhs: Tensor, result: Tensor) -> _Sides:
+def _sides(codelet: Dot, lhs: Tensor, result: Tensor, *, keeps: bool) -> _Sides:
     batch = len(codelet.lhs_batch)
     rows = len(lhs.shape) - batch - len(codelet.lhs_contracting)
     depth = [lhs.shape[d] for d in codelet.lhs_contracting]
@@ -138,6 +143,7 @@ def _sides(codelet: Dot, lhs: Tensor, result: Tensor) -> _Sides:
         result.shape[batch + rows :],
         depth[0] if depth else 1,
         prod(depth[1:]),
+        keeps_shared_operand=keeps,
     )
 
 
@@ -216,8 +222,9 @@ def _priced(machine: Machine, sides: _Sides, types: _Types, blocks: _Blocks) -> 
     lhs = over(blocks.batch * blocks.rows * blocks.depth * bits[0], 8)
     rhs = over(blocks.batch * blocks.depth * blocks.columns * bits[1], 8)
     partials = over(results * np.where(cut, bits[3], bits[2]), 8)
-    # The operand that does not change from slice to slice comes in once.
-    in_lhs, in_rhs = (1, sides.slices) if sides.slices_columns else (sides.slices, 1)
+    # The operand that does not change from slice to slice may come in once.
+    once = 1 if sides.keeps_shared_operand else sides.slices
+    in_lhs, in_rhs = (once, sides.slices) if sides.slices_columns else (sides.slices, once)
     alone = _taken_in(machine, in_lhs * lhs, in_rhs * rhs, blocks.column_parts)
     swapped = _taken_in(machine, in_rhs * rhs, in_lhs * lhs, blocks.row_parts)
     cycles = np.minimum(alone, swapped)

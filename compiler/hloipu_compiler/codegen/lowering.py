@@ -3,16 +3,19 @@
 from collections.abc import Sequence
 
 from hloipu_compiler.analysis.order import effectful_computations, live_positions
+from hloipu_compiler.codegen.birthplaces import birthplaces
 from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.dying import Dying
 from hloipu_compiler.codegen.errors import CodegenError
 from hloipu_compiler.codegen.leaves import Held, Leaf, Token
 from hloipu_compiler.codegen.site import LOWERINGS, Lowering, Site, leaf_range, leaves_of
+from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import TupleShape
 from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program import steps as s
+from hloipu_runtime.program.mapping import Mapping
 from hloipu_runtime.program.program import Port, Program, Role
 
 
@@ -84,13 +87,14 @@ def _element(
     return known[operand][leaf_range(shape, x.attributes.integer("index"))]
 
 
-def lower(module: Module, plan: Plan, machine: Machine) -> Program:
+def lower(module: Module, plan: Plan, machine: Machine, tuning: Tuning = DEFAULT_TUNING) -> Program:
     """Return the program of a module's entry computation, for one IPU.
 
     Parameters come in by streams `parameter.N`, results go out by `result.N`; N counts arrays.
     """
-    builder = Builder(machine)
+    builder = Builder(machine, tuning)
     entry = module.entry
+    born = birthplaces(machine, tuning, entry)
     arguments: list[list[Leaf]] = []
     parameters: list[Port] = []
     for position in entry.parameters:
@@ -104,7 +108,7 @@ def lower(module: Module, plan: Plan, machine: Machine) -> Program:
                 continue
             stream = f"parameter.{len(parameters)}"
             parameters.append(Port(stream, kind, sizes))
-            leaves.append(streamed_in(builder, stream, kind, sizes))
+            leaves.append(streamed_in(builder, stream, kind, sizes, born.get(position)))
         arguments.append(leaves)
     owned = frozenset(leaf for leaves in arguments for leaf in leaves)
     results = lower_instructions(builder, module, plan, entry, arguments, owned)
@@ -134,9 +138,16 @@ def lower(module: Module, plan: Plan, machine: Machine) -> Program:
     )
 
 
-def streamed_in(builder: Builder, stream: str, kind: str, sizes: tuple[int, ...]) -> Held:
+def streamed_in(
+    builder: Builder,
+    stream: str,
+    kind: str,
+    sizes: tuple[int, ...],
+    mapping: Mapping | None = None,
+) -> Held:
     """Write the step that takes an array from the host into a variable of its own."""
-    variable = builder.variable(kind, sizes, builder.home(kind, sizes), Role.PARAMETER)
+    mapping = mapping or builder.home(kind, sizes)
+    variable = builder.variable(kind, sizes, mapping, Role.PARAMETER)
     value = builder.value(kind, sizes)
     builder.emit(s.Sync())
     builder.emit(s.StreamIn(stream, variable, value))

@@ -168,7 +168,8 @@ def gathered(mapping: Mapping, shape: Sizes) -> Placement | None:
     """Return where to combine partial results that lie so, their pieces in dimension 0.
 
     The tiles that have pieces of a block share out the block, along its first dimension that is
-    long enough: each takes in few and long runs. None where no dimension of a block is whole.
+    long enough: each takes in few and long runs. Where no dimension of a block is whole, the blocks
+    of the first are cut further. None where that cannot be.
     """
     if mapping.replicated_axes or not mapping.is_partition:
         return None
@@ -177,9 +178,30 @@ def gathered(mapping: Mapping, shape: Sizes) -> Placement | None:
     if pieces.axis >= 0:
         count = mapping.tiles.extents[pieces.axis]
         free = [d for d, span in enumerate(others) if span.axis < 0 and shape[d] > 1]
-        if not free:
-            return None
-        chosen = next((d for d in free if shape[d] >= count), max(free, key=lambda d: shape[d]))
+        # Parts of the innermost dimension alone are short runs, each a piece to be exchanged.
+        chosen = next((d for d in free if shape[d] >= count and d < len(others) - 1), -1)
+        finer = _finer(mapping, shape, count) if chosen < 0 else None
+        if finer is not None:
+            return finer
+        if chosen < 0:
+            if not free:
+                return None
+            chosen = max(free, key=lambda d: shape[d])
         block = -(-shape[chosen] // count)
         labels.append((chosen, Span(pieces.axis, block, 0, block)))
     return Placement(mapping.tiles, tuple(sorted(labels)))
+
+
+def _finer(mapping: Mapping, shape: Sizes, count: int) -> Placement | None:
+    """Return blocks of which `count` make one block of pieces, on as many tiles as the pieces."""
+    others = mapping.spans[1:]
+    cut = {d: min(span.size, shape[d]) for d, span in enumerate(others) if span.axis >= 0}
+    chosen = next((d for d, block in cut.items() if block >= count), -1)
+    if chosen < 0:
+        chosen = max(cut, key=cut.__getitem__, default=-1)
+    if chosen < 0 or cut[chosen] < 2:
+        return None
+    extents = mapping.tiles.extents
+    parts = [(d, extents[others[d].axis] * (count if d == chosen else 1), 1) for d in cut]
+    found = grid(parts, shape, mapping.tiles.first)
+    return found if found.tiles.count <= mapping.tiles.count else None

@@ -15,6 +15,7 @@ from hloipu_compiler.codegen.leaves import Held, Leaf, Token
 from hloipu_compiler.codegen.lowering import lower_instructions, streamed_in
 from hloipu_compiler.codegen.randomness import draws, state_in
 from hloipu_compiler.codegen.site import leaves_of
+from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning
 from hloipu_compiler.ir.graph import Computation, Module
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.wrapping import FeedBinding, Wrapping
@@ -56,13 +57,19 @@ class _Step:
     queues: list[Queue] = field(default_factory=list)
 
 
-def lower_wrapped(module: Module, plan: Plan, machine: Machine, wrapping: Wrapping) -> Program:
+def lower_wrapped(
+    module: Module,
+    plan: Plan,
+    machine: Machine,
+    wrapping: Wrapping,
+    tuning: Tuning = DEFAULT_TUNING,
+) -> Program:
     """Return the program of a module's entry as a step on the device, for one IPU.
 
     Feeds take from streams `NAME.K`, outfeeds hand over to them, K counting their arrays. Raises
     UsageError E3152 where an infeed or outfeed op has the name of a queue.
     """
-    builder = Builder(machine)
+    builder = Builder(machine, tuning)
     entry = module.entry
     step = _Step(builder, entry, _arrays(entry))
     kept = _kept(step, module, wrapping)
@@ -124,7 +131,9 @@ def _kept(step: _Step, module: Module, wrapping: Wrapping) -> list[_Kept]:
     """Return variables for all state, that of random ops among it if the entry draws."""
     turns = wrapping.loop is not None
     found = [
-        _keep(step.builder, pair.name, step.arrays[pair.parameter], turns, pair.parameter, pair.result)
+        _keep(
+            step.builder, pair.name, step.arrays[pair.parameter], turns, pair.parameter, pair.result
+        )
         for pair in wrapping.state
     ]
     if draws(module, (step.entry.name,)):

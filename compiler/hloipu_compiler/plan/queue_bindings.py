@@ -28,7 +28,8 @@ def feeds_of(
             if roles.get(number) in _NOT_FED:
                 raise UsageError(
                     "E3151",
-                    f"parameter {parameters[number]} is {roles[number]} and is fed by {feed.name!r}",
+                    f"{feed.name!r} feeds parameter {parameters[number]}, said to be "
+                    f"{roles[number]}",
                     hint="what a queue feeds is data",
                 )
             seen[number] = feed.name
@@ -51,9 +52,7 @@ def outfeeds_of(
     named = [_read(text, results) for text in request.outfeeds]
     taken = {number for outfeed in named for number in outfeed.places}
     rest = tuple(
-        x.number
-        for x in results
-        if x.number not in taken | kept and x.element_type != "token"
+        x.number for x in results if x.number not in taken | kept and x.element_type != "token"
     )
     open_ones = [n for n, outfeed in enumerate(named) if not outfeed.places]
     if open_ones:

@@ -54,40 +54,53 @@ def products_cycles(
         worker = 20 + results * (7 + sizes.depth * np.where(second, slots[1], slots[0]))
         plain = machine.tile.supervisor_vertex_cycles + machine.tile.worker_contexts * worker
         return np.asarray(plain, np.int64)
-    half = arithmetic == "f16"
-    turned = Products(sizes.groups, sizes.columns, sizes.depth, sizes.rows)
-    found = np.minimum(_amp_1x1(machine, sizes, half), _amp_1x1(machine, turned, half))
-    for other in (sizes, turned):
-        found = np.minimum(found, _horizontal_mac(machine, other, half))
+    found = _fastest(machine, sizes, arithmetic, half_partials=False)
     counts = (sizes.groups * sizes.rows * sizes.depth, sizes.groups * sizes.depth * sizes.columns)
+    results = sizes.groups * sizes.rows * sizes.columns
+    ends = [found + conversion_cycles(machine, name, results) for name in result_types]
+    if result_types[1] == "f16" and arithmetic == "f16":
+        ends[1] = _fastest(machine, sizes, arithmetic, half_partials=True)
+    found = np.where(second, ends[1], ends[0])
     for name, count in zip(operand_types, counts, strict=True):
         if name != arithmetic:
             found = found + conversion_cycles(machine, name, count)
-    results = sizes.groups * sizes.rows * sizes.columns
-    first, other_cast = (conversion_cycles(machine, name, results) for name in result_types)
-    return np.asarray(found + np.where(second, other_cast, first), np.int64)
+    return np.asarray(found, np.int64)
+
+
+def _fastest(
+    machine: Machine, size: Product | Products, arithmetic: str, *, half_partials: bool
+) -> Amount:
+    """Return the cycles of the cheapest vertex, with either operand in the AMP unit."""
+    half = arithmetic == "f16"
+    turned = Products(size.groups, size.columns, size.depth, size.rows)
+    found = _amp_1x1(machine, size, half, half_partials=half_partials)
+    found = np.minimum(found, _amp_1x1(machine, turned, half, half_partials=half_partials))
+    for way in (size, turned):
+        found = np.minimum(found, _horizontal_mac(machine, way, half, half_partials=half_partials))
+    return found
 
 
 def product_work(
-    machine: Machine, size: Product, operand_types: tuple[str, str], result_type: str
+    machine: Machine,
+    size: Product,
+    operand_types: tuple[str, str],
+    result_type: str,
+    *,
+    half_partials: bool = False,
 ) -> TileWork:
     """Return the work of products, by the cheapest vertex that knows the types.
 
     Either operand may be the one whose channels stay in the AMP unit. Types that it lacks are
-    converted (narrow floats) or computed by plain arithmetic, at assumed prices.
+    converted (narrow floats) or computed by plain arithmetic, at assumed prices. `half_partials`:
+    products of f16 are f16 partial sums, which are not cast.
     """
     if min(size.groups, size.rows, size.columns) <= 0:
         return TileWork(0)
     arithmetic = arithmetic_type(operand_types)
     if arithmetic is None:
         return _plain_work(machine, size, operand_types, result_type)
-    turned = Product(size.groups, size.columns, size.depth, size.rows)
-    cycles = min(
-        amp_1x1_cycles(machine, size, arithmetic),
-        amp_1x1_cycles(machine, turned, arithmetic),
-        horizontal_mac_cycles(machine, size, arithmetic),
-        horizontal_mac_cycles(machine, turned, arithmetic),
-    )
+    half_partials = half_partials and arithmetic == result_type == "f16"
+    cycles = int(_fastest(machine, size, arithmetic, half_partials=half_partials))
     results = size.groups * size.rows * size.columns
     if size.depth == 0:
         cycles = min(cycles, _zero_cycles(machine, results))
@@ -96,7 +109,7 @@ def product_work(
         size.groups * size.depth * size.columns,
     )
     cast, assumed = conversions(machine, operand_types, counts, result_type, results)
-    cycles += cast + assumed
+    cycles += assumed if half_partials else cast + assumed
     return TileWork(cycles, cycles if _amp_is_assumed(machine) else assumed)
 
 
@@ -144,10 +157,13 @@ def amp_1x1_cycles(machine: Machine, size: Product, arithmetic: str) -> int:
     return int(_amp_1x1(machine, size, arithmetic == "f16"))
 
 
-def _amp_1x1(machine: Machine, size: Product | Products, half: bool) -> Amount:
+def _amp_1x1(
+    machine: Machine, size: Product | Products, half: bool, *, half_partials: bool = False
+) -> Amount:
     """Return the cycles of the 1x1 vertex for one product, or for each of many sizes."""
     amp = machine.amp
     units = amp.f16_to_f32_conv_units if half else amp.f32_conv_units
+    units = amp.f16_to_f16_conv_units if half_partials else units
     depth_group = amp.f16_channels_per_group if half else amp.f32_channels_per_group
     in_groups = np.maximum(1, over(size.depth, depth_group))
     out_groups = over(size.columns, units)
@@ -196,10 +212,12 @@ def horizontal_mac_cycles(machine: Machine, size: Product, arithmetic: str) -> i
     return int(_horizontal_mac(machine, size, arithmetic == "f16"))
 
 
-def _horizontal_mac(machine: Machine, size: Product | Products, half: bool) -> Amount:
+def _horizontal_mac(
+    machine: Machine, size: Product | Products, half: bool, *, half_partials: bool = False
+) -> Amount:
     """Return the cycles of one dot product after the other, for one product or many sizes."""
     width = machine.tile.load_bytes_per_cycle * 8 // (16 if half else 32) or 1
-    dot = over(size.depth, width) + 7
+    dot = over(size.depth, width) + (9 if half_partials else 7)
     positions = over(size.rows, machine.tile.worker_contexts)
     worker = 16 + 19 + positions * (7 + size.columns * dot)
     supervisor = (65 if half else 58) - 10 + size.groups * (23 + 15 + 10)

@@ -122,7 +122,9 @@ class Dot(Codelet):
             free_size(rhs.shape, self.rhs_batch, self.rhs_contracting),
         )
         types = (lhs.element_type, rhs.element_type)
-        return product_work(machine, size, types, results[0].element_type)
+        # Pieces of f16 are partial sums as the unit keeps them; a whole product is rounded to it.
+        half = bool(self.part) and self.element_type == "f16"
+        return product_work(machine, size, types, results[0].element_type, half_partials=half)
 
     @cached_property
     def _dimensions(self) -> DotDimensions:

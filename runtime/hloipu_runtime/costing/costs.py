@@ -17,7 +17,7 @@ class StepCost(NamedTuple):
     path: str
     """Place in the tree, as the verifier names it."""
     kind: str
-    """compute, exchange, sync, stream in, stream out, host call, call, repeat, while, if, switch."""
+    """compute, exchange, sync, stream in or out, host call, call, repeat, while, if, switch."""
     codelets: str
     spent: Spent
     shares: tuple[tuple[str, Charge], ...]

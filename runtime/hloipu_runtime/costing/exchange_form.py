@@ -7,7 +7,6 @@ for the messages while the exchange lasts. Poplar has both, too, and lets its us
 against memory (its engine option opt.internalExchangeOptimisationTarget).
 """
 
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -58,40 +57,45 @@ class ExchangeForm(NamedTuple):
 
     sending: Way
     receiving: Way
+    rounds: int
+    """Exchanges that it takes, each after a sync."""
+    cycles: int
+    """Of a tile that does what both ends do."""
 
     @property
-    def rounds(self) -> int:
-        """Exchanges that it takes, each after a sync."""
-        return max(self.sending.rounds, self.receiving.rounds)
+    def kept_bytes(self) -> int:
+        """Bytes that such a tile is without for good."""
+        return self.sending.kept_bytes + self.receiving.kept_bytes
 
 
-@lru_cache(1 << 14)
-def exchange_form(
-    machine: Machine, traffic: TransferTraffic, sent: Sent, price: int
-) -> ExchangeForm:
+def exchange_form(forms: tuple[ExchangeForm, ...], price: int) -> ExchangeForm:
     """Return the cheapest form, at a price in cycles for each kilobyte that stays in memory.
 
-    Of equally cheap ones, the one that rearranges least.
+    Of equally cheap ones the first. The higher the price, the fewer bytes stay.
     """
-    return min(_forms(machine, traffic, sent), key=lambda form: _price(machine, form, price))
+    if len(forms) == 1:
+        return forms[0]
+    return min(forms, key=lambda form: 1000 * form.cycles + price * form.kept_bytes)
 
 
-def _price(machine: Machine, form: ExchangeForm, price: int) -> int:
-    """Return cycles and memory of a form as thousandths of cycles."""
+def _form(machine: Machine, sending: Way, receiving: Way) -> ExchangeForm:
     rates = machine.exchange
-    sending, receiving = form
+    rounds = max(sending.rounds, receiving.rounds)
     data = max(
         over(sending.size_bytes, rates.send_bytes_per_cycle),
         over(receiving.size_bytes, rates.receive_bytes_per_cycle),
     )
     cycles = data + receiving.pieces * rates.control_cycles_per_fragment
     cycles += sending.rearranging.cycles + receiving.rearranging.cycles
-    cycles += sum(charge.cycles for charge in more_rounds(machine, form.rounds))
-    return 1000 * cycles + price * (sending.kept_bytes + receiving.kept_bytes)
+    cycles += sum(charge.cycles for charge in more_rounds(machine, rounds))
+    return ExchangeForm(sending, receiving, rounds, cycles)
 
 
-def _forms(machine: Machine, traffic: TransferTraffic, sent: Sent) -> Iterator[ExchangeForm]:
-    """Yield the forms of a transfer, the direct one first."""
+@lru_cache(1 << 14)
+def exchange_forms(
+    machine: Machine, traffic: TransferTraffic, sent: Sent
+) -> tuple[ExchangeForm, ...]:
+    """Return the forms that a transfer may take, the direct one first."""
     sends = [_direct(machine, traffic.sent_bytes, sent.pieces)]
     if sent.messages < sent.pieces:
         sends.append(_rearranged(machine, traffic.sent_bytes, sent.messages, sent.pieces))
@@ -100,6 +104,7 @@ def _forms(machine: Machine, traffic: TransferTraffic, sent: Sent) -> Iterator[E
         receives.append(
             _rearranged(machine, traffic.received_bytes, traffic.messages, traffic.fragments)
         )
+    found = []
     for sending in sends:
         for receiving in receives:
             if sending.buffer_bytes and receiving.buffer_bytes:
@@ -107,7 +112,8 @@ def _forms(machine: Machine, traffic: TransferTraffic, sent: Sent) -> Iterator[E
                 receiving = _rearranged(
                     machine, traffic.message_bytes, traffic.messages, traffic.fragments
                 )
-            yield ExchangeForm(sending, receiving)
+            found.append(_form(machine, sending, receiving))
+    return tuple(found)
 
 
 def _direct(machine: Machine, size_bytes: int, pieces: int) -> Way:

@@ -5,10 +5,11 @@ until the exchanges' code takes no more than its share, as one does for a knapsa
 Generalized Lagrange multiplier method for solving problems of optimum allocation of resources).
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from hloipu_runtime.costing.exchange_form import ExchangeForm, exchange_form
+from hloipu_runtime.costing.exchange_form import ExchangeForm, exchange_form, exchange_forms
 from hloipu_runtime.costing.loads import Load, peaks
 from hloipu_runtime.costing.sending import Sent, what_is_sent
 from hloipu_runtime.costing.traffic import TransferTraffic, transfer_traffic
@@ -40,9 +41,11 @@ class Carried(NamedTuple):
     form: ExchangeForm
 
 
-class _Known(NamedTuple):
+class _Choice(NamedTuple):
+    """What a transfer moves, and the forms that it may take."""
+
     traffic: TransferTraffic
-    sent: Sent
+    forms: tuple[ExchangeForm, ...]
 
 
 class Forms:
@@ -52,19 +55,22 @@ class Forms:
         """Weigh all exchanges of a program against each other."""
         self._program = program
         self._machine = machine
+        self._choices: dict[int, _Choice | None] = {}
         self.price = self._affordable()
         """Cycles for each kilobyte of code."""
 
     def of(self, transfer: Transfer) -> Carried | None:
-        """Return how a transfer is carried out; None where its box is empty."""
-        known = self._known(transfer)
-        if known is None:
-            return None
-        return Carried(
-            known.traffic, exchange_form(self._machine, known.traffic, known.sent, self.price)
-        )
+        """Return how a transfer of the program is carried out; None where its box is empty."""
+        choice = self._choice(transfer)
+        return choice and Carried(choice.traffic, exchange_form(choice.forms, self.price))
 
-    def _known(self, transfer: Transfer) -> _Known | None:
+    def _choice(self, transfer: Transfer) -> _Choice | None:
+        # By identity: the program keeps its transfers, and has far more of them than kinds.
+        if id(transfer) not in self._choices:
+            self._choices[id(transfer)] = self._found(transfer)
+        return self._choices[id(transfer)]
+
+    def _found(self, transfer: Transfer) -> _Choice | None:
         variables = self._program.variables
         source, destination = variables[transfer.source], variables[transfer.destination]
         bus = self._machine.chip.tiles_per_exchange_bus
@@ -72,27 +78,27 @@ class Forms:
         if traffic is None:
             return None
         sent = what_is_sent(transfer, source, destination) if traffic.fragments else Sent(0, 0)
-        return _Known(traffic, sent)
+        return _Choice(traffic, exchange_forms(self._machine, traffic, sent))
 
     def _affordable(self) -> int:
         """Return the lowest price at which exchanges keep to their share of the memory for code."""
-        found: list[tuple[int, int, _Known]] = []
+        found: list[tuple[int, int, _Choice]] = []
         for transfer in _transfers(self._program):
-            known = self._known(transfer)
-            if known is not None and known.traffic.fragments:
+            choice = self._choice(transfer)
+            if choice is not None and choice.traffic.fragments:
                 variables = self._program.variables
                 ends = variables[transfer.source].ipu, variables[transfer.destination].ipu
-                found.append((*ends, known))
+                found.append((*ends, choice))
         room = self._machine.memory.executable_bytes // _SHARE_OF_CODE
-        return next(
-            (price for price in _PRICES if self._most_kept(found, price) <= room), _PRICES[-1]
-        )
+        # The higher the price, the less transfers keep, at both ends together.
+        number = bisect_left(_PRICES, True, key=lambda price: self._most_kept(found, price) <= room)
+        return _PRICES[min(number, len(_PRICES) - 1)]
 
-    def _most_kept(self, found: list[tuple[int, int, _Known]], price: int) -> int:
+    def _most_kept(self, found: list[tuple[int, int, _Choice]], price: int) -> int:
         """Return the bytes that exchanges take for good on the tile where they take most."""
         on_ipu: list[list[Load]] = [[] for _ in range(self._program.ipus)]
-        for source, destination, (traffic, sent) in found:
-            form = exchange_form(self._machine, traffic, sent, price)
+        for source, destination, (traffic, forms) in found:
+            form = exchange_form(forms, price)
             for ipu, tiles, way in (
                 (source, traffic.senders, form.sending),
                 (destination, traffic.receivers, form.receiving),

@@ -186,9 +186,9 @@ class _Walker:
                 continue
             self._taking_part(destination.ipu, receivers(transfer, destination))
             if carried.traffic.received_bytes:
-                sending, receiving = carried.form
-                self._end(step, source.ipu, senders(transfer, source), sending)
-                self._end(step, destination.ipu, receivers(transfer, destination), receiving)
+                form = carried.form
+                self._end(step, source.ipu, senders(transfer, source), form.sending)
+                self._end(step, destination.ipu, receivers(transfer, destination), form.receiving)
 
     def _end(self, step: Exchange, ipu: int, tiles: Tiles, way: Way) -> None:
         """Count what one end of a transfer takes."""

@@ -12,13 +12,14 @@ from hloipu_runtime.program.steps import Exchange
 class Message(NamedTuple):
     """Messages of one transfer at one of its ends."""
 
-    name: str
-    """The instruction that the exchange comes from."""
+    step: Exchange
     tiles: Tiles
     size_bytes: int
     """On each tile, at most."""
     ranges: Ranges
     """Points at which it takes memory."""
+    address: int = -1
+    """On all tiles."""
 
 
 def points_of(region: Region, steps: Mapping[int, Exchange]) -> dict[int, Ranges]:

@@ -122,11 +122,11 @@ def plan_memory(program: Program, machine: Machine, *, code_memory: bool = True)
         charged = charges.ipus[ipu]
         classes = classes_of((*charged.grids(), *grids), machine.chip.tiles_per_ipu)
         fixed = fixed_bytes(charged, machine, classes, code_memory)
-        messages = tuple(
-            Message(step.name, tiles, size_bytes, points[id(step)])
+        messages = [
+            Message(step, tiles, size_bytes, points[id(step)])
             for step, tiles, size_bytes in charged.messages
             if points[id(step)]
-        )
+        ]
         requests = [
             Request(
                 kept_bytes(program.variables[n], machine),
@@ -139,7 +139,11 @@ def plan_memory(program: Program, machine: Machine, *, code_memory: bool = True)
         memory = _plan_ipu(machine, liveness.points, requests, classes, fixed)
         for number, address in zip(numbers, memory.addresses, strict=False):
             addresses[number] = address
-        ipus.append(IpuMemory(ipu, classes, charged, fixed, *memory[1:], messages))
+        placed = tuple(
+            message._replace(address=address)
+            for message, address in zip(messages, memory.addresses[len(numbers) :], strict=True)
+        )
+        ipus.append(IpuMemory(ipu, classes, charged, fixed, *memory[1:], placed))
     return MemoryPlan(
         program,
         machine,

@@ -101,6 +101,11 @@ class MemoryReport:
     ipus: tuple[IpuUse, ...]
     histogram: tuple[Bin, ...]
 
+    @property
+    def peak_bytes_per_tile(self) -> int:
+        """Bytes that the fullest tile needs."""
+        return self.peak.total_bytes
+
     def to_json(self) -> dict[str, Any]:
         """Return the report as a JSON object, keys in a fixed order."""
         return {

@@ -2,7 +2,8 @@
 
 Steps are prepared, that is, turned into calls on views of tile memories, when they are first met:
 once for a loop's body, however often it turns. Variables get their memory at their first use and
-lose it after the last one on the outermost level.
+lose it after the last one on the outermost level. Without poison, what was prepared serves later
+runs as well: each step then finds its variables in the memories that they had in the first run.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -10,6 +11,7 @@ from typing import assert_never
 
 import numpy as np
 
+from hloipu_runtime.kernels.quiet import warnings_off
 from hloipu_runtime.program.mapping import whole_box
 from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.steps import (
@@ -33,10 +35,38 @@ from hloipu_runtime.program.steps import (
 from hloipu_runtime.program.uses import used, written
 from hloipu_runtime.sim.copying import prepare_transfer
 from hloipu_runtime.sim.host import Counts, Host, Watch
+from hloipu_runtime.sim.pool import MemoryPool
 from hloipu_runtime.sim.storage import TileStorage, allocate, scatter_whole
 from hloipu_runtime.sim.vertices import prepare_group
 
 Action = Callable[[], None]
+
+KEPT_BYTES = 1 << 30
+"""With more memory than this, an engine keeps none from run to run, nor what is prepared for it."""
+
+
+class _Now(Counts):
+    """The host and the counts of the run at hand, for steps that were prepared in another one."""
+
+    host: Host | None = None
+    counts: Counts
+
+    def __init__(self) -> None:
+        self.counts = Counts()
+
+    def ran(self, place: str) -> None:
+        """Count one run of a block."""
+        self.counts.ran(place)
+
+    def take(self, stream: str) -> Array:
+        """Return the next element of a stream to the device."""
+        assert self.host is not None
+        return self.host.take(stream)
+
+    def give(self, stream: str, value: Array) -> None:
+        """Hand an element over to the host."""
+        assert self.host is not None
+        self.host.give(stream, value)
 
 
 class ExactEngine:
@@ -47,6 +77,20 @@ class ExactEngine:
         self.poison = poison
         self.memories: dict[VariableId, TileStorage] = {}
         self._private = private_variables(program)
+        self._now = _Now()
+        steps = program.body.steps
+        self._touched = [used(step, program) for step in steps]
+        self._last = {v: n for n, variables in enumerate(self._touched) for v in variables}
+        self._actions: list[list[Action] | None] = [None] * len(steps)
+        self._made: dict[VariableId, TileStorage] = {}
+        """Memories that prepared steps refer to; none with poison."""
+        self._pool = MemoryPool()
+        self._apart_bytes = 0
+        """Of memories that are not in the pool."""
+        self._is_new = False
+        """Whether the step at hand is prepared for the first time, those before it prepared."""
+        self._rewritten = sorted(written(program.body, program) & set(program.constants))
+        """Constants that the program writes over."""
         self._kept = frozenset(port.variable for port in program.state)
 
     @property
@@ -64,9 +108,10 @@ class ExactEngine:
     @state.setter
     def state(self, arrays: Mapping[str, Array]) -> None:
         for port in self.program.state:
-            self.memories.pop(port.variable, None)
             if port.name in arrays:
                 scatter_whole(self.memory(port.variable), arrays[port.name])
+            else:
+                self.memories.pop(port.variable, None)
 
     def run(self, host: Host, counts: Counts | None = None, watch: Watch | None = None) -> Counts:
         """Run the program once, from the state that the run before left.
@@ -74,44 +119,88 @@ class ExactEngine:
         Raises TileFault where a step leaves its tile's memory.
         """
         counts = Counts() if counts is None else counts
+        self._now.host, self._now.counts = host, counts
         try:
-            self._run(host, counts, watch)
+            with warnings_off():
+                self._run(counts, watch)
         finally:
+            self._now.host = None
             for variable in [v for v in self.memories if v not in self._kept]:
                 del self.memories[variable]
+            if self._pool.bytes + self._apart_bytes > KEPT_BYTES:
+                self._forget()
         return counts
 
-    def _run(self, host: Host, counts: Counts, watch: Watch | None) -> None:
-        steps = self.program.body.steps
-        last: dict[VariableId, int] = {}
-        touched = [used(step, self.program) for step in steps]
-        for number, variables in enumerate(touched):
-            last.update(dict.fromkeys(variables, number))
+    def _run(self, counts: Counts, watch: Watch | None) -> None:
+        for variable in self._rewritten:
+            if variable in self._made:
+                scatter_whole(self._made[variable], self.program.constants[variable][1])
         counts.ran("body")
-        for number, step in enumerate(steps):
-            for action in self._prepare(step, f"body/{number}", host, counts):
+        for number, step in enumerate(self.program.body.steps):
+            for action in self._actions_of(number, step):
                 action()
             counts.advance()
             if watch is not None:
                 for variable, value in left_by(step):
                     watch(value, self.memory(variable).whole())
-            for variable in touched[number] - self._kept:
-                if last[variable] == number:
-                    self.memories.pop(variable, None)
+            for variable in self._touched[number] - self._kept:
+                if self._last[variable] == number:
+                    self._drop(variable)
+        self._is_new = False
+
+    def _actions_of(self, number: int, step: Step) -> list[Action]:
+        """Return a step of the outermost level prepared, from the run before if there was one."""
+        found = self._actions[number]
+        self._is_new = found is None
+        if found is None:
+            if not self.poison:
+                # Others must not have the memory that a branch not yet taken will need.
+                for variable in self._touched[number]:
+                    self.memory(variable)
+            found = self._prepare(step, f"body/{number}", self._now, self._now)
+            if not self.poison:
+                self._actions[number] = found
+        return found
+
+    def _drop(self, variable: VariableId) -> None:
+        """Take a variable's memory away after its last use; constants stay for later runs."""
+        memory = self.memories.pop(variable, None)
+        if memory is None or self.poison or variable in self.program.constants:
+            return
+        if self._is_new and memory.memory is not None:
+            self._pool.give_back(memory.memory)
+
+    def _forget(self) -> None:
+        """Let go of what was prepared, and of all memory but the state's."""
+        self._actions = [None] * len(self._actions)
+        self._made = dict(self.memories)
+        self._pool, self._apart_bytes = MemoryPool(), 0
 
     def memory(self, variable: VariableId) -> TileStorage:
         """Return a variable's memory, made on the first request."""
         found = self.memories.get(variable)
         if found is None:
-            record = self.program.variables[variable]
-            found = allocate(record, shared=variable not in self._private)
-            constant = self.program.constants.get(variable)
-            if constant is not None:
-                scatter_whole(found, constant[1])
-            elif self.poison:
-                found.poison()
+            found = self._made.get(variable)
+            if found is None:
+                found = self._allocated(variable)
             self.memories[variable] = found
         return found
+
+    def _allocated(self, variable: VariableId) -> TileStorage:
+        constant = self.program.constants.get(variable)
+        record, shared = self.program.variables[variable], variable not in self._private
+        if self.poison or not self._is_new or constant is not None or variable in self._kept:
+            made = allocate(record, shared=shared)
+            self._apart_bytes += made.merged.nbytes
+        else:
+            made = allocate(record, shared=shared, take=self._pool.take)
+        if constant is not None:
+            scatter_whole(made, constant[1])
+        elif self.poison:
+            made.poison()
+        if not self.poison:
+            self._made[variable] = made
+        return made
 
     def _prepare(self, step: Step, place: str, host: Host, counts: Counts) -> list[Action]:
         match step:

@@ -151,7 +151,7 @@ class FunctionalEngine:
             if isinstance(what, If):
                 number = 0 if bool(chosen) else 1
             else:
-                number = in_range(int(chosen), len(branches))  # type: ignore[arg-type]
+                number = in_range(int(chosen), len(branches))
             branches[number](values, host, counts)
             results = [values[item.branch_values[number]] for item in what.merged]
             for v in (*node.frees, *node.block_values[number]):

@@ -6,7 +6,6 @@ from typing import Literal, NamedTuple
 from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.steps import Exchange, Repeat, Step, StreamIn, Sync, ValueId
 
-
 Moment = Literal["end", "begin", "turn", "following", "lost"]
 """Of a run: its end, its begin, the begin or the end of a turn of the loop around the step."""
 

@@ -14,6 +14,7 @@ import numpy as np
 from hloipu_runtime.kernels.storage import storage_dtype
 from hloipu_runtime.program.mapping import Mapping, Sizes, extent_of
 from hloipu_runtime.program.program import Array, Variable
+from hloipu_runtime.sim.pool import Take, fresh
 
 POISON_BYTE = 0xA7
 """Fills integers and complex numbers before use; floats get NaN, predicates the value true."""
@@ -29,6 +30,8 @@ class TileStorage:
     """The same memory: replicated extents, then for each dimension all parts in a row."""
     mapping: Mapping
     shape: Sizes
+    memory: Array | None = None
+    """The bytes that it lies in, which may be more."""
 
     def poison(self) -> None:
         """Make all of it unlike anything that was written."""
@@ -53,8 +56,11 @@ class TileStorage:
         return found
 
 
-def allocate(variable: Variable, *, shared: bool) -> TileStorage:
-    """Return memory for a variable; `shared`: replicated parts stand there once, for reading."""
+def allocate(variable: Variable, *, shared: bool, take: Take = fresh) -> TileStorage:
+    """Return memory for a variable, taken from `take`.
+
+    `shared`: replicated parts stand there once, for reading.
+    """
     mapping = variable.mapping
     dtype = storage_dtype(variable.element_type)
     replicated = mapping.replicated_axes
@@ -71,11 +77,13 @@ def allocate(variable: Variable, *, shared: bool) -> TileStorage:
         order.append(len(extents) + dimension)
         memory_shape.append(span.size)
         merged_shape.append(count * span.size)
-    memory = np.empty(prod(memory_shape), dtype).reshape(memory_shape)
-    tiles = memory.transpose(np.argsort(order))
+    size = prod(memory_shape) * dtype.itemsize
+    memory = take(size)
+    cells = memory[:size].view(dtype).reshape(memory_shape)
+    tiles = cells.transpose(np.argsort(order))
     if shared and replicated:
         tiles = np.broadcast_to(tiles, mapping.storage_shape)
-    return TileStorage(tiles, memory.reshape(merged_shape), mapping, variable.shape)
+    return TileStorage(tiles, cells.reshape(merged_shape), mapping, variable.shape, memory)
 
 
 def poison(array: Array) -> None:

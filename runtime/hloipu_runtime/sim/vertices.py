@@ -1,6 +1,7 @@
 """Running vertex groups on tile memories: views of each class's parts, one kernel call a class."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -76,13 +77,24 @@ def _nothing() -> None:
 
 def _action(codelet: Codelet, inputs: list[Block], outputs: list[Block]) -> Action:
     targets = [block.array for block in outputs]
+    compute = _compute(codelet, inputs, outputs)
 
     def run() -> None:
-        for target, result in zip(targets, codelet.run(inputs, outputs), strict=True):
+        for target, result in zip(targets, compute(), strict=True):
             if result is not target and target is not None:
                 np.copyto(target, result)
 
     return run
+
+
+def _compute(
+    codelet: Codelet, inputs: list[Block], outputs: list[Block]
+) -> Callable[[], Sequence[Array]]:
+    """Return a codelet's call on these blocks, made ready where the codelet knows how."""
+    if type(codelet).bound is Codelet.bound:
+        return partial(codelet.run, inputs, outputs)
+    bound = codelet.bound(inputs, outputs)
+    return partial(bound, [block.data for block in inputs], [block.array for block in outputs])
 
 
 def _starts(spans: Spans, dimension: int, grid: GridSlice, cut: int) -> Array | int:

@@ -100,7 +100,7 @@ def assembling(definition: Definition, node: Node, value: Value) -> Run:
         """Return the array to put pieces into, with what stays in it."""
         if base is None:
             return np.empty(shape, dtype)
-        held = [values[base]]
+        held: list[Array] = [values[base]]
         if in_place:
             values[base] = None
             if is_held_alone(held[0], _OPERAND_REFERENCES):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from hloipu_runtime.errors import StreamError
 from hloipu_runtime.streams import faults
 from hloipu_runtime.streams.element import Leaves
-from hloipu_runtime.streams.worker import TICK_SECONDS, Inside, Worker
+from hloipu_runtime.streams.worker import TICK_SECONDS, Inside, Worker, is_inside
 
 
 class Kept(NamedTuple):
@@ -104,7 +104,7 @@ class Draining:
         The end is that the queue is closed or, `while_running`, that no run is going on.
         """
         if self.failed is None:
-            faults.refuse_inside(self.name, self._at_least, "its sink reads it")
+            self.refuse_inside(self._at_least, "its sink reads it")
         deadline = None if timeout is None else time.monotonic() + timeout
         with self.changed:
             while not self.items:
@@ -128,6 +128,11 @@ class Draining:
             raise faults.again(self.failed)
         if self.closed:
             raise faults.closed(self.name, step)
+
+    def refuse_inside(self, step: int, what: str) -> None:
+        """Raise E2025 on a thread that runs the sink."""
+        if is_inside(self):
+            raise faults.reentrant(self.name, step, what)
 
     def fail(self, fault: StreamError, cause: BaseException | None) -> None:
         """Fail for good; the first failure stays."""
@@ -176,7 +181,7 @@ def _serve_one(worker: Worker, state: Draining, sink: Callable[[Kept], None], ke
     """Call the sink once; whether there may be a next time."""
     worker.enter()
     try:
-        with Inside(state.name):
+        with Inside(state):
             sink(kept)
     except BaseException as error:
         # Whatever a sink raises, SystemExit too, is told to the program's thread.

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from hloipu_runtime.errors import StreamEndedError, StreamError, StreamInterruptedError
-from hloipu_runtime.streams.worker import running_for
 
 
 def ended(queue: str, step: int, total: int | None) -> StreamError:
@@ -141,7 +140,7 @@ def run_failed(queue: str, step: int, cause: BaseException) -> StreamError:
     """Return what a reader on another thread sees when the program fails."""
     return StreamError(
         "E2034",
-        f"outfeed {queue!r}: the program that fills it failed after element {step - 1}",
+        f"outfeed {queue!r}: the program that fills it failed after {step} elements",
         queue=queue,
         step=step,
         expected="a run that ends",
@@ -225,12 +224,6 @@ def no_stream(stream: str, known: Iterable[str]) -> StreamError:
         found=", ".join(names[:8]) or "no queue",
         hint="name the queue, or its streams=, as the program does",
     )
-
-
-def refuse_inside(queue: str, step: int, what: str) -> None:
-    """Raise E2025 on a thread that runs code on behalf of this very queue."""
-    if running_for() == queue:
-        raise reentrant(queue, step, what)
 
 
 def again(said: StreamError) -> StreamError:

@@ -8,7 +8,6 @@ whether somebody waits, so that one of the two sees the other.
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from itertools import islice
 
 from hloipu_runtime.errors import StreamError
@@ -44,12 +43,12 @@ class Filling:
 
     def open(self, source: Source, skip: int) -> Iterator[Element]:
         """Return the source's elements; what it raises itself becomes E2022."""
-        with Inside(self.name):
+        with Inside(self):
             return iter(source.elements(skip))
 
     def make(self, rows: Iterator[Element]) -> Leaves | None:
         """Return the source's next element, checked, or None at its end."""
-        with Inside(self.name):
+        with Inside(self):
             for element in rows:
                 leaves = self.intake.to_storage(element, self.made)
                 self.made += 1
@@ -60,7 +59,7 @@ class Filling:
         """Put up to `count` of the source's elements in, checked; none if no more come."""
         if self.over:
             return
-        with Inside(self.name):
+        with Inside(self):
             for element in islice(rows, max(1, count)):
                 self.items.append(self.intake.to_storage(element, self.made))
                 self.made += 1
@@ -154,6 +153,9 @@ def close_rows(rows: Iterator[Element]) -> None:
     """Let a generator release what it holds."""
     close = getattr(rows, "close", None)
     if close is not None:
-        # Nobody is left to be told of what goes wrong here.
-        with suppress(BaseException):
+        try:
             close()
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
+            pass  # Nobody is left to be told of what goes wrong in the source's own end.

@@ -13,7 +13,6 @@ from hloipu_runtime.streams import faults
 from hloipu_runtime.streams.element import Array, Leaves
 from hloipu_runtime.streams.infeed import InfeedQueue, InfeedState
 from hloipu_runtime.streams.outfeed import OutfeedQueue
-from hloipu_runtime.streams.worker import running_for
 
 T = TypeVar("T")
 
@@ -68,16 +67,18 @@ class _Writer:
     replica: int
     given: list[deque[Array]]
 
-    def give(self, leaf: int, value: Array, cycle: int | None) -> None:
+    def give(self, leaf: int, value: Array, clock: Clock | None) -> None:
         if len(self.given) == 1:
-            self.queue.put((value,), cycle, self.replica)
+            self._put((value,), clock)
             return
         self.given[leaf].append(value)
         if len(self.given[leaf]) > MAX_UNREAD_LEAVES:
             raise faults.unread_leaf(self.queue.name, self.queue.count, leaf)
         if all(self.given):
-            leaves: Leaves = tuple(part.popleft() for part in self.given)
-            self.queue.put(leaves, cycle, self.replica)
+            self._put(tuple(part.popleft() for part in self.given), clock)
+
+    def _put(self, leaves: Leaves, clock: Clock | None) -> None:
+        self.queue.put(leaves, None if clock is None else clock(), self.replica)
 
 
 class StreamHost:
@@ -129,8 +130,7 @@ class StreamHost:
         """
         found = self._writers.get(stream)
         if found is not None:
-            cycle = None if self.clock is None else self.clock()
-            found[0].give(found[1], value.copy(), cycle)
+            found[0].give(found[1], value.copy(), self.clock)
         elif self.arrays is None:
             raise faults.no_stream(stream, self._writers)
         else:
@@ -142,13 +142,13 @@ class StreamHost:
 
         Readers of outfeeds on other threads are told how the run ends.
         """
-        names = {q.name for q in self.infeeds} | {q.name for q in self.outfeeds}
-        inside = running_for()
-        if inside in names:
-            raise faults.reentrant(inside or "", -1, "it runs the program that it serves")
+        for source in self.infeeds:
+            source.refuse_run()
+        for queue in self.outfeeds:
+            queue.refuse_run()
         if not self._lock.acquire(blocking=False):
-            name = next(iter(sorted(names)), "")
-            raise faults.reentrant(name, -1, "a second run begins while one is going on")
+            names = chain((q.name for q in self.infeeds), (q.name for q in self.outfeeds))
+            raise faults.reentrant(next(names, ""), -1, "a second run begins while one is going on")
         try:
             with _framed(self.infeeds, self.outfeeds):
                 yield

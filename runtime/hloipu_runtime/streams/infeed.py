@@ -24,7 +24,7 @@ from hloipu_runtime.streams.settings import (
     streams_of,
 )
 from hloipu_runtime.streams.source import Element, Source, positive
-from hloipu_runtime.streams.worker import GRACE_SECONDS, TICK_SECONDS, Worker, running_for
+from hloipu_runtime.streams.worker import GRACE_SECONDS, TICK_SECONDS, Worker, is_inside
 
 DEFAULT_CAPACITY = 32
 """Elements that a queue holds at most; one more may be in the making."""
@@ -110,6 +110,17 @@ class InfeedQueue:
         """Host time that the source took so far."""
         return self.waited_seconds if self._worker is None else self._worker.busy_seconds
 
+    @property
+    def source_rate(self) -> float | None:
+        """Elements per second of host time that the source made so far; None: none yet."""
+        made, seconds = self._state.made - self._start, self.source_seconds
+        return made / seconds if made and seconds else None
+
+    def refuse_run(self) -> None:
+        """Raise StreamError E2025 on a thread that runs this queue's source."""
+        if is_inside(self._state):
+            raise faults.reentrant(self.name, -1, "its source runs the program that it feeds")
+
     def state(self) -> InfeedState:
         """Return where the queue stands; `resume` or `start=` go on from there."""
         return InfeedState(self.name, self.position)
@@ -172,16 +183,18 @@ class InfeedQueue:
         if state.closed:
             return
         state.closed = True
-        if self._on_stop is not None:
-            self._on_stop()
-        if self._worker is not None:
-            self._worker.stop(state.wake, grace_seconds)
-            if self._finalizer is not None:
-                self._finalizer.detach()
-        state.items.clear()
-        if self._rows is not None:
-            rows, self._rows = self._rows, None
-            close_rows(rows)
+        try:
+            if self._on_stop is not None:
+                self._on_stop()
+        finally:
+            if self._worker is not None:
+                self._worker.stop(state.wake, grace_seconds)
+                if self._finalizer is not None:
+                    self._finalizer.detach()
+            state.items.clear()
+            if self._rows is not None:
+                rows, self._rows = self._rows, None
+                close_rows(rows)
 
     def __enter__(self) -> "InfeedQueue":
         self.start()
@@ -192,21 +205,24 @@ class InfeedQueue:
 
     def _next(self) -> Leaves:
         state = self._state
-        if running_for() == self.name:
+        if is_inside(state):
             raise faults.reentrant(self.name, self._handed, "its source asks for an element of it")
         if not state.items:
             try:
                 self._fetch()
             except KeyboardInterrupt as interrupt:
                 self._fail(faults.interrupted(self.name, self._handed), interrupt)
-        element = state.items.popleft()
+        try:
+            element = state.items.popleft()
+        except IndexError:  # another thread has closed the queue meanwhile
+            raise faults.closed(self.name, self._handed) from None
         self._handed += 1
         if state.crowded and len(state.items) <= state.low:
             state.notify()
         return element
 
     def _fetch(self) -> None:
-        """Bring at least one element into `_ready`."""
+        """Let at least one element be there."""
         self._state.refuse_failed(self._handed)
         self.start()
         began = time.perf_counter()
@@ -235,7 +251,7 @@ class InfeedQueue:
             self._fail(fault, fault.__cause__)
 
     def _wait(self) -> None:
-        """Take what the thread has made, several at once."""
+        """Wait until the thread has made something."""
         state, worker = self._state, self._worker
         if worker is None:
             raise faults.closed(self.name, self._handed)

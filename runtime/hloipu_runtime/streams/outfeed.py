@@ -94,11 +94,16 @@ class OutfeedQueue:
         """Whether a closed queue has left a thread behind that hangs in code without end."""
         return self._state.closed and self._worker is not None and self._worker.alive
 
-    def bind(self, spec: ElementSpec) -> None:
-        """Say what the program gives out, unless the user said it."""
+    def bind(self, spec: ElementSpec, streams: tuple[str, ...] = ()) -> None:
+        """Say what the program gives out and through which streams, unless the user said it."""
+        self.given_streams = self.given_streams or streams
         if self.spec is None:
             self.spec = spec
             self._intake = Intake(spec, self.name)
+
+    def refuse_run(self) -> None:
+        """Raise StreamError E2025 on a thread that runs this queue's sink."""
+        self._state.refuse_inside(-1, "its sink runs the program that it serves")
 
     def begin_run(self) -> None:
         """Begin a run of the program; `first` and `last` count from here."""
@@ -125,7 +130,7 @@ class OutfeedQueue:
         Raises StreamError E2023 to E2029 and E2033: not what was declared, thread lost, called from
         the queue's own sink, closed, interrupted, full for too long, sink raised, reader gone.
         """
-        faults.refuse_inside(self.name, self._count, "its sink gives it an element")
+        self._state.refuse_inside(self._count, "its sink gives it an element")
         self._state.refuse(self._count)
         if self._intake is None:
             raise faults.unbound(self.name)

@@ -13,7 +13,6 @@ merely waits for the host. Intervals are exact fractions and rounded up once, at
 from collections import deque
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil
 from typing import Literal
 
 from hloipu_runtime.errors import StreamError
@@ -35,13 +34,23 @@ class FedLoop:
     """Elements made before the loop began."""
 
     def begin_of(self, step: int) -> Fraction:
-        """Return the cycle at which a step begins.
+        """Return when a step begins, in cycles from the loop's begin."""
+        return Fraction(self._scaled_begin(step), self.interval_cycles.denominator)
+
+    def begin_cycle(self, step: int) -> int:
+        """Return the first whole cycle of a step."""
+        return -(-self._scaled_begin(step) // self.interval_cycles.denominator)
+
+    def _scaled_begin(self, step: int) -> int:
+        """Return a begin in whole parts of a cycle: integers, as a clock asks for each element.
 
         The recurrence is a longest path whose weights are linear in the step, so that the longest
         one turns at the first or the last element: three candidates, whatever the depth.
         """
-        transfer, cycles = self.transfer_cycles, self.step_cycles
-        first, last = self._made(0), self._made(step)
+        interval, parts = self.interval_cycles.numerator, self.interval_cycles.denominator
+        transfer, cycles = self.transfer_cycles * parts, self.step_cycles * parts
+        first = max(0, 1 - self.ready) * interval
+        last = max(0, step + 1 - self.ready) * interval
         return max(
             first + transfer + step * cycles,
             first + (step + 1) * transfer,
@@ -50,7 +59,7 @@ class FedLoop:
 
     def total_cycles(self, steps: int) -> int:
         """Return the cycles of a run of `steps`."""
-        return ceil(self.begin_of(steps - 1) + self.step_cycles) if steps else 0
+        return self.begin_cycle(steps - 1) + self.step_cycles if steps else 0
 
     def idle_cycles(self, steps: int) -> int:
         """Return the cycles that the device waited for elements, during a run of `steps`."""
@@ -72,9 +81,6 @@ class FedLoop:
     def _period(self) -> Fraction:
         beside = max(Fraction(self.step_cycles), Fraction(self.transfer_cycles))
         return max(beside, self.interval_cycles)
-
-    def _made(self, element: int) -> Fraction:
-        return max(0, element + 1 - self.ready) * self.interval_cycles
 
 
 def idle_cycles(
@@ -106,13 +112,11 @@ def interval_cycles(clock_hz: int, elements_per_second: float | None) -> Fractio
 
 
 class FeedClock:
-    """The same recurrence step by step, for steps and intervals that differ, as measured ones do.
-
-    `now` is the device's time; a program's clock for what arrives in outfeeds.
-    """
+    """The same recurrence step by step, for intervals and steps that differ: measured ones do."""
 
     def __init__(self, depth: int, *, transfer_cycles: int = 0) -> None:
         self.now = Fraction(0)
+        """The device's time."""
         self.idle = Fraction(0)
         """Cycles that the device has waited."""
         self._transfer_cycles = transfer_cycles

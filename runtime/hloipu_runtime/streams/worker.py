@@ -106,11 +106,13 @@ class Worker:
             self._tickets.pop()
         except IndexError:
             return
-        self.interrupting = True
-        if self.inside and self._thread.ident is not None:
-            ident = ctypes.c_ulong(self._thread.ident)
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(StopWork))
-        self.settled = True
+        try:
+            self.interrupting = True
+            if self.inside and self._thread.ident is not None:
+                ident = ctypes.c_ulong(self._thread.ident)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(StopWork))
+        finally:
+            self.settled = True
 
     def _settle(self) -> None:
         while not self.settled:
@@ -129,21 +131,23 @@ def _run(worker: Worker, work: Callable[[Worker], None]) -> None:
 
 
 class Inside:
-    """Marks on the calling thread that it runs the user's code on behalf of a queue."""
+    """Marks on the calling thread that it runs the user's code on behalf of a queue's state."""
 
-    def __init__(self, queue: str) -> None:
-        self.queue = queue
-        self.before: str | None = None
+    def __init__(self, owner: object) -> None:
+        self.owner = owner
 
     def __enter__(self) -> None:
-        self.before = getattr(_inside_of, "queue", None)
-        _inside_of.queue = self.queue
+        _inside_of.owners = (*_owners(), self.owner)
 
     def __exit__(self, *_: Any) -> None:
-        _inside_of.queue = self.before
+        _inside_of.owners = _owners()[:-1]
 
 
-def running_for() -> str | None:
-    """Return the queue whose source or sink the calling thread runs, if it does."""
-    found: str | None = getattr(_inside_of, "queue", None)
+def is_inside(owner: object) -> bool:
+    """Whether the calling thread runs the user's code on behalf of this very state."""
+    return any(each is owner for each in _owners())
+
+
+def _owners() -> tuple[object, ...]:
+    found: tuple[object, ...] = getattr(_inside_of, "owners", ())
     return found

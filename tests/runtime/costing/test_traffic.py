@@ -66,6 +66,7 @@ def assert_equal(found: TransferTraffic, counted: Counted) -> None:
     assert found.sent_bytes == 4 * counted.most("sent")
     assert found.copied_bytes == 4 * counted.most("copied")
     assert found.fragments == counted.pieces()
+    assert found.messages >= max(map(len, counted.senders.values()), default=0)
 
 
 def test_rows_to_columns_takes_a_piece_of_each_row() -> None:
@@ -169,6 +170,7 @@ def assert_bounded(found: TransferTraffic, counted: Counted) -> None:
     assert found.received_bytes >= 4 * counted.most("received")
     assert found.sent_bytes >= 4 * counted.most("sent")
     assert found.fragments >= counted.pieces()
+    assert found.messages >= max(map(len, counted.senders.values()), default=0)
     for tile, elements in counted.copied.items():
         moved = elements + counted.received.get(tile, 0)
         assert found.received_bytes + found.copied_bytes >= 4 * moved

@@ -3,13 +3,15 @@
 import pytest
 
 from hloipu_runtime.machine.load import load_machine
+from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.categories import Category
 from hloipu_runtime.memory.plan import MemoryPlan, plan_memory
+from hloipu_runtime.memory.report import memory_report
 from hloipu_runtime.program.mapping import Mapping, Tiles, whole
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import Call, ComputeSet, Parallel, Repeat, Sequence, Step, Sync
 from tests.support.memory_checker import tiles_of
-from tests.support.program_builder import ProgramBuilder, rows
+from tests.support.program_builder import ProgramBuilder, blocks, rows
 from tests.support.random_programs import random_program
 
 TINY = load_machine("tiny")
@@ -56,9 +58,9 @@ def test_code_of_another_expression_is_other_code() -> None:
     ]
 
 
-def test_steps_have_code_on_every_tile() -> None:
+def test_steps_have_code_on_tiles_that_take_part() -> None:
     make = ProgramBuilder(ipus=2)
-    sums(make, 1)  # two streams, two compute sets
+    sums(make, 1)  # a stream and a compute set on all tiles, and one each on tile 2
     far = make.variable((), Mapping(Tiles(), ()), ipu=1)
     with make.block() as body:
         make.emit(Sync())
@@ -66,9 +68,14 @@ def test_steps_have_code_on_every_tile() -> None:
     make.functions["f"] = Sequence(tuple(body))
     make.emit(Repeat(5, Sequence((Call("f"), Call("f"))), ()))
     plan = plan_memory(make.program(), TINY)
-    shared = 1 + 2 + 1  # repeat, its two calls, the sync
-    assert on_tiles(plan, Category.CONTROL_CODE, 0) == [32 * (4 + shared)] * 4
-    assert on_tiles(plan, Category.CONTROL_CODE, 1) == [32 * (1 + shared)] * 4
+    shared = 32 * (1 + 2) + 4  # repeat and its two calls; the sync is one instruction
+    assert on_tiles(plan, Category.CONTROL_CODE, 0) == [
+        64 + shared,
+        64 + shared,
+        128 + shared,
+        64 + shared,
+    ]
+    assert on_tiles(plan, Category.CONTROL_CODE, 1) == [32 + shared, shared, shared, shared]
 
 
 def test_steps_of_a_branch_have_code_on_its_ipu() -> None:
@@ -80,8 +87,8 @@ def test_steps_of_a_branch_have_code_on_its_ipu() -> None:
         make.stream_in(make.variable((), Mapping(Tiles(), ()), ipu=1))
     make.emit(Parallel((Sequence(tuple(near)), Sequence(tuple(far)))))
     plan = plan_memory(make.program(), TINY)
-    assert on_tiles(plan, Category.CONTROL_CODE, 0) == [64] * 4
-    assert on_tiles(plan, Category.CONTROL_CODE, 1) == [32] * 4
+    assert on_tiles(plan, Category.CONTROL_CODE, 0) == [36, 4, 4, 4]
+    assert on_tiles(plan, Category.CONTROL_CODE, 1) == [32, 0, 0, 0]
 
 
 def test_exchange_code_of_a_gathering() -> None:
@@ -90,9 +97,42 @@ def test_exchange_code_of_a_gathering() -> None:
     wide = make.stream_in(make.variable((8,), rows(4, 2)))
     make.copy(wide, make.variable((8,), Mapping(Tiles((), (), 3), (whole(8),))))
     plan = plan_memory(make.program(), TINY)
-    pieces = [n // 32 for n in on_tiles(plan, Category.EXCHANGE_CODE)]
+    pieces = [n // 32 - 1 for n in on_tiles(plan, Category.EXCHANGE_CODE)]  # one for the stream
     assert pieces[:3] == [1, 1, 1]
     assert pieces[3] in (4, 5)  # its own piece is counted with the others
+
+
+def to_columns(machine: Machine) -> MemoryPlan:
+    """Return the plan of a matrix of 64 x 64, in rows on four tiles, then in columns."""
+    make = ProgramBuilder()
+    in_rows = make.stream_in(make.variable((64, 64), blocks((64, 64), (4, 1))))
+    make.copy(in_rows, make.variable((64, 64), blocks((64, 64), (1, 4))))
+    return plan_memory(make.program(), machine)
+
+
+def test_exchange_code_of_rows_that_become_columns() -> None:
+    plan = to_columns(TINY)
+    # A tile sends parts of 16 rows to four tiles, its own included, and receives from three.
+    sent, received, packets = 16 * 4, 3, 4
+    assert on_tiles(plan, Category.EXCHANGE_CODE) == [32 * (sent + received + packets)] * 4
+    assert plan.ipus[0].messages == ()
+
+
+def test_exchange_code_gives_way_to_messages_where_room_is_small() -> None:
+    """Senders put 48 parts of rows, 64 bytes each, side by side first."""
+    plan = to_columns(load_machine("tiny", {"executable_bytes": "2048"}))
+    assert on_tiles(plan, Category.EXCHANGE_CODE) == [32 * (4 + 3 + 4)] * 4
+    (message,) = plan.ipus[0].messages
+    assert (message.size_bytes, message.ranges) == (3072, ((1, 1),))
+    # Two edges, four loops of three words.
+    assert on_tiles(plan, Category.VERTEX_STATE) == [8 + 16 + 48] * 4
+    assert on_tiles(plan, Category.VERTEX_CODE) == [512] * 4
+    live = 2 * 64 * 64 * 4 // 4 + 3072
+    assert plan.ipus[0].live_bytes.tolist() == [live] * plan.ipus[0].classes.count
+    report = memory_report(plan)
+    assert report.peak.step == "body/1"
+    assert report.peak.parts[Category.EXCHANGE_BUFFERS] == 4096 + 3072
+    assert sum(report.peak.parts.values()) == report.peak.total_bytes
 
 
 def test_code_left_out() -> None:

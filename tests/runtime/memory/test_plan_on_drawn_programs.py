@@ -9,10 +9,20 @@ from hloipu_runtime.memory.plan import NO_ADDRESS, MemoryPlan, plan_memory
 from hloipu_runtime.memory.report import memory_report
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.verify import faults_of
-from tests.support.memory_checker import bytes_of, most_live, overlaps, tiles_of, trace
+from tests.support.memory_checker import (
+    bytes_of,
+    check_memory,
+    messages_of,
+    most_live,
+    overlaps,
+    tiles_of,
+    trace,
+)
 from tests.support.random_programs import random_program
 
 TINY = load_machine("tiny")
+CRAMPED = load_machine("tiny", {"executable_bytes": "32"})
+"""Code is so dear that all that can be rearranged is."""
 
 
 def drawn(seed: int) -> Program:
@@ -69,6 +79,38 @@ def test_parts_add_up(seed: int) -> None:
         assert peak.always_live_bytes + peak.not_always_live_bytes == peak.total_bytes
         assert min(peak.parts.values()) >= 0
     assert sum(one.tiles for one in report.histogram) == 4 * len(report.ipus)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_messages_lie_apart_from_all_that_lives(seed: int) -> None:
+    check_memory(drawn(seed), CRAMPED, seed)
+
+
+def test_drawn_programs_have_messages() -> None:
+    counts = [len(messages_of(plan_memory(drawn(seed), CRAMPED))) for seed in range(12)]
+    assert sum(count > 0 for count in counts) >= 4
+
+
+def test_the_referee_sees_misplaced_messages() -> None:
+    """Messages are put where what they are made of lies, or what is made of them."""
+    tried = caught = 0
+    for seed in range(12):
+        program = drawn(seed)
+        plan = plan_memory(program, CRAMPED)
+        for ipu, message in messages_of(plan)[:2]:
+            transfer = message.step.transfers[0]
+            if not any(message.step is step for step in program.body.steps):
+                continue
+            for variable in (transfer.source, transfer.destination):
+                where = program.variables[variable]
+                if (where.ipu, where.mapping.tiles) != (ipu, message.tiles):
+                    continue
+                wrong = message._replace(address=plan.addresses[variable])
+                tried += 1
+                caught += bool(
+                    overlaps(program, plan.addresses, Random(seed), messages=[(ipu, wrong)])
+                )
+    assert caught == tried >= 5
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -65,8 +65,8 @@ def test_sum_and_mean_are_made_on_the_device() -> None:
 
 
 def test_elements_carry_the_cycle_of_their_arrival() -> None:
-    cycles = iter((10, 25, 40))
     queue = OutfeedQueue("loss", spec=SCALAR)
+    cycles = iter((10, 25, 40))
     host = StreamHost([], [queue], clock=lambda: next(cycles))
     with host.running():
         for number in range(3):
@@ -75,8 +75,8 @@ def test_elements_carry_the_cycle_of_their_arrival() -> None:
 
 
 def test_a_last_element_keeps_its_own_cycle() -> None:
-    cycles = iter((10, 25, 40))
     queue = OutfeedQueue("loss", "last", SCALAR)
+    cycles = iter((0, 20, 40))
     host = StreamHost([], [queue], clock=lambda: next(cycles))
     with host.running():
         for number in range(3):

@@ -1,0 +1,31 @@
+"""What users may choose of how products are planned."""
+
+from dataclasses import dataclass
+
+from hloipu_runtime.element_types import ELEMENT_TYPES
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """Choices for matrix products and convolutions; the defaults are poplibs's own."""
+
+    partials_type: str = "f32"
+    """In which f16 products add up between tiles; `f16` takes half of the memory and exchange."""
+    memory_percent: int = 60
+    """Share of a tile's memory that one plan may take (`availableMemoryProportion`)."""
+
+    keeps_shared_operand: bool = True
+    """Whether slices of one product share the operand that is the same for all of them.
+
+    poplibs brings it in again for each (lib/poplin/ConvPlan.cpp, cycles times serial splits).
+    """
+
+    def partial_type(self, kind: str) -> str:
+        """Return the type of partial sums of a result: f32 for narrower floats, but as chosen."""
+        element = ELEMENT_TYPES[kind]
+        if kind == "f16":
+            return self.partials_type
+        return "f32" if element.is_float and element.bits < 32 else kind
+
+
+DEFAULT_TUNING = Tuning()

@@ -1,0 +1,92 @@
+"""Options of `hloipu run` for programs that keep state or have queues."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+from hloipu_runtime.errors import UsageError
+
+F = TypeVar("F", bound=Callable[..., Any])
+SYNTHETIC = "synthetic"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """What the command line says of a session."""
+
+    infeeds: Mapping[str, str]
+    """Queue -> file, or `synthetic`."""
+    outfeeds: Mapping[str, str]
+    """Queue -> file."""
+    steps: int | None
+    repeats: bool
+    """Whether infeeds begin again where their files end."""
+    checkpoint: str | None
+    every: int | None
+    resumes: bool
+    timeout: float
+
+    @property
+    def given(self) -> str:
+        """Name of an option that is given; empty: none is."""
+        named = {
+            "--infeed": self.infeeds, "--outfeed-to": self.outfeeds, "--steps": self.steps,
+            "--repeat": self.repeats, "--checkpoint": self.checkpoint, "--every": self.every,
+            "--resume": self.resumes,
+        }  # fmt: skip
+        return next((name for name, value in named.items() if value), "")
+
+
+def session_options(command: F) -> F:
+    """Give a command the options of sessions, which it receives as one argument `session`."""
+
+    def called(*arguments: Any, **keywords: Any) -> Any:
+        found = SessionOptions(
+            infeeds=_pairs("--infeed", keywords.pop("infeed")),
+            outfeeds=_pairs("--outfeed-to", keywords.pop("outfeed_to")),
+            steps=keywords.pop("steps"),
+            repeats=keywords.pop("repeat"),
+            checkpoint=keywords.pop("checkpoint"),
+            every=keywords.pop("every"),
+            resumes=keywords.pop("resume"),
+            timeout=keywords.pop("timeout"),
+        )
+        return command(*arguments, session=found, **keywords)
+
+    called.__doc__ = command.__doc__
+    called.__name__ = command.__name__
+    called.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
+    decorated: Any = called
+    for option in (
+        click.option("--timeout", type=float, default=60.0, show_default=True, metavar="SECONDS",
+                     help="Wait so long for an element of an infeed."),
+        click.option("--resume", is_flag=True, help="Go on from the checkpoint, if there is one."),
+        click.option("--every", type=click.IntRange(1), metavar="N",
+                     help="Write a checkpoint every N steps, not only at the end."),
+        click.option("--checkpoint", type=click.Path(), metavar="DIR",
+                     help="Keep the state in this folder."),
+        click.option("--repeat", is_flag=True, help="Begin infeeds again where their files end."),
+        click.option("--steps", type=click.IntRange(0), metavar="N",
+                     help="Do N steps in all, resumed ones counted; by default one run's."),
+        click.option("--outfeed-to", multiple=True, metavar="NAME=FILE",
+                     help="Write what an outfeed gave to this .npz file; repeatable."),
+        click.option("--infeed", multiple=True, metavar="NAME=FILE",
+                     help="Feed a queue with the rows of an .npz or .npy file's arrays, put "
+                     f"together to batches if need be, or with NAME={SYNTHETIC}; repeatable."),
+    ):  # fmt: skip
+        decorated = option(decorated)
+    return decorated  # type: ignore[no-any-return]
+
+
+def _pairs(flag: str, given: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in given:
+        name, mark, value = text.partition("=")
+        if not (name and mark and value):
+            raise UsageError("E3011", f"{flag} {text!r}: expected is NAME=FILE")
+        if name in found:
+            raise UsageError("E3012", f"{flag}: the queue {name!r} is named twice")
+        found[name] = value
+    return found

@@ -1,0 +1,82 @@
+"""Arrays that a session begins with, from files or at random: state, and constants of a run."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from hloipu.inputs import as_user_dtype, flat, parameter_leaves, stored_arrays
+from hloipu.ports import without_tokens
+from hloipu_compiler.evaluate.random_inputs import random_arguments
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
+from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.errors import UsageError
+from hloipu_runtime.program.program import Port, Program
+
+
+def number_of(port: Port) -> int:
+    """Return the number in the stream of a parameter or a result."""
+    return int(port.stream.rpartition(".")[2])
+
+
+def constant_numbers(program: Program) -> list[int]:
+    """Return the numbers of the parameters that come in once a run."""
+    return [number_of(port) for port in program.parameters]
+
+
+def needed_arrays(program: Program) -> dict[int, tuple[str, ArrayShape]]:
+    """Return name and shape of all that a session begins with, by number of the parameter."""
+    found = {
+        number_of(port): (port.stream, ArrayShape(ELEMENT_TYPES[port.element_type], port.shape))
+        for port in program.parameters
+    }
+    for port in program.state:
+        if port.parameter >= 0:
+            variable = program.variables[port.variable]
+            shape = ArrayShape(ELEMENT_TYPES[variable.element_type], variable.shape)
+            found[port.parameter] = (port.name, shape)
+    return dict(sorted(found.items()))
+
+
+def read_arrays(path: str, program: Program, module: Module | None) -> dict[int, Any]:
+    """Read them from an .npz file: by name of the state or of the parameter, or as in_N.
+
+    Raises UsageError E3107 where one is missing, E3108 where the file cannot be read.
+    """
+    names = (
+        [name for name, shape in parameter_leaves(module) if shape.element_type.is_array]
+        if (module is not None)
+        else []
+    )
+    found: dict[int, Any] = {}
+    with stored_arrays(path) as given:
+        for number, (name, shape) in needed_arrays(program).items():
+            keys = [name, f"in_{number}", *names[number : number + 1]]
+            key = next((key for key in keys if key in given.files), None)
+            if key is None:
+                raise UsageError(
+                    "E3107",
+                    f"{path}: no array for parameter {number} {name!r} ({shape})",
+                    hint=f"store it under {' or '.join(map(repr, keys))}",
+                )
+            found[number] = as_user_dtype(given[key], shape.element_type.name)
+    return found
+
+
+def random_arrays(seed: int, program: Program, module: Module | None) -> dict[int, Any]:
+    """Draw them: as `--random` draws all of a module's arguments, where there is a module."""
+    needed = needed_arrays(program)
+    if module is not None:
+        leaves = without_tokens(module, flat(random_arguments(module, seed)))
+        return {number: leaves[number] for number in needed}
+    drawn = flat(random_arguments(_module_taking(needed, program.name), seed))
+    return dict(zip(needed, drawn, strict=True))
+
+
+def _module_taking(needed: Mapping[int, tuple[str, ArrayShape]], name: str) -> Module:
+    parameters = tuple(
+        Instruction(said, "parameter", shape, parameter_number=number)
+        for number, (said, shape) in enumerate(needed.values())
+    )
+    shape = TupleShape(tuple(x.shape for x in parameters))
+    root = Instruction("results", "tuple", shape, tuple(range(len(parameters))))
+    return Module(name, (Computation("entry", (*parameters, root), len(parameters)),), 0)
