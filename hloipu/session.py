@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from hloipu.options.resolve import resolve
-from hloipu.options.table import Options
+from hloipu.options.table import OPTIONS, Options
 from hloipu.text import HloInput, read_source
 from hloipu.wrapping import wrapping_request
 from hloipu_compiler.codegen.tuning import Tuning
@@ -28,6 +28,12 @@ from hloipu_runtime.machine.model import Machine
 
 _COMPILERS = ("hloipu_compiler", "hloipu_runtime")
 """Packages whose sources decide what is compiled."""
+
+_NOT_OF_COMPILING = frozenset(
+    "target set mode over_memory code_memory assume_trips plugin cache cache_dir cache_size_bytes "
+    "poison seed".split()
+)
+"""Options under which the same is compiled; the machine's own numbers stand for two of them."""
 
 
 def compile(given: HloInput, **options: Any) -> CompiledProgram:
@@ -65,15 +71,7 @@ def compile_cached(
     with phase("cache"):
         key = compile_key(
             text.encode("utf-8", errors="surrogateescape"),
-            {
-                "passes": options.passes,
-                "loop": options.loop,
-                "role": options.role,
-                "feed": options.feed,
-                "outfeed": options.outfeed,
-                "partials_type": options.partials_type,
-                "available_memory_proportion": options.available_memory_proportion,
-            },
+            key_options(options),
             machine_of(options),
             source_fingerprint(*_COMPILERS),
         )
@@ -87,6 +85,11 @@ def compile_cached(
     with phase("cache"):
         cache.put(key, made.executable())
     return made
+
+
+def key_options(options: Options) -> dict[str, Any]:
+    """Return the options that decide what is compiled, but for those that make the machine."""
+    return {name: getattr(options, name) for name in OPTIONS if name not in _NOT_OF_COMPILING}
 
 
 def as_asked(program: CompiledProgram, options: Options) -> CompiledProgram:

@@ -24,7 +24,7 @@ COMMANDS = {
     "feed-bench": "measure how fast a file's arrays can be fed, and what an executable needs",
     "explain": "say what an error code means and what to do",
 }
-"""Subcommand -> one line of help; the module of the same name, `-` as `_`, in this package implements it."""
+"""Subcommand -> one line of help; this package's module of that name, `-` as `_`, implements it."""
 
 
 def main() -> None:

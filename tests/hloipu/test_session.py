@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import hloipu
+from hloipu.options.table import OPTIONS, Options
+from hloipu.session import key_options
 from tests.support.tile_texts import DOT, LOOP, TOO_LARGE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,6 +83,14 @@ def test_the_cache_gives_an_equal_program(tmp_path: Path) -> None:
     other = hloipu.compile(DOT.replace("dot,", "m,"), target="bow", cache_dir=tmp_path)
     assert other.machine.name == "bow"
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_every_option_of_compiling_is_in_the_key() -> None:
+    rest = set(OPTIONS) - set(key_options(Options()))
+    assert rest == {
+        "target", "set", "mode", "over_memory", "code_memory", "assume_trips", "plugin", "cache",
+        "cache_dir", "cache_size_bytes", "poison", "seed",
+    }  # fmt: skip
 
 
 def test_a_module_states_its_own_target(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
-"""Every way in which a host stream can fail, each as a function that must end with one error.
+"""Every way in which a host stream can fail, each with the one error that it must end with.
 
-Expected codes and steps come from how each case is built. `repeat_case` is what the tests and the
-stress tool share: it checks the error, the time, and that no thread or file is left.
+Codes and steps come from how each case is built. The tests and the stress tool share them.
 """
 
 import gc
@@ -9,82 +8,34 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from hloipu_runtime.errors import StreamError
-from hloipu_runtime.streams.element import ElementSpec, LeafSpec
+from hloipu_runtime.streams.element import Array
 from hloipu_runtime.streams.host import StreamHost
 from hloipu_runtime.streams.infeed import InfeedQueue
 from hloipu_runtime.streams.outfeed import Arrived, OutfeedQueue
-
-Array = np.ndarray[Any, Any]
-
-TIMEOUT_SECONDS = 0.4
-LONG = 30.0
-"""Where something else is to end the wait."""
-SPEC = ElementSpec((LeafSpec("f32", (3,)),))
-
-
-class OwnError(Exception):
-    """What sources and sinks of these cases raise."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """A failing program and the error that it must end with; no code: it must not fail."""
-
-    name: str
-    run: Callable[[], None]
-    code: str
-    step: int
-    cause: type[BaseException] | None = None
-
-
-def row(number: int) -> Array:
-    return np.full(3, number, np.float32)
-
-
-def feed(source: Any, takes: int, timeout: float = TIMEOUT_SECONDS, **settings: Any) -> None:
-    """Run a program that takes elements, each of which must be the right one."""
-    queue = InfeedQueue("data", SPEC, source, timeout=timeout, **settings)
-    with StreamHost([queue]) as host, host.running():
-        for number in range(takes):
-            assert host.take("data")[0] == number
-
-
-def give(gives: int, sink: Callable[[Arrived], None] | None = None, **settings: Any) -> None:
-    """Run a program that gives elements."""
-    settings.setdefault("timeout", TIMEOUT_SECONDS)
-    queue = OutfeedQueue("loss", spec=SPEC, sink=sink, **settings)
-    with StreamHost([], [queue]) as host, host.running():
-        for number in range(gives):
-            host.give("loss", row(number))
-
-
-def feed_two(source: Any, takes: int, **settings: Any) -> None:
-    """Run a program on two replicas in turn: replica i takes element i modulo 2."""
-    queue = InfeedQueue("data", SPEC, source, timeout=TIMEOUT_SECONDS, replicas=2, **settings)
-    hosts = [StreamHost([queue], replica=replica) for replica in (0, 1)]
-    with hosts[0], hosts[0].running():
-        for number in range(takes):
-            assert hosts[number % 2].take("data")[0] == number
-
-
-def give_two(gives: int, sink: Callable[[Arrived], None] | None = None, **settings: Any) -> None:
-    """Run a program that gives elements from two replicas."""
-    queue = OutfeedQueue(
-        "loss", spec=SPEC, sink=sink, timeout=TIMEOUT_SECONDS, replicas=2, **settings
-    )
-    hosts = [StreamHost([], [queue], replica=replica) for replica in (0, 1)]
-    with hosts[0], hosts[0].running():
-        for number in range(gives):
-            for host in hosts:
-                host.give("loss", row(number))
+from tests.support.stream_parts import (
+    LONG,
+    SPEC,
+    TIMEOUT_SECONDS,
+    OwnError,
+    died,
+    feed,
+    feed_two,
+    for_ever,
+    give,
+    give_two,
+    raised,
+    row,
+    rows_then,
+    slowly,
+    stubborn,
+)
+from tests.support.stream_trial import Case
 
 
 def not_a_number() -> None:
@@ -95,41 +46,6 @@ def not_a_number() -> None:
         host.give("loss", host.take("data"))
     (arrived,) = out.drain()
     assert np.isnan(arrived.element).all()
-
-
-def rows_then(count: int, last: Callable[[], Any]) -> Iterator[Any]:
-    for number in range(count):
-        yield row(number)
-    while True:
-        yield last()
-
-
-def raised() -> NoReturn:
-    raise OwnError("from within")
-
-
-def died() -> NoReturn:
-    raise SystemExit(3)
-
-
-def for_ever() -> NoReturn:
-    while True:
-        time.sleep(0.005)
-
-
-def slowly(count: int) -> Iterator[Array]:
-    for number in range(count):
-        time.sleep(0.02)
-        yield row(number)
-
-
-def stubborn() -> NoReturn:
-    """Wait for ever, and hold out against every ordinary exception."""
-    while True:
-        try:
-            for_ever()
-        except Exception:
-            continue
 
 
 def lost_thread() -> None:
@@ -389,49 +305,3 @@ CASES = (
     Case("out failed while followed", failed_while_followed, "E2034", 1, OwnError),
     Case("out nothing comes", not_followed_in_time, "E2037", 0),
 )  # fmt: skip
-
-
-def open_files() -> int:
-    return len(list(Path("/proc/self/fd").iterdir())) if Path("/proc/self/fd").exists() else 0
-
-
-def repeat_case(case: Case) -> StreamError | None:
-    """Run a case once; AssertionError unless it ends as it must, in time, leaving nothing."""
-    threads, files = set(threading.enumerate()), open_files()
-    began = time.monotonic()
-    found: StreamError | None = None
-    try:
-        case.run()
-    except StreamError as error:
-        found = error
-    seconds = time.monotonic() - began
-    code = found.code if found else ""
-    assert code == case.code, f"{case.name}: {found!r}"
-    if found is not None:
-        assert found.queue in ("data", "loss"), case.name
-        assert found.step == case.step or case.name in _VAGUE, f"{case.name}: step {found.step}"
-        assert found.expected, case.name
-        assert found.found, case.name
-        assert found.exit_code == 7, case.name
-        assert case.cause is None or isinstance(found.__cause__, case.cause), case.name
-        found.__traceback__ = None
-    assert seconds < TIMEOUT_SECONDS + 1, f"{case.name}: {seconds:.2f} s"
-    left = _left(threads)
-    assert not left, f"{case.name}: threads left: {left}"
-    gc.collect()
-    assert open_files() <= files, f"{case.name}: files left"
-    return found
-
-
-_VAGUE = frozenset({"out stuck", "out raises early", "out exits", "out reader goes early"})
-"""How many elements are under way when the other side fails depends on the threads."""
-
-
-def _left(before: set[threading.Thread]) -> list[str]:
-    """Return threads that are there and were not before; forgotten ones end a moment later."""
-    deadline = time.monotonic() + 1
-    while True:
-        left = [thread.name for thread in threading.enumerate() if thread not in before]
-        if not left or time.monotonic() > deadline:
-            return left
-        time.sleep(0.005)

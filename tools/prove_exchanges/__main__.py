@@ -11,8 +11,8 @@ referee does not find equivalent.
 Columns: `fault`, the engine refuses; `poison`, results show it; `values` and `inner values`,
 results or what tiles compute on the way differ; `endless`, a loop does not end; `error`, a codelet
 refuses. `equivalent`, the referee finds nothing misread that a result is computed from; `same
-data`, what is misread is equal on all inputs; `masked`, what is misread changes nothing that any
-tile computes.
+data`, what is misread is equal on all inputs; `unused`, nothing changes whatever it is replaced
+with; `masked`, it changes nothing that any tile computes on any of the inputs.
 """
 
 import argparse

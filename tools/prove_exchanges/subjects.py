@@ -16,7 +16,7 @@ from hloipu_runtime.sim.ports import given_arrays
 from tools.conformance.values import inputs_of
 from tools.conformance.workers import chosen_cases
 from tools.fuzz_programs.program import generate
-from tools.prove_exchanges.kinds import Subject
+from tools.prove_exchanges.places import Subject
 
 SAMPLES = Path(__file__).resolve().parents[2] / "hlo_samples"
 

@@ -8,10 +8,11 @@ from tools.prove_exchanges.trial import (
     EQUIVALENT,
     MASKED,
     SAME_DATA,
+    UNUSED,
     Verdict,
 )
 
-REMAINING = (EQUIVALENT, SAME_DATA, MASKED)
+REMAINING = (EQUIVALENT, SAME_DATA, UNUSED, MASKED)
 
 
 def table(verdicts: Sequence[Verdict]) -> str:

@@ -14,7 +14,8 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from tests.support.stream_cases import CASES, repeat_case
+from tests.support.stream_cases import CASES
+from tests.support.stream_trial import repeat_case
 from tools.stress_streams.soak import GROWTH_LIMIT_BYTES, soak
 
 BURN = "while True: sum(range(10_000))"

@@ -120,25 +120,12 @@ def _in_slices(
         piece = (whole, whole.shape, whole_box(shape), starts)
         slice_ = builder.assembled(whole.element_type, shape, [piece], mapping=mapping)
         other = operands[1 - number]
-        if not builder.tuning.keeps_shared_operand:
-            other = _brought_again(site, placed, other, 1 - number, tensors, made)
         pair = (other, slice_) if number else (slice_, other)
         found = _once(site, placed, *pair, made)
         box = tuple((low, high) if d == at else (0, n) for d, n in enumerate(result.shape))
         shift = tuple(-low if d == at else 0 for d in range(len(result.shape)))
         pieces.append((found, made.shape, box, shift))
     return builder.assembled(result.element_type, result.shape, pieces)
-
-
-def _brought_again(
-    site: Site, placed: PlacedDot, whole: Held, number: int, tensors: list[Tensor], made: Tensor
-) -> Held:
-    """Return a copy of an operand where a slice wants it, which lives as long as the slice."""
-    indexing = placed.codelet.indexing(tensors, [_pieces(placed, made)])
-    spans = placed.placement.spans(indexing.operands[number], whole.shape)
-    piece = (whole, whole.shape, whole_box(whole.shape), (0,) * len(whole.shape))
-    mapping = Mapping(placed.placement.tiles, spans)
-    return site.builder.assembled(whole.element_type, whole.shape, [piece], mapping=mapping)
 
 
 def _pieces(placed: PlacedDot, made: Tensor) -> Tensor:

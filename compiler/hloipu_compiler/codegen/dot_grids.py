@@ -63,7 +63,6 @@ class _Sides(NamedTuple):
     other_depth: int
     slices: int = 1
     slices_columns: bool = False
-    keeps_shared_operand: bool = True
 
 
 class _Types(NamedTuple):
@@ -117,7 +116,7 @@ def dot_grid(
         result.element_type,
         tuning.partial_type(result.element_type),
     )
-    whole = _sides(codelet, lhs, result, keeps=tuning.keeps_shared_operand)
+    whole = _sides(codelet, lhs, result)
     room = machine.memory.bytes_per_tile * tuning.memory_percent // 100
     best, fits = _cheapest(machine, whole, types, room)
     if fits == 2:
@@ -133,7 +132,7 @@ def dot_grid(
     return min(found, key=lambda x: x.cycles) if found else least
 
 
-def _sides(codelet: Dot, lhs: Tensor, result: Tensor, *, keeps: bool) -> _Sides:
+def _sides(codelet: Dot, lhs: Tensor, result: Tensor) -> _Sides:
     batch = len(codelet.lhs_batch)
     rows = len(lhs.shape) - batch - len(codelet.lhs_contracting)
     depth = [lhs.shape[d] for d in codelet.lhs_contracting]
@@ -143,7 +142,6 @@ def _sides(codelet: Dot, lhs: Tensor, result: Tensor, *, keeps: bool) -> _Sides:
         result.shape[batch + rows :],
         depth[0] if depth else 1,
         prod(depth[1:]),
-        keeps_shared_operand=keeps,
     )
 
 
@@ -222,9 +220,8 @@ def _priced(machine: Machine, sides: _Sides, types: _Types, blocks: _Blocks) -> 
     lhs = over(blocks.batch * blocks.rows * blocks.depth * bits[0], 8)
     rhs = over(blocks.batch * blocks.depth * blocks.columns * bits[1], 8)
     partials = over(results * np.where(cut, bits[3], bits[2]), 8)
-    # The operand that does not change from slice to slice may come in once.
-    once = 1 if sides.keeps_shared_operand else sides.slices
-    in_lhs, in_rhs = (once, sides.slices) if sides.slices_columns else (sides.slices, once)
+    # The operand that does not change from slice to slice comes in once.
+    in_lhs, in_rhs = (1, sides.slices) if sides.slices_columns else (sides.slices, 1)
     alone = _taken_in(machine, in_lhs * lhs, in_rhs * rhs, blocks.column_parts)
     swapped = _taken_in(machine, in_rhs * rhs, in_lhs * lhs, blocks.row_parts)
     cycles = np.minimum(alone, swapped)

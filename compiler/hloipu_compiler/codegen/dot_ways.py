@@ -48,6 +48,7 @@ class Way(NamedTuple):
 @lru_cache(1 << 10)
 def ways_of(tiles: int, batch: int, rows: int, columns: int, depth: int) -> Ways:
     """Return the ways for a number of tiles, each of which has at most one part."""
+    rows, columns = max(1, rows), max(1, columns)
     found: list[Amounts] = []
     for b in _batches(batch, tiles):
         for d in _numbers(min(tiles // b, max(1, depth // (2 * DEPTH_GRAIN)))):

@@ -14,12 +14,6 @@ class Tuning:
     memory_percent: int = 60
     """Share of a tile's memory that one plan may take (`availableMemoryProportion`)."""
 
-    keeps_shared_operand: bool = True
-    """Whether slices of one product share the operand that is the same for all of them.
-
-    poplibs brings it in again for each (lib/poplin/ConvPlan.cpp, cycles times serial splits).
-    """
-
     def partial_type(self, kind: str) -> str:
         """Return the type of partial sums of a result: f32 for narrower floats, but as chosen."""
         element = ELEMENT_TYPES[kind]

@@ -45,6 +45,9 @@ PIPELINES: dict[str, Pipeline] = {
     "front": built(_FRONT),
     "default": built([*_FRONT, FuseElementwise(), EliminateDeadCode()]),
 }
-"""Name -> pipeline. `default` is what compiles: `front`, then fusion. `front` is what stands between
-the text and everything that asks about tiles: after it nothing calls but loops and branches, which
-own what they run, tuples are at their borders only, and the plan says how often loops run."""
+"""Name -> pipeline.
+
+`default` is what compiles: `front`, then fusion. `front` is what stands between the text and all
+that asks about tiles: after it nothing calls but loops and branches, which own what they run,
+tuples are at their borders only, and the plan says how often loops run.
+"""

@@ -62,8 +62,9 @@ class Tensor(NamedTuple):
 class Block(NamedTuple):
     """Parts of an operand or a result on all tiles of a class, which are of one size.
 
-    `array` has the shape `grid + part`, in storage form. `starts` has, for each dimension, the index
-    of the parts' first element in the whole: an array that broadcasts against `grid`, or a number.
+    `array` has the shape `grid + part`, in storage form. `starts` has, for each dimension, the
+    index of the parts' first element in the whole: an array that broadcasts against `grid`, or a
+    number.
     A whole tensor is a block with an empty grid.
     """
 
@@ -89,7 +90,7 @@ Bound = Callable[[Sequence[Array], Sequence[Array | None]], Sequence[Array]]
 
 @dataclass(frozen=True)
 class Codelet:
-    """Base of all codelets; fields of subclasses are parameters: numbers, texts, tuples, records."""
+    """Base of all codelets; subclasses' fields are parameters: numbers, texts, tuples, records."""
 
     name: ClassVar[str] = ""
     code_bytes: ClassVar[int] = 512

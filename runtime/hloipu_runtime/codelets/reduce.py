@@ -30,6 +30,7 @@ from hloipu_runtime.codelets.grids import (
 )
 from hloipu_runtime.codelets.reduce_costs import reduce_work
 from hloipu_runtime.kernels.monoids import finish
+from hloipu_runtime.kernels.quiet import quietly
 from hloipu_runtime.kernels.reduction import (
     MANY_ROWS,
     SHORT_AXIS,
@@ -196,5 +197,5 @@ def _fold(
     slabs = [x.transpose((*wanted, *kept)).reshape(count, *shape) for x in arrays]
     if count == 0 or 0 in shape:
         return [np.zeros(shape, x.dtype) for x in slabs]
-    with np.errstate(all="ignore"):
+    with quietly():
         return [np.asarray(x) for x in fold_pairwise(slabs, body)]

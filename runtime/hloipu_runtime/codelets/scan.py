@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
-import numpy as np
-
 from hloipu_runtime.codelets.codelet import Array, Block, Codelet, Indexing, Tensor, codelet
 from hloipu_runtime.codelets.expression import Expression, region
 from hloipu_runtime.codelets.labels import batch_labels, require
+from hloipu_runtime.kernels.quiet import quietly
 from hloipu_runtime.kernels.scan import scan
 from hloipu_runtime.kernels.storage import storage_dtype
 from hloipu_runtime.machine.costs import TileWork, shared_vertex_cycles
@@ -64,7 +63,7 @@ class Scan(Codelet):
             for r, t in zip(results[: self.outputs], types, strict=False)
         ]
         arrays = [x.data for x in operands]
-        with np.errstate(all="ignore"):
+        with quietly():
             stacked, last = scan(
                 arrays[: self.inputs],
                 arrays[self.inputs :],

@@ -19,6 +19,7 @@ from hloipu_runtime.codelets.expression import Expression, region
 from hloipu_runtime.codelets.move import every_dimension
 from hloipu_runtime.codelets.moving_costs import NO_WORK, copy_work, multi_slice_slots
 from hloipu_runtime.codelets.placing import delivered, is_whole, owned_copy, same_memory
+from hloipu_runtime.codelets.scatter_boxes import is_few, scatter_few
 from hloipu_runtime.codelets.scatter_parts import (
     batch_places,
     scatter_parts,
@@ -83,6 +84,11 @@ class Scatter(Codelet):
         count = len(results)
         data, indices, updates = operands[:count], operands[count], operands[count + 1 :]
         dims, places, windows = self.dims, indices.data, [u.data for u in updates]
+        if not is_whole(data[0]) and is_few(self.dims, indices):
+            held = [x._replace(array=owned_copy(x, r)) for x, r in zip(data, results, strict=True)]
+            if scatter_few(self.dims, held, indices, updates, self._combiner, self.element_types):
+                return [x.data for x in held]
+            data = held
         if not is_whole(data[0]):
             call = scatter_parts(self.dims, data[0], indices, updates)
             dims, places, windows = call.dims, call.indices, call.updates

@@ -122,7 +122,7 @@ def _direct(machine: Machine, size_bytes: int, pieces: int) -> Way:
 
 def _rearranged(machine: Machine, size_bytes: int, messages: int, pieces: int) -> Way:
     memory = machine.memory
-    rounds = over(size_bytes, memory.bytes_per_tile // _SHARE_OF_MEMORY)
+    rounds = over(size_bytes, max(1, memory.bytes_per_tile // _SHARE_OF_MEMORY))
     # Rounds cut messages anywhere, but all of them at about the same place.
     parts = messages + rounds - 1
     return Way(

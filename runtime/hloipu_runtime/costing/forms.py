@@ -1,37 +1,24 @@
 """The forms of all exchanges of a program: as fast as can be while their code fits.
 
 All exchanges share the memory that code can lie in. What it is worth is found by raising its price
-until the exchanges' code takes no more than its share, as one does for a knapsack (Everett 1963,
+until the exchanges' code takes no more than what is left of it, as one does for a knapsack (Everett 1963,
 Generalized Lagrange multiplier method for solving problems of optimum allocation of resources).
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator
 from typing import NamedTuple
 
+from hloipu_runtime.costing.code_room import phases, room_for_exchanges
 from hloipu_runtime.costing.exchange_form import ExchangeForm, exchange_form, exchange_forms
 from hloipu_runtime.costing.loads import Load, peaks
 from hloipu_runtime.costing.sending import Sent, what_is_sent
 from hloipu_runtime.costing.traffic import TransferTraffic, transfer_traffic
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.steps import (
-    Exchange,
-    If,
-    Parallel,
-    Repeat,
-    RepeatWhile,
-    Sequence,
-    Step,
-    Switch,
-    Transfer,
-)
+from hloipu_runtime.program.steps import Exchange, Transfer
 
-_PRICES = (0, *(1 << n for n in range(8, 17)))
-"""Prices to try, in cycles for each kilobyte: a quarter of a cycle to 64 cycles for each byte."""
-_SHARE_OF_CODE = 2
-"""Exchanges may take one part in so many of the memory for code. Assumed; vertices and control
-take the rest."""
+_PRICES = tuple(1 << n for n in range(8, 17))
+"""Prices to try where code takes more, in cycles for each kilobyte: 0.25 to 65 a byte."""
 
 
 class Carried(NamedTuple):
@@ -81,15 +68,18 @@ class Forms:
         return _Choice(traffic, exchange_forms(self._machine, traffic, sent))
 
     def _affordable(self) -> int:
-        """Return the lowest price at which exchanges keep to their share of the memory for code."""
+        """Return the lowest price at which exchanges keep to their room in the memory for code."""
         found: list[tuple[int, int, _Choice]] = []
-        for transfer in _transfers(self._program):
+        variables = self._program.variables
+        steps = list(phases(self._program))
+        for transfer in (t for step in steps if isinstance(step, Exchange) for t in step.transfers):
             choice = self._choice(transfer)
             if choice is not None and choice.traffic.fragments:
-                variables = self._program.variables
                 ends = variables[transfer.source].ipu, variables[transfer.destination].ipu
                 found.append((*ends, choice))
-        room = self._machine.memory.executable_bytes // _SHARE_OF_CODE
+        room = room_for_exchanges(steps, self._machine)
+        if self._most_kept(found, 0) <= room:
+            return 0
         # The higher the price, the less transfers keep, at both ends together.
         number = bisect_left(_PRICES, True, key=lambda price: self._most_kept(found, price) <= room)
         return _PRICES[min(number, len(_PRICES) - 1)]
@@ -97,32 +87,17 @@ class Forms:
     def _most_kept(self, found: list[tuple[int, int, _Choice]], price: int) -> int:
         """Return the bytes that exchanges take for good on the tile where they take most."""
         on_ipu: list[list[Load]] = [[] for _ in range(self._program.ipus)]
+        kept_of: dict[int, tuple[int, int]] = {}
         for source, destination, (traffic, forms) in found:
-            form = exchange_form(forms, price)
-            for ipu, tiles, way in (
-                (source, traffic.senders, form.sending),
-                (destination, traffic.receivers, form.receiving),
+            kept = kept_of.get(id(forms))
+            if kept is None:
+                form = exchange_form(forms, price)
+                kept = kept_of[id(forms)] = form.sending.kept_bytes, form.receiving.kept_bytes
+            for ipu, tiles, size in (
+                (source, traffic.senders, kept[0]),
+                (destination, traffic.receivers, kept[1]),
             ):
-                on_ipu[ipu].append(Load(tiles.first, tiles.last, (way.kept_bytes,)))
+                on_ipu[ipu].append(Load(tiles.first, tiles.last, (size,)))
         return max(
             (peak.amounts[0] for loads in on_ipu if loads for peak in peaks(loads)), default=0
         )
-
-
-def _transfers(program: Program) -> Iterator[Transfer]:
-    """Yield the transfers of a program; those of a loop's body or of a function once."""
-    waiting: list[Step] = [*program.functions.values(), program.body]
-    while waiting:
-        match waiting.pop():
-            case Sequence(steps=steps):
-                waiting += steps
-            case Exchange(transfers=transfers):
-                yield from transfers
-            case Repeat(body=body):
-                waiting.append(body)
-            case RepeatWhile(condition=condition, body=body):
-                waiting += (condition, body)
-            case If() | Switch() | Parallel() as step:
-                waiting += step.branches
-            case _:
-                pass

@@ -13,6 +13,7 @@ import numpy as np
 
 from hloipu_runtime.kernels.blocks import Array
 from hloipu_runtime.kernels.dot import round_result
+from hloipu_runtime.kernels.quiet import quietly
 
 _BLOCK_ELEMENTS = 1 << 15
 _LONG_ROW = 1 << 10
@@ -23,7 +24,7 @@ def batch_norm_training(
     x: Array, scale: Array, offset: Array, epsilon: float, feature_index: int, element_type: str
 ) -> tuple[Array, Array, Array]:
     """Normalise x by its own statistics: (y, mean, biased variance), the latter two [features]."""
-    with np.errstate(all="ignore"):
+    with quietly():
         parts = _as_outer_feature_inner(x, feature_index)
         count = x.size // max(parts.shape[1], 1)
         mean = _sums(parts) / count if count else np.full(parts.shape[1], np.nan)
@@ -55,7 +56,7 @@ def batch_norm_inference(
     element_type: str,
 ) -> Array:
     """Return (x - mean) / sqrt(variance + epsilon) * scale + offset, all four [features]."""
-    with np.errstate(all="ignore"):
+    with quietly():
         return _normalised(x, scale, offset, mean, variance, epsilon, feature_index, element_type)
 
 
@@ -75,7 +76,7 @@ def batch_norm_grad(
     of scale sum(d c) / sqrt(variance + epsilon), and of x is
     scale / (n sqrt(variance + epsilon)) * (n d - sum d - c sum(d c) / (variance + epsilon)).
     """
-    with np.errstate(all="ignore"):
+    with quietly():
         parts = _as_outer_feature_inner(x, feature_index)
         grads = _as_outer_feature_inner(grad_output, feature_index)
         count = x.size // max(parts.shape[1], 1)

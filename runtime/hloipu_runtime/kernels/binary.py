@@ -9,6 +9,7 @@ from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.kernels.blocks import Array, blocks, compact, like, repeats
 from hloipu_runtime.kernels.complex_binary import COMPLEX_BINARY
 from hloipu_runtime.kernels.integer_arithmetic import INTEGER_BINARY, NEVER_WRAPS
+from hloipu_runtime.kernels.quiet import quietly
 from hloipu_runtime.kernels.rounding import is_narrow, round_block
 from hloipu_runtime.kernels.storage import wrap
 
@@ -96,7 +97,7 @@ def binary(opcode: str, x: Array, y: Array, element_type: str, out: Array | None
         _PREDICATE[opcode](x, y, out=out)
         return out
     if element.is_complex and opcode in COMPLEX_BINARY:
-        with np.errstate(all="ignore"):
+        with quietly():
             for target, a, b in blocks(out, x, y):
                 np.copyto(target, COMPLEX_BINARY[opcode](a, b))
         return out
@@ -132,7 +133,7 @@ def _one_positive_zero(x: Array) -> bool:
 
 def _real(opcode: str, x: Array, y: Array, element_type: str, out: Array) -> Array:
     kernel = REAL_KERNELS[opcode]
-    with np.errstate(all="ignore"):
+    with quietly():
         if opcode in _ON_GRID:
             if _one_nonzero(y) or _one_nonzero(x):
                 # Zeros of two signs cannot meet: numpy's own answer is the right one.
@@ -156,7 +157,7 @@ def _real(opcode: str, x: Array, y: Array, element_type: str, out: Array) -> Arr
 
 
 def _integer(opcode: str, x: Array, y: Array, element: ElementType, out: Array) -> Array:
-    with np.errstate(all="ignore"):
+    with quietly():
         INTEGER_BINARY[opcode](x, y, out, element)
     if element.bits < 8 and opcode not in NEVER_WRAPS:
         wrap(out, element.name, out=out)

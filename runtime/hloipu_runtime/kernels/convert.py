@@ -5,6 +5,7 @@ import numpy as np
 from hloipu_runtime.element_types import ELEMENT_TYPES, Kind
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.kernels.blocks import Array, blocks, compact, like, repeats
+from hloipu_runtime.kernels.quiet import quietly
 from hloipu_runtime.kernels.rounding import is_narrow, round_to
 from hloipu_runtime.kernels.storage import bits_dtype, from_bits, storage_dtype, to_bits, wrap
 
@@ -36,7 +37,7 @@ def convert(x: Array, from_type: str, to_type: str) -> Array:
         return _powers_of_two_in_f32(x).astype(storage_dtype(to_type), copy=False)
     if from_type == "f8e8m0fnu":
         x = _exact_powers_of_two(x)
-    with np.errstate(all="ignore"):
+    with quietly():
         if is_narrow(to_type):
             # Integers pass through f32, as in XLA: bf16 and f8e8m0fnu see them rounded twice.
             return round_to(x if x.dtype.kind == "f" else x.astype(np.float32), to_type)
@@ -63,7 +64,7 @@ def _float_to_integer(x: Array, to_type: str) -> Array:
     low = -(1 << (element.bits - 1)) if signed else 0
     high = (1 << (element.bits - signed)) - 1
     result = like(x, storage_dtype(to_type))
-    with np.errstate(all="ignore"):
+    with quietly():
         for target, piece in blocks(result, x):
             if float(piece.min()) >= low and float(piece.max()) < high + 1:
                 np.copyto(target, piece, casting="unsafe")
@@ -131,7 +132,7 @@ def stochastic_convert(x: Array, random: Array, from_type: str, to_type: str) ->
     units of 2^width of the gap. Clamping and NaN are as in `convert`.
     """
     width = ELEMENT_TYPES[from_type].bits
-    with np.errstate(all="ignore"):
+    with quietly():
         size = np.absolute(x).astype(np.float64)
         near = _towards_zero(size, to_type)
         far = _next_above(near, to_type)

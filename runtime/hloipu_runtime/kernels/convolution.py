@@ -31,6 +31,7 @@ from hloipu_runtime.kernels.dot import (
     wrap_integer,
 )
 from hloipu_runtime.kernels.matmul import exact_integer
+from hloipu_runtime.kernels.quiet import quietly
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def convolution(
     groups = (feature_group_count, batch_group_count)
 
     def in_floats(x: Array, w: Array) -> Array:
-        with np.errstate(all="ignore"):
+        with quietly():
             return _convolve(x, w, dims, window, *groups, varies)
 
     if storage.kind in "fc":

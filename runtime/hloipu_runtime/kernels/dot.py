@@ -16,6 +16,7 @@ from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.kernels.blocks import Array
 from hloipu_runtime.kernels.contraction import DotDimensions, contract, free_dims
 from hloipu_runtime.kernels.matmul import exact_integer, is_cheap_in_integers
+from hloipu_runtime.kernels.quiet import quietly
 from hloipu_runtime.kernels.rounding import round_to
 
 _UNROUNDED = frozenset({"f32", "f64", "c64", "c128"})
@@ -31,7 +32,7 @@ def dot_general(lhs: Array, rhs: Array, dims: DotDimensions, element_type: str) 
     if storage.kind not in "fc":
         return _integer_dot(lhs, rhs, dims, element_type, storage)
     lhs, rhs = float_operands(lhs, rhs, storage)
-    with np.errstate(all="ignore"):
+    with quietly():
         result = contract(lhs, rhs, dims)
     return round_result(result, element_type, storage)
 
@@ -49,7 +50,7 @@ def float_operands(lhs: Array, rhs: Array, storage: np.dtype[Any]) -> tuple[Arra
 
 def round_result(result: Array, element_type: str, storage: np.dtype[Any]) -> Array:
     """Round a float result to the grid of its element type and put it in storage form."""
-    with np.errstate(all="ignore"):
+    with quietly():
         result = result.astype(storage, copy=False)
     if element_type in _UNROUNDED:
         return result
@@ -85,7 +86,7 @@ def _integer_dot(
 ) -> Array:
     if lhs.dtype.kind in "fc" or rhs.dtype.kind in "fc":
         dtype = np.result_type(lhs.dtype, rhs.dtype, np.float32)
-        with np.errstate(all="ignore"):
+        with quietly():
             inexact = contract(lhs.astype(dtype, copy=False), rhs.astype(dtype, copy=False), dims)
         return truncate_to_integer(inexact, storage)
     if storage.kind == "b":
@@ -258,7 +259,7 @@ def _dequantised(operand: ScaledOperand) -> Array:
     blocks = scale.reshape([size for dim in scale.shape for size in (dim, 1)])
     target = _dequantised_type(operand.element_type, operand.scale_type)
     storage = np.dtype(ELEMENT_TYPES[target].storage)
-    with np.errstate(all="ignore"):
+    with quietly():
         scaled = np.multiply(values.reshape(split), blocks, dtype=storage)
     return round_result(scaled.reshape(values.shape), target, storage)
 

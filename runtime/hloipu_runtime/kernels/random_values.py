@@ -12,6 +12,7 @@ import numpy as np
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.kernels.blocks import Array
+from hloipu_runtime.kernels.quiet import quietly
 from hloipu_runtime.kernels.random_bits import philox_bits
 from hloipu_runtime.kernels.rounding import round_to
 from hloipu_runtime.kernels.storage import storage_dtype
@@ -48,7 +49,7 @@ def rng_uniform(
             hint="draw u32 and convert",
         )
     unit = _unit_floats(shape, element_type, key, state)
-    with np.errstate(all="ignore"):
+    with quietly():
         unit *= high - low
         unit += low
     return round_to(unit, element_type)
@@ -77,7 +78,7 @@ def rng_normal(
     unit[:, :, 0] = np.sin(angle) * radius
     unit[:, :, 1] = np.cos(angle) * radius
     values = unit.reshape(paired[0], 2 * half, paired[3])[:, : dims[split]].reshape(tuple(shape))
-    with np.errstate(all="ignore"):
+    with quietly():
         return round_to(np.asarray(mean + deviation * values), element_type)
 
 

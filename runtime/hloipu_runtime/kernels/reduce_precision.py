@@ -4,6 +4,7 @@ import numpy as np
 
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.kernels.blocks import Array, blocks, like
+from hloipu_runtime.kernels.quiet import quietly
 from hloipu_runtime.kernels.rounding import is_narrow, round_block
 from hloipu_runtime.kernels.storage import from_bits, to_bits
 
@@ -27,7 +28,7 @@ def reduce_precision(x: Array, exponent_bits: int, mantissa_bits: int, element_t
         np.copyto(target, from_bits(bits, worked_on))
         np.copyto(target, piece, where=np.isnan(piece))
         if worked_on != element_type:
-            with np.errstate(all="ignore"):
+            with quietly():
                 round_block(target, element_type, target)
     return result
 

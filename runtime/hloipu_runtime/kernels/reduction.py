@@ -16,6 +16,7 @@ from hloipu_runtime.kernels.extrema import (
     has_negative_zero,
 )
 from hloipu_runtime.kernels.monoids import UFUNCS, Combiner, finish, identity
+from hloipu_runtime.kernels.quiet import quietly
 from hloipu_runtime.kernels.reduction_regions import reduce_region
 
 SUM_BLOCK_ROWS = 64
@@ -64,7 +65,7 @@ def take_in(init: Array, reduced: Array, monoid: str, element_type: str) -> Arra
             keys = ufunc(extremum_keys(init, monoid), extremum_keys(reduced, monoid))
             return from_total_order_keys(np.asarray(keys), reduced.dtype)
         return np.asarray(ufunc(init, reduced))
-    with np.errstate(all="ignore"):
+    with quietly():
         combined = ufunc(init, reduced, out=np.empty(reduced.shape, reduced.dtype))
     return finish(combined, element_type)
 
@@ -87,7 +88,7 @@ def reduce_monoid(x: Array, monoid: str, dimensions: Sequence[int]) -> Array:
             return reduced.transpose(np.argsort(kept_axes))
         x = np.ascontiguousarray(x)
     kept_shape = tuple(n for d, n in enumerate(x.shape) if d not in dimensions)
-    with np.errstate(all="ignore"):
+    with quietly():
         result = _fold_dimensions(x, monoid, dimensions)
         if monoid in ("minimum", "maximum") and _zeros_doubtful(x, result, monoid):
             keys = _fold_dimensions(extremum_keys(x, monoid), monoid, dimensions)

@@ -16,6 +16,7 @@ import numpy as np
 
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.kernels.blocks import Array, blocks, like
+from hloipu_runtime.kernels.quiet import quietly
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ def round_to(x: Array, element_type: str, out: Array | None = None) -> Array:
         return out
     if out is None:
         out = like(x, np.dtype(np.float32))
-    with np.errstate(all="ignore"):
+    with quietly():
         for target, piece in blocks(out, x):
             round_block(piece, element_type, target)
     return out

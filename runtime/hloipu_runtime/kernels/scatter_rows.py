@@ -22,6 +22,7 @@ from hloipu_runtime.kernels.monoids import (
     finish,
     wrap_integer,
 )
+from hloipu_runtime.kernels.quiet import quietly
 from hloipu_runtime.kernels.rounding import is_narrow
 from hloipu_runtime.kernels.sorting import stable_argsort
 
@@ -46,7 +47,7 @@ def combine(
         keys = [extremum_keys(a, combiner) for a in (accumulators[0], values[0])]
         result = from_total_order_keys(ufunc(*keys), accumulators[0].dtype)
     else:
-        with np.errstate(all="ignore"):
+        with quietly():
             result = ufunc(accumulators[0], values[0])
     return [finish(result, element_types[0])]
 
@@ -116,7 +117,7 @@ def _indexed(table: Array, targets: Array, rows: Array, monoid: str, element_typ
     if keyed:
         places, values = extremum_keys(places, monoid), extremum_keys(values, monoid)
     step = max(1, INDEXED_CHUNK_ELEMENTS // width)
-    with np.errstate(all="ignore"):
+    with quietly():
         for start in range(0, targets.size, step):
             at = targets[start : start + step]
             if width > 1:

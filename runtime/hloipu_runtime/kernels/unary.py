@@ -9,6 +9,7 @@ from hloipu_runtime.element_types import ELEMENT_TYPES, ElementType, Kind
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.kernels.blocks import Array, blocks, compact, like, repeats
 from hloipu_runtime.kernels.complex_unary import COMPLEX_UNARY
+from hloipu_runtime.kernels.quiet import quietly
 from hloipu_runtime.kernels.rounding import is_narrow, round_block
 from hloipu_runtime.kernels.special import erf
 from hloipu_runtime.kernels.storage import storage_dtype, to_bits, wrap
@@ -200,7 +201,7 @@ def _real(opcode: str, x: Array, element_type: str, out: Array | None) -> Array:
     out = _target(x, out, x.dtype)
     on_grid = element_type in ("f16", "bf16") and opcode in _ON_GRID
     rounds = is_narrow(element_type) and not on_grid
-    with np.errstate(all="ignore"):
+    with quietly():
         if not rounds and opcode not in _CHAINS:
             kernel(x, out)
             return out

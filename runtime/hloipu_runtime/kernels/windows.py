@@ -17,6 +17,7 @@ from hloipu_runtime.kernels.extrema import (
 )
 from hloipu_runtime.kernels.monoids import UFUNCS, Combiner, identity
 from hloipu_runtime.kernels.movement import Index, index_of, pad
+from hloipu_runtime.kernels.quiet import quietly
 from hloipu_runtime.kernels.reduction import reduce_monoid, take_in
 from hloipu_runtime.kernels.windows_geometry import (
     WindowDimension,
@@ -53,7 +54,7 @@ def reduce_window(
         return [np.broadcast_to(inits[0], shape)]
     neutral = np.asarray(identity(combiner, x.dtype))
     keyed = combiner in ("minimum", "maximum") and has_negative_zero([x])
-    with np.errstate(all="ignore"):
+    with quietly():
         if keyed:
             neutral = extremum_keys(neutral, combiner)
             keys = _all_dimensions(extremum_keys(x, combiner), window, combiner, neutral)

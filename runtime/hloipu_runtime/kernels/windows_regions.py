@@ -9,6 +9,7 @@ import numpy as np
 from hloipu_runtime.kernels.blocks import Array
 from hloipu_runtime.kernels.monoids import Region
 from hloipu_runtime.kernels.movement import Index, index_of, pad
+from hloipu_runtime.kernels.quiet import quietly
 from hloipu_runtime.kernels.windows_geometry import (
     WindowDimension,
     element_slices,
@@ -47,7 +48,7 @@ def reduce_window_region(
         return accumulators
     if associative is None:
         associative = prod(w.size for w in window) > SEQUENTIAL_ELEMENTS
-    with np.errstate(all="ignore"):
+    with quietly():
         if associative:
             return _by_dimension(operands, accumulators, window, region)
         return _element_by_element(operands, accumulators, window, region)

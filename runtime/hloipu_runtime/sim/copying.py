@@ -1,6 +1,7 @@
 """Running exchanges on tile memories, as their transfers say, with no look at what they mean."""
 
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -35,17 +36,24 @@ def prepare_transfer(
         targets.append(target)
         origins.append(origin)
     into = _selector(targets, lead, destination.merged.shape)
+    taken = _taken(_viewed(source, transfer.view), origins)
+    if all(isinstance(x, slice) for x in into) and np.may_share_memory(taken, source.merged):
+        return partial(np.copyto, destination.merged[(*into, ...)], taken)
 
     def run() -> None:
-        value = _viewed(source, transfer.view)
-        for dimension, origin in enumerate(origins):
-            if isinstance(origin, slice):
-                value = value[(slice(None),) * dimension + (origin,)]
-            else:
-                value = value.take(origin, dimension)
-        destination.merged[into] = value
+        destination.merged[into] = _taken(_viewed(source, transfer.view), origins)
 
     return run
+
+
+def _taken(value: Array, origins: list[Pick]) -> Array:
+    """Return the product of picks of a value: a view, unless one is an index."""
+    for dimension, origin in enumerate(origins):
+        if isinstance(origin, slice):
+            value = value[(slice(None),) * dimension + (origin,)]
+        else:
+            value = value.take(origin, dimension)
+    return value
 
 
 def _nothing() -> None:

@@ -93,10 +93,7 @@ class Draining:
     def take_all(self) -> list[Kept]:
         """Return what is there."""
         with self.changed:
-            found = list(self.items)
-            self.items.clear()
-            self.changed.notify_all()
-            return found
+            return self._taken()
 
     def take_waiting(self, timeout: float | None, *, while_running: bool) -> list[Kept]:
         """Return what is there, waiting for something; nothing at the end.
@@ -116,11 +113,16 @@ class Draining:
                 if left <= 0:
                     raise faults.nothing_came(self.name, self._at_least, timeout or 0.0)
                 self.changed.wait(min(left, TICK_SECONDS))
-            found = list(self.items)
-            self.items.clear()
-            self._at_least = found[-1].number + 1
-            self.changed.notify_all()
-            return found
+            self._at_least = self.items[-1].number + 1
+            return self._taken()
+
+    def _taken(self) -> list[Kept]:
+        found = list(self.items)
+        self.items.clear()
+        # What a reader takes, the sink does not get.
+        self.unserved = max(0, self.unserved - len(found))
+        self.changed.notify_all()
+        return found
 
     def refuse(self, step: int) -> None:
         """Raise what the queue failed with, or that it is closed."""

@@ -139,8 +139,7 @@ class InfeedQueue:
 
     def start(self) -> None:
         """Begin to fill the queue, if that is done ahead."""
-        if self._state.closed:
-            raise faults.closed(self.name, self._handed)
+        self._state.refuse_failed(self._handed)
         if self.inline:
             if self._rows is None:
                 self._rows = self._state.open(self.source, self._start)
@@ -223,7 +222,6 @@ class InfeedQueue:
 
     def _fetch(self) -> None:
         """Let at least one element be there."""
-        self._state.refuse_failed(self._handed)
         self.start()
         began = time.perf_counter()
         try:

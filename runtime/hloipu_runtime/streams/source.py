@@ -75,9 +75,11 @@ class Source:
 class Repeated(Source):
     """Passes one after the other."""
 
-    def __init__(self, inner: Source, times: int | None) -> None:
+    def __init__(self, inner: Source, times: int | None, first: int = 0) -> None:
         self.inner = inner
         self.times = times
+        self.first = first
+        """Number of the first pass: repeated again, passes go on being different."""
         self.quick = inner.quick
 
     @property
@@ -94,14 +96,21 @@ class Repeated(Source):
         while self.times is None or number < self.times:
             seen = 0
             # Passes of unknown length are gone through to be skipped.
-            for element in self.inner.with_pass(number).elements(skip if length else 0):
+            for element in self._pass(number).elements(skip if length else 0):
                 seen += 1
                 if length or seen > skip:
                     yield element
             skip = 0 if length else max(0, skip - seen)
-            if not seen and not (length and number):
+            if not seen:
                 return
             number += 1
+
+    def with_pass(self, number: int) -> Source:
+        """Return the passes that follow those of earlier passes."""
+        return self if self.times is None else Repeated(self.inner, self.times, number * self.times)
+
+    def _pass(self, number: int) -> Source:
+        return self.inner.with_pass(self.first + number)
 
 
 class Shuffled(Source):

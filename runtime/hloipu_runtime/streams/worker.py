@@ -21,6 +21,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from hloipu_runtime.errors import StreamError
+
 GRACE_SECONDS = 0.3
 """For the user's code to come to its end by itself before it is broken off."""
 ENDING_SECONDS = 0.4
@@ -44,6 +46,7 @@ class Worker:
     """
 
     def __init__(self, name: str, work: Callable[["Worker"], None]) -> None:
+        self.name = name
         self.stopping = False
         """No more work is wanted; read without a lock."""
         self.interrupting = False
@@ -58,8 +61,18 @@ class Worker:
         )
 
     def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
+        """Start the thread; StreamError E2024 where the system has no more."""
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise StreamError(
+                "E2024",
+                f"stream {self.name!r}: its thread cannot be started: {error}",
+                queue=self.name,
+                expected="a running thread",
+                found="none",
+                hint="close queues that are not used, or make this one inline",
+            ) from error
 
     @property
     def alive(self) -> bool:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.support.stream_cases import CASES, Case, repeat_case
+from tests.support.stream_cases import CASES
+from tests.support.stream_trial import Case, repeat_case
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

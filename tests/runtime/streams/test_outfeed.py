@@ -196,3 +196,20 @@ def test_a_queue_without_a_program_says_so() -> None:
     queue.bind(SCALAR)
     queue.put((np.array(1, np.int32),))
     assert [int(x) for x in queue] == [1]
+
+
+def test_a_reader_takes_before_the_sink_at_no_harm() -> None:
+    gate = threading.Event()
+    seen: list[int] = []
+
+    def sink(arrived: Arrived) -> None:
+        gate.wait(20)
+        seen.append(arrived.number)
+
+    queue = OutfeedQueue("loss", spec=SCALAR, sink=sink, timeout=20)
+    with StreamHost([], [queue]) as host, host.running():
+        for number in range(5):
+            host.give("loss", np.array(number, np.int32))
+        drained = [arrived.number for arrived in queue.drain()]
+        gate.set()
+    assert sorted(seen + drained) == list(range(5))

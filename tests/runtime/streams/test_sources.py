@@ -55,6 +55,7 @@ COMBINED: tuple[Callable[[Source], Source], ...] = (
     lambda s: s.map(np.negative).take(4).repeat(2),
     lambda s: s.wrap().shuffle(2, buffer=4).take(33),
     lambda s: s.shuffle(1).shuffle(2).repeat(2),
+    lambda s: s.shuffle(1).repeat(2).repeat(2),
 )
 
 
@@ -77,6 +78,12 @@ def test_a_shuffle_permutes_each_pass_anew(make: Callable[[], Source]) -> None:
     assert first != second
     assert listed(make().shuffle(11)) == first
     assert listed(make().shuffle(12)) != first
+
+
+def test_passes_of_passes_are_all_different() -> None:
+    rows = listed(from_arrays(ROWS).shuffle(5).repeat(2).repeat(3))
+    passes = {tuple(rows[at : at + 7]) for at in range(0, 42, 7)}
+    assert len(passes) == 6
 
 
 def test_a_buffered_shuffle_moves_elements_back_by_less_than_its_buffer_at_most() -> None:

@@ -1,0 +1,71 @@
+"""What a user trains on, as sources of the elements that a program's queues take."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hloipu_runtime.errors import UsageError
+from hloipu_runtime.streams.arrays import Rows
+from hloipu_runtime.streams.element import ElementSpec
+from hloipu_runtime.streams.made import source_of
+from hloipu_runtime.streams.source import Source
+
+
+def sources_for(
+    dataset: Any, feeds: Mapping[str, ElementSpec], shuffle: int | None = None
+) -> dict[str, Source]:
+    """Return a source for each feed.
+
+    `dataset` is anything that `source_of` takes; for several feeds, such by name. Rows of arrays
+    are put together to batches where the program takes batches of them, in an order drawn from
+    the seed `shuffle`, another one in each pass. Raises UsageError E3170 where the names are not
+    those of the feeds, StreamError E2031 for data that is no source.
+    """
+    if len(feeds) == 1:
+        dataset = {name: dataset for name in feeds}
+    elif not isinstance(dataset, Mapping) or dataset.keys() != feeds.keys():
+        found = ", ".join(map(str, dataset)) if isinstance(dataset, Mapping) else "one dataset"
+        raise UsageError(
+            "E3170",
+            f"the step is fed by {', '.join(feeds) or 'no queue'}; {found} is given",
+            hint="give a dataset for each feed: {name: dataset, …}",
+        )
+    return {name: _batched(source_of(dataset[name]), feeds[name], shuffle) for name in feeds}
+
+
+def batch_size(spec: ElementSpec) -> int:
+    """Return how many samples an element holds: the first size that all its arrays have."""
+    sizes = {leaf.shape[0] if leaf.shape else 0 for leaf in spec.leaves}
+    return max(1, sizes.pop()) if len(sizes) == 1 else 1
+
+
+def padded_rows(dataset: Any, spec: ElementSpec) -> tuple[Any, int | None]:
+    """Return rows of arrays with the last one repeated until batches are whole, and their number.
+
+    Other data comes back as it is, with None.
+    """
+    rows = source_of(dataset)
+    size = _rows_in_element(rows, spec)
+    if not isinstance(rows, Rows) or not size:
+        return dataset, None
+    missing = -rows.count % size
+    leaves = [np.concatenate((leaf, np.repeat(leaf[-1:], missing, 0))) for leaf in rows.leaves]
+    return Rows(leaves, rows.structure), rows.count
+
+
+def _batched(source: Source, spec: ElementSpec, shuffle: int | None) -> Source:
+    size = _rows_in_element(source, spec)
+    if shuffle is not None:
+        source = source.shuffle(shuffle)
+    return source.batch(size) if size else source
+
+
+def _rows_in_element(source: Source, spec: ElementSpec) -> int:
+    """Return how many rows make an element; 0: a row is one, or the source has no rows."""
+    shapes = [leaf.shape for leaf in spec.leaves]
+    if not isinstance(source, Rows) or len(shapes) != len(source.leaves) or not all(shapes):
+        return 0
+    sizes = {shape[0] for shape in shapes}
+    alike = all(x.shape[1:] == shape[1:] for x, shape in zip(source.leaves, shapes, strict=True))
+    return sizes.pop() if alike and len(sizes) == 1 else 0

@@ -1,0 +1,213 @@
+"""JAX functions on the simulated device; JAX is an extra, and nothing else of hloipu needs it.
+
+Lowering goes through JAX's public interface: `jax.jit(…).lower(…).compiler_ir("hlo")`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from hloipu.session import compile as compile_hlo
+from hloipu.training_programs import DATA, named_metrics
+from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.plan.entry_arrays import aliased, parameter_arrays, result_arrays
+from hloipu_compiler.source import Source
+from hloipu_runtime.compiled import CompiledProgram
+from hloipu_runtime.errors import UsageError
+from hloipu_runtime.session import Session
+
+try:
+    import jax
+except ImportError as error:
+    raise UsageError(
+        "E3174", "JAX is not installed", hint="pip install 'hloipu[jax]'; HLO text needs no JAX"
+    ) from error
+
+
+@dataclass(frozen=True)
+class LoweredFunction:
+    """A function of nested arguments as HLO text of flat ones."""
+
+    text: str = field(repr=False)
+    arguments: tuple[Any, ...] = field(repr=False)
+    """What the function was lowered for: nested arrays, or their types and shapes."""
+    donated: tuple[int, ...]
+    """Numbers of the arguments that results replace."""
+    out_info: Any = field(repr=False)
+    """Types and shapes of the results, nested as the function returns them."""
+
+    @cached_property
+    def parameters(self) -> tuple[tuple[int, ...], ...]:
+        """The numbers of the flat parameters of each argument."""
+        counts = [len(jax.tree.leaves(argument)) for argument in self.arguments]
+        ends = list(accumulate(counts))
+        return tuple(
+            tuple(range(end - count, end)) for count, end in zip(counts, ends, strict=True)
+        )
+
+    @property
+    def state(self) -> dict[int, Any]:
+        """The arrays of the donated arguments by number of the parameter, as sessions take them."""
+        return {
+            number: array
+            for argument in self.donated
+            for number, array in zip(
+                self.parameters[argument], _arrays(self.arguments[argument]), strict=True
+            )
+        }
+
+    def flat(self, *arguments: Any) -> list[Any]:
+        """Return the flat arrays of nested arguments; UsageError E3175 for another structure."""
+        wanted = jax.tree.structure(self.arguments)
+        found = jax.tree.structure(arguments)
+        if wanted != found:
+            raise UsageError(
+                "E3175",
+                f"arguments are nested as {found}; the function was lowered for {wanted}",
+                hint="give arguments nested as in the call that lowered it",
+            )
+        return _arrays(arguments)
+
+    def nested_results(self, leaves: Sequence[Any]) -> Any:
+        """Return flat results nested as the function returns them."""
+        return _nested(self.out_info, leaves)
+
+    def nested_state(self, state: Mapping[Any, Any]) -> tuple[Any, ...]:
+        """Return the donated arguments of a session's or a trainer's state by name."""
+        names = {x.number: x.name for x in parameter_arrays(self.module)}
+        return tuple(
+            _nested(self.arguments[n], [state[names[k]] for k in self.parameters[n]])
+            for n in self.donated
+        )
+
+    @cached_property
+    def module(self) -> Module:
+        """The module of the text."""
+        return parse(Source(self.text))
+
+    def wrapping(
+        self, feed: Mapping[str, Sequence[int]] | None, outfeed: Sequence[str] | None
+    ) -> dict[str, Any]:
+        """Return options that feed arguments by number and send results other than state out.
+
+        By default one queue, `data`, feeds all arguments that are not donated; results are named
+        as `named_metrics` does, or as keys of dictionaries that the function returns.
+        """
+        rest = [n for n in range(len(self.arguments)) if n not in self.donated]
+        asked = {DATA: rest} if feed is None else feed
+        kept = {result for _, result in aliased(self.module)}
+        results = [x.number for x in result_arrays(self.module) if x.number not in kept]
+        names = outfeed or _names(self.out_info, results)
+        return {
+            "feed": {
+                name: tuple(k for n in numbers for k in self.parameters[n])
+                for name, numbers in asked.items()
+            },
+            "outfeed": tuple(f"{n}={r}" for n, r in named_metrics(names, results).items()),
+        }
+
+
+@dataclass(frozen=True)
+class JaxProgram:
+    """A JAX function compiled for the modelled machine."""
+
+    lowered: LoweredFunction
+    program: CompiledProgram
+
+    def __call__(self, *arguments: Any, **run: Any) -> Any:
+        """Run once on nested arguments; return nested numpy arrays.
+
+        `run` are the options of `CompiledProgram.run`, which says what is raised.
+        """
+        found = self.program.run(*self.lowered.flat(*arguments), **run)
+        return self.lowered.nested_results(found.outputs)
+
+    def session(self, *, infeeds: Mapping[str, Any] | None = None, **options: Any) -> Session:
+        """Return a session that begins with the donated arguments of the call that compiled it.
+
+        See `CompiledProgram.session` for options and errors; `nested_state` has its state's form.
+        """
+        options.setdefault("state", self.lowered.state)
+        return self.program.session(infeeds=infeeds, **options)
+
+    def nested_state(self, session: Session) -> tuple[Any, ...]:
+        """Return the donated arguments as a session has them now."""
+        return self.lowered.nested_state(session.state())
+
+
+def lower(
+    function: Callable[..., Any], *arguments: Any, donate: int | Sequence[int] = ()
+) -> LoweredFunction:
+    """Return a function's HLO text for arguments like these: arrays, or `jax.ShapeDtypeStruct`.
+
+    `donate`: the arguments that results replace, which are a training's state.
+    """
+    donated = (donate,) if isinstance(donate, int) else tuple(donate)
+    jitted = jax.jit(function, donate_argnums=donated, keep_unused=True)
+    lowered = jitted.lower(*arguments)
+    text = lowered.compiler_ir("hlo").as_hlo_text(print_large_constants=True)
+    return LoweredFunction(text, arguments, donated, lowered.out_info)
+
+
+def compile(
+    function: Callable[..., Any],
+    *arguments: Any,
+    donate: int | Sequence[int] = (),
+    loop: int | None = None,
+    feed: Mapping[str, Sequence[int]] | None = None,
+    outfeed: Sequence[str] | None = None,
+    **options: Any,
+) -> JaxProgram:
+    """Lower a JAX function for arguments like these and compile it.
+
+    With `loop` the donated arguments stay on the device, queues feed arguments (`feed`: name ->
+    argument numbers, by default all others from `data`), and other results go to queues
+    (`outfeed`: their names in order). `options` are those of `hloipu.compile`, which says what is
+    raised.
+    """
+    lowered = lower(function, *arguments, donate=donate)
+    if loop is not None:
+        options = {**lowered.wrapping(feed, outfeed), **options, "loop": loop}
+    return JaxProgram(lowered, compile_hlo(lowered.text, **options))
+
+
+def _arrays(nested: Any) -> list[Any]:
+    """Return the leaves as arrays of the types that JAX gives them; keys become their bits."""
+    return [np.asarray(_bits(leaf)) for leaf in jax.tree.leaves(nested)]
+
+
+def _bits(leaf: Any) -> Any:
+    if _is_key(leaf):
+        return jax.random.key_data(leaf)
+    return jax.numpy.asarray(leaf) if not isinstance(leaf, np.ndarray) else leaf
+
+
+def _is_key(leaf: Any) -> bool:
+    dtype = getattr(leaf, "dtype", None)
+    return dtype is not None and bool(jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key))
+
+
+def _nested(like: Any, leaves: Sequence[Any]) -> Any:
+    shapes, structure = jax.tree.flatten(like)
+    pairs = zip(shapes, leaves, strict=True)
+    return jax.tree.unflatten(structure, [_as_key(array, shape) for shape, array in pairs])
+
+
+def _as_key(array: Any, like: Any) -> Any:
+    """Return an array, or the key that its bits are."""
+    if not _is_key(like):
+        return array
+    return jax.random.wrap_key_data(array, impl=str(jax.random.key_impl(like)))
+
+
+def _names(out_info: Any, results: Sequence[int]) -> list[str]:
+    """Return the keys of results that lie in dictionaries; nothing unless all do and differ."""
+    paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(out_info)[0]]
+    last = [paths[number][-1] if paths[number] else None for number in results]
+    names = [str(key.key) for key in last if isinstance(key, jax.tree_util.DictKey)]
+    return names if len(names) == len(results) == len(set(names)) else []

@@ -1,0 +1,262 @@
+"""A trainer around a training step: fit, evaluate, predict, with the loop on the device."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hloipu.callbacks import Callback, ProgressBar
+from hloipu.datasets import batch_size, padded_rows, sources_for
+from hloipu.training_programs import (
+    Feeds,
+    Metrics,
+    StepInput,
+    StepPrograms,
+    forward_programs,
+    training_programs,
+)
+from hloipu.training_record import History, Recorder, live
+from hloipu_runtime.checkpoint import Checkpoint, load_checkpoint
+from hloipu_runtime.errors import UsageError
+from hloipu_runtime.report.profile import Profile
+from hloipu_runtime.session import Session
+from hloipu_runtime.session_inputs import State
+from hloipu_runtime.streams.settings import DEFAULT_TIMEOUT_SECONDS
+from hloipu_runtime.streams.source import Source
+
+
+class Trainer:
+    """Trains a step on a simulated device: state stays there, queues feed it and take metrics.
+
+    After each call `state` holds the host's copy of the state by name, and `profile` what the
+    call's runs cost.
+    """
+
+    def __init__(
+        self,
+        step: StepInput,
+        *,
+        state: State | None = None,
+        feeds: Feeds | None = None,
+        metrics: Metrics | None = None,
+        evaluation: StepInput | None = None,
+        prediction: StepInput | None = None,
+        mode: str = "functional",
+        seed: int = 0,
+        timeout: float = DEFAULT_TIMEOUT_SECONDS,
+        **options: Any,
+    ) -> None:
+        """Take a training step: HLO text, a path, an open file, or a program compiled with queues.
+
+        `state`: arrays by name or parameter number, or a list in the order of the parameters;
+        `load_state` may give it instead. `feeds`: name of a queue -> parameters that it feeds; by
+        default all that are no state, from one queue. `metrics`: names of the results besides the
+        state, in order, or name -> number of the result. `evaluation` and `prediction` are steps
+        that take weights and data, weights named or ordered as in the training step. `mode` to
+        `timeout` are those of `CompiledProgram.session`, `options` those of `hloipu.compile`.
+        Raises what `hloipu.parse` raises, and UsageError: E3150 to E3152 where roles are not clear
+        or names wrong, E3171 where a forward step does not match, E3172 for a program without
+        queues.
+        """
+        self.state: State | None = state
+        self.profile: Profile | None = None
+        self.steps = 0
+        """Training steps done."""
+        self.stop_training = False
+        """Set by a callback: `fit` ends after the execution that is going on."""
+        self._steps_before = 0
+        self._running: dict[str, Any] = {"mode": mode, "seed": seed, "timeout": timeout}
+        self._training = training_programs(step, feeds, metrics, options)
+        kept = self._training.state
+        self._evaluation = self._prediction = None
+        if evaluation is not None:
+            names = metrics if not isinstance(metrics, Mapping) else None
+            self._evaluation = forward_programs(evaluation, kept, names, options)
+        if prediction is not None:
+            self._prediction = forward_programs(prediction, kept, None, options)
+
+    def fit(
+        self,
+        dataset: Any,
+        epochs: int = 1,
+        *,
+        steps_per_epoch: int | None = None,
+        steps_per_execution: int | None = None,
+        shuffle: int | None = None,
+        validation_data: Any = None,
+        callbacks: Sequence[Callback] = (),
+        progress: bool = True,
+    ) -> History:
+        """Train; return the metrics and rates.
+
+        `dataset`: arrays whose rows are samples or whole elements, an iterable, a function of the
+        element's number, or a source; for several feeds, such by name. It begins anew where an
+        epoch needs more than it has. `steps_per_execution` steps are done for each call of the
+        device by the host, by default those of an epoch. `shuffle` is a seed. `progress` shows a
+        line on stderr where that is a terminal. Raises UsageError E3170 where numbers do not fit
+        each other, and what `Session.run` raises; the state is then that of the last whole step.
+        """
+        sources = sources_for(dataset, self._training.feeds, shuffle)
+        steps_per_epoch = _steps_per_epoch(sources, steps_per_epoch)
+        in_a_run = steps_per_epoch if steps_per_execution is None else steps_per_execution
+        _require_divides(epochs, steps_per_epoch, in_a_run)
+        program = self._training.program(in_a_run)
+        infeeds = {name: source.wrap() for name, source in sources.items()}
+        shown = [*callbacks, *([ProgressBar()] if progress and sys.stderr.isatty() else [])]
+        with program.session(state=self.state, infeeds=infeeds, **self._running) as session:
+            samples = max(map(batch_size, self._training.feeds.values()), default=1)
+            recorder = Recorder(session, samples, epochs, steps_per_epoch)
+            self.stop_training = False
+            self._steps_before = self.steps
+            try:
+                with live(recorder, shown):
+                    for callback in shown:
+                        callback.on_train_begin()
+                    for _ in range(epochs):
+                        self._epoch(session, recorder, in_a_run, validation_data, shown)
+                        if self.stop_training:
+                            break
+                    for callback in shown:
+                        callback.on_train_end()
+            finally:
+                self._keep(session)
+            self.profile = session.profile()
+            return recorder.finish(session.steps)
+
+    def evaluate(self, dataset: Any, *, steps: int | None = None) -> dict[str, float]:
+        """Return the mean of each metric over a dataset, or over its first `steps` elements.
+
+        Rows that do not fill a last batch are left out. Raises UsageError E3173 without an
+        evaluation step, and what `fit` raises.
+        """
+        programs = _required(self._evaluation, "evaluation")
+        found = self._forward(programs, dataset, steps)
+        return {
+            name: float(np.mean([np.mean(x) for x in elements])) for name, elements in found.items()
+        }
+
+    def predict(self, dataset: Any, *, steps: int | None = None) -> Any:
+        """Return the results of the prediction step, one array or a tuple of them.
+
+        For rows of arrays they are put together, one for each row; for other datasets their first
+        axis is that of the elements. Raises UsageError E3173 without a prediction step, and what
+        `fit` raises.
+        """
+        programs = _required(self._prediction, "prediction")
+        rows: int | None = None
+        if len(programs.feeds) == 1:
+            (spec,) = programs.feeds.values()
+            dataset, rows = padded_rows(dataset, spec)
+        columns = self._forward(programs, dataset, steps).values()
+        join = np.stack if rows is None else np.concatenate
+        results = tuple(join(column)[:rows] for column in columns)
+        return results[0] if len(results) == 1 else results
+
+    def save_state(self, path: str | Path) -> None:
+        """Write the state to a file that `load_state` and sessions of the step's program read."""
+        state = self._state_by_name()
+        Checkpoint("training", self.steps, 0, {}, state).save(path)
+
+    def load_state(self, path: str | Path) -> None:
+        """Take the state of a file; raises what `load_checkpoint` raises."""
+        found = load_checkpoint(path)
+        self.state = dict(found.arrays)
+        self.steps = found.steps
+
+    def _epoch(
+        self,
+        session: Session,
+        recorder: Recorder,
+        in_a_run: int,
+        validation_data: Any,
+        callbacks: Sequence[Callback],
+    ) -> None:
+        total, done = recorder.steps_per_epoch, 0
+        for callback in callbacks:
+            callback.on_epoch_begin(recorder.epoch)
+        while done < total and not self.stop_training:
+            with recorder.timing():
+                session.run(in_a_run)
+            recorder.collect()
+            done += in_a_run
+            for callback in callbacks:
+                callback.on_execution_end(done, recorder.means(in_a_run))
+        validation: dict[str, float] = {}
+        if validation_data is not None:
+            self._keep(session)
+            validation = self.evaluate(validation_data)
+        epoch = recorder.epoch
+        logs = recorder.end_epoch(done, validation)
+        for callback in callbacks:
+            callback.on_epoch_end(epoch, logs)
+
+    def _forward(
+        self, programs: StepPrograms, dataset: Any, steps: int | None
+    ) -> dict[str, list[Any]]:
+        """Return what each outfeed of a forward step gives, over a dataset."""
+        sources = sources_for(dataset, programs.feeds)
+        count = _steps_per_epoch(sources, steps)
+        program = programs.program(count)
+        state = self._state_by_name()
+        constants = {number: state[name] for number, name in programs.weights.items()}
+        with program.session(constants=constants, infeeds=sources, **self._running) as session:
+            session.run(count)
+            self.profile = session.profile()
+            return {
+                name: [x.element for x in session.stream(name).drain()] for name in programs.metrics
+            }
+
+    def _keep(self, session: Session) -> None:
+        """Take the host's copy of the state, unless a failure left none."""
+        self.steps = self._steps_before + session.steps
+        with suppress(UsageError):
+            self.state = session.state()
+
+    def _state_by_name(self) -> dict[str, Any]:
+        state = self.state
+        if state is None:
+            raise UsageError(
+                "E3154", "the trainer has no state", hint="give state=, or load_state first"
+            )
+        kept = self._training.state
+        if not isinstance(state, Mapping):
+            return {each.name: array for each, array in zip(kept, state, strict=False)}
+        numbers = {each.number: each.name for each in kept}
+        return {numbers.get(key, str(key)): array for key, array in state.items()}
+
+
+def _required(programs: StepPrograms | None, what: str) -> StepPrograms:
+    if programs is None:
+        raise UsageError(
+            "E3173",
+            f"the trainer has no {what} step",
+            hint=f"give it one: Trainer(…, {what}=HLO of a function of weights and data)",
+        )
+    return programs
+
+
+def _steps_per_epoch(sources: Mapping[str, Source], asked: int | None) -> int:
+    """Return the steps of one pass: those asked for, or as many as the shortest source has."""
+    if asked is not None:
+        return asked
+    counts = [source.count for source in sources.values()]
+    known = [count for count in counts if count is not None]
+    if not known:
+        raise UsageError(
+            "E3170",
+            "it is not known how many elements the dataset has",
+            hint="give steps_per_epoch= (fit) or steps= (evaluate, predict)",
+        )
+    return min(known)
+
+
+def _require_divides(epochs: int, steps_per_epoch: int, in_a_run: int) -> None:
+    if min(epochs, steps_per_epoch, in_a_run) < 1 or steps_per_epoch % in_a_run:
+        raise UsageError(
+            "E3170",
+            f"{epochs} epochs of {steps_per_epoch} steps, {in_a_run} in an execution",
+            hint="give counts of at least 1, and steps per execution that divide those of an epoch",
+        )

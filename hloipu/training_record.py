@@ -1,0 +1,165 @@
+"""What a training gives out: metrics of every step, means of every epoch, and rates."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import monotonic
+
+import numpy as np
+
+from hloipu.callbacks import Callback, TrainingProgress
+from hloipu_runtime.session import Session
+
+LIVE_SECONDS = 0.1
+"""Between two looks at a training that is going on."""
+
+
+@dataclass
+class History:
+    """What a training gave; metrics that are no scalars count with the mean of their elements."""
+
+    history: dict[str, list[float]] = field(default_factory=dict)
+    """By metric, its mean over each epoch; of the validation as `val_NAME`."""
+    steps: dict[str, list[float]] = field(default_factory=dict)
+    """By metric, its value at each step."""
+    samples: int = 0
+    """That the steps took."""
+    seconds: float = 0.0
+    """Of this host, without the validations."""
+    cycles: int = 0
+    """Of the modelled machine."""
+    simulated_seconds: float = 0.0
+
+    @property
+    def samples_per_second(self) -> float:
+        """Samples per second of this host."""
+        return self.samples / self.seconds if self.seconds else 0.0
+
+    @property
+    def simulated_samples_per_second(self) -> float:
+        """Samples per second of the modelled machine."""
+        return self.samples / self.simulated_seconds if self.simulated_seconds else 0.0
+
+
+class Recorder:
+    """Takes metrics out of a session's queues, from whichever thread asks, and keeps the time."""
+
+    def __init__(self, session: Session, samples_per_step: int, epochs: int, steps: int) -> None:
+        self.history = History({}, {queue: [] for queue in metrics_of(session)})
+        self.epoch = 0
+        self._epochs = epochs
+        self.steps_per_epoch = steps
+        self._session = session
+        self._samples_per_step = samples_per_step
+        self._lock = threading.Lock()
+        self._cycles_before = session.cycles
+        self._last_cycle = self._cycles_before
+        self._began: float | None = None
+        self._seconds = 0.0
+        self._epoch_began = 0
+
+    @property
+    def step(self) -> int:
+        """Steps of which all metrics have arrived."""
+        return min(map(len, self.history.steps.values()), default=self._session.steps)
+
+    @contextmanager
+    def timing(self) -> Iterator[None]:
+        """Count the time of the block."""
+        self._began = monotonic()
+        try:
+            yield
+        finally:
+            self._seconds += monotonic() - self._began
+            self._began = None
+
+    def collect(self) -> None:
+        """Take in what has arrived."""
+        with self._lock:
+            for name, values in self.history.steps.items():
+                for arrived in self._session.stream(name).drain():
+                    values.append(float(np.mean(arrived.element)))
+                    self._last_cycle = max(self._last_cycle, arrived.cycle or 0)
+
+    def means(self, last_steps: int) -> dict[str, float]:
+        """Return the mean of each metric over the last steps."""
+        return {
+            name: float(np.mean(values[-last_steps:])) if values and last_steps else float("nan")
+            for name, values in self.history.steps.items()
+        }
+
+    def end_epoch(self, steps: int, validation: Mapping[str, float]) -> dict[str, float]:
+        """Note an epoch of so many steps; return its means and those of its validation."""
+        logs = self.means(steps) | {f"val_{name}": value for name, value in validation.items()}
+        for name, value in logs.items():
+            self.history.history.setdefault(name, []).append(value)
+        self._epoch_began = self.step
+        self.epoch += 1
+        return logs
+
+    def progress(self) -> TrainingProgress:
+        """Return where the training is."""
+        began = self._began
+        seconds = self._seconds + (monotonic() - began if began is not None else 0.0)
+        samples, done = self.step * self._samples_per_step, self._last_cycle - self._cycles_before
+        clock_hz = self._session.costs.machine.chip.clock_hz
+        latest = {name: values[-1] for name, values in self.history.steps.items() if values}
+        return TrainingProgress(
+            self.epoch,
+            self._epochs,
+            self.step - self._epoch_began,
+            self.steps_per_epoch,
+            latest,
+            samples / seconds if seconds else 0.0,
+            samples * clock_hz / done if done else 0.0,
+        )
+
+    def finish(self, steps: int) -> History:
+        """Return the history of so many steps."""
+        found = self.history
+        found.samples = steps * self._samples_per_step
+        found.seconds = self._seconds
+        found.cycles = self._session.cycles - self._cycles_before
+        found.simulated_seconds = float(found.cycles / self._session.costs.machine.chip.clock_hz)
+        return found
+
+
+def metrics_of(session: Session) -> list[str]:
+    """Return the names of a session's outfeeds."""
+    return [queue.name for queue in session.program.queues if not queue.to_device]
+
+
+@contextmanager
+def live(recorder: Recorder, callbacks: Sequence[Callback]) -> Iterator[None]:
+    """Have callbacks that look on told from a thread, while the block runs.
+
+    What such a callback raises ends its thread and is raised at the end of the block.
+    """
+    lookers = [each.on_live for each in callbacks if type(each).on_live is not Callback.on_live]
+    if not lookers:
+        yield
+        return
+    ended = threading.Event()
+    with ThreadPoolExecutor(1, "hloipu-training") as pool:
+        future = pool.submit(_look, recorder, lookers, ended)
+        try:
+            yield
+        finally:
+            ended.set()
+        future.result()
+
+
+def _look(
+    recorder: Recorder,
+    lookers: Sequence[Callable[[TrainingProgress], None]],
+    ended: threading.Event,
+) -> None:
+    last = -1
+    while not ended.wait(LIVE_SECONDS):
+        recorder.collect()
+        if recorder.step != last:
+            last = recorder.step
+            for look in lookers:
+                look(recorder.progress())

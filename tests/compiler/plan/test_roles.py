@@ -1,0 +1,169 @@
+"""Roles of a step's parameters: by what the user says, by aliases, by results that are alike."""
+
+from pathlib import Path
+
+import pytest
+
+from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.plan.roles import wrapping_of
+from hloipu_compiler.plan.wrapping import Wrapping, WrappingRequest
+from hloipu_runtime.errors import UsageError
+
+SAMPLES = Path(__file__).parents[3] / "hlo_samples"
+
+
+def step(parameters: list[tuple[str, str]], results: list[str], header: str = "") -> Module:
+    """Return a step that takes named parameters and returns constants of these shapes."""
+    lines = [
+        f'p{n} = {shape} parameter({n}), metadata={{op_name="{path}"}}'
+        for n, (path, shape) in enumerate(parameters)
+    ]
+    for n, shape in enumerate(results):
+        lines += [f"z{n} = f32[] constant({n})", f"r{n} = {shape} broadcast(z{n}), dimensions={{}}"]
+    made = ", ".join(f"r{n}" for n in range(len(results)))
+    lines.append(f"ROOT out = ({', '.join(results)}) tuple({made})")
+    body = "\n  ".join(lines)
+    return parse(f"HloModule m{header}\n\nENTRY e {{\n  {body}\n}}\n")
+
+
+def wrapped(module: Module, **request: object) -> Wrapping:
+    found = wrapping_of(module, WrappingRequest(10, **request))  # type: ignore[arg-type]
+    assert found is not None
+    return found
+
+
+def pairs(found: Wrapping) -> list[tuple[int, int]]:
+    return [(pair.parameter, pair.result) for pair in found.state]
+
+
+PLAIN = step(
+    [("w['a']", "f32[3]"), ("w['b']", "f32[4]"), ("x", "f32[8,3]"), ("lr", "f32[]")],
+    ["f32[3]", "f32[4]", "f32[7]"],
+)
+
+
+def test_nothing_asked_is_nothing_wrapped() -> None:
+    assert wrapping_of(PLAIN, WrappingRequest()) is None
+
+
+def test_aliases_are_state_and_names_are_paths() -> None:
+    text = (SAMPLES / "mnist_train_step.hlo").read_text()
+    found = wrapped(parse(text), feeds={"data": (4, 5)}, outfeeds=("loss",))
+    assert pairs(found) == [(0, 0), (1, 1), (2, 2), (3, 3)]
+    assert found.state[0].name == "variables['params']['Dense_0']['bias']"
+    assert (found.constants, found.results) == ((), ())
+    assert found.outfeeds == (("loss", (4,)),)
+    assert found.evidence == "from the aliases in the header"
+
+
+def test_an_alias_may_join_other_numbers() -> None:
+    module = step(
+        [("x", "f32[2]"), ("a", "f32[3]"), ("b", "f32[3]")],
+        ["f32[3]", "f32[3]"],
+        ", input_output_alias={ {0}: (2, {}, may-alias), {1}: (1, {}, must-alias) }",
+    )
+    assert pairs(wrapped(module)) == [(1, 1), (2, 0)]
+
+
+def test_without_aliases_the_first_parameters_that_are_like_results_are_state() -> None:
+    found = wrapped(PLAIN)
+    assert pairs(found) == [(0, 0), (1, 1)]
+    assert found.constants == (2, 3)
+    assert [(x.name, x.places) for x in found.outfeeds] == [("result.2", (2,))]
+
+
+def test_metrics_may_stand_before_the_state() -> None:
+    module = step([("w", "f32[3]"), ("x", "f32[8,3]")], ["f32[]", "f32[3]"])
+    assert pairs(wrapped(module)) == [(0, 1)]
+
+
+def test_what_a_queue_feeds_is_no_state() -> None:
+    module = step([("w", "f32[3]"), ("x", "f32[3]")], ["f32[3]", "f32[3]"])
+    found = wrapped(module, feeds={"data": (1,)})
+    assert pairs(found) == [(0, 0)]
+    assert found.feeds == (("data", (1,)),)
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        (step([("w", "f32[3]"), ("x", "f32[3]")], ["f32[3]", "f32[3]"]), "none of them is seen"),
+        (step([("w", "f32[3]"), ("x", "f32[2]")], ["f32[9]"]), "no result is like the first"),
+        (step([("w.a", "f32[3]"), ("w.b", "f32[2]")], ["f32[3]", "f32[9]"]), "ends within 'w'"),
+        (step([("w", "f32[3]"), ("x", "f32[2]")], ["f32[]", "f32[3]", "f32[1]", "f32[3]"]),
+         "several runs of results"),
+    ],
+)  # fmt: skip
+def test_where_it_is_not_clear_nothing_is_guessed(module: Module, said: str) -> None:
+    with pytest.raises(UsageError, match=said) as caught:
+        wrapped(module)
+    assert caught.value.code == "E3150"
+
+
+def test_the_user_settles_it() -> None:
+    module = step([("w", "f32[3]"), ("x", "f32[3]")], ["f32[3]", "f32[3]"])
+    assert pairs(wrapped(module, roles={"w": "weight", "1": "carry"})) == [(0, 0), (1, 1)]
+    assert pairs(wrapped(module, roles={"x": "data"})) == [(0, 0)]
+    assert wrapped(module, roles={"x": "data"}).feeds == (("data", (1,)),)
+    assert wrapped(module, roles={"x": "const"}).constants == (1,)
+    assert pairs(wrapped(module, roles={"w": "hyper", "x": "data"})) == []
+
+
+def test_a_group_is_named_by_its_argument() -> None:
+    found = wrapped(PLAIN, roles={"w": "weight"})
+    assert pairs(found) == [(0, 0), (1, 1)]
+    assert found.evidence == "from the roles given"
+
+
+def test_one_system_of_state_alone_needs_no_help() -> None:
+    module = step([("s.p", "f32[3]"), ("s.v", "f32[3]")], ["f32[3]", "f32[3]"])
+    assert pairs(wrapped(module)) == [(0, 0), (1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "said"),
+    [
+        ({"feeds": {"data": (9,)}}, "E3151", "no parameter 9"),
+        ({"feeds": {"a": (2,), "b": (2,)}}, "E3151", "is fed by 'a' and 'b'"),
+        ({"feeds": {"a": (2,)}, "roles": {"x": "const"}}, "E3151", "said to be const"),
+        ({"roles": {"y": "data"}}, "E3151", "no parameter 'y'"),
+        ({"roles": {"x": "data", "2": "const"}}, "E3151", "said to be data and const"),
+        ({"outfeeds": ("loss=7",)}, "E3151", "no result 7"),
+        ({"outfeeds": ("loss=one",)}, "E3151", "expected are numbers"),
+        ({"outfeeds": ("loss=2,2",)}, "E3151", "named twice"),
+        ({"outfeeds": ("a", "b")}, "E3151", "several outfeeds do"),
+        ({"outfeeds": ("a=2", "b")}, "E3151", "there are none"),
+        ({"outfeeds": ("a=2", "a=1")}, "E3152", "two queues are named 'a'"),
+        ({"feeds": {"a": (2,)}, "outfeeds": ("a=2",)}, "E3152", "two queues are named 'a'"),
+        ({"roles": {"x": "weight"}}, "E3150", "no results are like"),
+    ],
+)
+def test_refusals(request_: dict[str, object], code: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said) as caught:
+        wrapped(PLAIN, **request_)
+    assert caught.value.code == code
+
+
+def test_state_may_be_handed_over_as_well() -> None:
+    found = wrapped(PLAIN, outfeeds=("norm=0", "rest"))
+    assert pairs(found) == [(0, 0), (1, 1)]
+    assert found.outfeeds == (("norm", (0,)), ("rest", (2,)))
+
+
+def test_without_a_loop_results_need_no_queue() -> None:
+    found = wrapping_of(PLAIN, WrappingRequest(None, {"w": "weight"}))
+    assert found is not None
+    assert (found.outfeeds, found.results) == ((), (2,))
+
+
+def test_what_was_decided_is_told() -> None:
+    found = wrapped(PLAIN, feeds={"data": (2,)})
+    assert found.lines() == [
+        "10 steps a run; 2 arrays stay on the device "
+        "(from the results that are like the first parameters)",
+        "  state: parameters 0-1 become results 0-1",
+        "  feed data: parameters 2",
+        "  once a run: parameters 3",
+        "  outfeed result.2: results 2",
+    ]

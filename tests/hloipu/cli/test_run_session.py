@@ -1,0 +1,137 @@
+"""`hloipu run` of steps in loops: feeds and outfeeds by file, checkpoints, refusals."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.command_line import run
+from tests.support.sessions import SUMS, rows
+
+LOOP = ("--target", "tiny", "--loop", "3", "--feed", "data=2", "--outfeed", "seen", "--no-cache")
+ROWS = rows(60)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    np.save(tmp_path / "rows.npy", ROWS)
+    start = {"a": np.zeros(6, np.float32), "b": np.int32(5), "in_3": np.full(6, 2, np.float32)}
+    np.savez(tmp_path / "start.npz", **start)  # type: ignore[arg-type]
+    (tmp_path / "sums.hlo").write_text(SUMS)
+    return tmp_path
+
+
+def session(folder: Path, *options: str) -> tuple[str, ...]:
+    given = ("--inputs", str(folder / "start.npz"), "--infeed", f"data={folder / 'rows.npy'}")
+    return ("run", str(folder / "sums.hlo"), *LOOP, *given, *options)
+
+
+def test_files_in_and_out(folder: Path) -> None:
+    out, seen = folder / "out.npz", folder / "seen.npz"
+    outcome = run(*session(folder, "--steps", "12", "-o", str(out), "--outfeed-to", f"seen={seen}"))
+    assert outcome.code == 0, outcome.err
+    assert outcome.err.splitlines()[:4] == [
+        "3 steps a run; 2 arrays stay on the device (from the aliases in the header)",
+        "  state: parameters 0-1 become results 0-1",
+        "  feed data: parameters 2",
+        "  once a run: parameters 3",
+    ]
+    with np.load(out) as made, np.load(seen) as told:
+        np.testing.assert_array_equal(made["out_0"], 2 * ROWS[:12].sum(0))
+        assert made["out_1"] == 17
+        np.testing.assert_array_equal(told["seen"], 2 * ROWS[:12])
+
+
+def test_what_is_not_written_is_printed(folder: Path) -> None:
+    outcome = run(*session(folder, "--steps", "6"))
+    assert "\nseen: 6 elements, last [" in outcome.out
+    assert "\nout_1 int32[] = 11" in outcome.out
+    assert " in 2 runs" in outcome.out
+
+
+def test_a_profile_holds_one_run_for_each_call(folder: Path) -> None:
+    record = json.loads(run(*session(folder, "--steps", "12", "--json")).out)
+    assert record["runs"] == 4
+    assert [(row["entered"], row["turns"]) for row in record["loops"]] == [(4, 12)]
+
+
+def test_both_modes_agree(folder: Path) -> None:
+    for mode in ("functional", "exact"):
+        out = folder / f"{mode}.npz"
+        assert run(*session(folder, "--mode", mode, "-o", str(out))).code == 0
+    assert (folder / "functional.npz").read_bytes() == (folder / "exact.npz").read_bytes()
+
+
+def test_a_run_is_resumed_where_it_was(folder: Path) -> None:
+    kept = ("--checkpoint", str(folder / "kept"), "--every", "6")
+    whole, resumed = folder / "whole.npz", folder / "resumed.npz"
+    assert run(*session(folder, "--steps", "30", "-o", str(whole))).code == 0
+    assert run(*session(folder, "--steps", "12", *kept)).code == 0
+    outcome = run(*session(folder, "--steps", "30", *kept, "--resume", "-o", str(resumed)))
+    assert "resumed after 12 steps" in outcome.err
+    assert whole.read_bytes() == resumed.read_bytes()
+
+
+def test_an_executable_runs_as_well(folder: Path) -> None:
+    file = str(folder / "sums.ipux")
+    assert run("compile", str(folder / "sums.hlo"), *LOOP, "-o", file).code == 0
+    given = ("--inputs", str(folder / "start.npz"), "--infeed", f"data={folder / 'rows.npy'}")
+    np.savez(folder / "start.npz", a=np.zeros(6, np.float32), b=np.int32(0),
+             in_3=np.ones(6, np.float32))  # fmt: skip
+    outcome = run("run", file, *given, "--steps", "3")
+    assert "\nout_1 int32[] = 3" in outcome.out, outcome.err
+    outcome = run("run", file, "--random", "1", "--infeed", "data=synthetic")
+    assert outcome.code == 0, outcome.err
+    outcome = run("run", file, "--loop", "4")
+    assert (outcome.code, "E3144" in outcome.err) == (2, True)
+
+
+def test_rows_are_put_together_to_batches(tmp_path: Path) -> None:
+    text = SUMS.replace("x = f32[6]", "x = f32[2,3]").replace(
+        "multiply(x, k)", "multiply(flat, k)"
+    ).replace("  k = ", "  flat = f32[6] reshape(x)\n  k = ")  # fmt: skip
+    np.save(tmp_path / "rows.npy", np.arange(30, dtype=np.float32).reshape(10, 3))
+    outcome = run("run", "-", *LOOP, "--random", "1", "--infeed",
+                  f"data={tmp_path / 'rows.npy'}", "--steps", "3", stdin=text)  # fmt: skip
+    assert outcome.code == 0, outcome.err
+    outcome = run("run", "-", *LOOP, "--random", "1", "--infeed",
+                  f"data={tmp_path / 'rows.npy'}", "--steps", "6", stdin=text)  # fmt: skip
+    assert (outcome.code, "E2020" in outcome.err) == (7, True)
+    outcome = run("run", "-", *LOOP, "--random", "1", "--infeed", f"data={tmp_path / 'rows.npy'}",
+                  "--repeat", "--steps", "6", stdin=text)  # fmt: skip
+    assert outcome.code == 0, outcome.err
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (("--infeed", "data"), "E3011"),
+        (("--infeed", "dada=x.npy"), "E3155"),
+        (("--outfeed-to", "loss=x.npz"), "E3155"),
+        (("--steps", "4"), "E3153"),
+        (("--every", "3"), "E3151"),
+        (("--resume",), "E3151"),
+        (("--checkpoint", "kept", "--every", "4"), "E3153"),
+    ],
+)
+def test_refusals(folder: Path, options: tuple[str, ...], code: str) -> None:
+    outcome = run(*session(folder, *options))
+    assert outcome.code == 2
+    assert f"error[{code}]" in outcome.err, outcome.err
+
+
+def test_a_queue_without_a_source_and_a_program_without_queues(folder: Path) -> None:
+    start = ("--inputs", str(folder / "start.npz"))
+    outcome = run("run", str(folder / "sums.hlo"), *LOOP, *start)
+    assert (outcome.code, "E3155" in outcome.err) == (2, True)
+    outcome = run("run", str(folder / "sums.hlo"), "--target", "tiny", "--random", "0",
+                  "--steps", "3")  # fmt: skip
+    assert (outcome.code, "E3158" in outcome.err) == (2, True)
+
+
+def test_estimates_and_verdicts_of_loops(folder: Path) -> None:
+    record = json.loads(run("estimate", str(folder / "sums.hlo"), *LOOP, "--json").out)
+    assert record["loops"][0]["turns"] == 3
+    outcome = run("estimate", str(folder / "sums.hlo"), "--loop", "3", "--feed", "data=9")
+    assert (outcome.code, "E3151" in outcome.err) == (2, True)

@@ -1,0 +1,1 @@
+"""What the model predicts against what was measured on hardware and published."""
