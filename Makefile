@@ -67,6 +67,10 @@ bench-compile: install ## compile time against XLA:CPU's, and its growth
 bench-run: install ## run time of both modes against XLA:CPU's
 	$(BIN)/python -m tools.bench_run
 
+.PHONY: fidelity
+fidelity: install ## predicted against published measured times; writes docs/fidelity.md
+	$(BIN)/python -m tools.fidelity
+
 N ?= 20000
 .PHONY: fuzz
 fuzz: install ## N mutants of real dumps through parser, verifier and printer
@@ -84,7 +88,7 @@ fuzz-ipux: install ## N forged executables: refused, or loaded and run (1 minute
 
 TIMES ?= 200
 .PHONY: stress-streams
-stress-streams: install ## every fault of host streams TIMES times on a busy processor, and a soak (1 hour)
+stress-streams: install ## every fault of host streams TIMES times on a busy processor, and a soak (25 minutes)
 	$(BIN)/python -m tools.stress_streams --times $(TIMES)
 
 .PHONY: prove-exchanges
@@ -101,6 +105,15 @@ bench-parse: install ## reading text, against XLA's C++ parser; start-up
 .PHONY: bench-ops
 bench-ops: install ## kernels and whole modules, against XLA:CPU on one thread
 	$(BIN)/python -m tools.bench_ops
+
+.PHONY: bench-feeds
+bench-feeds: install ## 10,000 training steps with feeds and without, against XLA:CPU
+	$(BIN)/python -m tools.bench_feeds
+
+.PHONY: demo-train
+demo-train: install ## train two nets on digits in a loop on the device, against JAX
+	$(BIN)/python -m pip install --quiet --group demo
+	$(BIN)/python -m tools.demo_train
 
 .PHONY: clean
 clean: ## remove what the targets made

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from hloipu.callbacks import Callback
     from hloipu.session import compile
     from hloipu.text import evaluate, parse, verify
+    from hloipu.trainer import Trainer
+    from hloipu.training_record import History
     from hloipu_compiler.errors import Fault, InvalidHloError, ParseError, VerifyError
     from hloipu_compiler.evaluate.custom_calls import register_custom_call
     from hloipu_compiler.hlo.limits import Limits
@@ -26,6 +29,9 @@ _HOMES = {
     "RunResult": "hloipu_runtime.compiled",
     "load": "hloipu_runtime.compiled",
     "DoesNotFit": "hloipu_runtime.memory.does_not_fit",
+    "Callback": "hloipu.callbacks",
+    "History": "hloipu.training_record",
+    "Trainer": "hloipu.trainer",
     "evaluate": "hloipu.text",
     "register_custom_call": "hloipu_compiler.evaluate.custom_calls",
     "parse": "hloipu.text",
@@ -44,10 +50,12 @@ _HOMES = {
 }
 
 __all__ = [
+    "Callback",
     "CompiledProgram",
     "Computation",
     "DoesNotFit",
     "Fault",
+    "History",
     "HloipuError",
     "Instruction",
     "InvalidHloError",
@@ -56,6 +64,7 @@ __all__ = [
     "Module",
     "ParseError",
     "RunResult",
+    "Trainer",
     "UnsupportedError",
     "VerifyError",
     "__version__",
@@ -69,6 +78,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
+    if name == "jax":  # a module of ours, which binds itself when it is imported
+        return import_module("hloipu.jax")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'hloipu' has no attribute {name!r}")

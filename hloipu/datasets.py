@@ -1,6 +1,6 @@
 """What a user trains on, as sources of the elements that a program's queues take."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from typing import Any
 
 import numpy as np
@@ -8,8 +8,17 @@ import numpy as np
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.streams.arrays import Rows
 from hloipu_runtime.streams.element import ElementSpec
-from hloipu_runtime.streams.made import source_of
+from hloipu_runtime.streams.made import Iterated, source_of
 from hloipu_runtime.streams.source import Source
+
+
+class _Listed(Iterated):
+    """The elements of a list, a data loader or the like, which tells how many it has."""
+
+    @property
+    def count(self) -> int | None:
+        """What the iterable says."""
+        return len(self.iterable) if isinstance(self.iterable, Sized) else None
 
 
 def sources_for(
@@ -23,7 +32,7 @@ def sources_for(
     those of the feeds, StreamError E2031 for data that is no source.
     """
     if len(feeds) == 1:
-        dataset = {name: dataset for name in feeds}
+        dataset = dict.fromkeys(feeds, dataset)
     elif not isinstance(dataset, Mapping) or dataset.keys() != feeds.keys():
         found = ", ".join(map(str, dataset)) if isinstance(dataset, Mapping) else "one dataset"
         raise UsageError(
@@ -31,7 +40,7 @@ def sources_for(
             f"the step is fed by {', '.join(feeds) or 'no queue'}; {found} is given",
             hint="give a dataset for each feed: {name: dataset, …}",
         )
-    return {name: _batched(source_of(dataset[name]), feeds[name], shuffle) for name in feeds}
+    return {name: _batched(_source(dataset[name]), feeds[name], shuffle) for name in feeds}
 
 
 def batch_size(spec: ElementSpec) -> int:
@@ -52,6 +61,13 @@ def padded_rows(dataset: Any, spec: ElementSpec) -> tuple[Any, int | None]:
     missing = -rows.count % size
     leaves = [np.concatenate((leaf, np.repeat(leaf[-1:], missing, 0))) for leaf in rows.leaves]
     return Rows(leaves, rows.structure), rows.count
+
+
+def _source(data: Any) -> Source:
+    source = source_of(data)
+    if type(source) is Iterated and isinstance(data, Sized):
+        return _Listed(source.iterable)
+    return source
 
 
 def _batched(source: Source, spec: ElementSpec, shuffle: int | None) -> Source:

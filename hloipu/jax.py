@@ -15,7 +15,9 @@ from hloipu.session import compile as compile_hlo
 from hloipu.training_programs import DATA, named_metrics
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
-from hloipu_compiler.plan.entry_arrays import aliased, parameter_arrays, result_arrays
+from hloipu_compiler.plan.entry_arrays import parameter_arrays, result_arrays
+from hloipu_compiler.plan.roles import wrapping_of
+from hloipu_compiler.plan.wrapping import WrappingRequest
 from hloipu_compiler.source import Source
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import UsageError
@@ -99,17 +101,16 @@ class LoweredFunction:
         as `named_metrics` does, or as keys of dictionaries that the function returns.
         """
         rest = [n for n in range(len(self.arguments)) if n not in self.donated]
-        asked = {DATA: rest} if feed is None else feed
-        kept = {result for _, result in aliased(self.module)}
+        feeds = {
+            name: tuple(k for n in numbers for k in self.parameters[n])
+            for name, numbers in ({DATA: rest} if feed is None else feed).items()
+        }
+        found = wrapping_of(self.module, WrappingRequest(1, {}, feeds))
+        kept = {pair.result for pair in found.state} if found else set()
         results = [x.number for x in result_arrays(self.module) if x.number not in kept]
         names = outfeed or _names(self.out_info, results)
-        return {
-            "feed": {
-                name: tuple(k for n in numbers for k in self.parameters[n])
-                for name, numbers in asked.items()
-            },
-            "outfeed": tuple(f"{n}={r}" for n, r in named_metrics(names, results).items()),
-        }
+        named = named_metrics(names, results)
+        return {"feed": feeds, "outfeed": tuple(f"{n}={result}" for n, result in named.items())}
 
 
 @dataclass(frozen=True)
@@ -202,7 +203,8 @@ def _as_key(array: Any, like: Any) -> Any:
     """Return an array, or the key that its bits are."""
     if not _is_key(like):
         return array
-    return jax.random.wrap_key_data(array, impl=str(jax.random.key_impl(like)))
+    example = jax.numpy.zeros((), like.dtype)  # of shapes alone no kind of key is told
+    return jax.random.wrap_key_data(array, impl=jax.random.key_impl(example))
 
 
 def _names(out_info: Any, results: Sequence[int]) -> list[str]:

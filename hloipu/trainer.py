@@ -10,6 +10,7 @@ import numpy as np
 
 from hloipu.callbacks import Callback, ProgressBar
 from hloipu.datasets import batch_size, padded_rows, sources_for
+from hloipu.options.resolve import resolve
 from hloipu.training_programs import (
     Feeds,
     Metrics,
@@ -26,6 +27,8 @@ from hloipu_runtime.session import Session
 from hloipu_runtime.session_inputs import State
 from hloipu_runtime.streams.settings import DEFAULT_TIMEOUT_SECONDS
 from hloipu_runtime.streams.source import Source
+
+_OWN_OPTIONS = {"loop": "steps_per_execution= of fit", "feed": "feeds=", "outfeed": "metrics="}
 
 
 class Trainer:
@@ -61,6 +64,7 @@ class Trainer:
         or names wrong, E3171 where a forward step does not match, E3172 for a program without
         queues.
         """
+        _require_options(options)
         self.state: State | None = state
         self.profile: Profile | None = None
         self.steps = 0
@@ -226,6 +230,16 @@ class Trainer:
             return {each.name: array for each, array in zip(kept, state, strict=False)}
         numbers = {each.number: each.name for each in kept}
         return {numbers.get(key, str(key)): array for key, array in state.items()}
+
+
+def _require_options(options: Mapping[str, Any]) -> None:
+    """Raise what `hloipu.compile` raises for options, E3151 for those that a trainer sets."""
+    resolve("compile", options)
+    for name, instead in _OWN_OPTIONS.items():
+        if name in options:
+            raise UsageError(
+                "E3151", f"a trainer sets {name!r} itself", hint=f"use {instead} instead"
+            )
 
 
 def _required(programs: StepPrograms | None, what: str) -> StepPrograms:

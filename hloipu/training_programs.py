@@ -138,7 +138,7 @@ def named_metrics(metrics: Metrics | None, results: Sequence[int]) -> dict[str, 
     if len(names) > len(results):
         raise UsageError(
             "E3151",
-            f"{len(names)} metrics are named; the step has {len(results)} results besides its state",
+            f"{len(names)} metrics are named; {len(results)} results are left for them",
             hint="give one name for each of them, or {name: number of the result}",
         )
     names += [f"result.{number}" for number in results[len(names) :]]
@@ -214,7 +214,7 @@ def _matched(wanted: Sequence[EntryArray], state: Sequence[Kept], *, whole: bool
             if x.kind != each.kind:
                 break
             found[x.number] = each.name
-    if whole and len(found) < len(wanted) or not found and state:
+    if (whole and len(found) < len(wanted)) or (not found and state):
         odd = next((x for x in wanted if x.number not in found), None)
         raise UsageError(
             "E3171",

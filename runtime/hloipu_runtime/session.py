@@ -1,9 +1,10 @@
 """Sessions: a program's state stays on the device from run to run, queues feed and drain it."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 
 from hloipu_runtime.checkpoint import Checkpoint, load_checkpoint
 from hloipu_runtime.costing.costs import Costs
-from hloipu_runtime.costing.counting import ChargePlan
+from hloipu_runtime.costing.counting import ChargePlan, spent_of
 from hloipu_runtime.errors import StreamError, UsageError
 from hloipu_runtime.kernels.storage import from_storage, to_storage
 from hloipu_runtime.kernels.subnormals import flushing_subnormals
@@ -64,7 +65,12 @@ class SessionRun:
     outputs: list[Any]
     """Results that no queue takes, of the last step."""
     cycles: int
-    profile: Profile = field(repr=False)
+    _profile: Callable[[], Profile] = field(repr=False)
+
+    @cached_property
+    def profile(self) -> Profile:
+        """What these steps cost; made when it is asked for, as it may cost more than they do."""
+        return self._profile()
 
 
 class Session:
@@ -104,6 +110,7 @@ class Session:
         """Of these, cycles of waiting for the host, in this session."""
         self._steps_before = 0
         self._times = step_times(costs)
+        self._charges = ChargePlan(costs)
         self._intervals = [
             interval_cycles(costs.machine.chip.clock_hz, rate)
             for rate in self.settings.rates.values()
@@ -150,17 +157,19 @@ class Session:
             for _ in range(steps // in_a_run):
                 self._run_once(counts)
         self._runs.update(counts.runs)
-        profile = self._profile(counts.runs, self._new_idle())
-        self.cycles += profile.lower_bound_cycles
+        idle = self._new_idle()
+        found = self._charges.counts(counts.runs or {"body": 0})
+        cycles = spent_of(self.costs, found).total.cycles + idle
+        self.cycles += cycles
         outputs = taken_arrays(self.program.results, self._arrays.outputs) if steps else []
-        return SessionRun(steps, outputs, profile.lower_bound_cycles, profile)
+        return SessionRun(steps, outputs, cycles, lambda: self._profile(counts.runs, idle))
 
     def profile(self) -> Profile:
         """Return the profile of all calls of `run` that ended well, together."""
         return self._profile(self._runs, self.idle_cycles)
 
     def _profile(self, runs: Mapping[str, int], idle_cycles: int) -> Profile:
-        found = ChargePlan(self.costs).counts(runs or {"body": 0})
+        found = self._charges.counts(runs or {"body": 0})
         return profile_of_run(
             self.costs, found, self.about, mode=self.settings.mode, idle_cycles=idle_cycles
         )
@@ -285,7 +294,8 @@ class Session:
                 raise UsageError(
                     "E3154",
                     f"the state is not given: {len(self.program.state)} arrays",
-                    hint="give state={name: array, …}, or load a checkpoint",
+                    hint="give state={name: array, …}, or load a checkpoint; on the command line "
+                    "--inputs FILE or --random SEED",
                 )
             self._engine.state = self._state
             self._state = None

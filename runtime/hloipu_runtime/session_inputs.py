@@ -11,6 +11,7 @@ from hloipu_runtime.program.program import Array, Port, Program, Queue, StatePor
 from hloipu_runtime.sim.ports import given_arrays
 from hloipu_runtime.streams.element import ElementSpec, LeafSpec
 from hloipu_runtime.streams.infeed import InfeedQueue
+from hloipu_runtime.streams.modes import parse_mode
 from hloipu_runtime.streams.outfeed import OutfeedQueue
 
 State = Mapping[Any, Any] | Sequence[Any]
@@ -108,7 +109,8 @@ def opened_infeeds(program: Program, given: Mapping[str, Any], timeout: float) -
         raise UsageError(
             "E3155",
             f"infeed {missing[0]!r} has no source",
-            hint="give infeeds={name: arrays, iterable, function or source, …}",
+            hint="give infeeds={name: arrays, iterable, function or source, …}; "
+            "on the command line --infeed NAME=FILE",
         )
     return [
         made
@@ -139,9 +141,21 @@ def opened_outfeeds(
         if not isinstance(made, OutfeedQueue):
             streams = tuple(port.stream for port in queue.streams)
             spec = spec_of_queue(queue)
+            _check_mode(queue, made)
             made = OutfeedQueue(name, made, spec, timeout=timeout, streams=streams)
         found.append(made)
     return found
+
+
+def _check_mode(queue: Queue, mode: Any) -> None:
+    """Raise UsageError E3155 where the device does not make the sum or mean that is asked for."""
+    asked = parse_mode(mode)
+    if asked.on_device and asked.kind != queue.reduction:
+        raise UsageError(
+            "E3155",
+            f"outfeed {queue.name!r} gives {queue.reduction or 'each element'}, not the {asked}",
+            hint=f"compile with --outfeed {queue.name}={asked}:N",
+        )
 
 
 def _same_names(kind: str, given: Iterable[str], known: Mapping[str, Queue]) -> None:

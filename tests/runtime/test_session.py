@@ -9,7 +9,7 @@ import pytest
 
 from hloipu_runtime.errors import ArtefactError, StreamError, UsageError
 from hloipu_runtime.session import Session
-from tests.support.sessions import SCALE, START, rows, sums
+from tests.support.sessions import SCALE, START, SWAP, compiled, rows, sums
 
 MODES = ("functional", "exact")
 ROWS = rows(60)
@@ -62,8 +62,6 @@ def test_the_callers_arrays_are_not_touched(mode: str) -> None:
 
 def test_large_state_is_overwritten_in_place() -> None:
     """What the device holds alone is not copied from run to run."""
-    from tests.support.sessions import compiled
-
     text = """
 ENTRY e {
   w = f32[65536] parameter(0), metadata={op_name="w"}
@@ -220,8 +218,6 @@ def test_checkpoints_are_whole_or_refused(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_of_another_program_is_refused(tmp_path: Path) -> None:
-    from tests.support.sessions import SWAP, compiled
-
     path = tmp_path / "state"
     with opened() as session:
         session.save_state(path)

@@ -6,16 +6,12 @@ logical form names. Nothing of the verifier, the planners or the engines is used
 """
 
 from collections.abc import Iterator
-from functools import lru_cache
-from itertools import product
 from math import prod
 from random import Random
-from typing import Any
 
 import numpy as np
 
-from hloipu_runtime.codelets.codelet import Index, Tensor
-from hloipu_runtime.program.program import Program, Variable
+from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import (
     Call,
     Carried,
@@ -35,77 +31,83 @@ from hloipu_runtime.program.steps import (
     Transfer,
     VertexGroup,
 )
-
-Tokens = np.ndarray[Any, Any]
-Ranges = tuple[tuple[int, int], ...]
-
-NOTHING = -1
-"""Token of memory that was not written."""
+from tests.support.counted_parts import (
+    Ranges,
+    cut,
+    is_empty,
+    is_inside,
+    is_one_of,
+    needed_parts,
+    part_of,
+    tiles_of,
+)
+from tests.support.token_memory import NOTHING, TokenMemory, Tokens
 
 MOST_TURNS = 3
-MOST_REPORTS = 50
 
 
 def misread(program: Program, seed: int = 0, runs: int = 2) -> list[str]:
     """Return which results and decisions are not what the logical form says.
 
-    Data from which none of them is computed may be wrong. Branches and turns of loops are drawn at
-    random.
+    Data from which none of them is computed may be wrong. Every branch is taken in one of the runs
+    at least; in the last `runs` of them branches and turns of loops are drawn at random.
     """
-    return [said for n in range(runs) for said in _Run(program, Random(seed + n), False).found()]
+    return _found(program, False, seed, runs)
 
 
 def violations(program: Program, tiles_per_ipu: int, seed: int = 0, runs: int = 2) -> list[str]:
     """Return everything that is wrong, data that nobody reads included."""
-    return _misplaced(program, tiles_per_ipu) + [
-        said for n in range(runs) for said in _Run(program, Random(seed + n), True).found()
-    ]
+    return _misplaced(program, tiles_per_ipu) + _found(program, True, seed, runs)
+
+
+def _found(program: Program, strict: bool, seed: int, runs: int) -> list[str]:
+    most = max(map(_most_branches, (program.body, *program.functions.values())))
+    every = [_Run(program, _Choices(fixed=n), strict) for n in range(most if most > 1 else 0)]
+    drawn = [_Run(program, _Choices(draw=Random(seed + n)), strict) for n in range(runs)]
+    return [said for run in (*every, *drawn) for said in run.found()]
+
+
+def _most_branches(step: Step) -> int:
+    """Return the largest number of branches that a step chooses from, inner steps included."""
+    match step:
+        case Sequence():
+            return max(map(_most_branches, step.steps), default=1)
+        case If() | Switch():
+            return max(len(step.branches), *map(_most_branches, step.branches))
+        case Parallel():
+            return max(map(_most_branches, step.branches), default=1)
+        case Repeat():
+            return _most_branches(step.body)
+        case RepeatWhile():
+            return max(_most_branches(step.condition), _most_branches(step.body))
+        case _:
+            return 1
+
+
+class _Choices:
+    """What data would decide: always the same way, or at random."""
+
+    def __init__(self, draw: Random | None = None, fixed: int = 0) -> None:
+        self.draw = draw
+        self.fixed = fixed
+
+    def turns(self) -> int:
+        return self.draw.randint(0, MOST_TURNS) if self.draw else 2
+
+    def branch(self, count: int) -> int:
+        return self.draw.randrange(count) if self.draw else self.fixed % count
 
 
 def _misplaced(program: Program, tiles_per_ipu: int) -> list[str]:
     """Return the variables that lie on no tile, or twice on one."""
     found = []
     for x in program.variables:
-        numbers = [tile for _, tile in _tiles(x.mapping.tiles)]
+        numbers = [tile for _, tile in tiles_of(x.mapping.tiles)]
         if len(set(numbers)) != len(numbers):
             found.append(f"{x.name} lies twice on one tile")
         if min(numbers) < 0 or max(numbers) >= tiles_per_ipu:
             found.append(f"{x.name} lies on tiles {min(numbers)} to {max(numbers)}")
     return found
-
-
-def _tiles(tiles: Any) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Yield the coordinates of a grid, and the tile at each."""
-    for coordinate in product(*map(range, tiles.extents)):
-        yield (
-            coordinate,
-            tiles.first
-            + sum(k * stride for k, stride in zip(coordinate, tiles.strides, strict=True)),
-        )
-
-
-def _part(spans: Any, coordinate: tuple[int, ...], shape: tuple[int, ...]) -> Ranges:
-    """Return the elements that spans give to the tile at a coordinate."""
-    found = []
-    for (axis, step, offset, length), size in zip(spans, shape, strict=True):
-        start = offset + (coordinate[axis] * step if axis >= 0 else 0)
-        low = min(max(start, 0), size)
-        found.append((low, max(low, min(start + length, size))))
-    return tuple(found)
-
-
-def _cut(box: Ranges, within: Ranges | None = None) -> tuple[slice, ...]:
-    """Return an index for a box, in an array that begins where `within` does."""
-    starts = [low for low, _ in within] if within else [0] * len(box)
-    return tuple(slice(low - s, high - s) for (low, high), s in zip(box, starts, strict=True))
-
-
-def _inside(box: Ranges, other: Ranges) -> bool:
-    return all(a <= low and high <= b for (low, high), (a, b) in zip(box, other, strict=True))
-
-
-def _is_empty(box: Ranges) -> bool:
-    return any(low >= high for low, high in box)
 
 
 def _writes(program: Program, step: Step) -> Iterator[int]:
@@ -133,59 +135,15 @@ def _writes(program: Program, step: Step) -> Iterator[int]:
             pass
 
 
-@lru_cache(1 << 16)
-def _indices_for(index: Index, count: int, low: int, high: int, size: int) -> tuple[int, int]:
-    """Return the iteration indices whose part of a result's dimension lies in [low, high)."""
-    starts = np.arange(count) * index.stride + index.offset
-    first, last = np.clip(starts, 0, size), np.clip(starts + index.window, 0, size)
-    chosen = np.flatnonzero((first >= low) & (last <= high) & (first < last))
-    return (int(chosen[0]), int(chosen[-1]) + 1) if len(chosen) else (0, 0)
-
-
-def _touched(index: Index, first: int, last: int, size: int) -> tuple[int, int]:
-    """Return the elements of a dimension behind indices [first, last); all where last is -1."""
-    if last < 0:
-        return (0, size)
-    low = min(max(index.stride * first + index.offset, 0), size)
-    high = index.stride * (last - 1) + index.offset + index.window
-    return (low, max(low, min(high, size)) if last > first else low)
-
-
-def _is_one_of(box: Ranges, allowed: list[Ranges]) -> bool:
-    """Whether a part is what is needed, or all where that is allowed, or nothing where nothing is.
-
-    The last of several parts may have more at its end: it is cut where the dimension is, and not
-    where the indices are.
-    """
-    if _is_empty(box):
-        return any(map(_is_empty, allowed))
-    return all(
-        have == whole or (have[0] == need[0] and have[1] >= need[1])
-        for have, need, whole in zip(box, *allowed, strict=True)
-    )
-
-
-class _Run:
+class _Run(TokenMemory):
     """One run on tokens."""
 
-    def __init__(self, program: Program, draw: Random, strict: bool) -> None:
-        self.program = program
-        self.draw = draw
-        self.strict = strict
-        self.reports: list[str] = []
-        self.next = 0
-        self.base: dict[int, int] = {}
-        """First token of what a value is now."""
-        self.memory: dict[tuple[int, int], tuple[Ranges, Tokens]] = {}
-        """(variable, tile) -> the part that lies there, and its tokens."""
+    def __init__(self, program: Program, choices: _Choices, strict: bool) -> None:
+        super().__init__(program, strict)
+        self.choices = choices
         self.given: dict[str, int] = {}
 
     def found(self) -> list[str]:
-        for number, x in enumerate(self.program.variables):
-            for coordinate, tile in _tiles(x.mapping.tiles):
-                box = _part(x.mapping.spans, coordinate, x.shape)
-                shape = [high - low for low, high in box]
-                self.memory[number, tile] = (box, np.full(shape, NOTHING, np.int64))
         for variable, (value, _) in self.program.constants.items():
             self.fill(variable, value)
         for port in self.program.state:
@@ -198,81 +156,6 @@ class _Run:
                 if self.given.get(stream) != 1:
                     self.report(f"{stream} is given {self.given.get(stream, 0)} times")
         return self.reports
-
-    def report(self, said: str) -> None:
-        if len(self.reports) < MOST_REPORTS:
-            self.reports.append(said)
-
-    def fresh(self, value: int) -> None:
-        """Give a value new tokens."""
-        self.base[value] = self.next
-        self.next += max(1, prod(self.program.values[value].shape))
-
-    def tokens(self, value: int, box: Ranges | None = None) -> Tokens:
-        """Return the tokens of a value's elements in a box, or of all."""
-        shape = self.program.values[value].shape
-        ranges = box if box is not None else tuple((0, n) for n in shape)
-        base = self.base.get(value)
-        if base is None:
-            return np.full([high - low for low, high in ranges], NOTHING, np.int64)
-        found = np.full((), base, np.int64)
-        stride = prod(shape)
-        for size, (low, high) in zip(shape, ranges, strict=True):
-            stride //= max(size, 1)
-            found = found[..., None] + np.arange(low, high, dtype=np.int64) * stride
-        return found
-
-    def parts(self, variable: int) -> Iterator[tuple[Ranges, Tokens]]:
-        """Yield what every tile holds; of tiles that hold the same the one that is read comes last.
-
-        That is the tile with the lowest numbers along axes that replicate, and of parts that
-        overlap the last.
-        """
-        x: Variable = self.program.variables[variable]
-        split = {span.axis for span in x.mapping.spans}
-        places = sorted(
-            _tiles(x.mapping.tiles),
-            key=lambda place: [k if a in split else -k for a, k in enumerate(place[0])],
-        )
-        for _, tile in places:
-            yield self.memory[variable, tile]
-
-    def fill(self, variable: int, value: int) -> None:
-        """Put a new value on all tiles of a variable."""
-        self.fresh(value)
-        for box, array in self.parts(variable):
-            array[...] = self.tokens(value, box)
-
-    def wipe(self, variables: set[int]) -> None:
-        for variable in variables:
-            for _, array in self.parts(variable):
-                array[...] = NOTHING
-
-    def whole(self, variable: int, place: str) -> Tokens:
-        """Return all elements of a variable, wherever they lie."""
-        x = self.program.variables[variable]
-        found = np.full(x.shape, -2, np.int64)
-        for box, array in self.parts(variable):
-            found[_cut(box)] = array
-        if np.any(found == -2):
-            self.report(f"{place}: elements of {x.name} lie on no tile")
-        return found
-
-    def expect(self, variable: int, value: int, place: str) -> None:
-        """Check a variable that is read as a whole."""
-        if not np.array_equal(self.whole(variable, place), self.tokens(value)):
-            name = self.program.variables[variable].name
-            self.report(f"{place}: {name} does not hold value %{value}")
-        elif self.strict:
-            self.everywhere(variable, self.tokens(value), place)
-
-    def everywhere(self, variable: int, expected: Tokens, place: str) -> None:
-        """Check what all tiles hold, copies that nobody reads included."""
-        for box, array in self.parts(variable):
-            if not np.array_equal(array, expected[_cut(box)]):
-                name = self.program.variables[variable].name
-                self.report(f"{place}: a tile's part of {name} is not what it should be")
-                return
 
     def walk(self, step: Step, place: str) -> None:
         match step:
@@ -306,7 +189,7 @@ class _Run:
         misled: set[tuple[int, int]] = set()
         for number, group in enumerate(step.groups):
             where = f"{place} {group.name}"
-            for coordinate, tile in _tiles(group.tiles):
+            for coordinate, tile in tiles_of(group.tiles):
                 wrong = self.vertex(group, coordinate, tile)
                 if wrong:
                     misled.add((number, tile))
@@ -326,59 +209,30 @@ class _Run:
         for operand, value, number in writers:
             self.fresh(value)
             group = step.groups[number]
-            for coordinate, tile in _tiles(group.tiles):
+            for coordinate, tile in tiles_of(group.tiles):
                 right = (number, tile) not in misled
                 self.written(operand, value, coordinate, tile, right, f"{place} {group.name}")
 
     def vertex(self, group: VertexGroup, coordinate: tuple[int, ...], tile: int) -> str:
         """Return what a vertex reads that is not what it needs, on its own tile; or nothing."""
         results = [self.box(x, coordinate) for x in group.outputs]
-        if all(map(_is_empty, results)):
+        if all(map(is_empty, results)):
             return ""
-        needed = self.needed(group, results)
+        needed = needed_parts(self.program, group, results)
         for operand, value, need in zip(group.inputs, group.reads, needed, strict=True):
             name = self.program.variables[operand.variable].name
             box = self.box(operand, coordinate)
             held = self.memory.get((operand.variable, tile))
-            if not _is_one_of(box, need):
+            if not is_one_of(box, need):
                 return f"tile {tile} reads {box} of {name}, needed are {need[0]}"
-            if held is None or not _inside(box, held[0]):
+            if held is None or not is_inside(box, held[0]):
                 return f"tile {tile} has no {box} of {name}"
-            if not np.array_equal(held[1][_cut(box, held[0])], self.tokens(value, box)):
+            if not np.array_equal(held[1][cut(box, held[0])], self.tokens(value, box)):
                 return f"{name} on tile {tile} is not value %{value}"
         return ""
 
     def box(self, operand: Operand, coordinate: tuple[int, ...]) -> Ranges:
-        return _part(operand.spans, coordinate, self.program.variables[operand.variable].shape)
-
-    def needed(self, group: VertexGroup, results: list[Ranges]) -> list[list[Ranges]]:
-        """Return the elements of each operand that parts of the results are computed from.
-
-        Two boxes of each: what windows touch, and for indices of which a tile has all the whole
-        dimension, which a codelet may then take instead.
-        """
-        x = self.program.variables
-        tensors = [
-            [Tensor(x[o.variable].element_type, x[o.variable].shape) for o in side]
-            for side in (group.inputs, group.outputs)
-        ]
-        indexing = group.codelet.indexing(*tensors)
-        labels: dict[int, tuple[int, int]] = {}
-        for indices, box, tensor in zip(indexing.results, results, tensors[1], strict=True):
-            for index, (low, high), size in zip(indices, box, tensor.shape, strict=True):
-                if index.label >= 0:
-                    count = indexing.sizes[index.label]
-                    labels[index.label] = _indices_for(index, count, low, high, size)
-        found = []
-        for indices, tensor in zip(indexing.operands, tensors[0], strict=True):
-            touched, whole = [], []
-            for index, size in zip(indices, tensor.shape, strict=True):
-                first, last = labels.get(index.label, (0, -1))
-                touched.append(_touched(index, first, last, size))
-                is_all = last < 0 or (first, last) == (0, indexing.sizes[index.label])
-                whole.append((0, size) if is_all else touched[-1])
-            found.append([tuple(touched), tuple(whole)])
-        return found
+        return part_of(operand.spans, coordinate, self.program.variables[operand.variable].shape)
 
     def written(
         self,
@@ -393,12 +247,12 @@ class _Run:
         name = self.program.variables[operand.variable].name
         box = self.box(operand, coordinate)
         held = self.memory.get((operand.variable, tile))
-        if held is None or not _inside(box, held[0]):
+        if held is None or not is_inside(box, held[0]):
             self.report(f"{place}: tile {tile} writes {box} of {name}, which it does not have")
             return
         if self.strict and box != held[0]:
             self.report(f"{place}: tile {tile} leaves some of {name} unwritten")
-        held[1][_cut(box, held[0])] = self.tokens(value, box) if right else NOTHING
+        held[1][cut(box, held[0])] = self.tokens(value, box) if right else NOTHING
 
     def exchange(self, step: Exchange, place: str) -> None:
         where = f"{place} {step.name}"
@@ -422,7 +276,7 @@ class _Run:
             found = self.tokens(definition.base).copy()
         for value, view, box, shift in definition.pieces:
             moved = tuple((low + k, high + k) for (low, high), k in zip(box, shift, strict=True))
-            found[_cut(box)] = self.tokens(value).reshape(view)[_cut(moved)]
+            found[cut(box)] = self.tokens(value).reshape(view)[cut(moved)]
         return found
 
     def receive(self, transfer: Transfer, sent: Tokens, place: str) -> None:
@@ -430,22 +284,22 @@ class _Run:
         x = self.program.variables[transfer.destination]
         source = sent.reshape(transfer.view)
         extents = tuple((0, n) for n in transfer.view)
-        for coordinate, tile in _tiles(transfer.tiles):
-            if not _inside(tuple((k, k + 1) for k in coordinate), transfer.receivers):
+        for coordinate, tile in tiles_of(transfer.tiles):
+            if not is_inside(tuple((k, k + 1) for k in coordinate), transfer.receivers):
                 continue
-            part = _part(transfer.spans, coordinate, x.shape)
+            part = part_of(transfer.spans, coordinate, x.shape)
             box = tuple(
                 (max(a, low), min(b, high))
                 for (a, b), (low, high) in zip(part, transfer.box, strict=True)
             )
-            if _is_empty(box):
+            if is_empty(box):
                 continue
             moved = tuple((a + k, b + k) for (a, b), k in zip(box, transfer.shift, strict=True))
             held = self.memory.get((transfer.destination, tile))
-            if held is None or not _inside(box, held[0]) or not _inside(moved, extents):
+            if held is None or not is_inside(box, held[0]) or not is_inside(moved, extents):
                 self.report(f"{place}: tile {tile} receives {box} of {x.name} from {moved}")
                 continue
-            held[1][_cut(box, held[0])] = source[_cut(moved)]
+            held[1][cut(box, held[0])] = source[cut(moved)]
 
     def arrived(self, definition: Definition, expected: Tokens, place: str) -> None:
         """Check what an exchange left, and give it the tokens of the value that it makes."""
@@ -455,7 +309,7 @@ class _Run:
             return
         self.fresh(definition.value)
         for box, array in self.parts(definition.variable):
-            right = (array == expected[_cut(box)]) & (array >= 0)
+            right = (array == expected[cut(box)]) & (array >= 0)
             array[...] = np.where(right, self.tokens(definition.value, box), NOTHING)
 
     def start_turn(self, carried: tuple[Carried, ...], *bodies: Sequence) -> None:
@@ -489,7 +343,7 @@ class _Run:
     def repeat_while(self, step: RepeatWhile, place: str) -> None:
         self.carry(step.carried, "initial", place)
         self.rename(step.carried, "initial", "turn")
-        turns = self.draw.randint(0, MOST_TURNS)
+        turns = self.choices.turns()
         for turn in range(turns + 1):
             self.start_turn(step.carried, step.condition, step.body)
             self.walk(step.condition, f"{place}/condition")
@@ -506,7 +360,7 @@ class _Run:
             self.expect(step.predicate, step.predicate_value, place)
         else:
             self.expect(step.index, step.index_value, place)
-        number = self.draw.randrange(len(step.branches))
+        number = self.choices.branch(len(step.branches))
         self.walk(step.branches[number], f"{place}?{number}")
         for item in step.merged:
             value = item.branch_values[number]

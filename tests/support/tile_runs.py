@@ -7,6 +7,7 @@ import numpy as np
 
 from hloipu_compiler.codegen import table  # noqa: F401  (registers the lowerings)
 from hloipu_compiler.codegen.lowering import lower
+from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning
 from hloipu_compiler.evaluate.evaluator import Evaluator
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.plan.plan import Plan
@@ -30,10 +31,12 @@ class TileRun(NamedTuple):
     """With memories poisoned before use."""
 
 
-def run_on_tiles(text: str, machine: Machine, arguments: Sequence[Any]) -> TileRun:
+def run_on_tiles(
+    text: str, machine: Machine, arguments: Sequence[Any], tuning: Tuning = DEFAULT_TUNING
+) -> TileRun:
     """Lower a module, prove the program and run it in every way."""
     module = parse(text)
-    program = lower(module, Plan(), machine)
+    program = lower(module, Plan(), machine, tuning)
     verify(program, machine.chip.tiles_per_ipu)
     evaluator = Evaluator(module)
     stored = evaluator.arguments_in_storage(tuple(arguments))
@@ -45,9 +48,11 @@ def run_on_tiles(text: str, machine: Machine, arguments: Sequence[Any]) -> TileR
     return TileRun(program, evaluator.run_stored(list(stored)), *found)
 
 
-def same_on_tiles(text: str, machine: Machine, arguments: Sequence[Any]) -> TileRun:
+def same_on_tiles(
+    text: str, machine: Machine, arguments: Sequence[Any], tuning: Tuning = DEFAULT_TUNING
+) -> TileRun:
     """Run on tiles and compare, exactly, with the evaluator."""
-    run = run_on_tiles(text, machine, arguments)
+    run = run_on_tiles(text, machine, arguments, tuning)
     for array, other, wanted in zip(run.functional, run.exact, run.evaluated, strict=True):
         np.testing.assert_array_equal(array, wanted)
         np.testing.assert_array_equal(other, wanted)

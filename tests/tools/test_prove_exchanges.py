@@ -27,12 +27,12 @@ from tools.prove_exchanges.workers import verdicts_of
 
 @pytest.fixture(scope="module")
 def programs() -> list[Subject]:
-    return subjects(36, 3)
+    return subjects(32, 3, large=False)
 
 
 def test_mutants_of_every_kind_are_caught_twice(programs: list[Subject]) -> None:
     originals = [Original(x) for x in programs]
-    verdicts = [v for _, v in verdicts_of(originals, 3, range(24 * len(KINDS)))]
+    verdicts = [v for _, v in verdicts_of(originals, 3, range(16 * len(KINDS)))]
 
     live = [v for v in verdicts if v.exact != EQUIVALENT]
     assert {v.kind for v in verdicts} == set(KINDS)
@@ -70,7 +70,7 @@ def test_a_mutant_keeps_the_logical_form(programs: list[Subject]) -> None:
                 made += 1
                 assert changed != subject.program
                 assert logical(replace(subject, program=changed)) == expected
-    assert made > 150
+    assert made > 120
 
 
 def test_the_referee_finds_nothing_in_what_the_compiler_made(programs: list[Subject]) -> None:
@@ -79,8 +79,24 @@ def test_the_referee_finds_nothing_in_what_the_compiler_made(programs: list[Subj
             assert violations(subject.program, subject.tiles_per_ipu) == []
 
 
-def test_the_referee_knows_a_lost_transfer_from_one_that_nobody_misses() -> None:
-    subject = next(x for x in subjects(12, 0) if x.name.startswith("mnist_train_step"))
+def test_the_referee_sees_whatever_a_run_shows(programs: list[Subject]) -> None:
+    originals = [Original(x) for x in programs]
+    rng = Random(9)
+    shown = 0
+    for number in range(8 * len(KINDS)):
+        kind = list(KINDS)[number % len(KINDS)]
+        original = rng.choice(originals)
+        changed = mutant(original.subject, kind, rng)
+        if changed is not None and judged(original, kind, changed).exact in ("values", "poison"):
+            shown += 1
+            assert misread(changed), (original.subject.name, kind)
+    assert shown > 20
+
+
+def test_the_referee_knows_a_lost_transfer_from_one_that_nobody_misses(
+    programs: list[Subject],
+) -> None:
+    subject = next(x for x in programs if x.name.startswith("attention"))
     original = Original(subject)
     rng = Random(0)
     for _ in range(10):

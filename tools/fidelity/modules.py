@@ -39,6 +39,7 @@ def repeated_convolution(
     image = f"{element_type}[1,{height},{width},4]"
     kernel = f"{element_type}[3,3,{4 // groups},4]"
     state = f"(s32[], {image}, {kernel})"
+    window = "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f"
     grouped = f", feature_group_count={groups}" if groups > 1 else ""
     return f"""HloModule convolutions
 goes_on {{
@@ -54,7 +55,7 @@ turn {{
   k = {kernel} get-tuple-element(state), index=2
   one = s32[] constant(1)
   next = s32[] add(i, one)
-  y = {image} convolution(x, k), window={{size=3x3 pad=1_1x1_1}}, dim_labels=b01f_01io->b01f{grouped}
+  y = {image} convolution(x, k), {window}{grouped}
   ROOT result = {state} tuple(next, y, k)
 }}
 ENTRY main {{
@@ -73,6 +74,8 @@ def attention(heads: int, length: int, size: int, element_type: str) -> str:
     t = element_type
     operand, scores = f"{t}[{heads},{length},{size}]", f"{t}[{heads},{length},{length}]"
     sums = f"{t}[{heads},{length}]"
+    inner = "lhs_contracting_dims={2}, rhs_contracting_dims={1}"
+    heads_apart = "lhs_batch_dims={0}, rhs_batch_dims={0}"
     return f"""HloModule attention
 largest {{
   a = {t}[] parameter(0)
@@ -88,7 +91,7 @@ ENTRY main {{
   q = {operand} parameter(0)
   k = {operand} parameter(1)
   v = {operand} parameter(2)
-  s = {scores} dot(q, k), lhs_batch_dims={{0}}, rhs_batch_dims={{0}}, lhs_contracting_dims={{2}}, rhs_contracting_dims={{2}}
+  s = {scores} dot(q, k), {heads_apart}, lhs_contracting_dims={{2}}, rhs_contracting_dims={{2}}
   low = {t}[] constant(-inf)
   zero = {t}[] constant(0)
   top = {sums} reduce(s, low), dimensions={{2}}, to_apply=largest
@@ -98,6 +101,6 @@ ENTRY main {{
   z = {sums} reduce(e, zero), dimensions={{2}}, to_apply=sum
   zs = {scores} broadcast(z), dimensions={{0,1}}
   p = {scores} divide(e, zs)
-  ROOT o = {operand} dot(p, v), lhs_batch_dims={{0}}, rhs_batch_dims={{0}}, lhs_contracting_dims={{2}}, rhs_contracting_dims={{1}}
+  ROOT o = {operand} dot(p, v), {heads_apart}, {inner}
 }}
 """

@@ -3,8 +3,8 @@
 from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.leaves import Held
 from hloipu_compiler.codegen.placing import row_major
-from hloipu_runtime.costing.step_costs import step_charges
 from hloipu_runtime.costing.spent import FREE, Spent
+from hloipu_runtime.costing.step_costs import step_charges
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.mapping import Mapping, Sizes, Span, Tiles, whole, whole_box

@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from tools.prove_exchanges.table import failures, rules, table
+from tools.prove_exchanges.table import failures, remaining, rules, table
 from tools.prove_exchanges.trial import MASKED
 from tools.prove_exchanges.workers import Wanted, in_parallel
 
@@ -38,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     programs, verdicts = in_parallel(wanted)
     print(table(verdicts))
     print(f"\nrules of the static proof: {rules(verdicts)}")
+    print(remaining(verdicts))
     for verdict in verdicts:
         if verdict.exact == MASKED:
             print(f"masked: {verdict.kind} in {verdict.subject}: {verdict.detail}")

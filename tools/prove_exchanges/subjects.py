@@ -40,12 +40,15 @@ class Text(NamedTuple):
     """Arrays that suit it, in the user's types."""
 
 
-def subjects(count: int, seed: int) -> list[Subject]:
-    """Return about `count` compiled programs, the same ones for a seed: whatever has transfers."""
+def subjects(count: int, seed: int, *, large: bool = True) -> list[Subject]:
+    """Return `count` compiled programs, the same ones for a seed: whatever has transfers.
+
+    `large`: some of them for the machine of 1,472 tiles, all samples among these.
+    """
     found: list[Subject] = []
     for text in _texts(count, seed):
         for machine in text.machines:
-            if len(found) < count:
+            if len(found) < count and (large or machine != "gc200"):
                 found += _compiled(text, machine)
     return found
 
@@ -66,11 +69,13 @@ def _compiled(text: Text, machine: str) -> list[Subject]:
 
 
 def _texts(count: int, seed: int) -> Iterator[Text]:
-    """Yield samples first, then cases and random programs in turn, without end."""
+    """Yield samples first, then cases and random programs in turn, more than enough."""
     small = ("tiny", "tiny-7")
     for path in sorted(SAMPLES.glob("*.hlo")):
         text = path.read_text(encoding="utf-8")
-        yield Text(path.stem, text, small, tuple(flat(random_arguments(parse(text), seed))))
+        yield Text(
+            path.stem, text, tuple(MACHINES), tuple(flat(random_arguments(parse(text), seed)))
+        )
     cases = [case for case in chosen_cases(4 * count + 100) if case.participants == 1]
     for number, case in enumerate(cases):
         large = number % EVERY_LARGE == EVERY_LARGE - 1

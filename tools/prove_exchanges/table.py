@@ -48,6 +48,13 @@ def rules(verdicts: Sequence[Verdict]) -> str:
     return ", ".join(f"{rule} {count}" for rule, count in counts.most_common())
 
 
+def remaining(verdicts: Sequence[Verdict]) -> str:
+    """Say how many mutants are not caught by running them, and how many of these by the proof."""
+    left = [v for v in verdicts if v.exact not in CAUGHT]
+    told = sum(bool(v.static) for v in left)
+    return f"{len(left)} run as if they were right; the static proof refuses {told} of them"
+
+
 def failures(verdicts: Sequence[Verdict]) -> list[Verdict]:
     """Return the mutants that the static proof lets pass though they are not proved equivalent."""
     return [v for v in verdicts if not v.static and v.exact != EQUIVALENT]

@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
+from tests.support.heartbeat import Heartbeat
 from tests.support.stream_cases import CASES
 from tests.support.stream_trial import repeat_case
 from tools.stress_streams.soak import GROWTH_LIMIT_BYTES, soak
@@ -23,6 +24,11 @@ BURN = "while True: sum(range(10_000))"
 
 def repeated(times: int, seed: int) -> Counter[str]:
     """Run all cases; return the failures, counted."""
+    with Heartbeat() as heart:
+        return _repeated(times, seed, heart)
+
+
+def _repeated(times: int, seed: int, heart: Heartbeat) -> Counter[str]:
     failures: Counter[str] = Counter()
     order = list(CASES)
     draw = random.Random(seed)
@@ -31,7 +37,7 @@ def repeated(times: int, seed: int) -> Counter[str]:
         draw.shuffle(order)
         for case in order:
             try:
-                repeat_case(case)
+                repeat_case(case, heart.stalled_since)
             except AssertionError as error:
                 failures[str(error)] += 1
                 print(f"round {number}: {error}", flush=True)

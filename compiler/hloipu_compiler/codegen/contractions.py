@@ -63,9 +63,9 @@ def dot_placement(
 def dot(site: Site, codelet: Dot, lhs: Held, rhs: Held) -> Held:
     """Compute a dot product on the cheapest grid found; in slices where memory is scarce."""
     builder = site.builder
-    tensors = [Tensor(x.element_type, x.shape) for x in (lhs, rhs)]
+    left, right = (Tensor(x.element_type, x.shape) for x in (lhs, rhs))
     result = Tensor(*site.results[0])
-    placed = dot_placement(builder.machine, builder.tuning, codelet, *tensors, result)
+    placed = dot_placement(builder.machine, builder.tuning, codelet, left, right, result)
     grid = placed.placement.tiles
     # Pairs of tiles that share a bus get the same data only if a grid begins with a whole pair.
     bus = builder.machine.chip.tiles_per_exchange_bus

@@ -123,12 +123,16 @@ def dot_grid(
         return best
     found = [best] if fits else []
     least = best
-    for sides in _sliced(whole):
-        other, fits = _cheapest(machine, sides, types, room)
-        if fits:
-            found.append(other)
-        elif other.bytes_per_tile < least.bytes_per_tile:
-            least = other
+    for columns in (False, True):
+        for sides in _sliced(whole, columns=columns):
+            other, fits = _cheapest(machine, sides, types, room)
+            if fits:
+                found.append(other)
+            elif other.bytes_per_tile < least.bytes_per_tile:
+                least = other
+            if fits == 2:
+                # Memory no longer bites: finer slices only cost more.
+                break
     return min(found, key=lambda x: x.cycles) if found else least
 
 
@@ -145,17 +149,16 @@ def _sides(codelet: Dot, lhs: Tensor, result: Tensor) -> _Sides:
     )
 
 
-def _sliced(whole: _Sides) -> list[_Sides]:
-    """Return slices of the first dimension of rows, and of columns."""
+def _sliced(whole: _Sides, *, columns: bool) -> list[_Sides]:
+    """Return slices of the first dimension of the rows or columns, the coarsest first."""
     found = []
+    sizes = whole.columns if columns else whole.rows
     for slices in _SLICES:
-        for columns in (False, True):
-            sizes = whole.columns if columns else whole.rows
-            if sizes and sizes[0] >= slices:
-                cut = (over(sizes[0], slices), *sizes[1:])
-                changed = {"columns": cut} if columns else {"rows": cut}
-                made = over(sizes[0], cut[0])
-                found.append(whole._replace(slices=made, slices_columns=columns, **changed))
+        if sizes and sizes[0] >= slices:
+            cut = (over(sizes[0], slices), *sizes[1:])
+            one = whole._replace(columns=cut) if columns else whole._replace(rows=cut)
+            made = over(sizes[0], cut[0])
+            found.append(one._replace(slices=made, slices_columns=columns))
     return found
 
 
@@ -171,9 +174,9 @@ def _cheapest(machine: Machine, sides: _Sides, types: _Types, room: int) -> tupl
     n, column_parts = block_sizes(sides.columns, ways.columns, grain)
     grain = np.where(ways.rows_grained & (rows >= GRAIN * ways.rows), GRAIN, 1)
     m, row_parts = block_sizes(sides.rows, ways.rows, grain)
-    step = over(over(sides.first_depth, ways.depth), DEPTH_GRAIN) * DEPTH_GRAIN
+    step = _over(_over(sides.first_depth, ways.depth), DEPTH_GRAIN) * DEPTH_GRAIN
     step = np.where(ways.depth > 1, step, max(1, sides.first_depth))
-    pieces = np.maximum(1, over(sides.first_depth, step))
+    pieces = np.maximum(1, _over(sides.first_depth, step))
     k = np.minimum(step, sides.first_depth) * sides.other_depth
     blocks = _Blocks(batch, m, n, k, row_parts, column_parts, pieces)
     prices = _priced(machine, sides, types, blocks)
@@ -217,9 +220,9 @@ def _priced(machine: Machine, sides: _Sides, types: _Types, blocks: _Blocks) -> 
     bits = types.bits()
     cut = blocks.pieces > 1
     results = blocks.batch * blocks.rows * blocks.columns
-    lhs = over(blocks.batch * blocks.rows * blocks.depth * bits[0], 8)
-    rhs = over(blocks.batch * blocks.depth * blocks.columns * bits[1], 8)
-    partials = over(results * np.where(cut, bits[3], bits[2]), 8)
+    lhs = _over(blocks.batch * blocks.rows * blocks.depth * bits[0], 8)
+    rhs = _over(blocks.batch * blocks.depth * blocks.columns * bits[1], 8)
+    partials = _over(results * np.where(cut, bits[3], bits[2]), 8)
     # The operand that does not change from slice to slice comes in once.
     in_lhs, in_rhs = (1, sides.slices) if sides.slices_columns else (sides.slices, 1)
     alone = _taken_in(machine, in_lhs * lhs, in_rhs * rhs, blocks.column_parts)
@@ -235,14 +238,14 @@ def _priced(machine: Machine, sides: _Sides, types: _Types, blocks: _Blocks) -> 
         machine, sizes, (types.lhs, types.rhs), (types.result, types.partial), cut
     )
     each = begin + controls * fragments + work
-    share = over(results, blocks.pieces)
-    gathered = over(share * blocks.pieces * bits[3], 8)
+    share = _over(results, blocks.pieces)
+    gathered = _over(share * blocks.pieces * bits[3], 8)
     rate = machine.exchange.receive_bytes_per_cycle
-    summing = over(gathered, rate) + begin + controls * blocks.pieces
+    summing = _over(gathered, rate) + begin + controls * blocks.pieces
     summing = summing + summing_cycles(machine, types.partial, share, blocks.pieces)
     cycles = cycles + sides.slices * (each + np.where(cut, summing, 0))
     if sides.slices > 1:
-        cycles = cycles + begin + sides.slices * over(partials, rate)
+        cycles = cycles + begin + sides.slices * _over(partials, rate)
     # Operands are gone by the time that pieces are brought together.
     memory = partials + np.maximum(lhs + rhs, np.where(cut, gathered, 0))
     return _Prices(cycles, memory, swapped < alone)
@@ -255,8 +258,13 @@ def _taken_in(machine: Machine, shared: Amounts, other: Amounts, alike: Amounts)
     paired = (alike % bus == 0) & (bus > 1)
     each = np.where(
         paired,
-        over(shared, rates.paired_receive_bytes_per_cycle),
-        over(shared, rates.receive_bytes_per_cycle),
+        _over(shared, rates.paired_receive_bytes_per_cycle),
+        _over(shared, rates.receive_bytes_per_cycle),
     )
-    found: Amounts = each + over(other, rates.receive_bytes_per_cycle)
+    found: Amounts = each + _over(other, rates.receive_bytes_per_cycle)
     return found
+
+
+def _over(amounts: Amounts | int, parts: Amounts | int) -> Amounts:
+    """Return quotients, rounded up."""
+    return np.asarray(-(-amounts // parts), np.int64)

@@ -49,19 +49,22 @@ class Way(NamedTuple):
 def ways_of(tiles: int, batch: int, rows: int, columns: int, depth: int) -> Ways:
     """Return the ways for a number of tiles, each of which has at most one part."""
     rows, columns = max(1, rows), max(1, columns)
-    found: list[Amounts] = []
+    cuts: list[tuple[int, int, int, bool]] = []
+    listed: list[Amounts] = []
     for b in _batches(batch, tiles):
-        for d in _numbers(min(tiles // b, max(1, depth // (2 * DEPTH_GRAIN)))):
+        for d in _numbers(min(tiles // b, max(1, depth // (2 * DEPTH_GRAIN)))).tolist():
             left = tiles // (b * d)
             for of_rows in (True, False):
-                ours, others = (rows, columns) if of_rows else (columns, rows)
-                parts = np.array(_numbers(min(left, ours)), np.int64)
-                rest = np.minimum(left // parts, others)
-                pair = (parts, rest) if of_rows else (rest, parts)
-                found.append(np.stack([np.full_like(parts, b), *pair, np.full_like(parts, d)]))
-    parts = np.unique(np.concatenate(found, axis=1), axis=1)
-    twice = np.concatenate([parts, parts], axis=1)
-    return Ways(*twice, np.arange(twice.shape[1]) >= parts.shape[1])
+                cuts.append((b, d, left, of_rows))
+                listed.append(_numbers(min(left, rows if of_rows else columns)))
+    each = np.array(cuts, np.int64).repeat([len(x) for x in listed], axis=0)
+    batches, depths, left_over, by_rows = each.T
+    parts, first = np.concatenate(listed), by_rows == 1
+    rest = np.minimum(left_over // parts, np.where(first, max(1, columns), max(1, rows)))
+    ways = [batches, np.where(first, parts, rest), np.where(first, rest, parts), depths]
+    grained = np.arange(2 * len(parts)) >= len(parts)
+    b2, r2, c2, d2 = (np.concatenate([x, x]) for x in ways)
+    return Ways(b2, r2, c2, d2, grained)
 
 
 def _batches(batch: int, tiles: int) -> list[int]:
@@ -70,8 +73,10 @@ def _batches(batch: int, tiles: int) -> list[int]:
     return sorted({max(1, -(-most // n)) for n in (1, 2, 4)})
 
 
-def _numbers(most: int) -> list[int]:
+@lru_cache(1 << 12)
+def _numbers(most: int) -> Amounts:
     """Return numbers from 1 to `most`: all small ones, then fewer and fewer."""
+    most = max(1, most)
     found = list(range(1, min(most, 2 * _STEPS_AN_OCTAVE) + 1))
     step = 2
     while found[-1] < most:
@@ -80,7 +85,7 @@ def _numbers(most: int) -> list[int]:
         if found[-1] < top:
             found.append(top)
         step *= 2
-    return found
+    return np.array(found, np.int64)
 
 
 def block_sizes(sizes: Sizes, parts: Amounts, grain: Amounts) -> tuple[Amounts, Amounts]:

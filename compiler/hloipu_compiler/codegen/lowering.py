@@ -9,6 +9,7 @@ from hloipu_compiler.codegen.dying import Dying
 from hloipu_compiler.codegen.errors import CodegenError
 from hloipu_compiler.codegen.leaves import Held, Leaf, Token
 from hloipu_compiler.codegen.site import LOWERINGS, Lowering, Site, leaf_range, leaves_of
+from hloipu_compiler.codegen.stream_names import require_unique
 from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import TupleShape
@@ -122,6 +123,8 @@ def lower(module: Module, plan: Plan, machine: Machine, tuning: Tuning = DEFAULT
         builder.emit(s.Sync())
         builder.emit(s.StreamOut(stream, held.variable, held.value))
         ports.append(Port(stream, held.element_type, held.shape))
+    queues = tuple(builder.queues.values())
+    require_unique((*parameters, *ports), queues)
     return Program(
         module.name,
         machine.name,
@@ -134,7 +137,7 @@ def lower(module: Module, plan: Plan, machine: Machine, tuning: Tuning = DEFAULT
         tuple(parameters),
         tuple(ports),
         tuple(builder.elided),
-        queues=tuple(builder.queues.values()),
+        queues=queues,
     )
 
 

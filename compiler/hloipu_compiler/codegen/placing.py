@@ -193,15 +193,16 @@ def gathered(mapping: Mapping, shape: Sizes) -> Placement | None:
 
 
 def _finer(mapping: Mapping, shape: Sizes, count: int) -> Placement | None:
-    """Return blocks of which `count` make one block of pieces, on as many tiles as the pieces."""
-    others = mapping.spans[1:]
-    cut = {d: min(span.size, shape[d]) for d, span in enumerate(others) if span.axis >= 0}
-    chosen = next((d for d, block in cut.items() if block >= count), -1)
-    if chosen < 0:
-        chosen = max(cut, key=cut.__getitem__, default=-1)
-    if chosen < 0 or cut[chosen] < 2:
-        return None
+    """Return blocks of which `count` make one block of pieces, on as many tiles as the pieces.
+
+    The first dimensions are cut first, down to single elements.
+    """
     extents = mapping.tiles.extents
-    parts = [(d, extents[others[d].axis] * (count if d == chosen else 1), 1) for d in cut]
+    parts: list[tuple[int, int, int]] = []
+    for d, (span, size) in enumerate(zip(mapping.spans[1:], shape, strict=True)):
+        block = min(span.size, size)
+        cut = min(count, max(1, block))
+        parts.append((d, cut * (extents[span.axis] if span.axis >= 0 else 1), 1))
+        count //= cut
     found = grid(parts, shape, mapping.tiles.first)
-    return found if found.tiles.count <= mapping.tiles.count else None
+    return found if 1 < found.tiles.count <= mapping.tiles.count else None

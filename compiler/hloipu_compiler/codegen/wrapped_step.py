@@ -13,13 +13,14 @@ from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.control import brought_home
 from hloipu_compiler.codegen.leaves import Held, Leaf, Token
 from hloipu_compiler.codegen.lowering import lower_instructions, streamed_in
+from hloipu_compiler.codegen.outfeed_sums import Sum, added, begun, finished
 from hloipu_compiler.codegen.randomness import draws, state_in
 from hloipu_compiler.codegen.site import leaves_of
+from hloipu_compiler.codegen.stream_names import require_unique
 from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning
 from hloipu_compiler.ir.graph import Computation, Module
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.wrapping import FeedBinding, Wrapping
-from hloipu_runtime.errors import UsageError
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.program import Port, Program, Queue, Role, StatePort
@@ -55,6 +56,7 @@ class _Step:
     parameters: list[Port] = field(default_factory=list)
     results: list[Port] = field(default_factory=list)
     queues: list[Queue] = field(default_factory=list)
+    sums: list[Sum] = field(default_factory=list)
 
 
 def lower_wrapped(
@@ -77,23 +79,27 @@ def lower_wrapped(
     for number in wrapping.constants:
         known[number] = _constant(step, number)
     turns = wrapping.loop is not None
+    _begin_sums(step, wrapping)
     with builder.block(turns=True) if turns else nullcontext(builder.scope) as scope:
         scope.owned.update(item.home.variable for item in kept)
+        scope.owned.update(item.home.variable for item in step.sums)
         for feed in wrapping.feeds:
             known.update(_fed(step, feed))
         following = _computed(step, module, plan, wrapping, known, kept)
     final = following
-    if turns:
-        final = [builder.value(*_kind(item)) for item in kept]
+    if wrapping.loop is not None:
+        moments = [(x.home, x.turn) for x in kept] + [(x.home, x.turn) for x in step.sums]
+        final = [builder.value(home.element_type, home.shape) for home, _ in moments]
         carried = tuple(
-            s.Carried(item.home.variable, item.home.value, item.turn.value, after, last)
-            for item, after, last in zip(kept, following, final, strict=True)
+            s.Carried(home.variable, home.value, turn.value, after, last)
+            for (home, turn), after, last in zip(moments, following, final, strict=True)
         )
         body = s.Sequence(tuple(scope.steps))
-        builder.emit(s.Repeat(wrapping.loop or 0, body, carried, _LOOP))
+        builder.emit(s.Repeat(wrapping.loop, body, carried, _LOOP))
+        _hand_over_sums(step, final[len(kept) :], wrapping.loop)
     ports = tuple(
         StatePort(x.name, x.home.variable, x.home.value, value, x.parameter, x.result)
-        for x, value in zip(kept, final, strict=True)
+        for x, value in zip(kept, final[: len(kept)], strict=True)
     )
     return Program(
         module.name,
@@ -111,11 +117,6 @@ def lower_wrapped(
         _all_queues(step),
         wrapping.loop or 1,
     )
-
-
-def _kind(item: _Kept) -> tuple[str, tuple[int, ...]]:
-    """Return element type and shape of an array of state."""
-    return item.home.element_type, item.home.shape
 
 
 def _arrays(entry: Computation) -> list[tuple[str, tuple[int, ...]]]:
@@ -197,7 +198,8 @@ def _computed(
     builder.origin = step.entry.instructions[step.entry.root].name
     leaves = [None if isinstance(leaf, Token) else builder.held(leaf) for leaf in made]
     for outfeed in wrapping.outfeeds:
-        step.queues.append(_handed_over(builder, outfeed, leaves))
+        if not outfeed.reduction:
+            step.queues.append(_handed_over(builder, outfeed, leaves))
     for number in wrapping.results:
         step.results.append(_streamed_out(builder, f"result.{number}", leaves[number]))
     pairs = []
@@ -206,8 +208,37 @@ def _computed(
         if leaf is None:
             raise TypeError(f"result {item.result} is a token")
         pairs.append((leaf, item.turn))
+    for total in step.sums:
+        leaf = leaves[total.place]
+        if leaf is None:
+            raise TypeError(f"result {total.place} is a token")
+        builder.origin = total.outfeed.name
+        pairs.append((added(builder, total, leaf), total.turn))
     builder.origin = _LOOP
     return brought_home(builder, pairs)
+
+
+def _begin_sums(step: _Step, wrapping: Wrapping) -> None:
+    """Write zeros for all that outfeeds add up."""
+    root = step.entry.instructions[step.entry.root]
+    shapes = [(x.element_type.name, x.dimensions) for x in leaves_of(root.shape)]
+    for outfeed in wrapping.outfeeds:
+        step.builder.origin = outfeed.name
+        if outfeed.reduction:
+            step.sums += [begun(step.builder, outfeed, n, *shapes[n]) for n in outfeed.places]
+
+
+def _hand_over_sums(step: _Step, totals: Sequence[ValueId], turns: int) -> None:
+    """Write what becomes of the sums after the loop."""
+    ports: dict[FeedBinding, list[Port]] = {}
+    for item, value in zip(step.sums, totals, strict=True):
+        step.builder.origin = item.outfeed.name
+        found = ports.setdefault(item.outfeed, [])
+        leaf = finished(step.builder, item, replace(item.home, value=value), turns)
+        found.append(_streamed_out(step.builder, f"{item.outfeed.name}.{len(found)}", leaf))
+    for outfeed, streams in ports.items():
+        queue = Queue(outfeed.name, False, tuple(streams), outfeed.places, outfeed.reduction)
+        step.queues.append(queue)
 
 
 def _arguments(entry: Computation, known: dict[int, Leaf]) -> list[list[Leaf]]:
@@ -244,13 +275,6 @@ def _streamed_out(builder: Builder, stream: str, leaf: Held | None) -> Port:
 
 def _all_queues(step: _Step) -> tuple[Queue, ...]:
     """Return the queues of the wrapping and those of infeed and outfeed ops."""
-    of_ops = list(step.builder.queues.values())
-    names = {queue.name for queue in step.queues}
-    for queue in of_ops:
-        if queue.name in names:
-            raise UsageError(
-                "E3152",
-                f"two queues are named {queue.name!r}, that of an op in the module and another",
-                hint="give the feed or outfeed another name",
-            )
-    return (*step.queues, *of_ops)
+    found = (*step.queues, *step.builder.queues.values())
+    require_unique((*step.parameters, *step.results), found)
+    return found

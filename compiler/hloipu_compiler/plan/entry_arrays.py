@@ -7,6 +7,7 @@ from hloipu_compiler.hlo.metadata import read_metadata
 from hloipu_compiler.ir.attributes import Alias
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+from hloipu_compiler.plan.aliased_state import AliasPair
 from hloipu_compiler.plan.wrapping import EntryArray
 
 _GROUP = re.compile(r"(?:args|kwargs)\[[^\]]*\]|[A-Za-z_]\w*")
@@ -20,9 +21,12 @@ def parameter_arrays(module: Module) -> list[EntryArray]:
     """
     found: list[EntryArray] = []
     entry = module.entry
+    paths = Counter(_path_of(entry.instructions[position])[0] for position in entry.parameters)
     for position in entry.parameters:
         x = entry.instructions[position]
         path, group = _path_of(x)
+        if paths[path] > 1:
+            path, group = x.name, ""
         leaves = _leaves(x.shape)
         for index, shape in leaves:
             name = path if len(leaves) == 1 else f"{path}{''.join(f'[{i}]' for i in index)}"
@@ -41,8 +45,8 @@ def result_arrays(module: Module) -> list[EntryArray]:
     return [_array(number, shape) for number, (_, shape) in enumerate(leaves)]
 
 
-def aliased(module: Module) -> list[tuple[int, int]]:
-    """Return the (parameter, result) pairs that the header aliases and that are of one shape."""
+def aliased(module: Module) -> list[AliasPair]:
+    """Return what the header aliases and is of one shape, by number of the parameter."""
     entry = module.entry
     parameters: dict[tuple[int, Index], int] = {}
     for parameter, position in enumerate(entry.parameters):
@@ -51,15 +55,16 @@ def aliased(module: Module) -> list[tuple[int, int]]:
     leaves = all_leaves(entry.instructions[entry.root].shape)
     results = {index: number for number, (index, _) in enumerate(leaves)}
     given, made = parameter_arrays(module), result_arrays(module)
-    found: dict[int, int] = {}
+    found: dict[int, AliasPair] = {}
     aliases = module.attributes.get("input_output_alias", ())
     for alias in aliases if isinstance(aliases, tuple) else ():
         if isinstance(alias, Alias):
             parameter = parameters.get((alias.parameter, alias.parameter_index), -1)
             result = results.get(alias.output_index, -1)
             if min(parameter, result) >= 0 and given[parameter].kind == made[result].kind:
-                found.setdefault(parameter, result)
-    return sorted(found.items())
+                pair = AliasPair(parameter, result, alias.kind == "must-alias")
+                found.setdefault(parameter, pair)
+    return sorted(found.values())
 
 
 def all_leaves(shape: Shape) -> list[tuple[Index, ArrayShape]]:

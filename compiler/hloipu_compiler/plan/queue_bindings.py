@@ -50,6 +50,8 @@ def outfeeds_of(
     In a loop every result that is not state goes to a queue: `result.N` where none is named.
     """
     named = [_read(text, results) for text in request.outfeeds]
+    for outfeed in named:
+        _check_reduction(outfeed, results, request.loop)
     taken = {number for outfeed in named for number in outfeed.places}
     rest = tuple(
         x.number for x in results if x.number not in taken | kept and x.element_type != "token"
@@ -83,6 +85,10 @@ def _read(text: str, results: Sequence[EntryArray]) -> FeedBinding:
     name, mark, numbers = text.partition("=")
     if not mark:
         return FeedBinding(name.strip(), ())
+    reduction, colon, rest = numbers.partition(":")
+    if colon and reduction.strip() not in ("sum", "mean"):
+        raise UsageError("E3151", f"--outfeed {text}: a run's elements are made one by sum or mean")
+    reduction, numbers = (reduction.strip(), rest) if colon else ("", numbers)
     words = [word.strip() for word in numbers.split(",")]
     if not all(word.isdecimal() and len(word) < 10 for word in words):
         raise UsageError(
@@ -94,7 +100,23 @@ def _read(text: str, results: Sequence[EntryArray]) -> FeedBinding:
             raise _no_such("outfeed", name, "result", number, len(results))
     if len(frozenset(places)) != len(places):
         raise UsageError("E3151", f"--outfeed {text}: a result is named twice")
-    return FeedBinding(name.strip(), places)
+    return FeedBinding(name.strip(), places, reduction)
+
+
+def _check_reduction(outfeed: FeedBinding, results: Sequence[EntryArray], loop: int | None) -> None:
+    """Raise UsageError E3151 where there is nothing to add up, or no way to."""
+    if not outfeed.reduction:
+        return
+    if loop is None:
+        raise UsageError(
+            "E3151", f"--outfeed {outfeed.name}: {outfeed.reduction} is taken over a loop's steps",
+            hint="give --loop N",
+        )  # fmt: skip
+    for number in outfeed.places:
+        if results[number].element_type == "pred":
+            raise UsageError(
+                "E3151", f"--outfeed {outfeed.name}: result {number} is no number but pred"
+            )
 
 
 def _no_such(option: str, name: str, what: str, number: int, count: int) -> UsageError:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 
 from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.plan.aliased_state import paired_state
 from hloipu_compiler.plan.entry_arrays import aliased, parameter_arrays, result_arrays
 from hloipu_compiler.plan.queue_bindings import feeds_of, outfeeds_of
 from hloipu_compiler.plan.wrapping import EntryArray, StatePair, Wrapping, WrappingRequest
@@ -83,15 +84,23 @@ def _pairs(
     settled: frozenset[int],
 ) -> tuple[list[tuple[int, int]], str]:
     """Return (parameter, result) of all state, and what says so."""
-    aliases = [(p, r) for p, r in aliased(module) if p not in settled]
+    aliases = aliased(module)
     named = [n for n, role in sorted(roles.items()) if role in STATE_ROLES]
-    known = {p for p, _ in aliases}
-    if aliases and known.issuperset(named):
-        return aliases, "from the aliases in the header"
+    donated = paired_state(aliases, parameters, results, settled)
+    if donated is None:
+        raise _unclear(
+            f"{len(aliases)} parameters are donated, and their new values are no unique runs of "
+            "results"
+        )
+    known = {p for p, _ in donated}
+    if donated and known.issuperset(named):
+        aliased_as_is = set(donated) <= {(x.parameter, x.result) for x in aliases}
+        told = "" if aliased_as_is else ", each group of arrays with the results that are alike"
+        return donated, f"from the aliases in the header{told}"
     if named:
-        taken = {r for _, r in aliases}
+        taken = {r for _, r in donated}
         rest = [n for n in named if n not in known]
-        pairs = aliases + _matched([parameters[n] for n in rest], results, taken)
+        pairs = donated + _matched([parameters[n] for n in rest], results, taken)
         return sorted(pairs), "from the roles given"
     if len(settled) == len(parameters):
         return [], "every parameter has another role"
@@ -126,9 +135,11 @@ def _inferred(
         open_ones.append(x)
     starts = range(min(_MOST_METRICS, len(results)))
     lengths = [_alike(open_ones, results[start:]) for start in starts]
-    longest = lengths[0] if lengths and lengths[0] else max(lengths, default=0)
+    longest = max(lengths, default=0)
     if not longest:
         raise _unclear("no result is like the first parameter, so that nothing could be kept")
+    if longest == 1 and [x.kind for x in open_ones].count(open_ones[0].kind) > 1:
+        raise _unclear(f"one result is like {open_ones[0]}, and like other parameters")
     start = lengths.index(longest)
     if start and lengths.count(longest) > 1:
         raise _unclear(f"the first {longest} parameters are like several runs of results")

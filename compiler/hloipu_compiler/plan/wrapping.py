@@ -15,7 +15,7 @@ class WrappingRequest:
     """Number, name, or name of a whole group of parameters -> role."""
     feeds: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
     outfeeds: tuple[str, ...] = ()
-    """`NAME=N,…`, or `NAME` for all other results."""
+    """`NAME=N,…`, or `NAME` for all other results; `NAME=mean:N,…` and `NAME=sum:N,…`."""
 
     @property
     def asks(self) -> bool:
@@ -60,6 +60,8 @@ class FeedBinding(NamedTuple):
 
     name: str
     places: tuple[int, ...]
+    reduction: str = ""
+    """`sum` or `mean`: of an outfeed that gives one element a run, made of those of all steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,11 @@ class Wrapping:
         found += [f"  feed {x.name}: parameters {_ranges(x.places)}" for x in self.feeds]
         if self.constants:
             found.append(f"  once a run: parameters {_ranges(self.constants)}")
-        found += [f"  outfeed {x.name}: results {_ranges(x.places)}" for x in self.outfeeds]
+        found += [
+            f"  outfeed {x.name}: {x.reduction + ' of ' * bool(x.reduction)}results "
+            f"{_ranges(x.places)}"
+            for x in self.outfeeds
+        ]
         if self.results:
             found.append(f"  at the end of a run: results {_ranges(self.results)}")
         return found

@@ -118,10 +118,12 @@ class Codelet:
         before = [block[1:] for block in operands]
         after = [block[1:] for block in results]
 
+        make, block = tuple.__new__, Block  # past the constructor, which costs more than the rest
+
         def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> list[Array]:
             return self.run(
-                [Block(x, *place) for x, place in zip(arrays, before, strict=True)],
-                [Block(x, *place) for x, place in zip(outs, after, strict=True)],
+                [make(block, (x, *place)) for x, place in zip(arrays, before, strict=True)],
+                [make(block, (x, *place)) for x, place in zip(outs, after, strict=True)],
             )
 
         return run
@@ -143,6 +145,15 @@ class Codelet:
         `others` are the operands of `combine` after the partials: arrays of constants, None of what
         is not known. The codelet takes this one's operands and as many of the others as the number
         says. None where `combine` does not combine what this one makes.
+        """
+        return None
+
+    def transposed(
+        self, permutation: Sequence[int], ranks: Sequence[int]
+    ) -> "tuple[Codelet, tuple[int, ...]] | None":
+        """Return the codelet that computes the first result transposed, and its operands' order.
+
+        `ranks` are the operands' numbers of dimensions. None where there is no such codelet.
         """
         return None
 

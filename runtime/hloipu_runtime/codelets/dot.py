@@ -13,6 +13,7 @@ from hloipu_runtime.codelets.codelet import (
     ALL,
     Array,
     Block,
+    Bound,
     Codelet,
     Index,
     Indexing,
@@ -82,6 +83,32 @@ class Dot(Codelet):
             product = dot_general(a, b, folded.dimensions, self.element_type)
         found = product.transpose(folded.order)
         return [repeat(found, varies, (*grid, *results[0].part))]
+
+    def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
+        """Return `run`, on whole tensors without the blocks around them."""
+        if results[0].grid or self.part:
+            return super().bound(operands, results)
+        dimensions, element_type = self._dimensions, self.element_type
+        return lambda arrays, outs: [dot_general(arrays[0], arrays[1], dimensions, element_type)]
+
+    def transposed(
+        self, permutation: Sequence[int], ranks: Sequence[int]
+    ) -> tuple[Codelet, tuple[int, ...]] | None:
+        """Return the product of the operands the other way round, whose free dims come in turn."""
+        batch = len(self.lhs_batch)
+        left = ranks[0] - batch - len(self.lhs_contracting)
+        rank = left + ranks[1] - len(self.rhs_contracting)
+        turned = (*range(batch), *range(batch + left, rank), *range(batch, batch + left))
+        if self.part or tuple(permutation) != turned:
+            return None
+        both = replace(
+            self,
+            lhs_batch=self.rhs_batch,
+            rhs_batch=self.lhs_batch,
+            lhs_contracting=self.rhs_contracting,
+            rhs_contracting=self.lhs_contracting,
+        )
+        return both, (1, 0)
 
     def _pieces(self, a: Array, b: Array, dimensions: DotDimensions) -> Array:
         """Contract piece by piece, the short last one apart; pieces are the first dimension."""

@@ -19,6 +19,7 @@ from hloipu_runtime.codelets.elementwise_rates import (
 )
 from hloipu_runtime.codelets.emulation import Slots, conversion_slots, emulated, widened
 from hloipu_runtime.codelets.expression import Expression, Node
+from hloipu_runtime.codelets.scaled_add import scaled_add_cycles
 from hloipu_runtime.machine.costs import (
     TileWork,
     shared_vertex_cycles,
@@ -75,6 +76,10 @@ def elementwise_work(
     nodes = [node for node in expression.nodes if node.op not in ("constant", "copy")]
     if len(nodes) == 1 and len(expression.results) == 1:
         return _single(machine, expression, nodes[0], repeats, elements)
+    scalars = frozenset(n for n, x in enumerate(repeats) if x is not None and x.is_scalar)
+    scaled = scaled_add_cycles(machine, expression, nodes, scalars, elements)
+    if scaled is not None:
+        return TileWork(scaled)
     return _fused(machine, expression, nodes, repeats, elements)
 
 

@@ -14,12 +14,18 @@ import numpy as np
 
 from hloipu_runtime.codelets.codelet import Bound
 from hloipu_runtime.codelets.expression_steps import Plain, Step
-from hloipu_runtime.kernels.blocks import BLOCK_ELEMENTS, Array, aligned_empty, blocks, repeats
+from hloipu_runtime.kernels.blocks import Array, aligned_empty, blocks, repeats
 from hloipu_runtime.kernels.movement import contiguous
-from hloipu_runtime.kernels.quiet import quietly
+from hloipu_runtime.kernels.quiet import are_off, warnings_off
 
 _ALIGNED_ELEMENTS = 1 << 14
 """From here on copying a transposed operand is cheaper than walking two orders at once."""
+
+_WALKED_ELEMENTS = 1 << 14
+"""From here on values between nodes stand in buffers."""
+
+_FEW_OPS_ELEMENTS = 1 << 17
+"""The same where there are two nodes at most: what is between them is written and read once."""
 
 Shape = tuple[int, ...]
 Values = list[Any]
@@ -88,8 +94,13 @@ class Plan:
 
         What is given for a result may be an operand, or share no memory with any.
         """
+        if not self.moves and not shapes:
+            constants = [np.broadcast_to(self._constant(x), shape) for x in self.results]
+            return lambda arrays, outs: constants
         elements = prod(shape)
-        if self.walks and elements > BLOCK_ELEMENTS:
+        if self.walks and elements > (
+            _WALKED_ELEMENTS if len(self.moves) > 2 else _FEW_OPS_ELEMENTS
+        ):
             return self._quiet(lambda arrays, outs: self._in_blocks(arrays, outs, shape))
         known = _shapes(self, shapes)
         spread = any(known[number] != shape for number in self.results)
@@ -119,12 +130,21 @@ class Plan:
 
         return self._quiet(run)
 
+    def _constant(self, number: int) -> Array:
+        """Return the value of a node that is a constant."""
+        value = self.fixed[number - self.operands]
+        if value is None:
+            raise ValueError(f"node {number} is no constant")
+        return value
+
     def _quiet(self, run: Bound) -> Bound:
         if not self.warns:
             return run
 
         def quiet(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
-            with quietly():
+            if are_off():
+                return run(arrays, outs)
+            with warnings_off():
                 return run(arrays, outs)
 
         return quiet

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import prod
 from typing import Any, ClassVar
 
@@ -12,6 +12,7 @@ from hloipu_runtime.codelets.codelet import (
     ALL,
     Array,
     Block,
+    Bound,
     Codelet,
     Index,
     Indexing,
@@ -29,7 +30,7 @@ from hloipu_runtime.codelets.grids import (
     spread,
 )
 from hloipu_runtime.codelets.reduce_costs import reduce_work
-from hloipu_runtime.kernels.monoids import finish
+from hloipu_runtime.kernels.monoids import UFUNCS, finish, identity
 from hloipu_runtime.kernels.quiet import quietly
 from hloipu_runtime.kernels.reduction import (
     MANY_ROWS,
@@ -39,6 +40,7 @@ from hloipu_runtime.kernels.reduction import (
     reduce_monoid,
 )
 from hloipu_runtime.kernels.reduction_regions import fold_pairwise
+from hloipu_runtime.kernels.storage import storage_dtype
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
 
@@ -87,9 +89,6 @@ class Reduce(Codelet):
     def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
         """Reduce; what tiles share is reduced once."""
         count = len(results)
-        if self._sums_plainly and not results[0].grid and _is_short(operands[0].part, self._axis):
-            init, x = operands[1].data, operands[0].data
-            return [np.asarray(np.add(init, np.add.reduce(x, axis=self._axis)))]
         shared = share(operands[:count])
         rank = len(shared.grid)
         dimensions = [rank + d for d in self.dimensions]
@@ -110,6 +109,34 @@ class Reduce(Codelet):
             associative=self.associative,
         )
         return [spread(x, grid, shared.grid) for x in made]
+
+    def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
+        """Return `run`; of small whole arrays it is numpy's own reduction where that is the same.
+
+        Which of two zeros wins an extremum numpy leaves open: where one does, `run` decides.
+        """
+        general = super().bound(operands, results)
+        shape = operands[0].part
+        flat = len(self.dimensions) == len(shape) > 1
+        shape = (prod(shape),) if flat else shape
+        axis = None if results[0].grid else self._only_axis(flat)
+        if axis is None or not _is_short(shape, axis):
+            return general
+        ufunc, start = UFUNCS[self.monoid], identity(self.monoid, storage_dtype(self._type))
+        sums = self.monoid == "add"
+
+        def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
+            x, init = arrays
+            if flat and not x.flags.c_contiguous:
+                return general(arrays, outs)
+            found = np.asarray(ufunc.reduce(x.reshape(shape), axis=axis))
+            if sums:
+                return [np.asarray(ufunc(init, found))]
+            if init != start or (found == 0).any():
+                return general(arrays, outs)
+            return [found]
+
+        return run
 
     def _pieces(self, arrays: list[Array], rank: int) -> list[Array]:
         """Reduce piece by piece, the short last one apart; pieces come right after the grid."""
@@ -132,15 +159,19 @@ class Reduce(Codelet):
             return [finish(np.asarray(reduced), self.element_types[0])]
         return _fold(pieces, dimensions, self._region)
 
-    @cached_property
-    def _sums_plainly(self) -> bool:
-        """Whether this is a sum along one axis that numpy's own comes to, on small arrays."""
-        one = len(self.dimensions) == 1 and not self.part
-        return one and self.monoid == "add" and self.element_types[0] in ("f32", "f64")
-
     @property
-    def _axis(self) -> int:
-        return self.dimensions[0]
+    def _type(self) -> str:
+        return self.element_types[0]
+
+    def _only_axis(self, flat: bool) -> int | None:
+        """Return the axis of a plain reduction of floats; of one over all dimensions it is 0."""
+        if self.part or self._type not in ("f32", "f64"):
+            return None
+        if self.monoid not in ("add", "minimum", "maximum"):
+            return None
+        if flat:
+            return 0
+        return self.dimensions[0] if len(self.dimensions) == 1 else None
 
     @property
     def _region(self) -> Callable[..., list[Array]]:
@@ -177,7 +208,7 @@ class Reduce(Codelet):
 
 @lru_cache(maxsize=4096)
 def _is_short(shape: Sizes, axis: int) -> bool:
-    """Whether numpy's own sum along an axis is what the kernel would do, without its set-up."""
+    """Whether numpy's own reduction along an axis is the kernel's, without its set-up."""
     size, count = prod(shape), shape[axis]
     if not 0 < size <= _SHORT_SUM_ELEMENTS:
         return False

@@ -3,8 +3,8 @@
 Each piece costs its receiver control cycles, and both ends exchange code that stays in memory. A
 sender may instead first put what goes to the same tiles side by side, and a receiver may take
 whole messages and put their pieces in place afterwards; that costs cycles of computing, and memory
-for the messages while the exchange lasts. Poplar has both, too, and lets its users weigh cycles
-against memory (its engine option opt.internalExchangeOptimisationTarget).
+for the messages while the exchange lasts. Poplar's users weigh cycles against memory here with its
+engine option opt.internalExchangeOptimisationTarget; how it decides is not public.
 """
 
 from functools import lru_cache

@@ -1,8 +1,8 @@
 """The forms of all exchanges of a program: as fast as can be while their code fits.
 
 All exchanges share the memory that code can lie in. What it is worth is found by raising its price
-until the exchanges' code takes no more than what is left of it, as one does for a knapsack (Everett 1963,
-Generalized Lagrange multiplier method for solving problems of optimum allocation of resources).
+until the exchanges' code takes no more than what is left of it, as one does for a knapsack (Everett
+1963: generalized Lagrange multipliers, Operations Research 11).
 """
 
 from bisect import bisect_left

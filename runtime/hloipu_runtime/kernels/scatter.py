@@ -158,11 +158,13 @@ def _flat_rows(
     pitch = 1
     for position in range(len(moving) - 1, -1, -1):
         d = moving[position]
-        along = [1] * (len(moving) + 1)
-        along[position + 1] = window_shape[d]
         column = columns[d] if every else columns[d][valid]
-        within = np.arange(window_shape[d]).reshape(along)
-        targets = targets + (column.reshape(-1, *(1 for _ in moving)) + within) * pitch
+        places = column.reshape(-1, *(1 for _ in moving))
+        if window_shape[d] != 1:
+            along = [1] * (len(moving) + 1)
+            along[position + 1] = window_shape[d]
+            places = places + np.arange(window_shape[d]).reshape(along)
+        targets = targets + places * pitch
         pitch *= shape[d]
     row_size = prod(window_shape[d] for d in still)
     axes = (0, *(1 + d for d in moving), *(1 + d for d in still))

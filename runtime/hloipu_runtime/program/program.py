@@ -95,6 +95,8 @@ class Queue:
     streams: tuple[Port, ...]
     places: tuple[int, ...] = ()
     """Numbers of the parameters that it feeds, or of the results that it takes, if any."""
+    reduction: str = ""
+    """`sum` or `mean`: the device makes the elements of a run one, which it gives at its end."""
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from hloipu_runtime.program.steps import (
     VariableId,
     VertexGroup,
 )
-from hloipu_runtime.program.uses import written
+from hloipu_runtime.program.uses import used, written
 from hloipu_runtime.program.verify_exchange import exchange_faults
 
 State = dict[VariableId, ValueId]
@@ -254,15 +254,18 @@ class _Proof:
 
     def _parallel(self, step: Parallel, state: State, place: str) -> None:
         before, after = dict(state), dict(state)
-        owner: dict[VariableId, int] = {}
+        writers: dict[VariableId, set[int]] = {}
+        for number, branch in enumerate(step.branches):
+            for variable in written(branch, self.program):
+                writers.setdefault(variable, set()).add(number)
         for number, branch in enumerate(step.branches):
             inner = dict(before)
             self.walk(branch, inner, f"{place}|{number}")
+            for variable in sorted(used(branch, self.program) & writers.keys()):
+                if writers[variable] != {number}:
+                    name = self.variable(variable).name
+                    self.fault("race", place, f"{name} is used by one branch, written by another")
             for variable in written(branch, self.program):
-                if owner.setdefault(variable, number) != number:
-                    self.fault(
-                        "race", place, f"{self.variable(variable).name} is written by two branches"
-                    )
                 if variable in inner:
                     after[variable] = inner[variable]
                 else:

@@ -38,6 +38,8 @@ def _check_queues(program: Program, refuse: Refuse) -> None:
             refuse(place, "it has no name, or a long one")
         if not queue.streams or len(queue.places) not in (0, len(queue.streams)):
             refuse(place, "its streams are not what it feeds")
+        if queue.reduction not in ("", "sum", "mean"):
+            refuse(place, "its elements are made one in no way that there is")
         streams += [port.stream for port in queue.streams]
     if len({queue.name for queue in program.queues}) != len(program.queues):
         refuse("the queues", "two have one name")

@@ -135,7 +135,8 @@ class _Parser:
         if cursor.take("for"):
             while cursor.token.kind == "number":
                 places.append(cursor.integer())
-        return Queue(name, to_device, streams, tuple(places))
+        reduction = next((word for word in ("sum", "mean") if cursor.take(word)), "")
+        return Queue(name, to_device, streams, tuple(places), reduction)
 
     def _variable(self) -> None:
         cursor = self.cursor

@@ -216,7 +216,9 @@ def _state_text(port: StatePort) -> str:
 def _queue_text(queue: Queue) -> str:
     way = "in" if queue.to_device else "out"
     places = f" for {' '.join(map(str, queue.places))}" if queue.places else ""
-    return f"{way} {_quoted(queue.name)} ({', '.join(map(_port_text, queue.streams))}){places}"
+    reduced = f" {queue.reduction}" if queue.reduction else ""
+    streams = ", ".join(map(_port_text, queue.streams))
+    return f"{way} {_quoted(queue.name)} ({streams}){places}{reduced}"
 
 
 def _variable_text(number: int, variable: Variable) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from hloipu_runtime.codelets.codelet import Codelet
+from hloipu_runtime.codelets.move import Transpose
 from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.steps import (
     Call,
@@ -167,6 +168,8 @@ def _choice(program: Program, step: If | Switch, place: str) -> Node:
 def _merged(program: Program, nodes: list[Node], results: frozenset[ValueId]) -> list[Node]:
     """Put partial results and their combination together where a codelet knows the whole form.
 
+    Likewise a result and its transpose.
+
     Exact sums partials tile by tile, this sums in one go: the same up to reassociation.
     """
     constants = dict(program.constants.values())
@@ -177,13 +180,16 @@ def _merged(program: Program, nodes: list[Node], results: frozenset[ValueId]) ->
     made = {node.writes[0]: n for n, node in enumerate(nodes) if isinstance(node.what, Codelet)}
     dropped: set[int] = set()
     for number in range(len(nodes)):
-        while (found := _joined(nodes, number, made, readers, results, constants)) is not None:
+        while (
+            found := _joined(program, nodes, number, made, readers, results, constants)
+        ) is not None:
             nodes[number], origin = found
             dropped.add(origin)
     return [node for n, node in enumerate(nodes) if n not in dropped]
 
 
 def _joined(
+    program: Program,
     nodes: list[Node],
     number: int,
     made: dict[ValueId, int],
@@ -204,6 +210,14 @@ def _joined(
         return None
     if any(readers[v] != 1 or v in results for v in partials):
         return None
+    if isinstance(node.what, Transpose):
+        ranks = [len(program.values[v].shape) for v in source.reads]
+        turned = source.what.transposed(node.what.permutation, ranks)
+        if turned is None:
+            return None
+        return replace(
+            node, what=turned[0], reads=tuple(source.reads[n] for n in turned[1])
+        ), origin
     others = node.reads[len(partials) :]
     whole = source.what.combined_with(node.what, [constants.get(v) for v in others])
     if whole is None:

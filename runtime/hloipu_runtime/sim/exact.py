@@ -12,7 +12,6 @@ from typing import assert_never
 import numpy as np
 
 from hloipu_runtime.kernels.quiet import warnings_off
-from hloipu_runtime.program.mapping import whole_box
 from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.steps import (
     Call,
@@ -34,8 +33,10 @@ from hloipu_runtime.program.steps import (
 )
 from hloipu_runtime.program.uses import used, written
 from hloipu_runtime.sim.copying import prepare_transfer
+from hloipu_runtime.sim.current_run import CurrentRun
 from hloipu_runtime.sim.host import Counts, Host, Watch
 from hloipu_runtime.sim.pool import MemoryPool
+from hloipu_runtime.sim.private_variables import private_variables
 from hloipu_runtime.sim.storage import TileStorage, allocate, scatter_whole
 from hloipu_runtime.sim.vertices import prepare_group
 
@@ -43,30 +44,6 @@ Action = Callable[[], None]
 
 KEPT_BYTES = 1 << 30
 """With more memory than this, an engine keeps none from run to run, nor what is prepared for it."""
-
-
-class _Now(Counts):
-    """The host and the counts of the run at hand, for steps that were prepared in another one."""
-
-    host: Host | None = None
-    counts: Counts
-
-    def __init__(self) -> None:
-        self.counts = Counts()
-
-    def ran(self, place: str) -> None:
-        """Count one run of a block."""
-        self.counts.ran(place)
-
-    def take(self, stream: str) -> Array:
-        """Return the next element of a stream to the device."""
-        assert self.host is not None
-        return self.host.take(stream)
-
-    def give(self, stream: str, value: Array) -> None:
-        """Hand an element over to the host."""
-        assert self.host is not None
-        self.host.give(stream, value)
 
 
 class ExactEngine:
@@ -77,7 +54,7 @@ class ExactEngine:
         self.poison = poison
         self.memories: dict[VariableId, TileStorage] = {}
         self._private = private_variables(program)
-        self._now = _Now()
+        self._now = CurrentRun()
         steps = program.body.steps
         self._touched = [used(step, program) for step in steps]
         self._last = {v: n for n, variables in enumerate(self._touched) for v in variables}
@@ -373,44 +350,3 @@ def left_by(step: Step) -> Iterator[tuple[VariableId, ValueId]]:
                 yield from left_by(inner)
         case _:
             pass
-
-
-def private_variables(program: Program) -> frozenset[VariableId]:
-    """Return variables whose replicated parts need memory of their own on every tile.
-
-    Those that vertices write, and those that not every receiver of a transfer takes: all others
-    hold the same on all replicas, whatever the program does.
-    """
-    found: set[VariableId] = set()
-
-    def walk(step: Step) -> None:
-        match step:
-            case ComputeSet():
-                for group in step.groups:
-                    found.update(operand.variable for operand in group.outputs)
-            case Exchange():
-                for transfer in step.transfers:
-                    mapping = program.variables[transfer.destination].mapping
-                    everyone = whole_box(mapping.tiles.extents)
-                    if (transfer.tiles, transfer.spans) != (mapping.tiles, mapping.spans) or (
-                        transfer.receivers != everyone
-                    ):
-                        found.add(transfer.destination)
-            case Sequence():
-                for inner in step.steps:
-                    walk(inner)
-            case Parallel() | If() | Switch():
-                for branch in step.branches:
-                    walk(branch)
-            case Repeat():
-                walk(step.body)
-            case RepeatWhile():
-                walk(step.condition)
-                walk(step.body)
-            case _:
-                pass
-
-    walk(program.body)
-    for body in program.functions.values():
-        walk(body)
-    return frozenset(found)

@@ -32,6 +32,8 @@ class Draining:
         self.running = False
         self.closed = False
         self.failed: StreamError | None = None
+        self.waiting = 0
+        """Readers that wait for an element."""
         self.readers = 0
         self.reader_gone = False
         """Whether the last reader went away before the end."""
@@ -43,6 +45,14 @@ class Draining:
 
     def append(self, kept: Kept, worker: Worker | None, timeout: float) -> None:
         """Put an element in, waiting for room at most `timeout` seconds."""
+        if self.capacity is None and worker is None:
+            # Without a lock: a deque's append is atomic, and who waits has said so before.
+            self.refuse(kept.number)
+            self.items.append(kept)
+            if self.waiting:
+                with self.changed:
+                    self.changed.notify_all()
+            return
         with self.changed:
             if self._is_full():
                 self._wait_for_room(kept, worker, timeout)
@@ -104,21 +114,35 @@ class Draining:
             self.refuse_inside(self._at_least, "its sink reads it")
         deadline = None if timeout is None else time.monotonic() + timeout
         with self.changed:
-            while not self.items:
-                if self.failed is not None:
-                    raise faults.again(self.failed)
-                if self.closed or (while_running and not self.running):
-                    return []
-                left = TICK_SECONDS if deadline is None else deadline - time.monotonic()
-                if left <= 0:
-                    raise faults.nothing_came(self.name, self._at_least, timeout or 0.0)
-                self.changed.wait(min(left, TICK_SECONDS))
-            self._at_least = self.items[-1].number + 1
-            return self._taken()
+            self.waiting += 1
+            try:
+                while True:
+                    # First this, then the items: at the end the last one has been put in before.
+                    at_end = self._at_end(while_running)
+                    left = TICK_SECONDS if deadline is None else deadline - time.monotonic()
+                    if self.items:
+                        break
+                    if at_end:
+                        return []
+                    if left <= 0:
+                        raise faults.nothing_came(self.name, self._at_least, timeout or 0.0)
+                    self.changed.wait(min(left, TICK_SECONDS))
+            finally:
+                self.waiting -= 1
+            found = self._taken()
+            self._at_least = found[-1].number + 1
+            return found
+
+    def _at_end(self, while_running: bool) -> bool:
+        """Whether no more comes; raises what the program failed with once nothing is left."""
+        ended = self.closed or (while_running and not self.running)
+        if self.failed is not None and not self.items:
+            raise faults.again(self.failed)
+        return ended
 
     def _taken(self) -> list[Kept]:
-        found = list(self.items)
-        self.items.clear()
+        # One by one: the program may append meanwhile.
+        found = [self.items.popleft() for _ in range(len(self.items))]
         # What a reader takes, the sink does not get.
         self.unserved = max(0, self.unserved - len(found))
         self.changed.notify_all()
@@ -171,8 +195,7 @@ def serve(worker: Worker, state: Draining, sink: Callable[[Kept], None]) -> None
         with state.changed:
             while not state.items and not worker.stopping:
                 state.changed.wait(TICK_SECONDS)
-            batch = list(state.items)
-            state.items.clear()
+            batch = [state.items.popleft() for _ in range(len(state.items))]
             state.changed.notify_all()
         for kept in batch:
             if not _serve_one(worker, state, sink, kept):

@@ -150,13 +150,13 @@ def run_failed(queue: str, step: int, cause: BaseException) -> StreamError:
 
 
 def too_far_ahead(queue: str, step: int, replica: int) -> StreamError:
-    """Return the error of one replica that reads on while others do not."""
+    """Return the error of one replica that goes on while others do not."""
     return StreamError(
         "E2035",
-        f"infeed {queue!r}: replica {replica} is too far ahead of the others at element {step}",
+        f"stream {queue!r}: replica {replica} is too far ahead of the others at element {step}",
         queue=queue,
         step=step,
-        expected="replicas that read in turn",
+        expected="replicas that go on together",
         found=f"replica {replica} alone",
         hint="run the replicas together, or give each a queue of its own",
     )

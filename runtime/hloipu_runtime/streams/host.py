@@ -137,13 +137,16 @@ class StreamHost:
             self.arrays.give(stream, value)
 
     @contextmanager
-    def running(self) -> Iterator[None]:
+    def running(self, elements: int | None = None) -> Iterator[None]:
         """Frame one run of the program; raises StreamError E2025 while another is going on.
 
+        `elements` is how many each infeed is to give to a replica, where it is known, for messages.
         Readers of outfeeds on other threads are told how the run ends.
         """
         for source in self.infeeds:
             source.refuse_run()
+            total = None if elements is None else source.position + elements * source.replicas
+            source.expected_total = total
         for queue in self.outfeeds:
             queue.refuse_run()
         if not self._lock.acquire(blocking=False):

@@ -20,6 +20,7 @@ from hloipu_runtime.streams.filling import Filling, close_rows, fill, forgotten
 from hloipu_runtime.streams.made import source_of
 from hloipu_runtime.streams.settings import (
     DEFAULT_TIMEOUT_SECONDS,
+    MAX_LEAD,
     positive_seconds,
     streams_of,
 )
@@ -30,9 +31,6 @@ DEFAULT_CAPACITY = 32
 """Elements that a queue holds at most; one more may be in the making."""
 DEFAULT_PREFETCH_DEPTH = 3
 """Elements on their way to the device, in simulated time."""
-
-MAX_LEAD = 4096
-"""Elements that one replica may be ahead of another; they are kept for the other meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)

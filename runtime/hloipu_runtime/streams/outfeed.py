@@ -3,6 +3,7 @@
 Elements are numbered from 0 over all runs and carry the simulated cycle at which they arrived.
 """
 
+import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -15,9 +16,14 @@ from hloipu_runtime.streams import faults
 from hloipu_runtime.streams.draining import Draining, Kept, forgotten, serve
 from hloipu_runtime.streams.element import ElementSpec, Intake, Leaves
 from hloipu_runtime.streams.modes import Mode, parse_mode
-from hloipu_runtime.streams.settings import DEFAULT_TIMEOUT_SECONDS, positive_seconds, streams_of
+from hloipu_runtime.streams.settings import (
+    DEFAULT_TIMEOUT_SECONDS,
+    MAX_LEAD,
+    positive_seconds,
+    streams_of,
+)
 from hloipu_runtime.streams.source import positive
-from hloipu_runtime.streams.worker import Worker
+from hloipu_runtime.streams.worker import GRACE_SECONDS, Worker
 
 
 class Arrived(NamedTuple):
@@ -67,6 +73,7 @@ class OutfeedQueue:
             name, None if capacity is None else positive(capacity, "capacity"), drop_oldest
         )
         self._lanes: list[deque[Leaves]] = [deque() for _ in range(replicas)]
+        self._lane_lock = threading.Lock()
         self._count = 0
         self._count_in_run = 0
         self._held: Kept | None = None
@@ -138,20 +145,25 @@ class OutfeedQueue:
         if self.replicas == 1:
             self._put(leaves, cycle)
             return
-        self._lanes[replica].append(leaves)
-        if all(self._lanes):
-            parts = [lane.popleft() for lane in self._lanes]
-            self._put(tuple(np.stack(column) for column in zip(*parts, strict=True)), cycle)
+        with self._lane_lock:
+            if len(self._lanes[replica]) >= MAX_LEAD:
+                raise faults.too_far_ahead(self.name, self._count, replica)
+            self._lanes[replica].append(leaves)
+            if all(self._lanes):
+                parts = [lane.popleft() for lane in self._lanes]
+                self._put(tuple(np.stack(column) for column in zip(*parts, strict=True)), cycle)
 
     def end_run(self, failure: BaseException | None = None) -> None:
         """End a run; readers on other threads get `failure` as the cause of E2034."""
         state = self._state
+        held, self._held = self._held, None
         if failure is not None:
+            if held is not None:
+                state.items.append(held)
             state.fail(faults.run_failed(self.name, self._count, failure), failure)
             self.close()
             return
-        if self._held is not None:
-            held, self._held = self._held, None
+        if held is not None:
             self._append(held)
         with state.changed:
             state.running = False
@@ -176,17 +188,20 @@ class OutfeedQueue:
         """Return elements as they arrive until the queue is closed; for another thread.
 
         `timeout` is how long to wait for each; None: as long as the queue is open. Raises
-        StreamError E2021 after it, E2034 where the program failed.
+        StreamError E2037 after it, E2034 where the program failed.
         """
         return _follow(self._state, self._spec(), timeout)
 
     def close(self) -> None:
         """Take no more elements; what has arrived can still be read."""
+        self._close(GRACE_SECONDS)
+
+    def _close(self, grace_seconds: float) -> None:
         state = self._state
         state.close()
         self._finalizer.detach()
         if self._worker is not None:
-            self._worker.stop(state.wake)
+            self._worker.stop(state.wake, grace_seconds)
 
     def __enter__(self) -> "OutfeedQueue":
         return self
@@ -224,8 +239,9 @@ class OutfeedQueue:
             self._state.fail(fault, interrupt)
             self.close()
             raise fault from interrupt
-        except StreamError:
-            self.close()
+        except StreamError as fault:
+            # A sink that has had its time already is broken off at once.
+            self._close(0.0 if fault.code in ("E2028", "E2036") else GRACE_SECONDS)
             raise
 
 

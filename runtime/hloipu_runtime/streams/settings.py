@@ -6,6 +6,9 @@ from hloipu_runtime.errors import StreamError
 
 DEFAULT_TIMEOUT_SECONDS = 60.0
 
+MAX_LEAD = 4096
+"""Elements that one replica may be ahead of another; they are kept for the other meanwhile."""
+
 
 def streams_of(name: str, leaves: int, given: tuple[str, ...]) -> tuple[str, ...]:
     """Return the stream of each leaf: as given, or the queue's name, numbered if they are many."""

@@ -108,9 +108,19 @@ def test_two_ops_of_one_name_share_the_queue_if_they_can() -> None:
 
 
 def test_a_feed_may_not_have_the_name_of_an_ops_queue() -> None:
-    text = ECHO.replace("  t = token[]", '  w = f32[4] parameter(0)\n  t = token[]').replace(
+    text = ECHO.replace("  t = token[]", "  w = f32[4] parameter(0)\n  t = token[]").replace(
         "add(twice, x)", "add(twice, w)"
     )
-    with pytest.raises(UsageError, match="'source'") as caught:
+    with pytest.raises(UsageError, match=r"'source\.0' of the queue 'source'") as caught:
         compiled(text, loop=2, feeds={"source": (0,)})
     assert caught.value.code == "E3152"
+
+
+def test_no_queue_may_have_the_stream_of_a_parameter_or_a_result() -> None:
+    for name in ("parameter", "result"):
+        text = ECHO.replace("  t = token[]", "  w = f32[4] parameter(0)\n  t = token[]")
+        with pytest.raises(UsageError, match=f"'{name}.0' of the queue") as caught:
+            compiled(
+                text.replace('"source"', f'"{name}"').replace("add(twice, x)", "add(twice, w)")
+            )
+        assert caught.value.code == "E3152"

@@ -3,6 +3,7 @@
 from time import perf_counter
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -50,7 +51,9 @@ def test_five_turns_are_five_steps(mnist: tuple[list[Any], list[Any]], target: s
             told = [float(x.element) for x in session.stream("loss").drain()]
         np.testing.assert_allclose(told, losses, rtol=tolerance, atol=0)
         for port, wanted in zip(program.program.state, state, strict=True):
-            np.testing.assert_allclose(found[port.name], wanted, rtol=tolerance, atol=tolerance / 10)
+            np.testing.assert_allclose(
+                found[port.name], wanted, rtol=tolerance, atol=tolerance / 10
+            )
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -163,7 +166,7 @@ def test_a_step_costs_what_it_costs_and_a_call_one_round_trip() -> None:
     short, long = (sums(n) for n in (1, 10))
     clock = long.machine.chip.clock_hz
     call = -(-long.machine.host.round_trip_nanoseconds * clock // 10**9)
-    body = [x.spent.total.cycles for x in long.costs.blocks][0]
+    body = long.costs.blocks[0].spent.total.cycles
     outside = (long.estimate().total_cycles or 0) - 10 * body
     assert (short.estimate().total_cycles or 0) == outside + body
     (step,) = [x for x in long.costs.steps if x.kind == "host call"]
@@ -177,3 +180,113 @@ def test_nothing_but_a_session_runs_it() -> None:
     with pytest.raises(UsageError) as caught:
         compiled(SUMS).session()
     assert caught.value.code == "E3158"
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+def test_the_device_makes_the_elements_of_a_run_one(mode: str, reduction: str) -> None:
+    program = compiled(
+        SUMS, loop=4, feeds={"data": (2,)}, outfeeds=(f"seen={reduction}:2", f"b={reduction}:1")
+    )
+    data = rows(8)
+    with program.session(
+        state=START, constants=SCALE, infeeds={"data": data}, mode=mode, poison=True
+    ) as session:
+        session.run(8)
+        seen = [x.element for x in session.stream("seen").drain()]
+        counts = [x.element for x in session.stream("b").drain()]
+    steps = 1 if reduction == "sum" else 4
+    np.testing.assert_array_equal(seen, [2 * half.sum(0) / steps for half in (data[:4], data[4:])])
+    np.testing.assert_array_equal(counts, np.array([6 + 7 + 8 + 9, 10 + 11 + 12 + 13]) / steps)
+    assert counts[0].dtype == (np.int32 if reduction == "sum" else np.float32)
+    assert violations(program.program, 4) == []
+
+
+def test_narrow_floats_are_added_up_in_f32() -> None:
+    text = """
+ENTRY e {
+  n = bf16[] parameter(0), metadata={op_name="n"}
+  x = bf16[] parameter(1), metadata={op_name="x"}
+  one = bf16[] constant(1)
+  ROOT out = (bf16[], bf16[]) tuple(one, x)
+}
+"""
+    program = compiled(text, loop=1000, roles={"n": "carry"}, outfeeds=("x=sum:1",))
+    (queue,) = program.program.queues
+    assert queue.reduction == "sum"
+    with program.session(state=[ml_dtypes.bfloat16(0)], constants={1: ml_dtypes.bfloat16(1)}) as s:
+        s.run()
+        assert float(s.stream("x").drain()[0].element) == 1000
+    assert parse_program(print_program(program.program, constants=True)).queues == (queue,)
+    with pytest.raises(UsageError, match="gives sum, not the mean"):
+        program.session(
+            state=[ml_dtypes.bfloat16(0)],
+            constants={1: ml_dtypes.bfloat16(1)},
+            outfeeds={"x": "mean"},
+        )
+
+
+MADE = {
+    "a": "",
+    "b": "",
+    "x": "",
+    "k": "",
+    "five": "five = f32[4] constant({5, 5, 5, 5})",
+    "spread": "s = f32[] constant(7)\n  spread = f32[4] broadcast(s), dimensions={}",
+    "sum": "sum = f32[4] add(a, b)",
+    "more": "more = f32[4] add(a, x)",
+    "less": "less = f32[4] subtract(b, k)",
+    "turned": "turned = f32[4] reverse(a), dimensions={0}",
+}
+
+
+def expected(name: str, held: dict[str, Any]) -> Any:
+    a, b, x, k = (held[n] for n in "abxk")
+    return {
+        "a": a, "b": b, "x": x, "k": k, "five": np.full(4, 5), "spread": np.full(4, 7),
+        "sum": a + b, "more": a + x, "less": b - k, "turned": a[::-1],
+    }[name]  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("loop", [None, 4])
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_becomes_of_state(seed: int, loop: int | None, mode: str) -> None:
+    """New state may be any value: another's old one, data, a constant, one value for both."""
+    draw = np.random.default_rng(seed)
+    first, second, out = (str(x) for x in draw.choice(list(MADE), 3))
+    lines = [MADE[name] for name in dict.fromkeys((first, second, out))]
+    text = f"""
+ENTRY e {{
+  a = f32[4] parameter(0)
+  b = f32[4] parameter(1)
+  x = f32[4] parameter(2)
+  k = f32[4] parameter(3)
+  {chr(10).join(lines)}
+  ROOT r = (f32[4], f32[4], f32[4]) tuple({first}, {second}, {out})
+}}
+"""
+    program = compiled(
+        text, loop=loop, roles={"a": "carry", "b": "carry"}, feeds={"x": (2,)}, outfeeds=("out",)
+    )
+    data = draw.integers(-9, 9, (8, 4)).astype(np.float32)
+    held = {n: draw.integers(-9, 9, 4).astype(np.float32) for n in "abk"}
+    told = []
+    with program.session(
+        state=[held["a"], held["b"]],
+        constants={3: held["k"]},
+        infeeds={"x": data},
+        mode=mode,
+        poison=True,
+    ) as session:
+        session.run(8)
+        for x in data:
+            held["x"] = x
+            told.append(expected(out, held))
+            new_a, new_b = expected(first, held), expected(second, held)
+            held |= {"a": new_a, "b": new_b}
+        np.testing.assert_array_equal([x.element for x in session.stream("out").drain()], told)
+        state = session.state()
+        np.testing.assert_array_equal(state["a"], held["a"])
+        np.testing.assert_array_equal(state["b"], held["b"])
+    assert violations(program.program, 4) == []

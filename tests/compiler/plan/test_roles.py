@@ -7,7 +7,7 @@ import pytest
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.plan.roles import wrapping_of
-from hloipu_compiler.plan.wrapping import Wrapping, WrappingRequest
+from hloipu_compiler.plan.wrapping import FeedBinding, Wrapping, WrappingRequest
 from hloipu_runtime.errors import UsageError
 
 SAMPLES = Path(__file__).parents[3] / "hlo_samples"
@@ -53,7 +53,7 @@ def test_aliases_are_state_and_names_are_paths() -> None:
     assert pairs(found) == [(0, 0), (1, 1), (2, 2), (3, 3)]
     assert found.state[0].name == "variables['params']['Dense_0']['bias']"
     assert (found.constants, found.results) == ((), ())
-    assert found.outfeeds == (("loss", (4,)),)
+    assert found.outfeeds == (FeedBinding("loss", (4,)),)
     assert found.evidence == "from the aliases in the header"
 
 
@@ -82,13 +82,14 @@ def test_what_a_queue_feeds_is_no_state() -> None:
     module = step([("w", "f32[3]"), ("x", "f32[3]")], ["f32[3]", "f32[3]"])
     found = wrapped(module, feeds={"data": (1,)})
     assert pairs(found) == [(0, 0)]
-    assert found.feeds == (("data", (1,)),)
+    assert found.feeds == (FeedBinding("data", (1,)),)
 
 
 @pytest.mark.parametrize(
     ("module", "said"),
     [
         (step([("w", "f32[3]"), ("x", "f32[3]")], ["f32[3]", "f32[3]"]), "none of them is seen"),
+        (step([("q", "f32[3]"), ("k", "f32[3]"), ("n", "s32[]")], ["f32[3]"]), "like other"),
         (step([("w", "f32[3]"), ("x", "f32[2]")], ["f32[9]"]), "no result is like the first"),
         (step([("w.a", "f32[3]"), ("w.b", "f32[2]")], ["f32[3]", "f32[9]"]), "ends within 'w'"),
         (step([("w", "f32[3]"), ("x", "f32[2]")], ["f32[]", "f32[3]", "f32[1]", "f32[3]"]),
@@ -105,7 +106,7 @@ def test_the_user_settles_it() -> None:
     module = step([("w", "f32[3]"), ("x", "f32[3]")], ["f32[3]", "f32[3]"])
     assert pairs(wrapped(module, roles={"w": "weight", "1": "carry"})) == [(0, 0), (1, 1)]
     assert pairs(wrapped(module, roles={"x": "data"})) == [(0, 0)]
-    assert wrapped(module, roles={"x": "data"}).feeds == (("data", (1,)),)
+    assert wrapped(module, roles={"x": "data"}).feeds == (FeedBinding("data", (1,)),)
     assert wrapped(module, roles={"x": "const"}).constants == (1,)
     assert pairs(wrapped(module, roles={"w": "hyper", "x": "data"})) == []
 
@@ -132,6 +133,7 @@ def test_one_system_of_state_alone_needs_no_help() -> None:
         ({"outfeeds": ("loss=7",)}, "E3151", "no result 7"),
         ({"outfeeds": ("loss=one",)}, "E3151", "expected are numbers"),
         ({"outfeeds": ("loss=2,2",)}, "E3151", "named twice"),
+        ({"outfeeds": ("loss=max:2",)}, "E3151", "by sum or mean"),
         ({"outfeeds": ("a", "b")}, "E3151", "several outfeeds do"),
         ({"outfeeds": ("a=2", "b")}, "E3151", "there are none"),
         ({"outfeeds": ("a=2", "a=1")}, "E3152", "two queues are named 'a'"),
@@ -148,7 +150,7 @@ def test_refusals(request_: dict[str, object], code: str, said: str) -> None:
 def test_state_may_be_handed_over_as_well() -> None:
     found = wrapped(PLAIN, outfeeds=("norm=0", "rest"))
     assert pairs(found) == [(0, 0), (1, 1)]
-    assert found.outfeeds == (("norm", (0,)), ("rest", (2,)))
+    assert found.outfeeds == (FeedBinding("norm", (0,)), FeedBinding("rest", (2,)))
 
 
 def test_without_a_loop_results_need_no_queue() -> None:
@@ -167,3 +169,76 @@ def test_what_was_decided_is_told() -> None:
         "  once a run: parameters 3",
         "  outfeed result.2: results 2",
     ]
+
+
+MAY = "{{{}}}: ({}, {{}}, may-alias)"
+
+
+def donated(*pairs_: tuple[int, int]) -> str:
+    """Return a header that gives result b the memory of parameter a, for each (a, b)."""
+    return f", input_output_alias={{ {', '.join(MAY.format(b, a) for a, b in pairs_)} }}"
+
+
+def test_memory_that_is_given_to_a_loss_makes_it_no_state() -> None:
+    """JAX gives the loss, the first result of its shape, the memory of the donated rate."""
+    module = step(
+        [("s.rate", "f32[]"), ("s.w", "f32[3]"), ("x", "f32[8]")],
+        ["f32[]", "f32[]", "f32[3]"],
+        donated((0, 0), (1, 2)),
+    )
+    found = wrapped(module)
+    assert pairs(found) == [(0, 1), (1, 2)]
+    assert found.evidence.startswith("from the aliases in the header, each group")
+
+
+def test_groups_may_be_apart_or_in_another_order() -> None:
+    parameters = [("w.a", "f32[3]"), ("w.b", "f32[4]"), ("o.n", "f32[]"), ("o.m", "f32[3]")]
+    module = step(
+        parameters, ["f32[3]", "f32[4]", "f32[]", "f32[]", "f32[3]"],
+        donated((0, 0), (1, 1), (2, 2), (3, 4)),
+    )  # fmt: skip
+    assert pairs(wrapped(module)) == [(0, 0), (1, 1), (2, 3), (3, 4)]
+    module = step(
+        parameters, ["f32[]", "f32[3]", "f32[3]", "f32[4]"],
+        donated((0, 1), (1, 3), (2, 0), (3, 2)),
+    )  # fmt: skip
+    assert pairs(wrapped(module)) == [(0, 2), (1, 3), (2, 0), (3, 1)]
+
+
+def test_what_must_be_aliased_is_taken_at_its_word() -> None:
+    header = ", input_output_alias={ {1}: (0, {}, must-alias) }"
+    module = step([("w", "f32[3]"), ("x", "f32[8]")], ["f32[3]", "f32[3]"], header)
+    assert pairs(wrapped(module)) == [(0, 1)]
+
+
+def test_aliases_that_are_not_merely_the_first_that_fits_are_meant() -> None:
+    module = step(
+        [("w", "f32[3]"), ("v", "f32[3]"), ("x", "f32[8]")],
+        ["f32[3]", "f32[3]"],
+        donated((1, 0), (0, 1)),
+    )
+    assert pairs(wrapped(module)) == [(0, 1), (1, 0)]
+
+
+def test_several_places_for_donated_state_are_not_guessed() -> None:
+    module = step([("t", "f32[]"), ("x", "f32[8]")], ["f32[]", "f32[]"], donated((0, 0)))
+    with pytest.raises(UsageError, match="no unique runs") as caught:
+        wrapped(module)
+    assert caught.value.code == "E3150"
+
+
+def test_the_longest_run_counts_not_the_first() -> None:
+    module = step(
+        [("s.rate", "f32[]"), ("s.w", "f32[3]"), ("x", "f32[8]")], ["f32[]", "f32[]", "f32[3]"]
+    )
+    assert pairs(wrapped(module)) == [(0, 1), (1, 2)]
+
+
+def test_donated_data_takes_no_part() -> None:
+    """The fed parameter has the memory of the first result; which the others have follows."""
+    module = step(
+        [("x", "f32[3]"), ("s.w", "f32[3]"), ("s.n", "s32[]")],
+        ["f32[3]", "f32[3]", "s32[]"],
+        donated((0, 0), (1, 1), (2, 2)),
+    )
+    assert pairs(wrapped(module, feeds={"data": (0,)})) == [(1, 1), (2, 2)]

@@ -32,6 +32,11 @@ def resolved(folder: Path, text: str) -> Resolved:
         ('matmuls.poplar_options.availableMemoryProportion = "0.6"', Options()),
         ("convolutions.poplar_options.availableMemoryProportion = 0.6", Options()),
         ('matmuls.poplar_options = {partialsType = "float"}', Options()),
+        ('matmuls.poplar_options.partialsType = "half"', Options(partials_type="f16")),
+        (
+            "matmuls.poplar_options.availableMemoryProportion = 0.2",
+            Options(available_memory_proportion=0.2),
+        ),
         ("slices.poplar_options = {}", Options()),
         ('"ipu_model.tiles_per_ipu" = 8', Options(set=(("tiles_per_ipu", "8"),))),
     ],
@@ -85,7 +90,6 @@ def test_what_is_so_anyway_needs_no_warning(tmp_path: Path, line: str) -> None:
         ('selection_order = "RANDOM"', "E3011", "selection_order is one of AUTO"),
         ("slices.poplar_options = 3", "E3011", "slices.poplar_options holds options by name"),
         ("a.b.c.d.e.f.g.h.i.j.k = 3", "E3010", "IPUConfig has no key"),
-        ('matmuls.poplar_options.partialsType = "half"', "E3013", "partials_type is not available"),
         ('matmuls.poplar_options.partialsType = "f16"', "E3011", "one of half, float"),
     ],
 )

@@ -157,3 +157,18 @@ def test_emulated_types_are_marked_as_assumed() -> None:
     assert work("f16")[1] == work("f32")[1] == 0
     assert work("bf16")[0] - work("bf16")[1] == work("f32")[0]
     assert work("f64")[0] == work("f64")[1] > work("f32")[0]
+
+
+def test_a_transposed_product_is_the_product_the_other_way_round() -> None:
+    lhs, rhs = _given(3, 4, 5, 6), _given(6, 3, 7, 4)
+    dot = Dot((0,), (1,), (1, 3), (3, 0), "f32")
+    turned = dot.transposed((0, 2, 1), (4, 4))
+    assert turned is not None
+    codelet, order = turned
+    operands = [(lhs, rhs)[n] for n in order]
+    (found,) = run_whole(codelet, operands, [Tensor("f32", (3, 7, 5))])
+    expected = np.einsum("bkml,lbnk->bnm", lhs.array.astype("f8"), rhs.array.astype("f8"))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    assert dot.transposed((0, 1, 2), (4, 4)) is None
+    assert dot.transposed((1, 0, 2), (4, 4)) is None
+    assert _matrix(part=2).transposed((1, 0), (2, 2)) is None

@@ -333,17 +333,31 @@ def test_what_one_branch_writes_is_unknown_after_both() -> None:
     assert found_in(make.program()) == {"version"}
 
 
-def test_two_branches_at_once_write_apart() -> None:
+@pytest.mark.parametrize(
+    ("first", "second", "wanted"),
+    [
+        ((0, 2), (1, 3), set()),
+        ((0, 2), (0, 3), set()),
+        ((0, 2), (1, 2), {"race"}),
+        ((0, 2), (2, 3), {"race"}),
+        ((2, 3), (0, 2), {"race"}),
+    ],
+)
+def test_branches_at_once_touch_nothing_that_another_one_writes(
+    first: tuple[int, int], second: tuple[int, int], wanted: set[str]
+) -> None:
     make = ProgramBuilder()
-    x = make.stream_in(make.variable((6,), ROWS))
-    y = make.variable((6,), ROWS)
+    for _ in range(4):
+        make.stream_in(make.variable((6,), ROWS))
+    before = dict(make.held)
     branches = []
-    for _ in range(2):
+    for source, target in (first, second):
+        make.held.update(before)
         with make.block() as steps:
-            make.add([x], y)
+            make.add([source], target)
         branches.append(Sequence(tuple(steps)))
     make.emit(Parallel(tuple(branches)))
-    assert found_in(make.program()) == {"race"}
+    assert found_in(make.program()) == wanted
 
 
 def test_functions_are_there_and_do_not_call_themselves() -> None:

@@ -17,10 +17,11 @@ from hloipu_runtime.program.steps import (
     StreamOut,
 )
 from hloipu_runtime.program.verify import faults_of
-from hloipu_runtime.sim.exact import ExactEngine, in_range, private_variables
+from hloipu_runtime.sim.exact import ExactEngine, in_range
 from hloipu_runtime.sim.faults import TileFault
 from hloipu_runtime.sim.functional import FunctionalEngine
 from hloipu_runtime.sim.host import Counts
+from hloipu_runtime.sim.private_variables import private_variables
 from tests.support.naive_run import DrawnHost, NaiveRun
 from tests.support.program_builder import ProgramBuilder, rows
 from tests.support.random_programs import random_program

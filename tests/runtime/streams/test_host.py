@@ -100,3 +100,17 @@ def test_values_left_in_queues_stay_for_the_next_run() -> None:
                     range(run * 5, run * 5 + 5)
                 )
         assert [state.position for state in host.states()] == [15]
+
+
+def test_an_end_says_how_many_were_wanted() -> None:
+    with StreamHost([InfeedQueue("data", SCALAR, from_arrays(ROWS[:7]))]) as host:
+        with host.running(3):
+            for _ in range(3):
+                host.take("data")
+        with host.running(10):
+            for _ in range(4):
+                host.take("data")
+            with pytest.raises(StreamError) as caught:
+                host.take("data")
+    assert "ended at step 7 of 13" in str(caught.value)
+    assert (caught.value.expected, caught.value.found) == ("13 elements", "7 elements")

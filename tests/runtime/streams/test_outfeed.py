@@ -85,6 +85,15 @@ def test_a_last_element_keeps_its_own_cycle() -> None:
     assert queue.latest() == Arrived(2, 40, np.array(2, np.int32))
 
 
+def test_the_last_element_before_a_failure_is_there() -> None:
+    queue = OutfeedQueue("loss", "last", SCALAR)
+    queue.begin_run()
+    for number in (1, 2):
+        queue.put((np.array(number, np.int32),))
+    queue.end_run(ZeroDivisionError())
+    assert [arrived.number for arrived in queue.drain()] == [1]
+
+
 def test_given_arrays_are_copied() -> None:
     queue = OutfeedQueue("loss", spec=SCALAR)
     memory = np.array(1, np.int32)
@@ -119,6 +128,31 @@ def test_replicas_give_one_element_together() -> None:
     (found,) = queue.drain()
     assert found.element.tolist() == [10, 11, 12]
     assert (found.number, found.cycle) == (0, 5)
+
+
+def test_replicas_may_give_from_threads() -> None:
+    queue = OutfeedQueue("loss", spec=SCALAR, replicas=3)
+
+    def give(replica: int) -> None:
+        for number in range(400):
+            queue.put((np.array(10 * number + replica, np.int32),), replica=replica)
+
+    threads = [threading.Thread(target=give, args=(replica,)) for replica in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [x.tolist() for x in queue] == [[10 * n, 10 * n + 1, 10 * n + 2] for n in range(400)]
+
+
+def test_a_replica_alone_cannot_fill_the_memory() -> None:
+    queue = OutfeedQueue("loss", spec=SCALAR, replicas=2)
+    element = (np.array(1, np.int32),)
+    for _ in range(4096):
+        queue.put(element, replica=1)
+    with pytest.raises(StreamError) as caught:
+        queue.put(element, replica=1)
+    assert caught.value.code == "E2035"
 
 
 def test_another_thread_reads_while_the_program_runs() -> None:

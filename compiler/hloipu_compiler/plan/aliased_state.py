@@ -1,0 +1,123 @@
+"""Which result replaces which donated parameter.
+
+`must-alias` says so. `may-alias` does not: JAX gives each result, in order, the memory of the first
+donated argument of its shape that is left (jax-ml/jax: jax/_src/interpreters/mlir.py), so that a
+loss may be given the memory of a learning rate. What it does say is which parameters are donated.
+Their new values are looked for as runs of results, one for each argument of the user's function.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
+from itertools import groupby, pairwise
+from typing import NamedTuple
+
+from hloipu_compiler.plan.wrapping import EntryArray
+
+Pairs = list[tuple[int, int]]
+_MOST_COMPARISONS = 10**7
+
+
+class AliasPair(NamedTuple):
+    """One entry of the header."""
+
+    parameter: int
+    result: int
+    must: bool
+
+
+def paired_state(
+    aliases: Sequence[AliasPair],
+    parameters: Sequence[EntryArray],
+    results: Sequence[EntryArray],
+    others: Set[int],
+) -> Pairs | None:
+    """Return (parameter, result) of all aliased parameters, or None where it is not clear.
+
+    `others`: parameters that are no state, donated or not.
+    """
+    given = [(x.parameter, x.result) for x in aliases if not x.must]
+    is_meant = _greedy(given, parameters, results) != dict(given)
+    settled = [(x.parameter, x.result) for x in aliases if x.must and x.parameter not in others]
+    open_ones = [pair for pair in given if pair[0] not in others]
+    if not open_ones or is_meant:
+        return sorted((*settled, *open_ones))
+    taken = {result for _, result in settled}
+    free = [x for x in results if x.number not in taken]
+    donated = [parameters[number] for number, _ in sorted(open_ones)]
+    found = _runs(donated, free)
+    if found is None and _has_no_choice(donated, free):
+        found = open_ones
+    return None if found is None else sorted((*settled, *found))
+
+
+def _greedy(
+    pairs: Pairs, parameters: Sequence[EntryArray], results: Sequence[EntryArray]
+) -> Mapping[int, int]:
+    """Return what the same donated parameters are given if each result takes the first alike."""
+    waiting: dict[object, list[int]] = {}
+    for number, _ in sorted(pairs, reverse=True):
+        waiting.setdefault(parameters[number].kind, []).append(number)
+    found: dict[int, int] = {}
+    for result in results:
+        if waiting.get(result.kind):
+            found[waiting[result.kind].pop()] = result.number
+    return found
+
+
+def _has_no_choice(donated: Sequence[EntryArray], results: Sequence[EntryArray]) -> bool:
+    """Whether there are as many results of each kind as donated parameters."""
+    wanted = Counter(x.kind for x in donated)
+    made = Counter(x.kind for x in results)
+    return all(made[kind] == count for kind, count in wanted.items())
+
+
+def _runs(donated: Sequence[EntryArray], results: Sequence[EntryArray]) -> Pairs | None:
+    """Return the only runs of results that are like the groups, or None where there are others."""
+    groups = [list(members) for _, members in groupby(donated, key=lambda x: x.group)]
+    if len(donated) * len(results) > _MOST_COMPARISONS:
+        return None
+    kinds = [x.kind for x in results]
+    offsets = [_offsets([x.kind for x in group], kinds) for group in groups]
+    chosen = [found[0] for found in offsets] if all(len(x) == 1 for x in offsets) else None
+    if chosen is None or not _are_apart(chosen, groups):
+        chosen = _in_order(offsets, [len(group) for group in groups])
+    if chosen is None:
+        return None
+    return [
+        (x.number, results[start + n].number)
+        for start, group in zip(chosen, groups, strict=True)
+        for n, x in enumerate(group)
+    ]
+
+
+def _offsets(wanted: Sequence[object], kinds: Sequence[object]) -> list[int]:
+    last = len(kinds) - len(wanted)
+    return [
+        start
+        for start in range(last + 1)
+        if all(kinds[start + n] == kind for n, kind in enumerate(wanted))
+    ]
+
+
+def _are_apart(chosen: Sequence[int], groups: Sequence[Sequence[EntryArray]]) -> bool:
+    ends = sorted((start, start + len(group)) for start, group in zip(chosen, groups, strict=True))
+    return all(end <= start for (_, end), (start, _) in pairwise(ends))
+
+
+def _in_order(offsets: Sequence[Sequence[int]], sizes: Sequence[int]) -> list[int] | None:
+    """Return the only choice of one offset each that keeps the groups' order, or None."""
+    latest, bound = [], None
+    for found, size in zip(reversed(offsets), reversed(sizes), strict=True):
+        fitting = [x for x in found if bound is None or x + size <= bound]
+        if not fitting:
+            return None
+        bound = fitting[-1]
+        latest.append(bound)
+    earliest, at = [], 0
+    for found, size in zip(offsets, sizes, strict=True):
+        at = next((x for x in found if x >= at), -1)
+        if at < 0:
+            return None
+        earliest.append(at)
+        at += size
+    return earliest if earliest == latest[::-1] else None

@@ -1,0 +1,57 @@
+"""Which replicated parts need memory of their own on every tile."""
+
+from hloipu_runtime.program.mapping import whole_box
+from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.steps import (
+    ComputeSet,
+    Exchange,
+    If,
+    Parallel,
+    Repeat,
+    RepeatWhile,
+    Sequence,
+    Step,
+    Switch,
+    VariableId,
+)
+
+
+def private_variables(program: Program) -> frozenset[VariableId]:
+    """Return variables whose replicated parts need memory of their own on every tile.
+
+    Those that vertices write, and those that not every receiver of a transfer takes: all others
+    hold the same on all replicas, whatever the program does.
+    """
+    found: set[VariableId] = set()
+
+    def walk(step: Step) -> None:
+        match step:
+            case ComputeSet():
+                for group in step.groups:
+                    found.update(operand.variable for operand in group.outputs)
+            case Exchange():
+                for transfer in step.transfers:
+                    mapping = program.variables[transfer.destination].mapping
+                    everyone = whole_box(mapping.tiles.extents)
+                    if (transfer.tiles, transfer.spans) != (mapping.tiles, mapping.spans) or (
+                        transfer.receivers != everyone
+                    ):
+                        found.add(transfer.destination)
+            case Sequence():
+                for inner in step.steps:
+                    walk(inner)
+            case Parallel() | If() | Switch():
+                for branch in step.branches:
+                    walk(branch)
+            case Repeat():
+                walk(step.body)
+            case RepeatWhile():
+                walk(step.condition)
+                walk(step.body)
+            case _:
+                pass
+
+    walk(program.body)
+    for body in program.functions.values():
+        walk(body)
+    return frozenset(found)

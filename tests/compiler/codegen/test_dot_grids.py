@@ -1,0 +1,132 @@
+"""Grids of dot products: prices against the steps of the programs they become, memory, slices."""
+
+import numpy as np
+import pytest
+
+import hloipu
+from hloipu_compiler.codegen.dot_grids import DotGrid, dot_grid
+from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning
+from hloipu_runtime.codelets.codelet import Tensor
+from hloipu_runtime.codelets.dot import Dot
+from hloipu_runtime.machine.load import load_machine
+from tests.support.tile_runs import run_on_tiles, same_on_tiles
+
+RNG = np.random.default_rng(4)
+PLAIN = ((), (), (1,), (0,))
+
+
+def _text(m: int, k: int, n: int, kind: str = "f32") -> str:
+    return f"""HloModule product
+    ENTRY e {{
+      a = {kind}[{m},{k}] parameter(0)
+      b = {kind}[{k},{n}] parameter(1)
+      ROOT c = {kind}[{m},{n}] dot(a, b), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+    }}"""
+
+
+def _grid(
+    target: str, m: int, k: int, n: int, kind: str = "f32", tuning: Tuning = DEFAULT_TUNING
+) -> DotGrid:
+    tensors = [Tensor(kind, shape) for shape in ((m, k), (k, n), (m, n))]
+    return dot_grid(load_machine(target), Dot(*PLAIN, kind), *tensors, tuning)
+
+
+@pytest.mark.parametrize("partials", ["f32", "f16"])
+@pytest.mark.parametrize(
+    ("m", "k", "n"), [(1024, 1024, 256), (2048, 2048, 4), (300, 5000, 70), (4096, 64, 4096)]
+)
+def test_prices_are_the_programs_cycles(m: int, k: int, n: int, partials: str) -> None:
+    """Operands are born where they cost what the planner takes them to cost."""
+    plan = _grid("bow", m, k, n, "f16", Tuning(partials))
+    program = hloipu.compile(
+        _text(m, k, n, "f16"), target="bow", partials_type=partials, cache=False
+    )
+    steps = [step for step in program.costs.steps if step.kind in ("exchange", "compute")]
+    cycles = sum(step.spent.total.cycles for step in steps)
+    assert cycles == pytest.approx(plan.cycles, rel=0.12)
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "n"), [(64, 64, 64), (7, 4000, 3), (1, 512, 200), (13, 5, 4000), (512, 512, 512)]
+)
+def test_no_plain_grid_is_cheaper(m: int, k: int, n: int) -> None:
+    """Rows alone, columns alone or squares over all tiles, every operand received in full."""
+    machine = load_machine("gc200")
+    plan = _grid("gc200", m, k, n)
+    tiles = machine.chip.tiles_per_ipu
+    assert plan.placement.tiles.count <= tiles
+    for down, across in ((tiles, 1), (1, tiles), (38, 38)):
+        rows, columns = -(-m // down), -(-n // across)
+        parts = [Tensor("f32", (rows, k)), Tensor("f32", (k, columns))]
+        work = Dot(*PLAIN, "f32").work(machine, parts, [Tensor("f32", (rows, columns))])
+        fixed = 9 + 74 + 126 + 3 * (min(rows, across) + min(k, down))
+        assert plan.cycles <= rows * k + k * columns + work.cycles + fixed
+
+
+def test_less_memory_means_slices() -> None:
+    wide = _grid("bow", 4096, 4096, 2048, tuning=Tuning(memory_percent=100))
+    narrow = _grid("bow", 4096, 4096, 2048, tuning=Tuning(memory_percent=20))
+    assert narrow.slices > wide.slices
+    assert narrow.bytes_per_tile <= load_machine("bow").memory.bytes_per_tile // 5
+    assert narrow.cycles > wide.cycles
+
+
+def test_half_partials_are_cheaper() -> None:
+    """Half of the bytes to bring together, and no cast."""
+    whole = _grid("bow", 2048, 2048, 2048, "f16")
+    half = _grid("bow", 2048, 2048, 2048, "f16", Tuning("f16"))
+    assert half.part
+    assert half.cycles < whole.cycles
+
+
+@pytest.mark.parametrize("sizes", [(96, 40, 33), (40, 64, 200), (5, 700, 90), (200, 40, 5)])
+@pytest.mark.parametrize("percent", [2, 5, 10])
+def test_slices_compute_the_product(sizes: tuple[int, int, int], percent: int) -> None:
+    """Whole numbers add up exactly, in whatever order."""
+    m, k, n = sizes
+    a = RNG.integers(-3, 4, (m, k)).astype(np.float32)
+    b = RNG.integers(-3, 4, (k, n)).astype(np.float32)
+    run = same_on_tiles(_text(m, k, n), load_machine("tiny"), [a, b], Tuning("f32", percent))
+    np.testing.assert_array_equal(run.functional[0], a @ b)
+
+
+def test_small_memory_is_sliced_in_a_program() -> None:
+    """The programs of the test above have slices: more than one product."""
+    machine = load_machine("tiny")
+    a, b = np.ones((200, 40), np.float32), np.ones((40, 5), np.float32)
+    program = run_on_tiles(_text(200, 40, 5), machine, [a, b], Tuning("f32", 5)).program
+    products = [
+        group
+        for step in program.body.steps
+        for group in getattr(step, "groups", ())
+        if group.codelet.name == "dot"
+    ]
+    assert len(products) > 1
+
+
+@pytest.mark.parametrize(
+    ("lhs", "rhs", "result", "batch"),
+    [
+        ("f32[3,8,16]", "f32[3,16,20]", "f32[3,8,20]", 1),
+        ("f32[0,16]", "f32[16,4]", "f32[0,4]", 0),
+        ("f32[4,0]", "f32[0,6]", "f32[4,6]", 0),
+        ("f32[16]", "f32[16]", "f32[]", 0),
+    ],
+)
+def test_corners(lhs: str, rhs: str, result: str, batch: int) -> None:
+    arrays = [
+        RNG.integers(-3, 4, [int(n) for n in x[4:-1].split(",")]).astype(np.float32)
+        for x in (lhs, rhs)
+    ]
+    left, right = arrays[0].ndim - 1, batch
+    dims = f"lhs_contracting_dims={{{left}}}, rhs_contracting_dims={{{right}}}"
+    if batch:
+        dims += ", lhs_batch_dims={0}, rhs_batch_dims={0}"
+    text = f"""HloModule product
+    ENTRY e {{
+      a = {lhs} parameter(0)
+      b = {rhs} parameter(1)
+      ROOT c = {result} dot(a, b), {dims}
+    }}"""
+    for target in ("tiny", "gc200"):
+        same_on_tiles(text, load_machine(target), arrays)

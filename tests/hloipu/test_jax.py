@@ -1,0 +1,113 @@
+"""JAX functions on the simulated device, against JAX itself."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hloipu_runtime.errors import UsageError
+
+jax = pytest.importorskip("jax")
+jnp = jax.numpy
+
+import hloipu  # noqa: E402 - after the skip
+from hloipu.jax import compile, lower  # noqa: E402
+from hloipu.trainer import Trainer  # noqa: E402
+
+X = np.random.default_rng(0).normal(size=(12, 3)).astype(np.float32)
+Y = (X.sum(1) > 0).astype(np.int32)
+WEIGHTS = {"dense": {"w": np.full((3, 2), 0.5, np.float32), "b": np.zeros(2, np.float32)}}
+SCALE = np.array([1, 2, 3], np.float32)  # a constant of the functions
+TINY: dict[str, Any] = {"target": "tiny", "cache": False}
+
+
+def scores(weights: Any, x: Any) -> Any:
+    return (x * SCALE) @ weights["dense"]["w"] + weights["dense"]["b"]
+
+
+def step(weights: Any, count: Any, x: Any, y: Any) -> Any:
+    def loss(weights: Any) -> Any:
+        return -jnp.mean(jax.nn.log_softmax(scores(weights, x))[jnp.arange(len(x)), y])
+
+    value, slopes = jax.value_and_grad(loss)(weights)
+    moved = jax.tree.map(lambda w, g: w - 0.5 * g, weights, slopes)
+    return moved, count + 1, {"loss": value, "largest": jnp.max(jnp.abs(x))}
+
+
+def in_jax(steps: int) -> tuple[Any, list[float]]:
+    weights, losses = WEIGHTS, []
+    for n in range(steps):
+        at = 4 * (n % 3)
+        weights, _, found = step(weights, 0, X[at : at + 4], Y[at : at + 4])
+        losses.append(float(found["loss"]))
+    return weights, losses
+
+
+def assert_close(found: Any, wanted: Any) -> None:
+    assert jax.tree.structure(found) == jax.tree.structure(wanted)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_a_call_takes_and_gives_what_the_function_does() -> None:
+    program = compile(step, WEIGHTS, np.int32(0), X[:4], Y[:4], donate=(0, 1), **TINY)
+    found = program(WEIGHTS, np.int32(6), X[:4], Y[:4])
+    assert_close(found, step(WEIGHTS, np.int32(6), X[:4], Y[:4]))
+    assert isinstance(found[0]["dense"]["w"], np.ndarray)
+    with pytest.raises(UsageError) as error:
+        program({"dense": WEIGHTS["dense"]["w"]}, np.int32(6), X[:4], Y[:4])
+    assert error.value.code == "E3175"
+
+
+def test_arguments_may_be_shapes_keys_and_unused() -> None:
+    def noisy(key: Any, unused: Any, x: Any) -> Any:
+        return x + jax.random.bits(key, x.shape), jax.random.split(key)[0]
+
+    x = jnp.arange(4, dtype=jnp.uint32)
+    shapes = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    key = jax.random.key(3)
+    program = hloipu.jax.compile(noisy, key, 1.5, shapes, **TINY)
+    found, new = program(key, 1.5, x)
+    wanted, wanted_key = noisy(key, 1.5, x)
+    np.testing.assert_array_equal(found, wanted)
+    assert bool(new == wanted_key)
+
+
+def test_a_session_keeps_the_donated_arguments() -> None:
+    program = compile(step, WEIGHTS, np.int32(0), X[:4], Y[:4], donate=(0, 1), loop=3, **TINY)
+    rows = [(X[at : at + 4], Y[at : at + 4]) for at in (0, 4, 8)]
+    with program.session(infeeds={"data": rows * 2}) as session:
+        session.run(6)
+        weights, count = program.nested_state(session)
+        losses = [x.element for x in session.stream("loss").drain()]
+        assert len(session.stream("largest").drain()) == 6
+    wanted, wanted_losses = in_jax(6)
+    assert int(count) == 6
+    assert_close(weights, wanted)
+    np.testing.assert_allclose(losses, wanted_losses, rtol=1e-5)
+
+
+def test_queues_are_named_by_argument() -> None:
+    lowered = lower(step, WEIGHTS, np.int32(0), X[:4], Y[:4], donate=(0, 1))
+    assert lowered.parameters == ((0, 1), (2,), (3,), (4,))
+    found = lowered.wrapping({"images": (2,), "labels": (3,)}, ("a", "b"))
+    assert found == {"feed": {"images": (3,), "labels": (4,)}, "outfeed": ("a=3", "b=4")}
+
+
+def test_a_trainer_takes_lowered_functions() -> None:
+    lowered = lower(step, WEIGHTS, np.int32(0), X[:4], Y[:4], donate=(0, 1))
+    made = Trainer(
+        lowered.text,
+        state=lowered.state,
+        metrics=("largest", "loss"),
+        prediction=lower(scores, WEIGHTS, X[:4]).text,
+        **TINY,
+    )
+    history = made.fit((X, Y), 4)
+    assert isinstance(made.state, dict)
+    weights, count = lowered.nested_state(made.state)
+    wanted, losses = in_jax(12)
+    assert int(count) == 12
+    assert_close(weights, wanted)
+    np.testing.assert_allclose(history.steps["loss"], losses, rtol=1e-5)
+    np.testing.assert_allclose(made.predict(X), scores(wanted, X), rtol=1e-4, atol=1e-5)

@@ -1,0 +1,147 @@
+"""The document and the JSON of a comparison."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from tools.fidelity.cases import Judgement, Kind, Row, judged
+
+FORMAT = 1
+
+HEAD = """# Fidelity: predicted against measured
+
+`make fidelity` writes this document. Measurements are published ones (`tools/fidelity/`
+`measurements.json`, each with its source); predictions are what `hloipu estimate` says of an HLO
+module of the same shapes, or what a hand-written program of one phase costs. No constant of a
+machine was chosen to meet a measurement; constants come from the sources that
+`docs/machine-model.md` and the machines' own files name.
+
+*Ratio* is predicted over measured time: below 1 the model is faster than the hardware.
+
+## What is compared
+
+* **Matrix products**: cycles of the product's own steps: operands brought from where they were born
+  to where they are multiplied, the products, partial sums exchanged and added, and the barriers in
+  between. Host streams and the barriers before them are left out, as the measurement leaves them
+  out. Parameters are born where the product wants them, as poplibs's createMatMulInput does it;
+  results stay where they are made. Products of f16 add up in f16 between tiles
+  (`partials_type="f16"`): the published figure does not say which type it used; both are shown.
+  The measuring script adds up compute and exchange intervals; whether barriers are in the figure is
+  not said. They are 252 cycles a slice here, less than 1 % of all but the smallest products.
+* **Convolutions**: a loop of 200 convolutions and the copy of each result to the layout of the
+  image; the first copy into the loop is counted too.
+* **Exchange phases, barriers**: one exchange or barrier alone, without what tiles rearrange.
+* **Stream**: b + s * c of arrays that fill a third of the memory, over the bytes of three arrays.
+"""
+
+BLIND_SPOTS = """## Blind spots
+
+* **Small products** come out 10 to 25 % too fast. Every exchange and compute set has costs that no
+  source states: control code between steps, pointers set up, tiles that arrive late at a barrier.
+* **Large f32 products in slices** (8192 x 8192) come out 10 to 15 % too fast: poplibs copies slices
+  dynamically and rearranges weights before; here slices are exchanged from where they lie.
+* **Partial sums** of 16 pieces and more are added in two stages by poplibs, because of the code of
+  exchanges; here in one.
+* **C++ codelets** of users: 2 to 8 times slower than the vertices whose formulas the model has.
+* **Planners' memory cliffs**: a plan that poplibs cuts finer to save memory may be 30 times slower.
+* **Rearrangement** before and after exchanges: which copies Poplar makes is not published.
+* **Congestion** of exchanges, and of links between IPUs: the model has none of the former.
+* **Host and remote memory**: their rates are assumed numbers.
+* **Data**: transcendental functions cost what they cost on average.
+"""
+
+
+def document(rows: Sequence[Row], full_partials: Sequence[Row]) -> str:
+    """Return the document; `full_partials` are products of f16 that add up in f32."""
+    return "\n".join(_lines(rows, full_partials)) + "\n"
+
+
+def _lines(rows: Sequence[Row], full_partials: Sequence[Row]) -> Iterator[str]:
+    yield HEAD
+    yield from _summary(judged(rows))
+    yield "\n## Judged\n"
+    yield from _table(row for row in rows if row.case.kind is Kind.JUDGED)
+    held_out = [row for row in rows if row.measurement.held_out]
+    yield "\n## Held out\n"
+    if held_out:
+        yield from _table(held_out)
+    else:
+        yield "None of the measurements in the file is marked as held out."
+    yield "\n## Products of f16 that add up in f32\n"
+    yield from _table(full_partials)
+    yield "\n## Beside: no bound, and what the model lacks\n"
+    yield from _table((row for row in rows if row.case.kind is Kind.BESIDE), why=True)
+    yield "\n## Given, or left out\n"
+    yield "| measurement | | why |\n|---|---|---|"
+    for row in rows:
+        if row.case.kind in (Kind.GIVEN, Kind.LEFT_OUT):
+            yield f"| {row.measurement.id} | {row.case.kind} | {row.case.why} |"
+    yield f"\n{BLIND_SPOTS}"
+
+
+def _summary(found: Sequence[Judgement]) -> Iterator[str]:
+    yield "## By class\n"
+    yield "| class | count | mean | bound | outside | bound | worst | ratio | holds |"
+    yield "|---|---:|---:|---|---:|---|---|---:|---|"
+    for x in found:
+        worst = x.worst.measurement.id
+        yield (
+            f"| {x.of.name} | {x.count} | {x.mean_ratio:.3f} | {_range(x.of.mean)} | "
+            f"{x.outside} | {_range(x.of.each)} | {worst} | {x.worst.ratio:.3f} | "
+            f"{'yes' if x.holds else 'no'} |"
+        )
+
+
+def _range(bound: tuple[float, float]) -> str:
+    low, high = bound
+    return f"{low:.2f} to {high:.2f}"
+
+
+def _table(rows: Iterable[Row], *, why: bool = False) -> Iterator[str]:
+    last = "missing effect" if why else "cycles"
+    yield f"| measurement | measured | predicted | ratio | {last} |"
+    yield "|---|---:|---:|---:|---|"
+    for row in rows:
+        x, prediction = row.measurement, row.prediction
+        said = f"{prediction.value:.5g}" if prediction else ""
+        told = row.case.why if why else prediction.parts if prediction else ""
+        yield f"| {x.id} | {x.value:.5g} {x.unit} | {said} | {row.ratio:.3f} | {told} |"
+
+
+def as_json(rows: Sequence[Row], full_partials: Sequence[Row]) -> dict[str, Any]:
+    """Return the comparison as plain data."""
+    return {
+        "format": FORMAT,
+        "classes": [
+            {
+                "name": x.of.name,
+                "count": x.count,
+                "mean_ratio": round(x.mean_ratio, 4),
+                "mean_bound": x.of.mean,
+                "outside": x.outside,
+                "each_bound": x.of.each,
+                "worst": x.worst.measurement.id,
+                "worst_ratio": round(x.worst.ratio, 4),
+                "holds": x.holds,
+            }
+            for x in judged(rows)
+        ],
+        "rows": [_plain(row) for row in rows],
+        "full_partials": [_plain(row) for row in full_partials],
+    }
+
+
+def _plain(row: Row) -> dict[str, Any]:
+    x = row.measurement
+    return {
+        "id": x.id,
+        "kind": str(row.case.kind),
+        "class": row.case.of.name if row.case.of else None,
+        "measured": x.value,
+        "predicted": row.prediction.value if row.prediction else None,
+        "unit": x.unit,
+        "ratio": round(row.ratio, 4) if row.prediction else None,
+        "parts": row.prediction.parts if row.prediction else "",
+        "why": row.case.why,
+        "held_out": x.held_out,
+        "source": x.source,
+    }
