@@ -43,6 +43,28 @@ def sources_for(
     return {name: _batched(_source(dataset[name]), feeds[name], shuffle) for name in feeds}
 
 
+def steps_of_pass(sources: Mapping[str, Source], asked: int | None) -> int:
+    """Return the steps of one pass: those asked for, or as many as the shortest source has.
+
+    Raises UsageError E3170 where that is not known, or none.
+    """
+    counts = [asked] if asked is not None else [source.count for source in sources.values()]
+    known = [count for count in counts if count is not None]
+    if not known:
+        raise UsageError(
+            "E3170",
+            "it is not known how many elements the dataset has",
+            hint="give steps_per_epoch= (fit) or steps= (evaluate, predict)",
+        )
+    if min(known) < 1:
+        raise UsageError(
+            "E3170",
+            f"the dataset is good for {min(known)} steps",
+            hint="give at least as many rows as a batch of the step has",
+        )
+    return min(known)
+
+
 def batch_size(spec: ElementSpec) -> int:
     """Return how many samples an element holds: the first size that all its arrays have."""
     sizes = {leaf.shape[0] if leaf.shape else 0 for leaf in spec.leaves}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hloipu.callbacks import Callback, ProgressBar
-from hloipu.datasets import batch_size, padded_rows, sources_for
+from hloipu.datasets import batch_size, padded_rows, sources_for, steps_of_pass
 from hloipu.options.resolve import resolve
 from hloipu.training_programs import (
     Feeds,
@@ -26,7 +26,6 @@ from hloipu_runtime.report.profile import Profile
 from hloipu_runtime.session import Session
 from hloipu_runtime.session_inputs import State
 from hloipu_runtime.streams.settings import DEFAULT_TIMEOUT_SECONDS
-from hloipu_runtime.streams.source import Source
 
 _OWN_OPTIONS = {"loop": "steps_per_execution= of fit", "feed": "feeds=", "outfeed": "metrics="}
 
@@ -104,7 +103,7 @@ class Trainer:
         each other, and what `Session.run` raises; the state is then that of the last whole step.
         """
         sources = sources_for(dataset, self._training.feeds, shuffle)
-        steps_per_epoch = _steps_per_epoch(sources, steps_per_epoch)
+        steps_per_epoch = steps_of_pass(sources, steps_per_epoch)
         in_a_run = steps_per_epoch if steps_per_execution is None else steps_per_execution
         _require_divides(epochs, steps_per_epoch, in_a_run)
         program = self._training.program(in_a_run)
@@ -182,18 +181,19 @@ class Trainer:
         for callback in callbacks:
             callback.on_epoch_begin(recorder.epoch)
         while done < total and not self.stop_training:
+            mark = recorder.mark()
             with recorder.timing():
                 session.run(in_a_run)
             recorder.collect()
             done += in_a_run
             for callback in callbacks:
-                callback.on_execution_end(done, recorder.means(in_a_run))
+                callback.on_execution_end(done, recorder.means_since(mark))
         validation: dict[str, float] = {}
         if validation_data is not None:
             self._keep(session)
             validation = self.evaluate(validation_data)
         epoch = recorder.epoch
-        logs = recorder.end_epoch(done, validation)
+        logs = recorder.end_epoch(validation)
         for callback in callbacks:
             callback.on_epoch_end(epoch, logs)
 
@@ -202,7 +202,7 @@ class Trainer:
     ) -> dict[str, list[Any]]:
         """Return what each outfeed of a forward step gives, over a dataset."""
         sources = sources_for(dataset, programs.feeds)
-        count = _steps_per_epoch(sources, steps)
+        count = steps_of_pass(sources, steps)
         program = programs.program(count)
         state = self._state_by_name()
         constants = {number: state[name] for number, name in programs.weights.items()}
@@ -250,21 +250,6 @@ def _required(programs: StepPrograms | None, what: str) -> StepPrograms:
             hint=f"give it one: Trainer(…, {what}=HLO of a function of weights and data)",
         )
     return programs
-
-
-def _steps_per_epoch(sources: Mapping[str, Source], asked: int | None) -> int:
-    """Return the steps of one pass: those asked for, or as many as the shortest source has."""
-    if asked is not None:
-        return asked
-    counts = [source.count for source in sources.values()]
-    known = [count for count in counts if count is not None]
-    if not known:
-        raise UsageError(
-            "E3170",
-            "it is not known how many elements the dataset has",
-            hint="give steps_per_epoch= (fit) or steps= (evaluate, predict)",
-        )
-    return min(known)
 
 
 def _require_divides(epochs: int, steps_per_epoch: int, in_a_run: int) -> None:

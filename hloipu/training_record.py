@@ -23,7 +23,7 @@ class History:
     history: dict[str, list[float]] = field(default_factory=dict)
     """By metric, its mean over each epoch; of the validation as `val_NAME`."""
     steps: dict[str, list[float]] = field(default_factory=dict)
-    """By metric, its value at each step."""
+    """By metric, its value at each step; of those that the device adds up, at each execution."""
     samples: int = 0
     """That the steps took."""
     seconds: float = 0.0
@@ -59,11 +59,16 @@ class Recorder:
         self._began: float | None = None
         self._seconds = 0.0
         self._epoch_began = 0
+        self._epoch_mark = self.mark()
 
     @property
     def step(self) -> int:
-        """Steps of which all metrics have arrived."""
-        return min(map(len, self.history.steps.values()), default=self._session.steps)
+        """Steps done, as far as metrics tell while a run goes on."""
+        return max(self._session.steps, *map(len, self.history.steps.values()), 0)
+
+    def mark(self) -> dict[str, int]:
+        """Return how many elements of each metric are there."""
+        return {name: len(values) for name, values in self.history.steps.items()}
 
     @contextmanager
     def timing(self) -> Iterator[None]:
@@ -83,19 +88,20 @@ class Recorder:
                     values.append(float(np.mean(arrived.element)))
                     self._last_cycle = max(self._last_cycle, arrived.cycle or 0)
 
-    def means(self, last_steps: int) -> dict[str, float]:
-        """Return the mean of each metric over the last steps."""
+    def means_since(self, mark: Mapping[str, int]) -> dict[str, float]:
+        """Return the mean of each metric over the elements that came after a mark."""
         return {
-            name: float(np.mean(values[-last_steps:])) if values and last_steps else float("nan")
+            name: float(np.mean(values[mark[name] :])) if len(values) > mark[name] else float("nan")
             for name, values in self.history.steps.items()
         }
 
-    def end_epoch(self, steps: int, validation: Mapping[str, float]) -> dict[str, float]:
-        """Note an epoch of so many steps; return its means and those of its validation."""
-        logs = self.means(steps) | {f"val_{name}": value for name, value in validation.items()}
+    def end_epoch(self, validation: Mapping[str, float]) -> dict[str, float]:
+        """Note an epoch; return its means and those of its validation."""
+        logs = self.means_since(self._epoch_mark)
+        logs |= {f"val_{name}": value for name, value in validation.items()}
         for name, value in logs.items():
             self.history.history.setdefault(name, []).append(value)
-        self._epoch_began = self.step
+        self._epoch_began, self._epoch_mark = self.step, self.mark()
         self.epoch += 1
         return logs
 

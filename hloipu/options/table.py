@@ -203,9 +203,7 @@ class Options:
     ] = 0.6
     partials_type: Annotated[
         str,
-        About(
-            Choice(("f32", "f16")), _ALL, "Type in which matmuls of f16 add up.", in_module=True
-        ),
+        About(Choice(("f32", "f16")), _ALL, "Type in which matmuls of f16 add up.", in_module=True),
     ] = "f32"
     cache: Annotated[bool, About(Flag(), _ALL, "Keep compiled programs, and use them again.")] = (
         True

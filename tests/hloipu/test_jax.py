@@ -1,5 +1,7 @@
 """JAX functions on the simulated device, against JAX itself."""
 
+import sys
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -111,3 +113,11 @@ def test_a_trainer_takes_lowered_functions() -> None:
     assert_close(weights, wanted)
     np.testing.assert_allclose(history.steps["loss"], losses, rtol=1e-5)
     np.testing.assert_allclose(made.predict(X), scores(wanted, X), rtol=1e-4, atol=1e-5)
+
+
+def test_without_jax_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jax", None)
+    monkeypatch.delitem(sys.modules, "hloipu.jax")
+    with pytest.raises(UsageError) as error:
+        import_module("hloipu.jax")
+    assert error.value.code == "E3174"

@@ -165,6 +165,19 @@ def test_a_compiled_step_is_trained_as_it_is(tmp_path: Path) -> None:
     assert code_of(error) == "E3170"
 
 
+def test_metrics_that_the_device_adds_up_come_once_an_execution() -> None:
+    ready = hloipu.compile(
+        STEP, loop=3, feed={"data": (1, 2)}, outfeed=("loss=mean:1",), target="tiny", cache=False
+    )
+    history = Trainer(ready, state=[START]).fit((X, Y), 2, steps_per_execution=3)
+    losses = by_numpy(2 * STEPS)[0]
+    means = np.reshape(losses, (4, 3)).mean(1)
+    np.testing.assert_allclose(history.steps["loss"], means, rtol=1e-4, atol=1e-6)
+    epochs = np.reshape(losses, (2, STEPS)).mean(1)
+    np.testing.assert_allclose(history.history["loss"], epochs, rtol=1e-4, atol=1e-6)
+    assert history.samples == 2 * ROWS
+
+
 def test_state_comes_back_from_a_file(tmp_path: Path) -> None:
     made = trainer()
     made.fit((X, Y), 1)
@@ -265,6 +278,9 @@ def test_datasets_that_do_not_fit() -> None:
     assert code_of(error) == "E3170"
     with pytest.raises(UsageError, match="4 in an execution") as error:
         made.fit((X, Y), steps_per_execution=4)
+    assert code_of(error) == "E3170"
+    with pytest.raises(UsageError, match="good for 0 steps") as error:
+        made.fit((X[:3], Y[:3]))
     assert code_of(error) == "E3170"
     with pytest.raises(StreamError, match="element 0"):
         made.fit([(X[:3], Y[:3])])

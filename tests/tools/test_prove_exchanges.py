@@ -83,14 +83,14 @@ def test_the_referee_sees_whatever_a_run_shows(programs: list[Subject]) -> None:
     originals = [Original(x) for x in programs]
     rng = Random(9)
     shown = 0
-    for number in range(8 * len(KINDS)):
+    for number in range(4 * len(KINDS)):
         kind = list(KINDS)[number % len(KINDS)]
         original = rng.choice(originals)
         changed = mutant(original.subject, kind, rng)
         if changed is not None and judged(original, kind, changed).exact in ("values", "poison"):
             shown += 1
             assert misread(changed), (original.subject.name, kind)
-    assert shown > 20
+    assert shown > 8
 
 
 def test_the_referee_knows_a_lost_transfer_from_one_that_nobody_misses(

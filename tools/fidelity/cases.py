@@ -60,7 +60,9 @@ _MODEL = "a whole training run on several IPUs: pipelines, host and optimizer ar
 _CASES: dict[str, Case] = {
     "gc2-sram-latency": Case(Kind.GIVEN, why="tile.load_use_cycles"),
     "gc2-sram-read-bw": Case(Kind.GIVEN, why="tile.interleaved_load_bytes_per_cycle"),
-    "gc2-exchange-latency": Case(Kind.JUDGED, p.message, EXCHANGE),
+    "gc2-exchange-latency": Case(
+        Kind.BESIDE, p.message, why="known when exchange.route_cycles of the gc2 was taken over"
+    ),
     "gc2-congestion-onchip": Case(
         Kind.LEFT_OUT, why="exchanges are scheduled without conflicts; the model has no congestion"
     ),

@@ -2,7 +2,7 @@
 
 Prices are the machine's own, for arrays of splits at once. Operands are taken to lie where their
 exchange has few pieces. Whole parts are received, not only what a tile lacks: poplibs credits what
-is local (lib/poplin/ExchangeEstimator.hpp), which measured products do not bear out.
+is local (lib/poplin/ConvModel.cpp), which measured products do not bear out.
 """
 
 from functools import lru_cache

@@ -130,3 +130,16 @@ def test_corners(lhs: str, rhs: str, result: str, batch: int) -> None:
     }}"""
     for target in ("tiny", "gc200"):
         same_on_tiles(text, load_machine(target), arrays)
+
+
+@pytest.mark.parametrize("target", ["tiny", "gc200"])
+def test_half_partials_add_up(target: str) -> None:
+    """Small whole numbers are exact in f16, pieces and sums of them too."""
+    a = RNG.integers(-2, 3, (6, 640)).astype(np.float16)
+    b = RNG.integers(-2, 3, (640, 5)).astype(np.float16)
+    run = same_on_tiles(_text(6, 640, 5, "f16"), load_machine(target), [a, b], Tuning("f16"))
+    kinds = {x.element_type for x in run.program.variables if x.shape}
+    assert kinds == {"f16"}
+    np.testing.assert_array_equal(
+        run.functional[0].astype(np.float32), a.astype(np.float32) @ b.astype(np.float32)
+    )

@@ -7,7 +7,10 @@ from hloipu_runtime.sim import exact
 from hloipu_runtime.sim.exact import ExactEngine
 from hloipu_runtime.sim.pool import MemoryPool
 from tests.support.naive_run import DrawnHost, NaiveRun
+from tests.support.program_builder import ProgramBuilder, rows
 from tests.support.random_programs import random_program
+
+ROWS = rows(2, 3)
 
 
 @pytest.mark.parametrize("kept_bytes", [0, exact.KEPT_BYTES])
@@ -43,6 +46,20 @@ def test_a_run_that_breaks_off_spoils_no_later_one() -> None:
         naive.run()
         for (_, ours), (_, theirs) in zip(host.given, naive.host.given, strict=True):
             np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_constant_that_is_written_over_is_itself_again() -> None:
+    make = ProgramBuilder()
+    k = make.constant((6,), ROWS)
+    make.constants[k] = (make.constants[k][0], np.arange(6, dtype=np.float32))
+    make.add([k, k], k)
+    make.stream_out(k)
+    program = make.program()
+    engine = ExactEngine(program)
+    for _ in range(2):
+        host = DrawnHost(program, 0)
+        engine.run(host)
+        np.testing.assert_array_equal(host.given[0][1], 2 * np.arange(6))
 
 
 def test_free_memory_is_used_again_where_little_of_it_is_wasted() -> None:
