@@ -9,6 +9,7 @@ from hloipu_compiler.hlo.parse import parse as parse_source
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.source import Source
 from hloipu_compiler.verify.verifier import verify as verify_module
+from hloipu_runtime.artefact.layout import MAGIC
 from hloipu_runtime.errors import UsageError
 
 HloInput = str | Path | IO[str] | IO[bytes]
@@ -34,6 +35,12 @@ def read_source(given: HloInput) -> Source:
         return Source(given)
     if isinstance(given, str | Path):
         return read_file(Path(given))
+    if not hasattr(given, "read"):
+        raise UsageError(
+            "E3001",
+            f"cannot read HLO text from an object of type {type(given).__name__}",
+            hint="give a path to an HLO text dump, an open file, or the text itself",
+        )
     data = given.read()
     name = str(getattr(given, "name", "<file>"))
     return Source(data if isinstance(data, str) else decoded(data, name), name)
@@ -59,6 +66,13 @@ def decoded(data: bytes, name: str) -> str:
     """
     if data[:2] in _UTF16:
         raise UsageError("E3002", f"{name!r} is UTF-16 text", hint="save it as UTF-8")
+    if data.startswith(MAGIC):
+        raise UsageError(
+            "E3002",
+            f"{name!r} is not HLO text but a file that hloipu wrote, such as an executable",
+            hint="an executable goes to hloipu run, estimate or emit --stage; "
+            "give the text that it was compiled from",
+        )
     if _BINARY.search(data[:_LOOKED_AT]):
         kinds = (kind for mark, kind in _PACKED.items() if data.startswith(mark))
         kind = next(kinds, "")

@@ -116,10 +116,10 @@ def program_of(file: str, limits: Limits, asked: Asked, phases: Phases) -> Compi
 
 
 def is_executable(file: str) -> bool:
-    """Whether a file begins as executables do."""
+    """Whether a file begins or is named as executables are: a damaged one is no text, either."""
     try:
         with open(file, "rb") as stream:
-            return stream.read(len(MAGIC)) == MAGIC
+            return stream.read(len(MAGIC)) == MAGIC or file.endswith(".ipux")
     except (OSError, ValueError):  # whoever reads it as text says so
         return False
 

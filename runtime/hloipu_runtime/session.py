@@ -153,7 +153,7 @@ class Session:
             )
         self._require_state()
         counts = self._counts = Counts(progress=progress)
-        with self._host.running(), np.errstate(all="ignore"), flushing_subnormals():
+        with self._host.running(steps), np.errstate(all="ignore"), flushing_subnormals():
             for _ in range(steps // in_a_run):
                 self._run_once(counts)
         self._runs.update(counts.runs)

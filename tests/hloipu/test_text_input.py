@@ -25,6 +25,7 @@ def test_a_path_an_open_file_and_a_text_are_the_same(tmp_path: Path) -> None:
     [
         (b"\n\x05hello\x12\x04main", "binary"), (b"\x1f\x8b\x08", "gzip"), (b"PK\x03\x04", "zip"),
         (b"\x7fELF\x02", "a program"), ("HloModule".encode("utf-16"), "UTF-16"),
+        (b"\x93hloipu\n\x01\0\0\0", "that hloipu wrote"),
     ],
 )  # fmt: skip
 def test_what_is_not_text_is_named(data: bytes, said: str) -> None:
@@ -63,3 +64,9 @@ def test_limits_that_cannot_be(given: str) -> None:
 def test_a_limit_error_says_its_place_as_json() -> None:
     outcome = run("show", "--json", "--limit", "rank=1", "-", stdin=TEXT)
     assert '"line": 3' in outcome.out
+
+
+def test_an_object_that_cannot_be_read_is_refused() -> None:
+    with pytest.raises(UsageError) as caught:
+        hloipu.parse(7)  # type: ignore[arg-type]
+    assert caught.value.code == "E3001"

@@ -31,8 +31,9 @@ def host_transfer(
 ) -> Charge:
     """Return the charge of one transfer between the host and some IPUs, numbered from 0.
 
-    Round trip, unless the stream `is_connected` before the run, and command; then the slower of two: the line that the IPUs of a chassis share, and
-    the packets of the tile that moves most (osmarks/ipu-stack: crates/ipu-target/src/exchange.rs).
+    Round trip, unless the stream `is_connected` before the run, and command; then the slower of
+    two: the line that the IPUs of a chassis share, and the packets of the tile that moves most
+    (osmarks/ipu-stack: crates/ipu-target/src/exchange.rs).
     """
     group = machine.links.ipus_per_machine
     busiest = max(

@@ -124,6 +124,7 @@ def test_a_source_may_use_another_queue_of_the_same_name() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # jax warns where it was imported
 def test_a_forked_child_is_told_that_the_thread_is_gone() -> None:
     made = threading.Event()
     wait = threading.Event()
