@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 import hloipu
 from hloipu.options.table import OPTIONS, Options
 from hloipu.session import key_options
+from hloipu_runtime.compiled import Mode
 from tests.support.tile_texts import DOT, LOOP, TOO_LARGE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -166,3 +168,19 @@ def test_values_can_be_watched(mode: str) -> None:
     exe.run(A, B, mode=mode, watch=lambda n, x: last.update({names[n]: float(x.sum())}))
     assert last["a"] == A.sum()
     assert last["d"] == (A @ B).sum()
+
+
+@pytest.mark.parametrize("mode", ["functional", "exact"])
+def test_watching_passes_over_buffers_that_hold_a_part(mode: Mode) -> None:
+    """A strided slice's tiles take in every fourth row: nobody has the whole value there."""
+    text = (
+        "HloModule strided\n\nENTRY e {\n  p = f32[400,64] parameter(0)\n"
+        "  n = f32[400,64] negate(p)\n"
+        "  ROOT s = f32[50,64] slice(n), slice={[0:400:8],[0:64]}\n}\n"
+    )
+    x = np.arange(400 * 64, dtype=np.float32).reshape(400, 64)
+    seen: dict[int, np.ndarray[Any, Any]] = {}
+    exe = hloipu.compile(text, target="gc200")
+    exe.run(x, mode=mode, watch=lambda value, array: seen.update({value: array.copy()}))
+    assert any(np.array_equal(array, -x) for array in seen.values())
+    assert any(np.array_equal(array, -x[::8]) for array in seen.values())

@@ -32,6 +32,7 @@ from hloipu_runtime.program.steps import (
     VariableId,
 )
 from hloipu_runtime.program.uses import used, written
+from hloipu_runtime.program.verify import is_complete
 from hloipu_runtime.sim.copying import prepare_transfer
 from hloipu_runtime.sim.current_run import CurrentRun
 from hloipu_runtime.sim.host import Counts, Host, Watch
@@ -119,7 +120,10 @@ class ExactEngine:
             counts.advance()
             if watch is not None:
                 for variable, value in left_by(step):
-                    watch(value, self.memory(variable).whole())
+                    record = self.program.variables[variable]
+                    # A buffer may hold only what its vertices read: every third row, say.
+                    if is_complete(record.mapping, record.shape):
+                        watch(value, self.memory(variable).whole())
             for variable in self._touched[number] - self._kept:
                 if self._last[variable] == number:
                     self._drop(variable)
