@@ -13,9 +13,8 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from queue import Empty
 from typing import Any
 
 from hloipu.options.resolve import resolve
@@ -30,7 +29,7 @@ from tools.conformance.case import Case
 from tools.conformance.deviations import Deviation, read
 from tools.conformance.outcome import FAILED, compared, xla_results
 from tools.conformance.values import inputs_of
-from tools.conformance.workers import ANSWER_SECONDS, ORACLE_SECONDS, chosen_cases
+from tools.conformance.workers import ORACLE_SECONDS, answers, chosen_cases
 
 MACHINES: dict[str, dict[str, Any]] = {
     "tiny": {"target": "tiny"},
@@ -116,28 +115,6 @@ def _work(sample: int | None, only: str, number: int, workers: int, queue: Any) 
     queue.put(None)
 
 
-def outcomes(sample: int | None, only: str, workers: int) -> Iterator[TileOutcome]:
-    """Yield outcomes as they come from worker processes."""
-    context = multiprocessing.get_context("spawn")
-    queue: Any = context.Queue()
-    processes = [
-        context.Process(target=_work, args=(sample, only, n, workers, queue), daemon=True)
-        for n in range(workers)
-    ]
-    for process in processes:
-        process.start()
-    running = workers
-    while running:
-        try:
-            outcome = queue.get(timeout=ANSWER_SECONDS)
-        except Empty:
-            raise TimeoutError(f"no outcome in {ANSWER_SECONDS} s; a worker died") from None
-        if outcome is None:
-            running -= 1
-        else:
-            yield outcome
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run the tool; returns the exit code."""
     parser = argparse.ArgumentParser(prog="tools.tile_conformance", description=__doc__)
@@ -152,7 +129,7 @@ def main(arguments: list[str] | None = None) -> int:
     start = time.monotonic()
     rows: dict[str, Counter[str]] = {}
     bad = []
-    for outcome in outcomes(options.sample, options.only, options.workers):
+    for outcome in answers(_work, (options.sample, options.only), options.workers):
         rows.setdefault(outcome.opcode, Counter())[outcome.status] += 1
         if outcome.status != AGREES:
             bad.append(outcome)

@@ -1,7 +1,7 @@
 """Run cases in worker processes, each with an XLA child of its own."""
 
 import multiprocessing
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from queue import Empty
 from typing import Any
 from zlib import crc32
@@ -49,10 +49,19 @@ def outcomes(cases: Sequence[Case]) -> Iterator[Outcome]:
 
 def outcomes_in_parallel(sample: int | None, only: str, workers: int) -> Iterator[Outcome]:
     """Yield the outcomes of the chosen cases as they come; each worker makes the cases anew."""
+    yield from answers(_work, (sample, only), workers)
+
+
+def answers(work: Callable[..., None], arguments: tuple[Any, ...], workers: int) -> Iterator[Any]:
+    """Yield what worker processes put into their queue, until each has put None.
+
+    A worker runs `work(*arguments, number, workers, queue)`. Raises TimeoutError where none answers
+    for long: one has died.
+    """
     context = multiprocessing.get_context("spawn")
     queue: Any = context.Queue()
     processes = [
-        context.Process(target=_work, args=(sample, only, number, workers, queue), daemon=True)
+        context.Process(target=work, args=(*arguments, number, workers, queue), daemon=True)
         for number in range(workers)
     ]
     for process in processes:
