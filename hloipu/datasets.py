@@ -40,7 +40,7 @@ def sources_for(
             f"the step is fed by {', '.join(feeds) or 'no queue'}; {found} is given",
             hint="give a dataset for each feed: {name: dataset, …}",
         )
-    return {name: _batched(_source(dataset[name]), feeds[name], shuffle) for name in feeds}
+    return {name: batched(_source(dataset[name]), feeds[name], shuffle) for name in feeds}
 
 
 def steps_of_pass(sources: Mapping[str, Source], asked: int | None) -> int:
@@ -92,7 +92,8 @@ def _source(data: Any) -> Source:
     return source
 
 
-def _batched(source: Source, spec: ElementSpec, shuffle: int | None) -> Source:
+def batched(source: Source, spec: ElementSpec, shuffle: int | None = None) -> Source:
+    """Return a source with rows put together to batches where elements are batches of them."""
     size = _rows_in_element(source, spec)
     if shuffle is not None:
         source = source.shuffle(shuffle)

@@ -9,6 +9,7 @@ import numpy as np
 
 from hloipu.cli.eval import shown
 from hloipu.cli.session_options import SYNTHETIC, SessionOptions
+from hloipu.datasets import batched
 from hloipu.inputs import save_arrays
 from hloipu.options.table import Options
 from hloipu.session_arrays import constant_numbers, number_of
@@ -22,7 +23,7 @@ from hloipu_runtime.report.profile import Profile
 from hloipu_runtime.session import Session
 from hloipu_runtime.session_inputs import spec_of_queue
 from hloipu_runtime.sim.host import Progress
-from hloipu_runtime.streams.arrays import Rows, from_file
+from hloipu_runtime.streams.arrays import from_file
 from hloipu_runtime.streams.made import synthetic
 from hloipu_runtime.streams.source import Source
 
@@ -85,21 +86,8 @@ def source_of_file(queue: Queue, path: str, repeats: bool, seed: int) -> Source:
     spec = spec_of_queue(queue)
     if path == SYNTHETIC:
         return synthetic(spec, seed)
-    rows = from_file(path)
-    source: Source = rows
-    batch = _batch(rows, [leaf.shape for leaf in spec.leaves])
-    if batch:
-        source = rows.batch(batch)
+    source = batched(from_file(path), spec)
     return source.wrap() if repeats else source
-
-
-def _batch(rows: Rows, shapes: Sequence[tuple[int, ...]]) -> int:
-    """Return how many rows make an element; 0: a row is one."""
-    if len(shapes) != len(rows.leaves) or not all(shapes):
-        return 0
-    sizes = {shape[0] for shape in shapes}
-    alike = all(x.shape[1:] == s[1:] for x, s in zip(rows.leaves, shapes, strict=True))
-    return sizes.pop() if alike and len(sizes) == 1 else 0
 
 
 def _check(program: Program, asked: SessionOptions) -> None:

@@ -20,10 +20,3 @@ ALL = ("pred", *PACKED, *INTEGERS, *FLOATS, *FLOATS_8, *SCALES, *COMPLEX)
 
 RANKS: tuple[Dimensions, ...] = ((), (131,), (0, 3), (1, 1, 1), (2, 3, 1, 5), (2, 1, 3, 2, 3))
 """Ranks 0 to 5 with a zero-size, a one-element and non-divisible shapes."""
-
-
-def name_of(dimensions: Dimensions) -> str:
-    """Return what is special about a shape, for a case's name."""
-    if 0 in dimensions:
-        return f"rank {len(dimensions)} empty"
-    return f"rank {len(dimensions)}"

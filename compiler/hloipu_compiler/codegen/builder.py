@@ -1,8 +1,6 @@
-"""Writes a program: numbers its variables and values, and appends steps block by block."""
+"""Writes a program step by step: what lowerings call to get constants, copies and results."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -10,11 +8,11 @@ import numpy as np
 
 from hloipu_compiler.codegen.errors import CodegenError
 from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar, Spread
+from hloipu_compiler.codegen.numbering import Numbering
 from hloipu_compiler.codegen.placing import (
     Placement,
     default_placement,
     followed,
-    mapping_of,
     moved,
 )
 from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning
@@ -29,117 +27,28 @@ from hloipu_runtime.program.mapping import (
     Box,
     Mapping,
     Sizes,
-    Tiles,
     contains,
     extent_of,
     whole_box,
 )
-from hloipu_runtime.program.program import Queue, Role, Value, Variable
+from hloipu_runtime.program.program import Queue, Role, Variable
 
 Array = np.ndarray[Any, Any]
 
 
-@dataclass
-class Scope:
-    """One sequence under construction."""
-
-    steps: list[s.Step] = field(default_factory=list)
-    owned: set[int] = field(default_factory=set)
-    """Variables that this block may overwrite."""
-    copies: dict[tuple[int, Mapping], int] = field(default_factory=dict)
-    """Value and mapping -> a variable that a transfer brought the value to."""
-    turns: bool = False
-    """Whether the block runs again and again: what does not change is better done before."""
-
-
-class Builder:
-    """A program under construction for one machine."""
+class Builder(Numbering):
+    """A program under construction: constants, exchanges and compute sets."""
 
     def __init__(self, machine: Machine, tuning: Tuning = DEFAULT_TUNING) -> None:
-        self.machine = machine
+        super().__init__(machine)
         self.tuning = tuning
-        self.tile_count = machine.chip.tiles_per_ipu
-        self.variables: list[Variable] = []
-        self.values: list[Value] = []
-        self._depth_of: list[int] = []
-        """For each value, how many blocks lie around the one that makes it."""
         self.constants: dict[int, tuple[int, Array]] = {}
-        self.scopes: list[Scope] = [Scope()]
         self.elided: list[str] = []
         self.queues: dict[str, Queue] = {}
         """Of infeed and outfeed ops, by name."""
         self._scalars: dict[tuple[str, str], Held] = {}
-        self._next_tile = 0
         self.random_state: Held | None = None
         """What random ops without a state of their own draw from (`randomness.py`)."""
-        self.origin = ""
-        """Name of the instruction that is being lowered."""
-
-    # --- names and places -------------------------------------------------------------------------
-
-    @property
-    def scope(self) -> Scope:
-        """The innermost block."""
-        return self.scopes[-1]
-
-    @contextmanager
-    def block(self, *, turns: bool = False) -> Iterator[Scope]:
-        """Write the steps of an inner block, which `turns` or is run once."""
-        self.scopes.append(Scope(turns=turns))
-        try:
-            yield self.scope
-        finally:
-            self.scopes.pop()
-
-    def first_tile(self, width: int) -> int:
-        """Return where the next narrow tensor begins, so that not all lie on tile 0."""
-        first = self._next_tile
-        self._next_tile = (first + width) % self.tile_count
-        return first
-
-    def value(self, element_type: str, shape: Sizes) -> int:
-        """Return the number of a new value, made in the innermost block."""
-        self.values.append(Value(element_type, shape, self.origin))
-        self._depth_of.append(len(self.scopes) - 1)
-        return len(self.values) - 1
-
-    def turn_value(self, leaf: Held) -> Held:
-        """Return what a loop's variable holds in each turn: a value of the block to be opened."""
-        value = self.value(leaf.element_type, leaf.shape)
-        self._depth_of[value] += 1
-        return Held(value, leaf.variable, leaf.element_type, leaf.shape)
-
-    def variable(
-        self,
-        element_type: str,
-        shape: Sizes,
-        mapping: Mapping,
-        role: Role = Role.TEMPORARY,
-        *,
-        depth: int = -1,
-    ) -> int:
-        """Return the number of a new variable, which one block, the innermost, may overwrite."""
-        number = len(self.variables)
-        name = f"{self.origin or role.value}.v{number}"
-        self.variables.append(Variable(name, element_type, shape, mapping, role, 0, self.origin))
-        if role is not Role.CONSTANT:
-            self.scopes[depth].owned.add(number)
-        return number
-
-    def home(self, element_type: str, shape: Sizes) -> Mapping:
-        """Return the default mapping of a tensor."""
-        bits = ELEMENT_TYPES[element_type].bits
-        mapping = mapping_of(shape, bits, self.tile_count)
-        count = mapping.tiles.count
-        if 2 * count > self.tile_count:
-            return mapping
-        first = self.first_tile(count) % (self.tile_count - count + 1)
-        tiles = Tiles(mapping.tiles.extents, mapping.tiles.strides, first)
-        return Mapping(tiles, mapping.spans)
-
-    def emit(self, step: s.Step) -> None:
-        """Append a step to the innermost block."""
-        self.scope.steps.append(step)
 
     # --- constants --------------------------------------------------------------------------------
 

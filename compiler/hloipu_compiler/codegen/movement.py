@@ -7,8 +7,8 @@ import numpy as np
 
 from hloipu_compiler.codegen.errors import CodegenError
 from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar, Spread, Token
-from hloipu_compiler.codegen.scalars import constant_arrays
 from hloipu_compiler.codegen.site import Site, lowers
+from hloipu_compiler.evaluate.constants import constant_leaves
 from hloipu_compiler.hlo.literal_values import ElidedConstantError
 from hloipu_runtime.codelets.constants import text_of
 from hloipu_runtime.codelets.elementwise import Elementwise
@@ -26,7 +26,7 @@ def _constant(site: Site) -> Sequence[Leaf]:
     if kinds == ["token"]:
         return [Token()]
     try:
-        arrays = constant_arrays(site.instruction)
+        arrays = constant_leaves(site.instruction)
     except ElidedConstantError:
         site.builder.elided.append(site.instruction.name)
         return [

@@ -24,19 +24,19 @@ class _Writer:
     def __init__(self, module: Module) -> None:
         self.module = module
         self.nodes: list[Node] = []
-        self.operand_count = 0
+        self.operand_types: list[str] = []
 
     def whole(self, computation: Computation) -> Expression:
         """Return the expression of a computation."""
         types = [_type(computation.instructions[position]) for position in computation.parameters]
-        self.operand_count = len(types)
+        self.operand_types = types
         results = self.inline(computation, [(n,) for n in range(len(types))])
         return Expression(tuple(types), tuple(self.nodes), results)
 
     def add(self, node: Node) -> int:
         """Append a node and return its number."""
         self.nodes.append(node)
-        return self.operand_count + len(self.nodes) - 1
+        return len(self.operand_types) + len(self.nodes) - 1
 
     def inline(self, computation: Computation, arguments: list[tuple[int, ...]]) -> tuple[int, ...]:
         """Write the nodes of a computation and return the numbers of its results."""
@@ -81,12 +81,12 @@ class _Writer:
         ]
         (selector,) = operands[0]
         results = branches[-1]
-        is_predicate = self._type_of(selector, x) == "pred"
+        is_predicate = self._type_of(selector) == "pred"
         order = [0] if is_predicate else list(range(len(branches) - 2, -1, -1))
         for number in order:
             chosen = selector if is_predicate else self._equals(selector, number)
             results = tuple(
-                self.add(Node("select", (chosen, a, b), self._type_of(a, x)))
+                self.add(Node("select", (chosen, a, b), self._type_of(a)))
                 for a, b in zip(branches[number], results, strict=True)
             )
         return results
@@ -95,10 +95,11 @@ class _Writer:
         constant = self.add(Node("constant", (), "s32", (("value", str(number)),)))
         return self.add(Node("compare", (selector, constant), "pred", (("direction", "EQ"),)))
 
-    def _type_of(self, number: int, x: Instruction) -> str:
-        if number >= self.operand_count:
-            return self.nodes[number - self.operand_count].element_type
-        raise CodegenError("E0471", f"{x.name!r}: a branch hands on its operand as it is")
+    def _type_of(self, number: int) -> str:
+        count = len(self.operand_types)
+        if number < count:
+            return self.operand_types[number]
+        return self.nodes[number - count].element_type
 
 
 def node_parameters(x: Instruction) -> tuple[tuple[str, str | int], ...]:

@@ -149,14 +149,6 @@ def arithmetic_type(operand_types: tuple[str, ...]) -> str | None:
     return found
 
 
-def amp_1x1_cycles(machine: Machine, size: Product, arithmetic: str) -> int:
-    """Return the cycles of the 1x1 vertex: rows are positions, columns are output channels.
-
-    Partials are f32. The first group of input channels zeroes them; workers share the positions.
-    """
-    return int(_amp_1x1(machine, size, arithmetic == "f16"))
-
-
 def _amp_1x1(
     machine: Machine, size: Product | Products, half: bool, *, half_partials: bool = False
 ) -> Amount:

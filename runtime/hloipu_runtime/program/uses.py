@@ -22,15 +22,42 @@ from hloipu_runtime.program.steps import (
 
 def written(step: Step, program: Program) -> frozenset[VariableId]:
     """Return the variables that a step may write."""
-    return frozenset(_written(step, program, set()))
+    return frozenset(v for each in _within(step, program, set()) for v in _writes(each))
 
 
-def _written(step: Step, program: Program, called: set[str]) -> Iterator[VariableId]:
-    """Yield what is written; functions in `called` were looked into already."""
+def used(step: Step, program: Program) -> frozenset[VariableId]:
+    """Return the variables that a step reads or writes."""
+    return frozenset(
+        v for each in _within(step, program, set()) for v in (*_writes(each), *_reads(each))
+    )
+
+
+def _within(step: Step, program: Program, called: set[str]) -> Iterator[Step]:
+    """Yield a step and all inside of it; functions in `called` were looked into already."""
+    yield step
+    inner: tuple[Step, ...] = ()
     match step:
         case Sequence():
-            for inner in step.steps:
-                yield from _written(inner, program, called)
+            inner = step.steps
+        case Parallel() | If() | Switch():
+            inner = step.branches
+        case Repeat():
+            inner = (step.body,)
+        case RepeatWhile():
+            inner = (step.condition, step.body)
+        case Call():
+            if step.function in program.functions and step.function not in called:
+                called.add(step.function)
+                inner = (program.functions[step.function],)
+        case _:
+            pass
+    for each in inner:
+        yield from _within(each, program, called)
+
+
+def _writes(step: Step) -> Iterator[VariableId]:
+    """Yield what a step writes itself."""
+    match step:
         case ComputeSet():
             for group in step.groups:
                 yield from (operand.variable for operand in group.outputs)
@@ -39,33 +66,13 @@ def _written(step: Step, program: Program, called: set[str]) -> Iterator[Variabl
             yield from (definition.variable for definition in step.definitions)
         case StreamIn():
             yield step.variable
-        case Parallel() | If() | Switch():
-            for branch in step.branches:
-                yield from _written(branch, program, called)
-        case Repeat():
-            yield from _written(step.body, program, called)
-        case RepeatWhile():
-            yield from _written(step.condition, program, called)
-            yield from _written(step.body, program, called)
-        case Call():
-            if step.function in program.functions and step.function not in called:
-                called.add(step.function)
-                yield from _written(program.functions[step.function], program, called)
         case _:
             pass
 
 
-def used(step: Step, program: Program) -> frozenset[VariableId]:
-    """Return the variables that a step reads or writes."""
-    return frozenset((*_written(step, program, set()), *_read(step, program, set())))
-
-
-def _read(step: Step, program: Program, called: set[str]) -> Iterator[VariableId]:
-    """Yield what is read; functions in `called` were looked into already."""
+def _reads(step: Step) -> Iterator[VariableId]:
+    """Yield what a step reads itself."""
     match step:
-        case Sequence():
-            for inner in step.steps:
-                yield from _read(inner, program, called)
         case ComputeSet():
             for group in step.groups:
                 yield from (operand.variable for operand in group.inputs)
@@ -73,26 +80,16 @@ def _read(step: Step, program: Program, called: set[str]) -> Iterator[VariableId
             yield from (transfer.source for transfer in step.transfers)
         case StreamOut():
             yield step.variable
-        case Parallel() | If() | Switch():
-            if isinstance(step, If):
-                yield step.predicate
-                yield from (item.variable for item in step.merged)
-            elif isinstance(step, Switch):
-                yield step.index
-                yield from (item.variable for item in step.merged)
-            for branch in step.branches:
-                yield from _read(branch, program, called)
+        case If():
+            yield step.predicate
+            yield from (item.variable for item in step.merged)
+        case Switch():
+            yield step.index
+            yield from (item.variable for item in step.merged)
         case Repeat():
             yield from (item.variable for item in step.carried)
-            yield from _read(step.body, program, called)
         case RepeatWhile():
             yield step.predicate
             yield from (item.variable for item in step.carried)
-            yield from _read(step.condition, program, called)
-            yield from _read(step.body, program, called)
-        case Call():
-            if step.function in program.functions and step.function not in called:
-                called.add(step.function)
-                yield from _read(program.functions[step.function], program, called)
         case _:
             pass

@@ -5,12 +5,14 @@ parts written. Parts are compared as descriptors, dimension by dimension, so the
 number of steps and not with tiles.
 """
 
-from functools import lru_cache
-
-from hloipu_runtime.codelets.codelet import Codelet, Tensor
+from hloipu_runtime.codelets.codelet import Tensor
+from hloipu_runtime.program.descriptors import (
+    is_complete,
+    law_fault,
+    residency_fault,
+    variable_faults,
+)
 from hloipu_runtime.program.faults import Fault, ProgramError
-from hloipu_runtime.program.law import required_spans
-from hloipu_runtime.program.mapping import Mapping, Sizes, Spans, contains, covers, extent_of
 from hloipu_runtime.program.program import Program, Role, Variable
 from hloipu_runtime.program.steps import (
     Call,
@@ -72,7 +74,7 @@ class _Proof:
     def check_variables(self, tiles_per_ipu: int) -> None:
         self._check_constants()
         for variable in self.program.variables:
-            for message in _variable_faults(variable.mapping, variable.shape, tiles_per_ipu):
+            for message in variable_faults(variable.mapping, variable.shape, tiles_per_ipu):
                 self.fault("grid", variable.name, message)
             if not 0 <= variable.ipu < self.program.ipus:
                 self.fault("grid", variable.name, f"lies on IPU {variable.ipu}, which is not there")
@@ -212,10 +214,10 @@ class _Proof:
         variables = self.program.variables
         for operand, value in zip(group.inputs, group.reads, strict=True):
             self.expect(state, operand.variable, value, place)
-            message = _residency_fault(
+            message = residency_fault(
                 variables[operand.variable].mapping,
                 variables[operand.variable].shape,
-                group,
+                group.tiles,
                 operand.spans,
             )
             if message:
@@ -231,7 +233,7 @@ class _Proof:
         self._overwriting(group, place)
         if len({variables[x.variable].ipu for x in (*group.inputs, *group.outputs)}) > 1:
             self.fault("resident", place, "operands lie on several IPUs")
-        message = _law_fault(
+        message = law_fault(
             group.codelet,
             tuple(_tensor(variables[x.variable]) for x in group.inputs),
             tuple(_tensor(variables[x.variable]) for x in group.outputs),
@@ -337,71 +339,3 @@ class _Proof:
 
 def _tensor(variable: Variable) -> Tensor:
     return Tensor(variable.element_type, variable.shape)
-
-
-@lru_cache(1 << 14)
-def _variable_faults(mapping: Mapping, shape: Sizes, tiles_per_ipu: int) -> tuple[str, ...]:
-    found = []
-    tiles = mapping.tiles
-    if len(mapping.spans) != len(shape):
-        return ("has a mapping of another rank",)
-    if len(tiles.strides) != len(tiles.extents) or min(tiles.extents, default=2) < 2:
-        return ("has a grid with an axis of one tile",)
-    if tiles.first < 0 or tiles.last >= tiles_per_ipu or min(tiles.strides, default=1) < 1:
-        found.append(f"lies on tiles {tiles.first} to {tiles.last} of {tiles_per_ipu}")
-    if len(set(tiles.numbers.ravel().tolist())) != tiles.count:
-        found.append("has two grid coordinates on one tile")
-    axes = [span.axis for span in mapping.spans if span.axis >= 0]
-    if len(set(axes)) != len(axes) or any(axis >= len(tiles.extents) for axis in axes):
-        return (*found, "splits two dimensions along one grid axis")
-    return tuple(found)
-
-
-@lru_cache(1 << 14)
-def is_complete(mapping: Mapping, shape: Sizes) -> bool:
-    """Whether every element lies on some tile."""
-    return all(
-        covers(mapping.tiles, span, size) for span, size in zip(mapping.spans, shape, strict=True)
-    )
-
-
-@lru_cache(1 << 14)
-def _span_resident(mapping: Mapping, shape: Sizes, spans: Spans) -> str:
-    if len(spans) != len(mapping.spans):
-        return "is read with another rank"
-    for dimension, (held, read) in enumerate(zip(mapping.spans, spans, strict=True)):
-        if read.axis >= len(mapping.tiles.extents):
-            return f"dimension {dimension} follows a grid axis that is not there"
-        extent = max(extent_of(mapping.tiles, held), extent_of(mapping.tiles, read))
-        if not contains(held, read, extent, shape[dimension]):
-            return f"dimension {dimension} is read beyond the part on the tile"
-    return ""
-
-
-def _residency_fault(mapping: Mapping, shape: Sizes, group: VertexGroup, spans: Spans) -> str:
-    if mapping.tiles != group.tiles:
-        return "lies on other tiles than the vertices"
-    return _span_resident(mapping, shape, spans)
-
-
-@lru_cache(1 << 14)
-def _law_fault(
-    codelet: Codelet,
-    operands: tuple[Tensor, ...],
-    results: tuple[Tensor, ...],
-    read: tuple[Spans, ...],
-    written_spans: tuple[Spans, ...],
-) -> str:
-    """Return how operand parts differ from what the codelet's law asks for, or nothing."""
-    indexing = codelet.indexing(operands, results)
-    if len(indexing.operands) != len(operands) or len(indexing.results) != len(results):
-        return f"{codelet.name} takes other operands"
-    needed = required_spans(
-        indexing, written_spans, [x.shape for x in results], [x.shape for x in operands]
-    )
-    if isinstance(needed, str):
-        return f"{codelet.name}: {needed}"
-    for number, (have, need) in enumerate(zip(read, needed, strict=True)):
-        if have != need:
-            return f"{codelet.name}: operand {number} is read in parts {have}, needed are {need}"
-    return ""

@@ -14,8 +14,8 @@ from hloipu_runtime.errors import ArtefactError
 from hloipu_runtime.kernels.rounding import is_narrow
 from hloipu_runtime.kernels.storage import storage_dtype, to_storage
 from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.descriptors import is_complete
 from hloipu_runtime.program.program import Array, Program, Role
-from hloipu_runtime.program.verify import is_complete
 from hloipu_runtime.program_file.codelet_checks import CodeletChecks
 from hloipu_runtime.program_file.port_checks import check_ports
 from hloipu_runtime.program_file.refusal import Refuse

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from hloipu_runtime.element_types import ELEMENT_TYPES, Kind
+from hloipu_runtime.program.descriptors import is_complete
 from hloipu_runtime.program.mapping import Tiles
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import (
@@ -27,7 +28,6 @@ from hloipu_runtime.program.steps import (
     VariableId,
     VertexGroup,
 )
-from hloipu_runtime.program.verify import is_complete
 from hloipu_runtime.program_file.groups import inner_steps
 from hloipu_runtime.program_file.port_checks import streams
 from hloipu_runtime.program_file.refusal import Refuse

@@ -12,6 +12,7 @@ from typing import assert_never
 import numpy as np
 
 from hloipu_runtime.kernels.quiet import warnings_off
+from hloipu_runtime.program.descriptors import is_complete
 from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.steps import (
     Call,
@@ -32,7 +33,6 @@ from hloipu_runtime.program.steps import (
     VariableId,
 )
 from hloipu_runtime.program.uses import used, written
-from hloipu_runtime.program.verify import is_complete
 from hloipu_runtime.sim.copying import prepare_transfer
 from hloipu_runtime.sim.current_run import CurrentRun
 from hloipu_runtime.sim.host import Counts, Host, Watch

@@ -34,11 +34,6 @@ class Structure(NamedTuple):
 LEAF = Structure("leaf")
 
 
-def structure_of(element: Any) -> Structure:
-    """Return how an element is nested; StreamError E2023 beyond MAX_DEPTH."""
-    return _split(element, [], 0)
-
-
 def flatten(element: Any) -> tuple[list[Any], Structure]:
     """Return the leaves of an element in order, and how they were nested."""
     leaves: list[Any] = []

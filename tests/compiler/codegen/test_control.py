@@ -145,4 +145,3 @@ def test_loops_have_variables_of_their_own() -> None:
     )
     a, b = np.arange(70, dtype=np.float32), np.ones(70, np.float32)
     check_on_tiles(text, [a, b], [a + b])
-    assert programs_of(text)

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from hloipu_runtime.codelets.move import Copy
+from hloipu_runtime.program.descriptors import is_complete
 from hloipu_runtime.program.faults import Fault, ProgramError
 from hloipu_runtime.program.mapping import Mapping, Span, Tiles, whole
 from hloipu_runtime.program.program import Program, Role, Value
@@ -25,7 +26,7 @@ from hloipu_runtime.program.steps import (
     Switch,
     VertexGroup,
 )
-from hloipu_runtime.program.verify import faults_of, is_complete, verify
+from hloipu_runtime.program.verify import faults_of, verify
 from tests.support.program_builder import ProgramBuilder, rows
 from tests.support.program_checker import violations
 from tests.support.random_programs import random_program

@@ -1,0 +1,106 @@
+"""Variables and values of a program under construction, and the blocks that take its steps."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from hloipu_compiler.codegen.leaves import Held
+from hloipu_compiler.codegen.placing import mapping_of
+from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program import steps as s
+from hloipu_runtime.program.mapping import Mapping, Sizes, Tiles
+from hloipu_runtime.program.program import Role, Value, Variable
+
+
+@dataclass
+class Scope:
+    """One sequence under construction."""
+
+    steps: list[s.Step] = field(default_factory=list)
+    owned: set[int] = field(default_factory=set)
+    """Variables that this block may overwrite."""
+    copies: dict[tuple[int, Mapping], int] = field(default_factory=dict)
+    """Value and mapping -> a variable that a transfer brought the value to."""
+    turns: bool = False
+    """Whether the block runs again and again: what does not change is better done before."""
+
+
+class Numbering:
+    """What a program under construction is made of so far, for one machine."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.tile_count = machine.chip.tiles_per_ipu
+        self.variables: list[Variable] = []
+        self.values: list[Value] = []
+        self._depth_of: list[int] = []
+        """For each value, how many blocks lie around the one that makes it."""
+        self.scopes: list[Scope] = [Scope()]
+        self._next_tile = 0
+        self.origin = ""
+        """Name of the instruction that is being lowered."""
+
+    @property
+    def scope(self) -> Scope:
+        """The innermost block."""
+        return self.scopes[-1]
+
+    @contextmanager
+    def block(self, *, turns: bool = False) -> Iterator[Scope]:
+        """Write the steps of an inner block, which `turns` or is run once."""
+        self.scopes.append(Scope(turns=turns))
+        try:
+            yield self.scope
+        finally:
+            self.scopes.pop()
+
+    def first_tile(self, width: int) -> int:
+        """Return where the next narrow tensor begins, so that not all lie on tile 0."""
+        first = self._next_tile
+        self._next_tile = (first + width) % self.tile_count
+        return first
+
+    def value(self, element_type: str, shape: Sizes) -> int:
+        """Return the number of a new value, made in the innermost block."""
+        self.values.append(Value(element_type, shape, self.origin))
+        self._depth_of.append(len(self.scopes) - 1)
+        return len(self.values) - 1
+
+    def turn_value(self, leaf: Held) -> Held:
+        """Return what a loop's variable holds in each turn: a value of the block to be opened."""
+        value = self.value(leaf.element_type, leaf.shape)
+        self._depth_of[value] += 1
+        return Held(value, leaf.variable, leaf.element_type, leaf.shape)
+
+    def variable(
+        self,
+        element_type: str,
+        shape: Sizes,
+        mapping: Mapping,
+        role: Role = Role.TEMPORARY,
+        *,
+        depth: int = -1,
+    ) -> int:
+        """Return the number of a new variable, which one block, the innermost, may overwrite."""
+        number = len(self.variables)
+        name = f"{self.origin or role.value}.v{number}"
+        self.variables.append(Variable(name, element_type, shape, mapping, role, 0, self.origin))
+        if role is not Role.CONSTANT:
+            self.scopes[depth].owned.add(number)
+        return number
+
+    def home(self, element_type: str, shape: Sizes) -> Mapping:
+        """Return the default mapping of a tensor."""
+        bits = ELEMENT_TYPES[element_type].bits
+        mapping = mapping_of(shape, bits, self.tile_count)
+        count = mapping.tiles.count
+        if 2 * count > self.tile_count:
+            return mapping
+        first = self.first_tile(count) % (self.tile_count - count + 1)
+        tiles = Tiles(mapping.tiles.extents, mapping.tiles.strides, first)
+        return Mapping(tiles, mapping.spans)
+
+    def emit(self, step: s.Step) -> None:
+        """Append a step to the innermost block."""
+        self.scope.steps.append(step)
