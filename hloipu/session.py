@@ -9,6 +9,7 @@ from hloipu.options.resolve import resolve
 from hloipu.options.table import OPTIONS, Options
 from hloipu.text import HloInput, read_source
 from hloipu.wrapping import wrapping_request
+from hloipu_compiler.codegen.planned import Record
 from hloipu_compiler.codegen.tuning import Tuning
 from hloipu_compiler.driver import Phase, compile_module, source_lines, unmeasured
 from hloipu_compiler.hlo.frontend_attributes import read_frontend_attributes
@@ -129,6 +130,21 @@ def compile_verified(
             assume_trips=options.assume_trips,
             fingerprint=fingerprint,
         )
+
+
+def planned(module: Module, options: Options) -> list[Record]:
+    """Return what planners chose for a verified module, compiled as options say."""
+    plans: list[Record] = []
+    with plugins(options):
+        compile_module(
+            module,
+            machine_of(options),
+            pipeline=_pipeline(options),
+            wrapping=wrapping_request(options),
+            tuning=_tuning(options),
+            plans=plans,
+        )
+    return plans
 
 
 def passed(module: Module, options: Options) -> Module:

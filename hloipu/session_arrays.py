@@ -19,7 +19,7 @@ def number_of(port: Port) -> int:
 
 
 def constant_numbers(program: Program) -> list[int]:
-    """Return the numbers of the parameters that come in once a run."""
+    """Return the numbers of the parameters that are loaded once a session."""
     return [number_of(port) for port in program.parameters]
 
 

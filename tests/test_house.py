@@ -34,7 +34,6 @@ STAIRS = (
     "hloipu_runtime.session",
     "hloipu_runtime.session_inputs",
     "hloipu_runtime.checkpoint",
-    "hloipu_runtime.step_times",
     "hloipu_runtime.sim",
     "hloipu_runtime.streams",
     "hloipu_runtime.report",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from hloipu_compiler.analysis.source_lines import SourceLines
 from hloipu_compiler.codegen.lowering import lower
+from hloipu_compiler.codegen.planned import Record
 from hloipu_compiler.codegen.table import LOWERINGS
 from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning
 from hloipu_compiler.codegen.wrapped_step import lower_wrapped
@@ -17,6 +18,7 @@ from hloipu_compiler.plan.roles import wrapping_of
 from hloipu_compiler.plan.wrapping import Wrapping, WrappingRequest
 from hloipu_compiler.verify.static import require_static
 from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.merging import merged
 from hloipu_runtime.program.program import Program
 
 Phase = Callable[[str], AbstractContextManager[None]]
@@ -56,10 +58,12 @@ def compile_module(
     phase: Phase = unmeasured,
     wrapping: WrappingRequest = NOT_WRAPPED,
     tuning: Tuning = DEFAULT_TUNING,
+    plans: list[Record] | None = None,
 ) -> Compilation:
     """Compile a verified module for one IPU of a machine; phases: `passes` and `codegen`.
 
     `wrapping`: the entry is a step whose state stays on the device, in a loop of its own perhaps.
+    `plans` takes the records of what planners chose, made for nobody else.
     Raises NotStaticError for sizes known only while running, CodegenError for ops that have no
     program, UsageError E3150 to E3152 for a wrapping that cannot be, and what passes raise.
     """
@@ -69,8 +73,12 @@ def compile_module(
         flat, plan = run_passes(module, Plan(), pipeline, verify_each=verify_each, watch=watch)
     with phase("codegen"):
         if wrapped is None:
-            return Compilation(flat, plan, lower(flat, plan, machine, tuning))
-        return Compilation(flat, plan, lower_wrapped(flat, plan, machine, wrapped, tuning), wrapped)
+            program = lower(flat, plan, machine, tuning, plans)
+        else:
+            program = lower_wrapped(flat, plan, machine, wrapped, tuning, plans)
+        if tuning.merge_steps:
+            program = merged(program, machine.chip.tiles_per_ipu)
+        return Compilation(flat, plan, program, wrapped)
 
 
 def source_lines(module: Module) -> dict[str, str]:

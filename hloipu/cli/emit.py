@@ -12,7 +12,8 @@ from hloipu.cli.inputs import HLO_FILE, limit_option, read_input
 from hloipu.cli.memory_text import memory_text
 from hloipu.cli.options import Asked, config_text, option_group
 from hloipu.phases import Phases
-from hloipu.session import compile_verified, module_attributes, passed
+from hloipu.session import compile_verified, module_attributes, passed, planned
+from hloipu_compiler.codegen.planned import plans_record, plans_text
 from hloipu_compiler.hlo.dot_text import MOST_NODES, dot_module
 from hloipu_compiler.hlo.limits import Limits
 from hloipu_compiler.hlo.module_json import module_json
@@ -24,7 +25,7 @@ from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.program_text.printer import print_program
 
-STAGES = ("hlo", "front", "program", "memory", "costs")
+STAGES = ("hlo", "front", "plans", "program", "memory", "costs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +46,8 @@ class Asking:
     type=click.Choice(STAGES),
     default="hlo",
     show_default=True,
-    help="hlo: as read; front: after the passes; program: on tiles; memory and costs: of its tiles "
-    "and steps.",
+    help="hlo: as read; front: after the passes; plans: how ops are spread over tiles, and why; "
+    "program: on tiles; memory and costs: of its tiles and steps.",
 )
 @click.option(
     "--form",
@@ -112,6 +113,13 @@ def stage_text(
     options = asked.resolved(module_attributes(module)).options
     if stage == "front":
         return hlo_text(passed(module, options), asking)
+    if stage == "plans":
+        records = planned(module, options)
+        return (
+            as_json(plans_record(records))
+            if asking.output_format == "json"
+            else plans_text(records)
+        )
     return _PRINTERS[stage](compile_verified(module, options), asking)
 
 

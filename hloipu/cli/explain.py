@@ -1,28 +1,93 @@
-"""`hloipu explain E0102`: what an error code means, offline."""
+"""`hloipu explain E0102`: what an error code means; `hloipu explain plan OP FILE`: why so."""
 
 import difflib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 
 import click
 
+from hloipu.cli.inputs import limit_option, read_input
+from hloipu.cli.options import Asked, config_text, option_group
+from hloipu.session import module_attributes, planned
+from hloipu_compiler.codegen.planned import PlannedOp, Record, plans_record, plans_text
 from hloipu_compiler.explanations import all_codes, explain
+from hloipu_compiler.hlo.limits import Limits
+from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.errors import UsageError
+
+_NEAREST = 5
+"""Names of ops that an error offers."""
 
 
 @click.command("explain")
-@click.argument("code", required=False)
+@click.argument("words", nargs=-1, metavar="[CODE | plan OP FILE]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(code: str | None, as_json: bool) -> None:
-    """Say what an error CODE means, show an example and what to do; without CODE, list them."""
-    if code is None:
-        rows = {known: found.title for known in all_codes() if (found := explain(known))}
-        click.echo(
-            json.dumps({"schema": "hloipu.codes/1", "codes": rows}, ensure_ascii=False)
-            if as_json
-            else "\n".join(f"{known}  {title}" for known, title in rows.items())
+@limit_option
+@option_group("emit")
+def command(words: tuple[str, ...], as_json: bool, limits: Limits, asked: Asked) -> None:
+    """Say what an error CODE means, show an example and what to do; without CODE, list them.
+
+    `plan OP FILE`: how the instruction OP of FILE, HLO text (- for standard input), is spread over
+    tiles, what that costs, and which other ways lost. Options are those of `hloipu emit`.
+    """
+    if asked.print_config:
+        click.echo(config_text(asked.resolved(), as_json))
+    elif words[:1] == ("plan",):
+        if len(words) != 3:
+            raise click.UsageError("`explain plan` takes the name of an instruction and a file.")
+        _explain_plan(words[1], words[2], limits, asked, as_json=as_json)
+    elif len(words) > 1:
+        raise click.UsageError(f"`explain` takes one code, or `plan OP FILE`, not {words[1]!r}.")
+    elif words:
+        _explain_code(words[0], as_json=as_json)
+    else:
+        _list_codes(as_json=as_json)
+
+
+def _explain_plan(op: str, file: str, limits: Limits, asked: Asked, *, as_json: bool) -> None:
+    module = parse(read_input(file), limits=limits)
+    verify(module)
+    records = planned(module, asked.resolved(module_attributes(module)).options)
+    found = records_of(records, op)
+    if as_json:
+        click.echo(json.dumps(plans_record(found), ensure_ascii=False))
+    else:
+        click.echo(plans_text(found), nl=False)
+
+
+def records_of(records: Sequence[Record], op: str) -> list[Record]:
+    """Return the records of an op; UsageError E0490 where there are none."""
+    wanted = op.removeprefix("%")
+
+    def name(x: Record) -> str:
+        return x.op if isinstance(x, PlannedOp) else x.value
+
+    found = [x for x in records if name(x) == wanted]
+    if not found:
+        known = sorted({name(x) for x in records})
+        near = difflib.get_close_matches(wanted, known, _NEAREST) or known[:_NEAREST]
+        raise UsageError(
+            "E0490",
+            f"no plan was made for an instruction {op!r}",
+            hint=f"plans were made for {', '.join(near)}"
+            if near
+            else "no op of this module needed one: each was computed where its operands lie",
         )
-        return
+    return found
+
+
+def _list_codes(*, as_json: bool) -> None:
+    rows = {known: found.title for known in all_codes() if (found := explain(known))}
+    click.echo(
+        json.dumps({"schema": "hloipu.codes/1", "codes": rows}, ensure_ascii=False)
+        if as_json
+        else "\n".join(f"{known}  {title}" for known, title in rows.items())
+    )
+
+
+def _explain_code(code: str, *, as_json: bool) -> None:
     found = explain(code.upper())
     if found is None:
         near = difflib.get_close_matches(code.upper(), all_codes(), 3)

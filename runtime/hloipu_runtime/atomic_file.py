@@ -1,9 +1,10 @@
 """Files that are written whole or not at all."""
 
+import fcntl
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,15 +20,14 @@ def replacing(path: str | Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
     UsageError E3004 where the file cannot be written.
     """
     target = Path(path)
-    temporary = target.with_name(f".{target.name[:100]}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        handle, temporary = _locked_file(target, mode)
         try:
             with os.fdopen(handle, "wb") as stream:
                 yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
-            temporary.replace(target)
+                temporary.replace(target)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
@@ -38,6 +38,48 @@ def replacing(path: str | Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
             f"cannot write {str(path)!r}: {error.strerror}",
             hint="the folder must exist and have room; nothing was changed",
         ) from error
+
+
+def remove_unfinished(path: str | Path) -> None:
+    """Remove what processes that were killed while they wrote a file left beside it.
+
+    A file that is still being written is locked by its writer, and stays; so does one that cannot
+    be removed.
+    """
+    target = Path(path)
+    with suppress(OSError), os.scandir(target.parent) as entries:
+        for entry in entries:
+            if entry.name.startswith(_beginning(target)) and entry.name.endswith(".tmp"):
+                with suppress(OSError):
+                    _remove_unlocked(entry.path)
+
+
+def _beginning(target: Path) -> str:
+    return f".{target.name[:100]}."
+
+
+def _locked_file(target: Path, mode: int) -> tuple[int, Path]:
+    """Return a new file beside `target`, locked as long as it is open."""
+    while True:
+        name = f"{_beginning(target)}{os.getpid()}-{secrets.token_hex(4)}.tmp"
+        temporary = target.with_name(name)
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        with suppress(OSError):  # Some file systems have no locks.
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        # Between those two calls it looked like one that nobody writes.
+        if os.fstat(handle).st_nlink:
+            return handle, temporary
+        os.close(handle)
+
+
+def _remove_unlocked(path: str) -> None:
+    """Remove a file, or raise OSError where somebody has it locked."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.unlink(path)
+    finally:
+        os.close(handle)
 
 
 def _sync_folder(folder: Path) -> None:

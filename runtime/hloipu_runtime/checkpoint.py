@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from hloipu_runtime.artefact.frame import Frame, read_frame, write_frame
+from hloipu_runtime.atomic_file import remove_unfinished
 from hloipu_runtime.errors import ArtefactError, UsageError
 from hloipu_runtime.kernels.storage import user_dtype
 from hloipu_runtime.program.program import Program
@@ -39,7 +40,7 @@ class Checkpoint:
     """State by name, in the user's types."""
 
     def save(self, path: str | Path) -> None:
-        """Write it; raises UsageError E3004 where that cannot be."""
+        """Write it, and remove what killed writers of it left; UsageError E3004: it cannot be."""
         meta = {
             "schema": SCHEMA,
             "program": self.program,
@@ -49,6 +50,7 @@ class Checkpoint:
             "positions": dict(sorted(self.positions.items())),
         }
         arrays = {f"state.{n}": array for n, array in enumerate(self.arrays.values())}
+        remove_unfinished(path)
         write_frame(path, Frame(KIND, meta, arrays))
 
     def require_for(self, program: Program) -> None:

@@ -16,7 +16,11 @@ from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.faults import ProgramError
 from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.verify import faults_of
-from hloipu_runtime.program_file.program_codec import decode_program, encode_program
+from hloipu_runtime.program_file.program_codec import (
+    constant_arrays,
+    decode_program,
+    encode_program,
+)
 from hloipu_runtime.program_file.refusal import NONSENSE
 
 KIND = "executable"
@@ -101,7 +105,7 @@ def from_frame(frame: Frame, *, name: str = "", is_own: bool = False) -> Executa
     addresses = arrays.pop(_ADDRESSES, None)
     machine = _machine(meta["machine"], name)
     program = decode_program(meta["program"], arrays, None if is_own else machine, name=name)
-    if len(program.constants) != len(arrays):
+    if len(constant_arrays(program)) != len(arrays):
         raise _refused(name, "it holds an array that nothing uses")
     _check_addresses(addresses, program, name)
     if machine.name != program.machine:

@@ -14,25 +14,26 @@ import numpy as np
 from hloipu_runtime.checkpoint import Checkpoint, load_checkpoint
 from hloipu_runtime.costing.costs import Costs
 from hloipu_runtime.costing.counting import ChargePlan, spent_of
+from hloipu_runtime.costing.step_times import step_times
 from hloipu_runtime.errors import StreamError, UsageError
 from hloipu_runtime.kernels.storage import from_storage, to_storage
 from hloipu_runtime.kernels.subnormals import flushing_subnormals
+from hloipu_runtime.program.loading import loaded_with
 from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.report.build import About, profile_of_run
 from hloipu_runtime.report.profile import Profile
 from hloipu_runtime.session_inputs import (
     State,
-    given_constants,
     given_state,
     opened_infeeds,
     opened_outfeeds,
+    owned_constants,
 )
 from hloipu_runtime.sim.exact import ExactEngine
 from hloipu_runtime.sim.functional import FunctionalEngine
 from hloipu_runtime.sim.host import Arrays, Counts, Progress
 from hloipu_runtime.sim.kept_state import streams_before_work
 from hloipu_runtime.sim.ports import taken_arrays
-from hloipu_runtime.step_times import step_times
 from hloipu_runtime.streams.host import StreamHost
 from hloipu_runtime.streams.infeed import InfeedState
 from hloipu_runtime.streams.outfeed import OutfeedQueue
@@ -122,12 +123,8 @@ class Session:
             self._state = given_state(program, state or {}, self.settings.seed)
         self._has_state = False
         self._lost = ""
-        self._engine = (
-            FunctionalEngine(program)
-            if self.settings.mode == "functional"
-            else ExactEngine(program, poison=self.settings.poison)
-        )
-        self._arrays = Arrays(given_constants(program, constants))
+        self._arrays = Arrays(owned_constants(program, constants))
+        self._engine = self._engine_with(self._arrays.inputs)
         timeout = self.settings.timeout
         self._host = StreamHost(
             opened_infeeds(program, infeeds or {}, timeout),
@@ -135,6 +132,27 @@ class Session:
             self._arrays,
             clock=self._now,
         )
+
+    def _engine_with(self, constants: Mapping[str, Array]) -> FunctionalEngine | ExactEngine:
+        """Return an engine that has the program with what is loaded beside it."""
+        program = loaded_with(self.program, constants)
+        if self.settings.mode == "functional":
+            return FunctionalEngine(program)
+        return ExactEngine(program, poison=self.settings.poison)
+
+    def load_constants(self, constants: State) -> None:
+        """Load other arrays in place of the constants; the state stays as it is.
+
+        Raises UsageError E3154 for arrays that are missing or unknown, E3142 for those that do not
+        fit, E3156 where the state is lost.
+        """
+        arrays = owned_constants(self.program, constants)
+        if self._lost:
+            self._require_state()
+        kept = self._engine.state
+        self._engine = self._engine_with(arrays)
+        self._engine.state = kept
+        self._arrays.inputs = arrays
 
     def run(self, steps: int | None = None, *, progress: Progress | None = None) -> SessionRun:
         """Do so many steps; by default those of one run of the program.

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from hloipu_runtime.errors import UsageError
+from hloipu_runtime.errors import StreamError, UsageError
 from hloipu_runtime.program.program import Array, Port, Program, Queue, StatePort
 from hloipu_runtime.sim.ports import given_arrays
 from hloipu_runtime.streams.element import ElementSpec, LeafSpec
@@ -21,6 +21,11 @@ State = Mapping[Any, Any] | Sequence[Any]
 def spec_of_queue(queue: Queue) -> ElementSpec:
     """Return what the elements of a program's queue are."""
     return ElementSpec(tuple(LeafSpec(port.element_type, port.shape) for port in queue.streams))
+
+
+def streams_of_queue(queue: Queue) -> tuple[str, ...]:
+    """Return the program's streams that serve a queue, one for each leaf."""
+    return tuple(port.stream for port in queue.streams)
 
 
 def given_state(program: Program, state: State, seed: int = 0) -> dict[str, Array]:
@@ -72,8 +77,14 @@ def _stored(program: Program, port: StatePort, array: Any, seed: int) -> Array:
     return np.array(given[port.name])  # of its own: the device overwrites it
 
 
+def owned_constants(program: Program, constants: State) -> dict[str, Array]:
+    """Return the same as `given_constants`, as copies where the device keeps them."""
+    found = given_constants(program, constants)
+    return {name: np.array(x) for name, x in found.items()} if program.loaded else found
+
+
 def given_constants(program: Program, constants: State) -> dict[str, Array]:
-    """Return what comes in once a run, by stream; as `given_state`, numbers are parameters'."""
+    """Return what no queue feeds, by stream; as `given_state`, numbers are parameters'."""
     ports = program.parameters
     if isinstance(constants, Mapping):
         by_stream = {port.stream: port for port in ports}
@@ -85,15 +96,14 @@ def given_constants(program: Program, constants: State) -> dict[str, Array]:
             if key not in by_stream:
                 raise UsageError(
                     "E3154",
-                    f"the program takes no {key!r} once a run",
+                    f"the program loads no {key!r} for a session",
                     hint=_suggestion(str(key), by_stream),
                 )
         missing = [port.stream for port in ports if port.stream not in keyed]
         if missing:
             raise UsageError(
                 "E3154",
-                f"{missing[0]!r} is not given, one of {len(missing)} that the program takes "
-                "once a run",
+                f"{missing[0]!r} is not given, one of {len(missing)} that are loaded once a run",
                 hint="give constants={number: array, …}, or compile with a feed for it",
             )
         constants = [keyed[port.stream] for port in ports]
@@ -113,14 +123,10 @@ def opened_infeeds(program: Program, given: Mapping[str, Any], timeout: float) -
             "on the command line --infeed NAME=FILE",
         )
     return [
-        made
+        own_queue(queue, made)
         if isinstance(made := given[name], InfeedQueue)
         else InfeedQueue(
-            name,
-            spec_of_queue(queue),
-            made,
-            timeout=timeout,
-            streams=tuple(port.stream for port in queue.streams),
+            name, spec_of_queue(queue), made, timeout=timeout, streams=streams_of_queue(queue)
         )
         for name, queue in queues.items()
     ]
@@ -138,13 +144,41 @@ def opened_outfeeds(
     found = []
     for name, queue in queues.items():
         made = given.get(name, "all")
-        if not isinstance(made, OutfeedQueue):
-            streams = tuple(port.stream for port in queue.streams)
-            spec = spec_of_queue(queue)
-            _check_mode(queue, made)
-            made = OutfeedQueue(name, made, spec, timeout=timeout, streams=streams)
+        _check_mode(queue, made.mode if isinstance(made, OutfeedQueue) else made)
+        if isinstance(made, OutfeedQueue):
+            made.bind(spec_of_queue(queue), streams_of_queue(queue))
+            own_queue(queue, made)
+        else:
+            made = OutfeedQueue(
+                name, made, spec_of_queue(queue), timeout=timeout, streams=streams_of_queue(queue)
+            )
         found.append(made)
     return found
+
+
+Own = TypeVar("Own", InfeedQueue, OutfeedQueue)
+
+
+def own_queue(queue: Queue, made: Own) -> Own:
+    """Return a queue that the user made, its streams being the program's.
+
+    Raises StreamError E2060 where its name or its elements are not those of the program's queue.
+    """
+    wanted, spec = spec_of_queue(queue), made.spec
+    found = "" if spec is None else str(ElementSpec(spec.leaves))
+    if (made.name, found) != (queue.name, str(wanted)):
+        raise StreamError(
+            "E2060",
+            f"the queue given for {queue.name!r} of {wanted} is named {made.name!r}, of {found}",
+            queue=queue.name,
+            expected=f"{queue.name} of {wanted}",
+            found=f"{made.name} of {found}",
+            hint="make it with the name and the elements of the program's queue, or give its "
+            "source alone",
+        )
+    if isinstance(made, InfeedQueue):
+        made.streams = streams_of_queue(queue)
+    return made
 
 
 def _check_mode(queue: Queue, mode: Any) -> None:

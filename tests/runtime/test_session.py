@@ -9,6 +9,9 @@ import pytest
 
 from hloipu_runtime.errors import ArtefactError, StreamError, UsageError
 from hloipu_runtime.session import Session
+from hloipu_runtime.streams.element import ElementSpec, LeafSpec
+from hloipu_runtime.streams.infeed import InfeedQueue
+from hloipu_runtime.streams.outfeed import OutfeedQueue
 from tests.support.sessions import SCALE, START, SWAP, compiled, rows, sums
 
 MODES = ("functional", "exact")
@@ -90,7 +93,7 @@ ENTRY e {
         ({"state": {0: np.zeros(5, np.float32), 1: 0}}, "E3142", "shape"),
         ({"state": {"a": np.zeros(6), "b": np.int32(0)}}, "E3142", "float64"),
         ({"constants": {}}, "E3154", "'parameter.3' is not given"),
-        ({"constants": {2: 0}}, "E3154", "takes no 'parameter.2'"),
+        ({"constants": {2: 0}}, "E3154", "loads no 'parameter.2'"),
         ({"infeeds": {}}, "E3155", "'data' has no source"),
         ({"infeeds": {"date": ROWS}}, "E3155", "did you mean 'data'"),
         ({"outfeeds": {"sean": "last"}}, "E3155", "did you mean 'seen'"),
@@ -119,6 +122,35 @@ def test_steps_are_whole_runs_and_state_is_there() -> None:
     with pytest.raises(UsageError) as caught:
         session.run()
     assert caught.value.code == "E3156"
+
+
+def test_queues_of_the_users_own() -> None:
+    spec = ElementSpec((LeafSpec("f32", (6,)),))
+    infeed = InfeedQueue("data", spec, (row for row in ROWS), capacity=2)
+    outfeed = OutfeedQueue("seen", capacity=9)
+    with opened(data=infeed, outfeeds={"seen": outfeed}) as session:
+        session.run(9)
+        assert session.stream("seen") is outfeed
+        found = [x.element for x in outfeed.drain()]
+    np.testing.assert_array_equal(found, 2 * ROWS[:9])
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "outfeed"),
+    [
+        ("dada", (6,), None),
+        ("data", (5,), None),
+        ("data", (6,), OutfeedQueue("sean")),
+        ("data", (6,), OutfeedQueue("seen", spec=ElementSpec((LeafSpec("f32", ()),)))),
+    ],
+)
+def test_queues_of_the_users_own_must_be_the_programs(
+    name: str, shape: tuple[int, ...], outfeed: OutfeedQueue | None
+) -> None:
+    infeed = InfeedQueue(name, ElementSpec((LeafSpec("f32", shape),)), ROWS)
+    outfeeds = {} if outfeed is None else {"seen": outfeed}
+    with pytest.raises(StreamError, match="E2060"):
+        opened(data=infeed, outfeeds=outfeeds)
 
 
 def test_modes_of_outfeeds() -> None:

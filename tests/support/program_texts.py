@@ -183,12 +183,14 @@ body {{
 RESIDENT = f"""\
 program "resident" for "tiny" ipus 1 steps 3
 parameters {{
+  "parameter.2": f32[4]
 }}
 results {{
 }}
 variables {{
   v0 "w": f32[4] state @0[2 x 1] (a0*2:2) from "w"
   v1 "x": f32[4] @0[2 x 1] (a0*2:2) from "x"
+  v2 "k": f32[4] constant @0[2 x 1] (a0*2:2) from "k"
 }}
 values {{
   %0: f32[4] "w"
@@ -196,8 +198,13 @@ values {{
   %2: f32[4] "x"
   %3: f32[4] "sum"
   %4: f32[4] "w"
+  %5: f32[4] "k"
 }}
 constants {{
+  v2 = %5 given
+}}
+loaded {{
+  %5
 }}
 state {{
   "w" v0: %0 %4 parameter 0 result 0
@@ -221,7 +228,7 @@ body {{
   }}
 }}
 """
-"""State on the device, and queues that feed three steps of a run."""
+"""State on the device, an array that is given later, and queues that feed three steps of a run."""
 
 TEXTS = {"double": DOUBLE, "move": MOVE, "control": CONTROL, "resident": RESIDENT}
 

@@ -23,6 +23,7 @@ from hloipu_runtime.codelets.expression import Expression, Node
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program import steps as s
+from hloipu_runtime.program.descriptors import is_complete
 from hloipu_runtime.program.mapping import (
     Box,
     Mapping,
@@ -49,6 +50,8 @@ class Builder(Numbering):
         self._scalars: dict[tuple[str, str], Held] = {}
         self.random_state: Held | None = None
         """What random ops without a state of their own draw from (`randomness.py`)."""
+        self.is_resident = False
+        """Whether the program stays on the device from run to run, so that constants do, too."""
 
     # --- constants --------------------------------------------------------------------------------
 
@@ -104,6 +107,9 @@ class Builder(Numbering):
             known = self._copy_of(leaf.value, mapping)
             if known is None:
                 depth = self._depth_to_copy(leaf)
+                if not depth and self._is_loaded_where_wanted(leaf, mapping):
+                    found.append(self._loaded_copy(leaf, mapping))
+                    continue
                 known = self.variable(leaf.element_type, leaf.shape, mapping, depth=depth)
                 self.scopes[depth].copies[(leaf.value, mapping)] = known
                 transfer, definition = self.plain_copy(leaf, known)
@@ -114,6 +120,18 @@ class Builder(Numbering):
         for depth, (transfers, definitions) in waiting.items():
             self.scopes[depth].steps += self.exchange_steps(transfers, definitions)
         return found
+
+    def _is_loaded_where_wanted(self, leaf: Held, mapping: Mapping) -> bool:
+        """Whether a constant is loaded once more, in place of a copy in each run."""
+        is_constant = leaf.variable in self.constants
+        return self.is_resident and is_constant and is_complete(mapping, leaf.shape)
+
+    def _loaded_copy(self, leaf: Held, mapping: Mapping) -> int:
+        """Return another variable that a constant is loaded into, as every run would copy it."""
+        variable = self.variable(leaf.element_type, leaf.shape, mapping, Role.CONSTANT)
+        self.constants[variable] = self.constants[leaf.variable]
+        self.scopes[0].copies[(leaf.value, mapping)] = variable
+        return variable
 
     def _depth_to_copy(self, leaf: Held) -> int:
         """Return the block to copy a value in: before the loops in which it does not change."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from hloipu_compiler.codegen.dot_grids import DotGrid, dot_grid
+from hloipu_compiler.codegen.dot_plans import planned_dot
 from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar
 from hloipu_compiler.codegen.placing import Placement, gathered
 from hloipu_compiler.codegen.site import Site, lowers
@@ -66,6 +67,17 @@ def dot(site: Site, codelet: Dot, lhs: Held, rhs: Held) -> Held:
     left, right = (Tensor(x.element_type, x.shape) for x in (lhs, rhs))
     result = Tensor(*site.results[0])
     placed = dot_placement(builder.machine, builder.tuning, codelet, left, right, result)
+    builder.explains(
+        lambda: planned_dot(
+            builder.origin,
+            builder.machine,
+            builder.tuning,
+            codelet,
+            (left, right),
+            result,
+            placed.plan,
+        )
+    )
     grid = placed.placement.tiles
     # Pairs of tiles that share a bus get the same data only if a grid begins with a whole pair.
     bus = builder.machine.chip.tiles_per_exchange_bus

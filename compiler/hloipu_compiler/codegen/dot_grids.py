@@ -17,6 +17,7 @@ from hloipu_compiler.codegen.dot_ways import (
     GRAIN,
     Amounts,
     Way,
+    Ways,
     block_sizes,
     parts_of,
     ways_of,
@@ -35,6 +36,9 @@ from hloipu_runtime.program.mapping import Sizes
 
 _SLICES = (2, 4, 8, 16, 32)
 """In how many slices of its rows or columns a dot may be done, where memory bites."""
+
+_MOST_SHOWN = 5
+"""Grids of each number of slices that are looked at for an explanation."""
 
 
 class DotGrid(NamedTuple):
@@ -136,6 +140,25 @@ def dot_grid(
     return min(found, key=lambda x: x.cycles) if found else least
 
 
+def dot_alternatives(
+    machine: Machine, codelet: Dot, lhs: Tensor, rhs: Tensor, result: Tensor, tuning: Tuning
+) -> list[DotGrid]:
+    """Return the cheapest grids of the whole and of each number of slices, fitting or not."""
+    types = _Types(
+        lhs.element_type,
+        rhs.element_type,
+        result.element_type,
+        tuning.partial_type(result.element_type),
+    )
+    whole = _sides(codelet, lhs, result)
+    found = []
+    for sides in (whole, *_sliced(whole, columns=False), *_sliced(whole, columns=True)):
+        ways = _all_priced(machine, sides, types)
+        for place in ways.prices.cycles.argsort(kind="stable")[:_MOST_SHOWN].tolist():
+            found.append(_grid_at(sides, ways, place))
+    return found
+
+
 def _sides(codelet: Dot, lhs: Tensor, result: Tensor) -> _Sides:
     batch = len(codelet.lhs_batch)
     rows = len(lhs.shape) - batch - len(codelet.lhs_contracting)
@@ -167,6 +190,27 @@ def _cheapest(machine: Machine, sides: _Sides, types: _Types, room: int) -> tupl
 
     The one that needs least, and 0, if none fits.
     """
+    found = _all_priced(machine, sides, types)
+    prices = found.prices
+    free = int(prices.cycles.argmin())
+    cycles = np.where(prices.bytes_per_tile <= room, prices.cycles, np.iinfo(np.int64).max)
+    place = int(cycles.argmin())
+    fits = 2 if place == free and prices.bytes_per_tile[free] <= room else 1
+    if prices.bytes_per_tile[place] > room:
+        fits, place = 0, int(prices.bytes_per_tile.argmin())
+    return _grid_at(sides, found, place), fits
+
+
+class _PricedWays(NamedTuple):
+    ways: Ways
+    step: Amounts
+    """Elements of a piece of the depth."""
+    pieces: Amounts
+    prices: _Prices
+
+
+def _all_priced(machine: Machine, sides: _Sides, types: _Types) -> _PricedWays:
+    """Return all ways to spread a slice, with what they cost."""
     rows, columns = prod(sides.rows), prod(sides.columns)
     ways = ways_of(machine.chip.tiles_per_ipu, prod(sides.batch), rows, columns, sides.first_depth)
     grain = np.where(ways.rows_grained, 1, np.where(columns >= GRAIN * ways.columns, GRAIN, 1))
@@ -179,22 +223,20 @@ def _cheapest(machine: Machine, sides: _Sides, types: _Types, room: int) -> tupl
     pieces = np.maximum(1, _over(sides.first_depth, step))
     k = np.minimum(step, sides.first_depth) * sides.other_depth
     blocks = _Blocks(batch, m, n, k, row_parts, column_parts, pieces)
-    prices = _priced(machine, sides, types, blocks)
-    free = int(prices.cycles.argmin())
-    cycles = np.where(prices.bytes_per_tile <= room, prices.cycles, np.iinfo(np.int64).max)
-    place = int(cycles.argmin())
-    fits = 2 if place == free and prices.bytes_per_tile[free] <= room else 1
-    if prices.bytes_per_tile[place] > room:
-        fits, place = 0, int(prices.bytes_per_tile.argmin())
-    part = int(step[place]) if pieces[place] > 1 else 0
+    return _PricedWays(ways, step, pieces, _priced(machine, sides, types, blocks))
+
+
+def _grid_at(sides: _Sides, found: _PricedWays, place: int) -> DotGrid:
+    """Return one of the ways as a grid."""
+    prices, pieces = found.prices, int(found.pieces[place])
     return DotGrid(
-        part,
-        _placement(sides, ways.at(place), int(pieces[place]), bool(prices.shares_rhs[place])),
+        int(found.step[place]) if pieces > 1 else 0,
+        _placement(sides, found.ways.at(place), pieces, bool(prices.shares_rhs[place])),
         int(prices.cycles[place]),
         int(prices.bytes_per_tile[place]),
         sides.slices,
         sides.slices_columns,
-    ), fits
+    )
 
 
 def _placement(sides: _Sides, way: Way, pieces: int, shares_rhs: bool) -> Placement:

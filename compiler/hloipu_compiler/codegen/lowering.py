@@ -8,6 +8,7 @@ from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.dying import Dying
 from hloipu_compiler.codegen.errors import CodegenError
 from hloipu_compiler.codegen.leaves import Held, Leaf, Token
+from hloipu_compiler.codegen.planned import Record
 from hloipu_compiler.codegen.site import LOWERINGS, Lowering, Site, leaf_range, leaves_of
 from hloipu_compiler.codegen.stream_names import require_unique
 from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning
@@ -88,12 +89,20 @@ def _element(
     return known[operand][leaf_range(shape, x.attributes.integer("index"))]
 
 
-def lower(module: Module, plan: Plan, machine: Machine, tuning: Tuning = DEFAULT_TUNING) -> Program:
+def lower(
+    module: Module,
+    plan: Plan,
+    machine: Machine,
+    tuning: Tuning = DEFAULT_TUNING,
+    plans: list[Record] | None = None,
+) -> Program:
     """Return the program of a module's entry computation, for one IPU.
 
     Parameters come in by streams `parameter.N`, results go out by `result.N`; N counts arrays.
+    `plans` takes the records of what planners chose.
     """
     builder = Builder(machine, tuning)
+    builder.plans = plans
     entry = module.entry
     born = birthplaces(machine, tuning, entry)
     arguments: list[list[Leaf]] = []

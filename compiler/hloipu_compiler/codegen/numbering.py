@@ -1,11 +1,12 @@
 """Variables and values of a program under construction, and the blocks that take its steps."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from hloipu_compiler.codegen.leaves import Held
 from hloipu_compiler.codegen.placing import mapping_of
+from hloipu_compiler.codegen.planned import Record
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program import steps as s
@@ -40,6 +41,8 @@ class Numbering:
         self._next_tile = 0
         self.origin = ""
         """Name of the instruction that is being lowered."""
+        self.plans: list[Record] | None = None
+        """What planners chose, in the order of lowering, for a reader; None: there is none."""
 
     @property
     def scope(self) -> Scope:
@@ -100,6 +103,11 @@ class Numbering:
         first = self.first_tile(count) % (self.tile_count - count + 1)
         tiles = Tiles(mapping.tiles.extents, mapping.tiles.strides, first)
         return Mapping(tiles, mapping.spans)
+
+    def explains(self, make: Callable[[], Record]) -> None:
+        """Keep a planner's record of its choice, if somebody will read it."""
+        if self.plans is not None:
+            self.plans.append(make())
 
     def emit(self, step: s.Step) -> None:
         """Append a step to the innermost block."""

@@ -8,7 +8,7 @@ mean of integers as well.
 from dataclasses import dataclass
 
 from hloipu_compiler.codegen.builder import Builder
-from hloipu_compiler.codegen.leaves import Held, Scalar, Spread
+from hloipu_compiler.codegen.leaves import Held
 from hloipu_compiler.plan.wrapping import FeedBinding
 from hloipu_runtime.codelets.elementwise import Elementwise
 from hloipu_runtime.codelets.expression import Expression, Node
@@ -39,12 +39,9 @@ def begun(
 ) -> Sum:
     """Write the zeros that a sum begins with, before the loop."""
     kind = sum_type(element_type, outfeed.reduction)
-    zero = Scalar(kind, "0")
-    held = builder.held(Spread(zero, (), shape) if shape else zero)
-    own = builder.variable(kind, shape, builder.variables[held.variable].mapping)
-    transfer, definition = builder.plain_copy(held, own)
-    builder.exchange([transfer], [definition])
-    home = Held(held.value, own, kind, shape)
+    zero = Node("constant", (), kind, (("value", "0"),))
+    filled = Elementwise(Expression((), (zero,), (0,)), (), len(shape))
+    (home,) = builder.compute(filled, [], [(kind, shape)])
     return Sum(outfeed, place, home, builder.turn_value(home))
 
 

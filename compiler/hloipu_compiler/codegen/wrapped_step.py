@@ -1,8 +1,8 @@
 """Lowers the entry as a step that stays on the device: state, queues, and a loop around it.
 
-State lies in variables of its own from run to run. With a loop, each turn takes the next elements
-of the feeds before it computes, hands over what outfeeds take, and brings the new state home; what
-no queue feeds comes in once, before the loop.
+State lies in variables of its own from run to run, and what no queue feeds is loaded with the
+program, as constants are. With a loop, each turn takes the next elements of the feeds before it
+computes, hands over what outfeeds take, and brings the new state home.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ from hloipu_compiler.codegen.control import brought_home
 from hloipu_compiler.codegen.leaves import Held, Leaf, Token
 from hloipu_compiler.codegen.lowering import lower_instructions, streamed_in
 from hloipu_compiler.codegen.outfeed_sums import Sum, added, begun, finished
+from hloipu_compiler.codegen.planned import Record
 from hloipu_compiler.codegen.randomness import draws, state_in
 from hloipu_compiler.codegen.site import leaves_of
 from hloipu_compiler.codegen.stream_names import require_unique
@@ -23,6 +24,7 @@ from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.wrapping import FeedBinding, Wrapping
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program import steps as s
+from hloipu_runtime.program.loading import not_given
 from hloipu_runtime.program.program import Port, Program, Queue, Role, StatePort
 from hloipu_runtime.program.steps import ValueId
 
@@ -55,6 +57,8 @@ class _Step:
     """Of the parameters, flattened."""
     parameters: list[Port] = field(default_factory=list)
     results: list[Port] = field(default_factory=list)
+    loaded: list[ValueId] = field(default_factory=list)
+    """Of the parameters, where the program stays on the device."""
     queues: list[Queue] = field(default_factory=list)
     sums: list[Sum] = field(default_factory=list)
 
@@ -65,6 +69,7 @@ def lower_wrapped(
     machine: Machine,
     wrapping: Wrapping,
     tuning: Tuning = DEFAULT_TUNING,
+    plans: list[Record] | None = None,
 ) -> Program:
     """Return the program of a module's entry as a step on the device, for one IPU.
 
@@ -72,9 +77,11 @@ def lower_wrapped(
     UsageError E3152 where an infeed or outfeed op has the name of a queue.
     """
     builder = Builder(machine, tuning)
+    builder.plans = plans
     entry = module.entry
     step = _Step(builder, entry, _arrays(entry))
     kept = _kept(step, module, wrapping)
+    builder.is_resident = bool(kept or wrapping.feeds or wrapping.outfeeds)
     known: dict[int, Leaf] = {item.parameter: item.turn for item in kept if item.parameter >= 0}
     for number in wrapping.constants:
         known[number] = _constant(step, number)
@@ -116,6 +123,7 @@ def lower_wrapped(
         ports,
         _all_queues(step),
         wrapping.loop or 1,
+        tuple(step.loaded),
     )
 
 
@@ -162,6 +170,10 @@ def _constant(step: _Step, number: int) -> Leaf:
     stream = f"parameter.{number}"
     step.builder.origin = stream
     step.parameters.append(Port(stream, *step.arrays[number]))
+    if step.builder.is_resident:
+        held = step.builder.constant(not_given(*step.arrays[number]), step.arrays[number][0])
+        step.loaded.append(held.value)
+        return held
     return streamed_in(step.builder, stream, *step.arrays[number])
 
 
@@ -188,7 +200,7 @@ def _computed(
 ) -> list[ValueId]:
     """Write the step itself and all that it hands over; return the state after it, at home."""
     builder = step.builder
-    lasting = set(wrapping.constants) if wrapping.loop is not None else set[int]()
+    lasting = set(wrapping.constants) if builder.is_resident or wrapping.loop else set[int]()
     owned = frozenset(leaf for number, leaf in known.items() if number not in lasting)
     if kept and kept[-1].name == RANDOM_STATE and kept[-1].parameter < 0:
         builder.random_state = kept[-1].turn

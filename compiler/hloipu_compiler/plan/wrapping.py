@@ -73,7 +73,7 @@ class Wrapping:
     state: tuple[StatePair, ...]
     feeds: tuple[FeedBinding, ...]
     constants: tuple[int, ...]
-    """Parameters that are handed over once in a run."""
+    """Parameters that are loaded once, as constants are."""
     outfeeds: tuple[FeedBinding, ...]
     results: tuple[int, ...]
     """Results that are handed over at the end of a run."""
@@ -90,7 +90,7 @@ class Wrapping:
                          f"{_ranges([r for _, r in pairs])}")  # fmt: skip
         found += [f"  feed {x.name}: parameters {_ranges(x.places)}" for x in self.feeds]
         if self.constants:
-            found.append(f"  once a run: parameters {_ranges(self.constants)}")
+            found.append(f"  loaded once: parameters {_ranges(self.constants)}")
         found += [
             f"  outfeed {x.name}: {x.reduction + ' of ' * bool(x.reduction)}results "
             f"{_ranges(x.places)}"

@@ -134,6 +134,24 @@ def conversions(
     return 0, assumed + conversion_cycles(machine, result_type, results)
 
 
+def conversions_cycles(
+    machine: Machine,
+    operand_types: tuple[str, str],
+    counts: tuple[Amount, Amount],
+    result_type: str,
+    results: Amount,
+) -> Amount:
+    """Return the cycles of the conversions of many sizes, as `conversions` has them in sum."""
+    arithmetic = arithmetic_type(operand_types)
+    found: Amount = 0
+    for element_type, count in zip(operand_types, counts, strict=True):
+        if element_type != arithmetic:
+            found = found + conversion_cycles(machine, element_type, count)
+    if result_type == "f16":
+        return found + (cast_cycles(machine, results) if np.any(results) else 0)
+    return found + conversion_cycles(machine, result_type, results)
+
+
 def arithmetic_type(operand_types: tuple[str, ...]) -> str | None:
     """Return the type in which the AMP unit multiplies operands of these types; None: it cannot.
 
@@ -199,9 +217,11 @@ def _worker_1x1_slots(machine: Machine, positions: Amount, half: bool, *, zeroin
     return found
 
 
-def horizontal_mac_cycles(machine: Machine, size: Product, arithmetic: str) -> int:
+def horizontal_mac_cycles(
+    machine: Machine, size: Product | Products, arithmetic: str
+) -> Amount:
     """Return the cycles of the vertex that takes one dot product after the other."""
-    return int(_horizontal_mac(machine, size, arithmetic == "f16"))
+    return _horizontal_mac(machine, size, arithmetic == "f16")
 
 
 def _horizontal_mac(

@@ -31,6 +31,7 @@ from hloipu_runtime.kernels.convolution import (
 )
 from hloipu_runtime.kernels.convolution_leading import Varies
 from hloipu_runtime.kernels.windows_geometry import WindowDimension
+from hloipu_runtime.machine.charges import Amount, over
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
 
@@ -108,7 +109,7 @@ class Convolution(Codelet):
             part_window(w, image, result, self.lhs[2 + number], pieces + self.out[2 + number])
             for number, w in enumerate(self._with_sizes(kernel.part))
         ]
-        groups = self._groups(image.part, kernel.part, result.part[pieces:])
+        groups = self._whole_groups(image, kernel, result.part[pieces:])
         lhs, rhs, varies = pair(image, kernel)
         tiles = _Tiles(tuple(has for has in varies if any(has)), groups, window)
         if not self.part:
@@ -196,29 +197,40 @@ class Convolution(Codelet):
     ) -> TileWork:
         """Return the work of a tile's groups, each by the cheapest vertex."""
         image, kernel = operands
+        shape = self.tile_shape(image.shape, kernel.shape, results[0].shape)
+        types = (image.element_type, kernel.element_type)
+        # Pieces of f16 are partial sums as the unit keeps them; a whole result is rounded to it.
+        half = bool(self.part) and self.element_type == "f16"
+        return convolution_work(machine, shape, types, results[0].element_type, half_partials=half)
+
+    def tile_shape(
+        self, image: Sequence[Amount], kernel: Sequence[Amount], result: Sequence[Amount]
+    ) -> ConvolutionShape:
+        """Return what a tile with such parts of operands and result convolves.
+
+        Sizes may be arrays, each entry the parts of another tile.
+        """
         pieces = 1 if self.part else 0
-        made = results[0].shape[pieces:]
-        groups = prod(self._groups(image.shape, kernel.shape, made))
-        in_features = kernel.shape[self.rhs[0]]
-        rows = made[self.out[0]] * prod(made[d] for d in self.out[2:-1])
-        row = made[self.out[-1]] if len(self.out) > 2 else 1
-        taps = [-(-w.size // w.base_dilation) for w in self._with_sizes(kernel.shape)]
-        in_part = in_features
+        made = result[pieces:]
+        features, batches = self._groups(image, kernel, made)
+        groups = features * batches
+        taps: list[Amount] = [
+            over(kernel[d], w[4]) for d, w in zip(self.rhs[2:], self.window, strict=True)
+        ]
+        in_features = kernel[self.rhs[0]]
         if self.part and self.along:
-            taps[self.along - 1] = min(taps[self.along - 1], self.part)
+            taps[self.along - 1] = _least(taps[self.along - 1], self.part)
         elif self.part:
-            in_part = min(in_features, self.part)
-        shape = ConvolutionShape(
-            groups * (results[0].shape[0] if self.part else 1),
-            rows,
-            row,
-            in_part,
-            kernel.shape[self.rhs[1]] // max(1, groups),
+            in_features = _least(in_features, self.part)
+        return ConvolutionShape(
+            groups * (result[0] if self.part else 1),
+            made[self.out[0]] * prod(made[d] for d in self.out[2:-1]),
+            made[self.out[-1]] if len(self.out) > 2 else 1,
+            in_features,
+            kernel[self.rhs[1]] // _most(1, groups),
             tuple(taps),
             self.window[-1][1] if self.window else 1,
         )
-        types = (image.element_type, kernel.element_type)
-        return convolution_work(machine, shape, types, results[0].element_type)
 
     @cached_property
     def _dimensions(self) -> ConvolutionDimensions:
@@ -236,12 +248,19 @@ class Convolution(Codelet):
             for size, fields in zip(sizes, self.window, strict=True)
         ]
 
-    def _groups(self, image: Sizes, kernel: Sizes, result: Sizes) -> tuple[int, int]:
+    def _whole_groups(self, image: Block, kernel: Block, made: Sizes) -> tuple[int, int]:
+        features, batches = self._groups(image.part, kernel.part, made)
+        return int(features), int(batches)
+
+    def _groups(
+        self, image: Sequence[Amount], kernel: Sequence[Amount], result: Sequence[Amount]
+    ) -> tuple[Amount, Amount]:
         """Return how many feature groups and batch groups a tile has."""
-        features, batches = self.feature_groups, self.batch_groups
-        if features > 1 and kernel[self.rhs[0]]:
+        features: Amount = self.feature_groups
+        batches: Amount = self.batch_groups
+        if self.feature_groups > 1 and np.all(kernel[self.rhs[0]]):
             features = image[self.lhs[1]] // kernel[self.rhs[0]]
-        if batches > 1 and result[self.out[0]]:
+        if self.batch_groups > 1 and np.all(result[self.out[0]]):
             batches = image[self.lhs[0]] // result[self.out[0]]
         return features, batches
 
@@ -258,6 +277,16 @@ class Convolution(Codelet):
         outputs = result[self.out[self.along + 1]]
         window = (self.part - 1) * dilation + (outputs - 1) * stride + 1
         return Index(0, self.part * dilation, -pad_low, max(1, window))
+
+
+def _least(a: Amount, b: Amount) -> Amount:
+    """Return the smaller one, number by number."""
+    return min(a, b) if isinstance(a, int) and isinstance(b, int) else np.minimum(a, b)
+
+
+def _most(a: Amount, b: Amount) -> Amount:
+    """Return the larger one, number by number."""
+    return max(a, b) if isinstance(a, int) and isinstance(b, int) else np.maximum(a, b)
 
 
 class _Tiles(NamedTuple):

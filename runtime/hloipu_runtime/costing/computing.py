@@ -73,8 +73,8 @@ def compute_cost(program: Program, step: ComputeSet, machine: Machine) -> Comput
 
 def group_cost(program: Program, group: VertexGroup, machine: Machine) -> GroupCost:
     """Return the cost of a vertex group."""
-    operands = tuple(_part(program, operand) for operand in group.inputs)
-    results = tuple(_part(program, operand) for operand in group.outputs)
+    operands = tuple(operand_part(program, operand) for operand in group.inputs)
+    results = tuple(operand_part(program, operand) for operand in group.outputs)
     first = group.outputs[0] if group.outputs else None
     return GroupCost(
         codelet_work(group.codelet, machine, operands, results),
@@ -111,7 +111,8 @@ def _ipu(program: Program, group: VertexGroup) -> int:
     return program.variables[operands[0].variable].ipu if operands else 0
 
 
-def _part(program: Program, operand: Operand) -> Tensor:
+def operand_part(program: Program, operand: Operand) -> Tensor:
+    """Return the largest part that a vertex has of an operand."""
     variable = program.variables[operand.variable]
     sizes = tuple(min(s.size, n) for s, n in zip(operand.spans, variable.shape, strict=True))
     return Tensor(variable.element_type, sizes)

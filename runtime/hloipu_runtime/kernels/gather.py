@@ -4,14 +4,19 @@ The operand is seen through a sliding window over the indexed dimensions, so tha
 index (or one `take`) copies whole slices; nothing is indexed element by element.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from hloipu_runtime.kernels.blocks import Array
+from hloipu_runtime.kernels.index_rows import index_rows
 from hloipu_runtime.kernels.movement import contiguous, index_of
+
+Sizes = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,30 +75,87 @@ def gather(
     The result's batch dimensions are those of `indices` without the index vector; the kept
     dimensions of the slice stand at `offset_dims`.
     """
-    batching = tuple(zip(dims.operand_batching_dims, dims.start_indices_batching_dims, strict=True))
-    batch_shape, starts = index_columns(
-        indices, dims.index_vector_dim, dims.start_index_map, batching
-    )
-    # A dimension whose slice is whole can only start at 0: it needs no index.
-    moving = [d for d in sorted(starts) if operand.shape[d] != slice_sizes[d]]
-    still = [d for d in range(operand.ndim) if d not in moving]
-    columns = [clamp_starts(starts[d], operand.shape[d] - slice_sizes[d]) for d in moving]
-    extents = [None if d in moving else n for d, n in enumerate(slice_sizes)]
-    trimmed = operand[index_of(map(slice, extents))]
-    dropped = {*dims.collapsed_slice_dims, *dims.operand_batching_dims}
-    kept = [d for d in range(operand.ndim) if d not in dropped]
+    return gathering(operand.shape, indices.shape, dims, tuple(slice_sizes))(operand, indices)
 
-    picked, window_dims = _pick(trimmed, moving, still, columns, slice_sizes, batch_shape)
-    picked = np.asarray(picked)  # numpy takes single elements as numbers
-    batch_rank = len(batch_shape)
+
+@lru_cache(maxsize=4096)
+def gathering(
+    shape: Sizes, indices_shape: Sizes, dims: GatherDimensions, slice_sizes: Sizes
+) -> Callable[[Array, Array], Array]:
+    """Return `gather` for operands and indices of these shapes."""
+    rank = len(shape)
+    batching = tuple(zip(dims.operand_batching_dims, dims.start_indices_batching_dims, strict=True))
+    indexed = {*dims.start_index_map, *dims.operand_batching_dims}
+    # A dimension whose slice is whole can only start at 0: it needs no index.
+    moving = [d for d in sorted(indexed) if shape[d] != slice_sizes[d]]
+    still = [d for d in range(rank) if d not in moving]
+    limits = {d: shape[d] - slice_sizes[d] for d in indexed}
+    window_dims = [d for d in moving if slice_sizes[d] != 1] + still
+    place = _placing(dims, window_dims, len(indices_shape), rank)
+
+    def general(operand: Array, indices: Array) -> Array:
+        batch_shape, starts = index_columns(
+            indices, dims.index_vector_dim, dims.start_index_map, batching
+        )
+        columns = [clamp_starts(starts[d], limits[d]) for d in moving]
+        extents = [None if d in moving else n for d, n in enumerate(slice_sizes)]
+        trimmed = operand[index_of(map(slice, extents))]
+        return place(_pick(trimmed, moving, still, columns, slice_sizes, batch_shape))
+
+    singles = all(slice_sizes[d] == (1 if d in moving else shape[d]) for d in range(rank))
+    leading = [d for d in (*moving, *still) if shape[d] != 1]
+    if not moving or not singles or leading != sorted(leading) or 0 in shape:
+        return general
+    rows = index_rows(
+        indices_shape, dims.index_vector_dim, dims.start_index_map, batching, limits,
+        [(d, shape[d]) for d in moving],
+    )  # fmt: skip
+    table_shape = (-1, *(shape[d] for d in still))
+
+    def by_rows(operand: Array, indices: Array) -> Array:
+        if not operand.flags.c_contiguous:
+            return general(operand, indices)
+        picked = operand.reshape(table_shape).take(rows.clamped(indices), axis=0, mode="clip")
+        return place(picked)
+
+    return by_rows
+
+
+def _placing(
+    dims: GatherDimensions, window_dims: Sequence[int], indices_rank: int, rank: int
+) -> Callable[[Array], Array]:
+    """Return what brings slices to the result's order of dimensions.
+
+    They come batch first; `window_dims` are the operand's dimensions of the axes that follow.
+    """
+    batch_rank = indices_rank - (dims.index_vector_dim < indices_rank)
+    dropped = {*dims.collapsed_slice_dims, *dims.operand_batching_dims}
+    kept = [d for d in range(rank) if d not in dropped]
     gone = tuple(batch_rank + i for i, d in enumerate(window_dims) if d in dropped)
-    picked = picked.squeeze(gone) if gone else picked
     present = [d for d in window_dims if d not in dropped]
     single = [d for d in kept if d not in present]  # indexed, one long, but not collapsed
-    if single:
-        picked = picked[(..., *(np.newaxis for _ in single))]
-        present += single
-    return _place(picked, batch_rank, [present.index(d) for d in kept], dims.offset_dims)
+    new: tuple[Any, ...] = (..., *(np.newaxis for _ in single))
+    order = _order([(present + single).index(d) for d in kept], batch_rank, dims.offset_dims)
+    is_ordered = order == sorted(order)
+
+    def place(picked: Array) -> Array:
+        picked = np.asarray(picked)  # numpy takes single elements as numbers
+        if gone:
+            picked = picked.squeeze(gone)
+        if single:
+            picked = picked[new]
+        return picked if is_ordered else picked.transpose(order)
+
+    return place
+
+
+def _order(window: Sequence[int], batch_rank: int, offset_dims: Sequence[int]) -> list[int]:
+    """Return the transposition that puts window axes, in operand order, at `offset_dims`."""
+    order = [-1] * (batch_rank + len(window))
+    for place, source in zip(offset_dims, window, strict=True):
+        order[place] = batch_rank + source
+    batch_axes = iter(range(batch_rank))
+    return [next(batch_axes) if source < 0 else source for source in order]
 
 
 def _pick(
@@ -103,14 +165,13 @@ def _pick(
     columns: list[Array],
     slice_sizes: Sequence[int],
     batch_shape: tuple[int, ...],
-) -> tuple[Array, list[int]]:
-    """Return the slices, batch first, and the operand dimension of each axis that follows."""
+) -> Array:
+    """Return the slices, batch first, then indexed dimensions that are long, then the others."""
     if not moving:
-        return np.broadcast_to(x, (*batch_shape, *x.shape)), still
+        return np.broadcast_to(x, (*batch_shape, *x.shape))
     sliding = [d for d in moving if slice_sizes[d] != 1]
-    window_dims = sliding + still
     if len(moving) == 1 and not sliding:
-        return _take_rows(x, moving[0], columns[0], batch_shape), still
+        return _take_rows(x, moving[0], columns[0], batch_shape)
     order = (*moving, *still)
     view = x.transpose(order)
     if not sliding and view.size and view.flags.c_contiguous:
@@ -118,7 +179,7 @@ def _pick(
         for d, column in zip(moving[1:], columns[1:], strict=True):
             rows = rows * x.shape[d] + column
         table = view.reshape((-1, *(x.shape[d] for d in still)))
-        return table.take(np.broadcast_to(rows, batch_shape), axis=0, mode="clip"), still
+        return table.take(np.broadcast_to(rows, batch_shape), axis=0, mode="clip")
     windows = as_strided(
         view,
         (
@@ -134,7 +195,7 @@ def _pick(
         writeable=False,
     )
     columns = [np.broadcast_to(c, batch_shape) for c in columns]
-    return windows[tuple(columns)], window_dims
+    return windows[tuple(columns)]
 
 
 def _take_rows(x: Array, axis: int, column: Array, batch_shape: tuple[int, ...]) -> Array:
@@ -149,18 +210,3 @@ def _take_rows(x: Array, axis: int, column: Array, batch_shape: tuple[int, ...])
     taken = np.take(x, column, axis=axis, mode="clip")
     batch_axes = range(axis, axis + len(batch_shape))
     return np.moveaxis(taken, tuple(batch_axes), tuple(range(len(batch_shape))))
-
-
-def _place(
-    picked: Array, batch_rank: int, window_order: list[int], offset_dims: Sequence[int]
-) -> Array:
-    """Move the window axes, in operand order, to `offset_dims`; batch axes fill the rest."""
-    rank = picked.ndim
-    permutation = [-1] * rank
-    for place, source in zip(offset_dims, window_order, strict=True):
-        permutation[place] = batch_rank + source
-    batch_axes = iter(range(batch_rank))
-    for place in range(rank):
-        if permutation[place] < 0:
-            permutation[place] = next(batch_axes)
-    return picked.transpose(permutation)

@@ -2,15 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 import numpy as np
 
 from hloipu_runtime.kernels.blocks import Array
-from hloipu_runtime.kernels.gather import index_columns
+from hloipu_runtime.kernels.index_rows import IndexRows, index_rows
 from hloipu_runtime.kernels.monoids import Combiner
 from hloipu_runtime.kernels.movement import contiguous, index_of
 from hloipu_runtime.kernels.scatter_rows import combine_rows, combine_window
+
+Sizes = tuple[int, ...]
 
 FEW_WINDOWS = 8
 """So few windows are combined one by one: no target has to be computed or sorted."""
@@ -49,33 +52,136 @@ def scatter(
     (the update replaces), or a region on (operands.., updates..). With `in_place` the operands
     themselves are changed where their layout allows: for callers who know them to be dead.
     """
-    shape = operands[0].shape
-    window_shape = _window_shape(shape, updates[0].shape, dims)
-    batch_shape, starts = _starts(shape, window_shape, indices, dims)
-    moving = [d for d in sorted(starts) if window_shape[d] != shape[d]]
-    still = [d for d in range(len(shape)) if d not in moving]
-    count = prod(batch_shape)
-    columns = {d: np.broadcast_to(s, batch_shape).reshape(-1) for d, s in starts.items()}
-    valid = _valid(columns, shape, window_shape, count)
-    windows = [_windows_first(u, dims, window_shape, count) for u in updates]
-
-    if count <= FEW_WINDOWS or prod(window_shape) >= LARGE_WINDOW_ELEMENTS:
-        out = _owned(operands, in_place)
-        for number in np.flatnonzero(valid).tolist():
-            corner = [int(columns[d][number]) if d in columns else 0 for d in range(len(shape))]
-            at = index_of(slice(s, s + n) for s, n in zip(corner, window_shape, strict=True))
-            combine_window(
-                [o[at] for o in out], [w[number] for w in windows], combiner, element_types
-            )
-        return out
-    order = (*moving, *still)
-    tables = [np.transpose(o, order) for o in operands]
+    form = _form_of(operands[0].shape, indices.shape, updates[0].shape, dims)
+    rows, valid = form.rows.checked(indices)
+    if valid is not None:
+        valid = valid.reshape(-1)
+    windows = [_windows_first(u, form) for u in updates]
+    if form.count <= FEW_WINDOWS or prod(form.window) >= LARGE_WINDOW_ELEMENTS:
+        return _one_by_one(operands, rows, valid, windows, form, combiner, element_types, in_place)
+    tables = operands if form.is_ordered else [np.transpose(o, form.order) for o in operands]
     tables = _owned(tables, in_place and all(t.flags.c_contiguous for t in tables))
-    targets, rows = _flat_rows(columns, windows, moving, still, shape, window_shape, valid)
-    row_shape = tuple(shape[d] for d in still)
-    flat = [t.reshape(-1, prod(row_shape)) for t in tables]
-    combine_rows(flat, targets, rows, combiner, element_types, unique_indices)
-    return [t.transpose(np.argsort(order)) for t in tables]
+    targets, taken = _targets(rows.reshape(-1), valid, windows, form)
+    flat = [t.reshape(form.table) for t in tables]
+    combine_rows(flat, targets, taken, combiner, element_types, unique_indices)
+    return tables if form.is_ordered else [t.transpose(form.back) for t in tables]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Form:
+    """What the shapes of a scatter decide.
+
+    Rows of the table are numbered by the operand's dimensions in which windows are not whole.
+    """
+
+    shape: Sizes
+    window: Sizes
+    """The window's size along every dimension of the operand, 1 where it has none."""
+    count: int
+    """Of windows."""
+    moving: tuple[int, ...]
+    """The dimensions that rows are numbered by."""
+    order: tuple[int, ...]
+    """These, then the others."""
+    is_ordered: bool
+    back: tuple[int, ...]
+    """The transposition out of that order."""
+    rows: IndexRows
+    table: Sizes
+    """Rows, and elements of each."""
+    spread: Array | None
+    """How far each row of a window lies behind its first, row-major; None: it is one row."""
+    update_order: tuple[int, ...] | None
+    """Batch dimensions of an update, then the window's; None: they come so."""
+    row_order: tuple[int, ...] | None
+    """The same of a window's dimensions: those of `order`; None: they come so."""
+
+
+@lru_cache(maxsize=4096)
+def _form_of(shape: Sizes, indices: Sizes, update: Sizes, dims: ScatterDimensions) -> _Form:
+    sizes = iter(update[d] for d in dims.update_window_dims)
+    absent = {*dims.inserted_window_dims, *dims.input_batching_dims}
+    window = tuple(1 if d in absent else next(sizes) for d in range(len(shape)))
+    batching = tuple(zip(dims.input_batching_dims, dims.scatter_indices_batching_dims, strict=True))
+    # One that no start is given for starts at 0.
+    moving = tuple(d for d, size in enumerate(shape) if window[d] != size)
+    order = (*moving, *(d for d in range(len(shape)) if d not in moving))
+    rows = index_rows(
+        indices, dims.index_vector_dim, dims.scatter_dims_to_operand_dims, batching,
+        {d: size - window[d] for d, size in enumerate(shape)}, [(d, shape[d]) for d in moving],
+    )  # fmt: skip
+    row_size = prod(shape[d] for d in order[len(moving) :])
+    batch = [d for d in range(len(update)) if d not in dims.update_window_dims]
+    update_order = (*batch, *dims.update_window_dims)
+    return _Form(
+        shape,
+        window,
+        prod(rows.batch),
+        moving,
+        order,
+        order == tuple(sorted(order)),
+        tuple(int(d) for d in np.argsort(order)),
+        rows,
+        (prod(shape[d] for d in moving), row_size),
+        _spread([window[d] for d in moving], [shape[d] for d in moving]),
+        None if update_order == tuple(sorted(update_order)) else update_order,
+        None if order == tuple(sorted(order)) else (0, *(1 + d for d in order)),
+    )
+
+
+def _spread(window: Sequence[int], sizes: Sequence[int]) -> Array | None:
+    """Return how far, in row-major order, elements of a box lie behind its first."""
+    if all(n == 1 for n in window):
+        return None
+    places = np.zeros((), np.int64)
+    for n, size in zip(window, sizes, strict=True):
+        places = places[..., np.newaxis] * size + np.arange(n)
+    return places.reshape(-1)
+
+
+def _windows_first(update: Array, form: _Form) -> Array:
+    """Bring an update to (window number, the operand's dimensions)."""
+    moved = update if form.update_order is None else update.transpose(form.update_order)
+    if not moved.flags.c_contiguous:
+        moved = contiguous(moved)
+    return moved.reshape(form.count, *form.window)
+
+
+def _targets(
+    rows: Array, valid: Array | None, windows: Sequence[Array], form: _Form
+) -> tuple[Array, list[Array]]:
+    """Return the target of each row of the windows that are wholly inside, and these rows."""
+    if valid is not None:
+        rows, windows = rows[valid], [w[valid] for w in windows]
+    targets = rows if form.spread is None else (rows[:, np.newaxis] + form.spread).reshape(-1)
+    if form.row_order is not None:
+        windows = [w.transpose(form.row_order) for w in windows]
+    return targets, [w.reshape(-1, form.table[1]) for w in windows]
+
+
+def _one_by_one(
+    operands: Sequence[Array],
+    rows: Array,
+    valid: Array | None,
+    windows: Sequence[Array],
+    form: _Form,
+    combiner: Combiner | str,
+    element_types: Sequence[str],
+    in_place: bool,
+) -> list[Array]:
+    """Combine windows one after another: no target has to be computed or sorted."""
+    out = _owned(operands, in_place)
+    sizes = [form.shape[d] for d in form.moving]
+    numbers = range(form.count) if valid is None else np.flatnonzero(valid).tolist()
+    firsts = rows.reshape(-1).tolist()
+    for number in numbers:
+        corner = [0] * len(form.shape)
+        rest = firsts[number]
+        for d, size in zip(reversed(form.moving), reversed(sizes), strict=True):
+            rest, corner[d] = divmod(rest, size)
+        at = index_of(slice(s, s + n) for s, n in zip(corner, form.window, strict=True))
+        combine_window([o[at] for o in out], [w[number] for w in windows], combiner, element_types)
+    return out
 
 
 def _owned(arrays: Sequence[Array], in_place: bool) -> list[Array]:
@@ -84,89 +190,3 @@ def _owned(arrays: Sequence[Array], in_place: bool) -> list[Array]:
         return list(arrays)
     fresh = [(a, contiguous(a)) for a in arrays]
     return [a.copy() if b is a else b for a, b in fresh]
-
-
-def _window_shape(
-    shape: tuple[int, ...], update_shape: tuple[int, ...], dims: ScatterDimensions
-) -> tuple[int, ...]:
-    """Return the window's size along every operand dimension, 1 where it has none."""
-    sizes = iter(update_shape[d] for d in dims.update_window_dims)
-    absent = {*dims.inserted_window_dims, *dims.input_batching_dims}
-    return tuple(1 if d in absent else next(sizes) for d in range(len(shape)))
-
-
-def _starts(
-    shape: tuple[int, ...],
-    window_shape: tuple[int, ...],
-    indices: Array,
-    dims: ScatterDimensions,
-) -> tuple[tuple[int, ...], dict[int, Array]]:
-    """Return the batch shape and int64 starts by operand dimension; -1 stands for any too large."""
-    batching = tuple(zip(dims.input_batching_dims, dims.scatter_indices_batching_dims, strict=True))
-    batch_shape, starts = index_columns(
-        indices, dims.index_vector_dim, dims.scatter_dims_to_operand_dims, batching
-    )
-    for d, column in starts.items():
-        wide = column.astype(np.int64)
-        if column.dtype == np.uint64:
-            wide[column > np.uint64(np.iinfo(np.int64).max)] = -1
-        starts[d] = wide
-    for d, size in enumerate(window_shape):
-        if size != shape[d] and d not in starts:
-            starts[d] = np.zeros((1,) * len(batch_shape), np.int64)
-    return batch_shape, starts
-
-
-def _valid(
-    columns: dict[int, Array], shape: Sequence[int], window_shape: Sequence[int], count: int
-) -> Array:
-    """Mark the windows that lie wholly inside the operand."""
-    valid = np.ones(count, bool)
-    for d, column in columns.items():
-        # One unsigned comparison refuses negative starts too.
-        limit = shape[d] - window_shape[d]
-        valid &= column.view(np.uint64) <= np.uint64(limit) if limit >= 0 else False
-    return valid
-
-
-def _windows_first(
-    update: Array, dims: ScatterDimensions, window_shape: tuple[int, ...], count: int
-) -> Array:
-    """Bring an update to (window number, the operand's dimensions)."""
-    window_axes = dims.update_window_dims
-    batch_axes = [d for d in range(update.ndim) if d not in window_axes]
-    moved = update.transpose((*batch_axes, *window_axes))
-    if not moved.flags.c_contiguous:
-        moved = contiguous(moved)
-    return moved.reshape(count, *window_shape)
-
-
-def _flat_rows(
-    columns: dict[int, Array],
-    windows: Sequence[Array],
-    moving: Sequence[int],
-    still: Sequence[int],
-    shape: tuple[int, ...],
-    window_shape: tuple[int, ...],
-    valid: Array,
-) -> tuple[Array, list[Array]]:
-    """Turn windows into rows over the still dimensions and each row's target in the moving ones."""
-    every = bool(valid.all())
-    picked = [w if every else w[valid] for w in windows]
-    count = picked[0].shape[0]
-    targets = np.zeros((count, *(1 for _ in moving)), np.int64)
-    pitch = 1
-    for position in range(len(moving) - 1, -1, -1):
-        d = moving[position]
-        column = columns[d] if every else columns[d][valid]
-        places = column.reshape(-1, *(1 for _ in moving))
-        if window_shape[d] != 1:
-            along = [1] * (len(moving) + 1)
-            along[position + 1] = window_shape[d]
-            places = places + np.arange(window_shape[d]).reshape(along)
-        targets = targets + places * pitch
-        pitch *= shape[d]
-    row_size = prod(window_shape[d] for d in still)
-    axes = (0, *(1 + d for d in moving), *(1 + d for d in still))
-    rows = [p.transpose(axes).reshape(-1, row_size) for p in picked]
-    return targets.reshape(-1), rows

@@ -119,6 +119,11 @@ class Program:
     queues: tuple[Queue, ...] = ()
     steps_per_run: int = 1
     """Steps of training, say, that one run does: the turns of the loop around them."""
+    loaded: tuple[ValueId, ...] = ()
+    """Where parameters are loaded as constants are: the value of each, which constants hold.
+
+    Until they are given, zeros stand for them (`program.loading`); no stream carries them.
+    """
 
     @property
     def is_resident(self) -> bool:

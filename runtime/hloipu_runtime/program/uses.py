@@ -32,6 +32,11 @@ def used(step: Step, program: Program) -> frozenset[VariableId]:
     )
 
 
+def touched_by(step: Step) -> frozenset[VariableId]:
+    """Return the variables that a step itself reads or writes, what is inside it left out."""
+    return frozenset((*_writes(step), *_reads(step)))
+
+
 def _within(step: Step, program: Program, called: set[str]) -> Iterator[Step]:
     """Yield a step and all inside of it; functions in `called` were looked into already."""
     yield step

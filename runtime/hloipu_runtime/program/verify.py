@@ -13,7 +13,7 @@ from hloipu_runtime.program.descriptors import (
     variable_faults,
 )
 from hloipu_runtime.program.faults import Fault, ProgramError
-from hloipu_runtime.program.program import Program, Role, Variable
+from hloipu_runtime.program.program import Array, Program, Role, Variable
 from hloipu_runtime.program.steps import (
     Call,
     Carried,
@@ -80,11 +80,16 @@ class _Proof:
                 self.fault("grid", variable.name, f"lies on IPU {variable.ipu}, which is not there")
 
     def _check_constants(self) -> None:
-        """Check that what is loaded with the program is still there in the next run."""
+        """Check that what is loaded is still there in the next run, and the same for a value."""
         steps = (self.program.body, *self.program.functions.values())
         changed = frozenset[VariableId]().union(*(written(x, self.program) for x in steps))
         for number in sorted(changed & self.program.constants.keys()):
             self.fault("constant", self.variable(number).name, "is a constant, and is written")
+        arrays: dict[ValueId, Array] = {}
+        for number, (value, array) in self.program.constants.items():
+            first = arrays.setdefault(value, array)
+            if first is not array and first.tobytes() != array.tobytes():
+                self.fault("constant", self.variable(number).name, f"is another value %{value}")
 
     def begin(self, state: State) -> None:
         """Bring the state to the start of a run: what the run before left there."""

@@ -6,10 +6,8 @@ from functools import cache
 from typing import Any, get_type_hints
 
 from hloipu_runtime.machine.model import Machine
-from hloipu_runtime.program.program import (
-    Array,
-    Program,
-)
+from hloipu_runtime.program.loading import not_given
+from hloipu_runtime.program.program import Array, Program, Value
 from hloipu_runtime.program.steps import Sequence
 from hloipu_runtime.program_file.checks import check_program
 from hloipu_runtime.records.coders import POOLS, Coder, coder_of, own_coder
@@ -47,9 +45,18 @@ def encode_program(program: Program) -> ProgramData:
         [name, write_block(body, writing)] for name, body in sorted(program.functions.items())
     ]
     meta["pools"] = {pool: writing.rows.get(pool, []) for pool in POOLS}
-    return ProgramData(
-        meta, {_array_name(n): array for n, (_, array) in sorted(program.constants.items())}
-    )
+    return ProgramData(meta, constant_arrays(program))
+
+
+def constant_arrays(program: Program) -> dict[str, Array]:
+    """Return one array for each constant value, but for those that are given only in use."""
+    written = set(program.loaded)
+    found: dict[str, Array] = {}
+    for number, (value, array) in sorted(program.constants.items()):
+        if value not in written:
+            written.add(value)
+            found[_array_name(number)] = array
+    return found
 
 
 def decode_program(
@@ -79,7 +86,8 @@ def _decode(meta: Json, arrays: Mapping[str, Array], reading: Reading) -> Progra
     for name, coder in _plain_fields().items():
         reading.place = name
         found[name] = coder.read(meta[name], reading)
-    found["constants"] = _read_constants(meta["constants"], arrays, reading)
+    known = {n: not_given(v.element_type, v.shape) for n, v in _given(found).items()}
+    found["constants"] = _read_constants(meta["constants"], arrays, reading, known)
     found["functions"] = _read_functions(meta["functions"], reading)
     return Program(**found)
 
@@ -99,16 +107,25 @@ def _read_pools(data: Json, reading: Reading) -> None:
             found.append(read(row, reading))
 
 
+def _given(found: Mapping[str, Any]) -> dict[int, Value]:
+    """Return the values of the parameters that are loaded, by number."""
+    values = found["values"]
+    return {n: values[n] for n in found["loaded"] if 0 <= n < len(values)}
+
+
 def _read_constants(
-    data: Json, arrays: Mapping[str, Array], reading: Reading
+    data: Json, arrays: Mapping[str, Array], reading: Reading, known: dict[int, Array]
 ) -> dict[int, tuple[int, Array]]:
+    """Return the constants; `known`: arrays of values that the file holds none for."""
     reading.place = "constants"
     found: dict[int, tuple[int, Array]] = {}
     for variable, value in coder_of(tuple[tuple[int, int], ...]).read(data, reading):
-        array = arrays.get(_array_name(variable))
+        array = known.get(value)
+        if array is None:
+            array = arrays.get(_array_name(variable))
         if array is None or variable in found:
             raise reading.refused("one array for each constant", variable)
-        found[variable] = (value, array)
+        found[variable] = (value, known.setdefault(value, array))
     return found
 
 

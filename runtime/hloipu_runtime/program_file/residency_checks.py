@@ -12,6 +12,7 @@ def check_residency(program: Program, refuse: Refuse) -> None:
     if not 1 <= program.steps_per_run <= MOST_STEPS:
         refuse("the program", f"{program.steps_per_run} steps in a run")
     _check_state(program, refuse)
+    _check_loaded(program, refuse)
     _check_queues(program, refuse)
 
 
@@ -28,6 +29,22 @@ def _check_state(program: Program, refuse: Refuse) -> None:
             refuse(place, "its parameter or result cannot be")
     if len({port.name for port in program.state}) != len(program.state):
         refuse("the state", "two variables have one name")
+
+
+def _check_loaded(program: Program, refuse: Refuse) -> None:
+    if not program.loaded:
+        return
+    if len(program.loaded) != len(program.parameters) or not program.is_resident:
+        refuse("the loaded parameters", "they are not those of a program that stays")
+    if len(frozenset(program.loaded)) != len(program.loaded):
+        refuse("the loaded parameters", "two have one value")
+    held = {value for value, _ in program.constants.values()}
+    for value, port in zip(program.loaded, program.parameters, strict=True):
+        if value not in held:
+            refuse(f"parameter {port.stream[:80]!r}", f"no constant holds its value %{value}")
+        meant = program.values[value]
+        if (meant.element_type, meant.shape) != (port.element_type, port.shape):
+            refuse(f"parameter {port.stream[:80]!r}", f"it differs from its value %{value}")
 
 
 def _check_queues(program: Program, refuse: Refuse) -> None:

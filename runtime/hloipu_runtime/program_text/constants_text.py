@@ -8,6 +8,7 @@ import numpy as np
 from hloipu_runtime.codelets.constants import text_of, value_of
 from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.kernels.storage import storage_dtype
+from hloipu_runtime.program.loading import not_given
 from hloipu_runtime.program.program import Array, Variable
 from hloipu_runtime.program_text.faults import ProgramTextError
 from hloipu_runtime.program_text.tokens import Cursor, Token
@@ -31,7 +32,9 @@ def constant_text(array: Array, element_type: str, *, full: bool) -> str:
 def read_constant(cursor: Cursor, variable: Variable, given: Array | None) -> Array:
     """Read a constant's array in storage form; `given` stands in for an elided one."""
     start = cursor.token
-    form = cursor.word("values, bytes or elided")
+    form = cursor.word("values, bytes, elided or given")
+    if form == "given":
+        return not_given(variable.element_type, variable.shape)
     text = cursor.string()
     dtype = storage_dtype(variable.element_type)
     count = prod(variable.shape)
@@ -54,7 +57,7 @@ def read_constant(cursor: Cursor, variable: Variable, given: Array | None) -> Ar
         except ValueError:
             cursor.fail("not the bytes of such a constant", start)
     else:
-        cursor.fail("a constant is given as values, bytes or elided", start)
+        cursor.fail("a constant is given as values, bytes, elided or given", start)
     if array.size != count:
         cursor.fail(f"{array.size} elements, not {count}", start)
     array = array.reshape(variable.shape)

@@ -60,6 +60,7 @@ class _Parser:
         self._table("variables", self._variable)
         self._table("values", self._value)
         constants = dict(self._table("constants", lambda: self._constant(arrays)))
+        loaded = self._table("loaded", self.names.value) if cursor.sees("loaded") else ()
         state = self._table("state", self._state) if cursor.sees("state") else ()
         queues = self._table("queues", self._queue) if cursor.sees("queues") else ()
         elided = self._table("elided", cursor.string) if cursor.sees("elided") else ()
@@ -90,6 +91,7 @@ class _Parser:
             state=state,
             queues=queues,
             steps_per_run=steps_per_run,
+            loaded=loaded,
         )
 
     def _table(self, title: str, row: Callable[[], T]) -> tuple[T, ...]:

@@ -6,7 +6,7 @@ from typing import assert_never
 
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.mapping import Mapping, Sizes, whole_box
-from hloipu_runtime.program.program import Port, Program, Queue, Role, StatePort, Variable
+from hloipu_runtime.program.program import Array, Port, Program, Queue, Role, StatePort, Variable
 from hloipu_runtime.program_text.codelet_text import codelet_text
 from hloipu_runtime.program_text.constants_text import constant_text
 from hloipu_runtime.program_text.geometry import (
@@ -66,11 +66,12 @@ class _Printer:
         yield from self._table(
             "constants",
             (
-                f"v{number} = %{value} "
-                + constant_text(array, program.variables[number].element_type, full=constants)
+                f"v{number} = %{value} " + self._constant(number, value, array, full=constants)
                 for number, (value, array) in sorted(program.constants.items())
             ),
         )
+        if program.loaded:
+            yield from self._table("loaded", (f"%{value}" for value in program.loaded))
         if program.state:
             yield from self._table("state", map(_state_text, program.state))
         if program.queues:
@@ -80,6 +81,11 @@ class _Printer:
         for name, body in sorted(program.functions.items()):
             yield from self._block(f"function {_quoted(name)}", body)
         yield from self._block("body", program.body)
+
+    def _constant(self, number: int, value: int, array: Array, *, full: bool) -> str:
+        if value in self.program.loaded:
+            return "given"
+        return constant_text(array, self.program.variables[number].element_type, full=full)
 
     def _table(self, title: str, rows: Iterator[str]) -> Iterator[str]:
         yield f"{title} {{"

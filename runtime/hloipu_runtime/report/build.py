@@ -8,6 +8,7 @@ from hloipu_runtime.costing.costs import Costs, DataLoop, Loop, StepCost
 from hloipu_runtime.costing.counting import BlockCounts, spent_of
 from hloipu_runtime.costing.estimate import Estimate, Unknown
 from hloipu_runtime.costing.spent import BUCKETS
+from hloipu_runtime.costing.step_times import step_times
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.report.profile import (
     NO_ORIGIN,
@@ -93,7 +94,21 @@ def _profile(
         _loops(costs, counts),
         _by_ipu(costs, counts, total),
         about.memory,
+        _calls(costs, counts) if costs.program.is_resident else {},
     )
+
+
+def _calls(costs: Costs, counts: BlockCounts) -> dict[str, Any]:
+    """Return what calls and steps cost; `docs/sessions.md` has the sum that they make."""
+    times, calls = step_times(costs), counts.counts[costs.root]
+    return {
+        "calls": calls,
+        "cycles_per_call": times.call_cycles,
+        "round_trip_cycles": times.round_trip_cycles,
+        "steps": calls * costs.program.steps_per_run,
+        "cycles_per_step": times.turn_cycles,
+        "is_exact": times.is_exact,
+    }
 
 
 def _executed(costs: Costs, counts: BlockCounts) -> list[tuple[StepCost, int, int]]:

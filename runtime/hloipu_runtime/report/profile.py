@@ -105,6 +105,8 @@ class Profile:
     by_ipu: tuple[IpuRow, ...]
     memory: Mapping[str, Any] = field(default_factory=dict)
     """Record of the memory plan, empty without one."""
+    calls: Mapping[str, Any] = field(default_factory=dict)
+    """Of a program that stays on the device: calls by the host, steps, and what each costs."""
 
     @property
     def seconds(self) -> float | None:
@@ -140,6 +142,7 @@ class Profile:
             },
             "options": dict(sorted(self.options.items())),
             "runs": self.runs,
+            "calls": dict(self.calls),
             "total_cycles": self.total_cycles,
             "lower_bound_cycles": self.lower_bound_cycles,
             "assumed_cycles": self.assumed_cycles,

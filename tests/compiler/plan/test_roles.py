@@ -166,7 +166,7 @@ def test_what_was_decided_is_told() -> None:
         "(from the results that are like the first parameters)",
         "  state: parameters 0-1 become results 0-1",
         "  feed data: parameters 2",
-        "  once a run: parameters 3",
+        "  loaded once: parameters 3",
         "  outfeed result.2: results 2",
     ]
 

@@ -35,7 +35,7 @@ def test_files_in_and_out(folder: Path) -> None:
         "3 steps a run; 2 arrays stay on the device (from the aliases in the header)",
         "  state: parameters 0-1 become results 0-1",
         "  feed data: parameters 2",
-        "  once a run: parameters 3",
+        "  loaded once: parameters 3",
     ]
     with np.load(out) as made, np.load(seen) as told:
         np.testing.assert_array_equal(made["out_0"], 2 * ROWS[:12].sum(0))

@@ -1,0 +1,154 @@
+"""What findings are made from: a program, its profile, its memory, and its steps by path."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from hloipu_runtime.machine.costs import sync
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.memory.report_records import MemoryReport
+from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.steps import (
+    ComputeSet,
+    Exchange,
+    If,
+    Parallel,
+    Repeat,
+    RepeatWhile,
+    Sequence,
+    Step,
+    Switch,
+)
+from hloipu_runtime.report.profile import NO_ORIGIN, Profile, StepRow
+
+LEAST_SHARE = 0.02
+"""Of the cycles that the tiles work: what takes less is not worth a line."""
+
+
+class Work:
+    """What one instruction costs, over all steps that are mostly its own."""
+
+    __slots__ = ("bytes_moved", "compute", "exchange", "tile_cycles")
+
+    def __init__(self) -> None:
+        self.compute = 0
+        """Cycles."""
+        self.exchange = 0
+        """Cycles."""
+        self.tile_cycles = 0
+        """Sum over compute steps of cycles times tiles."""
+        self.bytes_moved = 0
+        """Over all executions."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that the rules look at; what several of them need is worked out once."""
+
+    program: Program
+    machine: Machine
+    profile: Profile
+    memory: MemoryReport
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of the system."""
+        return self.profile.tiles_per_ipu * self.profile.ipus
+
+    @cached_property
+    def device_cycles(self) -> int:
+        """Cycles that are not the host's: what a change of the program can save."""
+        buckets = self.profile.by_bucket
+        return sum(buckets[name] for name in ("compute", "exchange", "sync"))
+
+    @cached_property
+    def least_cycles(self) -> int:
+        """Cycles from which on something is worth a line."""
+        return max(1, int(LEAST_SHARE * self.device_cycles))
+
+    @cached_property
+    def sync_cycles(self) -> int:
+        """Cycles of one barrier."""
+        return sync(self.machine, self.profile.ipus).cycles
+
+    @cached_property
+    def source_of(self) -> dict[str, str]:
+        """Where an instruction comes from, for those of which the dump says so."""
+        return {row.name: row.source for row in self.profile.origins if row.source}
+
+    @cached_property
+    def rows(self) -> dict[str, StepRow]:
+        """Each step's row of the profile, by path."""
+        return {row.path: row for row in self.profile.steps}
+
+    @cached_property
+    def works(self) -> dict[str, Work]:
+        """What each instruction costs."""
+        found: defaultdict[str, Work] = defaultdict(Work)
+        for row in self.profile.steps:
+            if row.name == NO_ORIGIN or not row.cycles:
+                continue
+            if row.kind == "compute":
+                work = found[row.name]
+                work.compute += row.cycles
+                work.tile_cycles += row.cycles * row.tiles
+            elif row.kind == "exchange":
+                work = found[row.name]
+                work.exchange += row.cycles
+                work.bytes_moved += row.moved_bytes * row.executions
+        return dict(found)
+
+    @cached_property
+    def computing(self) -> tuple[tuple[StepRow, ComputeSet], ...]:
+        """Compute sets with their rows."""
+        return tuple(
+            (self.rows[path], step)
+            for path, step in self._steps
+            if isinstance(step, ComputeSet) and path in self.rows
+        )
+
+    @cached_property
+    def exchanging(self) -> tuple[tuple[StepRow, Exchange], ...]:
+        """Exchanges with their rows."""
+        return tuple(
+            (self.rows[path], step)
+            for path, step in self._steps
+            if isinstance(step, Exchange) and path in self.rows
+        )
+
+    @cached_property
+    def copies_of_values(self) -> Counter[int]:
+        """How many variables each value is written to."""
+        counts: Counter[int] = Counter()
+        for _, step in self.exchanging:
+            counts.update(definition.value for definition in step.definitions)
+        return counts
+
+    @cached_property
+    def _steps(self) -> tuple[tuple[str, Step], ...]:
+        found = list(_leaves(self.program.body, "body"))
+        for name, body in self.program.functions.items():
+            found += _leaves(body, f"{name}()")
+        return tuple(found)
+
+
+def _leaves(body: Sequence, path: str) -> Iterator[tuple[str, Step]]:
+    """Yield every step without steps inside, with its path as costs name it."""
+    stack: list[tuple[str, Step]] = [(path, body)]
+    while stack:
+        path, step = stack.pop()
+        match step:
+            case Sequence():
+                stack += ((f"{path}/{n}", x) for n, x in enumerate(step.steps))
+            case Repeat():
+                stack.append((f"{path}/repeat", step.body))
+            case RepeatWhile():
+                stack.append((f"{path}/condition", step.condition))
+                stack.append((f"{path}/while", step.body))
+            case If() | Switch():
+                stack += ((f"{path}?{n}", x) for n, x in enumerate(step.branches))
+            case Parallel():
+                stack += ((f"{path}|{n}", x) for n, x in enumerate(step.branches))
+            case _:
+                yield path, step

@@ -1,0 +1,113 @@
+"""Findings on the host, on barriers and on loops: work that is too small for what surrounds it."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from hloipu_runtime.findings.facts import Facts
+from hloipu_runtime.report.finding import Finding
+
+_HOST_SHARE = 0.5
+_SYNC_SHARE = 0.15
+_LEAST_STEPS = 4
+
+
+def host_bound(facts: Facts) -> Iterator[Finding]:
+    """Find a program that waits for the host most of its time."""
+    profile = facts.profile
+    host, total = profile.by_bucket["host"], profile.lower_bound_cycles
+    if host < _HOST_SHARE * total or not host:
+        return
+    rows = [r for r in profile.steps if r.kind in ("stream in", "stream out")]
+    moved = {
+        kind: sum(r.moved_bytes * r.executions for r in rows if r.kind == kind)
+        for kind in ("stream in", "stream out")
+    }
+    if facts.program.is_resident:
+        cure = "feed more work for each byte: a larger batch per step, or narrower input types"
+    else:
+        cure = "keep state on the device and feed the data: --loop N --feed NAME=PARAMETERS"
+    yield Finding(
+        "host-bound",
+        "",
+        "",
+        f"transfers from and to the host take {host:,} of {total:,} cycles "
+        f"({host / total:.0%}): {moved['stream in']:,} bytes in, {moved['stream out']:,} out",
+        cure,
+        host,
+        0,
+        {
+            "host_cycles": host,
+            "total_cycles": total,
+            "bytes_in": moved["stream in"],
+            "bytes_out": moved["stream out"],
+        },
+        () if facts.program.is_resident else (("loop", 100),),
+    )
+
+
+def small_steps(facts: Facts) -> Iterator[Finding]:
+    """Find programs of many steps that are each shorter than the barrier before them."""
+    sync = facts.profile.by_bucket["sync"]
+    if sync < _SYNC_SHARE * facts.device_cycles:
+        return
+    small: defaultdict[str, int] = defaultdict(int)
+    steps = 0
+    for row, _ in facts.computing:
+        if row.executions and row.cycles < facts.sync_cycles * row.executions:
+            small[row.name] += row.executions
+            steps += row.executions
+    if steps < _LEAST_STEPS:
+        return
+    gain = min(sync, steps * facts.sync_cycles)
+    often = max(small, key=lambda name: small[name])
+    yield Finding(
+        "small-steps",
+        often,
+        facts.source_of.get(often, ""),
+        f"{steps:,} compute sets are shorter than the {facts.sync_cycles}-cycle barrier before "
+        f"them: barriers take {sync:,} cycles ({sync / facts.device_cycles:.0%} of the tiles')",
+        "give each step more work: a larger batch, stacked small operands, fewer loop turns",
+        gain,
+        0,
+        {"steps": steps, "sync_cycles": sync, "cycles_of_a_barrier": facts.sync_cycles},
+    )
+
+
+def small_turns(facts: Facts) -> Iterator[Finding]:
+    """Find loops whose turns spend more on barriers and on deciding than on computing."""
+    spent = _by_loop(facts)
+    for loop in facts.profile.loops:
+        if loop.turns < _LEAST_STEPS:
+            continue
+        total, compute = spent[loop.path]
+        if total < facts.least_cycles or 2 * compute >= total:
+            continue
+        per_turn = total // loop.turns
+        yield Finding(
+            "small-turns",
+            loop.name,
+            facts.source_of.get(loop.name, ""),
+            f"{loop.name} turns {loop.turns:,} times in {per_turn:,} cycles each, of which "
+            f"{compute // loop.turns:,} compute",
+            "do more in a turn: unroll it in the source (`unroll=` of a scan), or batch sequences",
+            total - compute,
+            0,
+            {"turns": loop.turns, "cycles": total, "compute_cycles": compute},
+        )
+
+
+def _by_loop(facts: Facts) -> dict[str, list[int]]:
+    """Return the cycles of each loop by its path, in all and computing, with inner loops."""
+    spent = {loop.path: [0, 0] for loop in facts.profile.loops}
+    for row in facts.profile.steps:
+        path = row.path
+        while path:
+            path = path.rpartition("/")[0]
+            found = spent.get(path)
+            if found is not None:
+                found[0] += row.cycles
+                found[1] += row.cycles * (row.kind == "compute")
+    return spent
+
+
+RULES = (host_bound, small_steps, small_turns)

@@ -1,0 +1,161 @@
+"""Findings on single instructions: few tiles, much exchange, conversions, repeated work."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hloipu_runtime.codelets.codelet import Codelet
+from hloipu_runtime.findings.facts import Facts
+from hloipu_runtime.program.steps import Exchange, ValueId
+from hloipu_runtime.report.finding import Finding
+from hloipu_runtime.report.profile import ONE_TILE_BYTES
+
+_FEW_TILES = 0.25
+_MOVING = frozenset({"transpose", "reshape", "copy", "reverse", "concatenate", "pad", "slice"})
+"""Codelets that compute nothing."""
+_BY_INDEX = frozenset({"gather", "gather-candidates", "scatter", "dynamic-slice",
+                       "dynamic-slice-candidates", "dynamic-update-slice"})  # fmt: skip
+"""Codelets whose indices are data, so that what they index has to lie where it may be wanted."""
+
+
+def few_tiles(facts: Facts) -> Iterator[Finding]:
+    """Find instructions that keep few tiles busy."""
+    for name, work in facts.works.items():
+        if work.compute < facts.least_cycles or not work.compute:
+            continue
+        used = work.tile_cycles / work.compute
+        if used >= _FEW_TILES * facts.tiles:
+            continue
+        yield Finding(
+            "few-tiles",
+            name,
+            facts.source_of.get(name, ""),
+            f"{name} computes {work.compute:,} cycles on {used:,.0f} of {facts.tiles:,} tiles",
+            "give it more independent rows: a larger batch, or several small ones in one op",
+            round(work.compute * (1 - used / facts.tiles)),
+            0,
+            {"compute_cycles": work.compute, "tiles": round(used), "of_tiles": facts.tiles},
+        )
+
+
+def exchange_bound(facts: Facts) -> Iterator[Finding]:
+    """Find instructions whose operands take longer to come than to be computed with."""
+    indexing = {
+        row.name
+        for row, step in facts.computing
+        if any(group.codelet.name in _BY_INDEX for group in step.groups)
+    }
+    for name, work in facts.works.items():
+        if work.exchange < facts.least_cycles or work.exchange <= work.compute:
+            continue
+        by_index = name in indexing
+        yield Finding(
+            "gather-bound" if by_index else "exchange-bound",
+            name,
+            facts.source_of.get(name, ""),
+            f"{name} exchanges {work.exchange:,} cycles ({work.bytes_moved:,} bytes) and computes "
+            f"{work.compute:,}",
+            "index fewer rows at a time, or a narrower or smaller table"
+            if by_index
+            else "let fewer, larger products share one operand, use narrower types, or leave a "
+            "plan more memory (--available-memory-proportion)",
+            work.exchange,
+            0,
+            {
+                "exchange_cycles": work.exchange,
+                "compute_cycles": work.compute,
+                "bytes_moved": work.bytes_moved,
+            },
+            () if by_index else (("available_memory_proportion", 0.9),),
+        )
+
+
+def conversions(facts: Facts) -> Iterator[Finding]:
+    """Find values that are moved as they are, to lie otherwise, and ops that only move."""
+    moved: defaultdict[str, int] = defaultdict(int)
+    for row, exchange in facts.exchanging:
+        if row.cycles and _is_conversion(exchange):
+            moved[row.name] += row.cycles
+    for row, step in facts.computing:
+        if row.cycles and all(group.codelet.name in _MOVING for group in step.groups):
+            moved[row.name] += row.cycles
+    for name, cycles in moved.items():
+        if cycles < facts.least_cycles:
+            continue
+        yield Finding(
+            "layout-conversion",
+            name,
+            facts.source_of.get(name, ""),
+            f"{name} moves a value to where and how its users want it: {cycles:,} cycles",
+            "have producer and users agree on the order of dimensions: contract the dimension "
+            "that is there, drop transposes between products",
+            cycles,
+            0,
+            {"cycles": cycles},
+        )
+
+
+def _is_conversion(exchange: Exchange) -> bool:
+    """Whether an exchange only copies whole values."""
+    return bool(exchange.definitions) and all(
+        definition.base is None
+        and len(definition.pieces) == 1
+        and definition.pieces[0].value == definition.value
+        for definition in exchange.definitions
+    )
+
+
+def one_tile(facts: Facts) -> Iterator[Finding]:
+    """Find what one tile takes in alone though it is large."""
+    for row in facts.profile.gathered:
+        yield Finding(
+            "one-tile",
+            row.name,
+            facts.source_of.get(row.name, ""),
+            f"{row.name} gathers {row.one_tile_bytes:,} bytes to one tile (more than "
+            f"{ONE_TILE_BYTES:,}) and takes {row.cycles:,} cycles there",
+            "split it along a dimension that is independent, or do it on smaller parts",
+            row.cycles,
+            row.one_tile_bytes,
+            {"cycles": row.cycles, "one_tile_bytes": row.one_tile_bytes},
+        )
+
+
+def repeated_work(facts: Facts) -> Iterator[Finding]:
+    """Find compute sets that make again what an earlier one has made of the same values."""
+    first: dict[tuple[Codelet, tuple[ValueId, ...]], str] = {}
+    again: defaultdict[str, _Again] = defaultdict(_Again)
+    for row, step in facts.computing:
+        if len(step.groups) != 1 or not row.cycles or not step.groups[0].reads:
+            continue
+        key = (step.groups[0].codelet, step.groups[0].reads)
+        if key not in first:
+            first[key] = row.name
+            continue
+        found = again[first[key]]
+        found.cycles += row.cycles
+        found.times += 1
+    for name, found in again.items():
+        if found.cycles < facts.least_cycles:
+            continue
+        yield Finding(
+            "repeated-work",
+            name,
+            facts.source_of.get(name, ""),
+            f"what {name} computes is computed {found.times} more times of the same values: "
+            f"{found.cycles:,} cycles",
+            "use its result again; --recompute=none where recomputation made the copies",
+            found.cycles,
+            0,
+            {"cycles": found.cycles, "times": found.times},
+            (("recompute", "none"),),
+        )
+
+
+@dataclass
+class _Again:
+    cycles: int = 0
+    times: int = 0
+
+
+RULES = (few_tiles, exchange_bound, conversions, one_tile, repeated_work)

@@ -1,0 +1,127 @@
+"""Findings on element types: wider than need be, emulated, or summed up wide."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+
+from hloipu_runtime.codelets.codelet import Tensor
+from hloipu_runtime.costing.computing import codelet_work, operand_part, work_charge
+from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.findings.facts import Facts
+from hloipu_runtime.program.steps import ComputeSet, VertexGroup
+from hloipu_runtime.report.finding import Finding
+
+_PRODUCTS = frozenset({"dot", "convolution"})
+"""Codelets of the matrix units, which are several times as fast on f16."""
+_EMULATED_BITS = 64
+
+
+def wide_products(facts: Facts) -> Iterator[Finding]:
+    """Find matrix products of f32, and ask the codelet itself what f16 would take."""
+    saved: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for row, step in facts.computing:
+        for group in step.groups:
+            if group.codelet.name not in _PRODUCTS or not row.cycles:
+                continue
+            kinds = {facts.program.variables[x.variable].element_type for x in group.inputs}
+            if kinds != {"f32"}:
+                continue
+            now, then = (_cycles(facts, group, kind) for kind in ("f32", "f16"))
+            found = saved[row.name]
+            found[0] += now * row.executions
+            found[1] += max(0, now - then) * row.executions
+    for name, (now, gain) in saved.items():
+        # Half of the bytes travel: what is exchanged for it halves at most.
+        exchange = facts.works[name].exchange // 2 if name in facts.works else 0
+        if gain + exchange < facts.least_cycles:
+            continue
+        yield Finding(
+            "wide-product",
+            name,
+            facts.source_of.get(name, ""),
+            f"{name} multiplies f32 in {now:,} cycles; f16 takes {now - gain:,} and half of the "
+            "bytes",
+            "multiply f16 (cast both operands; partial sums stay f32)",
+            gain + exchange,
+            0,
+            {"f32_cycles": now, "f16_cycles": now - gain, "exchange_cycles": 2 * exchange},
+        )
+
+
+def _cycles(facts: Facts, group: VertexGroup, kind: str) -> int:
+    """Return the cycles of a group with its floats of 32 bits in another type."""
+    narrowed: Callable[[Tensor], Tensor] = lambda x: (  # noqa: E731
+        x._replace(element_type=kind) if x.element_type == "f32" else x
+    )
+    operands = tuple(narrowed(operand_part(facts.program, x)) for x in group.inputs)
+    results = tuple(operand_part(facts.program, x) for x in group.outputs)
+    work = codelet_work(group.codelet, facts.machine, operands, results)
+    return work_charge(facts.machine, work).cycles
+
+
+def wide_partials(facts: Facts) -> Iterator[Finding]:
+    """Find products of f16 that are added up in f32 though half would be exchanged and kept."""
+    names: defaultdict[str, int] = defaultdict(int)
+    for row, step in facts.computing:
+        if row.cycles and any(_adds_up_wide(facts, group) for group in step.groups):
+            work = facts.works.get(row.name)
+            names[row.name] = (work.exchange + work.compute) // 2 if work else row.cycles // 2
+    for name, gain in names.items():
+        if gain < facts.least_cycles:
+            continue
+        yield Finding(
+            "wide-partials",
+            name,
+            facts.source_of.get(name, ""),
+            f"{name} multiplies f16 and adds up in f32",
+            "--partials-type=f16 takes half of the cycles, memory and exchange, and is less exact",
+            gain,
+            0,
+            {"cycles": 2 * gain},
+            (("partials_type", "f16"),),
+        )
+
+
+def _adds_up_wide(facts: Facts, group: VertexGroup) -> bool:
+    variables = facts.program.variables
+    return (
+        group.codelet.name in _PRODUCTS
+        and {variables[x.variable].element_type for x in group.inputs} == {"f16"}
+        and getattr(group.codelet, "element_type", "") == "f32"
+    )
+
+
+def emulated(facts: Facts) -> Iterator[Finding]:
+    """Find computing on types that the chip does not have."""
+    cycles: defaultdict[str, int] = defaultdict(int)
+    kinds: dict[str, str] = {}
+    for row, step in facts.computing:
+        kind = _emulated_kind(facts, step)
+        if kind and row.cycles:
+            cycles[row.name] += row.cycles
+            kinds.setdefault(row.name, kind)
+    for name, spent in cycles.items():
+        if spent < facts.least_cycles:
+            continue
+        yield Finding(
+            "emulated-type",
+            name,
+            facts.source_of.get(name, ""),
+            f"{name} computes on {kinds[name]}, which the chip does not have: {spent:,} cycles, "
+            "assumed",
+            "use 32 bits (jax_enable_x64 off, int32 indices)",
+            spent // 2,
+            0,
+            {"cycles": spent, "element_type": kinds[name]},
+        )
+
+
+def _emulated_kind(facts: Facts, step: ComputeSet) -> str:
+    for group in step.groups:
+        for operand in (*group.inputs, *group.outputs):
+            name = facts.program.variables[operand.variable].element_type
+            if ELEMENT_TYPES[name].bits >= _EMULATED_BITS:
+                return name
+    return ""
+
+
+RULES = (wide_products, wide_partials, emulated)

@@ -1,0 +1,227 @@
+"""Fewer and fuller steps: vertices and transfers that do not wait for each other go together.
+
+A compute set lasts as long as its fullest tile, an exchange too, and each exchange has a sync before
+it. So a step joins an earlier one of its kind if nothing in between makes what it needs, or still
+needs what it overwrites: the earliest that memory allows, so that what follows it can go as early.
+Steps of the host, loops and branches stay where they are; nothing moves past a loop or a branch.
+
+Of memory is asked that no stretch of tiles ever holds more than it held at its fullest before.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from hloipu_runtime.program.live_bytes import LiveBytes, live_bytes_of
+from hloipu_runtime.program.owners import owners
+from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.steps import (
+    ComputeSet,
+    Exchange,
+    If,
+    Parallel,
+    Repeat,
+    RepeatWhile,
+    Sequence,
+    Step,
+    StreamIn,
+    StreamOut,
+    Switch,
+    Sync,
+    VariableId,
+)
+from hloipu_runtime.program.uses import used, written
+
+_REACH = 256
+"""How many steps back one may go: the work is linear in steps."""
+
+_TRIES = 8
+"""Steps that are looked at, of those that may be joined."""
+
+
+def merged(program: Program, tiles_per_ipu: int) -> Program:
+    """Return the program with as few steps as can be; the same one where none can go.
+
+    What is computed, and the order of each host stream, stay the same.
+    """
+    walk = _Walk(program, tiles_per_ipu)
+    body = walk.sequence(program.body)
+    functions = {name: walk.sequence(each) for name, each in program.functions.items()}
+    changed = [functions[name] is not each for name, each in program.functions.items()]
+    if body is program.body and not any(changed):
+        return program
+    return replace(program, body=body, functions=functions)
+
+
+@dataclass(slots=True)
+class _Unit:
+    """A step with the syncs before it, and what joined it."""
+
+    steps: list[Step]
+    syncs: tuple[Sync, ...]
+    kind: str
+    """`compute`, `exchange` with its syncs, `in`, `out`, or `inner`."""
+    touched: frozenset[VariableId] = frozenset()
+    writes: frozenset[VariableId] = frozenset()
+
+    def step(self) -> Step:
+        """Return all that is in the unit as one step."""
+        if len(self.steps) == 1:
+            return self.steps[0]
+        if isinstance(self.steps[0], ComputeSet):
+            return ComputeSet(
+                tuple(g for x in self.steps if isinstance(x, ComputeSet) for g in x.groups)
+            )
+        exchanges = [x for x in self.steps if isinstance(x, Exchange)]
+        return Exchange(
+            tuple(t for x in exchanges for t in x.transfers),
+            tuple(d for x in exchanges for d in x.definitions),
+            exchanges[0].name,
+        )
+
+
+class _Walk:
+    """Goes through the tree of steps."""
+
+    def __init__(self, program: Program, tiles_per_ipu: int) -> None:
+        self.program = program
+        self.tiles_per_ipu = tiles_per_ipu
+        self.owners = owners(program)
+
+    def sequence(self, body: Sequence) -> Sequence:
+        """Return a sequence with its steps merged, inner ones first."""
+        units = list(self._units(body))
+        made = _Merging(
+            units,
+            live_bytes_of(
+                self.program,
+                [unit.touched for unit in units],
+                self.owners.get(id(body), frozenset()),
+                self.tiles_per_ipu,
+            ),
+        ).run()
+        steps = tuple(_written_out(made))
+        if len(steps) == len(body.steps) and all(
+            a is b for a, b in zip(steps, body.steps, strict=True)
+        ):
+            return body
+        return Sequence(steps)
+
+    def _units(self, body: Sequence) -> Iterator[_Unit]:
+        syncs: list[Sync] = []
+        for step in body.steps:
+            if isinstance(step, Sync):
+                syncs.append(step)
+                continue
+            yield self._unit(step, tuple(syncs))
+            syncs.clear()
+        if syncs:
+            yield _Unit([syncs[-1]], tuple(syncs[:-1]), "inner")
+
+    def _unit(self, step: Step, syncs: tuple[Sync, ...]) -> _Unit:
+        match step:
+            case ComputeSet():
+                kind = "inner" if syncs else "compute"
+            case Exchange():
+                kind = f"exchange {[sync.ipus for sync in syncs]}"
+            case StreamIn():
+                kind = f"in {[sync.ipus for sync in syncs]}"
+            case StreamOut():
+                kind = f"out {[sync.ipus for sync in syncs]}"
+            case _:
+                kind, step = "inner", self._inside(step)
+        touched, writes = used(step, self.program), written(step, self.program)
+        return _Unit([step], syncs, kind, touched, writes)
+
+    def _inside(self, step: Step) -> Step:
+        """Return a step with the sequences in it merged."""
+        match step:
+            case Sequence():
+                return self.sequence(step)
+            case Repeat():
+                body = self.sequence(step.body)
+                return step if body is step.body else replace(step, body=body)
+            case RepeatWhile():
+                condition, body = self.sequence(step.condition), self.sequence(step.body)
+                if condition is step.condition and body is step.body:
+                    return step
+                return replace(step, condition=condition, body=body)
+            case If():
+                then, otherwise = self.sequence(step.then), self.sequence(step.otherwise)
+                if then is step.then and otherwise is step.otherwise:
+                    return step
+                return replace(step, then=then, otherwise=otherwise)
+            case Switch() | Parallel():
+                branches = tuple(map(self.sequence, step.branches))
+                if all(a is b for a, b in zip(branches, step.branches, strict=True)):
+                    return step
+                return replace(step, branches=branches)
+            case _:
+                return step
+
+
+@dataclass(slots=True)
+class _Merging:
+    """One sequence: units so far, and where each variable was last read and written."""
+
+    units: list[_Unit]
+    live: LiveBytes
+    made: list[_Unit] = field(default_factory=list)
+    last_read: dict[VariableId, int] = field(default_factory=dict)
+    last_written: dict[VariableId, int] = field(default_factory=dict)
+    places: dict[str, list[int]] = field(default_factory=dict)
+    """Kind -> numbers of the units of that kind since the last loop or branch."""
+
+    def run(self) -> list[_Unit]:
+        """Return the units, joined."""
+        for number, unit in enumerate(self.units):
+            place = self._place(number, unit)
+            if place == len(self.made):
+                self.made.append(unit)
+                self.places.setdefault(unit.kind, []).append(place)
+            else:
+                self.made[place].steps += unit.steps
+            for variable in unit.touched:
+                self.last_read[variable] = max(place, self.last_read.get(variable, 0))
+            for variable in unit.writes:
+                self.last_written[variable] = place
+            if unit.kind == "inner":
+                self.places.clear()
+        return self.made
+
+    def _place(self, number: int, unit: _Unit) -> int:
+        """Return where a unit goes: the number of the one that it joins, or one more than all."""
+        if unit.kind == "compute" or unit.kind.startswith("exchange"):
+            free = self._free_from(unit)
+            places = self.places.get(unit.kind, ())
+            first = bisect_left(places, max(free, len(self.made) - _REACH))
+            touched = {
+                v: max(self.last_read.get(v, -1), self.last_written.get(v, -1))
+                for v in unit.touched
+            }
+            for place in self.live.candidates(number, places[first:], touched)[:_TRIES]:
+                if self.live.moved(number, place, touched):
+                    return place
+        self.live.appended(number)
+        return len(self.made)
+
+    def _free_from(self, unit: _Unit) -> int:
+        """Return the first place where a unit finds all that it needs, and spoils nothing."""
+        first = -1
+        for variable in unit.touched:
+            first = max(first, self.last_written.get(variable, -1))
+        for variable in unit.writes:
+            first = max(
+                first, self.last_written.get(variable, -1), self.last_read.get(variable, -1)
+            )
+        return first + 1
+
+
+def _written_out(units: list[_Unit]) -> Iterator[Step]:
+    """Yield steps and their syncs; host streams in a row need one barrier."""
+    before = ""
+    for unit in units:
+        if unit.kind == "inner" or unit.kind != before or unit.kind[:2] not in ("in", "ou"):
+            yield from unit.syncs
+        yield unit.step()
+        before = unit.kind

@@ -1,0 +1,89 @@
+"""When the positions of a pipeline work: slots in closed form, and what is active in each.
+
+Position s does micro-batch m in slot `interval * m + s`, for every m below `count`. Between its
+ramps a pipeline repeats itself every `interval` slots, so that however many micro-batches there
+are, slots differ in few ways only.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Pattern(NamedTuple):
+    """Slots in which the same positions are active."""
+
+    positions: tuple[int, ...]
+    """Ascending."""
+    slots: int
+    """How many there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timetable:
+    """The slots of a pipeline of so many positions."""
+
+    positions: int
+    interval: int
+    """Slots from one micro-batch to the next, at least 1."""
+    count: int
+    """Micro-batches."""
+
+    @property
+    def slots(self) -> int:
+        """Slots until the last micro-batch is through."""
+        if not self.count or not self.positions:
+            return 0
+        return self.interval * (self.count - 1) + self.positions
+
+    def slot(self, position: int, micro_batch: int) -> int:
+        """Return the slot in which a position does a micro-batch."""
+        return self.interval * micro_batch + position
+
+    def micro_batch(self, position: int, slot: int) -> int | None:
+        """Return what a position does in a slot, or None where it waits."""
+        number, rest = divmod(slot - position, self.interval)
+        return number if not rest and 0 <= number < self.count else None
+
+    def active(self, slot: int) -> tuple[int, ...]:
+        """Return the positions that work in a slot, ascending."""
+        first = slot % self.interval
+        return tuple(
+            position
+            for position in range(first, min(self.positions, slot + 1), self.interval)
+            if slot - position <= self.interval * (self.count - 1)
+        )
+
+    def held(self, producer: int, consumer: int) -> int:
+        """Return of how many micro-batches a value waits between two positions at once.
+
+        It is made at the end of the producer's slot and read in the consumer's.
+        """
+        return -(-(consumer - producer) // self.interval)
+
+    def patterns(self) -> list[Pattern]:
+        """Return all slots, those alike in the steady state together; work: positions squared."""
+        first = self.positions - 1
+        last = self.interval * (self.count - 1)
+        if last - first < self.interval:
+            return [Pattern(self.active(slot), 1) for slot in range(self.slots)]
+        steady = last - first + 1
+        found = [Pattern(self.active(slot), 1) for slot in range(first)]
+        for place in range(self.interval):
+            times = (steady - place + self.interval - 1) // self.interval
+            found.append(Pattern(self.active(first + place), times))
+        return found + [Pattern(self.active(slot), 1) for slot in range(last + 1, self.slots)]
+
+    def span(self, cycles: Sequence[int], places: Sequence[int]) -> int:
+        """Return the sum over slots of the slowest place; positions of a place take turns.
+
+        `cycles`: of each position; `places`: where it is, such as the number of its IPU.
+        """
+        total = 0
+        for pattern in self.patterns():
+            busy: dict[int, int] = {}
+            for position in pattern.positions:
+                place = places[position]
+                busy[place] = busy.get(place, 0) + cycles[position]
+            total += pattern.slots * max(busy.values(), default=0)
+        return total

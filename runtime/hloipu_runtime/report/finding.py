@@ -1,0 +1,38 @@
+"""A finding: what keeps a program slow or large, with its evidence and what would cure it."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+Setting = tuple[str, Any]
+"""An option and its value."""
+
+
+class Finding(NamedTuple):
+    """One thing that costs cycles or bytes, and what it would cost no more."""
+
+    kind: str
+    """One of `docs/findings.md`."""
+    name: str
+    """The instruction that it is about; empty: the whole program."""
+    source: str
+    """Where the dump says that the instruction comes from, or nothing."""
+    statement: str
+    """What was found, with its numbers."""
+    cure: str
+    """The option or the edit of the model's source that would change it."""
+    gain_cycles: int
+    """Cycles that a cure saves at most."""
+    gain_bytes: int
+    """Bytes of the fullest tile that a cure saves at most."""
+    evidence: Mapping[str, Any]
+    """The numbers that the statement rests on."""
+    settings: tuple[Setting, ...] = ()
+    """Options that are the cure, so that compiling with them measures the gain; none: an edit."""
+
+    def record(self) -> dict[str, Any]:
+        """Return the finding as JSON data."""
+        return {
+            **self._asdict(),
+            "evidence": dict(self.evidence),
+            "settings": dict(self.settings),
+        }

@@ -1,0 +1,124 @@
+"""Schedules against the tables and closed forms of Graphcore's documents and plugin."""
+
+from fractions import Fraction
+from math import ceil
+
+import pytest
+
+from hloipu_compiler.plan.schedule import GROUPED, INTERLEAVED, SCHEDULES, SEQUENTIAL, Schedule
+
+# Rows of the plugin's schedule for four stages and eight micro-batches.
+GROUPED_ROWS = {
+    0: ["F0:0"],
+    3: ["F0:3", "F1:2", "F2:1", "F3:0"],
+    4: ["F0:4", "F1:3", "F2:2", "F3:1", "B3:0"],
+    7: ["F0:7", "F1:6", "F2:5", "F3:4", "B3:3", "B2:2", "B1:1", "B0:0"],
+    11: ["F3:8", "B3:7", "B2:6", "B1:5", "B0:4"][1:],
+    14: ["B0:7"],
+}
+INTERLEAVED_ROWS = {
+    0: ["F0:0"],
+    1: ["F1:0"],
+    4: ["F0:2", "F2:1", "B3:0"],
+    7: ["F1:3", "F3:2", "B2:1", "B0:0"],
+    14: ["F0:7", "F2:6", "B3:5", "B1:4"],
+    21: ["B0:7"],
+}
+
+
+def row(schedule: Schedule, slot: int) -> list[str]:
+    table = schedule.timetable
+    return [
+        f"{schedule.name_of(position)}:{table.micro_batch(position, slot)}"
+        for position in table.active(slot)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows"), [(GROUPED, GROUPED_ROWS), (INTERLEAVED, INTERLEAVED_ROWS)]
+)
+def test_rows_of_four_stages(kind: str, rows: dict[int, list[str]]) -> None:
+    schedule = Schedule(4, kind, 8)
+    assert {slot: row(schedule, slot) for slot in rows} == rows
+
+
+@pytest.mark.parametrize("micro_batches", range(1, 33))
+@pytest.mark.parametrize("stages", range(2, 9))
+def test_closed_forms(stages: int, micro_batches: int) -> None:
+    s, k = stages, micro_batches
+    assert Schedule(s, GROUPED, k).timetable.slots == k + 2 * s - 1
+    assert Schedule(s, INTERLEAVED, k).timetable.slots == 2 * k + 2 * s - 2
+    assert Schedule(s, SEQUENTIAL, k).timetable.slots == 2 * s * k
+    assert Schedule(s, GROUPED, k, trains=False).timetable.slots == k + s - 1
+    for stage in range(s):
+        assert Schedule(s, GROUPED, k).stash_depth(stage) == 2 * (s - 1 - stage)
+        assert Schedule(s, INTERLEAVED, k).stash_depth(stage) == s - 1 - stage
+        assert Schedule(s, SEQUENTIAL, k).stash_depth(stage) == 0
+        assert Schedule(s, GROUPED, k, trains=False).stash_depth(stage) == 0
+
+
+@pytest.mark.parametrize("kind", SCHEDULES)
+@pytest.mark.parametrize("trains", [True, False])
+@pytest.mark.parametrize("micro_batches", [0, 1, 2, 3, 4, 7, 8, 32])
+@pytest.mark.parametrize("stages", [1, 2, 3, 5, 8])
+def test_every_micro_batch_passes_every_position_once(
+    stages: int, micro_batches: int, trains: bool, kind: str
+) -> None:
+    schedule = Schedule(stages, kind, micro_batches, trains)
+    table = schedule.timetable
+    found = [
+        (position, table.micro_batch(position, slot), slot)
+        for slot in range(table.slots)
+        for position in table.active(slot)
+    ]
+    wanted = [
+        (position, m, schedule.interval * m + position)
+        for position in range(schedule.positions)
+        for m in range(micro_batches)
+    ]
+    assert sorted(found, key=str) == sorted(wanted, key=str)
+    counted: dict[tuple[int, ...], int] = {}
+    for pattern in table.patterns():
+        counted[pattern.positions] = counted.get(pattern.positions, 0) + pattern.slots
+    one_by_one: dict[tuple[int, ...], int] = {}
+    for slot in range(table.slots):
+        active = table.active(slot)
+        one_by_one[active] = one_by_one.get(active, 0) + 1
+    assert counted == one_by_one
+
+
+@pytest.mark.parametrize("kind", SCHEDULES)
+@pytest.mark.parametrize("stages", [2, 3, 4, 8])
+def test_no_value_is_overwritten_before_it_is_read(stages: int, kind: str) -> None:
+    schedule = Schedule(stages, kind, 9)
+    table = schedule.timetable
+    for producer in range(schedule.positions):
+        for consumer in range(producer + 1, schedule.positions):
+            held = table.held(producer, consumer)
+            assert held == ceil((consumer - producer) / schedule.interval)
+            for m in range(9 - held):
+                # The place of micro-batch m is written again at the end of this slot.
+                assert table.slot(producer, m + held) >= table.slot(consumer, m)
+                assert held == 1 or table.slot(producer, m + held - 1) < table.slot(consumer, m)
+
+
+@pytest.mark.parametrize(("forward", "backward"), [(1, 1), (3, 7), (10, 20)])
+@pytest.mark.parametrize("micro_batches", [1, 4, 8, 100_000])
+@pytest.mark.parametrize("stages", [2, 4, 8])
+def test_time_of_equal_stages(stages: int, micro_batches: int, forward: int, backward: int) -> None:
+    s, k, f, b = stages, micro_batches, forward, backward
+    cycles = [f] * s + [b] * s
+    grouped, sequential = Schedule(s, GROUPED, k), Schedule(s, SEQUENTIAL, k)
+    assert grouped.span(cycles, range(s)) == (k + s - 1) * (f + b)
+    assert grouped.bubble(cycles, range(s)) == Fraction(s - 1, k + s - 1)
+    assert sequential.span(cycles, range(s)) == s * k * (f + b)
+    assert sequential.bubble(cycles, range(s)) == Fraction(s - 1, s)
+    assert Schedule(s, GROUPED, k, trains=False).span([f] * s, range(s)) == (k + s - 1) * f
+    if k >= s:
+        assert Schedule(s, INTERLEAVED, k).span(cycles, range(s)) == s * f + (2 * k + s - 2) * b
+
+
+def test_stages_of_one_ipu_take_turns() -> None:
+    schedule = Schedule(2, GROUPED, 3)
+    assert schedule.span([1, 2, 4, 8], [0, 0]) == 3 * (1 + 2 + 4 + 8)
+    assert schedule.bubble([1, 2, 4, 8], [0, 0]) == 0
