@@ -15,6 +15,8 @@ from hloipu_runtime.costing.step_costs import step_charges
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.executable import Executable, OverMemory
 from hloipu_runtime.executable import load as load_executable
+from hloipu_runtime.findings.facts import Facts
+from hloipu_runtime.findings.find import findings_of
 from hloipu_runtime.kernels.subnormals import flushing_subnormals
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.does_not_fit import require_fit
@@ -28,6 +30,7 @@ from hloipu_runtime.report.build import (
     profile_of_estimate,
     profile_of_run,
 )
+from hloipu_runtime.report.finding import Finding
 from hloipu_runtime.report.profile import Profile
 from hloipu_runtime.session import Session, SessionSettings
 from hloipu_runtime.session_inputs import State
@@ -198,6 +201,11 @@ class CompiledProgram:
     def profile(self, assume_trips: Trips = None) -> Profile:
         """Return the profile of an estimate."""
         return profile_of_estimate(self.costs, self.estimate(assume_trips), self._about)
+
+    def findings(self, profile: Profile | None = None) -> tuple[Finding, ...]:
+        """Return what keeps it slow or large, the dearest first: of a run, or of an estimate."""
+        profile = profile or self.profile()
+        return findings_of(Facts(self.program, self.machine, profile, self.memory))
 
     def executable(self) -> Executable:
         """Return the record that files hold."""

@@ -22,9 +22,11 @@ from hloipu_runtime.program.loading import loaded_with
 from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.report.build import About, profile_of_run
 from hloipu_runtime.report.profile import Profile
+from hloipu_runtime.session_clock import SessionClock
 from hloipu_runtime.session_inputs import (
     State,
     given_state,
+    known_rates,
     opened_infeeds,
     opened_outfeeds,
     owned_constants,
@@ -38,7 +40,7 @@ from hloipu_runtime.streams.host import StreamHost
 from hloipu_runtime.streams.infeed import InfeedState
 from hloipu_runtime.streams.outfeed import OutfeedQueue
 from hloipu_runtime.streams.settings import DEFAULT_TIMEOUT_SECONDS
-from hloipu_runtime.streams.timing import FedLoop, interval_cycles
+from hloipu_runtime.streams.timing import interval_cycles
 
 MODES = ("functional", "exact")
 
@@ -105,18 +107,15 @@ class Session:
         self.about = about
         self.steps = 0
         """Steps done, those before a checkpoint that was loaded included."""
-        self.cycles = 0
-        """Simulated cycles that they took."""
-        self.idle_cycles = 0
-        """Of these, cycles of waiting for the host, in this session."""
-        self._steps_before = 0
         self._times = step_times(costs)
         self._charges = ChargePlan(costs)
-        self._intervals = [
-            interval_cycles(costs.machine.chip.clock_hz, rate)
-            for rate in self.settings.rates.values()
-        ]
+        self.rates = known_rates(program, self.settings.rates)
+        """Elements per second that the host makes, of the infeeds for which that is stated."""
+        clock_hz = costs.machine.chip.clock_hz
+        intervals = [interval_cycles(clock_hz, rate) for rate in self.rates.values()]
+        self._clock = SessionClock(self._times, max(intervals, default=Fraction(0)))
         self._counts = Counts()
+        self._calls_done = 0
         self._runs: Counter[str] = Counter()
         self._state: dict[str, Array] | None = None
         if state is not None or not any(port.parameter >= 0 for port in program.state):
@@ -132,6 +131,16 @@ class Session:
             self._arrays,
             clock=self._now,
         )
+
+    @property
+    def cycles(self) -> int:
+        """Simulated cycles that the steps took."""
+        return self._clock.now
+
+    @property
+    def idle_cycles(self) -> int:
+        """Of these, cycles of waiting for the host, in this session."""
+        return self._clock.idle_cycles
 
     def _engine_with(self, constants: Mapping[str, Array]) -> FunctionalEngine | ExactEngine:
         """Return an engine that has the program with what is loaded beside it."""
@@ -171,15 +180,19 @@ class Session:
             )
         self._require_state()
         counts = self._counts = Counts(progress=progress)
+        begun, waited = self.cycles, self.idle_cycles
+        self._calls_done = 0
         with self._host.running(steps), np.errstate(all="ignore"), flushing_subnormals():
             for _ in range(steps // in_a_run):
                 self._run_once(counts)
         self._runs.update(counts.runs)
-        idle = self._new_idle()
-        found = self._charges.counts(counts.runs or {"body": 0})
-        cycles = spent_of(self.costs, found).total.cycles + idle
-        self.cycles += cycles
+        idle = self.idle_cycles - waited
+        if not self._times.is_exact:
+            found = self._charges.counts(counts.runs or {"body": 0})
+            spent = spent_of(self.costs, found).total.cycles
+            self._clock.add(begun + spent + idle - self.cycles)
         outputs = taken_arrays(self.program.results, self._arrays.outputs) if steps else []
+        cycles = self.cycles - begun
         return SessionRun(steps, outputs, cycles, lambda: self._profile(counts.runs, idle))
 
     def profile(self) -> Profile:
@@ -189,7 +202,12 @@ class Session:
     def _profile(self, runs: Mapping[str, int], idle_cycles: int) -> Profile:
         found = self._charges.counts(runs or {"body": 0})
         return profile_of_run(
-            self.costs, found, self.about, mode=self.settings.mode, idle_cycles=idle_cycles
+            self.costs,
+            found,
+            self.about,
+            mode=self.settings.mode,
+            idle_cycles=idle_cycles,
+            rates=self.rates,
         )
 
     def stream(self, name: str) -> OutfeedQueue:
@@ -242,8 +260,8 @@ class Session:
         }
         self._has_state = False
         self._lost = ""
-        self.steps = self._steps_before = found.steps
-        self.cycles = found.cycles
+        self.steps = found.steps
+        self._clock.begin_at(found.cycles)
 
     def close(self) -> None:
         """Close all queues, ending their threads."""
@@ -268,10 +286,11 @@ class Session:
         try:
             self._engine.run(self._host, counts)
         except BaseException as error:
-            self.cycles += self._times.run_cycles * (counts.runs["body"] - 1)
             self._failed(error, counts.runs[path] - turns if path else 1)
             raise
         self.steps += self.program.steps_per_run
+        self._clock.end_call(self.program.steps_per_run)
+        self._calls_done += 1
 
     def _failed(self, error: BaseException, turns: int) -> None:
         """Note what a run that failed in a turn, counted from 1, leaves."""
@@ -288,7 +307,8 @@ class Session:
             self._has_state = False
             return
         self.steps += done
-        self.cycles += self._times.cycles_after(done) if done else 0
+        if done:
+            self._clock.end_call(done)
 
     def _took_nothing_but_data(self, error: StreamError) -> bool:
         """Whether a run failed at a feed, before the step wrote anything."""
@@ -324,19 +344,6 @@ class Session:
 
         Where data decides how long a turn takes, it is as early as can be.
         """
-        runs = self._counts.runs
         path = self._times.loop_path
-        before = self._times.run_cycles * (runs["body"] - 1)
-        turns = runs[path] - self.program.steps_per_run * (runs["body"] - 1) if path else 1
-        return self.cycles + before + self._times.cycles_after(turns)
-
-    def _new_idle(self) -> int:
-        """Return the cycles that the last steps waited for the slowest of the feeds."""
-        slowest = max(self._intervals, default=Fraction(0))
-        if not slowest:
-            return 0
-        per_step = self._times.run_cycles // self.program.steps_per_run
-        total = FedLoop(per_step, slowest).idle_cycles(self.steps - self._steps_before)
-        new = total - self.idle_cycles
-        self.idle_cycles = total
-        return new
+        before = self.program.steps_per_run * self._calls_done
+        return self._clock.end_of(self._counts.runs[path] - before if path else 1)

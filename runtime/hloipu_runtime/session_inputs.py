@@ -110,6 +110,13 @@ def given_constants(program: Program, constants: State) -> dict[str, Array]:
     return given_arrays(ports, list(constants))
 
 
+def known_rates(program: Program, rates: Mapping[str, float]) -> dict[str, float]:
+    """Return the rates of infeeds; UsageError E3155 for names that no infeed has."""
+    queues = {queue.name: queue for queue in program.queues if queue.to_device}
+    _same_names("infeed", rates, queues)
+    return dict(rates)
+
+
 def opened_infeeds(program: Program, given: Mapping[str, Any], timeout: float) -> list[InfeedQueue]:
     """Return a queue for each infeed of the program; UsageError E3155 for others than those."""
     queues = {queue.name: queue for queue in program.queues if queue.to_device}

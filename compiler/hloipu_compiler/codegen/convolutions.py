@@ -7,7 +7,6 @@ from hloipu_compiler.codegen.contractions import combined
 from hloipu_compiler.codegen.convolution_grids import convolution_grid
 from hloipu_compiler.codegen.errors import CodegenError
 from hloipu_compiler.codegen.leaves import Leaf
-from hloipu_compiler.codegen.placing import moved
 from hloipu_compiler.codegen.site import Site, lowers
 from hloipu_compiler.ir.attributes import ConvolutionLabels
 from hloipu_runtime.codelets.codelet import Tensor
@@ -22,19 +21,23 @@ def _convolution(site: Site) -> Sequence[Leaf]:
     operands = [site.held(0), site.held(1)]
     image, kernel = (Tensor(x.element_type, x.shape) for x in operands)
     partial_kind = builder.tuning.partial_type(kind)
+    room = builder.machine.memory.bytes_per_tile * builder.tuning.memory_percent // 100
+    where = [builder.variables[x.variable].mapping for x in operands]
     plan = convolution_grid(
-        builder.machine, codelet, image, kernel, Tensor(kind, shape), partial_kind
+        builder.machine,
+        codelet,
+        (image, kernel),
+        Tensor(kind, shape),
+        partial_kind,
+        room,
+        (where[0], where[1]),
     )
-    placement = moved(
-        plan.placement, builder.first_tile(plan.placement.tiles.count), builder.tile_count
-    )
-    if not plan.part:
-        return builder.compute(codelet, operands, [(kind, shape)], placement=placement)
-    cut = replace(codelet, part=plan.part, along=plan.along, element_type=partial_kind)
-    depth = kernel.shape[codelet.rhs[plan.along + 1 if plan.along else 0]]
-    pieces = -(-depth // plan.part)
+    part, along = plan.cut.part, plan.cut.along
+    if not part:
+        return builder.compute(codelet, operands, [(kind, shape)], placement=plan.placement)
+    cut = replace(codelet, part=part, along=along, element_type=partial_kind)
     (partials,) = builder.compute(
-        cut, operands, [(partial_kind, (pieces, *shape))], placement=placement
+        cut, operands, [(partial_kind, (plan.cut.pieces, *shape))], placement=plan.placement
     )
     return [combined(site, partials, kind, shape)]
 

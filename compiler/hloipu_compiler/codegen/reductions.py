@@ -1,24 +1,23 @@
-"""Lowering of reductions: rows alone where there are many, else partials and their combination."""
+"""Lowering of reductions: the stages that the planner chose, the partial ones first."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
-from typing import NamedTuple
 
 from hloipu_compiler.codegen.contractions import partial_type
 from hloipu_compiler.codegen.leaves import Held, Leaf
+from hloipu_compiler.codegen.placing import Placement, moved
+from hloipu_compiler.codegen.planned import Choice, PlannedOp, losers, shape_texts, splits_of
+from hloipu_compiler.codegen.reduction_plans import (
+    ReductionPlan,
+    reduction_alternatives,
+    reduction_plan,
+)
 from hloipu_compiler.codegen.site import Site, lowers
+from hloipu_compiler.codegen.stages import Stage
 from hloipu_runtime.codelets.expression import monoid_of
 from hloipu_runtime.codelets.reduce import Reduce
-
-_PARTIAL_ELEMENTS = 2048
-"""From here on elements on one tile are worth a second stage, its exchange and sync (assumed)."""
-
-_FEWEST = 32
-"""Least elements of a piece."""
-
-_FEWEST_TO_ONE = 4
-"""Elements that a tile must reduce to one for a stage of its own (assumed)."""
+from hloipu_runtime.program.mapping import Sizes
 
 
 @lowers("reduce")
@@ -34,66 +33,42 @@ def _reduce(site: Site) -> Sequence[Leaf]:
 
 
 def reduce(site: Site, codelet: Reduce, operands: Sequence[Held]) -> list[Held]:
-    """Compute a reduction; operands are arrays, then init scalars.
+    """Compute a reduction in the stages of the cheapest plan; operands are arrays, then inits.
 
-    Where arrays lie split along reduced dimensions, each tile first reduces what it has; long
-    reductions to few elements are cut into pieces for more tiles. What is left is reduced alike.
+    Sums and products of narrow floats have partial results in f32.
     """
-    results = [(kind, _kept(codelet, operands[0].shape)) for kind in codelet.element_types]
-    arrays = operands[: len(operands) // 2]
+    builder = site.builder
+    arrays = list(operands[: len(operands) // 2])
     inits = operands[len(operands) // 2 :]
-    cut = _cut(site, codelet, arrays[0])
-    if cut is None:
-        return site.builder.compute(codelet, operands, results)
+    shape = tuple(n for d, n in enumerate(arrays[0].shape) if d not in codelet.dimensions)
+    results = [(kind, shape) for kind in codelet.element_types]
+    if not codelet.dimensions or not prod(arrays[0].shape):
+        return builder.compute(codelet, operands, results)
     kinds = codelet.element_types
     if codelet.monoid in ("add", "multiply"):
         kinds = tuple(map(partial_type, kinds))
-    first = replace(codelet, dimensions=cut.dimensions, part=cut.part, element_types=kinds)
-    kept = [d for d in range(len(arrays[0].shape)) if d not in cut.dimensions]
-    pieces = -(-arrays[0].shape[cut.dimensions[0]] // cut.part)
-    shape = (pieces, *(arrays[0].shape[d] for d in kept))
-    partials = site.builder.compute(first, arrays, [(kind, shape) for kind in kinds])
-    left = (0, *(1 + n for n, d in enumerate(kept) if d in codelet.dimensions))
-    second = replace(codelet, dimensions=left)
-    return reduce(site, second, [*partials, *inits])
-
-
-class _Cut(NamedTuple):
-    """What a first stage reduces: the first dimension in pieces, the others whole."""
-
-    dimensions: tuple[int, ...]
-    part: int
-
-
-def _kept(codelet: Reduce, shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(n for d, n in enumerate(shape) if d not in codelet.dimensions)
-
-
-def _cut(site: Site, codelet: Reduce, array: Held) -> _Cut | None:
-    """Return the first of two stages; None where one stage does."""
-    builder = site.builder
-    elements = prod(array.shape)
-    if not codelet.dimensions or not elements:
-        return None
-    mapping = builder.variables[array.variable].mapping
-    split = [d for d in codelet.dimensions if mapping.spans[d].axis >= 0]
-    if split and mapping.is_partition and not mapping.replicated_axes:
-        # The array lies in pieces already: each tile reduces its own, if that leaves much less.
-        best = max(split, key=lambda d: mapping.spans[d].size)
-        whole = [d for d in codelet.dimensions if mapping.spans[d].axis < 0]
-        shrunk = mapping.spans[best].size * prod(array.shape[d] for d in whole)
-        if shrunk >= _FEWEST_TO_ONE and elements > _FEWEST * _FEWEST_TO_ONE:
-            return _Cut((best, *whole), mapping.spans[best].size)
-    busy = min(
-        builder.tile_count, max(1, elements // prod(array.shape[d] for d in codelet.dimensions))
+    mapping = builder.variables[arrays[0].variable].mapping
+    asked = (
+        builder.machine,
+        codelet,
+        tuple(x.element_type for x in arrays),
+        kinds,
+        arrays[0].shape,
+        mapping,
+        builder.machine.memory.bytes_per_tile * builder.tuning.memory_percent // 100,
     )
-    load = elements // busy
-    if load < _PARTIAL_ELEMENTS or 2 * busy > builder.tile_count:
-        return None
-    longest = max(codelet.dimensions, key=lambda d: array.shape[d])
-    size = array.shape[longest]
-    pieces = min(builder.tile_count // busy, max(1, load // _FEWEST), size)
-    if pieces < 2:
-        return None
-    others = tuple(d for d in codelet.dimensions if d != longest)
-    return _Cut((longest, *others), -(-size // pieces))
+    plan = reduction_plan(*asked)
+    builder.explains(
+        lambda: _planned(
+            builder.origin, operands, results, plan, reduction_alternatives(*asked), asked[-1]
+        )
+    )
+    for stage in plan.stages:
+        given = arrays if stage.codelet_part else [*arrays, *inits]
+        arrays = builder.compute(
+            stage.codelet,
+            given,
+            [(x.element_type, x.shape) for x in stage.results],
+            placement=_settled(site, stage, mapping.tiles.count),
+        )
+    return arrays

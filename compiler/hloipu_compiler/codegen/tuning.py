@@ -7,7 +7,7 @@ from hloipu_runtime.element_types import ELEMENT_TYPES
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """Choices for matrix products and convolutions, which default to poplibs's own, and for steps."""
+    """Choices for products, which default to poplibs's own, and for the steps of all programs."""
 
     partials_type: str = "f32"
     """In which f16 products add up between tiles; `f16` takes half of the memory and exchange."""

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
+from hloipu_runtime.codelets.straight import Straight
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
@@ -127,6 +128,10 @@ class Codelet:
             )
 
         return run
+
+    def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
+        """Return what `bound` does on whole tensors as calls, or None where it is not like that."""
+        return None
 
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]

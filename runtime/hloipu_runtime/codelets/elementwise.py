@@ -1,6 +1,6 @@
 """The codelet of all elementwise work: an expression on operands that broadcast into the result."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
@@ -19,6 +19,7 @@ from hloipu_runtime.codelets.codelet import (
 )
 from hloipu_runtime.codelets.elementwise_costs import elementwise_work
 from hloipu_runtime.codelets.expression import Expression, Plan, plan_of
+from hloipu_runtime.codelets.straight import Call, Straight
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.kernels.storage import storage_dtype
 from hloipu_runtime.machine.costs import TileWork
@@ -33,6 +34,12 @@ class _Arrangement(NamedTuple):
     order: tuple[int, ...]
     places: tuple[bool, ...]
     """For each dimension of the result: whether the operand has it."""
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether the operand has the last dimensions of the result, in order."""
+        count = len(self.order)
+        return self.order == tuple(range(count)) and all(self.places[len(self.places) - count :])
 
 
 @codelet
@@ -72,13 +79,7 @@ class Elementwise(Codelet):
     def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
         """Return the expression's plan for these sizes, operands arranged before it."""
         target = results[0]
-        axes = len(target.grid)
-        shapes = [block.grid + block.part for block in operands]
-        moved = []
-        for k, arrangement in self._rearranged:
-            moved.append((k, *_arrangement_of(arrangement, axes)))
-            ordered = iter([shapes[k][axes + d] for d in arrangement.order])
-            shapes[k] = target.grid + tuple(next(ordered) if x else 1 for x in arrangement.places)
+        shapes, moved = self._arranged(operands, target)
         compute = self._plan.bound(shapes, target.grid + target.part)
         if not moved:
             return compute
@@ -90,6 +91,43 @@ class Elementwise(Codelet):
             return compute(arranged, outs)
 
         return run
+
+    def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
+        """Return the arrangements and the expression's nodes, unless large arrays are walked."""
+        shapes, moved = self._arranged(operands, results[0])
+        found = self._plan.straight(shapes, results[0].part)
+        if found is None or not moved:
+            return found
+        last = max((*found.constants, *found.results, *(c.number for c in found.calls)), default=0)
+        arranged = {}
+        calls = []
+        for n, (k, order, index) in enumerate(moved, max(last, len(operands)) + 1):
+            arranged[k] = n
+            dtype = storage_dtype(self.expression.operand_types[k])
+            calls.append(
+                Call(_arranging(order, index), (k,), n, shapes[k], dtype,
+                     is_fresh=False, takes_out=False, in_place=False)
+            )  # fmt: skip
+        for call in found.calls:
+            calls.append(call._replace(arguments=tuple(arranged.get(x, x) for x in call.arguments)))
+        results_of = tuple(arranged.get(x, x) for x in found.results)
+        return found._replace(calls=tuple(calls), results=results_of)
+
+    def _arranged(
+        self, operands: Sequence[Block], target: Block
+    ) -> tuple[list[Sizes], list[tuple[int, Sizes, tuple[Any, ...]]]]:
+        """Return the operands' shapes as the expression sees them, and how some get theirs."""
+        axes = len(target.grid)
+        shapes = [block.grid + block.part for block in operands]
+        moved = []
+        for k, arrangement in self._rearranged:
+            ordered = iter([shapes[k][axes + d] for d in arrangement.order])
+            if not axes and arrangement.is_simple:
+                shapes[k] = tuple(ordered)  # behind new dimensions, which numpy adds by itself
+                continue
+            moved.append((k, *_arrangement_of(arrangement, axes)))
+            shapes[k] = target.grid + tuple(next(ordered) if x else 1 for x in arrangement.places)
+        return shapes, moved
 
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
@@ -128,6 +166,13 @@ class Elementwise(Codelet):
                 order = tuple(sorted(range(len(labels)), key=labels.__getitem__))
                 found.append((k, _Arrangement(order, tuple(d in labels for d in every))))
         return tuple(found)
+
+
+def _arranging(order: Sizes, index: tuple[Any, ...]) -> Callable[[Array], Array]:
+    """Return what transposes an array and gives it new axes."""
+    if order == tuple(sorted(order)):
+        return lambda x: x[index]
+    return lambda x: x.transpose(order)[index]
 
 
 def _arrangement_of(arrangement: _Arrangement, axes: int) -> tuple[Sizes, tuple[Any, ...]]:

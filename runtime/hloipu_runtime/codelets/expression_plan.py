@@ -6,7 +6,7 @@ and no page is mapped for them.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from hloipu_runtime.codelets.codelet import Bound
 from hloipu_runtime.codelets.expression_steps import Plain, Step
+from hloipu_runtime.codelets.straight import Call, Straight
 from hloipu_runtime.kernels.blocks import Array, aligned_empty, blocks, repeats
 from hloipu_runtime.kernels.movement import contiguous
 from hloipu_runtime.kernels.quiet import are_off, warnings_off
@@ -37,7 +38,11 @@ Operation = Callable[[Values, Array | None], Array]
 class Move(NamedTuple):
     """One node, ready to run."""
 
+    step: Step
     compute: Operation
+    """The step with its arguments bound to their places."""
+    writes_out: bool
+    """Whether its result shares no memory with an argument."""
     number: int
     """Of its value."""
     arguments: tuple[int, ...]
@@ -58,6 +63,18 @@ def operation(step: Step, arguments: Sequence[int]) -> Operation:
             return lambda values, out: array(ufunc(values[first], out=out))
         return lambda values, out: array(ufunc(values[first], values[last], out=out))
     return lambda values, out: step([values[x] for x in arguments], out)
+
+
+def _called(step: Step, count: int, shape: Shape) -> Callable[..., Any]:
+    """Return a step as a function of so many arrays; numbers become arrays."""
+    if not isinstance(step, Plain):
+        return lambda *x, out=None: step(list(x), out)
+    if shape:
+        return step.ufunc
+    ufunc, array = step.ufunc, np.asarray
+    if count == 1:
+        return lambda x, out=None: array(ufunc(x, out=out))
+    return lambda x, y, out=None: array(ufunc(x, y, out=out))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,9 +115,7 @@ class Plan:
             constants = [np.broadcast_to(self._constant(x), shape) for x in self.results]
             return lambda arrays, outs: constants
         elements = prod(shape)
-        if self.walks and elements > (
-            _WALKED_ELEMENTS if len(self.moves) > 2 else _FEW_OPS_ELEMENTS
-        ):
+        if self.walks_at(shape):
             return self._quiet(lambda arrays, outs: self._in_blocks(arrays, outs, shape))
         known = _shapes(self, shapes)
         spread = any(known[number] != shape for number in self.results)
@@ -129,6 +144,50 @@ class Plan:
             return [np.broadcast_to(x, shape) for x in made] if spread else made
 
         return self._quiet(run)
+
+    def straight(self, shapes: Sequence[Shape], shape: Shape) -> Straight | None:
+        """Return the nodes as calls; None where large arrays are better walked in blocks."""
+        if self.walks_at(shape):
+            return None
+        known = _shapes(self, shapes)
+        constants = {
+            self.operands + n: value for n, value in enumerate(self.fixed) if value is not None
+        }
+        calls = [
+            Call(
+                _called(move.step, len(move.arguments), known[move.number]),
+                move.arguments,
+                move.number,
+                known[move.number],
+                move.dtype,
+                is_fresh=move.writes_out,
+                takes_out=move.writes_out,
+                in_place=move.writes_out,
+            )
+            for move in self.moves
+        ]
+        results = []
+        for number, dtype in zip(self.results, self.dtypes, strict=True):
+            if known[number] == shape:
+                results.append(number)
+                continue
+            if number in constants:
+                results.append(len(known) + len(results))
+                constants[results[-1]] = np.broadcast_to(constants[number], shape)
+                continue
+            spread = partial(np.broadcast_to, shape=shape)
+            results.append(len(known) + len(results))
+            calls.append(
+                Call(spread, (number,), results[-1], shape, dtype,
+                     is_fresh=False, takes_out=False, in_place=False)
+            )  # fmt: skip
+        aligned = prod(shape) >= _ALIGNED_ELEMENTS
+        return Straight(constants, tuple(calls), tuple(results), needs_row_major=aligned)
+
+    def walks_at(self, shape: Shape) -> bool:
+        """Whether arrays of this shape are walked in blocks."""
+        few = len(self.moves) <= 2
+        return self.walks and prod(shape) > (_FEW_OPS_ELEMENTS if few else _WALKED_ELEMENTS)
 
     def _constant(self, number: int) -> Array:
         """Return the value of a node that is a constant."""

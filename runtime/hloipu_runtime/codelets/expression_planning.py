@@ -37,7 +37,9 @@ def plan_of(expression: Expression) -> Plan:
             continue
         moves.append(
             Move(
+                step=steps[position],
                 compute=operation(steps[position], node.arguments),
+                writes_out=node.op in WRITES_OUT,
                 number=number,
                 arguments=node.arguments,
                 result=first_result.get(number, -1),

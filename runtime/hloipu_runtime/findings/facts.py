@@ -1,9 +1,10 @@
 """What findings are made from: a program, its profile, its memory, and its steps by path."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
 from hloipu_runtime.machine.costs import sync
 from hloipu_runtime.machine.model import Machine
@@ -25,17 +26,22 @@ from hloipu_runtime.report.profile import NO_ORIGIN, Profile, StepRow
 LEAST_SHARE = 0.02
 """Of the cycles that the tiles work: what takes less is not worth a line."""
 
+_ABOUT_ONCE = 1.5
+"""Copies of an element on tiles, the unused ends of last blocks included."""
+
 
 class Work:
     """What one instruction costs, over all steps that are mostly its own."""
 
-    __slots__ = ("bytes_moved", "compute", "exchange", "tile_cycles")
+    __slots__ = ("bytes_moved", "compute", "conversions", "exchange", "tile_cycles")
 
     def __init__(self) -> None:
         self.compute = 0
         """Cycles."""
         self.exchange = 0
         """Cycles."""
+        self.conversions = 0
+        """Of these, cycles of moving whole values as they are."""
         self.tile_cycles = 0
         """Sum over compute steps of cycles times tiles."""
         self.bytes_moved = 0
@@ -93,11 +99,31 @@ class Facts:
                 work = found[row.name]
                 work.compute += row.cycles
                 work.tile_cycles += row.cycles * row.tiles
-            elif row.kind == "exchange":
-                work = found[row.name]
-                work.exchange += row.cycles
-                work.bytes_moved += row.moved_bytes * row.executions
+        for row, exchange in self.exchanging:
+            if row.name == NO_ORIGIN or not row.cycles:
+                continue
+            work = found[row.name]
+            work.exchange += row.cycles
+            work.bytes_moved += row.moved_bytes * row.executions
+            if self._is_conversion(exchange):
+                work.conversions += row.cycles
         return dict(found)
+
+    def _is_conversion(self, exchange: Exchange) -> bool:
+        """Whether an exchange only copies values as they are, and each element about once.
+
+        What several tiles receive is an operand on its way to all who compute with it.
+        """
+        for definition in exchange.definitions:
+            if definition.base is not None or len(definition.pieces) != 1:
+                return False
+            if definition.pieces[0].value != definition.value:
+                return False
+            variable = self.program.variables[definition.variable]
+            held = prod(variable.mapping.block) * variable.mapping.tiles.count
+            if held > _ABOUT_ONCE * prod(variable.shape):
+                return False
+        return bool(exchange.definitions)
 
     @cached_property
     def computing(self) -> tuple[tuple[StepRow, ComputeSet], ...]:
@@ -116,14 +142,6 @@ class Facts:
             for path, step in self._steps
             if isinstance(step, Exchange) and path in self.rows
         )
-
-    @cached_property
-    def copies_of_values(self) -> Counter[int]:
-        """How many variables each value is written to."""
-        counts: Counter[int] = Counter()
-        for _, step in self.exchanging:
-            counts.update(definition.value for definition in step.definitions)
-        return counts
 
     @cached_property
     def _steps(self) -> tuple[tuple[str, Step], ...]:

@@ -16,16 +16,46 @@ RULES: tuple[Rule, ...] = (
 )
 """Each takes time linear in the steps."""
 
-MOST_OF_A_KIND = 3
-"""The dearest of a kind stand for the others."""
+MOST_NAMED = 8
+"""Instructions of a kind that its evidence lists."""
 
 
 def findings_of(facts: Facts) -> tuple[Finding, ...]:
-    """Return the findings on a program, by what a cure saves; memory first where it lacks."""
-    found: list[Finding] = []
+    """Return the findings on a program, one of a kind, by what a cure saves.
+
+    What the program does not fit for comes first.
+    """
+    rank = _rank(facts)
+    kinds: dict[str, list[Finding]] = {}
     for rule in RULES:
-        found += sorted(rule(facts), key=_rank(facts))[:MOST_OF_A_KIND]
-    return tuple(sorted(found, key=_rank(facts)))
+        for finding in rule(facts):
+            kinds.setdefault(finding.kind, []).append(finding)
+    found = [_together(sorted(members, key=rank)) for members in kinds.values()]
+    worth = [x for x in found if x.gain_bytes or x.gain_cycles >= facts.least_cycles]
+    return tuple(sorted(worth, key=rank))
+
+
+def _together(members: list[Finding]) -> Finding:
+    """Return one finding for all of a kind: the dearest, and what all of them save at most."""
+    first = members[0]
+    if len(members) == 1:
+        return first
+    cycles = sum(x.gain_cycles for x in members)
+    size = max(x.gain_bytes for x in members)
+    evidence = {
+        "instructions": len(members),
+        "of_the_dearest": dict(first.evidence),
+        "dearest": [
+            {"name": x.name, "source": x.source, "gain_cycles": x.gain_cycles}
+            for x in members[:MOST_NAMED]
+        ],
+    }
+    return first._replace(
+        statement=f"{first.statement} (and {len(members) - 1} more like it)",
+        gain_cycles=cycles,
+        gain_bytes=size,
+        evidence=evidence,
+    )
 
 
 def _rank(facts: Facts) -> Callable[[Finding], tuple[float, str, str]]:

@@ -80,7 +80,7 @@ def small_turns(facts: Facts) -> Iterator[Finding]:
         if loop.turns < _LEAST_STEPS:
             continue
         total, compute = spent[loop.path]
-        if total < facts.least_cycles or 2 * compute >= total:
+        if not total or 2 * compute >= total:
             continue
         per_turn = total // loop.turns
         yield Finding(

@@ -1,12 +1,12 @@
 """Findings on single instructions: few tiles, much exchange, conversions, repeated work."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hloipu_runtime.codelets.codelet import Codelet
 from hloipu_runtime.findings.facts import Facts
-from hloipu_runtime.program.steps import Exchange, ValueId
+from hloipu_runtime.program.steps import ValueId
 from hloipu_runtime.report.finding import Finding
 from hloipu_runtime.report.profile import ONE_TILE_BYTES
 
@@ -21,7 +21,7 @@ _BY_INDEX = frozenset({"gather", "gather-candidates", "scatter", "dynamic-slice"
 def few_tiles(facts: Facts) -> Iterator[Finding]:
     """Find instructions that keep few tiles busy."""
     for name, work in facts.works.items():
-        if work.compute < facts.least_cycles or not work.compute:
+        if not work.compute:
             continue
         used = work.tile_cycles / work.compute
         if used >= _FEW_TILES * facts.tiles:
@@ -46,23 +46,24 @@ def exchange_bound(facts: Facts) -> Iterator[Finding]:
         if any(group.codelet.name in _BY_INDEX for group in step.groups)
     }
     for name, work in facts.works.items():
-        if work.exchange < facts.least_cycles or work.exchange <= work.compute:
+        exchange = work.exchange - work.conversions
+        if exchange <= work.compute:
             continue
         by_index = name in indexing
         yield Finding(
             "gather-bound" if by_index else "exchange-bound",
             name,
             facts.source_of.get(name, ""),
-            f"{name} exchanges {work.exchange:,} cycles ({work.bytes_moved:,} bytes) and computes "
+            f"{name} exchanges {exchange:,} cycles ({work.bytes_moved:,} bytes) and computes "
             f"{work.compute:,}",
             "index fewer rows at a time, or a narrower or smaller table"
             if by_index
             else "let fewer, larger products share one operand, use narrower types, or leave a "
             "plan more memory (--available-memory-proportion)",
-            work.exchange,
+            exchange,
             0,
             {
-                "exchange_cycles": work.exchange,
+                "exchange_cycles": exchange,
                 "compute_cycles": work.compute,
                 "bytes_moved": work.bytes_moved,
             },
@@ -72,15 +73,12 @@ def exchange_bound(facts: Facts) -> Iterator[Finding]:
 
 def conversions(facts: Facts) -> Iterator[Finding]:
     """Find values that are moved as they are, to lie otherwise, and ops that only move."""
-    moved: defaultdict[str, int] = defaultdict(int)
-    for row, exchange in facts.exchanging:
-        if row.cycles and _is_conversion(exchange):
-            moved[row.name] += row.cycles
+    moved = Counter({name: work.conversions for name, work in facts.works.items()})
     for row, step in facts.computing:
         if row.cycles and all(group.codelet.name in _MOVING for group in step.groups):
             moved[row.name] += row.cycles
     for name, cycles in moved.items():
-        if cycles < facts.least_cycles:
+        if not cycles:
             continue
         yield Finding(
             "layout-conversion",
@@ -93,16 +91,6 @@ def conversions(facts: Facts) -> Iterator[Finding]:
             0,
             {"cycles": cycles},
         )
-
-
-def _is_conversion(exchange: Exchange) -> bool:
-    """Whether an exchange only copies whole values."""
-    return bool(exchange.definitions) and all(
-        definition.base is None
-        and len(definition.pieces) == 1
-        and definition.pieces[0].value == definition.value
-        for definition in exchange.definitions
-    )
 
 
 def one_tile(facts: Facts) -> Iterator[Finding]:
@@ -136,8 +124,6 @@ def repeated_work(facts: Facts) -> Iterator[Finding]:
         found.cycles += row.cycles
         found.times += 1
     for name, found in again.items():
-        if found.cycles < facts.least_cycles:
-            continue
         yield Finding(
             "repeated-work",
             name,

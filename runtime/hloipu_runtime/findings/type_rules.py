@@ -32,7 +32,7 @@ def wide_products(facts: Facts) -> Iterator[Finding]:
     for name, (now, gain) in saved.items():
         # Half of the bytes travel: what is exchanged for it halves at most.
         exchange = facts.works[name].exchange // 2 if name in facts.works else 0
-        if gain + exchange < facts.least_cycles:
+        if not gain + exchange:
             continue
         yield Finding(
             "wide-product",
@@ -66,8 +66,6 @@ def wide_partials(facts: Facts) -> Iterator[Finding]:
             work = facts.works.get(row.name)
             names[row.name] = (work.exchange + work.compute) // 2 if work else row.cycles // 2
     for name, gain in names.items():
-        if gain < facts.least_cycles:
-            continue
         yield Finding(
             "wide-partials",
             name,
@@ -100,8 +98,6 @@ def emulated(facts: Facts) -> Iterator[Finding]:
             cycles[row.name] += row.cycles
             kinds.setdefault(row.name, kind)
     for name, spent in cycles.items():
-        if spent < facts.least_cycles:
-            continue
         yield Finding(
             "emulated-type",
             name,

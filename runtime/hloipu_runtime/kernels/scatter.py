@@ -156,7 +156,7 @@ def _targets(
     targets = rows if form.spread is None else (rows[:, np.newaxis] + form.spread).reshape(-1)
     if form.row_order is not None:
         windows = [w.transpose(form.row_order) for w in windows]
-    return targets, [w.reshape(-1, form.table[1]) for w in windows]
+    return targets, [w.reshape(targets.size, form.table[1]) for w in windows]
 
 
 def _one_by_one(

@@ -54,7 +54,7 @@ class LiveBytes:
             # Free from the step on that touched it last, or that the step itself joins.
             after = max(first, touched[variable]) + 1 - first
             fuller[after:] -= self.sizes[variable]
-        over = (fuller > self.most).any(axis=1).nonzero()[0]
+        over = np.flatnonzero(np.any(fuller > self.most, axis=1))
         if not len(over):
             return places
         last = first + int(over[-1])

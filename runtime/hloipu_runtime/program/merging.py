@@ -1,7 +1,7 @@
 """Fewer and fuller steps: vertices and transfers that do not wait for each other go together.
 
-A compute set lasts as long as its fullest tile, an exchange too, and each exchange has a sync before
-it. So a step joins an earlier one of its kind if nothing in between makes what it needs, or still
+A compute set lasts as long as its fullest tile, an exchange too, and before each exchange stands a
+sync. So a step joins an earlier one of its kind if nothing in between makes what it needs, or still
 needs what it overwrites: the earliest that memory allows, so that what follows it can go as early.
 Steps of the host, loops and branches stay where they are; nothing moves past a loop or a branch.
 

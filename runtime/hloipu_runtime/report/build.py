@@ -10,6 +10,7 @@ from hloipu_runtime.costing.estimate import Estimate, Unknown
 from hloipu_runtime.costing.spent import BUCKETS
 from hloipu_runtime.costing.step_times import step_times
 from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.report.feeds import feeds_record
 from hloipu_runtime.report.profile import (
     NO_ORIGIN,
     IpuRow,
@@ -42,9 +43,13 @@ def profile_of_run(
     *,
     mode: str = "functional",
     idle_cycles: int = 0,
+    rates: Mapping[str, float] = _NOTHING,
 ) -> Profile:
-    """Return the profile of what ran; `idle_cycles`: of waiting for data from the host."""
-    return _profile(costs, counts, about, mode, (), idle_cycles)
+    """Return the profile of what ran; `idle_cycles`: of waiting for data from the host.
+
+    `rates`: elements that the host makes per second, of the infeeds for which that is stated.
+    """
+    return _profile(costs, counts, about, mode, (), idle_cycles, rates)
 
 
 def profile_of_estimate(costs: Costs, estimate: Estimate, about: About = ABOUT_NOTHING) -> Profile:
@@ -68,6 +73,7 @@ def _profile(
     mode: str,
     unknown: tuple[Unknown, ...],
     idle_cycles: int,
+    rates: Mapping[str, float] = _NOTHING,
 ) -> Profile:
     spent = spent_of(costs, counts)
     buckets = {name: charge.cycles for name, charge in zip(BUCKETS, spent, strict=True)}
@@ -95,6 +101,7 @@ def _profile(
         _by_ipu(costs, counts, total),
         about.memory,
         _calls(costs, counts) if costs.program.is_resident else {},
+        feeds_record(costs, rates),
     )
 
 

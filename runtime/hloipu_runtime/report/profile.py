@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from hloipu_runtime.report.change import Fitting
+from hloipu_runtime.report.finding import Finding
+
 SCHEMA = "hloipu.profile"
 VERSION = 1
 
@@ -107,6 +110,12 @@ class Profile:
     """Record of the memory plan, empty without one."""
     calls: Mapping[str, Any] = field(default_factory=dict)
     """Of a program that stays on the device: calls by the host, steps, and what each costs."""
+    feeds: Mapping[str, Any] = field(default_factory=dict)
+    """Of a program that the host feeds: which of the two is slower, and by how much."""
+    findings: tuple[Finding, ...] = ()
+    """What keeps it slow or large, the dearest first; none where nobody looked."""
+    fitting: Fitting | None = None
+    """What makes it fit, where it does not and somebody looked."""
 
     @property
     def seconds(self) -> float | None:
@@ -143,6 +152,7 @@ class Profile:
             "options": dict(sorted(self.options.items())),
             "runs": self.runs,
             "calls": dict(self.calls),
+            "feeds": dict(self.feeds),
             "total_cycles": self.total_cycles,
             "lower_bound_cycles": self.lower_bound_cycles,
             "assumed_cycles": self.assumed_cycles,
@@ -156,4 +166,6 @@ class Profile:
             "loops": [row._asdict() for row in self.loops],
             "one_tile_gathers": [row.path for row in self.gathered],
             "memory": dict(self.memory),
+            "findings": [finding.record() for finding in self.findings],
+            "fitting": None if self.fitting is None else self.fitting.record(),
         }

@@ -2,35 +2,78 @@
 
 from collections.abc import Iterator
 
+from hloipu_runtime.report.finding import Finding
+from hloipu_runtime.report.feeds import feeds_line
 from hloipu_runtime.report.profile import NO_ORIGIN, ONE_TILE_BYTES, OriginRow, Profile
 
 DEAREST = 5
 
 
+TOP_FINDINGS = 3
+
+
 def verdict(profile: Profile) -> str:
-    """Return the verdict on a profile: at most twelve lines, each for one question."""
-    return "\n".join(_lines(profile))
+    """Return the verdict on a profile: at most twelve lines, each for one question.
+
+    Findings, where somebody looked for them, are the last lines; the others then take less room.
+    """
+    return "\n".join((_with_findings if profile.findings else _lines)(profile))
 
 
 def _lines(profile: Profile) -> Iterator[str]:
+    yield _head(profile)
+    yield _memory(profile)
+    yield _cycles(profile)
+    yield from _costs(profile)
+    yield f"tiles at work: {profile.tile_use:.0%} (mean over compute and exchange cycles)"
+    yield f"assumed numbers: {_assumed(profile)} of the cycles rest on them"
+    yield _gathers(profile)
+
+
+def _with_findings(profile: Profile) -> Iterator[str]:
+    """Yield nine lines, and up to three for findings."""
+    yield _head(profile)
+    yield f"{_memory(profile)}; tiles at work: {profile.tile_use:.0%}"
+    yield f"{_cycles(profile)}; {_assumed(profile)} of them rest on assumed numbers"
+    yield from _costs(profile)
+    for number, finding in enumerate(profile.findings[:TOP_FINDINGS], 1):
+        yield finding_line(number, finding, profile)
+
+
+def finding_line(number: int, finding: Finding, profile: Profile) -> str:
+    """Return a finding on one line: what was found, what would cure it, what that saves at most."""
+    saved = []
+    if finding.gain_cycles:
+        saved.append(f"{_share(finding.gain_cycles, profile.lower_bound_cycles)} of the cycles")
+    if finding.gain_bytes:
+        saved.append(f"{finding.gain_bytes:,} bytes of the fullest tile")
+    return f"{number}. {finding.statement}; {finding.cure} (saves at most {' and '.join(saved)})"
+
+
+def _head(profile: Profile) -> str:
     ipus = "1 IPU" if profile.ipus == 1 else f"{profile.ipus} IPUs"
-    yield (
+    return (
         f"{profile.program or 'program'} on {profile.machine}: {ipus} of "
         f"{profile.tiles_per_ipu:,} tiles at {profile.clock_hz / 1e9:g} GHz ({profile.mode})"
     )
-    yield _memory(profile)
-    yield _cycles(profile)
+
+
+def _assumed(profile: Profile) -> str:
+    return _share(profile.assumed_cycles, profile.lower_bound_cycles)
+
+
+def _costs(profile: Profile) -> Iterator[str]:
+    """Yield what cycles are spent on, and the dearest instructions."""
     total = profile.lower_bound_cycles
     spent = profile.by_bucket.items()
     parts = [f"{name} {cycles:,} ({_share(cycles, total)})" for name, cycles in spent if cycles]
     yield f"  {', '.join(parts)}" if parts else "  nothing to do"
-    for row in _dearest(profile):
+    if profile.feeds:
+        yield feeds_line(profile.feeds)
+    for row in _dearest(profile)[: DEAREST - bool(profile.feeds)]:
         source = f"  {row.source}" if row.source else ""
         cycles = row.cycles - row.host_cycles
         yield f"  {cycles:>14,} cycles {_share(cycles, total):>6}  {row.name}{source}"
-    yield f"tiles at work: {profile.tile_use:.0%} (mean over compute and exchange cycles)"
-    yield f"assumed numbers: {_share(profile.assumed_cycles, total)} of the cycles rest on them"
-    yield _gathers(profile)
 
 
 def _dearest(profile: Profile) -> list[OriginRow]:

@@ -1,0 +1,156 @@
+"""Where a step's gradients end and its update begins.
+
+From the new value of each weight the update is walked backwards: through elementwise ops and the
+like, and through everything that depends on optimizer state, which no gradient does. The walk ends
+at gradients: values that depend on data, made by an op that no update consists of (a product, a
+convolution, a reduction, a scatter, a loop), or marked as backward by the dump itself.
+
+What an update mixes tensor by tensor, it mixes with one gradient only: where two come together
+without optimizer state, as in a sum of two products or a mask over a cotangent, the gradient is
+what comes out. Numbers and vectors that are broadcast into the update (norms, factored moments)
+may come from many gradients, but from nothing else that depends on data.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from hloipu_compiler.ir.graph import Computation, Instruction
+from hloipu_compiler.ir.ops import Trait, with_trait
+from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
+from hloipu_compiler.staging.reach import Mask
+
+_ELEMENTWISE = with_trait(Trait.ELEMENTWISE)
+_MOVING = frozenset({"transpose", "reshape", "bitcast", "copy", "convert", "bitcast-convert"})
+_UPDATING = (
+    _ELEMENTWISE
+    | _MOVING
+    | {"broadcast", "slice", "concatenate", "pad", "reverse", "opt-barrier", "tuple"}
+)
+"""What updates consist of."""
+_SHRINKING = _UPDATING | {"reduce", "dot", "get-tuple-element", "reduce-window", "gather"}
+"""What makes norms and moments of gradients, which are broadcast into the update."""
+_NONE: frozenset[int] = frozenset()
+
+
+@dataclass
+class GradientWalk:
+    """The gradients found so far, and what of the update has been walked through."""
+
+    computation: Computation
+    varying: Mask
+    """What differs from micro-batch to micro-batch."""
+    optimizing: Mask
+    """What depends on state that only the update reads."""
+    forward: Mask
+    """What the loss depends on."""
+    marks: Mapping[int, str] = field(default_factory=dict)
+    gradients: set[int] = field(default_factory=set)
+    update: set[int] = field(default_factory=set)
+    """Positions of the update that depend on gradients."""
+    crossings: set[int] = field(default_factory=set)
+    """What varies and is read by the update, but is no gradient."""
+    _lowered: list[int] = field(default_factory=list)
+    """Operands of broadcasts in the update, to be walked from."""
+
+    def sources(self) -> list[frozenset[int]]:
+        """Return, for every position, the gradients that it is made of tensor by tensor.
+
+        A position that is one itself has itself. One walk up, so that no depth is too deep.
+        """
+        found: list[frozenset[int]] = []
+        for position, x in enumerate(self.computation.instructions):
+            if not self.varying[position] or position in self.update:
+                found.append(_NONE)
+            elif position in self.gradients:
+                found.append(frozenset((position,)))
+            else:
+                found.append(self._source(position, x, found))
+        return found
+
+    def _source(
+        self, position: int, x: Instruction, found: list[frozenset[int]]
+    ) -> frozenset[int]:
+        own = frozenset((position,))
+        mark = self.marks.get(position)
+        if x.parameter_number >= 0 or mark in ("fwd", "bwd"):
+            return own
+        operands = [i for i in x.operands if self.varying[i]]
+        if x.opcode == "broadcast" and not _keeps_size(self.computation, x):
+            return _NONE
+        together = _NONE.union(*(found[i] for i in operands))
+        if self.optimizing[position] or mark == "wu":
+            return together
+        if x.opcode not in _UPDATING and not self._is_unmarked_update(position, operands, found):
+            return own
+        if len(together) != 1:
+            return own if together else _NONE
+        source = next(iter(together))
+        moves = x.opcode in _MOVING and x.operands[0] == source
+        return own if moves and len(self.computation.users[source]) == 1 else together
+
+    def _is_unmarked_update(
+        self, position: int, operands: Iterable[int], found: list[frozenset[int]]
+    ) -> bool:
+        """Whether the dump marks what is backward, not this op, and it reads gradients alone."""
+        if "bwd" not in self.marks.values() or self.forward[position]:
+            return False
+        return all(self.marks.get(v) == "bwd" for i in operands for v in found[i]) and all(
+            found[i] for i in operands
+        )
+
+    def walk(self, results: Iterable[int], sources: list[frozenset[int]]) -> None:
+        """Walk the update backwards from some of its results, as the sources lead."""
+        waiting = list(results)
+        while waiting:
+            position = waiting.pop()
+            if not self.varying[position] or position in self.update:
+                continue
+            if sources[position] == frozenset((position,)):
+                self.gradients.add(position)
+                continue
+            self.update.add(position)
+            x = self.computation.instructions[position]
+            lowers = x.opcode == "broadcast" and not _keeps_size(self.computation, x)
+            (self._lowered if lowers else waiting).extend(x.operands)
+        self._walk_lowered()
+
+    def _walk_lowered(self) -> None:
+        """Walk on from what is broadcast into the update."""
+        if not self._lowered:
+            return
+        late = self.late()
+        waiting, self._lowered = self._lowered, []
+        while waiting:
+            position = waiting.pop()
+            if not self.varying[position] or position in self.update | self.gradients:
+                continue
+            x = self.computation.instructions[position]
+            if late[position] or x.opcode in _ELEMENTWISE or self.optimizing[position]:
+                self.update.add(position)
+                waiting.extend(x.operands)
+            else:
+                self.crossings.add(position)
+
+    def late(self) -> Mask:
+        """Return what depends on data through gradients alone, and is made as norms are."""
+        found = Mask(len(self.computation.instructions))
+        for position, x in enumerate(self.computation.instructions):
+            if position in self.gradients or position in self.update:
+                found[position] = 1
+            elif self.varying[position] and x.operands and x.opcode in _SHRINKING:
+                found[position] = all(found[i] or not self.varying[i] for i in x.operands)
+        return found
+
+
+def _keeps_size(computation: Computation, x: Instruction) -> bool:
+    """Whether a broadcast adds nothing but dimensions of one element."""
+    return _elements(x) == _elements(computation.instructions[x.operands[0]])
+
+
+def _elements(x: Instruction) -> int:
+    if isinstance(x.shape, TupleShape) or not isinstance(x.shape, ArrayShape):
+        return -1
+    count = 1
+    for size in x.shape.dimensions:
+        count *= size
+    return count

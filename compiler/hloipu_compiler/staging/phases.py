@@ -1,0 +1,306 @@
+"""The phases of a training step: forward, backward and update, and what passes between them.
+
+Micro-batches run forward and backward, then the update runs once, on their gradients combined.
+State that the forward pass makes anew without a gradient (statistics of batch normalisation, keys
+of random numbers) goes from micro-batch to micro-batch.
+"""
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from hloipu_compiler.ir.graph import Computation, Instruction
+from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.staging.errors import StagingError
+from hloipu_compiler.staging.gradient_walk import GradientWalk
+from hloipu_compiler.staging.marks import marked_phases
+from hloipu_compiler.staging.reach import (
+    Mask,
+    ancestors,
+    dependants,
+    parameter_positions,
+    result_positions,
+)
+
+FORWARD, BACKWARD, UPDATE, FREE = "fwd", "bwd", "wu", "free"
+
+
+class Pair(NamedTuple):
+    """A parameter that is state and the result that is its next value, arrays counted."""
+
+    parameter: int
+    result: int
+
+
+class Gradient(NamedTuple):
+    """A value that micro-batches add up for the update."""
+
+    position: int
+    parameters: tuple[int, ...]
+    """State that is updated with it and that the forward pass reads: weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """What every instruction of a step is for."""
+
+    phase: tuple[str, ...]
+    """Of each position: fwd, bwd, wu; free: the same for all micro-batches; empty: dead."""
+    gradients: tuple[Gradient, ...]
+    updated: tuple[Pair, ...]
+    """State that is made anew once for each update."""
+    per_micro_batch: tuple[Pair, ...]
+    """State that goes from one micro-batch to the next."""
+    kept: tuple[Pair, ...]
+    """State that does not change."""
+    loss: int
+    """Number of the result that is taken for the loss; -1: none."""
+    late: tuple[int, ...]
+    """Results that are made by the update, such as the norm of the gradients."""
+    early: tuple[int, ...]
+    """Results that each micro-batch makes."""
+
+
+class Roles(NamedTuple):
+    """What is known of the entry's arrays from outside."""
+
+    state: tuple[Pair, ...]
+    data: tuple[int, ...]
+    """Parameters that are another array for each micro-batch."""
+    carried: Set[int] = frozenset()
+    """State said to go from micro-batch to micro-batch, by parameter."""
+    loss: int | None = None
+
+
+def phases_of(entry: Computation, roles: Roles) -> Phases:
+    """Return the phases of a step.
+
+    Raises StagingError: E0501 where no loss is among the results, E0502 where the update reads what
+    differs from micro-batch to micro-batch and is no gradient, E0503 where the update is not all
+    after the gradients, E0504 where no gradient is found, E0505 where state goes from micro-batch
+    to micro-batch and the update reads it.
+    """
+    return _Finding(entry, roles).found()
+
+
+class _Finding:
+    """The masks of one step, and what is worked out from them."""
+
+    def __init__(self, entry: Computation, roles: Roles) -> None:
+        self.entry = entry
+        self.roles = roles
+        self.parameters = parameter_positions(entry)
+        self.results = result_positions(entry)
+        self.marks = marked_phases(entry)
+        self.data = dependants(entry, self._at(roles.data))
+        self.loss = self._loss()
+        goal = [] if self.loss < 0 else [self._result(self.loss)]
+        goal += [position for position, phase in self.marks.items() if phase == "fwd"]
+        self.forward = ancestors(entry, goal)
+        self.per_micro_batch = [x for x in roles.state if self._is_counter(x)]
+        seeds = (*roles.data, *(x.parameter for x in self.per_micro_batch))
+        self.varying = dependants(entry, self._at(seeds))
+
+    def found(self) -> Phases:
+        self.kept = [x for x in self.roles.state if self._is_kept(x)]
+        rest = [x for x in self.roles.state if x not in {*self.kept, *self.per_micro_batch}]
+        only_updated = [x.parameter for x in rest if not self._is_read_forward(x.parameter)]
+        walk = GradientWalk(
+            self.entry,
+            self.varying,
+            dependants(self.entry, self._at(only_updated)),
+            self.forward,
+            self.marks,
+        )
+        sources = walk.sources()
+        statistics = [x for x in rest if self._is_statistic(x, sources)]
+        self.per_micro_batch += statistics
+        self.updated = [x for x in rest if x not in set(statistics)]
+        self._walk(walk, sources)
+        self._check(walk)
+        return self._phases(walk)
+
+    def _walk(self, walk: GradientWalk, sources: list[frozenset[int]]) -> None:
+        """Walk from tensors first: numbers take part in the update of all of them."""
+        ends = [self._result(x.result) for x in self.updated]
+        tensors = [i for i in ends if _rank(self.entry.instructions[i])]
+        walk.walk(tensors, sources)
+        numbers = [i for i in ends if not _rank(self.entry.instructions[i])]
+        if numbers:
+            walk.walk(numbers, walk.sources())
+
+    def _at(self, parameters: Sequence[int]) -> list[int]:
+        return [position for number in parameters for position in self.parameters[number]]
+
+    def _result(self, number: int) -> int:
+        position = self.results[number]
+        if position is None:
+            raise StagingError(
+                "E0500",
+                f"result {number} is an element of a tuple that an op makes whole",
+                hint="take it out with get-tuple-element",
+            )
+        return position
+
+    def _loss(self) -> int:
+        """Return the number of the result that is the loss: asked for, or the nearest to data."""
+        if self.roles.loss is not None:
+            return self.roles.loss
+        if "fwd" in self.marks.values():
+            return -1
+        state = {x.result for x in self.roles.state}
+        weights = self._at([x.parameter for x in self.roles.state])
+        best, least = -1, 0
+        for number, position in enumerate(self.results):
+            if position is None or number in state or not self.data[position]:
+                continue
+            x = self.entry.instructions[position]
+            if _rank(x) or not _is_float(x):
+                continue
+            cone = ancestors(self.entry, [position])
+            if any(cone[i] for i in weights) and (best < 0 or sum(cone) < least):
+                best, least = number, sum(cone)
+        if best < 0:
+            raise StagingError(
+                "E0501",
+                "no result is a loss: a float of no dimensions that depends on data and on state",
+                hint="return the loss from the step, name it with --loss-output N, or mark ops "
+                'with frontend_attributes={ipu_phase="fwd"}',
+            )
+        return best
+
+    def _is_read_forward(self, parameter: int) -> bool:
+        return any(self.forward[position] for position in self.parameters[parameter])
+
+    def _is_counter(self, pair: Pair) -> bool:
+        """Whether it is state of random numbers or a count that the forward pass reads."""
+        if pair.parameter in self.roles.carried:
+            return True
+        position = self._result(pair.result)
+        shape = self.entry.instructions[position].shape
+        if self.data[position] or not self._is_read_forward(pair.parameter) or self._is_kept(pair):
+            return False
+        return isinstance(shape, ArrayShape) and not _is_float(self.entry.instructions[position])
+
+    def _is_kept(self, pair: Pair) -> bool:
+        return self._result(pair.result) in self.parameters[pair.parameter]
+
+    def _is_statistic(self, pair: Pair, sources: list[frozenset[int]]) -> bool:
+        """Whether new state is made of what the forward pass computes, and read by nothing else."""
+        made_of = sources[self._result(pair.result)]
+        if self._is_read_forward(pair.parameter) or not made_of:
+            return False
+        return all(self.forward[position] for position in made_of)
+
+    def _check(self, walk: GradientWalk) -> None:
+        entry = self.entry
+        carried = {i for x in self.per_micro_batch for i in self.parameters[x.parameter]}
+        for position in sorted(walk.crossings):
+            self._crossing(position, carried)
+        cone = ancestors(entry, walk.gradients)
+        early = [i for i in sorted(walk.update) if cone[i] and i not in walk.gradients]
+        if early:
+            raise StagingError(
+                "E0503",
+                f"{entry.instructions[early[0]].name!r} is part of the update, and a gradient "
+                "depends on it: the update cannot be put off",
+                hint="steps that compute gradients of an updated model cannot be cut",
+            )
+        if not walk.gradients:
+            stopped = ", ".join(str(x.parameter) for x in self.updated[:5]) or "none"
+            raise StagingError(
+                "E0504",
+                f"no gradient is found behind the new values of parameters {stopped}",
+                hint='mark the update with frontend_attributes={ipu_phase="wu"}, or give the '
+                "parameters' roles with --role",
+            )
+
+    def _crossing(self, position: int, carried: Set[int]) -> None:
+        x = self.entry.instructions[position]
+        if position in carried:
+            raise StagingError(
+                "E0505",
+                f"the update reads {x.name!r}, which goes from micro-batch to micro-batch",
+                hint="keep two counters, one of updates and one of micro-batches",
+            )
+        raise StagingError(
+            "E0502",
+            f"the update reads {x.name!r} ({x.opcode}), which differs from micro-batch to "
+            "micro-batch and is no gradient",
+            hint='mark it with frontend_attributes={ipu_phase="bwd"} if it is a gradient, or '
+            "compute it outside of the step",
+        )
+
+    def _phases(self, walk: GradientWalk) -> Phases:
+        entry = self.entry
+        late, wu = walk.late(), set(walk.update)
+        state = {x.result for x in self.roles.state}
+        others = [(n, p) for n, p in enumerate(self.results) if n not in state and p is not None]
+        after = [n for n, p in others if not self.varying[p] or (late[p] and p not in walk.gradients)]
+        wu |= self._late_ancestors([self._result(n) for n in after], late, walk.gradients)
+        early = [n for n, _ in others if n not in after]
+        statistics = [self._result(x.result) for x in self.per_micro_batch]
+        ahead = ancestors(entry, [*statistics, *(self._result(n) for n in early)])
+        behind = ancestors(entry, walk.gradients)
+        goals = [p for p in self.results if p is not None]
+        needed = ancestors(entry, goals)
+        phase = []
+        for position, x in enumerate(entry.instructions):
+            if not needed[position] or x.parameter_number >= 0 or position == entry.root:
+                phase.append("")
+            elif not self.varying[position]:
+                phase.append(FREE)
+            elif position in wu:
+                phase.append(UPDATE)
+            elif self.marks.get(position) == "bwd":
+                phase.append(BACKWARD)
+            elif self.forward[position] or (ahead[position] and not behind[position]):
+                phase.append(FORWARD)
+            else:
+                phase.append(BACKWARD)
+        return Phases(
+            tuple(phase),
+            self._gradients(walk),
+            tuple(self.updated),
+            tuple(self.per_micro_batch),
+            tuple(self.kept),
+            self.loss,
+            tuple(after),
+            tuple(early),
+        )
+
+    def _late_ancestors(
+        self, positions: Sequence[int], late: Mask, gradients: Set[int]
+    ) -> set[int]:
+        found: set[int] = set()
+        waiting = list(positions)
+        while waiting:
+            position = waiting.pop()
+            if late[position] and position not in gradients and position not in found:
+                found.add(position)
+                waiting.extend(self.entry.instructions[position].operands)
+        return found
+
+    def _gradients(self, walk: GradientWalk) -> tuple[Gradient, ...]:
+        """Return the gradients with the weights that they update."""
+        weights: dict[int, list[int]] = {position: [] for position in sorted(walk.gradients)}
+        walk.update, kept = set(), walk.update
+        sources = walk.sources()
+        walk.update = kept
+        for pair in self.updated:
+            if self._is_read_forward(pair.parameter):
+                for position in sources[self._result(pair.result)]:
+                    weights.get(position, []).append(pair.parameter)
+        return tuple(Gradient(position, tuple(found)) for position, found in weights.items())
+
+
+def _rank(x: Instruction) -> int:
+    return len(x.shape.dimensions) if isinstance(x.shape, ArrayShape) else 0
+
+
+def _is_float(x: Instruction) -> bool:
+    if not isinstance(x.shape, ArrayShape):
+        return False
+    return x.shape.element_type.name.startswith(("f", "bf"))
+
+

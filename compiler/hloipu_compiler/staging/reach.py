@@ -1,0 +1,86 @@
+"""What depends on what in one computation, as masks over positions."""
+
+from collections.abc import Iterable
+
+from hloipu_compiler.ir.graph import Computation, Instruction
+from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
+
+Mask = bytearray
+"""One byte a position: 1 or 0."""
+
+
+def dependants(computation: Computation, seeds: Iterable[int]) -> Mask:
+    """Return the positions that depend on the seeds, themselves included."""
+    found = Mask(len(computation.instructions))
+    for seed in seeds:
+        found[seed] = 1
+    for position, x in enumerate(computation.instructions):
+        if not found[position] and any(found[i] for i in x.operands):
+            found[position] = 1
+    return found
+
+
+def ancestors(computation: Computation, goals: Iterable[int]) -> Mask:
+    """Return the positions that the goals depend on, themselves included."""
+    found = Mask(len(computation.instructions))
+    for goal in goals:
+        found[goal] = 1
+    instructions = computation.instructions
+    for position in range(len(instructions) - 1, -1, -1):
+        if found[position]:
+            for i in instructions[position].operands:
+                found[i] = 1
+    return found
+
+
+def result_positions(computation: Computation) -> list[int | None]:
+    """Return the position that makes each leaf of the result, tuples walked in order.
+
+    None for a leaf within a tuple that an op such as a loop makes whole.
+    """
+    found: list[int | None] = []
+    waiting = [computation.root]
+    while waiting:
+        position = waiting.pop()
+        x = computation.instructions[position]
+        if x.opcode == "tuple":
+            waiting.extend(reversed(x.operands))
+        elif isinstance(x.shape, TupleShape):
+            found.extend([None] * _leaf_count(x.shape))
+        else:
+            found.append(position)
+    return found
+
+
+def parameter_positions(computation: Computation) -> list[list[int]]:
+    """Return where each array of the parameters is taken: the parameter itself, or its elements.
+
+    Tokens do not count.
+    """
+    found: list[list[int]] = []
+    for position in computation.parameters:
+        _add_leaves(computation, [position], computation.instructions[position], found)
+    return found
+
+
+def _add_leaves(
+    computation: Computation, positions: list[int], like: Instruction, found: list[list[int]]
+) -> None:
+    """Add the arrays of what stands at these positions, which is the same at all of them."""
+    if not isinstance(like.shape, TupleShape):
+        if not (isinstance(like.shape, ArrayShape) and like.shape.element_type.name == "token"):
+            found.append(positions)
+        return
+    for number, shape in enumerate(like.shape.elements):
+        users = [
+            user
+            for position in positions
+            for user in computation.users[position]
+            if computation.instructions[user].opcode == "get-tuple-element"
+            and computation.instructions[user].attributes.integer("index") == number
+        ]
+        _add_leaves(computation, users, like._replace(shape=shape), found)
+
+
+def _leaf_count(shape: TupleShape) -> int:
+    return sum(_leaf_count(x) if isinstance(x, TupleShape) else 1 for x in shape.elements)

@@ -1,0 +1,61 @@
+"""Codelets on whole tensors as straight lines of calls, for engines that write programs of them."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+Sizes = tuple[int, ...]
+
+
+class Call(NamedTuple):
+    """One call on arrays, positional, that returns an array."""
+
+    function: Callable[..., Any]
+    arguments: tuple[int, ...]
+    """Numbers of values."""
+    number: int
+    """Of the value that it makes."""
+    shape: Sizes
+    dtype: np.dtype[Any]
+    is_fresh: bool
+    """Whether the result shares no memory with an argument, if none is given as `out`."""
+    takes_out: bool
+    """Whether it may be given a row-major array as `out` to write the result to."""
+    in_place: bool
+    """Whether that array may be an argument of the result's shape."""
+
+
+class Straight(NamedTuple):
+    """Calls one after another; values have numbers, operands come first."""
+
+    constants: Mapping[int, Array]
+    calls: tuple[Call, ...]
+    results: tuple[int, ...]
+    """Numbers of values: of calls, constants or operands."""
+    needs_row_major: bool = False
+    """Whether operands of the results' shape must lie row-major; other ones ask for `bound`."""
+
+
+def one_call(
+    function: Callable[..., Any],
+    operands: int,
+    shape: Sizes,
+    dtype: np.dtype[Any],
+    *,
+    is_fresh: bool = False,
+    takes_out: bool = False,
+) -> Straight:
+    """Return a function of all operands as the only call."""
+    call = Call(
+        function,
+        tuple(range(operands)),
+        operands,
+        shape,
+        dtype,
+        is_fresh=is_fresh,
+        takes_out=takes_out,
+        in_place=False,
+    )
+    return Straight({}, (call,), (operands,))

@@ -1,0 +1,50 @@
+"""Whether a device waits for its host: the rate that it takes elements at, and the one given."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from hloipu_runtime.costing.costs import Costs
+from hloipu_runtime.costing.step_times import step_times
+
+
+def feeds_record(costs: Costs, rates: Mapping[str, float]) -> dict[str, Any]:
+    """Return the verdict on a program's infeeds as JSON data; empty where it has none.
+
+    Each step is taken to take one element of each infeed. `rates` are elements per second by name
+    of the infeed; others are always there in time.
+    """
+    names = [queue.name for queue in costs.program.queues if queue.to_device]
+    times = step_times(costs)
+    if not names or not times.run_cycles:
+        return {}
+    steps = costs.program.steps_per_run
+    needed = steps * costs.machine.chip.clock_hz / times.run_cycles
+    slowest = min(rates, key=lambda name: rates[name], default="")
+    given = rates[slowest] if slowest else None
+    is_host_bound = given is not None and given < needed
+    return {
+        "verdict": "host-bound" if is_host_bound else "device-bound",
+        "needed_elements_per_second": needed,
+        "given_elements_per_second": given,
+        "slowest": slowest or None,
+        "given_over_needed": None if given is None else given / needed,
+        "infeeds": {name: rates.get(name) for name in names},
+    }
+
+
+def feeds_line(feeds: Mapping[str, Any]) -> str:
+    """Return the verdict in words."""
+    needed = feeds["needed_elements_per_second"]
+    given = feeds["given_elements_per_second"]
+    if given is None:
+        return f"feeds: device-bound, takes {needed:,.4g} elements/s from a host that never waits"
+    if feeds["verdict"] == "host-bound":
+        waits = 1 - given / needed
+        return (
+            f"feeds: host-bound, {feeds['slowest']} gives {given:,.4g} of the {needed:,.4g} "
+            f"elements/s that the device can take: it waits {waits:.1%} of a long run"
+        )
+    return (
+        f"feeds: device-bound, takes {needed:,.4g} elements/s; {feeds['slowest']} could give "
+        f"{given:,.4g}, {given / needed:,.3g} times as many"
+    )
