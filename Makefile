@@ -91,6 +91,14 @@ TIMES ?= 200
 stress-streams: install ## every fault of host streams TIMES times on a busy processor, and a soak (25 minutes)
 	$(BIN)/python -m tools.stress_streams --times $(TIMES)
 
+.PHONY: soak
+soak: install ## 100,000 training steps through bounded queues, memory weighed (2 minutes)
+	$(BIN)/python -m tools.soak
+
+.PHONY: kill-resume
+kill-resume: install ## 40 training runs killed at any moment and resumed (4 minutes)
+	$(BIN)/python -m tools.kill_resume
+
 .PHONY: prove-exchanges
 prove-exchanges: install ## 5,000 tampered programs: who finds out (3 minutes)
 	$(BIN)/python -m tools.prove_exchanges --programs 200 --mutants 5000

@@ -16,8 +16,9 @@ from hloipu_compiler.hlo.frontend_attributes import read_frontend_attributes
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes.plugins import load_plugin
+from hloipu_compiler.passes.recompute_cheap import RecomputeCheap
 from hloipu_compiler.passes.registry import added_passes_forgotten
-from hloipu_compiler.passes.runner import run_passes
+from hloipu_compiler.passes.runner import PassRun, run_passes
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.compiled import CompiledProgram, compiled_program
@@ -31,8 +32,8 @@ _COMPILERS = ("hloipu_compiler", "hloipu_runtime")
 """Packages whose sources decide what is compiled."""
 
 _NOT_OF_COMPILING = frozenset(
-    "target set mode over_memory code_memory assume_trips plugin cache cache_dir cache_size_bytes "
-    "poison seed".split()
+    "target set mode over_memory assume_trips plugin cache cache_dir cache_size_bytes poison "
+    "seed".split()
 )
 """Options under which the same is compiled; the machine's own numbers stand for two of them."""
 
@@ -108,7 +109,44 @@ def as_asked(program: CompiledProgram, options: Options) -> CompiledProgram:
 def compile_verified(
     module: Module, options: Options, phase: Phase = unmeasured, *, fingerprint: str = ""
 ) -> CompiledProgram:
-    """Compile a verified module as options say; `phase` encloses each part of the work."""
+    """Compile a verified module as options say; `phase` encloses each part of the work.
+
+    With `recompute="auto"`, cheap values are made again where the program fits with that alone.
+    """
+    made = compile_once(module, options, phase, fingerprint=fingerprint)
+    if options.recompute != "auto" or options.passes:
+        return made
+    with phase("memory"):
+        if made.fits:
+            return made
+    leaner = replace(options, recompute="cheap")
+    with phase("passes"):
+        if not _recomputes(module, leaner):
+            return made
+    tried = compile_once(module, leaner, phase, fingerprint=fingerprint)
+    with phase("memory"):
+        return tried if tried.fits else made
+
+
+def _recomputes(module: Module, options: Options) -> bool:
+    """Whether the passes find cheap values to make again."""
+    found: list[PassRun] = []
+    with plugins(options):
+        run_passes(
+            module,
+            Plan(),
+            _pipeline(options),
+            verify_each=False,
+            stop_after=RecomputeCheap.name,
+            watch=found.append,
+        )
+    return found[-1].changed
+
+
+def compile_once(
+    module: Module, options: Options, phase: Phase = unmeasured, *, fingerprint: str = ""
+) -> CompiledProgram:
+    """Compile a verified module as options say; `recompute="auto"` is like `none`."""
     machine = machine_of(options)
     with plugins(options):
         made = compile_module(
@@ -167,7 +205,7 @@ def _tuning(options: Options) -> Tuning:
 
 
 def _pipeline(options: Options) -> str:
-    return options.passes or "default"
+    return options.passes or ("lean" if options.recompute == "cheap" else "default")
 
 
 def _over_memory(options: Options) -> OverMemory:
@@ -191,5 +229,6 @@ def shown_options(options: Options) -> Mapping[str, Any]:
         "target": options.target,
         "code_memory": options.code_memory,
         "over_memory": options.over_memory,
+        "recompute": "cheap" if options.recompute == "cheap" else "none",
         "passes": _pipeline(options),
     }

@@ -17,6 +17,7 @@ STAIRS = (
     "hloipu_compiler",
     "hloipu_compiler.driver",
     "hloipu_compiler.codegen",
+    "hloipu_compiler.staging",
     "hloipu_compiler.passes",
     "hloipu_compiler.plan",
     "hloipu_compiler.reduce",

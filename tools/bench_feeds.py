@@ -3,12 +3,13 @@
     python -m tools.bench_feeds [--steps N] [--blocks N] [--json FILE]
 
 The job is a perceptron of 784-128-10 under SGD, batches of 32. With feeds, the device does 10 steps
-for each call of the host; without, one. XLA:CPU does the same with one dispatch a step, and with
-`lax.scan` over 10 steps a dispatch. All sides run on one core of this process and take turns, block
-by block; every side has its own copy of the weights and takes the same batches. Losses are read on
-the host in all four. Compilation is left out of the figures, and printed; ratios are medians over
-the blocks of processor time. Both runs of ours feed batches through a queue, as anything else would
-have the host make a session for each step: what differs is the calls.
+for each call of the host; without, the host hands over each batch with a call that does one step,
+and takes the loss from it: no queues at all. A third way calls for each step as well, but feeds
+from queues: against the first, what differs is the calls alone. XLA:CPU does the same with one
+dispatch a step, and with `lax.scan` over 10 steps a dispatch. All sides run on one core of this
+process and take turns, block by block; every side has its own copy of the weights and takes the
+same batches. Losses are read on the host in all five. Compilation is left out of the figures, and
+printed; ratios are medians over the blocks of processor time.
 """
 
 import argparse
@@ -33,6 +34,9 @@ import numpy as np
 from jax import lax
 
 import hloipu.jax as on_device
+from hloipu import compile as compile_hlo
+from hloipu.cli.compare import comparison
+from hloipu_runtime.machine.transfers import host_call
 from hloipu_runtime.session import Session
 from hloipu_runtime.session_inputs import spec_of_queue
 from hloipu_runtime.streams.arrays import from_arrays
@@ -124,6 +128,25 @@ def ours(name: str, loop: int, opened: ExitStack) -> tuple[SideOfJob, Session]:
     return side, session
 
 
+def without_queues(name: str, opened: ExitStack) -> tuple[SideOfJob, Session]:
+    """Return our side that is handed each batch by the host, one step a call."""
+    began = time.perf_counter()
+    images, labels = made_up_data()
+    lowered = on_device.lower(step, first_weights(), images[:BATCH], labels[:BATCH], donate=0)
+    given = [number for argument in (1, 2) for number in lowered.parameters[argument]]
+    program = compile_hlo(lowered.text, role={str(n): "call" for n in given}, cache=False)
+    session = opened.enter_context(program.session(state=lowered.state))
+    data = _dispatches(1)
+
+    def block(steps: int) -> None:
+        for batch in islice(data, steps):
+            (loss,) = session.run(inputs=dict(zip(given, batch, strict=True))).outputs
+            float(loss)
+
+    block(1)
+    return SideOfJob(name, block, time.perf_counter() - began), session
+
+
 def xla(name: str, per_dispatch: int) -> SideOfJob:
     """Return XLA's side; more than one step a dispatch are a `lax.scan`."""
     began = time.perf_counter()
@@ -180,39 +203,46 @@ def measured(steps: int, blocks: int) -> dict[str, Any]:
     """Do the job on all sides; return the figures."""
     with ExitStack() as opened:
         fed, fed_session = ours("with feeds, 10 steps a call", STEPS_PER_EXECUTION, opened)
-        single, single_session = ours("without, one step a call", 1, opened)
-        sides = [fed, single, xla("XLA, one dispatch a step", 1),
+        given, given_session = without_queues("without, one step a call", opened)
+        single, single_session = ours("from queues, one step a call", 1, opened)
+        sessions = (fed_session, given_session, single_session)
+        sides = [fed, given, single, xla("XLA, one dispatch a step", 1),
                  xla("XLA, lax.scan over 10 steps", STEPS_PER_EXECUTION)]  # fmt: skip
-        before = [_cycles(session) for session in (fed_session, single_session)]
+        before = [_cycles(session) for session in sessions]
         for _ in range(blocks):
             for side in sides:
                 began, worked = time.perf_counter(), time.process_time()
                 side.block(steps // blocks)
                 side.seconds.append(time.perf_counter() - began)
                 side.processor_seconds.append(time.process_time() - worked)
-        after = [_cycles(session) for session in (fed_session, single_session)]
-        profiles = [session.profile() for session in (fed_session, single_session)]
-        clock_hz = float(fed_session.costs.machine.chip.clock_hz)
+        after = [_cycles(session) for session in sessions]
+        profiles = [session.profile() for session in sessions]
+        machine = fed_session.costs.machine
         queues = queue_seconds(fed_session, min(steps, 2000)) / min(steps, 2000)
     cycles = [now[0] - then[0] for now, then in zip(after, before, strict=True)]
     host = [now[1] - then[1] for now, then in zip(after, before, strict=True)]
     calls = steps - steps // STEPS_PER_EXECUTION
+    clock_hz = float(machine.chip.clock_hz)
     return {
-        "schema": "hloipu.bench-feeds/1",
+        "schema": "hloipu.bench-feeds/2",
         "steps": steps,
         "load": os.getloadavg()[0],
         "sides": [asdict(side) | {"block": None} for side in sides],
         "cycles": cycles,
         "device_runs": [p.runs for p in profiles],
+        "device_steps": [p.calls["steps"] for p in profiles],
         "loop_turns": [sum(loop.turns for loop in p.loops) for p in profiles],
         "simulated_seconds": [c / clock_hz for c in cycles],
-        "cycles_per_call": (cycles[1] - cycles[0]) / calls,
-        "host_cycles_per_call": (host[1] - host[0]) / calls,
-        "microseconds_per_host_call": 1e6 * (host[1] - host[0]) / calls / clock_hz,
-        "over_dispatch": _ratio(fed, sides[2]),
-        "over_scan": _ratio(fed, sides[3]),
-        "without_over_with": _ratio(single, fed),
+        "calls_saved": calls,
+        "round_trip_cycles": host_call(machine).cycles,
+        "cycles_per_call": (cycles[2] - cycles[0]) / calls,
+        "host_cycles_per_call": (host[2] - host[0]) / calls,
+        "microseconds_per_host_call": 1e6 * (host[2] - host[0]) / calls / clock_hz,
+        "over_dispatch": _ratio(fed, sides[3]),
+        "over_scan": _ratio(fed, sides[4]),
+        "without_over_with": _ratio(given, fed),
         "queue_share": queues * steps / sum(fed.processor_seconds),
+        "profiles": [profile.record() for profile in profiles],
     }
 
 
@@ -232,21 +262,25 @@ def shown(found: dict[str, Any]) -> str:
     heads = f"{'wall s':>10}{'processor s':>13}{'compile s':>11}{'simulated s':>13}"
     lines = [f"{found['steps']} steps, load {found['load']:.2f}", f"{'':<32}{heads}"]
     simulated = [f"{s:>13.4f}" for s in found["simulated_seconds"]] + ["", ""]
+    round_trips = found["calls_saved"] * found["round_trip_cycles"]
     lines += [
         f"{side['name']:<32}{sum(side['seconds']):>10.2f}{sum(side['processor_seconds']):>13.2f}"
         f"{side['compile_seconds']:>11.2f}{time_}"
         for side, time_ in zip(found["sides"], simulated, strict=True)
     ]
-    first, second = found["simulated_seconds"]
+    first, second, single = found["simulated_seconds"]
+    saved = found["cycles"][2] - found["cycles"][0]
+    with_feeds, without, _ = found["profiles"]
     lines += [
         f"without feeds over with: {found['without_over_with']:.2f} in processor time, "
         f"{second / first:.2f} in simulated time",
-        f"the profiles, one call before the measurement included: "
-        f"{found['device_runs'][0]:,} runs of the device with {found['loop_turns'][0]:,} steps, "
-        f"{found['device_runs'][1]:,} with {found['loop_turns'][1]:,}",
-        f"each call saved: {found['cycles_per_call']:,.0f} cycles, of which the host's round trip "
-        f"{found['host_cycles_per_call']:,.0f} ({found['microseconds_per_host_call']:g} us), the "
-        "rest what is done once before the loop",
+        f"{found['calls_saved']:,} calls saved, the queues the same: {saved:,} cycles, which are "
+        f"{'exactly' if saved == round_trips else 'NOT'} {found['calls_saved']:,} round trips of "
+        f"{found['round_trip_cycles']:,} cycles ({found['microseconds_per_host_call']:g} us each)",
+        "",
+        "the profiles, one call before the measurement included:",
+        comparison(with_feeds, without, names=("with feeds", "without"), most_rows=5),
+        "",
         f"with feeds over XLA's dispatch: {found['over_dispatch']:.2f} (target {DISPATCH_TARGET})",
         f"with feeds over XLA's scan: {found['over_scan']:.2f} (target {SCAN_TARGET})",
         f"queues: {100 * found['queue_share']:.1f} % of a step (target {100 * QUEUE_TARGET:g} %)",

@@ -3,11 +3,12 @@
     python -m tools.kill_resume [--kills N] [--steps N] [--seed S] [--file STEP.hlo --feed 4,5]
 
 `hloipu run` trains a step in a loop, on the command line, and writes a checkpoint every few runs.
-Each trial starts with an empty folder, is killed (signal 9) at a moment drawn from the whole run,
-start and end included, or while a checkpoint is being written, and is resumed to its end. The file
-of state and results must be the same, byte for byte, as that of the run that nobody killed; the
-folder must hold the checkpoint and nothing else. What the outfeed gives after the resumption must
-be the end of what it gives without.
+Each trial starts with an empty folder and is killed (signal 9) at a moment drawn from the whole
+run: one in five while it starts, the others a little after as many steps as were drawn, one in four
+as soon as a checkpoint is being written. Then it is resumed to its end. All arrays of state and
+results must be bit for bit those of the run that nobody killed; the folder must hold the checkpoint
+and nothing else. What the outfeed gives after the resumption must be the end of what it gives
+without.
 """
 
 import argparse
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,26 +78,55 @@ def digest(path: Path) -> str:
     return found.hexdigest()
 
 
-def kill(job: Job, folder: Path, seconds: float, *, writing: bool) -> str:
-    """Start, kill after so many seconds, or then as soon as a file is written; say what was on."""
-    with subprocess.Popen(
-        job.command(folder / "out.npz", folder / "kept"),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    ) as run:
-        begin = time.monotonic()
-        while run.poll() is None and time.monotonic() - begin < seconds:
-            time.sleep(0.001)
-        while writing and run.poll() is None and not unfinished(folder / "kept"):
-            if time.monotonic() - begin > LIMIT_SECONDS:
+@dataclass(frozen=True)
+class Moment:
+    """When a run is killed: after so many steps are kept, and then so many seconds."""
+
+    steps: int
+    seconds: float
+    writing: bool
+    """Wait for a checkpoint that is being written, besides."""
+
+
+def moments(kills: int, job: Job, start_seconds: float, seed: int) -> list[Moment]:
+    """Draw when to kill; a run takes so many seconds to its first checkpoint."""
+    draw = Random(seed)
+    parts = draw.sample(range(kills), kills)
+    found = []
+    for number, part in enumerate(parts):
+        if number % 5 == 0:
+            found.append(Moment(0, draw.random() * start_seconds, writing=False))
+            continue
+        steps = int((part + draw.random()) * (job.steps - EVERY) / kills)
+        found.append(Moment(steps, draw.random() * 0.02, writing=number % 4 == 3))
+    return found
+
+
+def kill(job: Job, folder: Path, moment: Moment) -> str:
+    """Start a run and kill it at a moment; return what it was at."""
+    kept = folder / "kept"
+    command = job.command(folder / "out.npz", kept)
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+        limit = time.monotonic() + LIMIT_SECONDS
+        while run.poll() is None and steps_kept(kept) < moment.steps and time.monotonic() < limit:
+            time.sleep(0.002)
+        time.sleep(moment.seconds)
+        while run.poll() is None and moment.writing and time.monotonic() < limit:
+            if unfinished(kept):
                 break
         ended = run.poll() is not None
         run.kill()
     if ended:
         return "had ended"
-    if unfinished(folder / "kept"):
-        return "while writing"
-    return "between checkpoints" if (folder / "kept" / CHECKPOINT).exists() else "before the first"
+    if unfinished(kept):
+        return "killed while writing"
+    return "killed between checkpoints" if steps_kept(kept) else "killed while starting"
+
+
+def steps_kept(folder: Path) -> int:
+    """Return the steps that the checkpoint of a folder is good for."""
+    place = folder / CHECKPOINT
+    return load_checkpoint(place).steps if place.exists() else 0
 
 
 def unfinished(folder: Path) -> list[str]:
@@ -107,14 +137,14 @@ def unfinished(folder: Path) -> list[str]:
         return []
 
 
-def trial(job: Job, number: int, moment: float, wanted: str, losses: Path) -> tuple[str, list[str]]:
+def trial(
+    job: Job, number: int, moment: Moment, wanted: str, losses: Path
+) -> tuple[str, list[str]]:
     """Kill a run at a moment and resume it; return what it was at, and what is wrong."""
     folder = job.folder / f"trial{number}"
     folder.mkdir()
-    at = kill(job, folder, moment, writing=number % 4 == 3)
-    place, done = folder / "kept" / CHECKPOINT, 0
-    if place.exists():
-        done = load_checkpoint(place).steps
+    at = kill(job, folder, moment)
+    done = steps_kept(folder / "kept")
     found = finish(job, folder / "end.npz", folder / "kept")
     faults = [] if found == wanted else ["another end"]
     faults += [f"{name} is left" for name in unfinished(folder / "kept")]
@@ -125,30 +155,30 @@ def trial(job: Job, number: int, moment: float, wanted: str, losses: Path) -> tu
     return f"{at}, {done} steps kept", faults
 
 
-def moments(kills: int, seconds: float, seed: int) -> Iterator[float]:
-    """Draw when to kill: one moment in each of so many parts of a run of so many seconds."""
-    draw = Random(seed)
-    for number in draw.sample(range(kills), kills):
-        yield (number + draw.random()) * seconds / kills
+def start_of(job: Job) -> float:
+    """Return the seconds that a run takes to its first checkpoint."""
+    folder = job.folder / "start"
+    begin = time.monotonic()
+    command = job.command(folder / "out.npz", folder / "kept")
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+        while run.poll() is None and not steps_kept(folder / "kept"):
+            time.sleep(0.002)
+        run.kill()
+    return time.monotonic() - begin
 
 
 def prove(job: Job, kills: int, seed: int, workers: int) -> int:
     """Kill and resume so often; return how many trials found something wrong."""
     losses = job.folder / "whole.loss.npz"
-    finish(job, job.folder / "first.npz", None)  # compiles
-    begin = time.monotonic()
     wanted = finish(job, job.folder / "whole.npz", None)
-    finish(job, job.folder / "kept.npz", job.folder / "kept")
-    seconds = (time.monotonic() - begin) / 2 * workers
-    print(f"{job.steps} steps, {seconds / workers:.1f} s for a run left alone; end {wanted[:12]}")
+    drawn = moments(kills, job, start_of(job), seed)
+    print(f"{job.steps} steps, left alone: {wanted[:12]}")
     bad = 0
     with ThreadPoolExecutor(workers) as pool:
-        drawn = list(moments(kills, seconds, seed))
-        trials = pool.map(lambda n: (n, *trial(job, n, drawn[n], wanted, losses)), range(kills))
-        for number, at, faults in trials:
+        trials = pool.map(lambda n: trial(job, n, drawn[n], wanted, losses), range(kills))
+        for number, (at, faults) in enumerate(trials):
             bad += bool(faults)
-            verdict = "; ".join(faults) or "the same end"
-            print(f"{number:>3}  killed at {drawn[number]:6.2f} s, {at}: {verdict}", flush=True)
+            print(f"{number:>3}  {at}: {'; '.join(faults) or 'the same end'}", flush=True)
     return bad
 
 

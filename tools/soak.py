@@ -73,10 +73,23 @@ def start_of(program: CompiledProgram) -> dict[str, Array]:
 
 
 def soak(program: CompiledProgram, steps: int) -> Found:
-    """Train, reading the losses on another thread."""
+    """Train, and look at what is left."""
     found = Found()
-    data, loss = (spec_of_queue(queue) for queue in program.program.queues)
     threads, files = set(threading.enumerate()), open_files()
+    train(program, steps, found)
+    if found.losses != steps:
+        found.faults.append(f"{steps} steps gave {found.losses} losses")
+    left = [thread.name for thread in threading.enumerate() if thread not in threads]
+    found.faults += [f"a thread is left: {name}" for name in left]
+    gc.collect()
+    if open_files() != files:
+        found.faults.append(f"{files} files were open before and {open_files()} are")
+    return found
+
+
+def train(program: CompiledProgram, steps: int, found: Found) -> None:
+    """Train, reading the losses on another thread."""
+    data, loss = (spec_of_queue(queue) for queue in program.program.queues)
     infeed = InfeedQueue("data", data, batches(data), capacity=32)
     outfeed = OutfeedQueue("loss", spec=loss, capacity=64)
 
@@ -98,15 +111,6 @@ def soak(program: CompiledProgram, steps: int) -> Found:
             found.seconds.append(time.monotonic() - began)
             print(row(tenth, steps, found), flush=True)
     reader.join()
-    if found.losses != steps:
-        found.faults.append(f"{steps} steps gave {found.losses} losses")
-    left = [thread.name for thread in threading.enumerate() if thread not in threads]
-    del session, infeed, outfeed
-    gc.collect()
-    found.faults += [f"a thread is left: {name}" for name in left]
-    if open_files() != files:
-        found.faults.append(f"{files} files were open before and {open_files()} are")
-    return found
 
 
 def open_files() -> int:

@@ -1,13 +1,17 @@
 """The command line: one module a subcommand, each imported when it is called.
 
 Product goes to stdout, diagnostics to stderr. Exit codes: 0 ok, 2 usage, 3 invalid HLO,
-4 unsupported, 5 does not fit, 6 mismatch, 7 stream, 8 limit, 9 corrupt artefact, 1 our own bugs.
+4 unsupported, 5 does not fit, 6 mismatch, 7 stream, 8 limit, 9 corrupt artefact, 130 interrupted,
+141 the reader of stdout is gone, 1 our own bugs.
 """
 
 import sys
 from importlib import import_module
 
 from hloipu import __version__
+
+INTERRUPTED = 130
+"""Exit code of a command that was interrupted: that of shells, 128 and the signal's number."""
 
 COMMANDS = {
     "compile": "compile a module for a machine: does it fit, and where do the cycles go",
@@ -22,6 +26,7 @@ COMMANDS = {
     "reduce": "shrink a module to its smallest form that a test still holds for",
     "emit": "print a stage of a module as text, JSON or DOT",
     "feed-bench": "measure how fast a file's arrays can be fed, and what an executable needs",
+    "compare": "show two profiles side by side, and which instructions make the difference",
     "explain": "say what an error code means and what to do",
 }
 """Subcommand -> one line of help; this package's module of that name, `-` as `_`, implements it."""
@@ -32,4 +37,7 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:  # answered without importing click: scripts ask this a lot
         print(f"hloipu {__version__}")
         return
-    import_module("hloipu.cli.application").run()
+    try:
+        import_module("hloipu.cli.application").run()
+    except KeyboardInterrupt:  # while modules are imported; later ones are told what was going on
+        sys.exit(INTERRUPTED)

@@ -10,7 +10,7 @@ from typing import NoReturn
 import click
 
 from hloipu import __version__
-from hloipu.cli import COMMANDS
+from hloipu.cli import COMMANDS, INTERRUPTED
 from hloipu_compiler.source import Span
 from hloipu_runtime.errors import HloipuError
 
@@ -81,8 +81,11 @@ def outcome() -> int | str | None:
         found = application(standalone_mode=False)
     except SystemExit as stop:
         return stop.code
-    except (click.Abort, KeyboardInterrupt):
-        return 130
+    except (click.Abort, KeyboardInterrupt) as stop:
+        # click makes its own exception of an interrupt, and of the queue's that was waiting.
+        reason = stop.__cause__ if isinstance(stop, click.Abort) else stop
+        click.echo(str(reason) if isinstance(reason, HloipuError) else "interrupted", err=True)
+        return INTERRUPTED
     except click.ClickException as error:
         error.show()
         return 2

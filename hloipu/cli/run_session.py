@@ -8,7 +8,7 @@ import click
 import numpy as np
 
 from hloipu.cli.eval import shown
-from hloipu.cli.session_options import SYNTHETIC, SessionOptions
+from hloipu.cli.session_options import MEASURED, SYNTHETIC, SessionOptions
 from hloipu.datasets import batched
 from hloipu.inputs import save_arrays
 from hloipu.options.table import Options
@@ -24,10 +24,14 @@ from hloipu_runtime.session import Session
 from hloipu_runtime.session_inputs import spec_of_queue
 from hloipu_runtime.sim.host import Progress
 from hloipu_runtime.streams.arrays import from_file
+from hloipu_runtime.streams.infeed import InfeedQueue
 from hloipu_runtime.streams.made import synthetic
+from hloipu_runtime.streams.rate import measure
 from hloipu_runtime.streams.source import Source
 
 CHECKPOINT_FILE = "checkpoint.hloipu"
+MEASURED_ELEMENTS = 256
+"""Of an infeed, to tell how fast this host makes them."""
 
 
 _HOST_OPS = frozenset({"infeed", "outfeed"})
@@ -70,6 +74,7 @@ def run_in_session(
         poison=options.poison,
         seed=options.seed,
         timeout=asked.timeout,
+        rates=producer_rates(program.program, asked, options.seed),
     ) as session:
         outputs = _all_steps(session, asked, progress)
         drained = {
@@ -79,6 +84,41 @@ def run_in_session(
         }
         results = _by_result(session, outputs)
         return session.profile(), results, drained
+
+
+def producer_rates(program: Program, asked: SessionOptions, seed: int) -> dict[str, float]:
+    """Return elements per second of the infeeds that the command line states a rate for.
+
+    A rate that is measured is that of this machine now, of the file's first elements.
+    """
+    found: dict[str, float] = {}
+    queues = {queue.name: queue for queue in program.queues if queue.to_device}
+    for name, text in asked.rates.items():
+        if text != MEASURED:
+            found[name] = _rate(name, text)
+            continue
+        if name not in asked.infeeds:
+            continue  # the session says what is missing
+        source = source_of_file(queues[name], asked.infeeds[name], repeats=True, seed=seed)
+        with InfeedQueue(name, spec_of_queue(queues[name]), source, timeout=asked.timeout) as queue:
+            (rate,) = measure(queue, 1, MEASURED_ELEMENTS, copy=True)
+        found[name] = rate.elements_per_second
+        click.echo(f"{name}: this host makes {found[name]:,.4g} elements/s", err=True)
+    return found
+
+
+def _rate(name: str, text: str) -> float:
+    """Return elements per second; UsageError E3011 for what is no rate."""
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = 0.0
+    if not rate > 0:
+        raise UsageError(
+            "E3011", f"--producer-rate {name}={text[:40]}: expected is a positive number of "
+            f"elements per second, or {MEASURED!r}",
+        )  # fmt: skip
+    return rate
 
 
 def source_of_file(queue: Queue, path: str, repeats: bool, seed: int) -> Source:
@@ -106,6 +146,7 @@ def _check(program: Program, asked: SessionOptions) -> None:
 def _known(program: Program, asked: SessionOptions) -> None:
     for flag, names, way in (
         ("--infeed", asked.infeeds, True),
+        ("--producer-rate", asked.rates, True),
         ("--outfeed-to", asked.outfeeds, False),
     ):
         known = [queue.name for queue in program.queues if queue.to_device is way]

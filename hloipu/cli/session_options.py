@@ -1,7 +1,7 @@
 """Options of `hloipu run` for programs that keep state or have queues."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import click
@@ -10,6 +10,7 @@ from hloipu_runtime.errors import UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
 SYNTHETIC = "synthetic"
+MEASURED = "measured"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,8 @@ class SessionOptions:
     every: int | None
     resumes: bool
     timeout: float
+    rates: Mapping[str, str] = field(default_factory=dict)
+    """Queue -> elements per second, or `measured`."""
 
     @property
     def given(self) -> str:
@@ -34,7 +37,7 @@ class SessionOptions:
         named = {
             "--infeed": self.infeeds, "--outfeed-to": self.outfeeds, "--steps": self.steps,
             "--repeat": self.repeats, "--checkpoint": self.checkpoint, "--every": self.every,
-            "--resume": self.resumes,
+            "--resume": self.resumes, "--producer-rate": self.rates,
         }  # fmt: skip
         return next((name for name, value in named.items() if value), "")
 
@@ -52,6 +55,7 @@ def session_options(command: F) -> F:
             every=keywords.pop("every"),
             resumes=keywords.pop("resume"),
             timeout=keywords.pop("timeout"),
+            rates=_pairs("--producer-rate", keywords.pop("producer_rate"), "RATE"),
         )
         return command(*arguments, session=found, **keywords)
 
@@ -70,6 +74,10 @@ def session_options(command: F) -> F:
         click.option("--repeat", is_flag=True, help="Begin infeeds again where their files end."),
         click.option("--steps", type=click.IntRange(0), metavar="N",
                      help="Do N steps in all, resumed ones counted; by default one run's."),
+        click.option("--producer-rate", multiple=True, metavar="NAME=RATE",
+                     help="Have the host make so many elements of an infeed per second of simulated "
+                     f"time, or as many as it does here (NAME={MEASURED}); by default all are "
+                     "there in time; repeatable."),
         click.option("--outfeed-to", multiple=True, metavar="NAME=FILE",
                      help="Write what an outfeed gave to this .npz file; repeatable."),
         click.option("--infeed", multiple=True, metavar="NAME=FILE",
@@ -80,12 +88,12 @@ def session_options(command: F) -> F:
     return decorated  # type: ignore[no-any-return]
 
 
-def _pairs(flag: str, given: Sequence[str]) -> dict[str, str]:
+def _pairs(flag: str, given: Sequence[str], value_name: str = "FILE") -> dict[str, str]:
     found: dict[str, str] = {}
     for text in given:
         name, mark, value = text.partition("=")
         if not (name and mark and value):
-            raise UsageError("E3011", f"{flag} {text!r}: expected is NAME=FILE")
+            raise UsageError("E3011", f"{flag} {text!r}: expected is NAME={value_name}")
         if name in found:
             raise UsageError("E3012", f"{flag}: the queue {name!r} is named twice")
         found[name] = value

@@ -29,7 +29,7 @@ _FIT = ("compile", "run", "estimate", "check")
 _WRAPPING = ("compile", "run", "estimate", "emit")
 _VALUES = ("run", "check")
 _RUN = ("run",)
-_ROLES = ("weight", "opt_state", "data", "const", "rng", "hyper", "carry")
+_ROLES = ("weight", "opt_state", "data", "const", "rng", "hyper", "carry", "call")
 _MOST_IPUS = 65_536
 _MOST_COUNT = 2**62
 
@@ -125,10 +125,13 @@ class Options:
     ] = None
     recompute: Annotated[
         str,
-        _later(
-            Choice(("none", "full", "auto")), "Compute activations again instead of keeping them."
+        About(
+            Choice(("none", "cheap", "auto")),
+            _ALL,
+            "Make cheap values again in place of keeping them; auto: where nothing else fits.",
+            in_module=True,
         ),
-    ] = "none"
+    ] = "auto"
     offload: Annotated[
         str, _later(Choice(("on", "off", "auto")), "Keep optimizer state in remote buffers.")
     ] = "auto"
@@ -154,7 +157,11 @@ class Options:
     ] = ()
     outfeed: Annotated[
         tuple[str, ...],
-        _wraps(Names(), "Send results to a queue: NAME=N,…, or NAME for the others; repeatable."),
+        _wraps(
+            Names(),
+            "Send results to a queue: NAME=N,…, or NAME for the others, or NAME:MODE for NAME to "
+            "keep all, last, first or every=N, or their sum or mean; repeatable.",
+        ),
     ] = ()
     mode: Annotated[
         str,

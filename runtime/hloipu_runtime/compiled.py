@@ -30,6 +30,7 @@ from hloipu_runtime.report.build import (
     profile_of_estimate,
     profile_of_run,
 )
+from hloipu_runtime.report.change import Fitting
 from hloipu_runtime.report.finding import Finding
 from hloipu_runtime.report.profile import Profile
 from hloipu_runtime.session import Session, SessionSettings
@@ -73,6 +74,10 @@ class CompiledProgram:
     """Turns to assume of loops that data ends, where a call says nothing else."""
     fingerprint: str = ""
     """The key of what it was compiled from, where that is known."""
+    advisor: Callable[["CompiledProgram"], Fitting] | None = field(
+        default=None, repr=False, compare=False
+    )
+    """Finds what makes it fit, by compiling anew: only who has the module can."""
     is_proved: bool = field(default=False, repr=False)
     """Whether whoever made the record has proved the program: files are proved as they are read."""
 
@@ -95,6 +100,14 @@ class CompiledProgram:
     def memory(self) -> MemoryReport:
         """What each tile's memory is used for."""
         return memory_report(self.memory_plan, sources=self.sources)
+
+    @cached_property
+    def fitting(self) -> Fitting | None:
+        """What makes it fit; None where it does, or the module is not at hand.
+
+        Compiles again with one change after the other: ten times as long as compiling, at most.
+        """
+        return None if self.fits or self.advisor is None else self.advisor(self)
 
     @property
     def fits(self) -> bool:
@@ -189,7 +202,7 @@ class CompiledProgram:
     def _require_runnable(self) -> None:
         """Raise DoesNotFit where memory does not suffice, UsageError E3143 for elided constants."""
         if self.over_memory == "refuse":
-            require_fit(self.memory)
+            require_fit(self.memory, self.fitting_lines)
         if self.program.elided:
             raise UsageError(
                 "E3143",
@@ -197,6 +210,10 @@ class CompiledProgram:
                 f"{self.program.elided[0]!r} first: nothing can be computed from them",
                 hint="print the module with its large constants, or give --fill-elided",
             )
+
+    def fitting_lines(self) -> list[str]:
+        """Return for people what makes it fit, a line each."""
+        return self.fitting.lines() if self.fitting else []
 
     def profile(self, assume_trips: Trips = None) -> Profile:
         """Return the profile of an estimate."""

@@ -25,11 +25,13 @@ from hloipu_runtime.report.profile import Profile
 from hloipu_runtime.session_clock import SessionClock
 from hloipu_runtime.session_inputs import (
     State,
+    called_with,
     given_state,
     known_rates,
+    loaded_arrays,
     opened_infeeds,
     opened_outfeeds,
-    owned_constants,
+    require_inputs,
 )
 from hloipu_runtime.sim.exact import ExactEngine
 from hloipu_runtime.sim.functional import FunctionalEngine
@@ -122,8 +124,8 @@ class Session:
             self._state = given_state(program, state or {}, self.settings.seed)
         self._has_state = False
         self._lost = ""
-        self._arrays = Arrays(owned_constants(program, constants))
-        self._engine = self._engine_with(self._arrays.inputs)
+        self._arrays = Arrays(called_with(program, constants))
+        self._engine = self._engine_with(loaded_arrays(program, constants))
         timeout = self.settings.timeout
         self._host = StreamHost(
             opened_infeeds(program, infeeds or {}, timeout),
@@ -155,17 +157,24 @@ class Session:
         Raises UsageError E3154 for arrays that are missing or unknown, E3142 for those that do not
         fit, E3156 where the state is lost.
         """
-        arrays = owned_constants(self.program, constants)
+        arrays = loaded_arrays(self.program, constants)
         if self._lost:
             self._require_state()
         kept = self._engine.state
         self._engine = self._engine_with(arrays)
         self._engine.state = kept
-        self._arrays.inputs = arrays
 
-    def run(self, steps: int | None = None, *, progress: Progress | None = None) -> SessionRun:
+    def run(
+        self,
+        steps: int | None = None,
+        *,
+        inputs: State | None = None,
+        progress: Progress | None = None,
+    ) -> SessionRun:
         """Do so many steps; by default those of one run of the program.
 
+        `inputs`: parameters that come in with each call, by number; they stay until others are
+        given.
         `steps` is a multiple of the program's steps in a run. Raises UsageError E3153 for any
         other number, E3156 where the state is not there, and what queues raise; after that, the
         state is that of the last whole step where the failure left one: see `steps`.
@@ -179,6 +188,10 @@ class Session:
                 hint=f"ask for a multiple of {in_a_run}, or compile with another loop",
             )
         self._require_state()
+        if inputs is not None:
+            self._arrays.inputs |= called_with(self.program, inputs)
+        if steps:
+            require_inputs(self.program, self._arrays.inputs)
         counts = self._counts = Counts(progress=progress)
         begun, waited = self.cycles, self.idle_cycles
         self._calls_done = 0

@@ -77,37 +77,64 @@ def _stored(program: Program, port: StatePort, array: Any, seed: int) -> Array:
     return np.array(given[port.name])  # of its own: the device overwrites it
 
 
-def owned_constants(program: Program, constants: State) -> dict[str, Array]:
-    """Return the same as `given_constants`, as copies where the device keeps them."""
-    found = given_constants(program, constants)
-    return {name: np.array(x) for name, x in found.items()} if program.loaded else found
+def loaded_arrays(program: Program, given: State) -> dict[str, Array]:
+    """Return the parameters that lie on the device as constants do, by stream, copied.
+
+    As `given_state`, numbers are those of parameters. Raises UsageError E3154 for arrays that are
+    missing or unknown, E3142 for those that do not fit.
+    """
+    ports = program.parameters[: len(program.loaded)]
+    named = _named(program, given)
+    missing = [port.stream for port in ports if port.stream not in named]
+    if missing:
+        raise UsageError(
+            "E3154",
+            f"{missing[0]!r} is not given, one of {len(missing)} that are loaded once a session",
+            hint="give constants={number: array, …}, or compile with a feed for it",
+        )
+    found = given_arrays(ports, [named[port.stream] for port in ports])
+    return {stream: np.array(array) for stream, array in found.items()}
 
 
-def given_constants(program: Program, constants: State) -> dict[str, Array]:
-    """Return what no queue feeds, by stream; as `given_state`, numbers are parameters'."""
-    ports = program.parameters
-    if isinstance(constants, Mapping):
-        by_stream = {port.stream: port for port in ports}
-        keyed = {
-            f"parameter.{key}" if isinstance(key, int) else key: array
-            for key, array in constants.items()
-        }
-        for key in keyed:
-            if key not in by_stream:
-                raise UsageError(
-                    "E3154",
-                    f"the program loads no {key!r} for a session",
-                    hint=_suggestion(str(key), by_stream),
-                )
-        missing = [port.stream for port in ports if port.stream not in keyed]
-        if missing:
+def called_with(program: Program, given: State) -> dict[str, Array]:
+    """Return parameters that come in with each call, those that are given, by stream."""
+    ports = program.parameters[len(program.loaded) :]
+    named = _named(program, given)
+    there = [port for port in ports if port.stream in named]
+    return given_arrays(there, [named[port.stream] for port in there])
+
+
+def require_inputs(program: Program, known: Mapping[str, Array]) -> None:
+    """Raise UsageError E3154 where a parameter that comes in with each call is not given."""
+    for port in program.parameters[len(program.loaded) :]:
+        if port.stream not in known:
             raise UsageError(
                 "E3154",
-                f"{missing[0]!r} is not given, one of {len(missing)} that are loaded once a run",
-                hint="give constants={number: array, …}, or compile with a feed for it",
+                f"{port.stream!r} is not given, which comes in with each call",
+                hint="give run(inputs={number: array, …})",
             )
-        constants = [keyed[port.stream] for port in ports]
-    return given_arrays(ports, list(constants))
+
+
+def _named(program: Program, given: State) -> dict[str, Any]:
+    """Return arrays by stream; a list has the first parameters in their order."""
+    streams = [port.stream for port in program.parameters]
+    if not isinstance(given, Mapping):
+        if len(given) > len(streams):
+            raise UsageError(
+                "E3141",
+                f"the program takes {len(streams)} arrays, {len(given)} were given",
+                hint="pass one array for each parameter that is neither state nor fed, in order",
+            )
+        return dict(zip(streams, given, strict=False))
+    found = {f"parameter.{k}" if isinstance(k, int) else k: array for k, array in given.items()}
+    for key in found:
+        if key not in streams:
+            raise UsageError(
+                "E3154",
+                f"the program takes no {key!r} from a session",
+                hint=_suggestion(str(key), streams),
+            )
+    return found
 
 
 def known_rates(program: Program, rates: Mapping[str, float]) -> dict[str, float]:
@@ -150,7 +177,7 @@ def opened_outfeeds(
     _same_names("outfeed", given, queues)
     found = []
     for name, queue in queues.items():
-        made = given.get(name, "all")
+        made = given.get(name, queue.mode or "all")
         _check_mode(queue, made.mode if isinstance(made, OutfeedQueue) else made)
         if isinstance(made, OutfeedQueue):
             made.bind(spec_of_queue(queue), streams_of_queue(queue))

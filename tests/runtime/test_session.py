@@ -1,18 +1,20 @@
 """Sessions: what stays, what is counted, what a failure leaves, and what checkpoints bring back."""
 
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from hloipu_runtime.costing.step_times import step_times
 from hloipu_runtime.errors import ArtefactError, StreamError, UsageError
 from hloipu_runtime.session import Session
 from hloipu_runtime.streams.element import ElementSpec, LeafSpec
 from hloipu_runtime.streams.infeed import InfeedQueue
 from hloipu_runtime.streams.outfeed import OutfeedQueue
-from tests.support.sessions import SCALE, START, SWAP, compiled, rows, sums
+from tests.support.sessions import SCALE, START, SUMS, SWAP, compiled, rows, sums
 
 MODES = ("functional", "exact")
 ROWS = rows(60)
@@ -93,7 +95,7 @@ ENTRY e {
         ({"state": {0: np.zeros(5, np.float32), 1: 0}}, "E3142", "shape"),
         ({"state": {"a": np.zeros(6), "b": np.int32(0)}}, "E3142", "float64"),
         ({"constants": {}}, "E3154", "'parameter.3' is not given"),
-        ({"constants": {2: 0}}, "E3154", "loads no 'parameter.2'"),
+        ({"constants": {2: 0}}, "E3154", "takes no 'parameter.2'"),
         ({"infeeds": {}}, "E3155", "'data' has no source"),
         ({"infeeds": {"date": ROWS}}, "E3155", "did you mean 'data'"),
         ({"outfeeds": {"sean": "last"}}, "E3155", "did you mean 'seen'"),
@@ -269,3 +271,87 @@ def test_a_slow_host_makes_the_device_wait() -> None:
     busy = 10 * cycles
     assert run.cycles == session.cycles == busy + session.idle_cycles
     assert run.cycles == pytest.approx(30 * 1000 * cycles, rel=0.01)
+
+
+def test_what_arrives_of_a_starved_loop_is_stamped_with_the_waits() -> None:
+    """Element i is made after (i + 1) intervals, and its step comes after that."""
+    program = sums(3)
+    turn = step_times(program.costs).turn_cycles
+    interval = 10 * turn
+    rate = Fraction(program.machine.chip.clock_hz, interval)
+    with opened(rates={"data": rate}) as session:
+        session.run(6)
+        cycles = [x.cycle for x in session.stream("seen").drain()]
+        assert cycles == [(i + 1) * interval + turn for i in range(6)]
+        assert session.cycles == cycles[-1]
+        feeds = session.profile().feeds
+    assert (feeds["verdict"], feeds["slowest"]) == ("host-bound", "data")
+    assert feeds["given_elements_per_second"] == rate
+
+
+def test_a_rate_is_of_an_infeed_that_there_is() -> None:
+    with pytest.raises(UsageError, match="no infeed 'date'") as caught:
+        opened(rates={"date": 1.0})
+    assert caught.value.code == "E3155"
+
+
+def test_a_device_that_is_slower_than_its_host_is_told_by_how_much() -> None:
+    program = sums(3)
+    cycles = program.estimate().total_cycles or 0
+    needed = 3 * program.machine.chip.clock_hz / cycles
+    with opened(rates={"data": 4 * needed}) as session:
+        session.run(30)
+        feeds = session.profile().feeds
+        assert session.idle_cycles == 0
+    assert feeds["verdict"] == "device-bound"
+    assert feeds["given_over_needed"] == pytest.approx(4)
+    assert feeds["needed_elements_per_second"] == pytest.approx(needed)
+
+
+def test_other_constants_may_be_loaded_between_runs(mode: str) -> None:
+    """What is loaded is the session's own; loading takes no state away."""
+    scale = np.full(6, 2, np.float32)
+    with opened(mode=mode, constants={3: scale}) as session:
+        session.run(3)
+        scale[:] = 100
+        session.run(3)
+        session.load_constants({3: np.full(6, 5, np.float32)})
+        session.run(3)
+        with pytest.raises(UsageError, match="shape"):
+            session.load_constants({3: np.zeros(5, np.float32)})
+        session.run(3)
+        found = session.state()
+    np.testing.assert_array_equal(found["a"], 2 * ROWS[:6].sum(0) + 5 * ROWS[6:12].sum(0))
+    assert found["b"] == 5 + 12
+
+
+@pytest.mark.parametrize("loop", [None, 3])
+def test_a_step_may_take_its_data_with_each_call(mode: str, loop: int | None) -> None:
+    """Without a queue: the host hands it over, and it stays for all steps of the call."""
+    program = compiled(SUMS, loop=loop, roles={"2": "call"}, outfeeds=("seen",) * bool(loop))
+    steps = loop or 1
+    with program.session(state=START, constants=SCALE, mode=mode, poison=True) as session:
+        for row in ROWS[:4]:
+            session.run(inputs={2: row})
+        session.run(2 * steps)
+        found, cycles = session.state(), session.cycles
+        assert session.profile().runs == 6
+        calls = session.profile().calls
+    wanted = 2 * steps * (ROWS[:4].sum(0) + 2 * ROWS[3])
+    np.testing.assert_array_equal(found["a"], wanted)
+    assert cycles == 6 * calls["cycles_per_call"] + 6 * steps * calls["cycles_per_step"]
+    assert [port.stream for port in program.program.parameters] == ["parameter.3", "parameter.2"]
+
+
+def test_what_comes_with_a_call_must_be_there() -> None:
+    program = compiled(SUMS, loop=3, roles={"2": "call"}, outfeeds=("seen",))
+    with program.session(state=START, constants=SCALE) as session:
+        assert session.run(0).cycles == 0
+        with pytest.raises(UsageError, match="'parameter.2' is not given, which comes in with each"):
+            session.run()
+        with pytest.raises(UsageError, match="argument 0 has shape"):
+            session.run(inputs={2: np.zeros(5, np.float32)})
+        with pytest.raises(UsageError, match="takes no 'parameter.9'"):
+            session.run(inputs={9: 0})
+        session.run(inputs={2: ROWS[0]})
+        assert session.steps == 3

@@ -6,16 +6,18 @@ from typing import Any
 
 import numpy as np
 
+from hloipu_compiler.codegen.bringing import bringing, serves
+from hloipu_compiler.codegen.choosing import candidates, cheapest
 from hloipu_compiler.codegen.errors import CodegenError
+from hloipu_compiler.codegen.layout import NO_LAYOUT, Demand, Layout
 from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar, Spread
 from hloipu_compiler.codegen.numbering import Numbering
 from hloipu_compiler.codegen.placing import (
     Placement,
     default_placement,
-    followed,
     moved,
 )
-from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning
+from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning, tuning_within
 from hloipu_runtime.codelets.codelet import Codelet, Indexing, Tensor
 from hloipu_runtime.codelets.constants import value_of
 from hloipu_runtime.codelets.elementwise import Elementwise
@@ -28,11 +30,10 @@ from hloipu_runtime.program.mapping import (
     Box,
     Mapping,
     Sizes,
-    contains,
-    extent_of,
+    Tiles,
     whole_box,
 )
-from hloipu_runtime.program.program import Queue, Role, Variable
+from hloipu_runtime.program.program import Queue, Role
 
 Array = np.ndarray[Any, Any]
 
@@ -50,8 +51,20 @@ class Builder(Numbering):
         self._scalars: dict[tuple[str, str], Held] = {}
         self.random_state: Held | None = None
         """What random ops without a state of their own draw from (`randomness.py`)."""
+        self.layout: Layout = NO_LAYOUT
+        self.wishes: tuple[Demand, ...] = ()
+        """Of the users of the instruction that is being lowered, for its result."""
+        self.alive_bytes = 0
+        """Of values that are alive while the instruction at hand runs, but for its result."""
+        self.instructions = 0
+        """Of the entry: about how much code there will be."""
         self.is_resident = False
         """Whether the program stays on the device from run to run, so that constants do, too."""
+
+    @property
+    def tuning_here(self) -> Tuning:
+        """The tuning, with no more memory than is left at the instruction at hand."""
+        return tuning_within(self.machine, self.tuning, self.alive_bytes, self.instructions)
 
     # --- constants --------------------------------------------------------------------------------
 
@@ -99,9 +112,10 @@ class Builder(Numbering):
     def copied(self, wanted: Sequence[tuple[Held, Mapping]]) -> list[int]:
         """Return variables that hold these values in these mappings, moved there if need be."""
         found: list[int] = []
+        gathering: dict[int, tuple[list[s.Transfer], list[s.Definition]]] = {}
         waiting: dict[int, tuple[list[s.Transfer], list[s.Definition]]] = {}
         for leaf, mapping in wanted:
-            if self._serves(self.variables[leaf.variable], mapping):
+            if serves(self.variables[leaf.variable].mapping, mapping, leaf.shape):
                 found.append(leaf.variable)
                 continue
             known = self._copy_of(leaf.value, mapping)
@@ -112,19 +126,49 @@ class Builder(Numbering):
                     continue
                 known = self.variable(leaf.element_type, leaf.shape, mapping, depth=depth)
                 self.scopes[depth].copies[(leaf.value, mapping)] = known
-                transfer, definition = self.plain_copy(leaf, known)
-                transfers, definitions = waiting.setdefault(depth, ([], []))
-                transfers.append(transfer)
-                definitions.append(definition)
+                near = self._gathered(leaf, mapping, depth)
+                if near is not leaf:
+                    self._add(gathering, depth, leaf, near.variable)
+                self._add(waiting, depth, near, known)
             found.append(known)
-        for depth, (transfers, definitions) in waiting.items():
-            self.scopes[depth].steps += self.exchange_steps(transfers, definitions)
+        for steps in (gathering, waiting):
+            for depth, (transfers, definitions) in steps.items():
+                self.scopes[depth].steps += self.exchange_steps(transfers, definitions)
         return found
 
+    def _gathered(self, leaf: Held, mapping: Mapping, depth: int) -> Held:
+        """Return where a value is best taken from: itself, or a few tiles to be sent to first."""
+        lying = self.variables[leaf.variable].mapping
+        via = bringing(self.machine, leaf.element_type, leaf.shape, lying, mapping).via
+        if via is None:
+            return leaf
+        tiles = via.tiles
+        first = self.first_tile(tiles.count) % (self.tile_count - tiles.count + 1)
+        there = Mapping(Tiles(tiles.extents, tiles.strides, first), via.spans)
+        near = self.variable(leaf.element_type, leaf.shape, there, depth=depth)
+        return Held(leaf.value, near, leaf.element_type, leaf.shape)
+
+    def _add(
+        self,
+        steps: dict[int, tuple[list[s.Transfer], list[s.Definition]]],
+        depth: int,
+        leaf: Held,
+        variable: int,
+    ) -> None:
+        """Add the copy of a value to the exchange at a depth."""
+        transfer, definition = self.plain_copy(leaf, variable)
+        transfers, definitions = steps.setdefault(depth, ([], []))
+        transfers.append(transfer)
+        definitions.append(definition)
+
     def _is_loaded_where_wanted(self, leaf: Held, mapping: Mapping) -> bool:
-        """Whether a constant is loaded once more, in place of a copy in each run."""
-        is_constant = leaf.variable in self.constants
-        return self.is_resident and is_constant and is_complete(mapping, leaf.shape)
+        """Whether a constant is loaded once more, in place of a copy in each run.
+
+        A number takes less memory on a tile than the exchange code that would bring it.
+        """
+        if leaf.variable not in self.constants:
+            return False
+        return prod(leaf.shape) < 2 or (self.is_resident and is_complete(mapping, leaf.shape))
 
     def _loaded_copy(self, leaf: Held, mapping: Mapping) -> int:
         """Return another variable that a constant is loaded into, as every run would copy it."""
@@ -141,15 +185,6 @@ class Builder(Numbering):
         while depth > made and self.scopes[depth].turns:
             depth -= 1
         return depth
-
-    def _serves(self, variable: Variable, mapping: Mapping) -> bool:
-        held = variable.mapping
-        if held == mapping:
-            return True
-        return held.tiles == mapping.tiles and all(
-            contains(a, b, max(extent_of(held.tiles, a), extent_of(held.tiles, b)), size)
-            for a, b, size in zip(held.spans, mapping.spans, variable.shape, strict=True)
-        )
 
     def _copy_of(self, value: int, mapping: Mapping) -> int | None:
         for scope in reversed(self.scopes):
@@ -243,7 +278,7 @@ class Builder(Numbering):
         result_tensors = [Tensor(*x) for x in results]
         indexing = codelet.indexing(operand_tensors, result_tensors)
         if placement is None:
-            placement = self._placement(indexing, operands, results)
+            placement = self._placement(codelet, indexing, operands, results)
         needed = [
             Mapping(placement.tiles, placement.spans(indices, leaf.shape))
             for indices, leaf in zip(indexing.operands, operands, strict=True)
@@ -300,22 +335,32 @@ class Builder(Numbering):
 
     def _placement(
         self,
+        codelet: Codelet,
         indexing: Indexing,
         operands: Sequence[Held],
         results: Sequence[tuple[str, Sizes]],
     ) -> Placement:
-        """Follow the largest operand that lies well, or else make blocks of rows."""
+        """Go where an operand lies or the result is wished, or else make blocks of rows."""
         default = self._default(indexing, operands, results)
-        best: Placement | None = None
-        best_elements = 0
-        for indices, leaf in zip(indexing.operands, operands, strict=True):
-            elements = prod(leaf.shape)
-            if elements <= best_elements:
-                continue
-            found = followed(indexing, indices, self.variables[leaf.variable].mapping)
-            if found is not None and 2 * found.tiles.count >= default.tiles.count:
-                best, best_elements = found, elements
-        return best or default
+        lying = [self.variables[leaf.variable].mapping for leaf in operands]
+        sizes = [prod(leaf.shape) for leaf in operands]
+        least = -(-default.tiles.count // 2)
+        places = candidates(indexing, lying, self.wishes, least, sizes)
+        if not places:
+            count = default.tiles.count
+            if 2 * count > self.tile_count:
+                return default
+            return moved(default, self.first_tile(count), self.tile_count)
+        if len(places) == 1:
+            return places[0]
+        return cheapest(
+            self.machine,
+            codelet,
+            [(Tensor(x.element_type, x.shape), m) for x, m in zip(operands, lying, strict=True)],
+            [Tensor(*x) for x in results],
+            self.wishes,
+            places,
+        )
 
     def _default(
         self, indexing: Indexing, operands: Sequence[Held], results: Sequence[tuple[str, Sizes]]
@@ -329,8 +374,4 @@ class Builder(Numbering):
                 shown[index.label] = 1
         sizes = tuple(n if w else 1 for n, w in zip(indexing.sizes, shown, strict=True))
         elements = max(prod(shape), *(prod(leaf.shape) for leaf in operands), 1)
-        placement = default_placement(sizes, elements, bits, self.tile_count)
-        count = placement.tiles.count
-        if 2 * count > self.tile_count:
-            return placement
-        return moved(placement, self.first_tile(count), self.tile_count)
+        return default_placement(sizes, elements, bits, self.tile_count)

@@ -66,12 +66,13 @@ def dot(site: Site, codelet: Dot, lhs: Held, rhs: Held) -> Held:
     builder = site.builder
     left, right = (Tensor(x.element_type, x.shape) for x in (lhs, rhs))
     result = Tensor(*site.results[0])
-    placed = dot_placement(builder.machine, builder.tuning, codelet, left, right, result)
+    tuning = builder.tuning_here
+    placed = dot_placement(builder.machine, tuning, codelet, left, right, result)
     builder.explains(
         lambda: planned_dot(
             builder.origin,
             builder.machine,
-            builder.tuning,
+            tuning,
             codelet,
             (left, right),
             result,
@@ -79,10 +80,8 @@ def dot(site: Site, codelet: Dot, lhs: Held, rhs: Held) -> Held:
         )
     )
     grid = placed.placement.tiles
-    # Pairs of tiles that share a bus get the same data only if a grid begins with a whole pair.
-    bus = builder.machine.chip.tiles_per_exchange_bus
-    room = max(0, builder.tile_count - grid.count)
-    first = builder.first_tile(grid.count) % (room + 1) // bus * bus
+    first = builder.layout.first_tiles.get((site.computation.name, site.instruction.name, 0), 0)
+    first = max(0, min(first, builder.tile_count - grid.count))
     placed = placed._replace(
         placement=Placement(Tiles(grid.extents, grid.strides, first), placed.placement.labels)
     )

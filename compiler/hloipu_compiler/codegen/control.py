@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from hloipu_compiler.codegen.builder import Builder
+from hloipu_compiler.codegen.layout import Home
 from hloipu_compiler.codegen.leaves import Held, Leaf, Token
 from hloipu_compiler.codegen.lowering import lower_computation
 from hloipu_compiler.codegen.randomness import check_condition, draws, state_in
@@ -25,7 +26,10 @@ def _while(site: Site) -> Sequence[Leaf]:
         initial = (*initial, state_in(builder))
     kept = _unchanged(body)
     carried = [n for n, leaf in enumerate(initial) if n not in kept and not isinstance(leaf, Token)]
-    homes = _homes(builder, [builder.held(initial[n]) for n in carried])
+    settled = [
+        builder.layout.homes.get((site.computation.name, site.instruction.name, n)) for n in carried
+    ]
+    homes = _homes(builder, [builder.held(initial[n]) for n in carried], settled)
     turns = {n: builder.turn_value(x) for n, x in zip(carried, homes, strict=True)}
     state: list[Leaf] = [turns.get(n, leaf) for n, leaf in enumerate(initial)]
     trips = site.plan.trips(site.computation.name, site.instruction.name)
@@ -83,12 +87,12 @@ def _unchanged(body: Computation) -> frozenset[int]:
     return frozenset(found)
 
 
-def _homes(builder: Builder, leaves: Sequence[Held]) -> list[Held]:
-    """Return variables of the loop's own that hold its first state."""
+def _homes(builder: Builder, leaves: Sequence[Held], settled: Sequence[Home | None]) -> list[Held]:
+    """Return variables of the loop's own that hold its first state, where that was settled."""
     homes = []
     transfers, definitions = [], []
-    for leaf in leaves:
-        mapping = builder.variables[leaf.variable].mapping
+    for leaf, home in zip(leaves, settled, strict=True):
+        mapping = home.mapping if home else builder.variables[leaf.variable].mapping
         own = builder.variable(leaf.element_type, leaf.shape, mapping)
         transfer, definition = builder.plain_copy(leaf, own)
         transfers.append(transfer)

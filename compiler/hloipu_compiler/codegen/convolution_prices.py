@@ -112,7 +112,9 @@ def priced(
             groups[1 if spread.cut.part else 0].append(parts)
     found = [
         _priced(machine, operands, kind, _joined(group), cut=cut)
-        for group, kind, cut in zip(groups, (result.element_type, partial_type), (False, True), strict=True)
+        for group, kind, cut in zip(
+            groups, (result.element_type, partial_type), (False, True), strict=True
+        )
         if group
     ]
     return Ways(spreads, *(np.concatenate(arrays) for arrays in zip(*found, strict=True)))

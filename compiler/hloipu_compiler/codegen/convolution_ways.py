@@ -31,6 +31,10 @@ _STEPS_AN_OCTAVE = 6
 """Numbers of blocks that are tried between one and its double, above the first ones."""
 
 
+_LEAST_EVEN = 4
+"""Fewest sizes of equal blocks with which others are not looked at."""
+
+
 class Cut(NamedTuple):
     """What the sum is cut into."""
 
@@ -58,7 +62,7 @@ def cuts_of(tiles: int, codelet: Convolution, image: Tensor, kernel: Tensor) -> 
 
 
 def _pieces(along: int, length: int, grain: int, most: int) -> Iterator[Cut]:
-    for part in blocks_of(length, grain):
+    for part in even_blocks_of(length, grain):
         pieces = over(length, part)
         if 1 < pieces <= most:
             yield Cut(along, part, pieces)
@@ -84,6 +88,17 @@ def blocks_of(size: int, grain: int) -> tuple[int, ...]:
     return tuple(found)
 
 
+@lru_cache(1 << 12)
+def even_blocks_of(size: int, grain: int) -> tuple[int, ...]:
+    """Return those of the block sizes that all blocks have, where there are some to choose from.
+
+    Blocks of features alike: what is normalised in groups, or concatenated, keeps to its tiles.
+    """
+    every = blocks_of(size, grain)
+    even = tuple(block for block in every if block and size % block == 0)
+    return even if len(even) >= min(len(every), _LEAST_EVEN) else every
+
+
 def blocks_of_labels(
     tiles: int, codelet: Convolution, sizes: Sizes, pieces: int
 ) -> tuple[Amounts, ...]:
@@ -101,7 +116,8 @@ def blocks_of_labels(
             counts = choices
         else:
             grain = FEATURE_GRAIN if label == first and not grouped else 1
-            choices = np.array(blocks_of(size, grain), np.int64)
+            listed = even_blocks_of(size, grain) if label == first else blocks_of(size, 1)
+            choices = np.array(listed, np.int64)
             counts = -(-max(1, size) // choices)
         both = used[:, None] * counts[None, :]
         rows, columns = np.nonzero(both <= tiles)

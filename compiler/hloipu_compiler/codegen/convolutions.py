@@ -21,7 +21,7 @@ def _convolution(site: Site) -> Sequence[Leaf]:
     operands = [site.held(0), site.held(1)]
     image, kernel = (Tensor(x.element_type, x.shape) for x in operands)
     partial_kind = builder.tuning.partial_type(kind)
-    room = builder.machine.memory.bytes_per_tile * builder.tuning.memory_percent // 100
+    room = builder.machine.memory.bytes_per_tile * builder.tuning_here.memory_percent // 100
     where = [builder.variables[x.variable].mapping for x in operands]
     plan = convolution_grid(
         builder.machine,

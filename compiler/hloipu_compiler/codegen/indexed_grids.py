@@ -8,6 +8,7 @@ exchange that brings operands to the tiles.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from hloipu_compiler.codegen.bringing import bringing
 from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar, Spread
 from hloipu_compiler.codegen.placing import MINIMUM_BYTES, Placement, followed, grid, moved
@@ -62,17 +63,23 @@ def priced(
     """Price a codelet on a grid: its work there and the exchange of what lies elsewhere."""
     indexing = codelet.indexing(tensors_of(operands), results)
     parts = []
-    brought = 0
+    brought = exchanging = 0
     for leaf, indices in zip(operands, indexing.operands, strict=True):
         parts.append(_part(placement, indices, Tensor(leaf.element_type, leaf.shape)))
         wanted = Mapping(placement.tiles, placement.spans(indices, leaf.shape))
-        if not _lies_so(builder, leaf, wanted):
+        if isinstance(leaf, Held):
+            lying = builder.variables[leaf.variable].mapping
+            cost = bringing(builder.machine, leaf.element_type, leaf.shape, lying, wanted)
+            exchanging += cost.cycles
+            brought += bytes_of(parts[-1]) if cost.cycles else 0
+        elif not _lies_so(leaf):
             brought += bytes_of(parts[-1])
+            exchanging += exchange_cycles(builder, bytes_of(parts[-1]))
     made = [
         _part(placement, indices, x) for x, indices in zip(results, indexing.results, strict=True)
     ]
     machine = builder.machine
-    cycles = codelet.work(machine, parts, made).cycles + exchange_cycles(builder, brought)
+    cycles = codelet.work(machine, parts, made).cycles + exchanging
     held = max(brought, sum(map(bytes_of, made)))
     return Option(codelet, tuple(results), placement, cycles, held, stays)
 
@@ -82,12 +89,12 @@ def tensors_of(leaves: Sequence[Leaf]) -> list[Tensor]:
     return [Tensor(x.element_type, x.shape) for x in leaves]
 
 
-def exchange_cycles(builder: Builder, received_bytes: int) -> int:
+def exchange_cycles(builder: Builder, received_bytes: int, pieces: int = 0) -> int:
     """Return what it costs that every tile receives so much, its sync too; nothing: nothing."""
     if not received_bytes:
         return 0
     machine = builder.machine
-    traffic = TileTraffic(received_bytes=received_bytes)
+    traffic = TileTraffic(received_bytes=received_bytes, received_fragments=pieces)
     return exchange(machine, [traffic]).cycles + sync(machine).cycles
 
 
@@ -97,10 +104,8 @@ def _part(placement: Placement, indices: Sequence[Index], tensor: Tensor) -> Ten
     return Tensor(tensor.element_type, sizes)
 
 
-def _lies_so(builder: Builder, leaf: Leaf, wanted: Mapping) -> bool:
+def _lies_so(leaf: Leaf) -> bool:
     """Whether no exchange brings a leaf there; constant numbers are written where they are used."""
-    if isinstance(leaf, Held):
-        return builder.variables[leaf.variable].mapping == wanted
     return isinstance(leaf, Scalar) or (
         isinstance(leaf, Spread) and isinstance(leaf.source, Scalar)
     )

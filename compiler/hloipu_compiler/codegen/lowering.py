@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 
 from hloipu_compiler.analysis.order import effectful_computations, live_positions
-from hloipu_compiler.codegen.birthplaces import birthplaces
 from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.dying import Dying
 from hloipu_compiler.codegen.errors import CodegenError
+from hloipu_compiler.codegen.layout_walk import layout_of
 from hloipu_compiler.codegen.leaves import Held, Leaf, Token
+from hloipu_compiler.codegen.live_bytes import live_bytes
 from hloipu_compiler.codegen.planned import Record
 from hloipu_compiler.codegen.site import LOWERINGS, Lowering, Site, leaf_range, leaves_of
 from hloipu_compiler.codegen.stream_names import require_unique
@@ -47,6 +48,8 @@ def lower_instructions(
     given = [leaf for leaves in arguments for leaf in leaves]
     dying = Dying(computation, [leaf for leaf in given if leaf not in owned])
     known: list[Sequence[Leaf]] = []
+    alive, outside = live_bytes(computation), builder.alive_bytes
+    builder.instructions = max(builder.instructions, len(module.entry.instructions))
     for position, x in enumerate(computation.instructions):
         if not live[position]:
             known.append(())
@@ -60,11 +63,14 @@ def lower_instructions(
             known.append([Token()])
         else:
             builder.origin = x.name
+            builder.alive_bytes = outside + alive[position]
+            builder.wishes = builder.layout.demands.get((computation.name, x.name, 0), ())
             operands = tuple(tuple(known[i]) for i in x.operands)
             dies = tuple(dying.dies_at(position, leaves) for leaves in operands)
             site = Site(builder, module, plan, computation, x, operands, dies)
             known.append(_lowering(x)(site))
         dying.hold(position, known[position])
+    builder.alive_bytes = outside
     return list(known[computation.root])
 
 
@@ -104,21 +110,23 @@ def lower(
     builder = Builder(machine, tuning)
     builder.plans = plans
     entry = module.entry
-    born = birthplaces(machine, tuning, entry)
+    builder.layout = layout_of(module, plan, machine, tuning)
     arguments: list[list[Leaf]] = []
     parameters: list[Port] = []
     for position in entry.parameters:
         x = entry.instructions[position]
         builder.origin = x.name
         leaves: list[Leaf] = []
-        for shape in leaves_of(x.shape):
+        for number, shape in enumerate(leaves_of(x.shape)):
             kind, sizes = shape.element_type.name, shape.dimensions
             if kind == "token":
                 leaves.append(Token())
                 continue
             stream = f"parameter.{len(parameters)}"
             parameters.append(Port(stream, kind, sizes))
-            leaves.append(streamed_in(builder, stream, kind, sizes, born.get(position)))
+            born = builder.layout.homes.get((entry.name, x.name, number))
+            mapping = born and born.mapping
+            leaves.append(streamed_in(builder, stream, kind, sizes, mapping))
         arguments.append(leaves)
     owned = frozenset(leaf for leaves in arguments for leaf in leaves)
     results = lower_instructions(builder, module, plan, entry, arguments, owned)

@@ -7,6 +7,7 @@ import numpy as np
 
 from hloipu_compiler.codegen.errors import CodegenError
 from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar, Spread, Token
+from hloipu_compiler.codegen.reshaping import reshaped_in_place
 from hloipu_compiler.codegen.site import Site, lowers
 from hloipu_compiler.evaluate.constants import constant_leaves
 from hloipu_compiler.hlo.literal_values import ElidedConstantError
@@ -76,7 +77,9 @@ def _reshape(site: Site) -> Sequence[Leaf]:
         return [source]
     kind = source.element_type
     piece = (source, shape, whole_box(shape), (0,) * len(shape))
-    return [site.builder.assembled(kind, shape, [piece])]
+    lying = site.builder.variables[source.variable].mapping
+    mapping = reshaped_in_place(lying, source.shape, shape)
+    return [site.builder.assembled(kind, shape, [piece], mapping=mapping)]
 
 
 @lowers("transpose")

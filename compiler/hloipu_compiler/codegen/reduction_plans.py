@@ -112,9 +112,7 @@ def _best(
 ) -> ReductionPlan | None:
     """Return the cheapest plan of so many stages that costs less than `most`; None: none does."""
     best: ReductionPlan | None = None
-    for first in sorted(
-        _beginnings(machine, left, partial_types, stages), key=lambda x: x.price
-    ):
+    for first in sorted(_beginnings(machine, left, partial_types, stages), key=lambda x: x.price):
         limit = most if best is None else best.price
         if limit is not None and first.price >= limit:
             break

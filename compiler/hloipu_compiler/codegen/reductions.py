@@ -1,13 +1,20 @@
 """Lowering of reductions: the stages that the planner chose, the partial ones first."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import prod
 
+from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.contractions import partial_type
 from hloipu_compiler.codegen.leaves import Held, Leaf
-from hloipu_compiler.codegen.placing import Placement, moved
-from hloipu_compiler.codegen.planned import Choice, PlannedOp, losers, shape_texts, splits_of
+from hloipu_compiler.codegen.placing import Placement
+from hloipu_compiler.codegen.planned import (
+    Choice,
+    PlannedOp,
+    losers,
+    shape_text,
+    shape_texts,
+    splits_of,
+)
 from hloipu_compiler.codegen.reduction_plans import (
     ReductionPlan,
     reduction_alternatives,
@@ -17,7 +24,7 @@ from hloipu_compiler.codegen.site import Site, lowers
 from hloipu_compiler.codegen.stages import Stage
 from hloipu_runtime.codelets.expression import monoid_of
 from hloipu_runtime.codelets.reduce import Reduce
-from hloipu_runtime.program.mapping import Sizes
+from hloipu_runtime.program.mapping import Sizes, Tiles
 
 
 @lowers("reduce")
@@ -63,12 +70,90 @@ def reduce(site: Site, codelet: Reduce, operands: Sequence[Held]) -> list[Held]:
             builder.origin, operands, results, plan, reduction_alternatives(*asked), asked[-1]
         )
     )
-    for stage in plan.stages:
-        given = arrays if stage.codelet_part else [*arrays, *inits]
+    return in_stages(builder, plan.stages, arrays, inits)
+
+
+def in_stages(
+    builder: Builder, stages: Sequence[Stage], arrays: Sequence[Held], inits: Sequence[Held]
+) -> list[Held]:
+    """Compute the stages of a plan, of which the last takes the init scalars as well."""
+    arrays = list(arrays)
+    delta = 0
+    is_moved = False
+    for number, stage in enumerate(stages):
+        lying = builder.variables[arrays[0].variable].mapping
+        if not is_moved and stage.placement.tiles != lying.tiles:
+            is_moved = True
+            delta = _shift(builder, stages[number:])
         arrays = builder.compute(
             stage.codelet,
-            given,
+            arrays if number + 1 < len(stages) else [*arrays, *inits],
             [(x.element_type, x.shape) for x in stage.results],
-            placement=_settled(site, stage, mapping.tiles.count),
+            placement=_shifted(stage.placement, delta),
         )
     return arrays
+
+
+def _shift(builder: Builder, stages: Sequence[Stage]) -> int:
+    """Return by how many tiles grids that begin on tile 0 are moved: not all are to lie there."""
+    last = max(stage.placement.tiles.last for stage in stages)
+    if 2 * (last + 1) > builder.tile_count:
+        return 0
+    bus = builder.machine.chip.tiles_per_exchange_bus
+    return builder.first_tile(last + 1) % (builder.tile_count - last) // bus * bus
+
+
+def _shifted(placement: Placement, delta: int) -> Placement:
+    if not delta:
+        return placement
+    tiles = placement.tiles
+    return Placement(Tiles(tiles.extents, tiles.strides, tiles.first + delta), placement.labels)
+
+
+# --- for people -----------------------------------------------------------------------------------
+
+
+def _planned(
+    op: str,
+    operands: Sequence[Held],
+    results: Sequence[tuple[str, Sizes]],
+    plan: ReductionPlan,
+    others: Sequence[ReductionPlan],
+    room: int,
+) -> PlannedOp:
+    chosen = _choice(plan)
+    return PlannedOp(
+        op,
+        "reduce",
+        shape_texts(operands),
+        tuple(shape_text(*x) for x in results),
+        chosen,
+        losers(chosen, map(_choice, others), room),
+    )
+
+
+def _choice(plan: ReductionPlan) -> Choice:
+    words = [_stage_words(stage) for stage in plan.stages]
+    first = plan.stages[0]
+    names = ["pieces"] if len(plan.stages) > 1 else []
+    kept = len(first.results[0].shape) - len(names)
+    names += [f"kept {n}" for n in range(kept)]
+    return Choice(
+        ", then ".join(words),
+        splits_of(first.placement, names),
+        max(stage.placement.tiles.count for stage in plan.stages),
+        plan.cycles,
+        plan.held_bytes,
+        (("stages", len(plan.stages)),),
+    )
+
+
+def _stage_words(stage: Stage) -> str:
+    codelet = stage.codelet
+    assert isinstance(codelet, Reduce)
+    where = f"on {stage.placement.tiles.count:,} tiles"
+    if stage.cycles.exchange:
+        where += " after exchange"
+    if codelet.part:
+        return f"pieces of {codelet.part:,} {where}"
+    return f"the rest {where}" if codelet.dimensions == (0,) else f"dimensions whole {where}"

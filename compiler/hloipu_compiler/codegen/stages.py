@@ -5,7 +5,7 @@ from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
-from hloipu_compiler.codegen.bringing import CODE_CYCLES_PER_BYTE, bringing
+from hloipu_compiler.codegen.bringing import bringing
 from hloipu_compiler.codegen.placing import Placement
 from hloipu_compiler.codegen.planned import Cycles
 from hloipu_runtime.codelets.codelet import Codelet, Index, Tensor
@@ -15,6 +15,10 @@ from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import sync
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Mapping
+
+CODE_CYCLES_PER_BYTE = 1
+"""Price of exchange code, which stays in memory. Assumed: among ways of like speed the one with the
+fewest pieces; where code does not fit, exchanges change their form instead."""
 
 
 class Lying(NamedTuple):

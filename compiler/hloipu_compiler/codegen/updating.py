@@ -62,6 +62,7 @@ def _scatter(site: Site) -> Sequence[Leaf]:
         None if monoid else body,
         tuple(kind for kind, _ in site.results),
         site.attributes.flag("unique_indices"),
+        site.results[0][1],
     )
     operands = [site.leaf(n) for n in range(count)]
     return _written(

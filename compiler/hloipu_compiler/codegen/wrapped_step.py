@@ -85,6 +85,8 @@ def lower_wrapped(
     known: dict[int, Leaf] = {item.parameter: item.turn for item in kept if item.parameter >= 0}
     for number in wrapping.constants:
         known[number] = _constant(step, number)
+    for number in wrapping.inputs:
+        known[number] = _given(step, number)
     turns = wrapping.loop is not None
     _begin_sums(step, wrapping)
     with builder.block(turns=True) if turns else nullcontext(builder.scope) as scope:
@@ -167,13 +169,20 @@ def _keep(
 
 
 def _constant(step: _Step, number: int) -> Leaf:
-    stream = f"parameter.{number}"
-    step.builder.origin = stream
+    """Return a parameter that no queue feeds: loaded, where the program stays on the device."""
+    if not step.builder.is_resident:
+        return _given(step, number)
+    stream = step.builder.origin = f"parameter.{number}"
     step.parameters.append(Port(stream, *step.arrays[number]))
-    if step.builder.is_resident:
-        held = step.builder.constant(not_given(*step.arrays[number]), step.arrays[number][0])
-        step.loaded.append(held.value)
-        return held
+    held = step.builder.constant(not_given(*step.arrays[number]), step.arrays[number][0])
+    step.loaded.append(held.value)
+    return held
+
+
+def _given(step: _Step, number: int) -> Leaf:
+    """Write the step that takes in a parameter once in each call."""
+    stream = step.builder.origin = f"parameter.{number}"
+    step.parameters.append(Port(stream, *step.arrays[number]))
     return streamed_in(step.builder, stream, *step.arrays[number])
 
 
@@ -200,7 +209,9 @@ def _computed(
 ) -> list[ValueId]:
     """Write the step itself and all that it hands over; return the state after it, at home."""
     builder = step.builder
-    lasting = set(wrapping.constants) if builder.is_resident or wrapping.loop else set[int]()
+    lasting = set(wrapping.constants) if builder.is_resident else set[int]()
+    if wrapping.loop is not None:
+        lasting.update(wrapping.constants, wrapping.inputs)
     owned = frozenset(leaf for number, leaf in known.items() if number not in lasting)
     if kept and kept[-1].name == RANDOM_STATE and kept[-1].parameter < 0:
         builder.random_state = kept[-1].turn
@@ -274,7 +285,7 @@ def _handed_over(builder: Builder, outfeed: FeedBinding, leaves: Sequence[Held |
         _streamed_out(builder, f"{outfeed.name}.{k}", leaves[number])
         for k, number in enumerate(outfeed.places)
     )
-    return Queue(outfeed.name, False, ports, outfeed.places)
+    return Queue(outfeed.name, False, ports, outfeed.places, mode=outfeed.mode)
 
 
 def _streamed_out(builder: Builder, stream: str, leaf: Held | None) -> Port:

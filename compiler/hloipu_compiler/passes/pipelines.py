@@ -7,8 +7,11 @@ from hloipu_compiler.passes.fold_constants import FoldConstants
 from hloipu_compiler.passes.fuse_elementwise import FuseElementwise
 from hloipu_compiler.passes.inline_calls import InlineCalls
 from hloipu_compiler.passes.make_synchronous import MakeSynchronous
+from hloipu_compiler.passes.narrow_floats import NarrowFloats  # noqa: F401  (registers itself)
+from hloipu_compiler.passes.order_for_memory import OrderForMemory
 from hloipu_compiler.passes.pipeline import Group, Pipeline, built
 from hloipu_compiler.passes.recognise_loops import RecogniseLoops
+from hloipu_compiler.passes.recompute_cheap import RecomputeCheap
 from hloipu_compiler.passes.remove_barriers import RemoveBarriers
 from hloipu_compiler.passes.simplify_algebra import SimplifyAlgebra
 from hloipu_compiler.passes.simplify_loops import SimplifyLoops
@@ -40,14 +43,18 @@ _FRONT = (
     RecogniseLoops(),
 )
 
+_BACK = (FuseElementwise(), EliminateDeadCode(), OrderForMemory())
+
 PIPELINES: dict[str, Pipeline] = {
     "simplify": built([_SIMPLIFY]),
     "front": built(_FRONT),
-    "default": built([*_FRONT, FuseElementwise(), EliminateDeadCode()]),
+    "default": built([*_FRONT, *_BACK]),
+    "lean": built([*_FRONT, RecomputeCheap(), *_BACK]),
 }
 """Name -> pipeline.
 
-`default` is what compiles: `front`, then fusion. `front` is what stands between the text and all
-that asks about tiles: after it nothing calls but loops and branches, which own what they run,
+`default` is what compiles: `front`, then fusion. `lean` makes cheap values again in place of
+keeping them, for programs that do not fit otherwise. `front` is what stands between the text and
+all that asks about tiles: after it nothing calls but loops and branches, which own what they run,
 tuples are at their borders only, and the plan says how often loops run.
 """

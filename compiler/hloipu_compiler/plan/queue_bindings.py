@@ -1,12 +1,15 @@
 """Which queues feed which parameters, and which take which results."""
 
+import re
 from collections.abc import Mapping, Sequence, Set
 
 from hloipu_compiler.plan.wrapping import EntryArray, FeedBinding, WrappingRequest
-from hloipu_runtime.errors import UsageError
+from hloipu_runtime.errors import StreamError, UsageError
+from hloipu_runtime.streams.modes import parse_mode
 
-_NOT_FED = frozenset({"weight", "opt_state", "rng", "carry", "const", "hyper"})
+_NOT_FED = frozenset({"weight", "opt_state", "rng", "carry", "const", "hyper", "call"})
 _LONGEST_NAME = 128
+_OUTFEED = re.compile(r"([^:=]+)(?::(every[=-][0-9]+|[^:=]*))?(?:=(.*))?", re.DOTALL)
 
 
 def feeds_of(
@@ -50,8 +53,6 @@ def outfeeds_of(
     In a loop every result that is not state goes to a queue: `result.N` where none is named.
     """
     named = [_read(text, results) for text in request.outfeeds]
-    for outfeed in named:
-        _check_reduction(outfeed, results, request.loop)
     taken = {number for outfeed in named for number in outfeed.places}
     rest = tuple(
         x.number for x in results if x.number not in taken | kept and x.element_type != "token"
@@ -67,6 +68,8 @@ def outfeeds_of(
             )
         named[open_ones[0]] = named[open_ones[0]]._replace(places=rest)
         rest = ()
+    for outfeed in named:
+        _check_reduction(outfeed, results, request.loop)
     if request.loop is not None:
         named += [FeedBinding(f"result.{number}", (number,)) for number in rest]
         rest = ()
@@ -82,13 +85,24 @@ def outfeeds_of(
 
 
 def _read(text: str, results: Sequence[EntryArray]) -> FeedBinding:
-    name, mark, numbers = text.partition("=")
-    if not mark:
-        return FeedBinding(name.strip(), ())
-    reduction, colon, rest = numbers.partition(":")
-    if colon and reduction.strip() not in ("sum", "mean"):
-        raise UsageError("E3151", f"--outfeed {text}: a run's elements are made one by sum or mean")
-    reduction, numbers = (reduction.strip(), rest) if colon else ("", numbers)
+    """Read `NAME[:MODE][=N,…]`, where `=MODE:N,…` says the same."""
+    found = _OUTFEED.fullmatch(text)
+    if found is None:
+        raise UsageError(
+            "E3151", f"--outfeed {text[:80]}: expected is NAME, NAME=N,… or NAME:MODE=N,…",
+            hint="--outfeed loss=4, --outfeed loss:last=4",
+        )  # fmt: skip
+    name, said, numbers = (part or "" for part in found.groups())
+    before, colon, after = numbers.partition(":")
+    if colon:
+        if said:
+            raise UsageError("E3151", f"--outfeed {text}: two modes are given")
+        said, numbers = before.strip(), after
+    mode = _mode(text, said) if said else ""
+    reduction = mode if mode in ("sum", "mean") else ""
+    binding = FeedBinding(name.strip(), (), reduction, "" if reduction else mode)
+    if not numbers and not text.endswith(("=", ":")):
+        return binding
     words = [word.strip() for word in numbers.split(",")]
     if not all(word.isdecimal() and len(word) < 10 for word in words):
         raise UsageError(
@@ -100,7 +114,18 @@ def _read(text: str, results: Sequence[EntryArray]) -> FeedBinding:
             raise _no_such("outfeed", name, "result", number, len(results))
     if len(frozenset(places)) != len(places):
         raise UsageError("E3151", f"--outfeed {text}: a result is named twice")
-    return FeedBinding(name.strip(), places, reduction)
+    return binding._replace(places=places)
+
+
+def _mode(text: str, said: str) -> str:
+    """Return a mode as outfeeds know it; UsageError E3151 for any other."""
+    try:
+        return str(parse_mode(said.replace("every=", "every-")))
+    except StreamError:
+        raise UsageError(
+            "E3151", f"--outfeed {text}: there is no mode {said[:40]!r}",
+            hint="modes: all, last, first, every=N, and sum or mean on the device",
+        ) from None  # fmt: skip
 
 
 def _check_reduction(outfeed: FeedBinding, results: Sequence[EntryArray], loop: int | None) -> None:

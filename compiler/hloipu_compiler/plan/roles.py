@@ -16,6 +16,8 @@ from hloipu_compiler.plan.wrapping import EntryArray, StatePair, Wrapping, Wrapp
 from hloipu_runtime.errors import UsageError
 
 STATE_ROLES = frozenset({"weight", "opt_state", "rng", "carry"})
+CALL = "call"
+"""Role of what the host gives with each call."""
 _MOST_METRICS = 16
 """Results that may stand before those that are state."""
 
@@ -36,9 +38,10 @@ def wrapping_of(module: Module, request: WrappingRequest) -> Wrapping | None:
     pairs, evidence = _pairs(module, parameters, results, roles, settled)
     state = tuple(StatePair(parameters[p].name, p, r) for p, r in pairs)
     kept = {pair.parameter for pair in state}
-    constants = tuple(x.number for x in parameters if x.number not in fed | kept)
+    inputs = tuple(n for n, role in sorted(roles.items()) if role == CALL)
+    constants = tuple(x.number for x in parameters if x.number not in {*fed, *kept, *inputs})
     outfeeds, rest = outfeeds_of(request, results, {pair.result for pair in state}, feeds)
-    return Wrapping(request.loop, state, feeds, constants, outfeeds, rest, evidence)
+    return Wrapping(request.loop, state, feeds, constants, outfeeds, rest, evidence, inputs)
 
 
 def _roles(asked: Mapping[str, str], parameters: Sequence[EntryArray]) -> dict[int, str]:

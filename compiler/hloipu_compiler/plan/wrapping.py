@@ -15,7 +15,7 @@ class WrappingRequest:
     """Number, name, or name of a whole group of parameters -> role."""
     feeds: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
     outfeeds: tuple[str, ...] = ()
-    """`NAME=N,…`, or `NAME` for all other results; `NAME=mean:N,…` and `NAME=sum:N,…`."""
+    """`NAME=N,…`, or `NAME` for all other results; `NAME:MODE` before the rest of either."""
 
     @property
     def asks(self) -> bool:
@@ -62,6 +62,8 @@ class FeedBinding(NamedTuple):
     places: tuple[int, ...]
     reduction: str = ""
     """`sum` or `mean`: of an outfeed that gives one element a run, made of those of all steps."""
+    mode: str = ""
+    """Of an outfeed, which elements its queue keeps unless a session says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,8 @@ class Wrapping:
     """Results that are handed over at the end of a run."""
     evidence: str = ""
     """What says which parameters are state."""
+    inputs: tuple[int, ...] = ()
+    """Parameters that the host gives with each call."""
 
     def lines(self) -> list[str]:
         """Return what was decided, for people."""
@@ -91,14 +95,20 @@ class Wrapping:
         found += [f"  feed {x.name}: parameters {_ranges(x.places)}" for x in self.feeds]
         if self.constants:
             found.append(f"  loaded once: parameters {_ranges(self.constants)}")
+        if self.inputs:
+            found.append(f"  given with each call: parameters {_ranges(self.inputs)}")
         found += [
-            f"  outfeed {x.name}: {x.reduction + ' of ' * bool(x.reduction)}results "
-            f"{_ranges(x.places)}"
+            f"  outfeed {x.name}: {_kept_of(x)}results {_ranges(x.places)}"
             for x in self.outfeeds
         ]
         if self.results:
             found.append(f"  at the end of a run: results {_ranges(self.results)}")
         return found
+
+
+def _kept_of(outfeed: FeedBinding) -> str:
+    kept = outfeed.reduction or outfeed.mode
+    return f"{kept} of " if kept else ""
 
 
 def _ranges(numbers: "tuple[int, ...] | list[int]") -> str:

@@ -67,9 +67,7 @@ class GradientWalk:
                 found.append(self._source(position, x, found))
         return found
 
-    def _source(
-        self, position: int, x: Instruction, found: list[frozenset[int]]
-    ) -> frozenset[int]:
+    def _source(self, position: int, x: Instruction, found: list[frozenset[int]]) -> frozenset[int]:
         own = frozenset((position,))
         mark = self.marks.get(position)
         if x.parameter_number >= 0 or mark in ("fwd", "bwd"):

@@ -6,7 +6,7 @@ from hloipu_compiler.ir.graph import Computation, Instruction
 
 PHASES = ("fwd", "bwd", "wu")
 _BACKWARD_NAMES = ("transpose(", "gradient_tape/", "/gradients/")
-"""JAX writes transpose(jvp(...)) into the names of what it differentiates, TensorFlow the others."""
+"""JAX writes transpose(jvp(...)) into names of what it differentiates, TensorFlow the others."""
 
 
 def marked_phases(computation: Computation) -> dict[int, str]:

@@ -236,7 +236,9 @@ class _Finding:
         late, wu = walk.late(), set(walk.update)
         state = {x.result for x in self.roles.state}
         others = [(n, p) for n, p in enumerate(self.results) if n not in state and p is not None]
-        after = [n for n, p in others if not self.varying[p] or (late[p] and p not in walk.gradients)]
+        after = [
+            n for n, p in others if not self.varying[p] or (late[p] and p not in walk.gradients)
+        ]
         wu |= self._late_ancestors([self._result(n) for n in after], late, walk.gradients)
         early = [n for n, _ in others if n not in after]
         statistics = [self._result(x.result) for x in self.per_micro_batch]
@@ -302,5 +304,3 @@ def _is_float(x: Instruction) -> bool:
     if not isinstance(x.shape, ArrayShape):
         return False
     return x.shape.element_type.name.startswith(("f", "bf"))
-
-

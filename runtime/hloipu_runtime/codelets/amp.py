@@ -217,9 +217,7 @@ def _worker_1x1_slots(machine: Machine, positions: Amount, half: bool, *, zeroin
     return found
 
 
-def horizontal_mac_cycles(
-    machine: Machine, size: Product | Products, arithmetic: str
-) -> Amount:
+def horizontal_mac_cycles(machine: Machine, size: Product | Products, arithmetic: str) -> Amount:
     """Return the cycles of the vertex that takes one dot product after the other."""
     return _horizontal_mac(machine, size, arithmetic == "f16")
 

@@ -23,8 +23,11 @@ from hloipu_runtime.codelets.codelet import (
 )
 from hloipu_runtime.codelets.grids import pair, piece_runs, repeat, split
 from hloipu_runtime.codelets.reduce import Reduce
+from hloipu_runtime.codelets.straight import Straight, one_call
 from hloipu_runtime.kernels.contraction import DotDimensions, free_dims
 from hloipu_runtime.kernels.dot import dot_general
+from hloipu_runtime.kernels.dotting import dotting, is_matrix_product
+from hloipu_runtime.kernels.storage import storage_dtype
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
 
@@ -88,8 +91,19 @@ class Dot(Codelet):
         """Return `run`, on whole tensors without the blocks around them."""
         if results[0].grid or self.part:
             return super().bound(operands, results)
-        dimensions, element_type = self._dimensions, self.element_type
-        return lambda arrays, outs: [dot_general(arrays[0], arrays[1], dimensions, element_type)]
+        lhs, rhs = operands[0].part, operands[1].part
+        function = dotting(lhs, rhs, self._dimensions, self.element_type)
+        return lambda arrays, outs: [function(arrays[0], arrays[1])]
+
+    def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
+        """Return the product as one call, of two matrices with little around it."""
+        if self.part:
+            return None
+        lhs, rhs = operands[0].part, operands[1].part
+        function = dotting(lhs, rhs, self._dimensions, self.element_type)
+        into = is_matrix_product(lhs, rhs, self._dimensions, self.element_type)
+        dtype = storage_dtype(self.element_type) if into else None
+        return one_call(function, 2, results[0].part, dtype, is_fresh=True)
 
     def transposed(
         self, permutation: Sequence[int], ranks: Sequence[int]

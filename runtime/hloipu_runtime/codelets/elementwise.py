@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -103,9 +104,8 @@ class Elementwise(Codelet):
         calls = []
         for n, (k, order, index) in enumerate(moved, max(last, len(operands)) + 1):
             arranged[k] = n
-            dtype = storage_dtype(self.expression.operand_types[k])
             calls.append(
-                Call(_arranging(order, index), (k,), n, shapes[k], dtype,
+                Call(_arranging(order, index), (k,), n, shapes[k], None,
                      is_fresh=False, takes_out=False, in_place=False)
             )  # fmt: skip
         for call in found.calls:
@@ -171,7 +171,7 @@ class Elementwise(Codelet):
 def _arranging(order: Sizes, index: tuple[Any, ...]) -> Callable[[Array], Array]:
     """Return what transposes an array and gives it new axes."""
     if order == tuple(sorted(order)):
-        return lambda x: x[index]
+        return itemgetter(index)
     return lambda x: x.transpose(order)[index]
 
 

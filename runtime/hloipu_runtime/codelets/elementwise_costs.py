@@ -244,14 +244,14 @@ def _fused(
     slots = Slots(moved, moved)
     types = {expression.type_of(x) for x in expression.results} | {*expression.operand_types}
     for node in nodes:
-        slots = slots.plus(_inside(machine, expression, node, share))
+        slots = slots.plus(inside_slots(machine, expression, node, share))
     conversions = conversion_slots(machine, tuple(sorted(types)), share)
     slots = slots.plus(conversions)
     cycles = shared_vertex_cycles(machine, _SUPERVISOR, slots.slots)
     return TileWork(cycles, min(cycles, machine.tile.worker_contexts * slots.assumed))
 
 
-def _inside(machine: Machine, expression: Expression, node: Node, share: int) -> Slots:
+def inside_slots(machine: Machine, expression: Expression, node: Node, share: int) -> Slots:
     """Return the slots of an op between others: without loads and stores, as far as known."""
     argument_type = expression.type_of(node.arguments[0]) if node.arguments else node.element_type
     if node.op == "convert":

@@ -167,7 +167,7 @@ class Plan:
             for move in self.moves
         ]
         results = []
-        for number, dtype in zip(self.results, self.dtypes, strict=True):
+        for number in self.results:
             if known[number] == shape:
                 results.append(number)
                 continue
@@ -178,7 +178,7 @@ class Plan:
             spread = partial(np.broadcast_to, shape=shape)
             results.append(len(known) + len(results))
             calls.append(
-                Call(spread, (number,), results[-1], shape, dtype,
+                Call(spread, (number,), results[-1], shape, None,
                      is_fresh=False, takes_out=False, in_place=False)
             )  # fmt: skip
         aligned = prod(shape) >= _ALIGNED_ELEMENTS

@@ -11,10 +11,12 @@ from hloipu_runtime.codelets.expression_plan import Move, Plan, operation
 from hloipu_runtime.codelets.expression_steps import (
     STEPS,
     WRITES_OUT,
+    OrZero,
     Plain,
     Step,
     extremum_with,
     never_warns,
+    or_zero,
 )
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.kernels.blocks import Array
@@ -39,7 +41,7 @@ def plan_of(expression: Expression) -> Plan:
             Move(
                 step=steps[position],
                 compute=operation(steps[position], node.arguments),
-                writes_out=node.op in WRITES_OUT,
+                writes_out=node.op in WRITES_OUT or isinstance(steps[position], OrZero),
                 number=number,
                 arguments=node.arguments,
                 result=first_result.get(number, -1),
@@ -92,20 +94,25 @@ def _check(expression: Expression) -> None:
 def _step(expression: Expression, node: Node) -> Step:
     """Bind a node, by a faster step where a constant argument allows one."""
     types = [expression.type_of(x) for x in node.arguments]
+    if node.op == "select":
+        chosen = or_zero(node, [_constant(expression, x) for x in node.arguments])
+        if chosen is not None:
+            return chosen
     if node.op in ("maximum", "minimum"):
         for x in node.arguments:
             value = _constant(expression, x)
-            quicker = None if value is None else extremum_with(node.op, value)
+            is_float = storage_dtype(node.element_type).kind == "f"
+            quicker = extremum_with(node.op, value) if is_float and value is not None else None
             if quicker is not None:
                 return quicker
     return STEPS[node.op](types, node.element_type, dict(node.parameters))
 
 
 def _constant(expression: Expression, number: int) -> Array | None:
-    """Return the value of a constant of a real float type, else None."""
+    """Return the value of a constant, else None."""
     count = len(expression.operand_types)
     node = expression.nodes[number - count] if number >= count else None
-    if node is None or node.op != "constant" or storage_dtype(node.element_type).kind != "f":
+    if node is None or node.op != "constant":
         return None
     return value_of(str(dict(node.parameters)["value"]), node.element_type)
 

@@ -7,15 +7,17 @@ write into, which may be an argument. Floating-point warnings are off around it.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from hloipu_runtime.codelets.constants import value_of
+from hloipu_runtime.codelets.expression_form import Node
 from hloipu_runtime.element_types import ELEMENT_TYPES, ElementType
 from hloipu_runtime.kernels import binary as binary_kernels
 from hloipu_runtime.kernels.binary import binary
 from hloipu_runtime.kernels.blocks import BLOCK_ELEMENTS, Array
-from hloipu_runtime.kernels.compare import clamp, compare, select
+from hloipu_runtime.kernels.compare import DIRECTIONS, clamp, compare, is_own_order, select
 from hloipu_runtime.kernels.convert import bitcast_convert, convert, stochastic_convert
 from hloipu_runtime.kernels.reduce_precision import reduce_precision
 from hloipu_runtime.kernels.rounding import is_narrow, round_block, round_to
@@ -143,6 +145,8 @@ _OF_PREDICATES = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_
 def _compare(types: Sequence[str], element_type: str, parameters: Parameters) -> Step:
     direction, argument = str(parameters["direction"]), types[0]
     order = str(parameters.get("type") or "") or None
+    if is_own_order(order, argument):
+        return Plain(DIRECTIONS[direction])
     return lambda x, out: compare(x[0], x[1], direction, order, argument, out)
 
 
@@ -189,6 +193,40 @@ def _select_by_masks(
     np.bitwise_and(target, mask, out=target)
     np.bitwise_xor(target, first, out=target)
     return out
+
+
+@dataclass(frozen=True, slots=True)
+class OrZero:
+    """A choice between values and zeros of all bits zero: bits times 0 or 1."""
+
+    bits: np.dtype[Any]
+    """The integer of the values' width."""
+    dtype: np.dtype[Any]
+    zero_where: bool
+    """What the predicate says of zeros."""
+
+    def __call__(self, x: list[Array], out: Array | None) -> Array:
+        """Choose; as `select`, of a predicate, values and zeros in its order."""
+        if self.zero_where:
+            holds, values = np.asarray(np.logical_not(x[0])), x[2]
+        else:
+            holds, values = x[0], x[1]
+        ones, bits = holds.view(np.int8), values.view(self.bits)
+        if out is None:
+            return np.asarray(np.multiply(ones, bits)).view(self.dtype)
+        np.multiply(ones, bits, out=out.view(self.bits))
+        return out
+
+
+def or_zero(node: Node, values: Sequence[Array | None]) -> OrZero | None:
+    """Return the step of a `select` whose arguments are known where not None, if one is zero."""
+    dtype = storage_dtype(node.element_type)
+    if dtype.itemsize > 8 or dtype.kind == "c":
+        return None
+    for zero_where, value in ((False, values[2]), (True, values[1])):
+        if value is not None and not any(value.tobytes()):
+            return OrZero(np.dtype(f"i{dtype.itemsize}"), dtype, zero_where)
+    return None
 
 
 def _clamp(types: Sequence[str], element_type: str, parameters: Parameters) -> Step:

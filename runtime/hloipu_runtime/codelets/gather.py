@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import ClassVar
 
 import numpy as np
@@ -26,13 +27,17 @@ from hloipu_runtime.codelets.gather_parts import (
     places_of,
 )
 from hloipu_runtime.codelets.move import every_dimension
-from hloipu_runtime.codelets.moving_costs import NO_WORK, multi_slice_slots
+from hloipu_runtime.codelets.moving_costs import NO_WORK, multi_slice_slots, repeats_work
 from hloipu_runtime.codelets.or_bits import OrBits
 from hloipu_runtime.codelets.placing import delivered, is_whole
-from hloipu_runtime.kernels.gather import GatherDimensions, gather
+from hloipu_runtime.codelets.straight import Straight, one_call
+from hloipu_runtime.kernels.gather import GatherDimensions, gather, gathering
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork, single_vertices_cycles
 from hloipu_runtime.machine.model import Machine
+
+_SKIPPED_SLOTS = 8
+"""Of a worker, for a slice elsewhere (graphcore/poplibs: lib/popops/PerformanceEstimation.cpp)."""
 
 
 @codelet
@@ -66,6 +71,14 @@ class Gather(Codelet):
         made = _gather_at(table, places, self.dims, sizes)
         return [delivered(np.broadcast_to(made, (*result.grid, *result.part)), result)]
 
+    def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
+        """Return the gather as one call; of whole slices alone it is a view."""
+        table, indices = operands[0].part, operands[1].part
+        function = gathering(table, indices, self.dims, self.slice_sizes)
+        indexed = (*self.dims.start_index_map, *self.dims.operand_batching_dims)
+        is_fresh = any(table[d] != self.slice_sizes[d] for d in indexed)
+        return one_call(function, 2, results[0].part, is_fresh=is_fresh)
+
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
     ) -> TileWork:
@@ -87,6 +100,8 @@ class GatherCandidates(Codelet):
     slice_sizes: Sizes
     dimension: int
     block: int
+    ranges: int = 0
+    """Number of ranges, over which slices are taken to be spread evenly; 0: all fall into each."""
 
     def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
         """Split the ranges, and all else as `Gather` does."""
@@ -116,8 +131,18 @@ class GatherCandidates(Codelet):
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
     ) -> TileWork:
-        """Charge all slices, as if all lay in the tile's range: where they lie, data decides."""
-        return _slices_work(machine, self.dims, operands, results[0], results[0].shape[1:])
+        """Charge the slices that lie in the tile's ranges, a look at the others, and zeros.
+
+        Where slices lie, data decides. That they lie evenly is what poplibs's planner assumes
+        (include/popops/DynamicSlice.hpp: indicesDistribution).
+        """
+        slices, share = results[0].shape[1:], 1.0
+        filling = NO_WORK
+        if self.ranges:
+            share = min(1.0, results[0].shape[0] / self.ranges)
+            filling = repeats_work(machine, results[0].element_type, 1, results[0].elements)
+        work = _slices_work(machine, self.dims, operands, results[0], slices, share)
+        return TileWork(work.cycles + filling.cycles, work.assumed_cycles + filling.assumed_cycles)
 
 
 def candidates(
@@ -237,8 +262,12 @@ def _slices_work(
     operands: Sequence[Tensor],
     result: Tensor,
     slices: Sizes,
+    share: float = 1.0,
 ) -> TileWork:
-    """Return the work of copying slices, each in its contiguous pieces, dealt to the workers."""
+    """Return the work of copying slices, each in its contiguous pieces, dealt to the workers.
+
+    `share` of them lie in the part of the table; workers look at the others in vain.
+    """
     table = operands[0]
     if not result.elements or not Tensor("", slices).elements:
         return NO_WORK
@@ -252,7 +281,9 @@ def _slices_work(
             break
     pieces = Tensor("", slices).elements // run
     each = over(pieces, machine.tile.worker_contexts)
-    slots = 30 + each * multi_slice_slots(machine, result.element_type, run)
+    found = min(each, ceil(each * share))
+    slots = 30 + found * multi_slice_slots(machine, result.element_type, run)
+    slots += (each - found) * _SKIPPED_SLOTS
     count = min(pieces, machine.tile.worker_contexts)
     cycles = single_vertices_cycles(machine, [(count, slots)])
     one_piece = run == Tensor("", tuple(sizes)).elements

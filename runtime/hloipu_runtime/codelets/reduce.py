@@ -30,6 +30,7 @@ from hloipu_runtime.codelets.grids import (
     spread,
 )
 from hloipu_runtime.codelets.reduce_costs import reduce_work
+from hloipu_runtime.codelets.straight import Straight, one_call
 from hloipu_runtime.kernels.monoids import UFUNCS, finish, identity
 from hloipu_runtime.kernels.quiet import quietly
 from hloipu_runtime.kernels.reduction import (
@@ -45,6 +46,7 @@ from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
 
 _SHORT_SUM_ELEMENTS = 1 << 14
+_NOWHERE = (None,)
 
 
 @codelet
@@ -111,30 +113,53 @@ class Reduce(Codelet):
         return [spread(x, grid, shared.grid) for x in made]
 
     def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
-        """Return `run`; of small whole arrays it is numpy's own reduction where that is the same.
+        """Return `run`; of small whole arrays numpy's own reduction, where that is the same."""
+        short = None if results[0].grid else self._short(operands, results)
+        if short is None:
+            return super().bound(operands, results)
+        return lambda arrays, outs: [short(*arrays)]
+
+    def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
+        """Return the reduction of one array as one call."""
+        if self.part or len(results) != 1:
+            return None
+        function = self._short(operands, results)
+        if function is None:
+            general = super().bound(operands, results)
+            function = lambda *arrays: general(arrays, _NOWHERE)[0]  # noqa: E731
+        many = prod(operands[0].part[d] for d in self.dimensions) > 1
+        is_fresh = self.monoid in ("add", "multiply") or (bool(self.monoid) and many)
+        return one_call(function, 2, results[0].part, is_fresh=is_fresh)
+
+    def _short(
+        self, operands: Sequence[Block], results: Sequence[Block]
+    ) -> Callable[..., Array] | None:
+        """Return the reduction of a small whole array, with its init, by numpy's own.
 
         Which of two zeros wins an extremum numpy leaves open: where one does, `run` decides.
         """
-        general = super().bound(operands, results)
         shape = operands[0].part
         flat = len(self.dimensions) == len(shape) > 1
         shape = (prod(shape),) if flat else shape
-        axis = None if results[0].grid else self._only_axis(flat)
+        axis = self._only_axis(flat)
         if axis is None or not _is_short(shape, axis):
-            return general
-        ufunc, start = UFUNCS[self.monoid], identity(self.monoid, storage_dtype(self._type))
-        sums = self.monoid == "add"
+            return None
+        general = super().bound(operands, results)
+        monoid, reduce_along = UFUNCS[self.monoid], UFUNCS[self.monoid].reduce
+        start = float(identity(self.monoid, storage_dtype(self._type)))
+        sums, count_nonzero = self.monoid == "add", np.count_nonzero
 
-        def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
-            x, init = arrays
-            if flat and not x.flags.c_contiguous:
-                return general(arrays, outs)
-            found = np.asarray(ufunc.reduce(x.reshape(shape), axis=axis))
+        def run(x: Array, init: Array) -> Array:
+            if flat:
+                if not x.flags.c_contiguous:
+                    return general((x, init), _NOWHERE)[0]
+                x = x.reshape(shape)
+            found = reduce_along(x, axis)
             if sums:
-                return [np.asarray(ufunc(init, found))]
-            if init != start or (found == 0).any():
-                return general(arrays, outs)
-            return [found]
+                return np.asarray(monoid(init, found))
+            if init.item() != start or count_nonzero(found) != found.size:
+                return general((x, init), _NOWHERE)[0]
+            return np.asarray(found)
 
         return run
 

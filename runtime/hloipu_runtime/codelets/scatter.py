@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil, prod
 from typing import ClassVar
 
 from hloipu_runtime.codelets.codelet import (
@@ -11,6 +12,7 @@ from hloipu_runtime.codelets.codelet import (
     Codelet,
     Index,
     Indexing,
+    Sizes,
     Tensor,
     codelet,
 )
@@ -27,11 +29,15 @@ from hloipu_runtime.codelets.scatter_parts import (
     window_pieces,
     window_sizes,
 )
+from hloipu_runtime.codelets.straight import Straight, one_call
 from hloipu_runtime.kernels.monoids import Combiner
-from hloipu_runtime.kernels.scatter import ScatterDimensions, scatter
+from hloipu_runtime.kernels.scatter import How, ScatterDimensions, form_of, scatter, scatter_as
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork, shared_vertex_cycles
 from hloipu_runtime.machine.model import Machine
+
+_LARGE_ELEMENTS = 1 << 14
+"""From here on it pays to find out whether the operand may be changed where it is."""
 
 
 @codelet
@@ -53,6 +59,9 @@ class Scatter(Codelet):
     """The combiner on scalars: operands, then updates; None where a monoid does it."""
     element_types: tuple[str, ...]
     unique_indices: bool = False
+    whole: Sizes = ()
+    """Sizes of the operands, over which windows are taken to be spread evenly; none: all windows
+    fall into every tile's part."""
 
     def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
         """Split every dimension of the operands; updates follow where windows are whole.
@@ -105,6 +114,18 @@ class Scatter(Codelet):
         )  # fmt: skip
         return [_kept(own, new) for own, new in zip(owned, made, strict=True)]
 
+    def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
+        """Return the scatter into a small array as one call; large ones are changed in place."""
+        if len(results) != 1 or prod(results[0].part) >= _LARGE_ELEMENTS:
+            return None
+        form = form_of(*(block.part for block in operands), self.dims)
+        how = How(self._combiner, self.element_types, self.unique_indices)
+
+        def run(x: Array, indices: Array, update: Array) -> Array:
+            return scatter_as(form, (x,), indices, (update,), how)[0]
+
+        return one_call(run, 3, results[0].part, is_fresh=True)
+
     def _works_in_place(self, operand: Block, update: Block) -> bool:
         """Whether the kernel can change whole operands where they are: indexed dimensions first."""
         sizes = window_sizes(self.dims, len(operand.part), update.part)
@@ -120,17 +141,19 @@ class Scatter(Codelet):
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
     ) -> TileWork:
-        """Charge all windows as if they fell into the tile, evenly over its workers' ranges.
+        """Charge the windows that fall into the tile, evenly over its workers' ranges.
 
         Every worker looks at all of them (graphcore/poplibs: lib/popops/PerformanceEstimation.cpp,
-        MultiUpdate and MultiUpdateAdd); where they fall, data decides. Operands after the first
-        are copied.
+        MultiUpdate and MultiUpdateAdd); where they fall, data decides. That they fall evenly is
+        what poplibs's planner assumes (include/popops/DynamicSlice.hpp: indicesDistribution).
+        Operands after the first are copied.
         """
         count = len(results)
         pieces, run = window_pieces(self.dims, results[0].shape, operands[count + 1].shape)
         if not pieces or not results[0].elements:
             return NO_WORK
-        mine = over(pieces, machine.tile.worker_contexts)
+        here = min(pieces, ceil(pieces * self._share(results[0].shape, operands[count + 1].shape)))
+        mine = over(here, machine.tile.worker_contexts)
         cycles = assumed = 0
         for number, result in enumerate(results):
             copied = copy_work(machine, result) if number else NO_WORK
@@ -140,6 +163,16 @@ class Scatter(Codelet):
             cycles += each + copied.cycles
             assumed += copied.assumed_cycles + (each if rests else 0)
         return TileWork(cycles, assumed)
+
+    def _share(self, part: Sizes, updates: Sizes) -> float:
+        """Return which share of the windows meets a tile's part."""
+        if not self.whole:
+            return 1.0
+        windows = window_sizes(self.dims, len(part), updates)
+        return prod(
+            min(1.0, (part[d] + windows[d] - 1) / max(1, self.whole[d]))
+            for d in self.dims.scatter_dims_to_operand_dims
+        )
 
     def _slots(self, machine: Machine, element_type: str, run: int) -> tuple[int, bool]:
         """Return the slots to combine one piece, and whether they are assumed."""

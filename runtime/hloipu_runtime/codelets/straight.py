@@ -18,7 +18,8 @@ class Call(NamedTuple):
     number: int
     """Of the value that it makes."""
     shape: Sizes
-    dtype: np.dtype[Any]
+    dtype: np.dtype[Any] | None
+    """Of an array to write to; None where none is taken."""
     is_fresh: bool
     """Whether the result shares no memory with an argument, if none is given as `out`."""
     takes_out: bool
@@ -42,12 +43,11 @@ def one_call(
     function: Callable[..., Any],
     operands: int,
     shape: Sizes,
-    dtype: np.dtype[Any],
+    dtype: np.dtype[Any] | None = None,
     *,
     is_fresh: bool = False,
-    takes_out: bool = False,
 ) -> Straight:
-    """Return a function of all operands as the only call."""
+    """Return a function of all operands as the only call; with a dtype it takes `out`."""
     call = Call(
         function,
         tuple(range(operands)),
@@ -55,7 +55,7 @@ def one_call(
         shape,
         dtype,
         is_fresh=is_fresh,
-        takes_out=takes_out,
+        takes_out=dtype is not None,
         in_place=False,
     )
     return Straight({}, (call,), (operands,))

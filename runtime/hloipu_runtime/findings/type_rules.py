@@ -44,6 +44,7 @@ def wide_products(facts: Facts) -> Iterator[Finding]:
             gain + exchange,
             0,
             {"f32_cycles": now, "f16_cycles": now - gain, "exchange_cycles": 2 * exchange},
+            (("passes", "narrow-floats,default"),),
         )
 
 

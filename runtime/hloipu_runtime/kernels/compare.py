@@ -7,7 +7,7 @@ from hloipu_runtime.kernels.binary import binary
 from hloipu_runtime.kernels.blocks import Array, blocks, repeats
 from hloipu_runtime.kernels.extrema import total_order_keys
 
-_DIRECTIONS: dict[str, np.ufunc] = {
+DIRECTIONS: dict[str, np.ufunc] = {
     "EQ": np.equal,
     "NE": np.not_equal,
     "GE": np.greater_equal,
@@ -15,6 +15,17 @@ _DIRECTIONS: dict[str, np.ufunc] = {
     "LE": np.less_equal,
     "LT": np.less,
 }
+
+
+def is_own_order(compare_type: str | None, element_type: str) -> bool:
+    """Whether a `compare_type` means what numpy compares storage arrays by."""
+    element = ELEMENT_TYPES[element_type]
+    if compare_type == "TOTALORDER":
+        return element.kind is not Kind.FLOAT
+    if compare_type in ("SIGNED", "UNSIGNED") and element.is_integer:
+        return (np.dtype(element.storage).kind == "i") == (compare_type == "SIGNED")
+    return True
+
 
 _MASKED_ELEMENTS = 1 << 12
 """From here on choosing by bit masks beats `np.where`."""
@@ -38,7 +49,7 @@ def compare(
     elif compare_type in ("SIGNED", "UNSIGNED") and x.dtype.kind in "iu":
         as_type = np.dtype(f"{'i' if compare_type == 'SIGNED' else 'u'}{x.dtype.itemsize}")
         x, y = x.view(as_type), y.view(as_type)
-    return np.asarray(_DIRECTIONS[direction](x, y, out=out))
+    return np.asarray(DIRECTIONS[direction](x, y, out=out))
 
 
 def select(predicate: Array, on_true: Array, on_false: Array, out: Array | None = None) -> Array:

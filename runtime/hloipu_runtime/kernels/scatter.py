@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,41 +35,8 @@ class ScatterDimensions:
     scatter_indices_batching_dims: tuple[int, ...] = ()
 
 
-def scatter(
-    operands: Sequence[Array],
-    indices: Array,
-    updates: Sequence[Array],
-    dims: ScatterDimensions,
-    combiner: Combiner | str,
-    element_types: Sequence[str],
-    *,
-    unique_indices: bool = False,
-    in_place: bool = False,
-) -> list[Array]:
-    """Combine each window of `updates` into the operands at its index vector.
-
-    A window any part of which is out of bounds is skipped. Windows that meet are combined one
-    after another in row-major order of their indices. `combiner` is a monoid's name, `"assign"`
-    (the update replaces), or a region on (operands.., updates..). With `in_place` the operands
-    themselves are changed where their layout allows: for callers who know them to be dead.
-    """
-    form = _form_of(operands[0].shape, indices.shape, updates[0].shape, dims)
-    rows, valid = form.rows.checked(indices)
-    if valid is not None:
-        valid = valid.reshape(-1)
-    windows = [_windows_first(u, form) for u in updates]
-    if form.count <= FEW_WINDOWS or prod(form.window) >= LARGE_WINDOW_ELEMENTS:
-        return _one_by_one(operands, rows, valid, windows, form, combiner, element_types, in_place)
-    tables = operands if form.is_ordered else [np.transpose(o, form.order) for o in operands]
-    tables = _owned(tables, in_place and all(t.flags.c_contiguous for t in tables))
-    targets, taken = _targets(rows.reshape(-1), valid, windows, form)
-    flat = [t.reshape(form.table) for t in tables]
-    combine_rows(flat, targets, taken, combiner, element_types, unique_indices)
-    return tables if form.is_ordered else [t.transpose(form.back) for t in tables]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class _Form:
+class Form:
     """What the shapes of a scatter decide.
 
     Rows of the table are numbered by the operand's dimensions in which windows are not whole.
@@ -77,6 +45,7 @@ class _Form:
     shape: Sizes
     window: Sizes
     """The window's size along every dimension of the operand, 1 where it has none."""
+    window_elements: int
     count: int
     """Of windows."""
     moving: tuple[int, ...]
@@ -98,7 +67,8 @@ class _Form:
 
 
 @lru_cache(maxsize=4096)
-def _form_of(shape: Sizes, indices: Sizes, update: Sizes, dims: ScatterDimensions) -> _Form:
+def form_of(shape: Sizes, indices: Sizes, update: Sizes, dims: ScatterDimensions) -> Form:
+    """Return what the shapes of operands, indices and updates decide."""
     sizes = iter(update[d] for d in dims.update_window_dims)
     absent = {*dims.inserted_window_dims, *dims.input_batching_dims}
     window = tuple(1 if d in absent else next(sizes) for d in range(len(shape)))
@@ -113,9 +83,10 @@ def _form_of(shape: Sizes, indices: Sizes, update: Sizes, dims: ScatterDimension
     row_size = prod(shape[d] for d in order[len(moving) :])
     batch = [d for d in range(len(update)) if d not in dims.update_window_dims]
     update_order = (*batch, *dims.update_window_dims)
-    return _Form(
+    return Form(
         shape,
         window,
+        prod(window),
         prod(rows.batch),
         moving,
         order,
@@ -139,7 +110,57 @@ def _spread(window: Sequence[int], sizes: Sequence[int]) -> Array | None:
     return places.reshape(-1)
 
 
-def _windows_first(update: Array, form: _Form) -> Array:
+def scatter(
+    operands: Sequence[Array],
+    indices: Array,
+    updates: Sequence[Array],
+    dims: ScatterDimensions,
+    combiner: Combiner | str,
+    element_types: Sequence[str],
+    *,
+    unique_indices: bool = False,
+    in_place: bool = False,
+) -> list[Array]:
+    """Combine each window of `updates` into the operands at its index vector.
+
+    A window any part of which is out of bounds is skipped. Windows that meet are combined one
+    after another in row-major order of their indices. `combiner` is a monoid's name, `"assign"`
+    (the update replaces), or a region on (operands.., updates..). With `in_place` the operands
+    themselves are changed where their layout allows: for callers who know them to be dead.
+    """
+    form = form_of(operands[0].shape, indices.shape, updates[0].shape, dims)
+    how = How(combiner, tuple(element_types), unique_indices, in_place)
+    return scatter_as(form, operands, indices, updates, how)
+
+
+class How(NamedTuple):
+    """What a scatter does with windows; see `scatter`."""
+
+    combiner: Combiner | str
+    element_types: tuple[str, ...]
+    unique_indices: bool = False
+    in_place: bool = False
+
+
+def scatter_as(
+    form: Form, operands: Sequence[Array], indices: Array, updates: Sequence[Array], how: How
+) -> list[Array]:
+    """Do what `scatter` does; `form` is that of the arrays' shapes."""
+    rows, valid = form.rows.checked(indices)
+    if valid is not None:
+        valid = valid.reshape(-1)
+    windows = [_windows_first(u, form) for u in updates]
+    if form.count <= FEW_WINDOWS or form.window_elements >= LARGE_WINDOW_ELEMENTS:
+        return _one_by_one(operands, rows, valid, windows, form, how)
+    tables = operands if form.is_ordered else [np.transpose(o, form.order) for o in operands]
+    tables = _owned(tables, how.in_place and all(t.flags.c_contiguous for t in tables))
+    targets, taken = _targets(rows.reshape(-1), valid, windows, form)
+    flat = [t.reshape(form.table) for t in tables]
+    combine_rows(flat, targets, taken, how.combiner, how.element_types, how.unique_indices)
+    return tables if form.is_ordered else [t.transpose(form.back) for t in tables]
+
+
+def _windows_first(update: Array, form: Form) -> Array:
     """Bring an update to (window number, the operand's dimensions)."""
     moved = update if form.update_order is None else update.transpose(form.update_order)
     if not moved.flags.c_contiguous:
@@ -148,7 +169,7 @@ def _windows_first(update: Array, form: _Form) -> Array:
 
 
 def _targets(
-    rows: Array, valid: Array | None, windows: Sequence[Array], form: _Form
+    rows: Array, valid: Array | None, windows: Sequence[Array], form: Form
 ) -> tuple[Array, list[Array]]:
     """Return the target of each row of the windows that are wholly inside, and these rows."""
     if valid is not None:
@@ -164,13 +185,11 @@ def _one_by_one(
     rows: Array,
     valid: Array | None,
     windows: Sequence[Array],
-    form: _Form,
-    combiner: Combiner | str,
-    element_types: Sequence[str],
-    in_place: bool,
+    form: Form,
+    how: How,
 ) -> list[Array]:
     """Combine windows one after another: no target has to be computed or sorted."""
-    out = _owned(operands, in_place)
+    out = _owned(operands, how.in_place)
     sizes = [form.shape[d] for d in form.moving]
     numbers = range(form.count) if valid is None else np.flatnonzero(valid).tolist()
     firsts = rows.reshape(-1).tolist()
@@ -180,7 +199,8 @@ def _one_by_one(
         for d, size in zip(reversed(form.moving), reversed(sizes), strict=True):
             rest, corner[d] = divmod(rest, size)
         at = index_of(slice(s, s + n) for s, n in zip(corner, form.window, strict=True))
-        combine_window([o[at] for o in out], [w[number] for w in windows], combiner, element_types)
+        places, parts = [o[at] for o in out], [w[number] for w in windows]
+        combine_window(places, parts, how.combiner, how.element_types)
     return out
 
 

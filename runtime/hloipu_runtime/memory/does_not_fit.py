@@ -1,5 +1,7 @@
 """The error that a program needs more memory than its tiles have."""
 
+from collections.abc import Callable, Sequence
+
 from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.memory.categories import Category
 from hloipu_runtime.memory.report_records import MemoryReport
@@ -12,7 +14,7 @@ class DoesNotFit(HloipuError):
 
     exit_code = 5
 
-    def __init__(self, report: MemoryReport) -> None:
+    def __init__(self, report: MemoryReport, advice: Sequence[str] = ()) -> None:
         peak = report.peak
         if peak.total_bytes > report.available_bytes:
             code, name = "E1001", f" ({peak.step_name})" if peak.step_name else ""
@@ -42,11 +44,15 @@ class DoesNotFit(HloipuError):
                 f"and the state of vertices, which may take {report.executable_bytes:,}"
             )
             hint = "--no-code-memory leaves code out of the count; --over-memory=allow goes on"
+        if advice:
+            hint = "; ".join((*advice, "--over-memory=allow goes on"))
         super().__init__(code, message, hint=hint)
         self.report = report
 
 
-def require_fit(report: MemoryReport) -> None:
-    """Raise DoesNotFit for a program that does not fit."""
+def require_fit(
+    report: MemoryReport, advice: Callable[[], Sequence[str]] = lambda: ()
+) -> None:
+    """Raise DoesNotFit for a program that does not fit; `advice` is what would make it fit."""
     if not report.fits:
-        raise DoesNotFit(report)
+        raise DoesNotFit(report, advice())

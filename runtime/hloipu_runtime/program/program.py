@@ -97,6 +97,8 @@ class Queue:
     """Numbers of the parameters that it feeds, or of the results that it takes, if any."""
     reduction: str = ""
     """`sum` or `mean`: the device makes the elements of a run one, which it gives at its end."""
+    mode: str = ""
+    """Which elements an outfeed keeps unless a session says otherwise; empty: all."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ class Program:
     steps_per_run: int = 1
     """Steps of training, say, that one run does: the turns of the loop around them."""
     loaded: tuple[ValueId, ...] = ()
-    """Where parameters are loaded as constants are: the value of each, which constants hold.
+    """Values of the first parameters, where these are loaded: constants hold them.
 
     Until they are given, zeros stand for them (`program.loading`); no stream carries them.
     """

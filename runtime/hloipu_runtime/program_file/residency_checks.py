@@ -1,8 +1,11 @@
 """What state and queues of any program keep, and those of a forged file may not."""
 
+import re
+
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program_file.refusal import Refuse
 
+_MODE = re.compile("all|last|first|every-[1-9][0-9]{0,8}")
 MOST_STEPS = 2**62
 LONGEST_NAME = 1024
 
@@ -34,12 +37,12 @@ def _check_state(program: Program, refuse: Refuse) -> None:
 def _check_loaded(program: Program, refuse: Refuse) -> None:
     if not program.loaded:
         return
-    if len(program.loaded) != len(program.parameters) or not program.is_resident:
+    if len(program.loaded) > len(program.parameters) or not program.is_resident:
         refuse("the loaded parameters", "they are not those of a program that stays")
     if len(frozenset(program.loaded)) != len(program.loaded):
         refuse("the loaded parameters", "two have one value")
     held = {value for value, _ in program.constants.values()}
-    for value, port in zip(program.loaded, program.parameters, strict=True):
+    for value, port in zip(program.loaded, program.parameters, strict=False):
         if value not in held:
             refuse(f"parameter {port.stream[:80]!r}", f"no constant holds its value %{value}")
         meant = program.values[value]
@@ -57,6 +60,8 @@ def _check_queues(program: Program, refuse: Refuse) -> None:
             refuse(place, "its streams are not what it feeds")
         if queue.reduction not in ("", "sum", "mean"):
             refuse(place, "its elements are made one in no way that there is")
+        if queue.mode and not _MODE.fullmatch(queue.mode):
+            refuse(place, "it keeps elements in no way that there is")
         streams += [port.stream for port in queue.streams]
     if len({queue.name for queue in program.queues}) != len(program.queues):
         refuse("the queues", "two have one name")

@@ -138,7 +138,8 @@ class _Parser:
             while cursor.token.kind == "number":
                 places.append(cursor.integer())
         reduction = next((word for word in ("sum", "mean") if cursor.take(word)), "")
-        return Queue(name, to_device, streams, tuple(places), reduction)
+        mode = cursor.string() if cursor.take("keep") else ""
+        return Queue(name, to_device, streams, tuple(places), reduction, mode)
 
     def _variable(self) -> None:
         cursor = self.cursor

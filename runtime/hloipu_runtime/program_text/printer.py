@@ -224,7 +224,8 @@ def _queue_text(queue: Queue) -> str:
     places = f" for {' '.join(map(str, queue.places))}" if queue.places else ""
     reduced = f" {queue.reduction}" if queue.reduction else ""
     streams = ", ".join(map(_port_text, queue.streams))
-    return f"{way} {_quoted(queue.name)} ({streams}){places}{reduced}"
+    kept = f" keep {_quoted(queue.mode)}" if queue.mode else ""
+    return f"{way} {_quoted(queue.name)} ({streams}){places}{reduced}{kept}"
 
 
 def _variable_text(number: int, variable: Variable) -> str:

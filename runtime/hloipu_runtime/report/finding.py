@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from hloipu_runtime.report.change import Change
+
 Setting = tuple[str, Any]
 """An option and its value."""
 
@@ -28,6 +30,8 @@ class Finding(NamedTuple):
     """The numbers that the statement rests on."""
     settings: tuple[Setting, ...] = ()
     """Options that are the cure, so that compiling with them measures the gain; none: an edit."""
+    measured: Change | None = None
+    """What came of compiling with them, where that was done."""
 
     def record(self) -> dict[str, Any]:
         """Return the finding as JSON data."""
@@ -35,4 +39,5 @@ class Finding(NamedTuple):
             **self._asdict(),
             "evidence": dict(self.evidence),
             "settings": dict(self.settings),
+            "measured": None if self.measured is None else self.measured.record(),
         }

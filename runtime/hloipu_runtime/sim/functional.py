@@ -6,6 +6,8 @@ variables. This is right because, and only if, `program.verify` proved that desc
 logical form says.
 """
 
+from typing import Any
+
 from hloipu_runtime.codelets.codelet import Codelet
 from hloipu_runtime.kernels.quiet import warnings_off
 from hloipu_runtime.program.program import Array, Program
@@ -20,6 +22,8 @@ from hloipu_runtime.program.steps import (
     Switch,
     ValueId,
 )
+from hloipu_runtime.sim.block_source import BlockSource, Names
+from hloipu_runtime.sim.buffers import Buffers
 from hloipu_runtime.sim.collapse import Collapsed, Node, collapse
 from hloipu_runtime.sim.exact import in_range
 from hloipu_runtime.sim.host import Counts, Host, Watch
@@ -39,8 +43,15 @@ class FunctionalEngine:
         """
         self.kept_moment: Moment = "end"
         """Of the last run, the moment that the state is of."""
-        self._nodes = collapse(program).nodes
-        self._steps = [self._bind(node) for node in self._nodes]
+        self._names = Names()
+        self._buffers = Buffers()
+        self._sources: list[str] = []
+        self._body = self._function(collapse(program), "body", outermost=True)
+
+    @property
+    def source(self) -> str:
+        """What runs, as text: one function for each block, inner blocks first."""
+        return "\n\n".join(self._sources)
 
     def run(self, host: Host, counts: Counts | None = None, watch: Watch | None = None) -> Counts:
         """Run the program once, from the state that the run before left."""
@@ -52,21 +63,33 @@ class FunctionalEngine:
             values[port.initial] = self.state.pop(port.name)  # held alone: may be overwritten
         try:
             with warnings_off():
-                self._run(values, host, counts, watch)
+                self._body(values, host, counts, watch)
         finally:
             self.kept_moment, self.state = kept_state(self.program, values)
         return counts
 
-    def _run(self, values: Values, host: Host, counts: Counts, watch: Watch | None) -> None:
-        counts.ran("body")
-        for node, step in zip(self._nodes, self._steps, strict=True):
-            step(values, host, counts)
-            counts.advance()
-            if watch is not None:
-                for v in node.writes:
-                    made = values[v]
-                    if made is not None:
-                        watch(v, made)
+    def _function(self, block: Collapsed, place: str, *, outermost: bool = False) -> Any:
+        """Return a block as a function of values, host and counts, the outermost of a watch too.
+
+        Nodes of the outermost block are counted, and what they leave is shown to the watch.
+        """
+        source = BlockSource(
+            block.nodes, self.program.values, self._names, self._bind, self._buffers
+        )
+        lines = [f"counts.ran({self._names.of('c', place)})"]
+        for node, written in source.lines():
+            lines += written
+            if outermost:
+                lines.append("counts.advance()")
+                if node.writes:
+                    lines.append(f"if watch: show(watch, v, {self._names.of('c', node.writes)})")
+        number = len(self._sources)
+        arguments = "v, host, counts, watch" if outermost else "v, host, counts"
+        text = "\n    ".join([f"def block{number}({arguments}):", *lines])
+        self._sources.append(text)
+        meanings = {**self._names.meanings, "show": _show}
+        exec(compile(text, f"<block {number}>", "exec"), meanings)
+        return meanings[f"block{number}"]
 
     def _bind(self, node: Node) -> Run:
         """Return a node as a function; values in `frees` are dropped by it."""
@@ -76,40 +99,17 @@ class FunctionalEngine:
                 return computing(what, node, self.program.values)
             case Definition():
                 return assembling(what, node, self.program.values[what.value])
-            case StreamIn():
-                return lambda values, host, counts: values.__setitem__(
-                    what.value, host.take(what.stream)
-                )
-            case StreamOut():
-                return self._stream_out(what, node.frees)
             case Repeat():
                 return self._repeat(what, node)
             case RepeatWhile():
                 return self._repeat_while(what, node)
             case If() | Switch():
                 return self._branches(what, node)
-
-    def _stream_out(self, what: StreamOut, frees: tuple[ValueId, ...]) -> Run:
-        def step(values: Values, host: Host, counts: Counts) -> None:
-            array = values[what.value]
-            for v in frees:
-                values[v] = None
-            host.give(what.stream, array)
-
-        return step
-
-    def _body(self, block: Collapsed, place: str) -> Run:
-        steps = [self._bind(node) for node in block.nodes]
-
-        def run(values: Values, host: Host, counts: Counts) -> None:
-            counts.ran(place)
-            for step in steps:
-                step(values, host, counts)
-
-        return run
+            case StreamIn() | StreamOut():
+                raise TypeError(f"{type(what).__name__} is written as a line of its own")
 
     def _repeat(self, what: Repeat, node: Node) -> Run:
-        body = self._body(node.blocks[0], f"{node.place}/repeat")
+        body = self._function(node.blocks[0], f"{node.place}/repeat")
 
         first, last = _loop_frees(node)
 
@@ -123,8 +123,8 @@ class FunctionalEngine:
         return step
 
     def _repeat_while(self, what: RepeatWhile, node: Node) -> Run:
-        condition = self._body(node.blocks[0], f"{node.place}/condition")
-        body = self._body(node.blocks[1], f"{node.place}/while")
+        condition = self._function(node.blocks[0], f"{node.place}/condition")
+        body = self._function(node.blocks[1], f"{node.place}/while")
 
         first, last = _loop_frees(node)
 
@@ -142,7 +142,8 @@ class FunctionalEngine:
 
     def _branches(self, what: If | Switch, node: Node) -> Run:
         branches = [
-            self._body(block, f"{node.place}?{number}") for number, block in enumerate(node.blocks)
+            self._function(block, f"{node.place}?{number}")
+            for number, block in enumerate(node.blocks)
         ]
         selector = what.predicate_value if isinstance(what, If) else what.index_value
 
@@ -160,6 +161,12 @@ class FunctionalEngine:
                 values[item.value] = result
 
         return step
+
+
+def _show(watch: Watch, values: Values, writes: tuple[ValueId, ...]) -> None:
+    for value in writes:
+        if values[value] is not None:
+            watch(value, values[value])
 
 
 def _loop_frees(node: Node) -> tuple[tuple[ValueId, ...], tuple[ValueId, ...]]:

@@ -30,6 +30,28 @@ def references_here(array: Array) -> int:
     return sys.getrefcount(array)
 
 
+def first_held_alone(*arrays: Array) -> Array | None:
+    """Return the first of some arrays that is held by nobody but the name that it was given by."""
+    for array in arrays:
+        if is_held_alone(array, _NAMED_REFERENCES):
+            return array
+    return None
+
+
+def _named_references() -> int:
+    def count(*arrays: Array) -> int:
+        for array in arrays:
+            found = references_here(array)
+        return found
+
+    named = np.empty(1)
+    return count(named)
+
+
+_NAMED_REFERENCES = _named_references()
+"""Of an array that only the caller's name holds."""
+
+
 def _view_references() -> int:
     view = np.empty(2)[:1]
     base = view.base

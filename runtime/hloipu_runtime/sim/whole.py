@@ -27,9 +27,9 @@ def computing(codelet: Codelet, node: Node, table: Sequence[Value]) -> Run:
     """Return a codelet's node as a function; values in `frees` are dropped by it."""
     reads, writes, frees = node.reads, node.writes, node.frees
     run = codelet.bound(
-        [_block(table[v].shape) for v in reads], [_block(table[v].shape) for v in writes]
+        [whole_block(table[v].shape) for v in reads], [whole_block(table[v].shape) for v in writes]
     )
-    overwritten = _overwritten(codelet, node, table)
+    overwritten = overwritten_operands(codelet, node, table)
     nowhere = (None,) * len(writes)
     if overwritten or len(writes) != 1:
 
@@ -58,7 +58,7 @@ def computing(codelet: Codelet, node: Node, table: Sequence[Value]) -> Run:
     return small
 
 
-def _overwritten(codelet: Codelet, node: Node, table: Sequence[Value]) -> list[int]:
+def overwritten_operands(codelet: Codelet, node: Node, table: Sequence[Value]) -> list[int]:
     """Return the operands that the first result may be written into, if they are held alone."""
     first = table[node.writes[0]]
     elements = prod(first.shape)
@@ -74,7 +74,8 @@ def _overwritten(codelet: Codelet, node: Node, table: Sequence[Value]) -> list[i
     ]
 
 
-def _block(shape: Sizes) -> Block:
+def whole_block(shape: Sizes) -> Block:
+    """Return the block of a whole tensor."""
     return Block(None, (), shape, (0,) * len(shape), shape)
 
 
@@ -91,9 +92,7 @@ def assembling(definition: Definition, node: Node, value: Value) -> Run:
     """Return the function that puts pieces of values together."""
     dtype, shape, frees = storage_dtype(value.element_type), value.shape, node.frees
     made, base = definition.value, definition.base
-    if len(definition.pieces) == 1 and base is None:
-        return _picking(definition.pieces[0], made, frees)
-    pieces = [(x.value, x.view, *_cuts(x)) for x in definition.pieces]
+    pieces = [(x.value, x.view, *cuts_of(x)) for x in definition.pieces]
     in_place = base in frees and all(x.value != base for x in definition.pieces)
 
     def begun(values: Values) -> Array:
@@ -119,35 +118,11 @@ def assembling(definition: Definition, node: Node, value: Value) -> Run:
     return step
 
 
-def _picking(piece: Piece, made: int, frees: Sequence[int]) -> Run:
-    """Return the function that takes a piece of a value, as a view of it, or the value itself."""
-    read, view = piece.value, piece.view
-    origin, _ = _cuts(piece)
-    everything = tuple(slice(0, size) for size in view)
-    if origin == everything:
-
-        def rename(values: Values, host: Host, counts: Counts) -> None:
-            source = _viewed(values[read], view)
-            for v in frees:
-                values[v] = None
-            values[made] = source
-
-        return rename
-
-    def step(values: Values, host: Host, counts: Counts) -> None:
-        source = _viewed(values[read], view)[origin]
-        for v in frees:
-            values[v] = None
-        values[made] = source
-
-    return step
-
-
 def _viewed(source: Array, view: Sizes) -> Array:
     return source if source.shape == view else source.reshape(view)
 
 
-def _cuts(piece: Piece) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+def cuts_of(piece: Piece) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
     """Return what a piece takes of its value, and where it goes."""
     origin = tuple(
         slice(low + shift, high + shift)

@@ -15,7 +15,10 @@ def ended(queue: str, step: int, total: int | None) -> StreamError:
         step=step,
         expected="one more element" if total is None else f"{total} elements",
         found="the end" if total is None else f"{step} elements",
-        hint="repeat the source (.wrap() or .repeat(n)), or run fewer steps",
+        hint="repeat the source (.wrap() or .repeat(n), on the command line --repeat), or run "
+        "fewer steps"
+        if step
+        else "the source is empty: give it elements",
     )
 
 

@@ -4,10 +4,12 @@ numpy maps .npy files only. A member of a zip archive that is stored without com
 file at an offset (PKWARE APPNOTE 4.3.7: the local header's own name and extra lengths count).
 """
 
+import os
 import struct
 import tokenize
 import zipfile
 import zlib
+from stat import S_ISREG
 from typing import Any
 
 import numpy as np
@@ -35,7 +37,9 @@ def mapped_arrays(path: str) -> Array | dict[str, Array]:
     Raises StreamError E2032 where the file cannot be read as such; pickled objects are refused.
     """
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=_open_without_waiting) as file:
+            if not S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise _unreadable(path, "it is not a regular file, which can be mapped")
             start = file.read(6)
         if start[:2] == b"PK":
             return _archive(path)
@@ -43,6 +47,11 @@ def mapped_arrays(path: str) -> Array | dict[str, Array]:
         return array
     except _REFUSALS as error:
         raise _unreadable(path, str(error)) from error
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    """Open a file; a pipe that nobody writes to would be waited for."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _archive(path: str) -> dict[str, Array]:

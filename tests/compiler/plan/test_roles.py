@@ -133,7 +133,12 @@ def test_one_system_of_state_alone_needs_no_help() -> None:
         ({"outfeeds": ("loss=7",)}, "E3151", "no result 7"),
         ({"outfeeds": ("loss=one",)}, "E3151", "expected are numbers"),
         ({"outfeeds": ("loss=2,2",)}, "E3151", "named twice"),
-        ({"outfeeds": ("loss=max:2",)}, "E3151", "by sum or mean"),
+        ({"outfeeds": ("loss=max:2",)}, "E3151", "no mode 'max'"),
+        ({"outfeeds": ("loss:max",)}, "E3151", "no mode 'max'"),
+        ({"outfeeds": ("loss:every=0",)}, "E3151", "no mode 'every=0'"),
+        ({"outfeeds": ("loss:last=first:2",)}, "E3151", "two modes"),
+        ({"outfeeds": ("loss:last:2",)}, "E3151", "expected is NAME"),
+        ({"outfeeds": ("loss=",)}, "E3151", "expected are numbers"),
         ({"outfeeds": ("a", "b")}, "E3151", "several outfeeds do"),
         ({"outfeeds": ("a=2", "b")}, "E3151", "there are none"),
         ({"outfeeds": ("a=2", "a=1")}, "E3152", "two queues are named 'a'"),
@@ -151,6 +156,23 @@ def test_state_may_be_handed_over_as_well() -> None:
     found = wrapped(PLAIN, outfeeds=("norm=0", "rest"))
     assert pairs(found) == [(0, 0), (1, 1)]
     assert found.outfeeds == (FeedBinding("norm", (0,)), FeedBinding("rest", (2,)))
+
+
+@pytest.mark.parametrize(
+    ("text", "binding"),
+    [
+        ("n=0", FeedBinding("n", (0,))),
+        ("n:last=0", FeedBinding("n", (0,), "", "last")),
+        ("n=first:0", FeedBinding("n", (0,), "", "first")),
+        ("n:every=10=0", FeedBinding("n", (0,), "", "every-10")),
+        ("n:every-10", FeedBinding("n", (2,), "", "every-10")),
+        ("n:mean", FeedBinding("n", (2,), "mean")),
+        ("n:sum=0,2", FeedBinding("n", (0, 2), "sum")),
+        ("n=sum:2", FeedBinding("n", (2,), "sum")),
+    ],
+)
+def test_modes_of_outfeeds(text: str, binding: FeedBinding) -> None:
+    assert wrapped(PLAIN, outfeeds=(text,)).outfeeds[0] == binding
 
 
 def test_without_a_loop_results_need_no_queue() -> None:

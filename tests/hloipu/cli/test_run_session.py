@@ -135,3 +135,51 @@ def test_estimates_and_verdicts_of_loops(folder: Path) -> None:
     assert record["loops"][0]["turns"] == 3
     outcome = run("estimate", str(folder / "sums.hlo"), "--loop", "3", "--feed", "data=9")
     assert (outcome.code, "E3151" in outcome.err) == (2, True)
+
+
+@pytest.mark.parametrize(("outfeed", "kept"), [
+    ("seen:last", [11]), ("seen:first", [0]), ("seen:every=5", [4, 9]), ("seen:all=2", range(12)),
+])  # fmt: skip
+def test_an_outfeed_keeps_what_its_mode_says(folder: Path, outfeed: str, kept: list[int]) -> None:
+    seen = folder / "seen.npz"
+    given = [*session(folder, "--steps", "12", "--outfeed-to", f"seen={seen}")]
+    given[given.index("--outfeed") + 1] = outfeed
+    assert run(*given).code == 0
+    with np.load(seen) as told:
+        np.testing.assert_array_equal(told["seen"], 2 * ROWS[list(kept)])
+
+
+def test_the_device_adds_up_what_is_asked_for(folder: Path) -> None:
+    seen = folder / "seen.npz"
+    given = [*session(folder, "--steps", "12", "--outfeed-to", f"seen={seen}")]
+    given[given.index("--outfeed") + 1] = "seen:sum"
+    outcome = run(*given)
+    assert "  outfeed seen: sum of results 2" in outcome.err
+    with np.load(seen) as told:
+        np.testing.assert_array_equal(told["seen"], 2 * ROWS[:12].reshape(4, 3, 6).sum(1))
+
+
+def test_a_stated_rate_makes_the_device_wait(folder: Path) -> None:
+    """At 1000 elements a second, twelve steps take 12 ms and a step."""
+    outcome = run(*session(folder, "--steps", "12", "--producer-rate", "data=1e3", "--json"))
+    record = json.loads(outcome.out)
+    assert record["seconds"] == pytest.approx(0.012, rel=0.01)
+    assert record["feeds"]["verdict"] == "host-bound"
+    assert record["by_bucket"]["idle"] > 0.9 * record["total_cycles"]
+    outcome = run(*session(folder, "--steps", "12", "--producer-rate", "data=1e3"))
+    assert "feeds: host-bound, data gives 1,000 of the " in outcome.out
+    assert len(outcome.out.split("seen:")[0].splitlines()) <= 12
+
+
+def test_a_rate_may_be_measured(folder: Path) -> None:
+    outcome = run(*session(folder, "--producer-rate", "data=measured"))
+    assert "data: this host makes " in outcome.err
+    assert "feeds: " in outcome.out
+
+
+@pytest.mark.parametrize(("rate", "code"), [
+    ("data=0", "E3011"), ("data=quick", "E3011"), ("data=nan", "E3011"), ("date=5", "E3155"),
+])  # fmt: skip
+def test_rates_that_are_none(folder: Path, rate: str, code: str) -> None:
+    outcome = run(*session(folder, "--producer-rate", rate))
+    assert code in outcome.err

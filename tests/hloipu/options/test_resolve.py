@@ -152,8 +152,8 @@ def test_a_command_refuses_the_options_of_others(folder: Path) -> None:
 
 
 def test_a_later_option_may_be_given_what_happens_anyway(folder: Path) -> None:
-    assert resolved(folder, {"recompute": "none"}).options == Options()
-    assert refused(folder, flags="--recompute=full").code == "E3013"
+    assert resolved(folder, {"offload": "auto"}).options == Options()
+    assert refused(folder, flags="--offload=on").code == "E3013"
     assert refused(folder, attributes={"ipu_stages": "2"}).code == "E3013"
 
 

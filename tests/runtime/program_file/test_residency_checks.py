@@ -51,6 +51,7 @@ def test_what_was_written_is_read() -> None:
         (lambda: replace(PROGRAM, loaded=(A.initial,)), "no constant holds"),
         (lambda: replace(PROGRAM, parameters=(Port("p", "f32", (7,)),)), "differs from its value"),
         (lambda: replace(PROGRAM, state=(), queues=()), "not those"),
+        (lambda: queues(DATA, replace(SEEN, mode="some")), "in no way that there is"),
         (lambda: queues(DATA, replace(SEEN, name="data")), "two have one name"),
         (lambda: queues(DATA, replace(SEEN, streams=DATA.streams)), "two have one stream"),
         (lambda: queues(replace(DATA, streams=(), places=())), "not what it feeds"),

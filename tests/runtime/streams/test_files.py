@@ -123,3 +123,10 @@ def test_a_name_that_is_not_there(tmp_path: Path) -> None:
     np.savez(tmp_path / "d.npz", x=X)
     with pytest.raises(StreamError, match="no array named 'z'"):
         from_file(str(tmp_path / "d.npz"), ("z",))
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    os.mkfifo(path)
+    with pytest.raises(StreamError, match="E2032.*not a regular file"):
+        mapped_arrays(str(path))

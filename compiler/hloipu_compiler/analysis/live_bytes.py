@@ -1,0 +1,225 @@
+"""How many bytes are live while a computation runs in one order or another.
+
+Bytes are those of whole tensors, over all tiles together: where they lie is decided later. What
+only hands its operand on (tuples, reshapes, broadcasts, copies) makes no bytes of its own, as in
+lowering; constants are there all the time and do not count.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from hloipu_compiler.analysis.call_graph import callees_first
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.ops import OPS, Trait
+from hloipu_compiler.ir.shapes import Shape, TupleShape, byte_count
+
+Parts = tuple[tuple[int, ...], ...]
+"""Of each element of a value, the buffers that it lies in; an array has one element."""
+
+RUNNING = frozenset({"while", "conditional", "call", "async-start"})
+"""Ops whose computations run step by step, beside the buffers of the caller."""
+FORWARDING = frozenset(
+    {"bitcast", "reshape", "broadcast", "copy", "opt-barrier", "domain", "add-dependency"}
+)
+"""Ops of one array whose result lies where the operand does."""
+_IN_PLACE = frozenset(
+    {name for name, op in OPS.items() if Trait.ELEMENTWISE in op.traits}
+    | {"fusion", "dynamic-update-slice", "while"}
+)
+"""Ops whose result may take the place of an operand that dies."""
+
+
+class Buffers(NamedTuple):
+    """The memory of one computation, by instruction."""
+
+    sizes: tuple[int, ...]
+    """Bytes of each buffer."""
+    holds: tuple[Parts, ...]
+    """Where the value of an instruction lies."""
+    makes: tuple[tuple[int, ...], ...]
+    reads: tuple[tuple[int, ...], ...]
+    """Each buffer once."""
+    given: tuple[int, ...]
+    """There from the start: parameters."""
+    kept: frozenset[int]
+    """There at the end: the result."""
+    extra: tuple[int, ...]
+    """Bytes that the computations which an instruction runs need besides."""
+    in_place: tuple[bool, ...]
+
+    @property
+    def given_bytes(self) -> int:
+        """Bytes that are there from the start."""
+        return sum(self.sizes[b] for b in self.given)
+
+    @property
+    def least_peak(self) -> int:
+        """Bytes that no order can do without."""
+        least = self.given_bytes
+        for reads, makes, extra in zip(self.reads, self.makes, self.extra, strict=True):
+            read = [self.sizes[b] for b in reads]
+            made = sum(self.sizes[b] for b in makes)
+            spared = min(max(read, default=0), made)
+            least = max(least, sum(read) + made - spared + extra)
+        return least
+
+
+def buffers_of(computation: Computation, bodies: Mapping[str, Computation],
+               extra_of: Mapping[str, int]) -> Buffers:  # fmt: skip
+    """Return the buffers of a computation.
+
+    `bodies`: those of loops, by name; `extra_of`: bytes that running a computation takes besides
+    its parameters.
+    """
+    return _Making(computation, bodies, extra_of).made()
+
+
+class _Making:
+    """Buffers in the making."""
+
+    def __init__(
+        self,
+        computation: Computation,
+        bodies: Mapping[str, Computation],
+        extra_of: Mapping[str, int],
+    ) -> None:
+        self.computation = computation
+        self.bodies = bodies
+        self.extra_of = extra_of
+        self.sizes: list[int] = []
+        self.parts: list[Parts] = []
+
+    def made(self) -> Buffers:
+        instructions = self.computation.instructions
+        makes: list[tuple[int, ...]] = []
+        reads: list[tuple[int, ...]] = []
+        given: list[int] = []
+        for x in instructions:
+            first = len(self.sizes)
+            self.parts.append(self._parts(x))
+            new = tuple(range(first, len(self.sizes)))
+            if x.parameter_number >= 0:
+                given += new
+                new = ()
+            makes.append(new)
+            read = [b for i in x.operands for part in self.parts[i] for b in part]
+            reads.append(tuple(dict.fromkeys(read)))
+        kept = frozenset(b for part in self.parts[self.computation.root] for b in part)
+        return Buffers(
+            tuple(self.sizes),
+            tuple(self.parts),
+            tuple(makes),
+            tuple(reads),
+            tuple(given),
+            kept,
+            tuple([self._extra(x) for x in instructions]),
+            tuple([x.opcode in _IN_PLACE for x in instructions]),
+        )
+
+    def _extra(self, x: Instruction) -> int:
+        if x.opcode not in RUNNING:
+            return 0
+        return max((self.extra_of.get(name, 0) for name in x.attributes.called), default=0)
+
+    def _parts(self, x: Instruction) -> Parts:
+        """Return where a value lies; adds the buffers that it is the first in."""
+        opcode = x.opcode
+        if opcode == "constant":
+            return ((),)
+        if opcode == "tuple":
+            return tuple(tuple(b for part in self.parts[i] for b in part) for i in x.operands)
+        if opcode == "get-tuple-element":
+            whole = self.parts[x.operands[0]]
+            index = x.attributes.integer("index")
+            return (whole[index],) if index < len(whole) else whole
+        if opcode in FORWARDING and x.operands:
+            return self.parts[x.operands[0]]
+        same = self._unchanged(x) if opcode == "while" else frozenset[int]()
+        return tuple(
+            self.parts[x.operands[0]][number] if number in same else (self._new(shape),)
+            for number, shape in enumerate(_elements(x.shape))
+        )
+
+    def _new(self, shape: Shape) -> int:
+        self.sizes.append(byte_count(shape))
+        return len(self.sizes) - 1
+
+    def _unchanged(self, x: Instruction) -> frozenset[int]:
+        """Return the elements of a loop's state that every turn hands on as they are."""
+        body = self.bodies.get(x.attributes.text("body"))
+        known = len(self.parts[x.operands[0]])
+        if body is None or body.instructions[body.root].opcode != "tuple":
+            return frozenset()
+        found = set()
+        for number, i in enumerate(body.instructions[body.root].operands):
+            y = body.instructions[i]
+            if (
+                number < known
+                and y.opcode == "get-tuple-element"
+                and y.operands[0] == body.parameters[0]
+                and y.attributes.integer("index") == number
+            ):
+                found.add(number)
+        return frozenset(found)
+
+
+def _elements(shape: Shape) -> tuple[Shape, ...]:
+    return shape.elements if isinstance(shape, TupleShape) else (shape,)
+
+
+def live_bytes(buffers: Buffers, order: Sequence[int]) -> list[int]:
+    """Return the bytes that are live while each instruction runs, in an order, from first to last.
+
+    A result may take the place of an operand that dies, where the op computes in place.
+    """
+    sizes = buffers.sizes
+    left = [0] * len(sizes)
+    for read in buffers.reads:
+        for b in read:
+            left[b] += 1
+    for b in buffers.kept:
+        left[b] += 1
+    live = sum(sizes[b] for b in buffers.given if left[b])
+    found = []
+    for at in order:
+        dying = largest = made = 0
+        for b in buffers.reads[at]:
+            left[b] -= 1
+            if not left[b]:
+                dying += sizes[b]
+                largest = max(largest, sizes[b])
+        for b in buffers.makes[at]:
+            made += sizes[b]
+        spared = min(made, largest) if buffers.in_place[at] else 0
+        found.append(live + made - spared + buffers.extra[at])
+        live += made - dying
+        for b in buffers.makes[at]:
+            if not left[b]:
+                live -= sizes[b]
+    return found
+
+
+@dataclass(frozen=True)
+class Running:
+    """The computations of a module that run on arrays: the entry, loops' and branches'."""
+
+    module: Module
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Their names, callees before callers."""
+        reached = {self.module.entry.name}
+        order = callees_first(self.module, only_reachable=True)
+        for computation in reversed(order):
+            if computation.name in reached:
+                for x in computation.instructions:
+                    if x.opcode in RUNNING:
+                        reached.update(x.attributes.called)
+        return tuple(c.name for c in order if c.name in reached)
+
+
+def extra_bytes(buffers: Buffers, order: Sequence[int]) -> int:
+    """Return the bytes that running a computation takes besides its parameters."""
+    return max(0, max(live_bytes(buffers, order), default=0) - buffers.given_bytes)

@@ -1,0 +1,98 @@
+"""Several ways to write an op's steps: each is written, priced, and taken back; the cheapest stays."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from hloipu_compiler.codegen.builder import Builder
+from hloipu_compiler.codegen.leaves import Leaf
+from hloipu_compiler.codegen.numbering import Scope
+from hloipu_runtime.costing.costs import Costs
+from hloipu_runtime.costing.estimate import estimate
+from hloipu_runtime.costing.step_costs import step_charges
+from hloipu_runtime.program import steps as s
+from hloipu_runtime.program.program import Program
+
+Way = Callable[[], Sequence[Leaf] | None]
+"""Writes steps and returns the results' leaves; None: it cannot be done so."""
+
+
+def cheapest(builder: Builder, ways: Sequence[Way]) -> Sequence[Leaf]:
+    """Write an op in the way that takes fewest cycles; of equal ones the last.
+
+    At least one of the ways must do.
+    """
+    found: list[tuple[int, int, Way]] = []
+    for number, way in enumerate(ways):
+        before = _Moment.of(builder)
+        leaves = way()
+        if leaves is not None:
+            found.append((before.cycles_since(builder), -number, way))
+        before.restore(builder)
+    if not found:
+        raise ValueError("no way leads to the op's steps")
+    leaves = min(found)[2]()
+    if leaves is None:
+        raise ValueError("a way that could be gone cannot be gone again")
+    return leaves
+
+
+class _Moment(NamedTuple):
+    """How far a builder has come."""
+
+    plain: dict[str, Any]
+    """Numbers, texts and records by attribute."""
+    lengths: dict[str, int]
+    """Of lists and dictionaries, which only grow."""
+    scopes: tuple[tuple[Scope, int, frozenset[int], int], ...]
+    """Of each block: steps, variables that it may overwrite, copies."""
+
+    @classmethod
+    def of(cls, builder: Builder) -> "_Moment":
+        """Return what tells this moment from later ones."""
+        plain: dict[str, Any] = {}
+        lengths: dict[str, int] = {}
+        for name, value in vars(builder).items():
+            if name == "scopes":
+                continue
+            if isinstance(value, list | dict):
+                lengths[name] = len(value)
+            else:
+                plain[name] = value
+        scopes = tuple((x, len(x.steps), frozenset(x.owned), len(x.copies)) for x in builder.scopes)
+        return cls(plain, lengths, scopes)
+
+    def restore(self, builder: Builder) -> None:
+        """Bring a builder back to the moment."""
+        for name, value in self.plain.items():
+            setattr(builder, name, value)
+        for name, length in self.lengths.items():
+            _shorten(getattr(builder, name), length)
+        builder.scopes[:] = [scope for scope, _, _, _ in self.scopes]
+        for scope, steps, owned, copies in self.scopes:
+            _shorten(scope.steps, steps)
+            _shorten(scope.copies, copies)
+            scope.owned.clear()
+            scope.owned.update(owned)
+
+    def cycles_since(self, builder: Builder) -> int:
+        """Return the cycles of the steps written since; steps before loops count like others."""
+        steps = [step for scope, length, _, _ in self.scopes for step in scope.steps[length:]]
+        program = Program(
+            "",
+            builder.machine.name,
+            1,
+            builder.variables,  # type: ignore[arg-type]  # a list does, and is not copied
+            (),
+            body=s.Sequence(tuple(steps)),
+        )
+        costs: Costs = step_charges(program, builder.machine)
+        return estimate(program, builder.machine, 1, costs).lower_bound_cycles
+
+
+def _shorten(items: Any, length: int) -> None:
+    """Take off what a list or dictionary has grown by."""
+    if isinstance(items, list):
+        del items[length:]
+        return
+    while len(items) > length:
+        items.popitem()

@@ -1,0 +1,50 @@
+"""Searching splits: how many parts of each kind, by steps of two from several beginnings."""
+
+from collections.abc import Callable, Iterable, Iterator
+from math import prod
+
+Way = tuple[int, ...]
+"""Parts of each kind."""
+
+
+def descend(
+    beginnings: Iterable[Way], limits: Way, tiles: int, price: Callable[[Way], float]
+) -> dict[Way, float]:
+    """Return the ways that were looked at, with their prices.
+
+    From each beginning the search goes to the cheapest way beside it, as long as that is cheaper.
+    Beside a way lie those with one kind of parts doubled or halved, or one doubled and another
+    halved; parts are at most `limits`, their product at most `tiles`.
+    """
+    seen: dict[Way, float] = {}
+
+    def priced(way: Way) -> float:
+        if way not in seen:
+            seen[way] = price(way)
+        return seen[way]
+
+    for beginning in beginnings:
+        here = tuple(max(1, min(n, most)) for n, most in zip(beginning, limits, strict=True))
+        if prod(here) > tiles:
+            continue
+        cost = priced(here)
+        while True:
+            near = [x for x in _beside(here, limits) if prod(x) <= tiles]
+            best = min(near, key=priced, default=here)
+            if best == here or priced(best) >= cost:
+                break
+            here, cost = best, priced(best)
+    return seen
+
+
+def _beside(way: Way, limits: Way) -> Iterator[Way]:
+    """Yield the ways one step away."""
+    for i, (n, most) in enumerate(zip(way, limits, strict=True)):
+        if n > 1:
+            half = (*way[:i], n // 2, *way[i + 1 :])
+            yield half
+            for j, other in enumerate(limits):
+                if j != i and half[j] < other:
+                    yield (*half[:j], min(2 * half[j], other), *half[j + 1 :])
+        if n < most:
+            yield (*way[:i], min(2 * n, most), *way[i + 1 :])

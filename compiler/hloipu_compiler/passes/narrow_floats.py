@@ -1,0 +1,118 @@
+"""The module that a model in half precision would have printed, to see what it would cost.
+
+Values change, and so do the types of parameters and results: this is an edit of the model, tried
+out before anyone makes it. Ops that see the bits of a float, or whose code is not ours, keep their
+type, with conversions around them.
+"""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from hloipu_compiler.ir.attributes import Attributes
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.literals import Literal
+from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, leaves
+from hloipu_compiler.passes.constant_values import constant_array
+from hloipu_compiler.passes.pass_base import NO_DEAD_CODE, TRIP_COUNTS, Facts, Pass
+from hloipu_compiler.passes.registry import register
+from hloipu_compiler.passes.rewriting import Draft, with_operands
+from hloipu_compiler.plan.plan import Plan
+from hloipu_runtime.element_types import ELEMENT_TYPES, F32, ElementType
+from hloipu_runtime.errors import UsageError
+from hloipu_runtime.kernels.storage import to_storage
+
+_AS_WRITTEN = frozenset(
+    "bitcast-convert custom-call rng-bit-generator rng rng-get-and-update-state cholesky "
+    "triangular-solve fft reduce-precision".split()
+)
+"""Ops that mean something else at another width, or have no form of 16 bits."""
+_ENTRY_SHAPES = "entry_computation_layout"
+_NARROW = ("f16", "bf16")
+
+
+def floats_narrowed(module: Module, kind: str) -> Module:
+    """Return the module with every f32 as `kind`; the same one where it cannot be.
+
+    That is where there are none, or where complex numbers or tuples of floats of ops that stay as
+    they are would have to change, too.
+    """
+    narrow = ELEMENT_TYPES[kind]
+    shapes = {x.shape for c in module.computations for x in c.instructions}
+    kinds = {
+        leaf.element_type for s in shapes for _, leaf in leaves(s) if isinstance(leaf, ArrayShape)
+    }
+    if F32 not in kinds or any(k.is_complex for k in kinds):
+        return module
+    stays = [x for c in module.computations for x in c.instructions if x.opcode in _AS_WRITTEN]
+    if any(
+        isinstance(x.shape, TupleShape) and _narrowed(x.shape, narrow) != x.shape for x in stays
+    ):
+        return module
+    computations = tuple(_with_narrow(module, c, narrow) for c in module.computations)
+    # The header repeats the entry's shapes, which are others now.
+    header = Attributes({k: v for k, v in module.attributes.items() if k != _ENTRY_SHAPES})
+    return replace(module, computations=computations, attributes=header)
+
+
+def _narrowed(shape: Shape, narrow: ElementType) -> Shape:
+    if isinstance(shape, TupleShape):
+        return TupleShape(tuple(_narrowed(s, narrow) for s in shape.elements))
+    if not isinstance(shape, ArrayShape) or shape.element_type is not F32:
+        return shape
+    return ArrayShape(narrow, shape.dimensions, shape.layout, shape.dynamic)
+
+
+def _with_narrow(module: Module, old: Computation, narrow: ElementType) -> Computation:
+    draft = Draft(module, old)
+    for x in old.instructions:
+        operands = tuple([draft.place[i] for i in x.operands])
+        shape = _narrowed(x.shape, narrow)
+        if x.opcode in _AS_WRITTEN:
+            operands = tuple(
+                draft.add(x, "convert", old.instructions[was].shape, (now,))
+                if draft.shape(now) != old.instructions[was].shape
+                else now
+                for was, now in zip(x.operands, operands, strict=True)
+            )
+            made = draft.append(with_operands(x, operands))
+            if shape != x.shape:
+                made = draft.add(x, "convert", shape, (made,))
+        else:
+            made = draft.append(with_operands(_constant(x, shape), operands)._replace(shape=shape))
+        draft.place.append(made)
+    return draft.finish()
+
+
+def _constant(x: Instruction, shape: Shape) -> Instruction:
+    """Return a constant with its values rounded; other instructions as they are."""
+    if x.opcode != "constant" or shape == x.shape or not isinstance(shape, ArrayShape):
+        return x
+    value = constant_array(x)
+    if value is None:
+        return x
+    rounded = np.asarray(to_storage(value, shape.element_type.name))
+    rounded.flags.writeable = False
+    return x._replace(literal=Literal(array=rounded))
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class NarrowFloats(Pass):
+    """Makes every f32 a type of 16 bits, parameters and results included: an edit, tried out."""
+
+    name: ClassVar[str] = "narrow-floats"
+    breaks: ClassVar[Facts] = frozenset({NO_DEAD_CODE, TRIP_COUNTS})
+    to: str = "f16"
+    """`f16` or `bf16`."""
+
+    def run(self, module: Module, plan: Plan) -> tuple[Module, Plan]:
+        """Return the module in half precision; UsageError E1010 for another type."""
+        if self.to not in _NARROW:
+            raise UsageError(
+                "E1010",
+                f"floats cannot be narrowed to {self.to!r}",
+                hint=f"to={' or to='.join(_NARROW)}",
+            )
+        return floats_narrowed(module, self.to), plan

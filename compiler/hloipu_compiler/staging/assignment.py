@@ -1,0 +1,118 @@
+"""Which stage every op of a step belongs to, from the stages of its forward ops.
+
+Backward values flow down the stages: an op is at most where its cotangents come from. Of the
+stages that are left it takes the highest at which what it reads of the forward pass is at hand.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from hloipu_compiler.ir.graph import Computation
+from hloipu_compiler.staging.phases import BACKWARD, FORWARD, Phases
+
+Stages = tuple[int, ...]
+"""Of each position; -1 where it has none."""
+
+
+def whole_stages(
+    entry: Computation, phases: Phases, forward: Mapping[int, int], stages: int
+) -> Stages:
+    """Return the stage of every forward and backward op.
+
+    `forward` has those of forward ops, and of such backward ops as are marked. Forward ops that it
+    lacks are where their operands are.
+    """
+    found = [-1] * len(entry.instructions)
+    for position, x in enumerate(entry.instructions):
+        if phases.phase[position] == FORWARD:
+            highest = max((found[i] for i in x.operands), default=0)
+            found[position] = max(forward.get(position, 0), highest, 0)
+    at_hand = _at_hand(entry, phases, found)
+    floats = _floating(entry, phases)
+    for position, x in enumerate(entry.instructions):
+        if phases.phase[position] != BACKWARD:
+            continue
+        bound = min(
+            (found[i] for i in x.operands if phases.phase[i] == BACKWARD), default=stages - 1
+        )
+        wanted = forward.get(position)
+        if wanted is not None:
+            found[position] = min(bound, wanted)
+            continue
+        here = [max((s for s in at_hand[i] if s <= bound), default=bound) for i in x.operands
+                if at_hand[i]]  # fmt: skip
+        found[position] = min(bound, *here) if here else bound
+    _sink(entry, phases, floats, at_hand, found)
+    return tuple(found)
+
+
+def _at_hand(entry: Computation, phases: Phases, found: Sequence[int]) -> list[frozenset[int]]:
+    """Return the stages at which each parameter and forward value is: where forward ops are."""
+    empty: frozenset[int] = frozenset()
+    made: list[frozenset[int]] = []
+    for position in range(len(entry.instructions)):
+        users = {found[user] for user in entry.users[position] if phases.phase[user] == FORWARD}
+        if phases.phase[position] == FORWARD:
+            users.add(found[position])
+        made.append(frozenset(users) if users else empty)
+    # What is the same for all micro-batches is where the forward ops are that it is made for.
+    for position in range(len(entry.instructions) - 1, -1, -1):
+        if phases.phase[position] == "free" and made[position]:
+            for i in entry.instructions[position].operands:
+                made[i] = made[i] | made[position]
+    return made
+
+
+def _floating(entry: Computation, phases: Phases) -> bytearray:
+    """Return the backward ops that read no cotangent, such as masks for later ones."""
+    found = bytearray(len(entry.instructions))
+    for position, x in enumerate(entry.instructions):
+        if phases.phase[position] == BACKWARD:
+            found[position] = all(phases.phase[i] != BACKWARD or found[i] for i in x.operands)
+    return found
+
+
+def _sink(
+    entry: Computation,
+    phases: Phases,
+    floats: bytearray,
+    at_hand: Sequence[frozenset[int]],
+    found: list[int],
+) -> None:
+    """Bring ops that read no cotangent down to the stage that needs them, if it has all they read.
+
+    Otherwise a mask, say, would be made a stage too early and sent along.
+    """
+    for position in range(len(entry.instructions) - 1, -1, -1):
+        if not floats[position]:
+            continue
+        users = [found[i] for i in entry.users[position] if phases.phase[i] == BACKWARD]
+        if not users:
+            continue
+        goal = max(users)
+        x = entry.instructions[position]
+        here = all(goal in at_hand[i] for i in x.operands if at_hand[i])
+        above = all(found[i] >= goal for i in x.operands if phases.phase[i] == BACKWARD)
+        if goal < found[position] and here and above:
+            found[position] = goal
+
+
+def owners(
+    entry: Computation, phases: Phases, stages: Stages, parameters: Sequence[Sequence[int]]
+) -> list[int]:
+    """Return the stage that each array of the parameters is kept at: the first that reads it.
+
+    -1 for those that no stage reads, only the update.
+    """
+    readers: list[set[int]] = [set() for _ in entry.instructions]
+    for position in range(len(entry.instructions) - 1, -1, -1):
+        if stages[position] >= 0:
+            readers[position].add(stages[position])
+        if stages[position] >= 0 or phases.phase[position] == "free":
+            for i in entry.instructions[position].operands:
+                if stages[i] < 0:
+                    readers[i] |= readers[position]
+    found = []
+    for positions in parameters:
+        here = set().union(*(readers[position] for position in positions))
+        found.append(min(here, default=-1))
+    return found

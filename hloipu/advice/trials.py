@@ -1,0 +1,115 @@
+"""Compiling a module anew with a change, and what came of it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from hloipu.options.table import OPTIONS, Options
+from hloipu_compiler.ir.graph import Module
+from hloipu_runtime.compiled import CompiledProgram
+from hloipu_runtime.errors import HloipuError
+from hloipu_runtime.report.change import Change
+
+Compile = Callable[[Module, Options], CompiledProgram]
+
+NARROW = "narrow-floats"
+"""The pass that tries half precision."""
+
+
+class Candidate(NamedTuple):
+    """A change that may be tried."""
+
+    kind: str
+    """As of `Change`."""
+    settings: Mapping[str, Any]
+    text: str = ""
+    """What to do in words, where it is no flag."""
+
+
+def narrowed(options: Options, settings: Mapping[str, Any]) -> Candidate:
+    """Return the edit that makes floats of 32 bits ones of 16, beside other settings."""
+    lean = settings.get("recompute", options.recompute) == "cheap"
+    passes = options.passes or ("lean" if lean else "default")
+    words = "use float16 in the model in place of float32"
+    others = flags(settings)
+    return Candidate(
+        "edit",
+        {**settings, "passes": f"{NARROW},{passes}"},
+        f"{words}, and {others}" if others else words,
+    )
+
+
+def flags(settings: Mapping[str, Any]) -> str:
+    """Return settings as the command line spells them."""
+    words = []
+    for name, value in settings.items():
+        option = OPTIONS[name]
+        if name == "set":
+            words += [f"--set {key}={number}" for key, number in value]
+        elif isinstance(value, bool):
+            words.append(option.flag if value else option.flag.replace("--", "--no-", 1))
+        else:
+            words.append(f"{option.flag}={option.kind.write(value)}")
+    return " ".join(words)
+
+
+class Trials:
+    """One module and its options; compiles with changes until time is up."""
+
+    def __init__(
+        self,
+        module: Module,
+        options: Options,
+        program: CompiledProgram,
+        compile_once: Compile,
+        *,
+        most_seconds: float,
+    ) -> None:
+        self.module = module
+        self.options = options
+        self.program = program
+        self.before = cycles_of(program)
+        self._compile = compile_once
+        self._end = perf_counter() + most_seconds
+        self._longest = 0.0
+        self._known: dict[tuple[tuple[str, Any], ...], Change | None] = {}
+
+    @property
+    def has_time(self) -> bool:
+        """Whether another trial is likely to end in time."""
+        return perf_counter() + self._longest <= self._end
+
+    def outcome(self, candidate: Candidate) -> Change | None:
+        """Return what comes of a change, or None where it cannot be compiled with."""
+        key = tuple(sorted(candidate.settings.items()))
+        if key not in self._known:
+            start = perf_counter()
+            self._known[key] = self._tried(candidate)
+            self._longest = max(self._longest, perf_counter() - start)
+        return self._known[key]
+
+    def _tried(self, candidate: Candidate) -> Change | None:
+        try:
+            found = self._compile(self.module, replace(self.options, **candidate.settings))
+            cycles, memory = cycles_of(found), found.memory
+        except HloipuError:  # this change is none that can be made; the next may be
+            return None
+        return Change(
+            candidate.kind,
+            candidate.text or flags(candidate.settings),
+            dict(candidate.settings),
+            memory.fits,
+            memory.peak.total_bytes,
+            memory.available_bytes,
+            cycles,
+            self.before,
+        )
+
+
+def cycles_of(program: CompiledProgram) -> int:
+    """Return the cycles of one run, or of one step of a wrapped one; at least, where data decides.
+
+    Loops that data ends turn as often as the options assume.
+    """
+    return program.estimate().lower_bound_cycles // max(1, program.program.steps_per_run)

@@ -1,0 +1,278 @@
+"""Rows in one go: elementwise ops, reductions along the row, and what follows from their results.
+
+Softmax, layer and batch norms and their gradients are of this form. A row, all elements that share
+the indices of the dimensions that are not reduced, is whole on one tile.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from hloipu_runtime.codelets.arranging import arranged, sizes_of
+from hloipu_runtime.codelets.codelet import (
+    ALL,
+    Block,
+    Codelet,
+    Index,
+    Indexing,
+    Tensor,
+    codelet,
+)
+from hloipu_runtime.codelets.constants import value_of
+from hloipu_runtime.codelets.expression import Expression, plan_of
+from hloipu_runtime.codelets.row_costs import RowWork, row_work
+from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.errors import UsageError
+from hloipu_runtime.kernels.blocks import BLOCK_ELEMENTS
+from hloipu_runtime.kernels.reduction import reduce_monoid, take_in
+from hloipu_runtime.kernels.storage import storage_dtype
+from hloipu_runtime.machine.costs import TileWork
+from hloipu_runtime.machine.model import Machine
+
+Array = np.ndarray[Any, Any]
+Sizes = tuple[int, ...]
+
+
+class _Reduction(NamedTuple):
+    """What a step ends with: a value reduced along the row."""
+
+    step: int
+    value: int
+    monoid: str
+    init: str
+
+
+@codelet
+@dataclass(frozen=True)
+class RowRegion(Codelet):
+    """Computes steps one after the other, each an expression, then reductions of values along rows.
+
+    Numbers name values: operands come first, then of each step the expression's results and the
+    reductions'. Dimension d of operand k follows dimension `labels[k][d]` of a space of `rank`
+    dimensions, of which `dimensions` are reduced; a reduction's value has none of those. Each tile
+    needs its rows whole.
+    """
+
+    name: ClassVar[str] = "row_region"
+    labels: tuple[tuple[int, ...], ...]
+    rank: int
+    dimensions: tuple[int, ...]
+    operand_types: tuple[str, ...]
+    expressions: tuple[Expression, ...]
+    sources: tuple[tuple[int, ...], ...]
+    """Of each expression: the values that are its operands."""
+    reductions: tuple[tuple[int, int, str, str], ...]
+    """Step, value, monoid, and the exact text of what it starts from; in the order of steps."""
+    results: tuple[int, ...]
+
+    @property
+    def code_bytes(self) -> int:  # type: ignore[override]  # nobody writes it
+        """Loops and their ends, each op's and each reduction's instructions; assumed."""
+        nodes = sum(len(x.nodes) for x in self.expressions)
+        return 256 + 64 * nodes + 128 * len(self.reductions)
+
+    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+        """Return a label for each dimension that is not reduced."""
+        kept = self._kept
+        sizes = sizes_of(self.labels, [x.shape for x in operands], self.rank)
+        place = {d: Index(n) for n, d in enumerate(kept)}
+        return Indexing(
+            tuple(sizes[d] for d in kept),
+            tuple(tuple(place.get(d, ALL) for d in labels) for labels in self.labels),
+            tuple(
+                tuple(
+                    place.get(d, ALL)
+                    for d in range(self.rank)
+                    if self._is_full(number) or d in place
+                )
+                for number in self.results
+            ),
+        )
+
+    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+        """Compute; a few rows at a time where rows are what lies side by side."""
+        axes = len(results[0].grid)
+        grid = results[0].grid
+        sizes = sizes_of(self.labels, [x.part for x in operands], self.rank)
+        whole = grid + sizes
+        arrays = [
+            arranged(x.data, labels, self.rank, axes)
+            for x, labels in zip(operands, self.labels, strict=True)
+        ]
+        along = tuple(axes + d for d in self.dimensions)
+        single = tuple(1 if d in along else n for d, n in enumerate(whole))
+        made = [
+            np.empty(whole if self._is_full(number) else single, storage_dtype(self._types[number]))
+            for number in self.results
+        ]
+        for cut in self._cuts(whole, along):
+            parts = [_taken(x, cut) for x in arrays]
+            values = self._values(parts, tuple(s.stop - s.start for s in cut), along)
+            for target, number in zip(made, self.results, strict=True):
+                np.copyto(_taken(target, cut), values[number])
+        return [
+            x if self._is_full(number) else x.reshape(block.grid + block.part)
+            for x, number, block in zip(made, self.results, results, strict=True)
+        ]
+
+    def _values(self, parts: list[Array], shape: Sizes, along: Sizes) -> list[Array]:
+        """Return all values of some rows; reduced dimensions stay, with size 1."""
+        values = list(parts)
+        waiting = list(self._reductions)
+        for step, (expression, sources) in enumerate(
+            zip(self.expressions, self.sources, strict=True)
+        ):
+            values += plan_of(expression).run([values[x] for x in sources])
+            while waiting and waiting[0].step == step:
+                value, monoid, init = waiting.pop(0)[1:]
+                kind = self._types[value]
+                whole = np.broadcast_to(values[value], shape)
+                reduced = reduce_monoid(whole, monoid, along)
+                found = take_in(value_of(init, kind), reduced, monoid, kind)
+                values.append(np.expand_dims(found, along))
+        return values
+
+    def _cuts(self, whole: Sizes, along: Sizes) -> Iterator[tuple[slice, ...]]:
+        """Yield which part of each dimension to compute at once: what stays in the cache."""
+        rows = len(whole) - len(along)
+        everything = tuple(slice(0, n) for n in whole)
+        if prod(whole) <= BLOCK_ELEMENTS or not rows or along != tuple(range(rows, len(whole))):
+            yield everything
+            return
+        axis = 0
+        while axis < rows - 1 and prod(whole[axis + 1 :]) > BLOCK_ELEMENTS:
+            axis += 1
+        count = max(1, BLOCK_ELEMENTS // max(1, prod(whole[axis + 1 :])))
+        for outer in np.ndindex(whole[:axis]):
+            before = tuple(slice(n, n + 1) for n in outer)
+            for start in range(0, whole[axis], count):
+                part = slice(start, min(start + count, whole[axis]))
+                yield (*before, part, *everything[axis + 1 :])
+
+    def work(
+        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
+    ) -> TileWork:
+        """Return the cycles of one tile; see `row_costs`."""
+        sizes = sizes_of(self.labels, [x.shape for x in operands], self.rank)
+        reduced = set(self.dimensions)
+        full = [self._is_full(number) for number in range(len(self._types))]
+        columns = [
+            not is_full and any(d in reduced for d in labels)
+            for is_full, labels in zip(full, self.labels, strict=False)
+        ]
+        work = RowWork(
+            rows=prod(sizes[d] for d in self._kept),
+            length=prod(sizes[d] for d in self.dimensions),
+            types=self._types,
+            is_full=tuple(full),
+            is_column=(*columns, *(False for _ in full[len(columns) :])),
+            expressions=self.expressions,
+            sources=self.sources,
+            reductions=tuple((x.step, x.value, x.monoid) for x in self._reductions),
+            kept=frozenset(self.results) | self._crossing,
+        )
+        return row_work(machine, work)
+
+    def may_overwrite(self, operand: int) -> bool:
+        """Whether an operand of the first result's form is read before anything is written.
+
+        Values that a later step reads again are written where the results are to be.
+        """
+        first = self.results[0]
+        if operand in self.results or not self._is_full(first):
+            return False
+        if self.labels[operand] != tuple(range(self.rank)):
+            return False
+        before, after = self.operand_types[operand], self._types[first]
+        if (storage_dtype(before), ELEMENT_TYPES[before].bits) != (
+            storage_dtype(after),
+            ELEMENT_TYPES[after].bits,
+        ):
+            return False
+        stored = {x for x in (*self._crossing, *self.results) if self._is_full(x)}
+        begins = min(step for step, made in enumerate(self._made) if stored & set(made))
+        return all(operand not in sources for sources in self.sources[begins + 1 :])
+
+    # --- what values are --------------------------------------------------------------------------
+
+    @cached_property
+    def _kept(self) -> Sizes:
+        return tuple(d for d in range(self.rank) if d not in self.dimensions)
+
+    @cached_property
+    def _reductions(self) -> tuple[_Reduction, ...]:
+        return tuple(_Reduction(*x) for x in self.reductions)
+
+    @cached_property
+    def _table(self) -> tuple[tuple[str, ...], tuple[bool, ...], tuple[tuple[int, ...], ...]]:
+        """Type of each value, whether it has an element for all of a row, numbers by step."""
+        types = list(self.operand_types)
+        reduced = set(self.dimensions)
+        full = [
+            len(labels) == self.rank or (not reduced and bool(labels)) for labels in self.labels
+        ]
+        long = [bool(reduced & set(labels)) for labels in self.labels]
+        made: list[tuple[int, ...]] = []
+        waiting = list(self._reductions)
+        for step, (expression, sources) in enumerate(
+            zip(self.expressions, self.sources, strict=True)
+        ):
+            begin = len(types)
+            if any(not 0 <= x < begin for x in sources):
+                self._refuse(f"step {step} reads {sources}")
+            is_full = any(full[x] or long[x] for x in sources)
+            for kind in expression.result_types:
+                types.append(kind)
+                full.append(is_full)
+                long.append(False)
+            made.append(tuple(range(begin, len(types))))
+            while waiting and waiting[0].step == step:
+                value = waiting.pop(0).value
+                if not 0 <= value < len(types):
+                    self._refuse(f"a reduction reads {value}")
+                types.append(types[value])
+                full.append(False)
+                long.append(False)
+        if waiting or any(not 0 <= x < len(types) for x in self.results):
+            self._refuse(f"reductions {self.reductions}, results {self.results}")
+        return tuple(types), tuple(full), tuple(made)
+
+    def _refuse(self, found: str) -> None:
+        raise UsageError(
+            "E3091",
+            f"a region of rows: {found}",
+            hint="steps and reductions read operands and what came before them",
+        )
+
+    @property
+    def _types(self) -> tuple[str, ...]:
+        return self._table[0]
+
+    @property
+    def _made(self) -> tuple[tuple[int, ...], ...]:
+        return self._table[2]
+
+    def _is_full(self, number: int) -> bool:
+        return self._table[1][number]
+
+    @cached_property
+    def _crossing(self) -> frozenset[int]:
+        """Full values that a later step than their own reads."""
+        own = {value: step for step, values in enumerate(self._made) for value in values}
+        return frozenset(
+            value
+            for step, sources in enumerate(self.sources)
+            for value in sources
+            if self._is_full(value) and own.get(value, step) < step
+        )
+
+
+def _taken(array: Array, cut: Sequence[slice]) -> Array:
+    """Return a part of an array that has one position where it repeats."""
+    return array[
+        tuple(slice(None) if n == 1 else part for n, part in zip(array.shape, cut, strict=True))
+    ]

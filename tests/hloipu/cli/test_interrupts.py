@@ -1,0 +1,73 @@
+"""A command that is interrupted says so, with exit code 130 and no traceback."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from time import monotonic, sleep
+
+import click
+import numpy as np
+import pytest
+
+from hloipu_runtime.streams import faults
+from tests.support.command_line import run
+from tests.support.sessions import SUMS
+
+
+def interrupted_click(cause: BaseException) -> click.Abort:
+    abort = click.Abort()
+    abort.__cause__ = cause
+    return abort
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (KeyboardInterrupt(), "interrupted"),
+        (interrupted_click(KeyboardInterrupt()), "interrupted"),
+        (interrupted_click(faults.interrupted("data", 7)), "error[E2027]"),
+    ],
+)
+def test_what_is_said(monkeypatch: pytest.MonkeyPatch, error: BaseException, said: str) -> None:
+    def stop(**_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("hloipu.cli.application.application", stop)
+    found = run("targets")
+    assert found.code == 130
+    assert found.out == ""
+    assert found.err.startswith(said)
+
+
+def test_an_interrupt_while_modules_are_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(_: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hloipu.cli.import_module", stop)
+    assert run("targets").code == 130
+
+
+def test_a_run_with_checkpoints_is_left_whole(tmp_path: Path) -> None:
+    (tmp_path / "sums.hlo").write_text(SUMS)
+    np.save(tmp_path / "rows.npy", np.ones((9, 6), np.float32))
+    command = [
+        sys.executable, "-m", "hloipu", "run", "sums.hlo", "--target", "tiny", "--no-cache",
+        "--loop", "3", "--feed", "data=2", "--outfeed", "seen", "--random", "0", "--repeat",
+        "--infeed", "data=rows.npy", "--checkpoint", "kept", "--every", "3", "--steps", "3000000",
+    ]  # fmt: skip
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as child:  # fmt: skip
+        limit = monotonic() + 60
+        while not (tmp_path / "kept" / "checkpoint.hloipu").exists() and monotonic() < limit:
+            sleep(0.01)
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=30)
+    assert child.returncode == 130
+    assert out == ""
+    assert "Traceback" not in err
+    assert "interrupted" in err
+    assert os.listdir(tmp_path / "kept") == ["checkpoint.hloipu"]
