@@ -114,6 +114,10 @@ bench-parse: install ## reading text, against XLA's C++ parser; start-up
 bench-ops: install ## kernels and whole modules, against XLA:CPU on one thread
 	$(BIN)/python -m tools.bench_ops
 
+.PHONY: bench-passes
+bench-passes: install ## each pass's effect on cycles and memory, one row a pass
+	$(BIN)/python -m tools.bench_passes $(if $(DUMPS),--dumps $(DUMPS))
+
 .PHONY: bench-feeds
 bench-feeds: install ## 10,000 training steps with feeds and without, against XLA:CPU
 	$(BIN)/python -m tools.bench_feeds

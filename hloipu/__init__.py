@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hloipu_compiler.hlo.limits import Limits
     from hloipu_compiler.ir.graph import Computation, Instruction, Module
     from hloipu_runtime.compiled import CompiledProgram, RunResult, load
+    from hloipu_runtime.device import Device, EngineSwapWarning
     from hloipu_runtime.errors import HloipuError, LimitError, UnsupportedError
     from hloipu_runtime.memory.does_not_fit import DoesNotFit
 
@@ -28,6 +29,8 @@ _HOMES = {
     "CompiledProgram": "hloipu_runtime.compiled",
     "RunResult": "hloipu_runtime.compiled",
     "load": "hloipu_runtime.compiled",
+    "Device": "hloipu_runtime.device",
+    "EngineSwapWarning": "hloipu_runtime.device",
     "DoesNotFit": "hloipu_runtime.memory.does_not_fit",
     "Callback": "hloipu.callbacks",
     "History": "hloipu.training_record",
@@ -53,7 +56,9 @@ __all__ = [
     "Callback",
     "CompiledProgram",
     "Computation",
+    "Device",
     "DoesNotFit",
+    "EngineSwapWarning",
     "Fault",
     "History",
     "HloipuError",

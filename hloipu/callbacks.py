@@ -49,7 +49,7 @@ class Callback:
         """Is called after each epoch and its validation."""
 
     def on_train_end(self) -> None:
-        """Is called in the end, unless the training failed."""
+        """Is called in the end, unless the training failed; the trainer's state may be set then."""
 
 
 class ProgressBar(Callback):

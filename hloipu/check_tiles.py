@@ -14,7 +14,7 @@ from hloipu_compiler.evaluate.site import array_leaves
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, Shape
 from hloipu_runtime.compiled import CompiledProgram
-from hloipu_runtime.errors import LimitError
+from hloipu_runtime.errors import LimitError, UsageError
 from hloipu_runtime.kernels.storage import from_storage
 
 HELD_BYTES = 8 * 2**30
@@ -39,14 +39,27 @@ class Tiles:
 
     def outputs(self, module: Module, leaves: Sequence[Array]) -> list[Array]:
         """Return the leaves of a module's result as its program computes them."""
-        result = self.program.run(
-            *without_tokens(module, leaves), mode=self.mode, poison=self.poison
-        )
-        made = iter(result.outputs)
+        made = iter(self._outputs(without_tokens(module, leaves)))
         return [
             next(made) if shape.element_type.name != "token" else TOKEN_VALUE
             for shape in array_leaves(module.entry.program_shape.result)
         ]
+
+    def _outputs(self, arguments: Sequence[Array]) -> list[Array]:
+        """Return what a run gives; what outfeeds take is let go."""
+        program = self.program.program
+        if not program.is_resident:
+            return self.program.run(*arguments, mode=self.mode, poison=self.poison).outputs
+        if program.state:
+            raise UsageError(
+                "E2042",
+                f"{program.name!r} is wrapped for the device: its results stay there",
+                hint="check the step as it is, without loop, role, feed and outfeed",
+            )
+        with self.program.session(
+            constants=arguments, mode=self.mode, poison=self.poison
+        ) as session:
+            return session.run().outputs
 
     def first_off(
         self, flat: Module, leaves: Sequence[Array], limits: EvaluationLimits
@@ -58,6 +71,8 @@ class Tiles:
         they are further apart than results may be. Values that have no form of their own on tiles
         are passed over.
         """
+        if self.program.program.is_resident:
+            return None  # sessions show no values on the way
         held = self._values(flat, leaves)
         found: list[OffOnTiles] = []
 

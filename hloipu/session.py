@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from time import perf_counter
 from typing import Any
 
 from hloipu.options.resolve import resolve
@@ -27,9 +28,14 @@ from hloipu_runtime.executable import OverMemory
 from hloipu_runtime.executable_cache import ExecutableCache, compile_key, source_fingerprint
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.report.change import Fitting
 
 _COMPILERS = ("hloipu_compiler", "hloipu_runtime")
 """Packages whose sources decide what is compiled."""
+
+_MOST_TRIAL_TIMES = 10
+"""As long as compiling takes, looking for what makes a program fit may take so many times."""
+_MOST_TRIAL_SECONDS = 60.0
 
 _NOT_OF_COMPILING = frozenset(
     "target set mode over_memory assume_trips plugin cache cache_dir cache_size_bytes poison "
@@ -80,7 +86,7 @@ def compile_cached(
         cache = ExecutableCache(options.cache_dir, options.cache_size_bytes)
         found = cache.get(key)
     if found is not None:
-        return as_asked(compiled_program(found), options)
+        return as_asked(compiled_program(found), options, _Advisor(module, options))
     made = compile_verified(module, options, phase, fingerprint=key)
     with phase("memory"):
         made.memory  # noqa: B018 - a part of the file
@@ -94,7 +100,9 @@ def key_options(options: Options) -> dict[str, Any]:
     return {name: getattr(options, name) for name in OPTIONS if name not in _NOT_OF_COMPILING}
 
 
-def as_asked(program: CompiledProgram, options: Options) -> CompiledProgram:
+def as_asked(
+    program: CompiledProgram, options: Options, advisor: "_Advisor | None" = None
+) -> CompiledProgram:
     """Return a program that was compiled before, with what options say besides how to compile."""
     shown = {"code_memory": options.code_memory, "over_memory": options.over_memory}
     return replace(
@@ -103,6 +111,7 @@ def as_asked(program: CompiledProgram, options: Options) -> CompiledProgram:
         over_memory=_over_memory(options),
         assume_trips=options.assume_trips,
         options={**program.options, **shown},
+        advisor=advisor,
     )
 
 
@@ -147,6 +156,7 @@ def compile_once(
     module: Module, options: Options, phase: Phase = unmeasured, *, fingerprint: str = ""
 ) -> CompiledProgram:
     """Compile a verified module as options say; `recompute="auto"` is like `none`."""
+    start = perf_counter()
     machine = machine_of(options)
     with plugins(options):
         made = compile_module(
@@ -167,7 +177,25 @@ def compile_once(
             options=shown_options(options),
             assume_trips=options.assume_trips,
             fingerprint=fingerprint,
+            advisor=_Advisor(module, options, perf_counter() - start),
         )
+
+
+@dataclass(frozen=True)
+class _Advisor:
+    """Finds what makes a program fit, by compiling its module with one change after the other."""
+
+    module: Module
+    options: Options
+    seconds: float = 2.0
+    """That compiling took; of what comes from the cache nobody knows."""
+
+    def __call__(self, program: CompiledProgram) -> Fitting:
+        """Return what makes it fit, after ten times as long as compiling took at most."""
+        from hloipu.advice.fitting import what_fits  # few programs need it
+
+        most = min(_MOST_TRIAL_SECONDS, _MOST_TRIAL_TIMES * self.seconds)
+        return what_fits(self.module, self.options, program, compile_once, most_seconds=most)
 
 
 def planned(module: Module, options: Options) -> list[Record]:

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from hloipu.callbacks import Callback, ProgressBar
 from hloipu.datasets import batch_size, padded_rows, sources_for, steps_of_pass
-from hloipu.options.resolve import resolve
+from hloipu.training_checks import require_divides, require_options, required
 from hloipu.training_programs import (
     Feeds,
     Metrics,
@@ -20,6 +19,7 @@ from hloipu.training_programs import (
     training_programs,
 )
 from hloipu.training_record import History, Recorder, live
+from hloipu.training_state import HostState
 from hloipu_runtime.checkpoint import Checkpoint, load_checkpoint
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.report.profile import Profile
@@ -27,14 +27,11 @@ from hloipu_runtime.session import Session
 from hloipu_runtime.session_inputs import State
 from hloipu_runtime.streams.settings import DEFAULT_TIMEOUT_SECONDS
 
-_OWN_OPTIONS = {"loop": "steps_per_execution= of fit", "feed": "feeds=", "outfeed": "metrics="}
-
 
 class Trainer:
     """Trains a step on a simulated device: state stays there, queues feed it and take metrics.
 
-    After each call `state` holds the host's copy of the state by name, and `profile` what the
-    call's runs cost.
+    `profile` is what the runs of the last call cost.
     """
 
     def __init__(
@@ -42,6 +39,7 @@ class Trainer:
         step: StepInput,
         *,
         state: State | None = None,
+        constants: State = (),
         feeds: Feeds | None = None,
         metrics: Metrics | None = None,
         evaluation: StepInput | None = None,
@@ -54,23 +52,23 @@ class Trainer:
         """Take a training step: HLO text, a path, an open file, or a program compiled with queues.
 
         `state`: arrays by name or parameter number, or a list in the order of the parameters;
-        `load_state` may give it instead. `feeds`: name of a queue -> parameters that it feeds; by
-        default all that are no state, from one queue. `metrics`: names of the results besides the
-        state, in order, or name -> number of the result. `evaluation` and `prediction` are steps
-        that take weights and data, weights named or ordered as in the training step. `mode` to
-        `timeout` are those of `CompiledProgram.session`, `options` those of `hloipu.compile`.
+        `load_state` may give it instead. `constants`: what is neither state nor fed, by parameter
+        number; the attribute may be set anew, for the executions that follow. `feeds`: name of a
+        queue -> parameters that it feeds; by default all that are no state, from one queue.
+        `metrics`: names of the results besides the state, in order, or name -> number of the
+        result. `evaluation` and `prediction` are steps that take weights and data, weights named or
+        ordered as in the training step. `mode` to `timeout` are those of `CompiledProgram.session`,
+        `options` those of `hloipu.compile`.
         Raises what `hloipu.parse` raises, and UsageError: E3150 to E3152 where roles are not clear
         or names wrong, E3171 where a forward step does not match, E3172 for a program without
         queues.
         """
-        _require_options(options)
-        self.state: State | None = state
+        require_options(options)
+        self.constants = constants
         self.profile: Profile | None = None
-        self.steps = 0
-        """Training steps done."""
+        self._host = HostState(state)
         self.stop_training = False
         """Set by a callback: `fit` ends after the execution that is going on."""
-        self._steps_before = 0
         self._running: dict[str, Any] = {"mode": mode, "seed": seed, "timeout": timeout}
         self._training = training_programs(step, feeds, metrics, options)
         kept = self._training.state
@@ -80,6 +78,24 @@ class Trainer:
             self._evaluation = forward_programs(evaluation, kept, names, options)
         if prediction is not None:
             self._prediction = forward_programs(prediction, kept, None, options)
+
+    @property
+    def state(self) -> State | None:
+        """The host's copy of the state by name, as it was given or after the last execution.
+
+        A callback that asks for it has it brought from the device; `on_live`, during an execution,
+        gets the last one that was. It cannot be set while `fit` trains: UsageError E2062.
+        """
+        return self._host.arrays()
+
+    @state.setter
+    def state(self, state: State | None) -> None:
+        self._host.give(state)
+
+    @property
+    def steps(self) -> int:
+        """Training steps done."""
+        return self._host.steps
 
     def fit(
         self,
@@ -100,20 +116,27 @@ class Trainer:
         epoch needs more than it has. `steps_per_execution` steps are done for each call of the
         device by the host, by default those of an epoch. `shuffle` is a seed. `progress` shows a
         line on stderr where that is a terminal. Raises UsageError E3170 where numbers do not fit
-        each other, and what `Session.run` raises; the state is then that of the last whole step.
+        each other, E3173 for validation without an evaluation step, and what `Session.run` raises;
+        the state is then that of the last whole step.
         """
+        if validation_data is not None:
+            required(self._evaluation, "evaluation")
         sources = sources_for(dataset, self._training.feeds, shuffle)
         steps_per_epoch = steps_of_pass(sources, steps_per_epoch)
         in_a_run = steps_per_epoch if steps_per_execution is None else steps_per_execution
-        _require_divides(epochs, steps_per_epoch, in_a_run)
+        require_divides(epochs, steps_per_epoch, in_a_run)
         program = self._training.program(in_a_run)
         infeeds = {name: source.wrap() for name, source in sources.items()}
         shown = [*callbacks, *([ProgressBar()] if progress and sys.stderr.isatty() else [])]
-        with program.session(state=self.state, infeeds=infeeds, **self._running) as session:
+        state, constants = self.state, self.constants
+        with program.session(
+            state=state, constants=constants, infeeds=infeeds, **self._running
+        ) as session:
             samples = max(map(batch_size, self._training.feeds.values()), default=1)
             recorder = Recorder(session, samples, epochs, steps_per_epoch)
             self.stop_training = False
-            self._steps_before = self.steps
+            self._loaded = constants
+            self._host.begin(session)
             try:
                 with live(recorder, shown):
                     for callback in shown:
@@ -122,12 +145,12 @@ class Trainer:
                         self._epoch(session, recorder, in_a_run, validation_data, shown)
                         if self.stop_training:
                             break
-                    for callback in shown:
-                        callback.on_train_end()
             finally:
-                self._keep(session)
+                self._host.end(session)
             self.profile = session.profile()
-            return recorder.finish(session.steps)
+        for callback in shown:
+            callback.on_train_end()
+        return recorder.finish(session.steps)
 
     def evaluate(self, dataset: Any, *, steps: int | None = None) -> dict[str, float]:
         """Return the mean of each metric over a dataset, or over its first `steps` elements.
@@ -135,7 +158,7 @@ class Trainer:
         Rows that do not fill a last batch are left out. Raises UsageError E3173 without an
         evaluation step, and what `fit` raises.
         """
-        programs = _required(self._evaluation, "evaluation")
+        programs = required(self._evaluation, "evaluation")
         found = self._forward(programs, dataset, steps)
         return {
             name: float(np.mean([np.mean(x) for x in elements])) for name, elements in found.items()
@@ -148,7 +171,7 @@ class Trainer:
         axis is that of the elements. Raises UsageError E3173 without a prediction step, and what
         `fit` raises.
         """
-        programs = _required(self._prediction, "prediction")
+        programs = required(self._prediction, "prediction")
         rows: int | None = None
         if len(programs.feeds) == 1:
             (spec,) = programs.feeds.values()
@@ -166,8 +189,8 @@ class Trainer:
     def load_state(self, path: str | Path) -> None:
         """Take the state of a file; raises what `load_checkpoint` raises."""
         found = load_checkpoint(path)
-        self.state = dict(found.arrays)
-        self.steps = found.steps
+        # Copies: those of the checkpoint are views of the file.
+        self._host.give({name: np.array(x) for name, x in found.arrays.items()}, found.steps)
 
     def _epoch(
         self,
@@ -182,15 +205,19 @@ class Trainer:
             callback.on_epoch_begin(recorder.epoch)
         while done < total and not self.stop_training:
             mark = recorder.mark()
+            if self.constants is not self._loaded:
+                self._loaded = self.constants
+                session.load_constants(self._loaded)
+            self._host.run_begins()
             with recorder.timing():
                 session.run(in_a_run)
+            self._host.run_ended(session)
             recorder.collect()
             done += in_a_run
             for callback in callbacks:
                 callback.on_execution_end(done, recorder.means_since(mark))
         validation: dict[str, float] = {}
         if validation_data is not None:
-            self._keep(session)
             validation = self.evaluate(validation_data)
         epoch = recorder.epoch
         logs = recorder.end_epoch(validation)
@@ -213,12 +240,6 @@ class Trainer:
                 name: [x.element for x in session.stream(name).drain()] for name in programs.metrics
             }
 
-    def _keep(self, session: Session) -> None:
-        """Take the host's copy of the state, unless a failure left none."""
-        self.steps = self._steps_before + session.steps
-        with suppress(UsageError):
-            self.state = session.state()
-
     def _state_by_name(self) -> dict[str, Any]:
         state = self.state
         if state is None:
@@ -230,32 +251,3 @@ class Trainer:
             return {each.name: array for each, array in zip(kept, state, strict=False)}
         numbers = {each.number: each.name for each in kept}
         return {numbers.get(key, str(key)): array for key, array in state.items()}
-
-
-def _require_options(options: Mapping[str, Any]) -> None:
-    """Raise what `hloipu.compile` raises for options, E3151 for those that a trainer sets."""
-    resolve("compile", options)
-    for name, instead in _OWN_OPTIONS.items():
-        if name in options:
-            raise UsageError(
-                "E3151", f"a trainer sets {name!r} itself", hint=f"use {instead} instead"
-            )
-
-
-def _required(programs: StepPrograms | None, what: str) -> StepPrograms:
-    if programs is None:
-        raise UsageError(
-            "E3173",
-            f"the trainer has no {what} step",
-            hint=f"give it one: Trainer(…, {what}=HLO of a function of weights and data)",
-        )
-    return programs
-
-
-def _require_divides(epochs: int, steps_per_epoch: int, in_a_run: int) -> None:
-    if min(epochs, steps_per_epoch, in_a_run) < 1 or steps_per_epoch % in_a_run:
-        raise UsageError(
-            "E3170",
-            f"{epochs} epochs of {steps_per_epoch} steps, {in_a_run} in an execution",
-            hint="give counts of at least 1, and steps per execution that divide those of an epoch",
-        )

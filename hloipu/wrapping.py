@@ -7,9 +7,13 @@ from hloipu_compiler.plan.wrapping import WrappingRequest
 
 
 def wrapping_request(options: Options) -> WrappingRequest:
-    """Return what options ask for: `loop`, `role`, `feed` and `outfeed`."""
+    """Return what options ask for: `loop`, `role`, `feed`, `outfeed` and `io_tiles`."""
     return WrappingRequest(
-        options.loop, dict(options.role), dict(options.feed), tuple(options.outfeed)
+        options.loop,
+        dict(options.role),
+        dict(options.feed),
+        tuple(options.outfeed),
+        options.io_tiles,
     )
 
 

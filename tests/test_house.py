@@ -35,6 +35,7 @@ STAIRS = (
     "hloipu_runtime.session",
     "hloipu_runtime.session_inputs",
     "hloipu_runtime.session_clock",
+    "hloipu_runtime.device",
     "hloipu_runtime.checkpoint",
     "hloipu_runtime.sim",
     "hloipu_runtime.streams",

@@ -268,7 +268,7 @@ def shown(found: dict[str, Any]) -> str:
         f"{side['compile_seconds']:>11.2f}{time_}"
         for side, time_ in zip(found["sides"], simulated, strict=True)
     ]
-    first, second, single = found["simulated_seconds"]
+    first, second, _ = found["simulated_seconds"]
     saved = found["cycles"][2] - found["cycles"][0]
     with_feeds, without, _ = found["profiles"]
     lines += [

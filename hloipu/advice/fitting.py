@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hloipu.advice.trials import Candidate, Compile, Trials, narrowed
+from hloipu.advice.trials import Candidate, Compile, Trials, flags, narrowed
 from hloipu.options.table import Options
 from hloipu_compiler.ir.graph import Module
 from hloipu_runtime.compiled import CompiledProgram
@@ -12,8 +12,10 @@ from hloipu_runtime.report.change import Change, Fitting
 WANTED = 2
 """Changes to find, so that there is a choice."""
 _PROPORTIONS = (0.3, 0.1)
-_LARGER = (2, 4)
-"""Times the memory of a tile that a machine which might be built could have."""
+_MOST_LARGER = 8
+"""Times the memory of a tile, beyond which another machine is no advice."""
+_FAR = 2
+"""Times the memory there is, beyond which the mildest changes are not worth a try."""
 _HALF = frozenset({"f16"})
 
 
@@ -33,7 +35,7 @@ def what_fits(
     found: list[Change] = []
     failed: list[Change] = []
     is_complete = True
-    for family in _families(options, program):
+    for family in _families(options, program, failed):
         for candidate in family:
             if not trials.has_time:
                 is_complete = False
@@ -53,8 +55,10 @@ def what_fits(
     )
 
 
-def _families(options: Options, program: CompiledProgram) -> Iterator[list[Candidate]]:
-    """Yield kinds of changes, within each the mildest first."""
+def _families(
+    options: Options, program: CompiledProgram, failed: list[Change]
+) -> Iterator[list[Candidate]]:
+    """Yield kinds of changes, within each the mildest first; `failed` grows between them."""
     lean: Mapping[str, Any] = {}
     if not options.passes and options.recompute != "cheap":
         lean = {"recompute": "cheap"}
@@ -62,13 +66,15 @@ def _families(options: Options, program: CompiledProgram) -> Iterator[list[Candi
         yield [Candidate("flag", lean)]
     given = options.available_memory_proportion
     smaller = [{"available_memory_proportion": p} for p in _PROPORTIONS if p < given]
+    if program.memory.peak.total_bytes > _FAR * program.memory.available_bytes:
+        smaller = smaller[-1:]
     yield [Candidate("flag", {**settings, **lean}) for settings in smaller]
     if options.partials_type != "f16" and _has_half(program):
         half = {"partials_type": "f16"}
         yield [Candidate("flag", {**half, **more}) for more in ({}, *smaller[-1:])]
     if _has_single(program):
         yield [narrowed(options, lean), *(narrowed(options, {**s, **lean}) for s in smaller[-1:])]
-    yield [_larger(options, program, times) for times in _LARGER]
+    yield list(_larger_machines(options, program, failed))
 
 
 def _has_half(program: CompiledProgram) -> bool:
@@ -79,7 +85,27 @@ def _has_single(program: CompiledProgram) -> bool:
     return any(v.element_type == "f32" for v in program.program.variables)
 
 
-def _larger(options: Options, program: CompiledProgram, times: int) -> Candidate:
+def _larger_machines(
+    options: Options, program: CompiledProgram, failed: list[Change]
+) -> Iterator[Candidate]:
+    """Yield machines with more memory on each tile, with the flags that came nearest."""
+    flags_tried = [change for change in failed if change.kind == "flag"]
+    nearest = min(flags_tried, key=lambda change: change.peak_bytes, default=None)
+    peak = program.memory.peak.total_bytes
+    settings: Mapping[str, Any] = {}
+    if nearest is not None and nearest.peak_bytes < peak:
+        peak, settings = nearest.peak_bytes, nearest.settings
+    times = 2
+    while times * program.memory.available_bytes < peak:
+        times *= 2
+    for more in (times, 2 * times):
+        if more <= _MOST_LARGER:
+            yield _larger(options, program, more, settings)
+
+
+def _larger(
+    options: Options, program: CompiledProgram, times: int, others: Mapping[str, Any]
+) -> Candidate:
     """Return a machine like the one asked for, with more memory on each tile."""
     memory = program.machine.memory
     sizes = {
@@ -87,8 +113,6 @@ def _larger(options: Options, program: CompiledProgram, times: int) -> Candidate
         "executable_bytes": memory.executable_bytes * times,
     }
     kept = tuple(item for item in options.set if item[0].rpartition(".")[2] not in sizes)
-    settings = {"set": (*kept, *((key, str(size)) for key, size in sizes.items()))}
-    words = f"a machine with {times} times the memory: " + " ".join(
-        f"--set {key}={size}" for key, size in sizes.items()
-    )
-    return Candidate("machine", settings, words)
+    settings = {**others, "set": (*kept, *((key, str(size)) for key, size in sizes.items()))}
+    new = flags({**others, "set": tuple(sizes.items())})
+    return Candidate("machine", settings, f"a machine with {times} times the memory, {new}")

@@ -68,6 +68,7 @@ def command(
         return
     module = parse(read_input(file), limits=limits.text)
     verify(module)
+    refuse_infeeds(module)
     options = asked.resolved(module_attributes(module)).options if asked.given else None
     seed = 0 if random is None and inputs is None else random
     for iteration in range(iterations if inputs is None else 1):
@@ -89,6 +90,20 @@ def command(
             )
     where = "" if options is None else f" on {options.target}, {options.mode}"
     click.echo(f"agrees with {against}{where}", err=True)
+
+
+def refuse_infeeds(module: Module) -> None:
+    """Raise UsageError E2041 for a module that takes data from queues: no reference can."""
+    for computation in module.computations:
+        for x in computation.instructions:
+            if x.opcode == "infeed":
+                raise UsageError(
+                    "E2041",
+                    f"infeed {printable(x.name)!r} takes values from a queue, which XLA:CPU and "
+                    "f64 have none for: there is nothing to compare with",
+                    hint="make its arrays parameters of the entry to check them, and feed those on "
+                    "the device: hloipu run --loop N --feed data=N,…",
+                )
 
 
 def on_tiles(module: Module, options: Options) -> Tiles:

@@ -70,9 +70,8 @@ def figures(first: Record, second: Record) -> dict[str, Any]:
     both = (_totals(first), _totals(second))
     names = [*both[0], *(name for name in both[1] if name not in both[0])]
     origins = (_origins(first), _origins(second))
-    rows = {
-        name: [part.get(name, 0) for part in origins] for name in dict.fromkeys([*origins[0], *origins[1]])
-    }  # fmt: skip
+    instructions = dict.fromkeys([*origins[0], *origins[1]])
+    rows = {name: [part.get(name, 0) for part in origins] for name in instructions}
     ordered = sorted(rows.items(), key=lambda row: (-abs(row[1][1] - row[1][0]), row[0]))
     return {
         "schema": "hloipu.comparison/1",

@@ -13,7 +13,9 @@ from hloipu.cli.compiling import (
     shown_config,
     stop_unless_fits,
     timed,
+    with_fitting,
 )
+from hloipu.cli.findings_text import findings_text
 from hloipu.cli.inputs import HLO_FILE, limit_option
 from hloipu.cli.options import Asked
 from hloipu.session import compile_cached
@@ -23,10 +25,16 @@ from hloipu_compiler.hlo.limits import Limits
 @click.command("compile")
 @click.argument("file", type=HLO_FILE, required=False)
 @click.option("-o", "--output", type=click.Path(), help="Write the executable to this .ipux file.")
+@click.option("--findings", is_flag=True, help="Print all findings, not only the first three.")
 @compiling_options("compile")
 @limit_option
 def command(
-    file: str | None, output: str | None, limits: Limits, asked: Asked, reporting: Reporting
+    file: str | None,
+    output: str | None,
+    findings: bool,
+    limits: Limits,
+    asked: Asked,
+    reporting: Reporting,
 ) -> None:
     """Compile FILE (- for standard input) and say whether it fits and where cycles go.
 
@@ -41,7 +49,10 @@ def command(
     with timed(reporting) as phases:
         module, text = read_verified(given_file(file), limits, phases)
         program = compile_cached(module, text, options_for(asked, module), phases)
-        report(estimated(program, phases), reporting)
+        profile = with_fitting(estimated(program, phases), program, phases)
+        report(profile, reporting)
+        if findings and not reporting.as_json:
+            click.echo(findings_text(profile))
         stop_unless_fits(program)
         if output is not None:
             with phases("save"):

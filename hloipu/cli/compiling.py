@@ -155,21 +155,40 @@ def too_late(file: str, flag: str) -> UsageError:
 
 def report(profile: Profile, reporting: Reporting) -> None:
     """Print the verdict, or the profile as JSON; write the profile to a file if asked."""
-    text = json.dumps(profile.record(), indent=1)
     if reporting.profile:
-        with replacing(Path(reporting.profile)) as stream:
-            stream.write(f"{text}\n".encode())
-    click.echo(text if reporting.as_json else verdict(profile))
+        write_profile(profile, reporting.profile)
+    click.echo(profile_text(profile) if reporting.as_json else verdict(profile))
+
+
+def write_profile(profile: Profile, path: str) -> None:
+    """Write a profile to a JSON file."""
+    with replacing(Path(path)) as stream:
+        stream.write(f"{profile_text(profile)}\n".encode())
+
+
+def profile_text(profile: Profile) -> str:
+    """Return a profile as JSON text."""
+    return json.dumps(profile.record(), indent=1)
 
 
 def estimated(program: CompiledProgram, phases: Phases) -> Profile:
-    """Return the profile of an estimate."""
+    """Return the profile of an estimate, with findings."""
     with phases("costs"):
         program.costs  # noqa: B018 - made when first asked for
     with phases("memory"):
         program.memory  # noqa: B018
     with phases("report"):
-        return program.profile()
+        profile = program.profile()
+    with phases("findings"):
+        return replace(profile, findings=program.findings(profile))
+
+
+def with_fitting(profile: Profile, program: CompiledProgram, phases: Phases) -> Profile:
+    """Return a profile with what makes the program fit, if it has to and does not."""
+    if program.fits or program.over_memory == "allow":
+        return profile
+    with phases("advice"):
+        return replace(profile, fitting=program.fitting)
 
 
 def stop_unless_fits(program: CompiledProgram) -> None:
@@ -177,7 +196,7 @@ def stop_unless_fits(program: CompiledProgram) -> None:
     if program.over_memory == "allow":
         return
     try:
-        require_fit(program.memory)
+        require_fit(program.memory, program.fitting_lines)
     except DoesNotFit as error:
         click.echo(styled(str(error)), err=True)
         click.echo(uses_text(error.report), err=True)

@@ -75,8 +75,8 @@ def session_options(command: F) -> F:
         click.option("--steps", type=click.IntRange(0), metavar="N",
                      help="Do N steps in all, resumed ones counted; by default one run's."),
         click.option("--producer-rate", multiple=True, metavar="NAME=RATE",
-                     help="Have the host make so many elements of an infeed per second of simulated "
-                     f"time, or as many as it does here (NAME={MEASURED}); by default all are "
+                     help="Have the host make so many elements of an infeed per simulated second, "
+                     f"or as many as it does here (NAME={MEASURED}); by default all are "
                      "there in time; repeatable."),
         click.option("--outfeed-to", multiple=True, metavar="NAME=FILE",
                      help="Write what an outfeed gave to this .npz file; repeatable."),

@@ -220,7 +220,11 @@ class Options:
         int, About(Size(2**50), _ALL, "Size that the compile cache may grow to.")
     ] = 2**30
     io_tiles: Annotated[
-        int, _later(Integer(0, 192), "Tiles of each IPU set apart for host transfers.")
+        int,
+        _wraps(
+            Integer(0, 192),
+            "Tiles of each IPU set apart for the queues, to transfer beside computing.",
+        ),
     ] = 0
     poison: Annotated[
         bool,

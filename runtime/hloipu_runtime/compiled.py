@@ -1,6 +1,6 @@
 """A compiled program in a user's hands: what it needs, what it costs, what it computes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +12,7 @@ from hloipu_runtime.costing.costs import Costs
 from hloipu_runtime.costing.counting import ChargePlan
 from hloipu_runtime.costing.estimate import Estimate, Trips, estimate
 from hloipu_runtime.costing.step_costs import step_charges
+from hloipu_runtime.device import Device
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.executable import Executable, OverMemory
 from hloipu_runtime.executable import load as load_executable
@@ -169,6 +170,7 @@ class CompiledProgram:
         seed: int = 0,
         timeout: float = DEFAULT_TIMEOUT_SECONDS,
         rates: Mapping[str, float] | None = None,
+        device: Device | None = None,
     ) -> Session:
         """Return a session, in which the program's state stays on the device from run to run.
 
@@ -177,7 +179,8 @@ class CompiledProgram:
         `infeeds`: by name, arrays whose rows are elements, an iterable, a function of the element's
         number, or a source. `outfeeds`: by name, `all`, `last`, `first` or `every-N`; a queue keeps
         all elements unless told otherwise. `seed` is where stateful random ops begin. `rates`:
-        elements per second that the host makes of an infeed. Raises what `Session` raises,
+        elements per second that the host makes of an infeed. `device` is shared with other
+        sessions, of which one at a time lies there (`hloipu.Device`). Raises what `Session` raises,
         DoesNotFit unless memory suffices or `over_memory` is "allow", UsageError E3158 for a
         program that was not compiled for sessions.
         """
@@ -196,7 +199,7 @@ class CompiledProgram:
             constants=constants,
             infeeds=infeeds,
             outfeeds=outfeeds,
-            settings=SessionSettings(mode, poison, seed, timeout, dict(rates or {})),
+            settings=SessionSettings(mode, poison, seed, timeout, dict(rates or {}), device),
         )
 
     def _require_runnable(self) -> None:

@@ -15,6 +15,7 @@ from hloipu_runtime.checkpoint import Checkpoint, load_checkpoint
 from hloipu_runtime.costing.costs import Costs
 from hloipu_runtime.costing.counting import ChargePlan, spent_of
 from hloipu_runtime.costing.step_times import step_times
+from hloipu_runtime.device import Device, Resident
 from hloipu_runtime.errors import StreamError, UsageError
 from hloipu_runtime.kernels.storage import from_storage, to_storage
 from hloipu_runtime.kernels.subnormals import flushing_subnormals
@@ -60,6 +61,8 @@ class SessionSettings:
     """Seconds that the device waits for one element of a queue."""
     rates: Mapping[str, float] = field(default_factory=dict)
     """Elements per second that the host makes of an infeed; others are always there in time."""
+    device: Device | None = None
+    """Shared with other sessions; None: a device of the session's own."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,11 @@ class Session:
         self._clock = SessionClock(self._times, max(intervals, default=Fraction(0)))
         self._counts = Counts()
         self._calls_done = 0
+        self.swap_cycles = 0
+        """Cycles of loading the executable again, after others were on the device."""
+        self._device = self.settings.device or Device()
+        self._resident = Resident(program.name, costs.machine, about.memory)
+        self._device.admit(self._resident)
         self._runs: Counter[str] = Counter()
         self._state: dict[str, Array] | None = None
         if state is not None or not any(port.parameter >= 0 for port in program.state):
@@ -157,6 +165,7 @@ class Session:
         Raises UsageError E3154 for arrays that are missing or unknown, E3142 for those that do not
         fit, E3156 where the state is lost.
         """
+        self._require_no_run()
         arrays = loaded_arrays(self.program, constants)
         if self._lost:
             self._require_state()
@@ -187,6 +196,7 @@ class Session:
                 f"{steps} steps are asked for; the program does {in_a_run} in a run",
                 hint=f"ask for a multiple of {in_a_run}, or compile with another loop",
             )
+        self._host.refuse_run()
         self._require_state()
         if inputs is not None:
             self._arrays.inputs |= called_with(self.program, inputs)
@@ -194,12 +204,15 @@ class Session:
             require_inputs(self.program, self._arrays.inputs)
         counts = self._counts = Counts(progress=progress)
         begun, waited = self.cycles, self.idle_cycles
+        swapped = self._device.bring(self._resident) if steps else 0
+        self.swap_cycles += swapped
+        self._clock.add(swapped)
         self._calls_done = 0
         with self._host.running(steps), np.errstate(all="ignore"), flushing_subnormals():
             for _ in range(steps // in_a_run):
                 self._run_once(counts)
         self._runs.update(counts.runs)
-        idle = self.idle_cycles - waited
+        idle = self.idle_cycles - waited + swapped
         if not self._times.is_exact:
             found = self._charges.counts(counts.runs or {"body": 0})
             spent = spent_of(self.costs, found).total.cycles
@@ -210,7 +223,7 @@ class Session:
 
     def profile(self) -> Profile:
         """Return the profile of all calls of `run` that ended well, together."""
-        return self._profile(self._runs, self.idle_cycles)
+        return self._profile(self._runs, self.idle_cycles + self.swap_cycles)
 
     def _profile(self, runs: Mapping[str, int], idle_cycles: int) -> Profile:
         found = self._charges.counts(runs or {"body": 0})
@@ -236,7 +249,11 @@ class Session:
         )
 
     def state(self) -> dict[str, Any]:
-        """Return copies of the state by name, in the user's types; UsageError E3156 if lost."""
+        """Return copies of the state by name, in the user's types.
+
+        Raises UsageError E3156 where it is lost, StreamError E2061 while a run is going on.
+        """
+        self._require_no_run()
         self._require_state()
         kept, variables = self._engine.state, self.program.variables
         return {
@@ -255,8 +272,10 @@ class Session:
         """Go on from a checkpoint: state, steps, cycles, and the elements that feeds go on with.
 
         Raises what `load_checkpoint` raises, UsageError E3157 where it is another program's,
-        StreamError E2031 where elements of a feed were taken already.
+        StreamError E2031 where elements of a feed were taken already, E2061 while a run is going
+        on.
         """
+        self._require_no_run()
         found = load_checkpoint(path)
         found.require_for(self.program)
         for queue in self._host.infeeds:
@@ -332,6 +351,17 @@ class Session:
             and all(port.stream in early for port in queue.streams)
             for queue in self.program.queues
         )
+
+    def _require_no_run(self) -> None:
+        """Raise StreamError E2061 where a run is going on: it holds the state in parts."""
+        if self._host.is_running:
+            raise StreamError(
+                "E2061",
+                "the state is asked for, or given, while a run is going on",
+                expected="a session that does not run",
+                found=f"a run after {self.steps} steps",
+                hint="do it between two calls of run; queues can be read meanwhile",
+            )
 
     def _require_state(self) -> None:
         if self._lost:

@@ -8,7 +8,8 @@ largest of
     made(n) + (k + 1) * step             it waited for the call's first element
     made(n + k) + step                   the host is the slowest
 
-with made(i) = origin + (i + 1) * interval: the longest path of `streams/timing.py` by calls.
+with made(i) = origin + (i + 1) * interval: the longest path of `streams/timing.py` by calls. Where
+transfers go on beside the turns, an element that was late has to come in before its turn.
 """
 
 from fractions import Fraction
@@ -58,6 +59,7 @@ class SessionClock:
         self.now += cycles
 
     def _made_parts(self, element: int) -> int:
-        """Return when an element is made, in whole parts of a cycle."""
+        """Return when an element is there, in whole parts of a cycle."""
         interval = self._interval
-        return self._origin * interval.denominator + (element + 1) * interval.numerator
+        begun = self._origin + self.times.transfer_cycles
+        return begun * interval.denominator + (element + 1) * interval.numerator

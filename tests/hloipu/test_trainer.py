@@ -1,6 +1,6 @@
 """The trainer against the same steps in numpy; what it tells, and what it refuses."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import hloipu
 from hloipu.callbacks import Callback, ProgressBar, TrainingProgress, bar_text
 from hloipu.trainer import Trainer
 from hloipu_runtime.errors import HloipuError, StreamEndedError, StreamError, UsageError
+from hloipu_runtime.sim.functional import FunctionalEngine
 
 _FIT = """
   w = f32[2]{0} parameter(0)
@@ -320,3 +321,103 @@ def test_programs_that_do_not_fit() -> None:
     with pytest.raises(UsageError, match="no state") as error:
         trainer(state=None, prediction=GUESS).predict(X)
     assert code_of(error) == "E3154"
+
+
+class AtEpochs(Callback):
+    """Calls a function at the end of each epoch, and another in the end."""
+
+    def __init__(self, at_epoch: Callable[[int], None], at_end: Callable[[], None] = int) -> None:
+        self.at_epoch = at_epoch
+        self.at_end = at_end
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, float]) -> None:
+        self.at_epoch(epoch)
+
+    def on_train_end(self) -> None:
+        self.at_end()
+
+
+def test_callbacks_see_and_save_the_state_of_their_moment(tmp_path: Path) -> None:
+    made = trainer()
+    seen: list[tuple[int, Any]] = []
+
+    def look(epoch: int) -> None:
+        seen.append((made.steps, weights(made)))
+        made.save_state(tmp_path / str(epoch))
+
+    made.fit((X, Y), 2, steps_per_execution=2, callbacks=[AtEpochs(look)])
+    assert [steps for steps, _ in seen] == [STEPS, 2 * STEPS]
+    for steps, w in seen:
+        np.testing.assert_allclose(w, by_numpy(steps)[1], rtol=1e-5)
+    first = trainer(state=None)
+    first.load_state(tmp_path / "0")
+    assert first.steps == STEPS
+    np.testing.assert_array_equal(weights(first), seen[0][1])
+
+
+def test_the_best_state_may_be_given_back_in_the_end() -> None:
+    made = trainer()
+    kept: list[Any] = []
+
+    def keep(epoch: int) -> None:
+        if epoch == 0:
+            kept.append(made.state)
+
+    def give_back() -> None:
+        made.state = kept[0]
+
+    made.fit((X, Y), 3, callbacks=[AtEpochs(keep, give_back)])
+    np.testing.assert_allclose(weights(made), by_numpy(STEPS)[1], rtol=1e-5)
+
+
+def test_the_state_is_not_given_while_the_device_holds_it() -> None:
+    made = trainer()
+
+    def give(_: int) -> None:
+        made.state = [START]
+
+    with pytest.raises(UsageError, match="E2062"):
+        made.fit((X, Y), 1, callbacks=[AtEpochs(give)])
+    np.testing.assert_allclose(weights(made), by_numpy(STEPS)[1], rtol=1e-5)
+    made.state = [START]
+
+
+def test_a_failure_without_a_whole_state_leaves_state_and_steps_that_belong_together() -> None:
+    made = trainer()
+    made.fit((X, Y), 1)
+    before = weights(made).copy()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FunctionalEngine, "kept_moment", "lost", raising=False)
+        patch.setattr(FunctionalEngine, "run", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            made.fit((X, Y), 1)
+    assert made.steps == STEPS
+    np.testing.assert_array_equal(weights(made), before)
+
+
+def interrupted(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_validation_needs_a_step_before_anything_is_trained() -> None:
+    made = trainer()
+    with pytest.raises(UsageError, match="E3173"):
+        made.fit((X, Y), 1, validation_data=(X, Y))
+    assert made.steps == 0
+
+
+def test_constants_are_given_and_may_change_between_executions() -> None:
+    step = STEP.replace("rate = f32[] constant(0.0625)", "rate = f32[] parameter(3)")
+    options: dict[str, Any] = {"target": "tiny", "cache": False, "feeds": {"data": (1, 2)}}
+    made = Trainer(step, state=[START], constants={3: np.float32(0.0625)}, **options)
+
+    def decay(_: int) -> None:
+        made.constants = {3: np.float32(0)}
+
+    made.fit((X, Y), 3, callbacks=[AtEpochs(decay)])
+    np.testing.assert_allclose(weights(made), by_numpy(STEPS)[1], rtol=1e-5)
+
+
+def test_steps_per_execution_that_do_not_divide_get_some_that_do() -> None:
+    with pytest.raises(UsageError, match="as 2, 3, 6 do"):
+        trainer().fit((X, Y), 1, steps_per_execution=4)

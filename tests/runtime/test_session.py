@@ -18,6 +18,7 @@ from tests.support.sessions import SCALE, START, SUMS, SWAP, compiled, rows, sum
 
 MODES = ("functional", "exact")
 ROWS = rows(60)
+SIX = ElementSpec((LeafSpec("f32", (6,)),))
 
 
 def opened(loop: int = 3, data: Any = ROWS, **more: Any) -> Session:
@@ -126,9 +127,38 @@ def test_steps_are_whole_runs_and_state_is_there() -> None:
     assert caught.value.code == "E3156"
 
 
+@pytest.mark.parametrize("what", ["state", "save_state", "load_state", "load_constants"])
+def test_the_state_is_not_touched_while_a_run_goes_on(tmp_path: Path, what: str) -> None:
+    arguments = {"state": (), "load_constants": (SCALE,)}.get(what, (tmp_path / "kept",))
+
+    def source(_: int) -> Any:
+        getattr(session, what)(*arguments)
+
+    with opened(data=source) as session:
+        with pytest.raises(StreamError, match=r"E2022.*E2061") as caught:
+            session.run(3)
+        assert isinstance(caught.value.__cause__, StreamError)
+        assert session.state()["b"] == 5
+
+
+def test_a_second_run_leaves_the_first_alone() -> None:
+    found: list[str] = []
+
+    def source(number: int) -> Any:
+        if number == 4:
+            with pytest.raises(StreamError, match="E2025") as caught:
+                session.run(3)
+            found.append(caught.value.code)
+        return ROWS[number]
+
+    with opened(data=InfeedQueue("data", SIX, source, inline=True)) as session:
+        session.run(9)
+        assert session.cycles == 3 * (sums(3).estimate().total_cycles or 0)
+    assert found == ["E2025"]
+
+
 def test_queues_of_the_users_own() -> None:
-    spec = ElementSpec((LeafSpec("f32", (6,)),))
-    infeed = InfeedQueue("data", spec, (row for row in ROWS), capacity=2)
+    infeed = InfeedQueue("data", SIX, (row for row in ROWS), capacity=2)
     outfeed = OutfeedQueue("seen", capacity=9)
     with opened(data=infeed, outfeeds={"seen": outfeed}) as session:
         session.run(9)
@@ -347,11 +377,13 @@ def test_what_comes_with_a_call_must_be_there() -> None:
     program = compiled(SUMS, loop=3, roles={"2": "call"}, outfeeds=("seen",))
     with program.session(state=START, constants=SCALE) as session:
         assert session.run(0).cycles == 0
-        with pytest.raises(UsageError, match="'parameter.2' is not given, which comes in with each"):
+        with pytest.raises(
+            UsageError, match=r"'parameter\.2' is not given, which comes in with each"
+        ):
             session.run()
         with pytest.raises(UsageError, match="argument 0 has shape"):
             session.run(inputs={2: np.zeros(5, np.float32)})
-        with pytest.raises(UsageError, match="takes no 'parameter.9'"):
+        with pytest.raises(UsageError, match=r"takes no 'parameter\.9'"):
             session.run(inputs={9: 0})
         session.run(inputs={2: ROWS[0]})
         assert session.steps == 3

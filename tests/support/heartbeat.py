@@ -29,6 +29,13 @@ class Heartbeat:
         """Return the seconds since a time of `time.monotonic` in which this process hardly ran."""
         return sum(seconds for at, seconds in list(self._stalls) if at >= began)
 
+    def __str__(self) -> str:
+        """Return how often and for how long at most this process hardly ran."""
+        stalls = [seconds for _, seconds in list(self._stalls)]
+        return (
+            f"the machine stood still {len(stalls)} times, {max(stalls, default=0):.2f} s at most"
+        )
+
     def _beat(self) -> None:
         while not self._ended.is_set():
             before = time.monotonic()

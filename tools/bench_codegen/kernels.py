@@ -165,7 +165,9 @@ def networks() -> Iterator[Kernel]:
         loaded_bytes=4 * many, stored_bytes=2 * many, because="2 operands in, 1 result out, 2 B"
     )
     yield _kernel("elementwise", "add f16 16M", jnp.add, (halves, halves), needs, target=0.65)
-    needs = Needs(loaded_bytes=4 * 4096, stored_bytes=4 * 4096, because="4096 x 4 B in, as many out")
+    needs = Needs(
+        loaded_bytes=4 * 4096, stored_bytes=4 * 4096, because="4096 x 4 B in, as many out"
+    )
     yield _kernel("elementwise", "erf f32 4096", jax.scipy.special.erf, (array(F32, 4096),), needs)
 
 
@@ -212,7 +214,9 @@ def orders() -> Iterator[Kernel]:
     )
     yield _kernel("order", "sort f32 4096x256", jnp.sort, (array(F32, 4096, 256),), rows)
     needs = Needs(loaded_bytes=4 * count, because="each key in once")
-    yield _kernel("order", "top 16 f32 of 1M", lambda x: lax.top_k(x, 16), (array(F32, count),), needs)
+    yield _kernel(
+        "order", "top 16 f32 of 1M", lambda x: lax.top_k(x, 16), (array(F32, count),), needs
+    )
 
 
 # --- moving ---------------------------------------------------------------------------------------
@@ -224,7 +228,12 @@ def movements() -> Iterator[Kernel]:
     x = array(F32, side, side)
     yield _kernel("movement", "transpose alone", jnp.transpose, (x,), Needs(), free=True)
     yield _kernel(
-        "movement", "reshape alone", lambda x: x.reshape(side // 8, 8, side), (x,), Needs(), free=True
+        "movement",
+        "reshape alone",
+        lambda x: x.reshape(side // 8, 8, side),
+        (x,),
+        Needs(),
+        free=True,
     )
     needs = Needs(
         loaded_bytes=4 * side * side, stored_bytes=4 * side * side, because="as the negation alone"
@@ -243,12 +252,12 @@ def movements() -> Iterator[Kernel]:
         exchanged_bytes=4 * count,
         because="each element once to the tile of its column",
     )
-    yield _kernel("movement", "cumsum both ways f32 2048^2", both_ways, (array(F32, side, side),), needs)
+    yield _kernel(
+        "movement", "cumsum both ways f32 2048^2", both_ways, (array(F32, side, side),), needs
+    )
 
     def blur(x: Any) -> Any:
-        return 0.2 * (
-            x[1:-1, 1:-1] + x[:-2, 1:-1] + x[2:, 1:-1] + x[1:-1, :-2] + x[1:-1, 2:]
-        )
+        return 0.2 * (x[1:-1, 1:-1] + x[:-2, 1:-1] + x[2:, 1:-1] + x[1:-1, :-2] + x[1:-1, 2:])
 
     needs = Needs(loaded_bytes=4 * count, stored_bytes=4 * count, because="each point in and out")
     yield _kernel("movement", "5-point stencil f32 2048^2", blur, (array(F32, side, side),), needs)
@@ -263,9 +272,18 @@ def sums() -> Iterator[Kernel]:
     yield _kernel("reduction", "sum of rows f32 4096^2", lambda x: x.sum(1), (x,), needs)
     yield _kernel("reduction", "sum of columns f32 4096^2", lambda x: x.sum(0), (x,), needs)
     yield _kernel("reduction", "sum of all f32 4096^2", jnp.sum, (x,), needs)
-    yield _kernel("reduction", "max of 65536x64 f32", lambda x: x.max(1), (array(F32, 65536, 64),),
-                  Needs(loaded_bytes=4 << 22, because="each element in once"))
+    yield _kernel(
+        "reduction",
+        "max of 65536x64 f32",
+        lambda x: x.max(1),
+        (array(F32, 65536, 64),),
+        Needs(loaded_bytes=4 << 22, because="each element in once"),
+    )
     needs = Needs(loaded_bytes=4 << 22, stored_bytes=4 << 22, because="each element in and out")
     yield _kernel(
-        "reduction", "cumsum f32 4096x1024", lambda x: jnp.cumsum(x, 1), (array(F32, 4096, 1024),), needs
+        "reduction",
+        "cumsum f32 4096x1024",
+        lambda x: jnp.cumsum(x, 1),
+        (array(F32, 4096, 1024),),
+        needs,
     )

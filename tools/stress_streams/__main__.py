@@ -47,7 +47,7 @@ def _repeated(times: int, seed: int, heart: Heartbeat) -> Counter[str]:
             seconds = time.monotonic() - began
             print(
                 f"{number + 1} of {times} rounds of {len(CASES)} cases, "
-                f"{failures.total()} failures, {seconds:.0f} s",
+                f"{failures.total()} failures, {seconds:.0f} s; {heart}",
                 flush=True,
             )
     return failures

@@ -58,10 +58,11 @@ class Buffers(NamedTuple):
     def least_peak(self) -> int:
         """Bytes that no order can do without."""
         least = self.given_bytes
-        for reads, makes, extra in zip(self.reads, self.makes, self.extra, strict=True):
+        rows = zip(self.reads, self.makes, self.extra, self.in_place, strict=True)
+        for reads, makes, extra, in_place in rows:
             read = [self.sizes[b] for b in reads]
             made = sum(self.sizes[b] for b in makes)
-            spared = min(max(read, default=0), made)
+            spared = min(max(read, default=0), made) if in_place else 0
             least = max(least, sum(read) + made - spared + extra)
         return least
 

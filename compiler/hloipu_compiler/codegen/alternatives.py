@@ -1,4 +1,4 @@
-"""Several ways to write an op's steps: each is written, priced, and taken back; the cheapest stays."""
+"""Ways to write an op's steps: each is written, priced, and taken back; the cheapest stays."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

@@ -135,6 +135,9 @@ def _gathering(shape: Sizes, wanted: Mapping, messages: int) -> Mapping | None:
         while block % blocks[d]:
             blocks[d] += 1
         left //= max(1, over(block, max(1, blocks[d])))
+        if blocks[d] > 1:
+            # Parts of what lies further in would be many short runs at the receiver.
+            break
     extents: list[int] = []
     spans: list[Span] = []
     for size, block in zip(shape, blocks, strict=True):

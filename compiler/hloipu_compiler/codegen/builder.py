@@ -17,6 +17,7 @@ from hloipu_compiler.codegen.placing import (
     default_placement,
     moved,
 )
+from hloipu_compiler.codegen.spreading import finer
 from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning, tuning_within
 from hloipu_runtime.codelets.codelet import Codelet, Indexing, Tensor
 from hloipu_runtime.codelets.constants import value_of
@@ -346,14 +347,18 @@ class Builder(Numbering):
         sizes = [prod(leaf.shape) for leaf in operands]
         least = -(-default.tiles.count // 2)
         places = candidates(indexing, lying, self.wishes, least, sizes)
+        if 2 * default.tiles.count <= self.tile_count:
+            shown = _shown(indexing, results)
+            tensors = [Tensor(x.element_type, x.shape) for x in operands]
+            made = [Tensor(*x) for x in results]
+            spread = finer(self.machine, codelet, indexing, tensors, made, shown, default)
+            if spread:
+                places = [*(places or [default]), *spread]
         if not places:
-            count = default.tiles.count
-            if 2 * count > self.tile_count:
-                return default
-            return moved(default, self.first_tile(count), self.tile_count)
+            return self._turned(default)
         if len(places) == 1:
             return places[0]
-        return cheapest(
+        chosen = cheapest(
             self.machine,
             codelet,
             [(Tensor(x.element_type, x.shape), m) for x, m in zip(operands, lying, strict=True)],
@@ -361,6 +366,14 @@ class Builder(Numbering):
             self.wishes,
             places,
         )
+        return self._turned(chosen) if chosen == default else chosen
+
+    def _turned(self, placement: Placement) -> Placement:
+        """Return a grid on few tiles from the next tiles on: not all are to lie on the first."""
+        count = placement.tiles.count
+        if 2 * count > self.tile_count:
+            return placement
+        return moved(placement, self.first_tile(count), self.tile_count)
 
     def _default(
         self, indexing: Indexing, operands: Sequence[Held], results: Sequence[tuple[str, Sizes]]
@@ -368,10 +381,13 @@ class Builder(Numbering):
         largest = max(range(len(results)), key=lambda n: prod(results[n][1]))
         element_type, shape = results[largest]
         bits = ELEMENT_TYPES[element_type].bits
-        shown = [0] * len(indexing.sizes)
-        for index in indexing.results[largest]:
-            if index.label >= 0:
-                shown[index.label] = 1
-        sizes = tuple(n if w else 1 for n, w in zip(indexing.sizes, shown, strict=True))
+        sizes = _shown(indexing, results)
         elements = max(prod(shape), *(prod(leaf.shape) for leaf in operands), 1)
         return default_placement(sizes, elements, bits, self.tile_count)
+
+
+def _shown(indexing: Indexing, results: Sequence[tuple[str, Sizes]]) -> Sizes:
+    """Return the labels' sizes, those that the largest result does not show as one."""
+    largest = max(range(len(results)), key=lambda n: prod(results[n][1]))
+    shown = {index.label for index in indexing.results[largest]}
+    return tuple(n if label in shown else 1 for label, n in enumerate(indexing.sizes))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hloipu_compiler.codegen.bringing import bringing
-from hloipu_compiler.codegen.convolution_prices import Spread, Ways, priced
+from hloipu_compiler.codegen.convolution_prices import Spread, Ways, priced, spread_of
 from hloipu_compiler.codegen.convolution_staying import staying
 from hloipu_compiler.codegen.convolution_ways import Cut
 from hloipu_compiler.codegen.placing import Placement, grid
@@ -23,6 +23,9 @@ from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import sync
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Mapping, Tiles
+
+_SLICES = (2, 4, 8, 16)
+"""In how many slices a convolution may be done where memory bites."""
 
 _CLOSER = 12
 """Ways whose exchange is looked at in detail: those with the smallest estimates that fit."""
@@ -40,6 +43,9 @@ class ConvolutionGrid(NamedTuple):
     """Of the parts of operands and result, or of what pieces are summed from."""
     code_cycles: int = 0
     """What the code of its exchanges is worth."""
+    slices: int = 1
+    """Of the images, or of the result's features, done one after the other."""
+    slices_features: bool = False
 
     @property
     def cycles(self) -> int:
@@ -79,10 +85,89 @@ def convolution_grid(
 ) -> ConvolutionGrid:
     """Return the cheapest grid that needs at most `room` bytes of a tile, else the smallest.
 
+    Where the whole needs more, images or features are done in slices, one after the other.
     `first`: where small grids begin.
     """
-    found = convolution_grids(machine, codelet, operands, result, partial_type, room, lying, first)
+    asked = _Asked(machine, codelet, operands, result, partial_type)
+    whole = _best(asked, room, lying, first)
+    if whole.bytes_per_tile <= room:
+        return whole
+    found = [whole]
+    for features in (False, True):
+        for slices in _SLICES:
+            sliced = sliced_tensors(codelet, operands, result, slices, features=features)
+            if sliced is None:
+                break
+            image, kernel, made = sliced
+            one = _best(
+                asked._replace(operands=(image, kernel), result=made), room, (None, None), first
+            )
+            found.append(_in_slices(asked, one, made, slices, features=features))
+            if found[-1].bytes_per_tile <= room:
+                # Finer slices only cost more.
+                break
     return min(found, key=lambda x: (max(0, x.bytes_per_tile - room), x.price))
+
+
+def _best(asked: _Asked, room: int, lying: Lying, first: int) -> ConvolutionGrid:
+    found = convolution_grids(*asked, room, lying, first)
+    return min(found, key=lambda x: (max(0, x.bytes_per_tile - room), x.price))
+
+
+def sliced_tensors(
+    codelet: Convolution,
+    operands: tuple[Tensor, Tensor],
+    result: Tensor,
+    slices: int,
+    *,
+    features: bool,
+) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Return image, kernel and result of the first of so many slices; None for fewer elements."""
+    image, kernel = operands
+    if features and codelet.feature_groups * codelet.batch_groups > 1:
+        return None
+    if not features and codelet.batch_groups > 1:
+        return None
+    of_result, number = codelet.out[1 if features else 0], 1 if features else 0
+    of_operand = codelet.rhs[1] if features else codelet.lhs[0]
+    size = result.shape[of_result]
+    if size < slices:
+        return None
+    step = over(size, slices)
+    parts = [image, kernel]
+    parts[number] = _resized(parts[number], of_operand, step)
+    return parts[0], parts[1], _resized(result, of_result, step)
+
+
+def _resized(tensor: Tensor, dimension: int, size: int) -> Tensor:
+    shape = (*tensor.shape[:dimension], size, *tensor.shape[dimension + 1 :])
+    return Tensor(tensor.element_type, shape)
+
+
+def _in_slices(
+    asked: _Asked, one: ConvolutionGrid, made: Tensor, slices: int, *, features: bool
+) -> ConvolutionGrid:
+    """Return the price of all slices, whose results are put together on other tiles."""
+    machine, result = asked.machine, asked.result
+    begin = machine.exchange.setup_cycles + machine.exchange.route_cycles + sync(machine).cycles
+    count = over(result.elements, max(1, made.elements))
+    share = over(_bytes(result), machine.chip.tiles_per_ipu)
+    moving = begin + over(share, machine.exchange.receive_bytes_per_cycle)
+    kept = 0
+    if one.cut.part:
+        # What all slices read stays while pieces are brought together.
+        spread = spread_of(*asked[1:], one.cut)
+        number = 0 if features else 1
+        indices = spread.indexing.operands[number]
+        kept = _bytes(_part(one.placement, asked.operands[number], indices))
+    return one._replace(
+        compute_cycles=count * one.compute_cycles,
+        exchange_cycles=count * one.exchange_cycles + moving,
+        bytes_per_tile=one.bytes_per_tile + share + kept,
+        code_cycles=count * one.code_cycles,
+        slices=slices,
+        slices_features=features,
+    )
 
 
 def convolution_grids(

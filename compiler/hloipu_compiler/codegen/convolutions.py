@@ -1,45 +1,106 @@
-"""Lowering of convolutions: a grid for each, pieces of the depth added where that is cheaper."""
+"""Lowering of convolutions: a grid for each, pieces of the sum added where that is cheaper."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 from hloipu_compiler.codegen.contractions import combined
-from hloipu_compiler.codegen.convolution_grids import convolution_grid
+from hloipu_compiler.codegen.convolution_grids import ConvolutionGrid, convolution_grid
+from hloipu_compiler.codegen.convolution_plans import planned_convolution
+from hloipu_compiler.codegen.decimating import decimated
 from hloipu_compiler.codegen.errors import CodegenError
-from hloipu_compiler.codegen.leaves import Leaf
+from hloipu_compiler.codegen.leaves import Held, Leaf
 from hloipu_compiler.codegen.site import Site, lowers
 from hloipu_compiler.ir.attributes import ConvolutionLabels
 from hloipu_runtime.codelets.codelet import Tensor
 from hloipu_runtime.codelets.convolution import Convolution
+from hloipu_runtime.program.mapping import Mapping, Sizes, whole_box
 
 
 @lowers("convolution")
 def _convolution(site: Site) -> Sequence[Leaf]:
     builder = site.builder
-    codelet = _codelet(site)
-    kind, shape = site.results[0]
-    operands = [site.held(0), site.held(1)]
-    image, kernel = (Tensor(x.element_type, x.shape) for x in operands)
-    partial_kind = builder.tuning.partial_type(kind)
+    result = Tensor(*site.results[0])
+    codelet, image = decimated(builder, _codelet(site), site.held(0), result.shape)
+    operands = image, site.held(1)
+    tensors = (
+        Tensor(image.element_type, image.shape),
+        Tensor(operands[1].element_type, operands[1].shape),
+    )
+    partial_kind = builder.tuning.partial_type(result.element_type)
     room = builder.machine.memory.bytes_per_tile * builder.tuning_here.memory_percent // 100
-    where = [builder.variables[x.variable].mapping for x in operands]
-    plan = convolution_grid(
-        builder.machine,
-        codelet,
-        (image, kernel),
-        Tensor(kind, shape),
-        partial_kind,
-        room,
-        (where[0], where[1]),
+    lying = (
+        builder.variables[operands[0].variable].mapping,
+        builder.variables[operands[1].variable].mapping,
     )
-    part, along = plan.cut.part, plan.cut.along
-    if not part:
-        return builder.compute(codelet, operands, [(kind, shape)], placement=plan.placement)
-    cut = replace(codelet, part=part, along=along, element_type=partial_kind)
-    (partials,) = builder.compute(
-        cut, operands, [(partial_kind, (plan.cut.pieces, *shape))], placement=plan.placement
+    plan = convolution_grid(builder.machine, codelet, tensors, result, partial_kind, room, lying)
+    builder.explains(
+        lambda: planned_convolution(
+            builder.origin, builder.machine, codelet, tensors, result, partial_kind, room, lying
+        )
     )
-    return [combined(site, partials, kind, shape)]
+    if plan.slices > 1:
+        return [_in_slices(site, plan, codelet, operands, result)]
+    return [_once(site, plan, codelet, operands, result)]
+
+
+def _once(
+    site: Site, plan: ConvolutionGrid, codelet: Convolution, operands: Sequence[Held], made: Tensor
+) -> Held:
+    """Compute a convolution, or a slice of it."""
+    builder, kind = site.builder, made.element_type
+    cut = _cut(site, plan, codelet, kind)
+    if not plan.cut.part:
+        return builder.compute(cut, operands, [(kind, made.shape)], placement=plan.placement)[0]
+    pieces = (cut.element_type, (plan.cut.pieces, *made.shape))
+    (partials,) = builder.compute(cut, operands, [pieces], placement=plan.placement)
+    return combined(site, partials, kind, made.shape)
+
+
+def _cut(site: Site, plan: ConvolutionGrid, codelet: Convolution, kind: str) -> Convolution:
+    if not plan.cut.part:
+        return codelet
+    partial_kind = site.builder.tuning.partial_type(kind)
+    return replace(codelet, part=plan.cut.part, along=plan.cut.along, element_type=partial_kind)
+
+
+def _in_slices(
+    site: Site,
+    plan: ConvolutionGrid,
+    codelet: Convolution,
+    operands: Sequence[Held],
+    result: Tensor,
+) -> Held:
+    """Compute slices of the images or of the features one after the other; put them together."""
+    builder, number = site.builder, 1 if plan.slices_features else 0
+    whole, other = operands[number], operands[1 - number]
+    dimension = codelet.rhs[1] if number else codelet.lhs[0]
+    at = codelet.out[number]
+    cut = _cut(site, plan, codelet, result.element_type)
+    size = result.shape[at]
+    step = -(-size // plan.slices)
+    pieces = []
+    for low in range(0, size, step):
+        high = min(size, low + step)
+        shape = _changed(whole.shape, dimension, high - low)
+        starts = _changed((0,) * len(shape), dimension, low)
+        made = Tensor(result.element_type, _changed(result.shape, at, high - low))
+        tensors = [Tensor(x.element_type, x.shape) for x in operands]
+        tensors[number] = Tensor(whole.element_type, shape)
+        counted = (plan.cut.pieces, *made.shape) if plan.cut.part else made.shape
+        indexing = cut.indexing(tensors, [Tensor(cut.element_type, counted)])
+        spans = plan.placement.spans(indexing.operands[number], shape)
+        mapping = Mapping(plan.placement.tiles, spans)
+        piece = (whole, whole.shape, whole_box(shape), starts)
+        part = builder.assembled(whole.element_type, shape, [piece], mapping=mapping)
+        found = _once(site, plan, codelet, (other, part) if number else (part, other), made)
+        box = tuple((low, high) if d == at else (0, n) for d, n in enumerate(result.shape))
+        shift = tuple(-low if d == at else 0 for d in range(len(result.shape)))
+        pieces.append((found, made.shape, box, shift))
+    return builder.assembled(result.element_type, result.shape, pieces)
+
+
+def _changed(sizes: Sizes, dimension: int, size: int) -> Sizes:
+    return (*sizes[:dimension], size, *sizes[dimension + 1 :])
 
 
 def _codelet(site: Site) -> Convolution:

@@ -14,7 +14,7 @@ from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.errors import CodegenError
 from hloipu_compiler.codegen.leaves import Held, Leaf
 from hloipu_compiler.codegen.site import Site, lowers
-from hloipu_compiler.codegen.sorting import top_k
+from hloipu_compiler.codegen.top_k import top_k
 from hloipu_compiler.codegen.views import compute_spread
 from hloipu_compiler.evaluate.custom_calls import IDENTITIES, typed_attributes
 from hloipu_runtime.codelets.custom import LapackCall

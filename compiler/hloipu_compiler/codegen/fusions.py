@@ -1,11 +1,13 @@
-"""Lowering of fusions of elementwise ops: one expression, broadcasts in its labels."""
+"""Lowering of fusions: of elementwise ops one expression, broadcasts in its labels."""
 
 from collections.abc import Sequence
 
 from hloipu_compiler.codegen.elementwise import sourced
 from hloipu_compiler.codegen.errors import CodegenError
 from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar, Spread
+from hloipu_compiler.codegen.lowering import lower_computation
 from hloipu_compiler.codegen.regions import node_parameters
+from hloipu_compiler.codegen.row_regions import rows_lowered
 from hloipu_compiler.codegen.scalars import scalar_text
 from hloipu_compiler.codegen.site import Site, array_shape, lowers
 from hloipu_compiler.ir.graph import Computation, Instruction
@@ -16,7 +18,12 @@ from hloipu_runtime.codelets.expression import Expression, Node
 @lowers("fusion")
 def _fusion(site: Site) -> Sequence[Leaf]:
     computation = site.module.computation[site.attributes.called[0]]
-    return _Fusion(site, computation).lowered()
+    if all(x.opcode not in ("reduce", "fusion") for x in computation.instructions):
+        return _Fusion(site, computation).lowered()
+    owned = frozenset(
+        leaves[0] for leaves, dies in zip(site.operands, site.dying, strict=True) if dies
+    )
+    return rows_lowered(site, lambda: lower_computation(site, computation, site.operands, owned))
 
 
 class _Fusion:

@@ -7,7 +7,7 @@ import numpy as np
 
 from hloipu_compiler.codegen.errors import CodegenError
 from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar, Spread, Token
-from hloipu_compiler.codegen.reshaping import reshaped_in_place
+from hloipu_compiler.codegen.reshaped_values import reshaped_value
 from hloipu_compiler.codegen.site import Site, lowers
 from hloipu_compiler.evaluate.constants import constant_leaves
 from hloipu_compiler.hlo.literal_values import ElidedConstantError
@@ -75,11 +75,7 @@ def _reshape(site: Site) -> Sequence[Leaf]:
     source = site.held(0)
     if source.shape == shape:
         return [source]
-    kind = source.element_type
-    piece = (source, shape, whole_box(shape), (0,) * len(shape))
-    lying = site.builder.variables[source.variable].mapping
-    mapping = reshaped_in_place(lying, source.shape, shape)
-    return [site.builder.assembled(kind, shape, [piece], mapping=mapping)]
+    return [reshaped_value(site.builder, source, shape)]
 
 
 @lowers("transpose")

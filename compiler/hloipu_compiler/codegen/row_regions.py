@@ -1,11 +1,10 @@
-"""Lowering of fusions with reductions in them: whole rows, reductions with producers, or op by op."""
+"""Lowering of fusions that reduce: whole rows, a reduction with its producer, or op by op."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 
 from hloipu_compiler.codegen.alternatives import cheapest
-from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.contractions import partial_type
 from hloipu_compiler.codegen.flat_rows import FlatRows, Operand, Reduction, flat_rows
 from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar

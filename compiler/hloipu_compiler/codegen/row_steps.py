@@ -25,7 +25,7 @@ _DEAR = frozenset(
 def row_region(rows: FlatRows) -> tuple[RowRegion, list[Held], list[bool]] | None:
     """Return the codelet of a region, its operands and which of these die; None: too deep."""
     steps = _Steps(rows)
-    if 2 * _MOST_ROUNDS < steps.last:
+    if steps.last > 2 * _MOST_ROUNDS:
         return None
     return steps.written()
 
@@ -150,7 +150,7 @@ class _Steps:
                     self._compute(step, done, at, number)
         for at, step in steps.items():
             for number in step.order:
-                if self.step[number] == at and (
+                if self.step.get(number) == at and (
                     number in self.rows.results
                     or number in self.kept
                     or not self.ops[number].is_full

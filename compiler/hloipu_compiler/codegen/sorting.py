@@ -2,32 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import prod
 
 from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.leaves import Held, Leaf
 from hloipu_compiler.codegen.regions import expression_of
 from hloipu_compiler.codegen.site import Site, array_shape, lowers
 from hloipu_compiler.codegen.sorting_over_tiles import (
-    MOST_GATHERED_BYTES,
     choose_parts,
     sort_over_tiles,
 )
-from hloipu_compiler.codegen.views import compute_spread, seen_as
+from hloipu_compiler.codegen.views import compute_spread
 from hloipu_compiler.evaluate.comparators import ComparatorKey, comparator_keys
 from hloipu_compiler.ir.graph import Computation
-from hloipu_runtime.codelets.codelet import Tensor
 from hloipu_runtime.codelets.elementwise import Elementwise
 from hloipu_runtime.codelets.expression import Expression, Node
-from hloipu_runtime.codelets.generate import Iota
 from hloipu_runtime.codelets.sort import Sort
-from hloipu_runtime.codelets.topk import TopK, TopKMerge, TopKPieces
-from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.kernels.sorting import SortKey
-from hloipu_runtime.machine.costs import TileTraffic, exchange, sync
-
-_FAN = 8
-"""Pieces whose candidates are merged at once."""
 
 
 @lowers("sort")
@@ -39,11 +29,13 @@ def _sort(site: Site) -> Sequence[Leaf]:
         return operands
     name = site.attributes.text("to_apply")
     if not name:  # dumps before 2019: ascending by the first operand
-        return _sorted(site.builder, Sort(dimension, (SortKey(0, False, "ieee"),)), operands)
+        return sorted_on_tiles(
+            site.builder, Sort(dimension, (SortKey(0, False, "ieee"),)), operands
+        )
     keys = comparator_keys(site.module, name)
     if keys is None:
         sort = Sort(dimension, comparator=site.expression(name))
-        return _sorted(site.builder, sort, operands, counting=_counting(site, dimension))
+        return sorted_on_tiles(site.builder, sort, operands, counting=_counting(site, dimension))
     derived = list(operands)
     sort_keys = []
     for key in keys:
@@ -52,7 +44,7 @@ def _sort(site: Site) -> Sequence[Leaf]:
             operand = len(derived)
             derived.append(_derived(site, key, operands[key.operand]))
         sort_keys.append(SortKey(operand, key.descending, key.order))
-    return _sorted(
+    return sorted_on_tiles(
         site.builder,
         Sort(dimension, tuple(sort_keys)),
         derived,
@@ -117,7 +109,7 @@ def _of_one_operand(expression: Expression, kept: int) -> Expression:
     )
 
 
-def _sorted(
+def sorted_on_tiles(
     builder: Builder,
     sort: Sort,
     operands: Sequence[Held],
@@ -132,76 +124,3 @@ def _sorted(
     return compute_spread(
         builder, sort, operands, [(x.element_type, x.shape) for x in operands[:wanted]]
     )
-
-
-@lowers("topk")
-def _topk(site: Site) -> Sequence[Leaf]:
-    k, largest = site.attributes.integer("k"), site.attributes.flag("largest", True)
-    return top_k(site.builder, site.held(0), k, largest=largest)
-
-
-def top_k(builder: Builder, x: Held, k: int, *, largest: bool) -> list[Held]:
-    """Return values and s32 places of the k best along the last dimension."""
-    results = [(x.element_type, (*x.shape[:-1], k)), ("s32", (*x.shape[:-1], k))]
-    if 0 in x.shape or k == 0:
-        return compute_spread(builder, TopK(k, largest), [x], results)
-    element = ELEMENT_TYPES[x.element_type].byte_width
-    fits = x.shape[-1] * element <= MOST_GATHERED_BYTES
-    if not fits and _FAN * k * (element + 4) > MOST_GATHERED_BYTES:
-        return _top_of_sorted(builder, x, k, largest=largest)
-    pieces = _choose_pieces(builder, x, k)
-    if pieces == 1:
-        return compute_spread(builder, TopK(k, largest), [x], results)
-    block = -(-x.shape[-1] // pieces)
-    pieces = -(-x.shape[-1] // block)
-    shape = (*x.shape[:-1], pieces, k)
-    made = [(x.element_type, shape), ("s32", shape)]
-    candidates = compute_spread(builder, TopKPieces(k, block, largest), [x], made)
-    while pieces > 1:
-        fan = min(_FAN, pieces)
-        pieces = -(-pieces // fan)
-        shape = (*x.shape[:-1], pieces, k)
-        made = [(x.element_type, shape), ("s32", shape)]
-        candidates = compute_spread(builder, TopKMerge(k, fan, largest), candidates, made)
-    return seen_as(builder, candidates, (*x.shape[:-1], k))
-
-
-def _top_of_sorted(builder: Builder, x: Held, k: int, *, largest: bool) -> list[Held]:
-    """Sort all and keep the first: for so many that merging would gather too much on a tile."""
-    last = len(x.shape) - 1
-    (places,) = builder.compute(Iota(last, "s32"), [], [("s32", x.shape)])
-    sort = Sort(last, (SortKey(0, descending=largest),))
-    made = _sorted(builder, sort, [x, places], counting=1)
-    shape = (*x.shape[:-1], k)
-    box = tuple((0, n) for n in shape)
-    return seen_as(builder, made, shape, ((x.shape, box, (0,) * len(shape)),))
-
-
-def _choose_pieces(builder: Builder, x: Held, k: int) -> int:
-    """Return the number of pieces of each row with the fewest cycles, a power of two."""
-    length, machine = x.shape[-1], builder.machine
-    rows = max(1, prod(x.shape[:-1]))
-    size = ELEMENT_TYPES[x.element_type].byte_width
-    wait = 2 * sync(machine).cycles
-
-    def cycles_of(pieces: int) -> int:
-        share = -(-rows // builder.tile_count)
-        block = -(-length // pieces)
-        best = [Tensor(x.element_type, (share, k))]
-        cycles = TopK(k).work(machine, [Tensor(x.element_type, (share, block))], best).cycles
-        cycles += exchange(machine, [TileTraffic(received_bytes=share * block * size)]).cycles
-        while pieces > 1:
-            fan = min(_FAN, pieces)
-            pieces = -(-pieces // fan)
-            candidates = [Tensor(x.element_type, (1, fan * k))]
-            traffic = TileTraffic(received_bytes=fan * k * (size + 4), received_fragments=fan)
-            cycles += TopK(k).work(machine, candidates, best).cycles
-            cycles += exchange(machine, [traffic]).cycles + wait
-        return cycles
-
-    options = [1]
-    while rows * options[-1] * 2 <= builder.tile_count and length >= 2 * k * options[-1]:
-        options.append(options[-1] * 2)
-    if len(options) > 1 and length * size > MOST_GATHERED_BYTES:
-        del options[0]
-    return min(options, key=cycles_of)

@@ -19,6 +19,7 @@ from hloipu_compiler.codegen import (  # noqa: F401  (each registers its lowerin
     sorting,
     special_dots,
     spectra,
+    top_k,
     updating,
     windows,
 )

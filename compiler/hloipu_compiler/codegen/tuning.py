@@ -6,7 +6,7 @@ from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.model import Machine
 
-_CODE_BYTES = 150
+_CODE_BYTES = 200
 """Code and state of vertices for an instruction. Assumed: what networks of some thousand take."""
 
 _UNEVEN_PERCENT = 125

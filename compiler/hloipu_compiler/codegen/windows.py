@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from hloipu_compiler.codegen.leaves import Leaf
+from hloipu_compiler.codegen.running_totals import running_totals
 from hloipu_compiler.codegen.site import Site, lowers
 from hloipu_runtime.codelets.expression import Expression, monoid_of
 from hloipu_runtime.codelets.select_scatter import SelectAndScatter
@@ -26,6 +27,10 @@ def _reduce_window(site: Site) -> Sequence[Leaf]:
     monoid = monoid_of(body) if len(site.operands) == 2 else None
     kinds = tuple(kind for kind, _ in site.results)
     codelet = ReduceWindow(window_of(site), monoid or "", None if monoid else body, kinds)
+    if len(site.operands) == 2:
+        totals = running_totals(site.builder, codelet, site.held(0), site.leaf(1))
+        if totals is not None:
+            return totals
     operands = [site.held(n) for n in range(len(site.operands))]
     return site.builder.compute(codelet, operands, site.results)
 

@@ -11,6 +11,13 @@ from dataclasses import dataclass, field, replace
 
 from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.control import brought_home
+from hloipu_compiler.codegen.io_tiles import (
+    IoTiles,
+    brought_out,
+    io_tiles_of,
+    taken_in,
+    without_them,
+)
 from hloipu_compiler.codegen.leaves import Held, Leaf, Token
 from hloipu_compiler.codegen.lowering import lower_instructions, streamed_in
 from hloipu_compiler.codegen.outfeed_sums import Sum, added, begun, finished
@@ -55,6 +62,8 @@ class _Step:
     entry: Computation
     arrays: list[tuple[str, tuple[int, ...]]]
     """Of the parameters, flattened."""
+    apart: IoTiles | None = None
+    """Tiles that the queues of the loop have their buffers on."""
     parameters: list[Port] = field(default_factory=list)
     results: list[Port] = field(default_factory=list)
     loaded: list[ValueId] = field(default_factory=list)
@@ -76,10 +85,11 @@ def lower_wrapped(
     Feeds take from streams `NAME.K`, outfeeds hand over to them, K counting their arrays. Raises
     UsageError E3152 where an infeed or outfeed op has the name of a queue.
     """
-    builder = Builder(machine, tuning)
+    apart = io_tiles_of(machine, wrapping.io_tiles) if wrapping.io_tiles else None
+    builder = Builder(without_them(machine, apart) if apart else machine, tuning)
     builder.plans = plans
     entry = module.entry
-    step = _Step(builder, entry, _arrays(entry))
+    step = _Step(builder, entry, _arrays(entry), apart)
     kept = _kept(step, module, wrapping)
     builder.is_resident = bool(kept or wrapping.feeds or wrapping.outfeeds)
     known: dict[int, Leaf] = {item.parameter: item.turn for item in kept if item.parameter >= 0}
@@ -193,6 +203,8 @@ def _fed(step: _Step, feed: FeedBinding) -> dict[int, Leaf]:
     )
     step.queues.append(Queue(feed.name, True, ports, feed.places))
     step.builder.origin = feed.name
+    if step.apart is not None:
+        return dict(zip(feed.places, taken_in(step.builder, step.apart, ports), strict=True))
     return {
         number: streamed_in(step.builder, port.stream, port.element_type, port.shape)
         for number, port in zip(feed.places, ports, strict=True)
@@ -222,7 +234,7 @@ def _computed(
     leaves = [None if isinstance(leaf, Token) else builder.held(leaf) for leaf in made]
     for outfeed in wrapping.outfeeds:
         if not outfeed.reduction:
-            step.queues.append(_handed_over(builder, outfeed, leaves))
+            step.queues.append(_handed_over(step, outfeed, leaves))
     for number in wrapping.results:
         step.results.append(_streamed_out(builder, f"result.{number}", leaves[number]))
     pairs = []
@@ -280,20 +292,25 @@ def _arguments(entry: Computation, known: dict[int, Leaf]) -> list[list[Leaf]]:
     return arguments
 
 
-def _handed_over(builder: Builder, outfeed: FeedBinding, leaves: Sequence[Held | None]) -> Queue:
+def _handed_over(step: _Step, outfeed: FeedBinding, leaves: Sequence[Held | None]) -> Queue:
     ports = tuple(
-        _streamed_out(builder, f"{outfeed.name}.{k}", leaves[number])
+        _streamed_out(step.builder, f"{outfeed.name}.{k}", leaves[number], step.apart)
         for k, number in enumerate(outfeed.places)
     )
     return Queue(outfeed.name, False, ports, outfeed.places, mode=outfeed.mode)
 
 
-def _streamed_out(builder: Builder, stream: str, leaf: Held | None) -> Port:
+def _streamed_out(
+    builder: Builder, stream: str, leaf: Held | None, apart: IoTiles | None = None
+) -> Port:
     if leaf is None:
         raise TypeError(f"{stream} is a token")
+    port = Port(stream, leaf.element_type, leaf.shape)
+    if apart is not None:
+        leaf = brought_out(builder, apart, port, leaf)
     builder.emit(s.Sync())
     builder.emit(s.StreamOut(stream, leaf.variable, leaf.value))
-    return Port(stream, leaf.element_type, leaf.shape)
+    return port
 
 
 def _all_queues(step: _Step) -> tuple[Queue, ...]:

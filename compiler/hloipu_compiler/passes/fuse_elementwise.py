@@ -28,7 +28,7 @@ from hloipu_compiler.passes.registry import register
 from hloipu_compiler.passes.rewriting import with_operands
 from hloipu_compiler.plan.plan import Plan
 
-_FUSIBLE = frozenset(
+FUSIBLE = frozenset(
     name
     for name, op in OPS.items()
     if Trait.ELEMENTWISE in op.traits and Trait.LEGACY not in op.traits
@@ -38,7 +38,7 @@ _FUSIBLE = frozenset(
 def elementwise_fused(module: Module, most_ops: int) -> Module:
     """Return the module with groups of elementwise ops as fusions; the same one without any."""
     names = Names(c.name for c in module.computations)
-    runs = set(_running(module))
+    runs = set(running(module))
     made: list[Computation] = []
     entry = 0
     changed = False
@@ -58,7 +58,7 @@ def elementwise_fused(module: Module, most_ops: int) -> Module:
     return replace(module, computations=tuple(made), entry_position=entry)
 
 
-def _running(module: Module) -> Iterator[str]:
+def running(module: Module) -> Iterator[str]:
     """Yield the computations that run on arrays: the entry, loops' and branches'."""
     stack = [module.entry]
     seen = {module.entry.name}
@@ -80,7 +80,7 @@ def _groups(computation: Computation, most_ops: int) -> dict[int, list[int]]:
     groups: dict[int, list[int]] = {}
     for position in range(len(computation.instructions) - 1, -1, -1):
         x = computation.instructions[position]
-        if x.opcode not in _FUSIBLE or not _is_plain(computation, x):
+        if x.opcode not in FUSIBLE or not _is_plain(computation, x):
             continue
         joined = None
         if position != computation.root:

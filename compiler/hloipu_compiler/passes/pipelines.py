@@ -1,10 +1,12 @@
 """The named pipelines, and the import of every pass that hloipu brings."""
 
+from hloipu_compiler.passes.absorb_views import AbsorbViews
 from hloipu_compiler.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
 from hloipu_compiler.passes.eliminate_dead_code import EliminateDeadCode
 from hloipu_compiler.passes.expand_bitcasts import ExpandBitcasts
 from hloipu_compiler.passes.fold_constants import FoldConstants
 from hloipu_compiler.passes.fuse_elementwise import FuseElementwise
+from hloipu_compiler.passes.fuse_rows import FuseRows
 from hloipu_compiler.passes.inline_calls import InlineCalls
 from hloipu_compiler.passes.make_synchronous import MakeSynchronous
 from hloipu_compiler.passes.narrow_floats import NarrowFloats  # noqa: F401  (registers itself)
@@ -43,7 +45,14 @@ _FRONT = (
     RecogniseLoops(),
 )
 
-_BACK = (FuseElementwise(), EliminateDeadCode(), OrderForMemory())
+_BACK = (
+    Group((AbsorbViews(), EliminateDeadCode()), MOST_ROUNDS),
+    FuseElementwise(),
+    EliminateDeadCode(),
+    FuseRows(),
+    EliminateDeadCode(),
+    OrderForMemory(),
+)
 
 PIPELINES: dict[str, Pipeline] = {
     "simplify": built([_SIMPLIFY]),

@@ -22,7 +22,7 @@ from hloipu_compiler.ir.graph import Computation, Instruction, Module, control_p
 from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.passes.names import Names
-from hloipu_compiler.passes.pass_base import FLAT_CALLS, Facts, Pass
+from hloipu_compiler.passes.pass_base import Pass
 from hloipu_compiler.passes.registry import register
 from hloipu_compiler.passes.rewriting import with_operands
 from hloipu_compiler.plan.plan import Plan
@@ -189,7 +189,6 @@ class RecomputeCheap(Pass):
     """Makes cheap values again where they are used late, in place of keeping them while much is."""
 
     name: ClassVar[str] = "recompute-cheap"
-    requires: ClassVar[Facts] = frozenset({FLAT_CALLS})
     most_ops: int = 12
     """Ops that may be run again for one value."""
     full_percent: int = 50

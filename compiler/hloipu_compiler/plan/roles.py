@@ -30,6 +30,12 @@ def wrapping_of(module: Module, request: WrappingRequest) -> Wrapping | None:
     """
     if not request.asks:
         return None
+    if request.io_tiles and request.loop is None:
+        raise UsageError(
+            "E2045",
+            f"{request.io_tiles} tiles are set apart for the queues of a loop, and there is none",
+            hint="give --loop N, and --feed or --outfeed, or leave --io-tiles at 0",
+        )
     parameters, results = parameter_arrays(module), result_arrays(module)
     roles = _roles(request.roles, parameters)
     feeds = feeds_of(request.feeds, parameters, roles)
@@ -41,7 +47,7 @@ def wrapping_of(module: Module, request: WrappingRequest) -> Wrapping | None:
     inputs = tuple(n for n, role in sorted(roles.items()) if role == CALL)
     constants = tuple(x.number for x in parameters if x.number not in {*fed, *kept, *inputs})
     outfeeds, rest = outfeeds_of(request, results, {pair.result for pair in state}, feeds)
-    return Wrapping(request.loop, state, feeds, constants, outfeeds, rest, evidence, inputs)
+    return Wrapping(request.loop, state, feeds, constants, outfeeds, rest, evidence, inputs, request.io_tiles)
 
 
 def _roles(asked: Mapping[str, str], parameters: Sequence[EntryArray]) -> dict[int, str]:

@@ -16,11 +16,13 @@ class WrappingRequest:
     feeds: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
     outfeeds: tuple[str, ...] = ()
     """`NAME=N,…`, or `NAME` for all other results; `NAME:MODE` before the rest of either."""
+    io_tiles: int = 0
+    """Tiles to set apart for the queues."""
 
     @property
     def asks(self) -> bool:
         """Whether anything is to be wrapped."""
-        return bool(self.loop or self.roles or self.feeds or self.outfeeds)
+        return bool(self.loop or self.roles or self.feeds or self.outfeeds or self.io_tiles)
 
 
 class EntryArray(NamedTuple):
@@ -83,6 +85,8 @@ class Wrapping:
     """What says which parameters are state."""
     inputs: tuple[int, ...] = ()
     """Parameters that the host gives with each call."""
+    io_tiles: int = 0
+    """Tiles set apart for the queues of the loop, whose transfers go on beside computing."""
 
     def lines(self) -> list[str]:
         """Return what was decided, for people."""
@@ -98,8 +102,7 @@ class Wrapping:
         if self.inputs:
             found.append(f"  given with each call: parameters {_ranges(self.inputs)}")
         found += [
-            f"  outfeed {x.name}: {_kept_of(x)}results {_ranges(x.places)}"
-            for x in self.outfeeds
+            f"  outfeed {x.name}: {_kept_of(x)}results {_ranges(x.places)}" for x in self.outfeeds
         ]
         if self.results:
             found.append(f"  at the end of a run: results {_ranges(self.results)}")

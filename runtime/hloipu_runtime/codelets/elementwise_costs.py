@@ -243,16 +243,27 @@ def _fused(
         moved += _over(share, vector_elements(element_type))
     slots = Slots(moved, moved)
     types = {expression.type_of(x) for x in expression.results} | {*expression.operand_types}
+    repeating = [n for n, x in enumerate(repeats) if x is not None and x.inner == 1]
+    numbers = numbers_in(expression, repeating)
     for node in nodes:
-        slots = slots.plus(inside_slots(machine, expression, node, share))
+        slots = slots.plus(inside_slots(machine, expression, node, share, numbers))
     conversions = conversion_slots(machine, tuple(sorted(types)), share)
     slots = slots.plus(conversions)
     cycles = shared_vertex_cycles(machine, _SUPERVISOR, slots.slots)
     return TileWork(cycles, min(cycles, machine.tile.worker_contexts * slots.assumed))
 
 
-def inside_slots(machine: Machine, expression: Expression, node: Node, share: int) -> Slots:
-    """Return the slots of an op between others: without loads and stores, as far as known."""
+def inside_slots(
+    machine: Machine,
+    expression: Expression,
+    node: Node,
+    share: int,
+    numbers: frozenset[int] = frozenset(),
+) -> Slots:
+    """Return the slots of an op between others: without loads and stores, as far as known.
+
+    `numbers` are values of the expression that are one number for all elements of a vector.
+    """
     argument_type = expression.type_of(node.arguments[0]) if node.arguments else node.element_type
     if node.op == "convert":
         slots = _cast(argument_type, node.element_type, share)
@@ -260,12 +271,23 @@ def inside_slots(machine: Machine, expression: Expression, node: Node, share: in
         turns = _over(share, _vector(column_of(node.element_type)))
         slots = Slots(2 * turns, 2 * turns)
     else:
-        rate = rate_of(_table_name(node), argument_type)
+        full = [x for x in node.arguments if x not in numbers]
+        scalar = len(full) < len(node.arguments) == 2
+        rate = rate_of(_table_name(node), argument_type, scalar=scalar)
         if rate.complete:
-            saved = len(node.arguments) + 1
+            saved = max(1, len(full)) + 1
             rate = rate._replace(cycles=max(1, rate.cycles - saved))
         slots = _loop(rate, argument_type, share, 0)
     return widened(machine, slots, {argument_type, node.element_type})
+
+
+def numbers_in(expression: Expression, operands: Sequence[int] = ()) -> frozenset[int]:
+    """Return the values that are one number for a whole vector, as some operands are."""
+    found = set(operands)
+    for number, node in enumerate(expression.nodes, len(expression.operand_types)):
+        if all(x in found for x in node.arguments):
+            found.add(number)
+    return frozenset(found)
 
 
 def _table_name(node: Node) -> str:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hloipu_runtime.codelets.codelet import Bound
-from hloipu_runtime.codelets.expression_steps import Plain, Step
+from hloipu_runtime.codelets.expression_steps import FEW_CHOICES, Choice, Plain, Step
 from hloipu_runtime.codelets.straight import Call, Straight
 from hloipu_runtime.kernels.blocks import Array, aligned_empty, blocks, repeats
 from hloipu_runtime.kernels.movement import contiguous
@@ -65,16 +65,18 @@ def operation(step: Step, arguments: Sequence[int]) -> Operation:
     return lambda values, out: step([values[x] for x in arguments], out)
 
 
-def _called(step: Step, count: int, shape: Shape) -> Callable[..., Any]:
-    """Return a step as a function of so many arrays; numbers become arrays."""
-    if not isinstance(step, Plain):
-        return lambda *x, out=None: step(list(x), out)
-    if shape:
+def _called(step: Step, arguments: Sequence[Shape], shape: Shape) -> Callable[..., Any]:
+    """Return a step as a function of arrays; numbers become arrays."""
+    count = len(arguments)
+    if isinstance(step, Choice) and shape == arguments[0] != () and prod(shape) < FEW_CHOICES:
+        return np.where
+    if isinstance(step, Plain) and shape:
         return step.ufunc
-    ufunc, array = step.ufunc, np.asarray
     if count == 1:
-        return lambda x, out=None: array(ufunc(x, out=out))
-    return lambda x, y, out=None: array(ufunc(x, y, out=out))
+        return lambda x, out=None: step([x], out)
+    if count == 2:
+        return lambda x, y, out=None: step([x, y], out)
+    return lambda *x, out=None: step(list(x), out)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -153,19 +155,15 @@ class Plan:
         constants = {
             self.operands + n: value for n, value in enumerate(self.fixed) if value is not None
         }
-        calls = [
-            Call(
-                _called(move.step, len(move.arguments), known[move.number]),
-                move.arguments,
-                move.number,
-                known[move.number],
-                move.dtype,
-                is_fresh=move.writes_out,
-                takes_out=move.writes_out,
-                in_place=move.writes_out,
-            )
-            for move in self.moves
-        ]
+        calls = []
+        for move in self.moves:
+            shape_here = known[move.number]
+            function = _called(move.step, [known[x] for x in move.arguments], shape_here)
+            calls.append(
+                Call(function, move.arguments, move.number, shape_here, move.dtype,
+                     is_fresh=move.writes_out or function is np.where,
+                     takes_out=move.writes_out, in_place=move.writes_out)
+            )  # fmt: skip
         results = []
         for number in self.results:
             if known[number] == shape:

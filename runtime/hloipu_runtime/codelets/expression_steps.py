@@ -150,29 +150,35 @@ def _compare(types: Sequence[str], element_type: str, parameters: Parameters) ->
     return lambda x, out: compare(x[0], x[1], direction, order, argument, out)
 
 
-_MASKED_ELEMENTS = 1 << 12
+FEW_CHOICES = 1 << 12
 """From here on choosing by masks beats numpy's branches, which miss."""
 
 
-def _select(types: Sequence[str], element_type: str, parameters: Parameters) -> Step:
-    width = storage_dtype(element_type).itemsize
-    if width > 8:
-        return lambda x, out: select(x[0], x[1], x[2])
-    bits = np.dtype(f"i{width}")
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A step that chooses between two values for each element."""
 
-    def run(x: list[Array], out: Array | None) -> Array:
+    bits: np.dtype[Any] | None
+    """The integer of the values' width; None: there is none so wide."""
+
+    def __call__(self, x: list[Array], out: Array | None) -> Array:
+        """Choose; `out` may be left as it is."""
         predicate, yes, no = x
         shape = predicate.shape
-        if predicate.size < _MASKED_ELEMENTS or yes.size == no.size == 1:
+        few = predicate.size < FEW_CHOICES or yes.size == no.size == 1
+        if self.bits is None or few:
             return select(predicate, yes, no)
         if out is None:
             shape = np.broadcast_shapes(shape, yes.shape, no.shape)
             out = np.empty(shape, yes.dtype)
             if out.size > BLOCK_ELEMENTS:
                 return select(predicate, np.broadcast_to(yes, shape), no)
-        return _select_by_masks(predicate, yes, no, out, bits)
+        return _select_by_masks(predicate, yes, no, out, self.bits)
 
-    return run
+
+def _select(types: Sequence[str], element_type: str, parameters: Parameters) -> Step:
+    width = storage_dtype(element_type).itemsize
+    return Choice(np.dtype(f"i{width}") if width <= 8 else None)
 
 
 def _select_by_masks(

@@ -18,7 +18,7 @@ from hloipu_runtime.codelets.codelet import (
     codelet,
 )
 from hloipu_runtime.codelets.constants import text_of
-from hloipu_runtime.codelets.elementwise_costs import inside_slots
+from hloipu_runtime.codelets.elementwise_costs import inside_slots, numbers_in
 from hloipu_runtime.codelets.elementwise_rates import vector_elements
 from hloipu_runtime.codelets.emulation import Slots, conversion_slots
 from hloipu_runtime.codelets.expression import Expression, plan_of
@@ -108,9 +108,12 @@ class FusedReduce(Codelet):
         full = [x for x in operands[:count] if x.elements > 1]
         loads = sum(over(share, vector_elements(x.element_type)) for x in full[1:])
         slots = Slots(loads, loads)
+        numbers = numbers_in(
+            self.expression, [n for n, x in enumerate(operands[:count]) if x.elements < 2]
+        )
         for node in self.expression.nodes:
             if node.op not in ("constant", "copy"):
-                slots = slots.plus(inside_slots(machine, self.expression, node, share))
+                slots = slots.plus(inside_slots(machine, self.expression, node, share, numbers))
         types = sorted({x.element_type for x in full})
         slots = slots.plus(conversion_slots(machine, types, share))
         cycles = work.cycles + machine.tile.worker_contexts * slots.slots

@@ -30,7 +30,7 @@ from hloipu_runtime.codelets.grids import (
     spread,
 )
 from hloipu_runtime.codelets.reduce_costs import reduce_work
-from hloipu_runtime.codelets.straight import Straight, one_call
+from hloipu_runtime.codelets.straight import Call, Straight, one_call
 from hloipu_runtime.kernels.monoids import UFUNCS, finish, identity
 from hloipu_runtime.kernels.quiet import quietly
 from hloipu_runtime.kernels.reduction import (
@@ -123,6 +123,9 @@ class Reduce(Codelet):
         """Return the reduction of one array as one call."""
         if self.part or len(results) != 1:
             return None
+        summed = self._short_sum(operands[0].part, results[0].part)
+        if summed is not None:
+            return summed
         function = self._short(operands, results)
         if function is None:
             general = super().bound(operands, results)
@@ -130,6 +133,19 @@ class Reduce(Codelet):
         many = prod(operands[0].part[d] for d in self.dimensions) > 1
         is_fresh = self.monoid in ("add", "multiply") or (bool(self.monoid) and many)
         return one_call(function, 2, results[0].part, is_fresh=is_fresh)
+
+    def _short_sum(self, shape: Sizes, result: Sizes) -> Straight | None:
+        """Return a sum of small arrays along one axis as numpy's own, and the init added to it."""
+        axis = self._only_axis(flat=False)
+        if axis is None or self.monoid != "add" or not result or not _is_short(shape, axis):
+            return None
+        dtype = storage_dtype(self._type)
+        calls = (
+            Call(np.add.reduce, (0, 2), 3, result, None,
+                 is_fresh=True, takes_out=False, in_place=False),
+            Call(np.add, (1, 3), 4, result, dtype, is_fresh=True, takes_out=True, in_place=True),
+        )  # fmt: skip
+        return Straight({2: axis}, calls, (4,))
 
     def _short(
         self, operands: Sequence[Block], results: Sequence[Block]

@@ -2,16 +2,17 @@
 
 Assumed: rows are dealt to the workers, or each row is shared by all of them, whichever is faster.
 Each step is a loop over the row: it loads what it reads of operands and of values that earlier
-steps left, takes the ops' own cycles between, adds one op for each reduction to its accumulators,
-and stores what is a result or read by a later step. What reductions and their followers say of a
-row stays in registers. A loop takes what a contiguous reduction of poplibs takes for each output,
-12 slots (graphcore/poplibs: lib/popops/reduction/CycleEstimationFunctions.cpp).
+steps left, takes the ops' own cycles between, takes values into the accumulators of reductions, as
+many loads going along with that, and stores what is a result or read by a later step. What
+reductions and their followers say of a row stays in registers. A loop takes what a contiguous
+reduction of poplibs takes for each output, 12 slots (graphcore/poplibs:
+lib/popops/reduction/CycleEstimationFunctions.cpp).
 """
 
 from typing import NamedTuple
 
 from hloipu_runtime.codelets.combining import combining
-from hloipu_runtime.codelets.elementwise_costs import inside_slots
+from hloipu_runtime.codelets.elementwise_costs import inside_slots, numbers_in
 from hloipu_runtime.codelets.elementwise_rates import column_of, vector_elements
 from hloipu_runtime.codelets.emulation import Slots, conversion_slots
 from hloipu_runtime.codelets.expression import Expression
@@ -75,36 +76,54 @@ def _slots(machine: Machine, work: RowWork, rows: int, length: int) -> Slots:
         results = range(made, made + len(expression.results))
         made += len(results)
         is_long = any(work.is_full[x] or work.is_column[x] for x in sources)
-        moved = _ROW_LOOP * rows if is_long else 0
+        loads = stores = 0
         for number in sources:
             if work.is_full[number] or work.is_column[number]:
-                moved += over(elements, vector_elements(work.types[number]))
+                loads += over(elements, vector_elements(work.types[number]))
                 moved_types.add(work.types[number])
         for number in results:
             if number in work.kept:
                 stored = elements if work.is_full[number] else rows
-                moved += over(stored, vector_elements(work.types[number]))
+                stores += over(stored, vector_elements(work.types[number]))
                 moved_types.add(work.types[number])
-        total = total.plus(Slots(moved, moved))
-        for node in expression.nodes:
-            if node.op not in ("constant", "copy"):
-                # One op on a row's number takes as long as on a whole vector.
-                kind = column_of(
-                    expression.type_of(node.arguments[0]) if node.arguments else node.element_type
-                )
-                count = elements if is_long else rows * vector_elements(kind)
-                total = total.plus(inside_slots(machine, expression, node, count))
+        total = total.plus(_expression_slots(machine, work, expression, sources, rows, length))
+        taken = Slots(0)
         while reductions and reductions[0][0] == step:
             _, value, monoid = reductions.pop(0)
             made += 1
-            total = total.plus(_reducing(machine, work, value, monoid, rows, length))
+            taken = taken.plus(_reducing(machine, work, value, monoid, rows, length))
+        # As in any reduction, a load goes along with taking a vector in.
+        moved = max(loads - taken.slots, 0) + stores + (_ROW_LOOP * rows if is_long else 0)
+        total = total.plus(taken).plus(Slots(moved, moved))
     return total.plus(conversion_slots(machine, tuple(sorted(moved_types)), elements))
+
+
+def _expression_slots(
+    machine: Machine,
+    work: RowWork,
+    expression: Expression,
+    sources: tuple[int, ...],
+    rows: int,
+    length: int,
+) -> Slots:
+    """Return the slots of a step's ops; one on a row's number takes as long as on a vector."""
+    is_long = [work.is_full[x] or work.is_column[x] for x in sources]
+    numbers = numbers_in(expression, [k for k, long in enumerate(is_long) if not long])
+    total = Slots(0)
+    for number, node in enumerate(expression.nodes, len(sources)):
+        if node.op in ("constant", "copy"):
+            continue
+        kind = expression.type_of(node.arguments[0]) if node.arguments else node.element_type
+        one = rows * vector_elements(column_of(kind))
+        count = one if number in numbers else rows * length
+        total = total.plus(inside_slots(machine, expression, node, count, numbers))
+    return total
 
 
 def _reducing(
     machine: Machine, work: RowWork, value: int, monoid: str, rows: int, length: int
 ) -> Slots:
-    """Return the slots of taking a value into accumulators: that of an operand loads it as well."""
+    """Return the slots of taking a value into accumulators, and of what each row ends with."""
     step = combining(machine, work.types[value], monoid, None)
     slots = rows * (step.slots * over(length, step.lanes) + _ROW_LOOP)
     return Slots(slots, slots if step.assumed else rows * _ROW_LOOP)

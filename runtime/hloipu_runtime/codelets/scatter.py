@@ -31,7 +31,8 @@ from hloipu_runtime.codelets.scatter_parts import (
 )
 from hloipu_runtime.codelets.straight import Straight, one_call
 from hloipu_runtime.kernels.monoids import Combiner
-from hloipu_runtime.kernels.scatter import How, ScatterDimensions, form_of, scatter, scatter_as
+from hloipu_runtime.kernels.scatter import How, ScatterDimensions, form_of, scatter
+from hloipu_runtime.kernels.scatter_points import scattering
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork, shared_vertex_cycles
 from hloipu_runtime.machine.model import Machine
@@ -120,11 +121,7 @@ class Scatter(Codelet):
             return None
         form = form_of(*(block.part for block in operands), self.dims)
         how = How(self._combiner, self.element_types, self.unique_indices)
-
-        def run(x: Array, indices: Array, update: Array) -> Array:
-            return scatter_as(form, (x,), indices, (update,), how)[0]
-
-        return one_call(run, 3, results[0].part, is_fresh=True)
+        return one_call(scattering(form, how), 3, results[0].part, is_fresh=True)
 
     def _works_in_place(self, operand: Block, update: Block) -> bool:
         """Whether the kernel can change whole operands where they are: indexed dimensions first."""

@@ -31,7 +31,8 @@ class Call(NamedTuple):
 class Straight(NamedTuple):
     """Calls one after another; values have numbers, operands come first."""
 
-    constants: Mapping[int, Array]
+    constants: Mapping[int, Any]
+    """Arrays, and whatever else a call takes."""
     calls: tuple[Call, ...]
     results: tuple[int, ...]
     """Numbers of values: of calls, constants or operands."""

@@ -174,10 +174,17 @@ class TopKMerge(Codelet):
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
     ) -> TileWork:
-        """Return the work on a tile's groups."""
+        """Return the work on a tile's groups: all candidates to a heap, or merging what is sorted.
+
+        Assumed is merging, a worker a group: of the pieces' best that are left, all are compared.
+        """
         rows = prod(results[0].shape[:-1])
         pieces, candidates = operands[0].shape[-2:]
-        return _work(machine, rows, min(self.pieces, pieces) * candidates, self.k)
+        pieces = min(self.pieces, pieces)
+        found = _work(machine, rows, pieces * candidates, self.k)
+        slots = 35 + self.k * (_TAKEN_SLOTS + _COMPARED_SLOTS * pieces)
+        cycles = single_vertices_cycles(machine, [(rows, slots)])
+        return found if found.cycles <= cycles else TileWork(cycles, cycles)
 
     def _best(self, values: Array, places: Array) -> list[Array]:
         key = SortKey(0, descending=self.largest)
@@ -198,6 +205,12 @@ class TopKMerge(Codelet):
         for target, source in zip(filled, made, strict=True):
             target[..., :found] = source
         return filled
+
+
+_TAKEN_SLOTS = 10
+"""Of a worker, to take the best candidate: value and place kept, the next one of its piece read."""
+_COMPARED_SLOTS = 5
+"""Of a worker, to compare the best with one piece's: read, compared, chosen."""
 
 
 def _work(machine: Machine, rows: int, length: int, k: int) -> TileWork:

@@ -8,8 +8,13 @@ from hloipu_runtime.codelets.codelet import Tensor
 from hloipu_runtime.codelets.combining import combining
 from hloipu_runtime.codelets.expression import Expression
 from hloipu_runtime.machine.charges import over
-from hloipu_runtime.machine.costs import TileWork
+from hloipu_runtime.machine.costs import TileWork, shared_vertex_cycles
 from hloipu_runtime.machine.model import Machine
+
+_ALONG_SLOTS = 2
+"""To load and to store an element of a row; that each is one bundle is assumed."""
+_ROW_SLOTS = 20
+"""Of a worker before each row (assumed: as for a row of windows in pooling)."""
 
 LONG_WINDOW = 8
 """Windows longer than this along one dimension are reduced by doubling: 2 log2 steps."""
@@ -48,6 +53,40 @@ def pooling_work(
     )
     assumed = step.assumed or is_long or monoid not in ("maximum", "minimum", "add")
     return TileWork(cycles + converted, converted + (cycles if assumed else 0))
+
+
+def running_work(
+    machine: Machine,
+    tensors: Sequence[Tensor],
+    rows: int,
+    length: int,
+    monoid: str,
+    body: Expression | None,
+) -> TileWork:
+    """Return the work of running totals of `rows` rows; `tensors` are all that is converted.
+
+    Assumed: a worker goes along its rows, and each element is loaded, combined with the total of
+    those before, and stored. Of fewer rows than workers each worker takes a piece, whose total is
+    known first and then added to all of the next one.
+    """
+    if rows * length <= 0:
+        return TileWork(0)
+    step = combining(machine, tensors[0].element_type, monoid, body)
+    contexts = machine.tile.worker_contexts
+    each = _ALONG_SLOTS + step.slots
+    alone = over(rows, contexts) * (_ROW_SLOTS + length * each)
+    pieces = contexts // rows if rows < contexts else 1
+    team = (
+        2 * _ROW_SLOTS + over(length, pieces) * (each + _ALONG_SLOTS + step.slots) + pieces * each
+    )
+    slots = min(alone, team) if pieces > 1 else alone
+    converted = sum(
+        conversion_cycles(machine, tensor.element_type, tensor.elements)
+        for tensor in tensors
+        if tensor.element_type != "f16"
+    )
+    cycles = shared_vertex_cycles(machine, machine.tile.supervisor_vertex_cycles, slots) + converted
+    return TileWork(cycles, cycles)
 
 
 def _steps(window: Sequence[int]) -> tuple[int, bool]:

@@ -19,7 +19,7 @@ from hloipu_runtime.codelets.codelet import (
 from hloipu_runtime.codelets.expression import Expression, region
 from hloipu_runtime.codelets.grids import distinct_scalars, one_by_one, share, spread
 from hloipu_runtime.codelets.placing import first_start
-from hloipu_runtime.codelets.window_costs import pooling_work
+from hloipu_runtime.codelets.window_costs import pooling_work, running_work
 from hloipu_runtime.kernels.windows import reduce_window
 from hloipu_runtime.kernels.windows_geometry import WindowDimension
 from hloipu_runtime.machine.costs import TileWork
@@ -158,18 +158,37 @@ class ReduceWindow(Codelet):
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
     ) -> TileWork:
-        """Return the work of pooling, with dimensions without windows as channels."""
+        """Return the work of pooling, with dimensions without windows as channels.
+
+        That of running totals where windows are one dimension's beginnings or ends.
+        """
+        running = running_dimension(dimensions_of(self.window), results[0].shape)
+        tensors = (*operands[: len(results)], *results)
+        if running >= 0:
+            length = results[0].shape[running]
+            rows = results[0].elements // max(1, length)
+            return running_work(machine, tensors, rows, length, self.monoid, self.body)
         items, channels = pooled(results[0].shape, dimensions_of(self.window))
         sizes = [w.size for w in dimensions_of(self.window)]
         return pooling_work(
             machine,
-            (*operands[: len(results)], *results),
+            tensors,
             items,
             channels,
             sizes,
             self.monoid,
             self.body,
         )
+
+
+def running_dimension(window: Sequence[WindowDimension], shape: Sizes) -> int:
+    """Return the only dimension with windows, if they are all of its beginnings or ends; or -1."""
+    long = [d for d, w in enumerate(window) if w != WindowDimension(1)]
+    if len(long) != 1:
+        return -1
+    w, size = window[long[0]], shape[long[0]]
+    reaching = WindowDimension(w.size, 1, w.size - 1, 0), WindowDimension(w.size, 1, 0, w.size - 1)
+    return long[0] if w.size >= size > 1 and w in reaching else -1
 
 
 def pooled(shape: Sizes, window: Sequence[WindowDimension]) -> tuple[int, int]:

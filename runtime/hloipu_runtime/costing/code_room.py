@@ -3,12 +3,14 @@
 from collections.abc import Iterable, Iterator
 
 from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.channels import popped, pushed
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import (
     ComputeSet,
     Exchange,
     If,
     Parallel,
+    Pipeline,
     Repeat,
     RepeatWhile,
     Sequence,
@@ -47,6 +49,10 @@ def phases(program: Program) -> Iterator[ComputeSet | Exchange]:
                 yield phase
             case Repeat(body=body):
                 waiting.append(body)
+            case Pipeline() as step:
+                waiting += [stage.body for stage in step.stages]
+                yield pushed(program, step.channels)
+                yield popped(program, step.channels)
             case RepeatWhile(condition=condition, body=body):
                 waiting += (condition, body)
             case If() | Switch() | Parallel() as step:

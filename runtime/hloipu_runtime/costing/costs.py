@@ -1,5 +1,6 @@
 """Records of what a program costs: steps, and the blocks of steps that run as one."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -7,6 +8,7 @@ from hloipu_runtime.costing.spent import Spent
 from hloipu_runtime.machine.charges import Charge
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.timetable import Pattern
 
 BlockNumber = int
 
@@ -64,13 +66,44 @@ class Together(NamedTuple):
     branches: tuple[BlockNumber, ...]
 
 
+class Pipelined(NamedTuple):
+    """Bodies that work side by side on micro-batches, slot by slot; a slot lasts as the slowest."""
+
+    path: str
+    name: str
+    turns: int
+    """Micro-batches, each of which goes through every body."""
+    bodies: tuple[BlockNumber, ...]
+    """By position."""
+    ipus: tuple[int, ...]
+    """Of each position; those of one IPU take turns."""
+    patterns: tuple[Pattern, ...]
+    """Which positions work in so many slots."""
+
+    def slowest(self, cycles: Sequence[float]) -> list[tuple[int, tuple[int, ...]]]:
+        """Return for each pattern its slots, and the positions of the IPU that takes longest.
+
+        `cycles`: of one execution of each position.
+        """
+        found = []
+        for pattern in self.patterns:
+            on_ipu: dict[int, list[int]] = {}
+            for position in pattern.positions:
+                on_ipu.setdefault(self.ipus[position], []).append(position)
+            longest = max(
+                on_ipu.values(), key=lambda here: sum(cycles[n] for n in here), default=[]
+            )
+            found.append((pattern.slots, tuple(longest)))
+        return found
+
+
 class Called(NamedTuple):
     """A function's body."""
 
     body: BlockNumber
 
 
-Inner = Loop | DataLoop | Choice | Together | Called
+Inner = Loop | DataLoop | Choice | Together | Pipelined | Called
 
 
 class BlockCost(NamedTuple):
@@ -112,3 +145,5 @@ def blocks_inside(inner: Inner) -> tuple[BlockNumber, ...]:
             return (inner.condition, inner.body)
         case Choice() | Together():
             return inner.branches
+        case Pipelined():
+            return inner.bodies

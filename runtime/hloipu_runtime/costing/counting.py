@@ -1,6 +1,6 @@
 """How often blocks run, from what data decided; and what that costs along the critical path."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from hloipu_runtime.costing.costs import (
@@ -10,6 +10,7 @@ from hloipu_runtime.costing.costs import (
     DataLoop,
     Inner,
     Loop,
+    Pipelined,
     Together,
     blocks_inside,
 )
@@ -101,6 +102,8 @@ def _times(inner: Inner, around: int, decide: Decide) -> list[int]:
             return [around]
         case Together():
             return [around] * len(inner.branches)
+        case Pipelined():
+            return [around * inner.turns] * len(inner.bodies)
         case DataLoop() | Choice():
             return decide(inner, around)
 
@@ -108,20 +111,37 @@ def _times(inner: Inner, around: int, decide: Decide) -> list[int]:
 def _hidden(costs: Costs, counts: list[int], decide: Decide) -> list[int]:
     """Return how many executions of each block lie beside a slower branch."""
     hidden = [0] * len(counts)
-    if not any(isinstance(inner, Together) for b in costs.blocks for inner in b.inner):
+    beside = (Together, Pipelined)
+    if not any(isinstance(inner, beside) for b in costs.blocks for inner in b.inner):
         return hidden
     cycles = _cycles_with_inner(costs, counts, decide)
     for number in range(costs.root, -1, -1):
         around = counts[number]
         for inner in costs.blocks[number].inner:
             blocks = blocks_inside(inner)
-            slowest = -1
-            if isinstance(inner, Together):
-                slowest = max(blocks, key=lambda b: _each(cycles[b], counts[b]), default=-1)
-            for block, count in zip(blocks, _times(inner, around, decide), strict=True):
-                waits = isinstance(inner, Together) and block != slowest
-                hidden[block] += count if waits else _part(count, hidden[number], around)
+            times = _times(inner, around, decide)
+            waiting = _waiting(inner, blocks, around, cycles, counts)
+            for block, count, beside_another in zip(blocks, times, waiting, strict=True):
+                hidden[block] += beside_another
+                hidden[block] += _part(count - beside_another, hidden[number], around)
     return hidden
+
+
+def _waiting(
+    inner: Inner, blocks: Sequence[int], around: int, cycles: list[int], counts: list[int]
+) -> list[int]:
+    """Return how many executions of the blocks inside lie beside slower ones of the same thing."""
+    each = [_each(cycles[b], counts[b]) for b in blocks]
+    if isinstance(inner, Together):
+        slowest = max(range(len(blocks)), key=each.__getitem__, default=-1)
+        return [0 if n == slowest else around for n in range(len(blocks))]
+    if isinstance(inner, Pipelined):
+        shown = [0] * len(blocks)
+        for slots, positions in inner.slowest(each):
+            for position in positions:
+                shown[position] += slots
+        return [around * (inner.turns - n) for n in shown]
+    return [0] * len(blocks)
 
 
 def _cycles_with_inner(costs: Costs, counts: list[int], decide: Decide) -> list[int]:
@@ -135,7 +155,14 @@ def _cycles_with_inner(costs: Costs, counts: list[int], decide: Decide) -> list[
                 _part(found[b], count, counts[b])
                 for b, count in zip(blocks_inside(inner), times, strict=True)
             ]
-            total += max(parts, default=0) if isinstance(inner, Together) else sum(parts)
+            if isinstance(inner, Together):
+                total += max(parts, default=0)
+            elif isinstance(inner, Pipelined):
+                each = [part / (inner.turns or 1) for part in parts]
+                found_slots = inner.slowest(each)
+                total += round(sum(slots * sum(each[n] for n in on) for slots, on in found_slots))
+            else:
+                total += sum(parts)
         found.append(total)
     return found
 

@@ -11,6 +11,7 @@ from hloipu_runtime.costing.costs import (
     DataLoop,
     Inner,
     Loop,
+    Pipelined,
     Together,
 )
 from hloipu_runtime.costing.counting import BlockCounts, count_blocks, spent_of
@@ -148,6 +149,16 @@ class _Sums:
                     return FREE, False
                 slowest = inner.branches[self.chosen(inner)]
                 return self.least[slowest], any(self.unknown[b] for b in inner.branches)
+            case Pipelined():
+                return self._pipelined(inner)
+
+    def _pipelined(self, inner: Pipelined) -> tuple[Spent, bool]:
+        spent = FREE
+        for slots, positions in inner.slowest([self.cycles(b) for b in inner.bodies]):
+            for position in positions:
+                spent = spent.plus(self.least[inner.bodies[position]].times(slots))
+        unknown = any(self.unknown[b] for b in inner.bodies)
+        return spent, unknown and inner.turns > 0
 
     def _data_loop(self, inner: DataLoop) -> tuple[Spent, bool]:
         trips = self.assumed_trips(inner)

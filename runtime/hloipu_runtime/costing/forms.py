@@ -42,7 +42,7 @@ class Forms:
         """Weigh all exchanges of a program against each other."""
         self._program = program
         self._machine = machine
-        self._choices: dict[int, _Choice | None] = {}
+        self._choices: dict[int, tuple[Transfer, _Choice | None]] = {}
         self.price = self._affordable()
         """Cycles for each kilobyte of code."""
 
@@ -52,10 +52,11 @@ class Forms:
         return choice and Carried(choice.traffic, exchange_form(choice.forms, self.price))
 
     def _choice(self, transfer: Transfer) -> _Choice | None:
-        # By identity: the program keeps its transfers, and has far more of them than kinds.
-        if id(transfer) not in self._choices:
-            self._choices[id(transfer)] = self._found(transfer)
-        return self._choices[id(transfer)]
+        # By identity, as there are far more of them than kinds; kept, so that it stays theirs.
+        found = self._choices.get(id(transfer))
+        if found is None:
+            found = self._choices[id(transfer)] = (transfer, self._found(transfer))
+        return found[1]
 
     def _found(self, transfer: Transfer) -> _Choice | None:
         variables = self._program.variables

@@ -1,6 +1,6 @@
 """The static cost of every step of a program, in one walk over its tree."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import prod
 
 from hloipu_runtime.costing.computing import compute_cost
@@ -13,6 +13,7 @@ from hloipu_runtime.costing.costs import (
     DataLoop,
     Inner,
     Loop,
+    Pipelined,
     StepCost,
     Together,
     blocks_inside,
@@ -21,11 +22,13 @@ from hloipu_runtime.costing.deciding import branches, decision
 from hloipu_runtime.costing.exchanging import exchange_cost
 from hloipu_runtime.costing.forms import Forms
 from hloipu_runtime.costing.hosting import HostPhase
+from hloipu_runtime.costing.overlapping import Turn, overlapped
 from hloipu_runtime.costing.spent import Spent, sum_of
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.costs import sync
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.machine.transfers import host_call
+from hloipu_runtime.program.channels import popped, pushed
 from hloipu_runtime.program.faults import Fault, ProgramError
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import (
@@ -34,6 +37,7 @@ from hloipu_runtime.program.steps import (
     Exchange,
     If,
     Parallel,
+    Pipeline,
     Repeat,
     RepeatWhile,
     Sequence,
@@ -44,6 +48,7 @@ from hloipu_runtime.program.steps import (
     Sync,
     VariableId,
 )
+from hloipu_runtime.program.timetable import Pattern
 
 
 def step_charges(program: Program, machine: Machine) -> Costs:
@@ -69,6 +74,7 @@ class _Walk:
         self.functions: dict[str, BlockNumber] = {}
         self.calls: dict[str, str] = {}
         self.calling: set[str] = set()
+        self.kept: list[Exchange] = []
 
     def block(
         self,
@@ -98,6 +104,25 @@ class _Walk:
             self.functions[name] = self.block(body, f"{name}()")
             self.calling.remove(name)
         return self.functions[name]
+
+    def exchanging(self, step: Exchange, path: str) -> StepCost:
+        """Return the cost of an exchange, which is kept: costs of transfers go by identity."""
+        self.kept.append(step)
+        return _exchanging(self.program, step, self.machine, self.forms, path)
+
+    def slots(self, step: Pipeline, patterns: tuple[Pattern, ...], path: str) -> StepCost:
+        """Return what the ends of all slots of a pipeline cost: copies, and a meeting of all."""
+        ipus = tuple(sorted({stage.ipu for stage in step.stages}))
+        meeting = Spent(sync=sync(self.machine, len(ipus)))
+        turn = branches(self.machine, 1)
+        total, moved = Spent(), 0
+        for pattern in patterns:
+            active = [c for c in step.channels if c.producer in pattern.positions]
+            copies = self.exchanging(pushed(self.program, active), path)
+            total = total.plus(copies.spent.plus(meeting).plus(turn).times(pattern.slots))
+            moved += pattern.slots * copies.moved_bytes
+        tiles = len(ipus) * self.machine.chip.tiles_per_ipu
+        return _plain(path, "slots", step.name, total, tiles, ipus, moved)
 
     def deciding(
         self, variable: VariableId, ipus: frozenset[int], path: str, kind: str, name: str
@@ -167,13 +192,49 @@ class _Block:
             case _:
                 self.control(step, path)
 
+    def overlapping(self, step: Repeat, parts: Turn, path: str, turn: StepCost) -> BlockNumber:
+        """Return the block of turns that compute beside transfers; add what these cost around it.
+
+        Before the first turn and after the last, transfers have nothing to go on beside.
+        """
+        walk, place = self.walk, f"{path}/repeat"
+        everything = range(len(step.body.steps))
+        rest = [n for n in everything if n not in parts.transfers | parts.handing_over]
+        beside = []
+        for number, places in enumerate((sorted(parts.transfers), rest)):
+            found = _Block(walk)
+            found.some(step.body, place, places)
+            walk.blocks.append(found.made(f"{place}|{number}"))
+            beside.append(len(walk.blocks) - 1)
+        outer = _Block(walk)
+        outer.some(step.body, place, sorted(parts.handing_over))
+        outer.add_inner(Together(place, tuple(beside)))
+        outer.add(turn)
+        walk.blocks.append(outer.made(place))
+        around = walk.blocks[beside[0]].spent
+        self.add(_plain(f"{path}/fill", "fill and drain", step.name, around))
+        return len(walk.blocks) - 1
+
+    def some(self, body: Sequence, path: str, places: Iterable[int]) -> None:
+        """Add some steps of a sequence, in order."""
+        for number in places:
+            if not isinstance(body.steps[number], StreamIn | StreamOut | Sync):
+                self.phase = None
+            self.step(body.steps[number], f"{path}/{number}")
+
     def control(self, step: Step, path: str) -> None:
-        walk = self.walk
+        walk, program = self.walk, self.walk.program
         match step:
             case Repeat():
                 turn = _plain(f"{path}/turn", "repeat", step.name, branches(walk.machine, 1))
-                body = walk.block(step.body, f"{path}/repeat", lambda _: turn)
+                parts = overlapped(program, step.body)
+                if parts is None or not step.count:
+                    body = walk.block(step.body, f"{path}/repeat", lambda _: turn)
+                else:
+                    body = self.overlapping(step, parts, path, turn)
                 self.add_inner(Loop(path, step.name, step.count, body))
+            case Pipeline():
+                self.pipeline(step, path)
             case RepeatWhile():
                 body = walk.block(step.body, f"{path}/while")
                 inside = walk.blocks[body].ipus
@@ -192,6 +253,26 @@ class _Block:
                 what = step.predicate if isinstance(step, If) else step.index
                 self.add(walk.deciding(what, ipus, path, kind, step.name))
                 self.add_inner(Choice(path, step.name, found))
+
+    def pipeline(self, step: Pipeline, path: str) -> None:
+        """Add a pipeline: its bodies with what they take in, and the copies that end its slots."""
+        walk = self.walk
+        bodies = []
+        for position, stage in enumerate(step.stages):
+            taken = [c for c in step.channels if c.consumer == position]
+            place = f"{path}/repeat/{position}"
+            found = walk.block(
+                stage.body,
+                place,
+                lambda _, taken=taken, place=place, stage=stage: walk.exchanging(  # type: ignore[misc]
+                    popped(walk.program, taken, name=stage.name), f"{place}/taken"
+                ),
+            )
+            bodies.append(found)
+        patterns = tuple(step.timetable.patterns())
+        ipus = tuple(stage.ipu for stage in step.stages)
+        self.add(self.walk.slots(step, patterns, f"{path}/slots"))
+        self.add_inner(Pipelined(path, step.name, step.count, tuple(bodies), ipus, patterns))
 
     def streaming(self, step: StreamIn | StreamOut, path: str) -> StepCost:
         program, machine = self.walk.program, self.walk.machine

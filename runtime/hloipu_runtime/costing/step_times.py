@@ -24,6 +24,8 @@ class StepTimes(NamedTuple):
     """Whether data decides nothing."""
     loop_path: str
     """Block that the loop turns; empty: there is no loop around the step."""
+    transfer_cycles: int = 0
+    """Of transfers that go on beside a turn: an element that was late has to come in first."""
 
     def cycles_after(self, turns: int) -> int:
         """Return the cycles of a run until so many turns are done."""
@@ -40,5 +42,8 @@ def step_times(costs: Costs) -> StepTimes:
         if isinstance(inner, Loop) and inner.turns == turns and inner.name == "loop":
             own = costs.blocks[costs.root].spent.total.cycles
             turn, path = (total - own) // turns, f"{inner.path}/repeat"
-            return StepTimes(total, own, turn, round_trip, is_exact, path)
+            beside = next((costs.steps[n] for n in costs.blocks[costs.root].steps
+                           if costs.steps[n].path == f"{inner.path}/fill"), None)  # fmt: skip
+            late = beside.spent.total.cycles if beside else 0
+            return StepTimes(total, own, turn, round_trip, is_exact, path, late)
     return StepTimes(total, round_trip, total - round_trip, round_trip, is_exact, "")

@@ -15,6 +15,7 @@ from hloipu_runtime.program.steps import (
     Exchange,
     If,
     Parallel,
+    Pipeline,
     Repeat,
     RepeatWhile,
     Sequence,
@@ -161,6 +162,8 @@ def _leaves(body: Sequence, path: str) -> Iterator[tuple[str, Step]]:
                 stack += ((f"{path}/{n}", x) for n, x in enumerate(step.steps))
             case Repeat():
                 stack.append((f"{path}/repeat", step.body))
+            case Pipeline():
+                stack += ((f"{path}/repeat/{n}", stage.body) for n, stage in enumerate(step.stages))
             case RepeatWhile():
                 stack.append((f"{path}/condition", step.condition))
                 stack.append((f"{path}/while", step.body))

@@ -71,6 +71,26 @@ def exchange_bound(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def indexed(facts: Facts) -> Iterator[Finding]:
+    """Find what picks or changes rows by indices that are data, one after the other."""
+    cycles: Counter[str] = Counter()
+    for row, step in facts.computing:
+        if row.cycles and any(group.codelet.name in _BY_INDEX for group in step.groups):
+            cycles[row.name] += row.cycles
+    for name, spent in cycles.items():
+        yield Finding(
+            "index-bound",
+            name,
+            facts.source_of.get(name, ""),
+            f"{name} goes through its indices one by one in {spent:,} cycles on every tile",
+            "index fewer or unique rows, sort them before, or multiply by a one-hot matrix where "
+            "the table is small",
+            spent,
+            0,
+            {"cycles": spent},
+        )
+
+
 def conversions(facts: Facts) -> Iterator[Finding]:
     """Find values that are moved as they are, to lie otherwise, and ops that only move."""
     moved = Counter({name: work.conversions for name, work in facts.works.items()})
@@ -144,4 +164,4 @@ class _Again:
     times: int = 0
 
 
-RULES = (few_tiles, exchange_bound, conversions, one_tile, repeated_work)
+RULES = (few_tiles, exchange_bound, indexed, conversions, one_tile, repeated_work)

@@ -111,12 +111,12 @@ def gathering(
         [(d, shape[d]) for d in moving],
     )  # fmt: skip
     table_shape = (-1, *(shape[d] for d in still))
+    clamped = rows.clamped
 
     def by_rows(operand: Array, indices: Array) -> Array:
         if not operand.flags.c_contiguous:
             return general(operand, indices)
-        picked = operand.reshape(table_shape).take(rows.clamped(indices), axis=0, mode="clip")
-        return place(picked)
+        return place(operand.reshape(table_shape).take(clamped(indices), axis=0, mode="clip"))
 
     return by_rows
 
@@ -137,6 +137,9 @@ def _placing(
     new: tuple[Any, ...] = (..., *(np.newaxis for _ in single))
     order = _order([(present + single).index(d) for d in kept], batch_rank, dims.offset_dims)
     is_ordered = order == sorted(order)
+
+    if not gone and not single and is_ordered:
+        return np.asarray
 
     def place(picked: Array) -> Array:
         picked = np.asarray(picked)  # numpy takes single elements as numbers

@@ -6,6 +6,7 @@ its bounds, what one step of it is in rows, and what batching dimensions add.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -74,11 +75,10 @@ def _clamped(column: Array, limit: int) -> Array:
     """Clamp starts of any integer type into [0, limit], as int64."""
     if column.dtype.kind == "u":
         # In the index's own dtype: a huge u64 would turn negative as int64.
-        top = min(limit, int(np.iinfo(column.dtype).max))
-        return np.asarray(np.minimum(column, np.array(top, column.dtype))).astype(np.int64)
+        return np.asarray(np.minimum(column, _top(limit, column.dtype))).astype(np.int64)
     wide = column.astype(np.int64)
     np.maximum(wide, _ZERO, out=wide)
-    np.minimum(wide, np.array(limit), out=wide)
+    np.minimum(wide, _number(limit), out=wide)
     return wide
 
 
@@ -86,13 +86,18 @@ def _inside(column: Array, limit: int) -> Array:
     """Mark starts in [0, limit]: one unsigned comparison refuses negative ones too."""
     if limit < 0:
         return np.zeros(column.shape, np.bool_)
-    top = min(limit, int(np.iinfo(column.dtype).max))
-    unsigned = _UNSIGNED[column.itemsize]
-    return np.asarray(np.less_equal(column.view(unsigned), np.array(top, unsigned)))
+    top = _top(limit, column.dtype)
+    return np.asarray(np.less_equal(column.view(top.dtype), top))
 
 
+@lru_cache(maxsize=4096)
+def _top(limit: int, dtype: np.dtype[Any]) -> Array:
+    """Return a limit, or the largest start of a type if that is less, as an unsigned number."""
+    return np.array(min(limit, int(np.iinfo(dtype).max)), f"u{dtype.itemsize}")
+
+
+_number = lru_cache(maxsize=4096)(np.array)
 _ZERO = np.array(0)
-_UNSIGNED = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 
 
 def index_rows(

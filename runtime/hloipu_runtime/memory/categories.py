@@ -31,4 +31,5 @@ CATEGORY_OF_ROLE = {
     Role.CONSTANT: Category.CONSTANTS,
     Role.STATE: Category.STATE,
     Role.PARAMETER: Category.PARAMETERS,
+    Role.BUFFER: Category.PARAMETERS,
 }

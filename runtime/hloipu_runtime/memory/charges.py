@@ -12,6 +12,7 @@ from hloipu_runtime.costing.forms import Forms
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.partakers import receivers, senders
+from hloipu_runtime.program.channels import popped, pushed
 from hloipu_runtime.program.mapping import Tiles
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import (
@@ -19,6 +20,7 @@ from hloipu_runtime.program.steps import (
     Exchange,
     If,
     Parallel,
+    Pipeline,
     Repeat,
     RepeatWhile,
     Sequence,
@@ -116,6 +118,11 @@ class _Walker:
                 return
             case Repeat():
                 self.walk(step.body, ipus)
+            case Pipeline():
+                for stage in step.stages:
+                    self.walk(stage.body, frozenset((stage.ipu,)))
+                self._exchange(pushed(self.program, step.channels, name=step.name))
+                self._exchange(popped(self.program, step.channels, name=step.name))
             case RepeatWhile():
                 self.walk(step.condition, ipus)
                 self.walk(step.body, ipus)

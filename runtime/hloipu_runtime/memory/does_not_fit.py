@@ -50,9 +50,7 @@ class DoesNotFit(HloipuError):
         self.report = report
 
 
-def require_fit(
-    report: MemoryReport, advice: Callable[[], Sequence[str]] = lambda: ()
-) -> None:
+def require_fit(report: MemoryReport, advice: Callable[[], Sequence[str]] = lambda: ()) -> None:
     """Raise DoesNotFit for a program that does not fit; `advice` is what would make it fit."""
     if not report.fits:
         raise DoesNotFit(report, advice())

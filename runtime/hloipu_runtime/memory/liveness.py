@@ -11,6 +11,8 @@ from hloipu_runtime.memory.regions import Item, Region, region_of
 from hloipu_runtime.program.program import Program, Role
 from hloipu_runtime.program.steps import Step, VariableId
 
+_ALWAYS_LIVE = frozenset({Role.CONSTANT, Role.STATE, Role.BUFFER})
+
 Range = tuple[int, int]
 """First point and last point."""
 Ranges = tuple[Range, ...]
@@ -32,7 +34,7 @@ class Liveness(NamedTuple):
 def liveness_of(program: Program) -> Liveness:
     """Return when each variable of a program takes memory.
 
-    Constants and state always do. At one step, all that it reads and writes does; through a loop,
+    Constants, state and buffers of streams always do. At one step, all that it reads and writes does; through a loop,
     all that is carried; of alternatives, each takes only what it needs itself or lets pass.
     """
     region = region_of(program)
@@ -40,7 +42,7 @@ def liveness_of(program: Program) -> Liveness:
     found: list[list[Range]] = [[] for _ in program.variables]
     _walk(region, 0, frozenset(), found)
     ranges = [
-        ((0, points - 1),) if v.role in (Role.CONSTANT, Role.STATE) else merged(parts)
+        ((0, points - 1),) if v.role in _ALWAYS_LIVE else merged(parts)
         for v, parts in zip(program.variables, found, strict=True)
     ]
     return Liveness(points, tuple(ranges), region)

@@ -17,6 +17,7 @@ from hloipu_runtime.program.steps import (
     Exchange,
     If,
     Parallel,
+    Pipeline,
     Repeat,
     RepeatWhile,
     Sequence,
@@ -130,6 +131,8 @@ class _Builder:
             case Repeat():
                 body = self.sequence(step.body, level + 1)
                 return (_loop(path, step, "/repeat", body, surely=step.count > 0),)
+            case Pipeline():
+                return (self.pipeline(path, step, level),)
             case RepeatWhile():
                 return (self.repeat_while(path, step, level),)
             case If():
@@ -145,6 +148,21 @@ class _Builder:
             body = self.program.functions.get(name, Sequence())
             found = self.functions[name] = self.sequence(body, level + 1)
         return found
+
+    def pipeline(self, path: str, step: Pipeline, level: int) -> Item:
+        """Return the bodies one after the other, in a loop; what is handed on lives throughout."""
+        items = [
+            _block(f"/{n}", step, "", self.sequence(stage.body, level + 2))
+            for n, stage in enumerate(step.stages)
+        ]
+        whole = _joined(items)
+        found = _loop(path, step, "/repeat", whole, surely=step.count > 0)
+        handed = frozenset(v for c in step.channels for v in (c.source, c.destination, *c.places))
+        return found._replace(
+            touched=found.touched | handed,
+            exposed=found.exposed - handed,
+            forced=found.forced | handed,
+        )
 
     def repeat_while(self, path: str, step: RepeatWhile, level: int) -> Item:
         """Return condition, the look at the predicate, and a body that may be left out."""
@@ -262,7 +280,9 @@ def _block(path: str, step: Step, suffix: str, region: Region) -> Item:
     )
 
 
-def _loop(path: str, step: Repeat | RepeatWhile, suffix: str, body: Region, surely: bool) -> Item:
+def _loop(
+    path: str, step: Repeat | Pipeline | RepeatWhile, suffix: str, body: Region, surely: bool
+) -> Item:
     carried = frozenset(item.variable for item in step.carried)
     return Item(
         0,

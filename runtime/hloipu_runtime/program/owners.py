@@ -4,6 +4,7 @@ from hloipu_runtime.program.program import Program, Role
 from hloipu_runtime.program.steps import (
     If,
     Parallel,
+    Pipeline,
     Repeat,
     RepeatWhile,
     Sequence,
@@ -69,6 +70,8 @@ def _inside(step: Step) -> tuple[Sequence, ...]:
             return (step,)
         case Repeat():
             return (step.body,)
+        case Pipeline():
+            return tuple(stage.body for stage in step.stages)
         case RepeatWhile():
             return (step.condition, step.body)
         case If() | Switch() | Parallel():

@@ -29,6 +29,8 @@ class Role(Enum):
     """Filled from the host."""
     STATE = "state"
     """Stays on the device between runs."""
+    BUFFER = "buffer"
+    """Of a host stream on tiles set apart for it: filled or drained while others compute."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from hloipu_runtime.codelets.codelet import Codelet
 from hloipu_runtime.program.mapping import Box, Sizes, Spans, Tiles
+from hloipu_runtime.program.timetable import Timetable
 
 VariableId = int
 ValueId = int
@@ -162,6 +163,63 @@ class Repeat:
     name: str = ""
 
 
+class Stage(NamedTuple):
+    """One position of a pipeline: what it does with each micro-batch."""
+
+    name: str
+    """`F0`, `B3` and the like."""
+    ipu: int
+    body: Sequence
+
+
+class Channel(NamedTuple):
+    """A value that one position of a pipeline hands to a later one.
+
+    At the end of the producer's slot for micro-batch m the source is copied to place m modulo the
+    number of places, on the consumer's IPU; before the consumer's body for m, from there to the
+    destination. A single place may be the destination itself, and is then read where it lies.
+    """
+
+    producer: int
+    consumer: int
+    source: VariableId
+    places: tuple[VariableId, ...]
+    destination: VariableId
+    value: ValueId
+    """In the source at the end of the producer's body, in the destination for the consumer's."""
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Runs every micro-batch through all positions, several at a time.
+
+    Position s does micro-batch m in slot `interval * m + s`. In a slot, positions on one IPU take
+    turns, later ones first, and IPUs work at the same time; then channels are copied, and all IPUs
+    meet. Logical form: all bodies in order, once for each micro-batch.
+    """
+
+    count: int
+    """Micro-batches."""
+    interval: int
+    """Slots from one micro-batch to the next."""
+    stages: tuple[Stage, ...]
+    """By position."""
+    channels: tuple[Channel, ...]
+    carried: tuple[Carried, ...]
+    """Each of them is read and written by one position only."""
+    name: str = ""
+
+    def as_repeat(self) -> Repeat:
+        """Return the logical form: one micro-batch after the other."""
+        bodies = tuple(stage.body for stage in self.stages)
+        return Repeat(self.count, Sequence(bodies), self.carried, self.name)
+
+    @property
+    def timetable(self) -> Timetable:
+        """The slots."""
+        return Timetable(len(self.stages), self.interval, self.count)
+
+
 @dataclass(frozen=True)
 class RepeatWhile:
     """Runs condition and body until the predicate that the condition leaves is false."""
@@ -227,6 +285,7 @@ Step = (
     | Sequence
     | Parallel
     | Repeat
+    | Pipeline
     | RepeatWhile
     | If
     | Switch

@@ -9,6 +9,7 @@ from hloipu_runtime.program.steps import (
     Exchange,
     If,
     Parallel,
+    Pipeline,
     Repeat,
     RepeatWhile,
     Sequence,
@@ -37,6 +38,11 @@ def touched_by(step: Step) -> frozenset[VariableId]:
     return frozenset((*_writes(step), *_reads(step)))
 
 
+def steps_within(step: Step, program: Program) -> Iterator[Step]:
+    """Yield a step and all inside of it, those of the functions that it calls included."""
+    return _within(step, program, set())
+
+
 def _within(step: Step, program: Program, called: set[str]) -> Iterator[Step]:
     """Yield a step and all inside of it; functions in `called` were looked into already."""
     yield step
@@ -46,6 +52,8 @@ def _within(step: Step, program: Program, called: set[str]) -> Iterator[Step]:
             inner = step.steps
         case Parallel() | If() | Switch():
             inner = step.branches
+        case Pipeline():
+            inner = tuple(stage.body for stage in step.stages)
         case Repeat():
             inner = (step.body,)
         case RepeatWhile():
@@ -71,6 +79,10 @@ def _writes(step: Step) -> Iterator[VariableId]:
             yield from (definition.variable for definition in step.definitions)
         case StreamIn():
             yield step.variable
+        case Pipeline():
+            for channel in step.channels:
+                yield from channel.places
+                yield channel.destination
         case _:
             pass
 
@@ -93,6 +105,9 @@ def _reads(step: Step) -> Iterator[VariableId]:
             yield from (item.variable for item in step.merged)
         case Repeat():
             yield from (item.variable for item in step.carried)
+        case Pipeline():
+            yield from (item.variable for item in step.carried)
+            yield from (channel.source for channel in step.channels)
         case RepeatWhile():
             yield step.predicate
             yield from (item.variable for item in step.carried)

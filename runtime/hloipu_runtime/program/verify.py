@@ -22,6 +22,7 @@ from hloipu_runtime.program.steps import (
     If,
     Merged,
     Parallel,
+    Pipeline,
     Repeat,
     RepeatWhile,
     Sequence,
@@ -36,6 +37,7 @@ from hloipu_runtime.program.steps import (
 )
 from hloipu_runtime.program.uses import used, written
 from hloipu_runtime.program.verify_exchange import exchange_faults
+from hloipu_runtime.program.verify_pipeline import pipeline_faults
 
 State = dict[VariableId, ValueId]
 
@@ -174,6 +176,8 @@ class _Proof:
                 self.walk(step.body, state, f"{place}/repeat")
                 self._turn(step.carried, state, place)
                 self._leave(step.carried, state, written(step.body, self.program), place)
+            case Pipeline():
+                self._pipeline(step, state, place)
             case RepeatWhile():
                 self._repeat_while(step, state, place)
             case If():
@@ -307,6 +311,27 @@ class _Proof:
             self.define(item.final, place)
             self.fits(item.variable, item.final, place)
             state[item.variable] = item.final
+
+    def _pipeline(self, step: Pipeline, state: State, place: str) -> None:
+        """Walk the bodies in order, each with what its channels bring."""
+        self.faults += pipeline_faults(self.program, step, place)
+        changed = written(step, self.program)
+        self._enter(step.carried, state, changed, place)
+        for position, stage in enumerate(step.stages):
+            where = f"{place}/repeat/{position}"
+            for channel in step.channels:
+                if channel.consumer == position:
+                    if channel.value not in self.defined:
+                        self.fault("version", where, f"value %{channel.value} is not there yet")
+                    self.fits(channel.destination, channel.value, where)
+                    state[channel.destination] = channel.value
+            self.walk(stage.body, state, where)
+            for channel in step.channels:
+                if channel.producer == position:
+                    self.expect(state, channel.source, channel.value, f"{where} end")
+                    self.complete(channel.source, where)
+        self._turn(step.carried, state, place)
+        self._leave(step.carried, state, changed, place)
 
     def _repeat_while(self, step: RepeatWhile, state: State, place: str) -> None:
         changed = written(step.condition, self.program) | written(step.body, self.program)

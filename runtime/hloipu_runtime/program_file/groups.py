@@ -7,6 +7,7 @@ from hloipu_runtime.program.steps import (
     ComputeSet,
     If,
     Parallel,
+    Pipeline,
     Repeat,
     RepeatWhile,
     Sequence,
@@ -25,6 +26,8 @@ def inner_steps(step: Step) -> tuple[Step, ...]:
             return step.branches
         case Repeat():
             return (step.body,)
+        case Pipeline():
+            return tuple(stage.body for stage in step.stages)
         case RepeatWhile():
             return (step.condition, step.body)
         case _:

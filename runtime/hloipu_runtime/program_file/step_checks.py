@@ -15,6 +15,7 @@ from hloipu_runtime.program.steps import (
     If,
     Merged,
     Parallel,
+    Pipeline,
     Repeat,
     RepeatWhile,
     Sequence,
@@ -107,6 +108,23 @@ class StepChecks:
 
     # --- what they name ---------------------------------------------------------------------------
 
+    def _pipeline(self, step: Pipeline, place: str) -> None:
+        turns = step.interval * (step.count + 1) + len(step.stages)
+        if not (0 <= step.count and 1 <= step.interval and turns <= MOST_TURNS):
+            self.refuse(place, f"a pipeline of {step.count} turns, one every {step.interval}")
+        self._carried(step.carried, place)
+        for stage in step.stages:
+            if not 0 <= stage.ipu < self.program.ipus:
+                self.refuse(place, f"a stage on IPU {stage.ipu}")
+        for channel in step.channels:
+            self._variables((channel.source, *channel.places, channel.destination), place)
+            self._values((channel.value,), place)
+            if not (0 <= channel.producer < channel.consumer < len(step.stages)) or (
+                not channel.places
+            ):
+                self.refuse(place, "a channel between positions that are not there")
+        self._blocks(tuple(stage.body for stage in step.stages), place)
+
     def _variables(self, numbers: Iterable[VariableId], place: str) -> None:
         for number in numbers:
             if not 0 <= number < len(self.program.variables):
@@ -153,6 +171,8 @@ class StepChecks:
                     self.refuse(place, f"a loop of {step.count} turns")
                 self._carried(step.carried, place)
                 self._steps(step.body, place)
+            case Pipeline():
+                self._pipeline(step, place)
             case RepeatWhile():
                 self._selector(step.predicate, step.predicate_value, place, predicate=True)
                 self._carried(step.carried, place)

@@ -122,6 +122,8 @@ class _Printer:
             case s.Repeat():
                 head = f"repeat {step.count}{_name(step.name)} {_carried_text(step.carried)}"
                 yield from self._block(head, step.body)
+            case s.Pipeline():
+                yield from self._pipeline(step)
             case s.RepeatWhile():
                 yield from self._while(step)
             case s.If():
@@ -141,6 +143,20 @@ class _Printer:
         yield f"{head} {{"
         for block in blocks:
             yield from (f"{_INDENT}{line}" for line in self._block(title, block))
+        yield "}"
+
+    def _pipeline(self, step: s.Pipeline) -> Iterator[str]:
+        head = f"pipeline {step.count} every {step.interval}{_name(step.name)}"
+        yield f"{head} {_carried_text(step.carried)} {{"
+        for stage in step.stages:
+            title = f"stage {_quoted(stage.name)} ipu {stage.ipu}"
+            yield from (f"{_INDENT}{line}" for line in self._block(title, stage.body))
+        for channel in step.channels:
+            places = ", ".join(f"v{place}" for place in channel.places)
+            yield (
+                f"{_INDENT}channel {channel.producer} to {channel.consumer} "
+                f"{_held(channel.source, channel.value)} by ({places}) -> v{channel.destination}"
+            )
         yield "}"
 
     def _while(self, step: s.RepeatWhile) -> Iterator[str]:

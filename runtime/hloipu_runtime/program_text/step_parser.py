@@ -32,6 +32,7 @@ class StepParser:
             "sequence": self.block,
             "parallel": lambda: s.Parallel(self._branches("branch")),
             "repeat": self._repeat,
+            "pipeline": self._pipeline,
             "while": self._while,
             "if": self._if,
             "switch": self._switch,
@@ -166,6 +167,36 @@ class StepParser:
         self.cursor.expect(":")
         value = self.names.value
         return s.Carried(variable, value(), value(), value(), value())
+
+    def _pipeline(self) -> s.Pipeline:
+        cursor = self.cursor
+        count = cursor.integer()
+        cursor.expect("every")
+        interval = cursor.integer()
+        name = cursor.optional_string()
+        carried = cursor.items("(", ")", self._carried)
+        cursor.expect("{")
+        stages: list[s.Stage] = []
+        while cursor.take("stage"):
+            title = cursor.string()
+            cursor.expect("ipu")
+            stages.append(s.Stage(title, cursor.integer(), self.block()))
+        channels: list[s.Channel] = []
+        while cursor.take("channel"):
+            channels.append(self._channel())
+        cursor.expect("}")
+        return s.Pipeline(count, interval, tuple(stages), tuple(channels), carried, name)
+
+    def _channel(self) -> s.Channel:
+        cursor = self.cursor
+        producer = cursor.integer()
+        cursor.expect("to")
+        consumer = cursor.integer()
+        source, value = self.names.held()
+        cursor.expect("by")
+        places = cursor.items("(", ")", self.names.variable)
+        cursor.expect("->")
+        return s.Channel(producer, consumer, source, places, self.names.variable(), value)
 
     def _while(self) -> s.RepeatWhile:
         predicate, predicate_value = self.names.held()

@@ -4,7 +4,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from hloipu_runtime.costing.costs import Costs, DataLoop, Loop, StepCost
+from hloipu_runtime.costing.costs import (
+    Costs,
+    DataLoop,
+    Loop,
+    StepCost,
+    Together,
+    blocks_inside,
+)
 from hloipu_runtime.costing.counting import BlockCounts, spent_of
 from hloipu_runtime.costing.estimate import Estimate, Unknown
 from hloipu_runtime.costing.spent import BUCKETS
@@ -180,11 +187,33 @@ def _loops(costs: Costs, counts: BlockCounts) -> tuple[LoopRow, ...]:
     return tuple(sorted(rows))
 
 
+def _beside_on_one_ipu(costs: Costs) -> frozenset[int]:
+    """Return the blocks that run beside others of their own IPU."""
+    pending = [
+        block
+        for around in costs.blocks
+        for inner in around.inner
+        if isinstance(inner, Together) and _share_ipus(costs, inner)
+        for block in inner.branches
+    ]
+    found: set[int] = set()
+    while pending:
+        found.add(pending[-1])
+        pending += [b for inner in costs.blocks[pending.pop()].inner for b in blocks_inside(inner)]
+    return frozenset(found)
+
+
+def _share_ipus(costs: Costs, inner: Together) -> bool:
+    ipus = [ipu for branch in inner.branches for ipu in costs.blocks[branch].ipus]
+    return len(frozenset(ipus)) != len(ipus)
+
+
 def _by_ipu(costs: Costs, counts: BlockCounts, total: int) -> tuple[IpuRow, ...]:
     """Return what each IPU does; a step without IPUs of its own is everyone's."""
     sums = [[0, 0, 0, 0] for _ in range(costs.program.ipus)]
+    beside = _beside_on_one_ipu(costs)
     for number, block in enumerate(costs.blocks):
-        shown = counts.counts[number]
+        shown = counts.shown(number) if number in beside else counts.counts[number]
         for place in block.steps:
             step = costs.steps[place]
             for ipu in step.ipus or sorted(block.ipus) or range(len(sums)):

@@ -69,15 +69,18 @@ class Fitting(NamedTuple):
         if self.found:
             return [f"would fit with {change.line()}" for change in self.found]
         tried = f"none of {len(self.failed)} changes tried makes it fit"
+        if not self.is_complete:
+            tried = f"none of {len(self.failed)} changes tried makes it fit, and time was up"
+        if self.failed:
+            nearest = min(self.failed, key=lambda change: change.peak_bytes)
+            tried += f"; nearest comes {nearest.line()}"
         if self.needed_bytes > self.capacity_bytes:
+            times = self.needed_bytes / self.capacity_bytes
             return [
-                f"{tried}: all tiles together need {self.needed_bytes:,} bytes of "
-                f"{self.capacity_bytes:,}, {self.needed_bytes / self.capacity_bytes:.1f} times "
-                "what there is"
+                f"{tried}; all tiles together need {self.needed_bytes:,} bytes of "
+                f"{self.capacity_bytes:,}, {times:.1f} times what there is"
             ]
-        nearest = min((change.peak_bytes for change in self.failed), default=0)
-        least = f"; the nearest needs {nearest:,} on its fullest tile" if nearest else ""
         return [
-            f"{tried}{least} (all tiles together need {self.needed_bytes:,} bytes of "
-            f"{self.capacity_bytes:,})"
+            f"{tried}; all tiles together need {self.needed_bytes:,} bytes of "
+            f"{self.capacity_bytes:,}, so that it is the fullest ones that lack"
         ]

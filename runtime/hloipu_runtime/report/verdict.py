@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from hloipu_runtime.report.finding import Finding
 from hloipu_runtime.report.feeds import feeds_line
+from hloipu_runtime.report.finding import Finding
 from hloipu_runtime.report.profile import NO_ORIGIN, ONE_TILE_BYTES, OriginRow, Profile
 
 DEAREST = 5
@@ -17,7 +17,7 @@ def verdict(profile: Profile) -> str:
 
     Findings, where somebody looked for them, are the last lines; the others then take less room.
     """
-    return "\n".join((_with_findings if profile.findings else _lines)(profile))
+    return "\n".join((_with_findings if profile.findings or profile.fitting else _lines)(profile))
 
 
 def _lines(profile: Profile) -> Iterator[str]:
@@ -31,23 +31,32 @@ def _lines(profile: Profile) -> Iterator[str]:
 
 
 def _with_findings(profile: Profile) -> Iterator[str]:
-    """Yield nine lines, and up to three for findings."""
+    """Yield nine lines, and up to three for what makes it fit and for findings."""
     yield _head(profile)
     yield f"{_memory(profile)}; tiles at work: {profile.tile_use:.0%}"
     yield f"{_cycles(profile)}; {_assumed(profile)} of them rest on assumed numbers"
     yield from _costs(profile)
-    for number, finding in enumerate(profile.findings[:TOP_FINDINGS], 1):
+    fitting = profile.fitting.lines() if profile.fitting else []
+    yield from fitting[:TOP_FINDINGS]
+    left = max(0, TOP_FINDINGS - len(fitting))
+    for number, finding in enumerate(profile.findings[:left], 1):
         yield finding_line(number, finding, profile)
 
 
 def finding_line(number: int, finding: Finding, profile: Profile) -> str:
     """Return a finding on one line: what was found, what would cure it, what that saves at most."""
+    saved = saved_text(finding, profile)
+    return f"{number}. {finding.statement}; {finding.cure} (saves at most {saved})"
+
+
+def saved_text(finding: Finding, profile: Profile) -> str:
+    """Return what a cure saves at most."""
     saved = []
     if finding.gain_cycles:
         saved.append(f"{_share(finding.gain_cycles, profile.lower_bound_cycles)} of the cycles")
     if finding.gain_bytes:
         saved.append(f"{finding.gain_bytes:,} bytes of the fullest tile")
-    return f"{number}. {finding.statement}; {finding.cure} (saves at most {' and '.join(saved)})"
+    return " and ".join(saved) or "nothing"
 
 
 def _head(profile: Profile) -> str:

@@ -13,6 +13,7 @@ from hloipu_runtime.program.steps import (
     Exchange,
     If,
     Parallel,
+    Pipeline,
     Repeat,
     RepeatWhile,
     Sequence,
@@ -114,6 +115,8 @@ def _nodes(program: Program, step: Step, place: str) -> Iterator[Node]:
             turns = frozenset(item.turn for item in step.carried)
             body = _block(program, step.body, f"{place}/repeat", turns, following)
             yield _loop(step, place, (body,), turns)
+        case Pipeline():
+            yield from _nodes(program, step.as_repeat(), place)
         case RepeatWhile():
             turns = frozenset(item.turn for item in step.carried)
             kept = frozenset({step.predicate_value})

@@ -21,6 +21,7 @@ from hloipu_runtime.program.steps import (
     Exchange,
     If,
     Parallel,
+    Pipeline,
     Repeat,
     RepeatWhile,
     Sequence,
@@ -36,6 +37,7 @@ from hloipu_runtime.program.uses import used, written
 from hloipu_runtime.sim.copying import prepare_transfer
 from hloipu_runtime.sim.current_run import CurrentRun
 from hloipu_runtime.sim.host import Counts, Host, Watch
+from hloipu_runtime.sim.pipelining import pipelined
 from hloipu_runtime.sim.pool import MemoryPool
 from hloipu_runtime.sim.private_variables import private_variables
 from hloipu_runtime.sim.storage import TileStorage, allocate, scatter_whole
@@ -223,6 +225,8 @@ class ExactEngine:
                 ]
             case Repeat():
                 return [self._repeat(step, place, host, counts)]
+            case Pipeline():
+                return [self._pipeline(step, place, host, counts)]
             case RepeatWhile():
                 return [self._repeat_while(step, place, host, counts)]
             case If():
@@ -290,6 +294,28 @@ class ExactEngine:
 
         return run
 
+    def _pipeline(self, step: Pipeline, place: str, host: Host, counts: Counts) -> Action:
+        def run() -> None:
+            if not step.count:
+                return
+            bodies = [
+                [
+                    *self._fresh(stage.body, step.carried),
+                    *self._sequence(stage.body, f"{place}/repeat/{position}", host, counts),
+                ]
+                for position, stage in enumerate(step.stages)
+            ]
+            pipelined(
+                self.program,
+                step,
+                bodies,
+                lambda exchange: self._prepare(exchange, place, host, counts),
+            )()
+            for _ in range(step.count):
+                counts.ran(f"{place}/repeat")
+
+        return run
+
     def _repeat_while(self, step: RepeatWhile, place: str, host: Host, counts: Counts) -> Action:
         def run() -> None:
             condition = self._fresh(Sequence((step.condition, step.body)), step.carried)
@@ -345,7 +371,7 @@ def left_by(step: Step) -> Iterator[tuple[VariableId, ValueId]]:
             yield from ((made.variable, made.value) for made in step.definitions)
         case StreamIn():
             yield step.variable, step.value
-        case Repeat() | RepeatWhile():
+        case Repeat() | Pipeline() | RepeatWhile():
             yield from ((item.variable, item.final) for item in step.carried)
         case If() | Switch():
             yield from ((item.variable, item.value) for item in step.merged)

@@ -12,7 +12,6 @@ from hloipu_runtime.codelets.codelet import Codelet
 from hloipu_runtime.kernels.quiet import warnings_off
 from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.steps import (
-    Carried,
     Definition,
     If,
     Repeat,
@@ -28,6 +27,7 @@ from hloipu_runtime.sim.collapse import Collapsed, Node, collapse
 from hloipu_runtime.sim.exact import in_range
 from hloipu_runtime.sim.host import Counts, Host, Watch
 from hloipu_runtime.sim.kept_state import Moment, kept_state
+from hloipu_runtime.sim.loop_source import loop_lines
 from hloipu_runtime.sim.whole import Run, Values, assembling, computing
 
 
@@ -83,8 +83,11 @@ class FunctionalEngine:
                 lines.append("counts.advance()")
                 if node.writes:
                     lines.append(f"if watch: show(watch, v, {self._names.of('c', node.writes)})")
+        return self._made("v, host, counts, watch" if outermost else "v, host, counts", lines)
+
+    def _made(self, arguments: str, lines: list[str]) -> Any:
+        """Return lines of text as a function."""
         number = len(self._sources)
-        arguments = "v, host, counts, watch" if outermost else "v, host, counts"
         text = "\n    ".join([f"def block{number}({arguments}):", *lines])
         self._sources.append(text)
         meanings = {**self._names.meanings, "show": _show}
@@ -99,46 +102,21 @@ class FunctionalEngine:
                 return computing(what, node, self.program.values)
             case Definition():
                 return assembling(what, node, self.program.values[what.value])
-            case Repeat():
-                return self._repeat(what, node)
-            case RepeatWhile():
-                return self._repeat_while(what, node)
+            case Repeat() | RepeatWhile():
+                return self._loop(what, node)
             case If() | Switch():
                 return self._branches(what, node)
             case StreamIn() | StreamOut():
                 raise TypeError(f"{type(what).__name__} is written as a line of its own")
 
-    def _repeat(self, what: Repeat, node: Node) -> Run:
-        body = self._function(node.blocks[0], f"{node.place}/repeat")
-
-        first, last = _loop_frees(node)
-
-        def step(values: Values, host: Host, counts: Counts) -> None:
-            _enter(values, what.carried, first)
-            for _ in range(what.count):
-                body(values, host, counts)
-                _turn(values, what.carried, node.block_values[0])
-            _leave(values, what.carried, last)
-
-        return step
-
-    def _repeat_while(self, what: RepeatWhile, node: Node) -> Run:
-        condition = self._function(node.blocks[0], f"{node.place}/condition")
-        body = self._function(node.blocks[1], f"{node.place}/while")
-
-        first, last = _loop_frees(node)
-
-        def step(values: Values, host: Host, counts: Counts) -> None:
-            _enter(values, what.carried, first)
-            while True:
-                condition(values, host, counts)
-                if not bool(values[what.predicate_value]):
-                    break
-                body(values, host, counts)
-                _turn(values, what.carried, node.block_values[0])
-            _leave(values, what.carried, last)
-
-        return step
+    def _loop(self, what: Repeat | RepeatWhile, node: Node) -> Run:
+        parts = ("repeat",) if isinstance(what, Repeat) else ("condition", "while")
+        blocks = [
+            self._names.of("n", self._function(block, f"{node.place}/{part}"))
+            for block, part in zip(node.blocks, parts, strict=True)
+        ]
+        made: Run = self._made("v, host, counts", loop_lines(what, node, blocks))
+        return made
 
     def _branches(self, what: If | Switch, node: Node) -> Run:
         branches = [
@@ -167,34 +145,3 @@ def _show(watch: Watch, values: Values, writes: tuple[ValueId, ...]) -> None:
     for value in writes:
         if values[value] is not None:
             watch(value, values[value])
-
-
-def _loop_frees(node: Node) -> tuple[tuple[ValueId, ...], tuple[ValueId, ...]]:
-    """Return what dies as a loop begins, and what only once it has ended: turns read it."""
-    outside = frozenset[ValueId]().union(*(block.outside for block in node.blocks))
-    first = tuple(v for v in node.frees if v not in outside)
-    return first, tuple(v for v in node.frees if v in outside)
-
-
-def _enter(values: Values, carried: tuple[Carried, ...], frees: tuple[ValueId, ...]) -> None:
-    first = [values[item.initial] for item in carried]
-    for v in frees:
-        values[v] = None
-    for item, array in zip(carried, first, strict=True):
-        values[item.turn] = array
-
-
-def _turn(values: Values, carried: tuple[Carried, ...], left: tuple[ValueId, ...]) -> None:
-    following = [values[item.following] for item in carried]
-    for v in left:
-        values[v] = None
-    for item, array in zip(carried, following, strict=True):
-        values[item.turn] = array
-
-
-def _leave(values: Values, carried: tuple[Carried, ...], frees: tuple[ValueId, ...]) -> None:
-    final = [values[item.turn] for item in carried]
-    for v in (*frees, *(item.turn for item in carried)):
-        values[v] = None
-    for item, array in zip(carried, final, strict=True):
-        values[item.final] = array

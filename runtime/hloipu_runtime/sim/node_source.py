@@ -178,7 +178,10 @@ class _Writer:
         if number < len(self.node.reads):
             return f"v[{self.node.reads[number]}]"
         constant = self.straight.constants.get(number)
-        return f"t{number}" if constant is None else self.names.of("c", constant)
+        if constant is not None:
+            return self.names.of("c", constant)
+        value = self._value_of(number)
+        return f"t{number}" if value is None else f"v[{value}]"
 
 
 def node_lines(

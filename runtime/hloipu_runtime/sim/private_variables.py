@@ -7,6 +7,7 @@ from hloipu_runtime.program.steps import (
     Exchange,
     If,
     Parallel,
+    Pipeline,
     Repeat,
     RepeatWhile,
     Sequence,
@@ -45,6 +46,9 @@ def private_variables(program: Program) -> frozenset[VariableId]:
                     walk(branch)
             case Repeat():
                 walk(step.body)
+            case Pipeline():
+                for stage in step.stages:
+                    walk(stage.body)
             case RepeatWhile():
                 walk(step.condition)
                 walk(step.body)

@@ -136,6 +136,24 @@ class StreamHost:
         else:
             self.arrays.give(stream, value)
 
+    @property
+    def is_running(self) -> bool:
+        """Whether a run is going on, on whichever thread."""
+        return self._lock.locked()
+
+    def refuse_run(self) -> None:
+        """Raise StreamError E2025 where a run cannot begin: another is going on."""
+        for source in self.infeeds:
+            source.refuse_run()
+        for queue in self.outfeeds:
+            queue.refuse_run()
+        if self.is_running:
+            raise self._second_run()
+
+    def _second_run(self) -> StreamError:
+        names = chain((q.name for q in self.infeeds), (q.name for q in self.outfeeds))
+        return faults.reentrant(next(names, ""), -1, "a second run begins while one is going on")
+
     @contextmanager
     def running(self, elements: int | None = None) -> Iterator[None]:
         """Frame one run of the program; raises StreamError E2025 while another is going on.
@@ -150,8 +168,7 @@ class StreamHost:
         for queue in self.outfeeds:
             queue.refuse_run()
         if not self._lock.acquire(blocking=False):
-            names = chain((q.name for q in self.infeeds), (q.name for q in self.outfeeds))
-            raise faults.reentrant(next(names, ""), -1, "a second run begins while one is going on")
+            raise self._second_run()
         try:
             with _framed(self.infeeds, self.outfeeds):
                 yield

@@ -1,5 +1,6 @@
 """`hloipu check --target`: programs against references, and the first wrong instruction."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -105,3 +106,41 @@ def test_what_does_not_fit_is_not_checked() -> None:
 def test_an_estimate_has_no_values_to_check() -> None:
     outcome = run("check", "-", "--mode", "estimate", stdin=DOT)
     assert (outcome.code, outcome.err[:12]) == (2, "error[E3140]")
+
+
+INFEED = """
+ENTRY e {
+  t = token[] after-all()
+  taken = (f32[4], token[]) infeed(t)
+  ROOT x = f32[4] get-tuple-element(taken), index=0
+}
+"""
+OUTFEED = """
+ENTRY e {
+  x = f32[4] parameter(0)
+  y = f32[4] multiply(x, x)
+  t = token[] after-all()
+  o = token[] outfeed(y, t), outfeed_config="seen"
+  ROOT r = f32[4] negate(y)
+}
+"""
+
+
+def test_an_infeed_has_nothing_to_be_compared_with(tmp_path: Path) -> None:
+    file = tmp_path / "m.hlo"
+    file.write_text(INFEED)
+    for more in ((), ("--against", "evaluator-f64"), ("--target", "tiny")):
+        outcome = run("check", str(file), *more)
+        assert outcome.code == 2
+        assert "E2041" in outcome.err
+        assert "infeed 'taken'" in outcome.err
+
+
+def test_what_outfeeds_take_is_let_go(tmp_path: Path) -> None:
+    file = tmp_path / "m.hlo"
+    file.write_text(OUTFEED)
+    for mode in ("functional", "exact"):
+        given = ("--target", "tiny", "--mode", mode, "--against", "evaluator-f64")
+        outcome = run("check", str(file), *given)
+        assert outcome.code == 0, outcome.err
+        assert "ok   out_0 f32[4]" in outcome.out

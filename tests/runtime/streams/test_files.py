@@ -128,5 +128,5 @@ def test_a_name_that_is_not_there(tmp_path: Path) -> None:
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "x.npy"
     os.mkfifo(path)
-    with pytest.raises(StreamError, match="E2032.*not a regular file"):
+    with pytest.raises(StreamError, match=r"E2032.*not a regular file"):
         mapped_arrays(str(path))

@@ -1,0 +1,57 @@
+"""`hloipu advise FILE`: what keeps a program slow or large, and what each cure gains."""
+
+from dataclasses import replace
+from time import perf_counter
+
+import click
+
+from hloipu.advice.gains import with_gains
+from hloipu.cli.compiling import (
+    Reporting,
+    compiling_options,
+    estimated,
+    given_file,
+    options_for,
+    read_verified,
+    report,
+    shown_config,
+    timed,
+)
+from hloipu.cli.findings_text import findings_text
+from hloipu.cli.inputs import HLO_FILE, limit_option
+from hloipu.cli.options import Asked
+from hloipu.session import compile_once, compile_verified
+from hloipu_compiler.hlo.limits import Limits
+
+_MOST_TIMES = 10
+"""As long as compiling takes, measuring cures may take so many times."""
+
+
+@click.command("advise")
+@click.argument("file", type=HLO_FILE, required=False)
+@compiling_options("compile")
+@limit_option
+def command(file: str | None, limits: Limits, asked: Asked, reporting: Reporting) -> None:
+    """Compile FILE (- for standard input) and say what would make it smaller or faster.
+
+    Each finding has its evidence and a cure; a cure that is an option, or half precision, is
+    compiled with, and what came of it printed. A program that does not fit is given changes with
+    which it does. Takes ten times as long as compiling, or less.
+    """
+    if shown_config(asked, reporting.as_json):
+        return
+    with timed(reporting) as phases:
+        module, _ = read_verified(given_file(file), limits, phases)
+        options = options_for(asked, module)
+        start = perf_counter()
+        program = compile_verified(module, options, phases)
+        profile = estimated(program, phases)
+        most = _MOST_TIMES * (perf_counter() - start)
+        with phases("advice"):
+            findings = with_gains(
+                profile.findings, module, options, program, compile_once, most_seconds=most
+            )
+            profile = replace(profile, findings=findings, fitting=program.fitting)
+        report(profile, reporting)
+        if not reporting.as_json:
+            click.echo(findings_text(profile))

@@ -1,0 +1,96 @@
+"""Pipelines in both engines: what slots side by side compute is what one after the other would."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hloipu_runtime.program.program import Array, Program
+from hloipu_runtime.program.steps import Pipeline, Sequence
+from hloipu_runtime.program.verify import faults_of
+from hloipu_runtime.sim.exact import ExactEngine
+from hloipu_runtime.sim.functional import FunctionalEngine
+from tests.support.pipelined_programs import SHAPE, PipelineMaker, expected_totals
+
+CASES = [
+    (stages, interval, count)
+    for stages in (1, 2, 3, 4)
+    for interval in (1, 2, 2 * stages)
+    for count in (0, 1, 2, 3, 5, 9)
+]
+
+
+class Feed:
+    """Hands out the same numbers each time, in order."""
+
+    def __init__(self, inputs: list[Array]) -> None:
+        self.inputs = inputs
+        self.taken = 0
+
+    def take(self, stream: str) -> Array:
+        self.taken += 1
+        return self.inputs[self.taken - 1]
+
+    def give(self, stream: str, value: Array) -> None:
+        raise AssertionError(stream)
+
+
+def totals(engine: ExactEngine | FunctionalEngine, program: Program, feed: Feed) -> list[Array]:
+    engine.state = {port.name: np.zeros(SHAPE, np.float32) for port in program.state}
+    engine.run(feed)
+    return [engine.state[f"total{stage}"] for stage in range(len(program.state))]
+
+
+def pipeline_of(program: Program) -> Pipeline:
+    step = program.body.steps[-1]
+    assert isinstance(step, Pipeline)
+    return step
+
+
+@pytest.mark.parametrize("spare", [0, 1])
+@pytest.mark.parametrize(("stages", "interval", "count"), CASES)
+def test_totals_are_those_of_one_micro_batch_after_the_other(
+    stages: int, interval: int, count: int, spare: int
+) -> None:
+    program = PipelineMaker(stages, interval, count, spare=spare).program()
+    assert faults_of(program, 4) == []
+    inputs = [np.arange(6, dtype=np.float32) + 100 * n for n in range(count)]
+    wanted = expected_totals(stages, list(inputs))
+    for engine in (
+        ExactEngine(program),
+        ExactEngine(program, poison=True),
+        FunctionalEngine(program),
+    ):
+        feed = Feed(inputs)
+        for found, total in zip(totals(engine, program, feed), wanted, strict=True):
+            np.testing.assert_array_equal(found, total.astype(np.float32))
+        assert feed.taken == count
+
+
+def test_stages_may_share_an_ipu() -> None:
+    program = PipelineMaker(3, 1, 5, ipus=(0, 1, 0)).program()
+    assert faults_of(program, 4) == []
+    inputs = [np.full(SHAPE, float(n), np.float32) for n in range(5)]
+    wanted = expected_totals(3, list(inputs))
+    for engine in (ExactEngine(program, poison=True), FunctionalEngine(program)):
+        for found, total in zip(totals(engine, program, Feed(inputs)), wanted, strict=True):
+            np.testing.assert_array_equal(found, total.astype(np.float32))
+
+
+@pytest.mark.parametrize(("stages", "interval"), [(2, 1), (3, 1), (4, 2)])
+def test_a_place_too_few_is_found_and_would_lose_values(stages: int, interval: int) -> None:
+    program = PipelineMaker(stages, interval, 6).program()
+    step = pipeline_of(program)
+    longest = max(range(len(step.channels)), key=lambda n: len(step.channels[n].places))
+    channel = step.channels[longest]
+    assert len(channel.places) > 1
+    channels = list(step.channels)
+    channels[longest] = channel._replace(places=channel.places[:-1])
+    wrong = replace(
+        program, body=Sequence((*program.body.steps[:-1], replace(step, channels=tuple(channels))))
+    )
+    assert any(fault.rule == "pipeline" for fault in faults_of(wrong, 4))
+    inputs = [np.full(SHAPE, 3.0**n, np.float32) for n in range(6)]
+    right = totals(ExactEngine(program), program, Feed(inputs))
+    lost = totals(ExactEngine(wrong), wrong, Feed(inputs))
+    assert any(not np.array_equal(a, b) for a, b in zip(right, lost, strict=True))

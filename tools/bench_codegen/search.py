@@ -1,0 +1,316 @@
+"""The best mapping there is, found by trying all of them on a machine of few tiles.
+
+It shares no code with the planners: every split of every index over the tiles, in every order of
+the grid's axes, with every way to cut what is summed over and to bring the pieces together. Each is
+written as a program of the same codelets, whose operands are born where they are needed, and priced
+by the simulator.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import permutations, product
+from math import prod
+
+from hloipu_compiler.codegen.builder import Builder
+from hloipu_compiler.codegen.leaves import Held, Scalar
+from hloipu_compiler.codegen.placing import Placement
+from hloipu_runtime.codelets.codelet import Codelet, Tensor
+from hloipu_runtime.codelets.convolution import Convolution
+from hloipu_runtime.codelets.dot import Dot
+from hloipu_runtime.codelets.move import Transpose
+from hloipu_runtime.codelets.reduce import Reduce
+from hloipu_runtime.compiled import CompiledProgram
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program import steps as s
+from hloipu_runtime.program.mapping import Mapping, Sizes, Span, Tiles, whole
+from hloipu_runtime.program.program import Port, Program, Role
+from tools.bench_codegen.measuring import cycles_of
+
+GRAINS = (1, 8, 16)
+"""Multiples that blocks are rounded up to: AMP groups are of 8 and 16."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The best of all mappings."""
+
+    cycles: int
+    tried: int
+    words: str
+
+
+def grids(sizes: Sizes, tiles: int, grains: Sequence[int] = (1,)) -> Iterator[Placement]:
+    """Yield every split of labels over at most so many tiles, in every order of the axes."""
+    seen = set()
+    for parts in product(*(range(1, min(tiles, n) + 1) for n in sizes)):
+        if prod(parts) > tiles:
+            continue
+        split = [label for label, n in enumerate(parts) if n > 1]
+        for grain in grains:
+            blocks = {label: _block(sizes[label], parts[label], grain) for label in split}
+            for order in permutations(split):
+                placement = _placement(sizes, order, blocks)
+                if placement not in seen:
+                    seen.add(placement)
+                    yield placement
+
+
+def _block(size: int, parts: int, grain: int) -> int:
+    return min(size, -(-(-(-size // parts)) // grain) * grain)
+
+
+def _placement(sizes: Sizes, order: Sequence[int], blocks: dict[int, int]) -> Placement:
+    extents, labels = [], []
+    for label in order:
+        block = blocks[label]
+        count = -(-sizes[label] // block)
+        if count > 1:
+            labels.append((label, Span(len(extents), block, 0, block)))
+            extents.append(count)
+    strides = [prod(extents[n + 1 :]) for n in range(len(extents))]
+    return Placement(Tiles(tuple(extents), tuple(strides), 0), tuple(sorted(labels)))
+
+
+# --- programs -------------------------------------------------------------------------------------
+
+
+def _born(wanted: Mapping, shape: Sizes) -> list[Mapping]:
+    """Return partitions that are, or are cut from, the parts that tiles want."""
+    if not wanted.replicated_axes:
+        return [wanted] if wanted.is_partition else [_halves(wanted.tiles, shape)]
+    found = []
+    grid = wanted.tiles
+    for axis in wanted.replicated_axes:
+        count = grid.extents[axis]
+        for d, (span, size) in enumerate(zip(wanted.spans, shape, strict=True)):
+            block = -(-min(span.size, size) // count)
+            if span.axis >= 0 or block * (count - 1) >= size:
+                continue
+            spans = [*wanted.spans]
+            spans[d] = Span(axis, block, 0, block)
+            mapping = Mapping(grid, tuple(spans))
+            if not mapping.replicated_axes and mapping.is_partition:
+                found.append(mapping)
+    return found or [Mapping(Tiles(), tuple(map(whole, shape)))]
+
+
+def _halves(tiles: Tiles, shape: Sizes) -> Mapping:
+    """Return rows over a line of tiles, for what tiles want overlapping parts of."""
+    d = max(range(len(shape)), key=lambda k: shape[k])
+    block = -(-shape[d] // tiles.count)
+    count = -(-shape[d] // block)
+    spans = tuple(Span(0, block, 0, block) if k == d else whole(n) for k, n in enumerate(shape))
+    return Mapping(Tiles((count,), (1,), 0), spans) if count > 1 else Mapping(Tiles(), spans)
+
+
+def _mapped(
+    codelet: Codelet, operands: Sequence[Tensor], made: Tensor, at: Placement
+) -> list[Mapping]:
+    indexing = codelet.indexing(list(operands), [made])
+    return [
+        Mapping(at.tiles, at.spans(indices, x.shape))
+        for x, indices in zip(operands, indexing.operands, strict=True)
+    ]
+
+
+def cycles_with(
+    machine: Machine,
+    operands: Sequence[tuple[Tensor, Mapping]],
+    compute: Callable[[Builder, list[Held]], Held],
+) -> int:
+    """Return the cycles of a program whose operands lie so."""
+    builder = Builder(machine)
+    builder.origin = "candidate"
+    given, ports = [], []
+    for number, (tensor, mapping) in enumerate(operands):
+        variable = builder.variable(tensor.element_type, tensor.shape, mapping, Role.PARAMETER)
+        value = builder.value(tensor.element_type, tensor.shape)
+        builder.emit(s.StreamIn(f"parameter.{number}", variable, value))
+        ports.append(Port(f"parameter.{number}", tensor.element_type, tensor.shape))
+        given.append(Held(value, variable, tensor.element_type, tensor.shape))
+    made = compute(builder, given)
+    builder.emit(s.Sync())
+    builder.emit(s.StreamOut("result.0", made.variable, made.value))
+    program = Program(
+        "candidate",
+        machine.name,
+        1,
+        tuple(builder.variables),
+        tuple(builder.values),
+        builder.constants,
+        s.Sequence(tuple(builder.scope.steps)),
+        {},
+        tuple(ports),
+        (Port("result.0", made.element_type, made.shape),),
+    )
+    return cycles_of(CompiledProgram(program, machine, over_memory="allow")).total
+
+
+class _Best:
+    """The cheapest candidate so far."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.cycles = 1 << 62
+        self.words = ""
+        self.tried = 0
+
+    def look_at(
+        self,
+        operands: Sequence[tuple[Tensor, Mapping]],
+        compute: Callable[[Builder, list[Held]], Held],
+        words: str,
+    ) -> None:
+        """Price one candidate."""
+        self.tried += 1
+        cycles = cycles_with(self.machine, operands, compute)
+        if cycles < self.cycles:
+            self.cycles, self.words = cycles, words
+
+    @property
+    def found(self) -> Found:
+        """What the search found."""
+        return Found(self.cycles, self.tried, self.words)
+
+
+def best_of_codelet(
+    machine: Machine,
+    codelet: Codelet,
+    operands: Sequence[Tensor],
+    result: Tensor,
+    cuts: Sequence[tuple[Codelet, Tensor]] = (),
+    grains: Sequence[int] = GRAINS,
+) -> Found:
+    """Return the best mapping of an op done by one codelet, or cut into pieces and added.
+
+    `cuts` are the codelets that make pieces, with what they make: pieces first.
+    """
+    best = _Best(machine)
+    tiles = machine.chip.tiles_per_ipu
+    for at in grids(codelet.indexing(list(operands), [result]).sizes, tiles, grains):
+        wanted = _mapped(codelet, operands, result, at)
+        for born in product(*(_born(m, x.shape) for m, x in zip(wanted, operands, strict=True))):
+
+            def once(builder: Builder, given: list[Held], at: Placement = at) -> Held:
+                made = [(result.element_type, result.shape)]
+                return builder.compute(codelet, given, made, placement=at)[0]
+
+            best.look_at(list(zip(operands, born, strict=True)), once, _words(at))
+    for cut, pieces in cuts:
+        add = Reduce((0,), "add", None, (result.element_type,))
+        after = list(grids(result.shape, tiles))
+        for at in grids(cut.indexing(list(operands), [pieces]).sizes, tiles, grains):
+            wanted = _mapped(cut, operands, pieces, at)
+            for then in after:
+                born = [_born(m, x.shape)[0] for m, x in zip(wanted, operands, strict=True)]
+
+                def twice(
+                    builder: Builder,
+                    given: list[Held],
+                    at: Placement = at,
+                    then: Placement = then,
+                    cut: Codelet = cut,
+                    pieces: Tensor = pieces,
+                ) -> Held:
+                    made = [(pieces.element_type, pieces.shape)]
+                    (partials,) = builder.compute(cut, given, made, placement=at)
+                    zero = builder.scalar(Scalar(pieces.element_type, "-0x0.0p+0"))
+                    made = [(result.element_type, result.shape)]
+                    return builder.compute(add, [partials, zero], made, placement=then)[0]
+
+                words = f"{_words(at)}, pieces added on {_words(then)}"
+                best.look_at(list(zip(operands, born, strict=True)), twice, words)
+    return best.found
+
+
+def _words(at: Placement) -> str:
+    parts = (f"label {label} in {at.tiles.extents[span.axis]}" for label, span in at.labels)
+    return ", ".join(parts) or "one tile"
+
+
+# --- ops ------------------------------------------------------------------------------------------
+
+
+def best_matmul(machine: Machine, kind: str, m: int, k: int, n: int) -> Found:
+    """Return the best mapping of a product of m x k by k x n."""
+    dot = Dot((), (), (1,), (0,), kind)
+    lhs, rhs, made = Tensor(kind, (m, k)), Tensor(kind, (k, n)), Tensor(kind, (m, n))
+    cuts = []
+    for pieces in range(2, machine.chip.tiles_per_ipu + 1):
+        part = -(-(-(-k // pieces)) // 8) * 8
+        count = -(-k // part)
+        if count > 1:
+            cuts.append((replace(dot, part=part, element_type="f32"), Tensor("f32", (count, m, n))))
+    return best_of_codelet(machine, dot, [lhs, rhs], made, cuts)
+
+
+def best_convolution(
+    machine: Machine, codelet: Convolution, image: Tensor, kernel: Tensor, made: Tensor
+) -> Found:
+    """Return the best mapping of a convolution, input features cut or not."""
+    cuts = []
+    depth = kernel.shape[codelet.rhs[0]]
+    for pieces in range(2, machine.chip.tiles_per_ipu + 1):
+        part = -(-(-(-depth // pieces)) // 8) * 8
+        count = -(-depth // part)
+        if count > 1:
+            cut = replace(codelet, part=part, along=0, element_type="f32")
+            cuts.append((cut, Tensor("f32", (count, *made.shape))))
+    return best_of_codelet(machine, codelet, [image, kernel], made, cuts)
+
+
+def best_transpose(machine: Machine, kind: str, shape: Sizes, permutation: Sizes) -> Found:
+    """Return the best mapping of a transpose."""
+    made = Tensor(kind, tuple(shape[d] for d in permutation))
+    return best_of_codelet(
+        machine, Transpose(permutation), [Tensor(kind, shape)], made, (), (1, 2, 4)
+    )
+
+
+def best_reduction(machine: Machine, kind: str, shape: Sizes, dimensions: Sizes) -> Found:
+    """Return the best mapping of a sum: of what is kept alone, or of pieces as well."""
+    tiles = machine.chip.tiles_per_ipu
+    kept = tuple(n for d, n in enumerate(shape) if d not in dimensions)
+    best = _Best(machine)
+    array, made = Tensor(kind, shape), Tensor(kind, kept)
+    whole_sum = Reduce(dimensions, "add", None, (kind,))
+    operands = [array, Tensor(kind, ())]
+    for at in grids(whole_sum.indexing(operands, [made]).sizes, tiles):
+
+        def once(builder: Builder, given: list[Held], at: Placement = at) -> Held:
+            zero = builder.scalar(Scalar(kind, "-0x0.0p+0"))
+            return builder.compute(whole_sum, [*given, zero], [(kind, kept)], placement=at)[0]
+
+        wanted = _mapped(whole_sum, operands, made, at)[0]
+        for born in _born(wanted, shape):
+            best.look_at([(array, born)], once, _words(at))
+    add = Reduce((0,), "add", None, (kind,))
+    after = list(grids(kept, tiles))
+    for d in dimensions:
+        others = tuple(x for x in dimensions if x != d)
+        for count in range(2, min(2 * tiles, shape[d]) + 1):
+            part = -(-shape[d] // count)
+            pieces = Tensor("f32", (-(-shape[d] // part), *kept))
+            cut = Reduce((d, *others), "add", None, ("f32",), part)
+            for at in grids(cut.indexing([array], [pieces]).sizes, tiles):
+                wanted = _mapped(cut, [array], pieces, at)[0]
+                for then in after:
+
+                    def twice(
+                        builder: Builder,
+                        given: list[Held],
+                        at: Placement = at,
+                        then: Placement = then,
+                        cut: Reduce = cut,
+                        pieces: Tensor = pieces,
+                    ) -> Held:
+                        made = [(pieces.element_type, pieces.shape)]
+                        (partials,) = builder.compute(cut, given, made, placement=at)
+                        zero = builder.scalar(Scalar("f32", "-0x0.0p+0"))
+                        return builder.compute(
+                            add, [partials, zero], [(kind, kept)], placement=then
+                        )[0]
+
+                    words = f"{_words(at)}, pieces added on {_words(then)}"
+                    best.look_at([(array, _born(wanted, shape)[0])], twice, words)
+    return best.found
