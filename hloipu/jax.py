@@ -54,7 +54,16 @@ class LoweredFunction:
 
     @property
     def state(self) -> dict[int, Any]:
-        """The arrays of the donated arguments by number of the parameter, as sessions take them."""
+        """The arrays of the donated arguments by number of the parameter, as sessions take them.
+
+        Raises UsageError E3154 where the function was lowered for types and shapes of them alone.
+        """
+        if not self.has_state:
+            raise UsageError(
+                "E3154",
+                "the donated arguments are types and shapes without values",
+                hint="give state=[array, …], or lower the function for arrays",
+            )
         return {
             number: array
             for argument in self.donated
@@ -62,6 +71,12 @@ class LoweredFunction:
                 self.parameters[argument], _arrays(self.arguments[argument]), strict=True
             )
         }
+
+    @property
+    def has_state(self) -> bool:
+        """Whether the donated arguments are arrays, and not types and shapes alone."""
+        leaves = jax.tree.leaves([self.arguments[number] for number in self.donated])
+        return not any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in leaves)
 
     def flat(self, *arguments: Any) -> list[Any]:
         """Return the flat arrays of nested arguments; UsageError E3175 for another structure."""
@@ -93,16 +108,18 @@ class LoweredFunction:
         return parse(Source(self.text))
 
     def wrapping(
-        self, feed: Mapping[str, Sequence[int]] | None, outfeed: Sequence[str] | None
+        self, feed: Mapping[str, int | Sequence[int]] | None, outfeed: Sequence[str] | None
     ) -> dict[str, Any]:
         """Return options that feed arguments by number and send results other than state out.
 
         By default one queue, `data`, feeds all arguments that are not donated; results are named
-        as `named_metrics` does, or as keys of dictionaries that the function returns.
+        as `named_metrics` does, or as keys of dictionaries that the function returns. Raises
+        UsageError E2063 for a number that no argument has.
         """
         rest = [n for n in range(len(self.arguments)) if n not in self.donated]
+        count = len(self.arguments)
         feeds = {
-            name: tuple(k for n in numbers for k in self.parameters[n])
+            name: tuple(k for n in _numbers(numbers, count) for k in self.parameters[n])
             for name, numbers in ({DATA: rest} if feed is None else feed).items()
         }
         found = wrapping_of(self.module, WrappingRequest(1, {}, feeds))
@@ -133,7 +150,8 @@ class JaxProgram:
 
         See `CompiledProgram.session` for options and errors; `nested_state` has its state's form.
         """
-        options.setdefault("state", self.lowered.state)
+        if self.lowered.has_state:
+            options.setdefault("state", self.lowered.state)
         return self.program.session(infeeds=infeeds, **options)
 
     def nested_state(self, session: Session) -> tuple[Any, ...]:
@@ -146,9 +164,10 @@ def lower(
 ) -> LoweredFunction:
     """Return a function's HLO text for arguments like these: arrays, or `jax.ShapeDtypeStruct`.
 
-    `donate`: the arguments that results replace, which are a training's state.
+    `donate`: the arguments that results replace, which are a training's state. Raises UsageError
+    E2063 for a number that no argument has.
     """
-    donated = (donate,) if isinstance(donate, int) else tuple(donate)
+    donated = _numbers(donate, len(arguments))
     jitted = jax.jit(function, donate_argnums=donated, keep_unused=True)
     lowered = jitted.lower(*arguments)
     text = lowered.compiler_ir("hlo").as_hlo_text(print_large_constants=True)
@@ -160,7 +179,7 @@ def compile(
     *arguments: Any,
     donate: int | Sequence[int] = (),
     loop: int | None = None,
-    feed: Mapping[str, Sequence[int]] | None = None,
+    feed: Mapping[str, int | Sequence[int]] | None = None,
     outfeed: Sequence[str] | None = None,
     **options: Any,
 ) -> JaxProgram:
@@ -177,6 +196,19 @@ def compile(
     return JaxProgram(lowered, compile_hlo(lowered.text, **options))
 
 
+def _numbers(given: int | Sequence[int], count: int) -> tuple[int, ...]:
+    """Return numbers of arguments, those below 0 counted from the last."""
+    numbers = (given,) if isinstance(given, int) else tuple(given)
+    for number in numbers:
+        if not -count <= number < count:
+            raise UsageError(
+                "E2063",
+                f"there is no argument {number}",
+                hint=f"the function is given {count} arguments, counted from 0",
+            )
+    return tuple(number % count for number in numbers)
+
+
 def _arrays(nested: Any) -> list[Any]:
     """Return the leaves as arrays of the types that JAX gives them; keys become their bits."""
     return [np.asarray(_bits(leaf)) for leaf in jax.tree.leaves(nested)]
@@ -185,7 +217,9 @@ def _arrays(nested: Any) -> list[Any]:
 def _bits(leaf: Any) -> Any:
     if _is_key(leaf):
         return jax.random.key_data(leaf)
-    return jax.numpy.asarray(leaf) if not isinstance(leaf, np.ndarray) else leaf
+    # Types of eight bytes are halved unless JAX is told otherwise: that is left to JAX.
+    is_jax_type = isinstance(leaf, np.ndarray) and leaf.dtype.itemsize < 8
+    return leaf if is_jax_type else jax.numpy.asarray(leaf)
 
 
 def _is_key(leaf: Any) -> bool:

@@ -40,7 +40,13 @@ class HostState:
         self.steps = self._steps_of_arrays = self.steps if steps is None else steps
 
     def begin(self, session: Session) -> None:
-        """Count from here what this session trains."""
+        """Count from here what this session trains; UsageError E2065 while another one does."""
+        if self._session is not None:
+            raise UsageError(
+                "E2065",
+                "fit is called while the trainer trains, by a callback or another thread",
+                hint="call it when the other fit has ended, or use a trainer of its own",
+            )
         self._session, self._steps_before = session, self.steps
         self._steps_of_arrays = self.steps
 

@@ -3,9 +3,18 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hloipu.advice.trials import Candidate, Compile, Trials, flags, narrowed
+from hloipu.advice.trials import (
+    Candidate,
+    Compile,
+    Trials,
+    flags,
+    narrowed,
+    with_smaller_batch,
+)
 from hloipu.options.table import Options
 from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.passes.runner import run_passes
+from hloipu_compiler.passes.smaller_batch import SmallerBatch
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.report.change import Change, Fitting
 
@@ -35,7 +44,7 @@ def what_fits(
     found: list[Change] = []
     failed: list[Change] = []
     is_complete = True
-    for family in _families(options, program, failed):
+    for family in _families(module, options, program, failed):
         for candidate in family:
             if not trials.has_time:
                 is_complete = False
@@ -56,7 +65,7 @@ def what_fits(
 
 
 def _families(
-    options: Options, program: CompiledProgram, failed: list[Change]
+    module: Module, options: Options, program: CompiledProgram, failed: list[Change]
 ) -> Iterator[list[Candidate]]:
     """Yield kinds of changes, within each the mildest first; `failed` grows between them."""
     lean: Mapping[str, Any] = {}
@@ -72,9 +81,25 @@ def _families(
     if options.partials_type != "f16" and _has_half(program):
         half = {"partials_type": "f16"}
         yield [Candidate("flag", {**half, **more}) for more in ({}, *smaller[-1:])]
+    if _has_batch(module):
+        yield [with_smaller_batch(options, lean, by) for by in _divisors(program)]
     if _has_single(program):
         yield [narrowed(options, lean), *(narrowed(options, {**s, **lean}) for s in smaller[-1:])]
     yield list(_larger_machines(options, program, failed))
+
+
+def _has_batch(module: Module) -> bool:
+    """Whether there is a batch that can be made smaller."""
+    front, plan = run_passes(module, None, "front", verify_each=False)
+    return SmallerBatch().run(front, plan)[0] is not front
+
+
+def _divisors(program: CompiledProgram) -> tuple[int, int]:
+    """Return two numbers to divide a batch by: what just may do, and twice that."""
+    least = 2
+    while least * program.memory.available_bytes < program.memory.peak.total_bytes:
+        least *= 2
+    return least, 2 * least
 
 
 def _has_half(program: CompiledProgram) -> bool:

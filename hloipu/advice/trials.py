@@ -15,6 +15,8 @@ Compile = Callable[[Module, Options], CompiledProgram]
 
 NARROW = "narrow-floats"
 """The pass that tries half precision."""
+SMALLER = "smaller-batch"
+"""The pass that tries a smaller batch."""
 
 
 class Candidate(NamedTuple):
@@ -25,17 +27,30 @@ class Candidate(NamedTuple):
     settings: Mapping[str, Any]
     text: str = ""
     """What to do in words, where it is no flag."""
+    runs: int = 1
+    """How often the changed program runs for what the program does in one run."""
 
 
 def narrowed(options: Options, settings: Mapping[str, Any]) -> Candidate:
     """Return the edit that makes floats of 32 bits ones of 16, beside other settings."""
+    return _edited(options, settings, NARROW, "use float16 in the model in place of float32")
+
+
+def with_smaller_batch(options: Options, settings: Mapping[str, Any], by: int) -> Candidate:
+    """Return the edit that divides the batch, beside other settings; cycles are for all parts."""
+    words = f"use a batch {by} times smaller in the model, {by} times as often"
+    found = _edited(options, settings, f"front,{SMALLER}{{by={by}}}", words)
+    return found._replace(runs=by)
+
+
+def _edited(options: Options, settings: Mapping[str, Any], first: str, words: str) -> Candidate:
+    """Return an edit that passes before all others try out."""
     lean = settings.get("recompute", options.recompute) == "cheap"
     passes = options.passes or ("lean" if lean else "default")
-    words = "use float16 in the model in place of float32"
     others = flags(settings)
     return Candidate(
         "edit",
-        {**settings, "passes": f"{NARROW},{passes}"},
+        {**settings, "passes": f"{first},{passes}"},
         f"{words}, and {others}" if others else words,
     )
 
@@ -102,7 +117,7 @@ class Trials:
             memory.fits,
             memory.peak.total_bytes,
             memory.available_bytes,
-            cycles,
+            cycles * candidate.runs,
             self.before,
         )
 

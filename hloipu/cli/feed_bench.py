@@ -6,11 +6,14 @@ from typing import Any
 import click
 
 from hloipu.cli.table import readable_bytes, table
+from hloipu.datasets import batched
 from hloipu_runtime.compiled import CompiledProgram, load
+from hloipu_runtime.errors import StreamError, UsageError
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import Parallel, Repeat, RepeatWhile, Sequence, StreamIn
+from hloipu_runtime.session_inputs import spec_of_queue
 from hloipu_runtime.streams.arrays import from_file
-from hloipu_runtime.streams.element import spec_of
+from hloipu_runtime.streams.element import ElementSpec, Intake, spec_of
 from hloipu_runtime.streams.infeed import InfeedQueue
 from hloipu_runtime.streams.rate import EpochRate, measure
 from hloipu_runtime.streams.source import Source
@@ -21,7 +24,11 @@ from hloipu_runtime.streams.source import Source
 @click.option("--epochs", type=click.IntRange(1), default=1, help="Passes that are timed (1).")
 @click.option("--elements", type=click.IntRange(1), help="Elements of each; default: all of FILE.")
 @click.option("--arrays", help="Arrays of FILE to feed, separated by commas; default: all.")
-@click.option("--batch", type=click.IntRange(1), help="Rows of one element; default: one.")
+@click.option(
+    "--batch",
+    type=click.IntRange(1),
+    help="Rows of one element; default: one, or as many as the executable takes.",
+)
 @click.option("--shuffle", "seed", type=click.IntRange(0), help="Shuffle with this seed.")
 @click.option("--copy/--no-copy", default=True, help="Copy elements as a transfer does (default).")
 @click.option("--thread/--no-thread", default=True, help="Prefetch on a thread (default).")
@@ -41,12 +48,12 @@ def command(
 ) -> None:
     """Measure how many elements a second the rows of FILE (.npy or .npz) can be fed."""
     program = None if executable is None else load(executable)
+    feeds = [] if program is None else feeds_of(program)
     source: Source = from_file(file, tuple(arrays.split(",")) if arrays else ())
     if seed is not None:
         source = source.shuffle(seed)
-    if batch is not None:
-        source = source.batch(batch)
-    spec = spec_of(next(source.elements(), ()))
+    source = batched_for(source, feeds) if batch is None else source.batch(batch)
+    spec = matching(next(source.elements(), ()), feeds)
     with InfeedQueue("feed", spec, source.wrap(), inline=not thread) as queue:
         rates = measure(queue, epochs, elements or source.count or 1, copy=copy)
     need = None if program is None else required(program, spec.size_bytes, rates)
@@ -56,6 +63,39 @@ def command(
     click.echo(text(rates))
     if need is not None:
         click.echo(need_text(need))
+
+
+def feeds_of(program: CompiledProgram) -> list[ElementSpec]:
+    """Return what the elements of an executable's infeeds are; none: it has no queues."""
+    return [spec_of_queue(queue) for queue in program.program.queues if queue.to_device]
+
+
+def batched_for(source: Source, feeds: list[ElementSpec]) -> Source:
+    """Return rows put together to batches where an infeed takes such batches."""
+    for spec in feeds:
+        found = batched(source, spec)
+        if found is not source:
+            return found
+    return source
+
+
+def matching(element: Any, feeds: list[ElementSpec]) -> ElementSpec:
+    """Return what an element is; UsageError E2064 where no infeed of the executable takes it."""
+    for spec in feeds:
+        try:
+            Intake(spec, "feed").to_storage(element, 0)
+        except StreamError:
+            continue
+        return spec
+    found = spec_of(element)
+    if feeds:
+        taken = " or ".join(map(str, feeds))
+        raise UsageError(
+            "E2064",
+            f"the executable takes {taken}; elements of the file are {found}",
+            hint="choose --arrays and --batch, or convert the file's arrays",
+        )
+    return found
 
 
 def record(rates: list[EpochRate], need: dict[str, Any] | None) -> dict[str, Any]:

@@ -162,13 +162,19 @@ def _all_steps(session: Session, asked: SessionOptions, progress: Progress | Non
     """Run until all steps are done, with checkpoints between; return the last results."""
     place = None
     if asked.checkpoint:
-        Path(asked.checkpoint).mkdir(parents=True, exist_ok=True)
-        place = Path(asked.checkpoint) / CHECKPOINT_FILE
+        place = _folder(asked.checkpoint) / CHECKPOINT_FILE
         if asked.resumes and place.exists():
             session.load_state(place)
             click.echo(f"resumed after {session.steps} steps", err=True)
     in_a_run = session.program.steps_per_run
     total = in_a_run if asked.steps is None else asked.steps
+    left = max(0, total - session.steps)
+    if left % in_a_run:  # said before anything is done, not in the end
+        raise UsageError(
+            "E3153",
+            f"{left} steps are left; the program does {in_a_run} in a run",
+            hint=f"ask for a multiple of {in_a_run}, or compile with another loop",
+        )
     outputs: list[Any] = []
     while session.steps < total:
         left = total - session.steps
@@ -176,6 +182,20 @@ def _all_steps(session: Session, asked: SessionOptions, progress: Progress | Non
         if place is not None:
             session.save_state(place)
     return outputs
+
+
+def _folder(path: str) -> Path:
+    """Return a folder that is there from now on; UsageError E3004 where it cannot be."""
+    found = Path(path)
+    try:
+        found.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            "E3004",
+            f"cannot make the folder {path!r}: {error.strerror}",
+            hint="name a folder that can be written to, not a file",
+        ) from error
+    return found
 
 
 def _by_result(session: Session, outputs: Sequence[Any]) -> dict[int, Any]:

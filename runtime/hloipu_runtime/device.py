@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.machine.transfers import host_transfer
+from hloipu_runtime.program.program import Program
 
 _LOADED = ("vertex code", "control code", "exchange code", "vertex state", "constants")
 """Categories of memory that an executable brings along."""
@@ -47,6 +48,18 @@ def footprint(memory: Mapping[str, Any]) -> Footprint:
         sum(everywhere[name] for name in _STATE),
         sum(fullest[name] for name in _STATE),
     )
+
+
+def constants_cycles(program: Program, machine: Machine) -> int:
+    """Return the cycles of bringing a program's loaded parameters to the device, all at once."""
+    lying = [program.variables[n] for n, (v, _) in program.constants.items() if v in program.loaded]
+    size_bytes = sum(v.mapping.tiles.count * v.bytes_per_tile for v in lying)
+    return host_transfer(
+        machine,
+        [size_bytes],
+        to_device=True,
+        busiest_tile_bytes=sum(v.bytes_per_tile for v in lying),
+    ).cycles
 
 
 class Resident:

@@ -15,7 +15,7 @@ from hloipu_runtime.checkpoint import Checkpoint, load_checkpoint
 from hloipu_runtime.costing.costs import Costs
 from hloipu_runtime.costing.counting import ChargePlan, spent_of
 from hloipu_runtime.costing.step_times import step_times
-from hloipu_runtime.device import Device, Resident
+from hloipu_runtime.device import Device, Resident, constants_cycles
 from hloipu_runtime.errors import StreamError, UsageError
 from hloipu_runtime.kernels.storage import from_storage, to_storage
 from hloipu_runtime.kernels.subnormals import flushing_subnormals
@@ -121,8 +121,6 @@ class Session:
         self._clock = SessionClock(self._times, max(intervals, default=Fraction(0)))
         self._counts = Counts()
         self._calls_done = 0
-        self.swap_cycles = 0
-        """Cycles of loading the executable again, after others were on the device."""
         self._device = self.settings.device or Device()
         self._resident = Resident(program.name, costs.machine, about.memory)
         self._device.admit(self._resident)
@@ -152,6 +150,11 @@ class Session:
         """Of these, cycles of waiting for the host, in this session."""
         return self._clock.idle_cycles
 
+    @property
+    def loading_cycles(self) -> int:
+        """Of all cycles, those of loading the executable again after others, or constants."""
+        return self._clock.loading_cycles
+
     def _engine_with(self, constants: Mapping[str, Array]) -> FunctionalEngine | ExactEngine:
         """Return an engine that has the program with what is loaded beside it."""
         program = loaded_with(self.program, constants)
@@ -162,6 +165,7 @@ class Session:
     def load_constants(self, constants: State) -> None:
         """Load other arrays in place of the constants; the state stays as it is.
 
+        It takes a transfer of their bytes, a round trip included: see `loading_cycles`.
         Raises UsageError E3154 for arrays that are missing or unknown, E3142 for those that do not
         fit, E3156 where the state is lost.
         """
@@ -172,6 +176,7 @@ class Session:
         kept = self._engine.state
         self._engine = self._engine_with(arrays)
         self._engine.state = kept
+        self._clock.load(constants_cycles(self.program, self.costs.machine))
 
     def run(
         self,
@@ -205,8 +210,7 @@ class Session:
         counts = self._counts = Counts(progress=progress)
         begun, waited = self.cycles, self.idle_cycles
         swapped = self._device.bring(self._resident) if steps else 0
-        self.swap_cycles += swapped
-        self._clock.add(swapped)
+        self._clock.load(swapped)
         self._calls_done = 0
         with self._host.running(steps), np.errstate(all="ignore"), flushing_subnormals():
             for _ in range(steps // in_a_run):
@@ -223,7 +227,7 @@ class Session:
 
     def profile(self) -> Profile:
         """Return the profile of all calls of `run` that ended well, together."""
-        return self._profile(self._runs, self.idle_cycles + self.swap_cycles)
+        return self._profile(self._runs, self.idle_cycles + self.loading_cycles)
 
     def _profile(self, runs: Mapping[str, int], idle_cycles: int) -> Profile:
         found = self._charges.counts(runs or {"body": 0})

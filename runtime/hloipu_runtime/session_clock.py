@@ -26,7 +26,9 @@ class SessionClock:
         self.now = 0
         """Cycle at which the call going on began, or the next one will."""
         self.idle_cycles = 0
-        """Of all cycles, those of waiting for the host."""
+        """Of all cycles, those of waiting for the host's elements."""
+        self.loading_cycles = 0
+        """Of all cycles, those of loading what is to lie on the device."""
         self._interval = interval
         self._origin = 0
         self._elements = 0
@@ -57,6 +59,11 @@ class SessionClock:
     def add(self, cycles: int) -> None:
         """Note that calls took longer than they can at least, as data decided."""
         self.now += cycles
+
+    def load(self, cycles: int) -> None:
+        """Note that the host loaded something between calls."""
+        self.now += cycles
+        self.loading_cycles += cycles
 
     def _made_parts(self, element: int) -> int:
         """Return when an element is there, in whole parts of a cycle."""

@@ -121,3 +121,44 @@ def test_without_jax_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError) as error:
         import_module("hloipu.jax")
     assert error.value.code == "E3174"
+
+
+def test_wide_types_are_halved_as_jax_halves_them() -> None:
+    wide, count = X[:4].astype(np.float64), np.arange(4)
+    program = compile(lambda x, n: (x * 2, n + 1), wide, count, **TINY)
+    found = program(wide, count)
+    assert [x.dtype for x in found] == [np.float32, np.int32]
+    np.testing.assert_array_equal(found[0], 2 * X[:4])
+
+
+def moving(x: Any, mean: Any) -> Any:
+    return mean + x, jnp.sum(mean)
+
+
+def test_arguments_are_counted_from_the_end_too() -> None:
+    program = compile(moving, X[0], X[1], donate=-1, loop=2, feed={"rows": -2}, **TINY)
+    assert program.lowered.donated == (1,)
+    with program.session(infeeds={"rows": X}) as session:
+        session.run(2)
+        (mean,) = program.nested_state(session)
+    np.testing.assert_allclose(mean, X[1] + X[0] + X[1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("more", [{"donate": 2}, {"donate": 1, "feed": {"rows": (0, 2)}}])
+def test_arguments_that_are_not_there_are_named(more: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"E2063.*no argument 2"):
+        compile(moving, X[0], X[1], loop=2, **more, **TINY)
+
+
+def test_a_state_of_shapes_alone_is_given_later() -> None:
+    shape = jax.ShapeDtypeStruct((3,), np.float32)
+    program = compile(moving, X[0], shape, donate=1, loop=2, **TINY)
+    with pytest.raises(UsageError, match="E3154"):
+        _ = program.lowered.state
+    with program.session(state=[X[1]], infeeds={"data": X}) as session:
+        session.run(2)
+    with (
+        program.session(infeeds={"data": X}) as session,
+        pytest.raises(UsageError, match="E3154"),
+    ):
+        session.run(2)

@@ -326,7 +326,7 @@ def test_programs_that_do_not_fit() -> None:
 class AtEpochs(Callback):
     """Calls a function at the end of each epoch, and another in the end."""
 
-    def __init__(self, at_epoch: Callable[[int], None], at_end: Callable[[], None] = int) -> None:
+    def __init__(self, at_epoch: Callable[[int], None], at_end: Callable[[], Any] = int) -> None:
         self.at_epoch = at_epoch
         self.at_end = at_end
 
@@ -421,3 +421,16 @@ def test_constants_are_given_and_may_change_between_executions() -> None:
 def test_steps_per_execution_that_do_not_divide_get_some_that_do() -> None:
     with pytest.raises(UsageError, match="as 2, 3, 6 do"):
         trainer().fit((X, Y), 1, steps_per_execution=4)
+
+
+def test_a_trainer_trains_once_at_a_time() -> None:
+    made = trainer()
+
+    def again(_: int) -> None:
+        made.fit((X, Y), 1)
+
+    with pytest.raises(UsageError, match="E2065"):
+        made.fit((X, Y), 2, callbacks=[AtEpochs(again)])
+    assert made.steps == STEPS
+    made.fit((X, Y), 1)
+    assert made.steps == 2 * STEPS

@@ -60,11 +60,11 @@ def test_a_swap_is_a_transfer_each_way(opened: tuple[Device, Session, Session]) 
     )
     swap = out.cycles + into.cycles
     assert swap > 2 * 1000  # a round trip each
-    assert (device.swaps, device.swap_cycles, second.swap_cycles) == (1, swap, swap)
+    assert (device.swaps, device.swap_cycles, second.loading_cycles) == (1, swap, swap)
     assert run.cycles == second.cycles == swap + (sums(2).estimate().total_cycles or 0)
     assert run.profile.lower_bound_cycles == run.cycles
     assert second.profile().by_bucket["idle"] == swap
-    assert first.swap_cycles == 0
+    assert first.loading_cycles == 0
 
 
 def test_there_is_one_warning_where_they_alternate(
@@ -99,7 +99,7 @@ def test_a_session_of_its_own_swaps_nothing() -> None:
     for _ in range(3):
         with sums(3).session(state=START, constants=SCALE, infeeds={"data": rows(3)}) as session:
             session.run()
-            assert session.swap_cycles == 0
+            assert session.loading_cycles == 0
 
 
 def test_a_device_is_one_machine() -> None:

@@ -341,11 +341,14 @@ def test_a_device_that_is_slower_than_its_host_is_told_by_how_much() -> None:
 def test_other_constants_may_be_loaded_between_runs(mode: str) -> None:
     """What is loaded is the session's own; loading takes no state away."""
     scale = np.full(6, 2, np.float32)
+    round_trip = step_times(sums(3).costs).round_trip_cycles
     with opened(mode=mode, constants={3: scale}) as session:
         session.run(3)
         scale[:] = 100
         session.run(3)
+        before = session.cycles
         session.load_constants({3: np.full(6, 5, np.float32)})
+        assert session.cycles - before == session.loading_cycles > round_trip
         session.run(3)
         with pytest.raises(UsageError, match="shape"):
             session.load_constants({3: np.zeros(5, np.float32)})

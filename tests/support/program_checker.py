@@ -145,7 +145,7 @@ class _Run(TokenMemory):
 
     def found(self) -> list[str]:
         for variable, (value, _) in self.program.constants.items():
-            self.fill(variable, value)
+            self.load(variable, value)
         for port in self.program.state:
             self.fill(port.variable, port.initial)
         self.walk(self.program.body, "body")

@@ -82,6 +82,12 @@ class TokenMemory:
     def fill(self, variable: int, value: int) -> None:
         """Put a new value on all tiles of a variable."""
         self.fresh(value)
+        self.load(variable, value)
+
+    def load(self, variable: int, value: int) -> None:
+        """Put a value, a new one if there is none yet, on all tiles of a variable."""
+        if value not in self.base:
+            self.fresh(value)
         for box, array in self.parts(variable):
             array[...] = self.tokens(value, box)
 

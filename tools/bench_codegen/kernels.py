@@ -30,8 +30,10 @@ class Kernel:
     needs: Needs
     target: float = 0.0
     """Least share of the limit; 0: none is asked."""
-    free: bool = False
-    """Whether it is to cost nothing: the layout takes it up."""
+    plain: str = ""
+    """The same without transposes and reshapes, which are to cost nothing on top of it."""
+    options: tuple[tuple[str, object], ...] = ()
+    """Of compiling."""
 
 
 def _kernel(
@@ -42,9 +44,17 @@ def _kernel(
     needs: Needs,
     *,
     target: float = 0.0,
-    free: bool = False,
+    options: tuple[tuple[str, object], ...] = (),
 ) -> Kernel:
-    return Kernel(family, name, lower(function, *arguments).text, needs, target, free)
+    return Kernel(family, name, lower(function, *arguments).text, needs, target, options=options)
+
+
+def _view(
+    name: str, function: Callable[..., Any], plain: Callable[..., Any], arguments: tuple[Any, ...]
+) -> Kernel:
+    """Return a kernel that sees arrays otherwise, beside the one that need not."""
+    text, without = (lower(f, *arguments).text for f in (function, plain))
+    return Kernel("view", name, text, Needs(), plain=without)
 
 
 def array(kind: Any, *sizes: int) -> Any:
@@ -54,14 +64,33 @@ def array(kind: Any, *sizes: int) -> Any:
 
 def kernels() -> Iterator[Kernel]:
     """Yield every kernel."""
-    for family in (products, convolutions, networks, lookups, orders, movements, sums):
+    for family in (
+        products,
+        convolutions,
+        networks,
+        lookups,
+        orders,
+        views,
+        movements,
+        sums,
+    ):
         yield from family()
 
 
 # --- products -------------------------------------------------------------------------------------
 
 
-def _matmul(name: str, kind: Any, batch: int, m: int, k: int, n: int, target: float = 0) -> Kernel:
+def _matmul(
+    name: str,
+    kind: Any,
+    batch: int,
+    m: int,
+    k: int,
+    n: int,
+    *,
+    target: float = 0,
+    options: tuple[tuple[str, object], ...] = (),
+) -> Kernel:
     operands = (array(kind, batch, m, k), array(kind, batch, k, n))
     if batch == 1:
         operands = (array(kind, m, k), array(kind, k, n))
@@ -73,12 +102,16 @@ def _matmul(name: str, kind: Any, batch: int, m: int, k: int, n: int, target: fl
         batch * m * n * width,
         because=f"{batch} x {m} x {k} x {n} products",
     )
-    return _kernel("matmul", name, jnp.matmul, operands, needs, target=target)
+    return _kernel("matmul", name, jnp.matmul, operands, needs, target=target, options=options)
 
 
 def products() -> Iterator[Kernel]:
     """Yield matrix products: square, tall, skinny, of a batch, of vectors."""
-    yield _matmul("square f16 4096", F16, 1, 4096, 4096, 4096, target=0.60)
+    yield _matmul("square f16 4096", F16, 1, 4096, 4096, 4096)
+    most = (("available_memory_proportion", 0.8),)
+    yield _matmul(
+        "square f16 4096, memory 0.8", F16, 1, 4096, 4096, 4096, target=0.60, options=most
+    )
     yield _matmul("square f16 1024", F16, 1, 1024, 1024, 1024)
     yield _matmul("square f32 2048", F32, 1, 2048, 2048, 2048)
     yield _matmul("tall f16 65536x256x256", F16, 1, 65536, 256, 256)
@@ -222,23 +255,57 @@ def orders() -> Iterator[Kernel]:
 # --- moving ---------------------------------------------------------------------------------------
 
 
-def movements() -> Iterator[Kernel]:
-    """Yield transposes and reshapes that layouts can take up and one that they cannot; a stencil."""
-    side = 4096
-    x = array(F32, side, side)
-    yield _kernel("movement", "transpose alone", jnp.transpose, (x,), Needs(), free=True)
-    yield _kernel(
-        "movement",
-        "reshape alone",
-        lambda x: x.reshape(side // 8, 8, side),
+def _heads(x: Any, w: Any) -> Any:
+    """Return attention scores of heads that are split off by a reshape and a transpose."""
+    batch, length, width = x.shape
+    heads = (x @ w).reshape(batch, length, 16, width // 16).transpose(0, 2, 1, 3)
+    return heads @ heads.transpose(0, 1, 3, 2)
+
+
+def _heads_named(x: Any, w: Any) -> Any:
+    batch, length, width = x.shape
+    heads = (x @ w).reshape(batch, length, 16, width // 16)
+    return jnp.einsum("bqhd,bkhd->bhqk", heads, heads)
+
+
+def views() -> Iterator[Kernel]:
+    """Yield transposes and reshapes that users or layouts can take up."""
+    x = array(F32, 1024, 1024)
+    yield _view("x^T y", lambda x, y: x.T @ y, lambda x, y: x @ y, (x, x))
+    yield _view("x y^T", lambda x, y: x @ y.T, lambda x, y: x @ y, (x, x))
+    yield _view("(x y)^T z", lambda x, y, z: (x @ y).T @ z, lambda x, y, z: (x @ y) @ z, (x, x, x))
+    yield _view("sum of transposed", lambda x: x.T.sum(1), lambda x: x.sum(0), (x,))
+    yield _view(
+        "exp of transposed, summed",
+        lambda x: jnp.exp(x.T).sum(0),
+        lambda x: jnp.exp(x).sum(1),
         (x,),
-        Needs(),
-        free=True,
     )
+    yield _view(
+        "reshape between elementwise",
+        lambda x: jnp.tanh(jnp.exp(x).reshape(128, 8, 1024)).reshape(1024, 1024),
+        lambda x: jnp.tanh(jnp.exp(x)),
+        (x,),
+    )
+    yield _view(
+        "heads of attention",
+        _heads,
+        _heads_named,
+        (array(F16, 4, 256, 1024), array(F16, 1024, 1024)),
+    )
+
+
+def movements() -> Iterator[Kernel]:
+    """Yield transposes that have to be done, running sums along both ways, and a stencil."""
+    side = 4096
     needs = Needs(
-        loaded_bytes=4 * side * side, stored_bytes=4 * side * side, because="as the negation alone"
+        loaded_bytes=4 * side * side,
+        stored_bytes=4 * side * side,
+        because="each element in and out",
     )
-    yield _kernel("movement", "negate transposed", lambda x: (-x).T, (x,), needs)
+    yield _kernel(
+        "movement", "transpose f32 4096^2", jnp.transpose, (array(F32, side, side),), needs
+    )
     # Sums along rows, then along columns: one of the two finds its operand spread the other way.
     side = 2048
 

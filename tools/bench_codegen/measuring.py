@@ -1,6 +1,7 @@
 """Cycles of a compiled kernel, without those of the host."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from hloipu.session import compile
 from hloipu_runtime.compiled import CompiledProgram
@@ -25,9 +26,10 @@ class Cycles:
         return self.compute + self.exchange + self.sync
 
 
-def measured(text: str, target: str) -> Cycles:
+def measured(text: str, target: str, options: tuple[tuple[str, object], ...] = ()) -> Cycles:
     """Compile a kernel and return its cycles."""
-    return cycles_of(compile(text, target=target, over_memory="allow", cache=False))
+    asked = dict(options)
+    return cycles_of(compile(text, target=target, over_memory="allow", cache=False, **asked))
 
 
 def cycles_of(program: CompiledProgram) -> Cycles:
@@ -43,6 +45,6 @@ def host_syncs(steps: tuple[StepCost, ...]) -> int:
     """Return the cycles of syncs that go right before transfers from and to the host."""
     return sum(
         step.spent.sync.cycles
-        for step, then in zip(steps, steps[1:], strict=False)
+        for step, then in pairwise(steps)
         if step.kind == "sync" and then.kind in _HOST
     )

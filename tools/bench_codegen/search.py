@@ -20,6 +20,7 @@ from hloipu_runtime.codelets.dot import Dot
 from hloipu_runtime.codelets.move import Transpose
 from hloipu_runtime.codelets.reduce import Reduce
 from hloipu_runtime.compiled import CompiledProgram
+from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.mapping import Mapping, Sizes, Span, Tiles, whole
@@ -56,7 +57,7 @@ def grids(sizes: Sizes, tiles: int, grains: Sequence[int] = (1,)) -> Iterator[Pl
 
 
 def _block(size: int, parts: int, grain: int) -> int:
-    return min(size, -(-(-(-size // parts)) // grain) * grain)
+    return min(size, over(over(size, parts), grain) * grain)
 
 
 def _placement(sizes: Sizes, order: Sequence[int], blocks: dict[int, int]) -> Placement:
@@ -211,6 +212,7 @@ def best_of_codelet(
                     then: Placement = then,
                     cut: Codelet = cut,
                     pieces: Tensor = pieces,
+                    add: Reduce = add,
                 ) -> Held:
                     made = [(pieces.element_type, pieces.shape)]
                     (partials,) = builder.compute(cut, given, made, placement=at)
@@ -237,7 +239,7 @@ def best_matmul(machine: Machine, kind: str, m: int, k: int, n: int) -> Found:
     lhs, rhs, made = Tensor(kind, (m, k)), Tensor(kind, (k, n)), Tensor(kind, (m, n))
     cuts = []
     for pieces in range(2, machine.chip.tiles_per_ipu + 1):
-        part = -(-(-(-k // pieces)) // 8) * 8
+        part = over(over(k, pieces), 8) * 8
         count = -(-k // part)
         if count > 1:
             cuts.append((replace(dot, part=part, element_type="f32"), Tensor("f32", (count, m, n))))
@@ -251,7 +253,7 @@ def best_convolution(
     cuts = []
     depth = kernel.shape[codelet.rhs[0]]
     for pieces in range(2, machine.chip.tiles_per_ipu + 1):
-        part = -(-(-(-depth // pieces)) // 8) * 8
+        part = over(over(depth, pieces), 8) * 8
         count = -(-depth // part)
         if count > 1:
             cut = replace(codelet, part=part, along=0, element_type="f32")

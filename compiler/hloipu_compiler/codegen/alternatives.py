@@ -3,13 +3,15 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from hloipu_compiler.codegen.bringing import bringing
 from hloipu_compiler.codegen.builder import Builder
-from hloipu_compiler.codegen.leaves import Leaf
+from hloipu_compiler.codegen.leaves import Held, Leaf
 from hloipu_compiler.codegen.numbering import Scope
 from hloipu_runtime.costing.costs import Costs
 from hloipu_runtime.costing.estimate import estimate
 from hloipu_runtime.costing.step_costs import step_charges
 from hloipu_runtime.program import steps as s
+from hloipu_runtime.program.mapping import Mapping
 from hloipu_runtime.program.program import Program
 
 Way = Callable[[], Sequence[Leaf] | None]
@@ -19,14 +21,24 @@ Way = Callable[[], Sequence[Leaf] | None]
 def cheapest(builder: Builder, ways: Sequence[Way]) -> Sequence[Leaf]:
     """Write an op in the way that takes fewest cycles; of equal ones the last.
 
-    At least one of the ways must do.
+    Results that lie elsewhere than the first way leaves them are taken to have to come there: who
+    reads them has been thought of where operands lie, which the first way follows. At least one of
+    the ways must do.
     """
     found: list[tuple[int, int, Way]] = []
+    wanted: dict[int, Mapping] = {}
     for number, way in enumerate(ways):
         before = _Moment.of(builder)
         leaves = way()
         if leaves is not None:
-            found.append((before.cycles_since(builder), -number, way))
+            cycles = before.cycles_since(builder)
+            for n, leaf in enumerate(leaves):
+                if isinstance(leaf, Held):
+                    lies = builder.variables[leaf.variable].mapping
+                    there = wanted.setdefault(n, lies)
+                    kind, shape = leaf.element_type, leaf.shape
+                    cycles += bringing(builder.machine, kind, shape, lies, there).cycles
+            found.append((cycles, -number, way))
         before.restore(builder)
     if not found:
         raise ValueError("no way leads to the op's steps")

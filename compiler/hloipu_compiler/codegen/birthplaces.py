@@ -42,19 +42,21 @@ def birthplaces(machine: Machine, tuning: Tuning, computation: Computation) -> d
 def spread_over_copies(wanted: Mapping, shape: Sizes, element_type: str) -> Mapping:
     """Return a partition of a tensor with which tiles get their wanted parts in few pieces.
 
-    Tiles that want the same part share it out, by rows, each a contiguous piece of it.
+    Tiles that want the same part share it out, the first dimensions first.
     """
     grid = wanted.tiles
     cut = [d for d, span in enumerate(wanted.spans) if span.axis >= 0]
     blocks = [min(span.size, size) for span, size in zip(wanted.spans, shape, strict=True)]
     copies = grid.count // max(1, prod(grid.extents[wanted.spans[d].axis] for d in cut))
-    chosen = next((d for d, block in enumerate(blocks) if block > 1), -1)
-    if copies > 1 and chosen >= 0:
-        block = -(-blocks[chosen] // copies)
-        if chosen == len(shape) - 1:
+    for d, whole_block in enumerate(blocks):
+        if copies < 2 or whole_block < 2:
+            continue
+        block = -(-whole_block // copies)
+        if d == len(shape) - 1:
             grain = max(1, GRAIN_BYTES * 8 // ELEMENT_TYPES[element_type].bits)
             block = -(-block // grain) * grain
-        blocks[chosen] = block
+        blocks[d] = min(block, whole_block)
+        copies //= -(-whole_block // blocks[d])
     _fit(blocks, shape, grid.count)
     extents: list[int] = []
     spans: list[Span] = []

@@ -1,6 +1,7 @@
 """Writes a program step by step: what lowerings call to get constants, copies and results."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -49,38 +50,40 @@ class Builder(Numbering):
         self.elided: list[str] = []
         self.queues: dict[str, Queue] = {}
         """Of infeed and outfeed ops, by name."""
-        self._scalars: dict[tuple[str, str], Held] = {}
+        self._scalars: dict[tuple[str, str, int], Held] = {}
         self.random_state: Held | None = None
         """What random ops without a state of their own draw from (`randomness.py`)."""
         self.layout: Layout = NO_LAYOUT
         self.wishes: tuple[Demand, ...] = ()
         """Of the users of the instruction that is being lowered, for its result."""
+        self.destination: int | None = None
+        """Variable of a loop that its result is to end in, and that nobody reads any more."""
         self.alive_bytes = 0
         """Of values that are alive while the instruction at hand runs, but for its result."""
-        self.instructions = 0
-        """Of the entry: about how much code there will be."""
+        self.code_bytes = 0
+        """Estimate of the code and of the state of vertices on a tile, of all of the program."""
         self.is_resident = False
         """Whether the program stays on the device from run to run, so that constants do, too."""
 
     @property
     def tuning_here(self) -> Tuning:
         """The tuning, with no more memory than is left at the instruction at hand."""
-        return tuning_within(self.machine, self.tuning, self.alive_bytes, self.instructions)
+        return tuning_within(self.machine, self.tuning, self.alive_bytes, self.code_bytes)
 
     # --- constants --------------------------------------------------------------------------------
 
-    def constant(self, array: Array, element_type: str) -> Held:
+    def constant(self, array: Array, element_type: str, mapping: Mapping | None = None) -> Held:
         """Return a variable that the program is loaded with; `array` is in storage form."""
         shape = tuple(map(int, array.shape))
         value = self.value(element_type, shape)
-        mapping = self.home(element_type, shape)
+        mapping = mapping or self.home(element_type, shape)
         variable = self.variable(element_type, shape, mapping, Role.CONSTANT)
         self.constants[variable] = (value, array)
         return Held(value, variable, element_type, shape)
 
     def scalar(self, leaf: Scalar) -> Held:
         """Return a variable that holds a constant number, the same one for equal numbers."""
-        key = (leaf.element_type, leaf.text)
+        key = (leaf.element_type, leaf.text, self.ipu)
         if key not in self._scalars:
             self._scalars[key] = self.constant(
                 value_of(leaf.text, leaf.element_type), leaf.element_type
@@ -116,7 +119,8 @@ class Builder(Numbering):
         gathering: dict[int, tuple[list[s.Transfer], list[s.Definition]]] = {}
         waiting: dict[int, tuple[list[s.Transfer], list[s.Definition]]] = {}
         for leaf, mapping in wanted:
-            if serves(self.variables[leaf.variable].mapping, mapping, leaf.shape):
+            lying = self.variables[leaf.variable]
+            if lying.ipu == self.ipu and serves(lying.mapping, mapping, leaf.shape):
                 found.append(leaf.variable)
                 continue
             known = self._copy_of(leaf.value, mapping)
@@ -126,7 +130,7 @@ class Builder(Numbering):
                     found.append(self._loaded_copy(leaf, mapping))
                     continue
                 known = self.variable(leaf.element_type, leaf.shape, mapping, depth=depth)
-                self.scopes[depth].copies[(leaf.value, mapping)] = known
+                self.scopes[depth].copies[(leaf.value, mapping, self.ipu)] = known
                 near = self._gathered(leaf, mapping, depth)
                 if near is not leaf:
                     self._add(gathering, depth, leaf, near.variable)
@@ -137,10 +141,22 @@ class Builder(Numbering):
                 self.scopes[depth].steps += self.exchange_steps(transfers, definitions)
         return found
 
+    def brought_here(self, leaf: Leaf) -> Leaf:
+        """Return a leaf on the IPU at hand, copied there once however often it is asked for."""
+        if isinstance(leaf, Spread) and isinstance(leaf.source, Held):
+            source = self.brought_here(leaf.source)
+            return replace(leaf, source=source) if isinstance(source, Held) else leaf
+        if not isinstance(leaf, Held) or self.variables[leaf.variable].ipu == self.ipu:
+            return leaf
+        mapping = self.variables[leaf.variable].mapping
+        return replace(leaf, variable=self.copied([(leaf, mapping)])[0])
+
     def _gathered(self, leaf: Held, mapping: Mapping, depth: int) -> Held:
         """Return where a value is best taken from: itself, or a few tiles to be sent to first."""
-        lying = self.variables[leaf.variable].mapping
-        via = bringing(self.machine, leaf.element_type, leaf.shape, lying, mapping).via
+        lying = self.variables[leaf.variable]
+        if lying.ipu != self.ipu:
+            return leaf
+        via = bringing(self.machine, leaf.element_type, leaf.shape, lying.mapping, mapping).via
         if via is None:
             return leaf
         tiles = via.tiles
@@ -175,7 +191,7 @@ class Builder(Numbering):
         """Return another variable that a constant is loaded into, as every run would copy it."""
         variable = self.variable(leaf.element_type, leaf.shape, mapping, Role.CONSTANT)
         self.constants[variable] = self.constants[leaf.variable]
-        self.scopes[0].copies[(leaf.value, mapping)] = variable
+        self.scopes[0].copies[(leaf.value, mapping, self.ipu)] = variable
         return variable
 
     def _depth_to_copy(self, leaf: Held) -> int:
@@ -189,8 +205,8 @@ class Builder(Numbering):
 
     def _copy_of(self, value: int, mapping: Mapping) -> int | None:
         for scope in reversed(self.scopes):
-            if (value, mapping) in scope.copies:
-                return scope.copies[(value, mapping)]
+            if (value, mapping, self.ipu) in scope.copies:
+                return scope.copies[(value, mapping, self.ipu)]
         return None
 
     def plain_copy(self, leaf: Held, variable: int) -> tuple[s.Transfer, s.Definition]:
@@ -230,8 +246,12 @@ class Builder(Numbering):
     def exchange_steps(
         self, transfers: Sequence[s.Transfer], definitions: Sequence[s.Definition]
     ) -> list[s.Step]:
-        """Return a sync and an exchange."""
-        return [s.Sync(), s.Exchange(tuple(transfers), tuple(definitions), self.origin)]
+        """Return a sync and an exchange; all IPUs meet where it leads from one to another."""
+        crosses = any(
+            self.variables[x.source].ipu != self.variables[x.destination].ipu for x in transfers
+        )
+        meeting = s.Sync(self.ipus) if crosses else s.Sync()
+        return [meeting, s.Exchange(tuple(transfers), tuple(definitions), self.origin)]
 
     def assembled(
         self,
@@ -319,7 +339,12 @@ class Builder(Numbering):
         result: tuple[str, Sizes],
         mapping: Mapping,
     ) -> int | None:
-        """Return the variable of a dying operand that the first result can be written into."""
+        """Return the variable of a dying operand that the first result can be written into.
+
+        Rather the one of a loop that it is to end in.
+        """
+        if self.destination is not None and self._may_end(sources, result, mapping):
+            return self.destination
         for number, (leaf, dies) in enumerate(zip(operands, dying, strict=False)):
             variable = sources[number]
             if (
@@ -333,6 +358,17 @@ class Builder(Numbering):
             ):
                 return variable
         return None
+
+    def _may_end(self, sources: Sequence[int], result: tuple[str, Sizes], mapping: Mapping) -> bool:
+        """Whether a result can be written into its destination."""
+        if self.destination is None or self.destination in sources:
+            return False
+        there = self.variables[self.destination]
+        return (
+            self.destination in self.scope.owned
+            and (there.element_type, there.shape) == result
+            and there.mapping == mapping
+        )
 
     def _placement(
         self,

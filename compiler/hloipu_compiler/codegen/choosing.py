@@ -87,7 +87,7 @@ def _cost(
             lies = Mapping(placement.tiles, spans)
             for wish in wishes:
                 way = bringing(machine, tensor.element_type, tensor.shape, lies, wish.need)
-                price += way.price
+                price += min(way.price, wish.most)
     return price + codelet.work(machine, parts, made).cycles
 
 

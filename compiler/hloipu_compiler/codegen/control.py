@@ -8,6 +8,7 @@ from hloipu_compiler.codegen.leaves import Held, Leaf, Token
 from hloipu_compiler.codegen.lowering import lower_computation
 from hloipu_compiler.codegen.randomness import check_condition, draws, state_in
 from hloipu_compiler.codegen.site import Site, leaf_range, lowers
+from hloipu_compiler.codegen.turn_order import order_for_state
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.ir.shapes import TupleShape
 from hloipu_runtime.program import steps as s
@@ -42,7 +43,8 @@ def _while(site: Site) -> Sequence[Leaf]:
         body_scope.owned.update(x.variable for x in homes)
         if len(initial) > count:
             builder.random_state = turns[count]
-        after = lower_computation(site, body, [state], frozenset(turns.values()))
+        ordered = order_for_state(body)
+        after = lower_computation(site, ordered, [state], frozenset(turns.values()), turns)
         if len(initial) > count:
             after.append(state_in(builder))
         following = brought_home(builder, [(builder.held(after[n]), turns[n]) for n in carried])

@@ -163,7 +163,8 @@ def _in_slices(
     return one._replace(
         compute_cycles=count * one.compute_cycles,
         exchange_cycles=count * one.exchange_cycles + moving,
-        bytes_per_tile=one.bytes_per_tile + share + kept,
+        # All slices lie on their tiles until they are put together on others.
+        bytes_per_tile=one.bytes_per_tile + 2 * share + kept,
         code_cycles=count * one.code_cycles,
         slices=slices,
         slices_features=features,
@@ -237,6 +238,8 @@ def _detailed(asked: _Asked, spread: Spread, placement: Placement, lying: Lying)
         exchange += way.cycles
         code += way.price - way.cycles
         needed += _bytes(part) if way.cycles else 0
+        if way.via is not None:
+            needed += _largest_bytes(tensor, way.via)
     mine = _part(placement, spread.made, spread.indexing.results[0])
     compute = spread.codelet.work(machine, parts, [mine]).cycles
     if spread.cut.part:
@@ -250,6 +253,12 @@ def _detailed(asked: _Asked, spread: Spread, placement: Placement, lying: Lying)
         compute += int(summing_cycles(machine, kind, np.array(share), np.array(pieces)))
         needed = max(needed, gathered)
     return ConvolutionGrid(spread.cut, placement, compute, exchange, needed + _bytes(mine), code)
+
+
+def _largest_bytes(tensor: Tensor, lying: Mapping) -> int:
+    """Return the bytes of the largest part that a tile has of a tensor that lies so."""
+    sizes = (min(span.size, size) for span, size in zip(lying.spans, tensor.shape, strict=True))
+    return _bytes(Tensor(tensor.element_type, tuple(sizes)))
 
 
 def _part(placement: Placement, tensor: Tensor, indices: tuple[Index, ...]) -> Tensor:

@@ -67,6 +67,8 @@ class _Sides(NamedTuple):
     other_depth: int
     slices: int = 1
     slices_columns: bool = False
+    fragment_cycles: int = 0
+    """What the code of one piece that a tile receives is worth."""
 
 
 class _Types(NamedTuple):
@@ -120,7 +122,7 @@ def dot_grid(
         result.element_type,
         tuning.partial_type(result.element_type),
     )
-    whole = _sides(codelet, lhs, result)
+    whole = _sides(machine, tuning, codelet, lhs, result)
     room = machine.memory.bytes_per_tile * tuning.memory_percent // 100
     best, fits = _cheapest(machine, whole, types, room)
     if fits == 2:
@@ -150,7 +152,7 @@ def dot_alternatives(
         result.element_type,
         tuning.partial_type(result.element_type),
     )
-    whole = _sides(codelet, lhs, result)
+    whole = _sides(machine, tuning, codelet, lhs, result)
     found = []
     for sides in (whole, *_sliced(whole, columns=False), *_sliced(whole, columns=True)):
         ways = _all_priced(machine, sides, types)
@@ -159,7 +161,7 @@ def dot_alternatives(
     return found
 
 
-def _sides(codelet: Dot, lhs: Tensor, result: Tensor) -> _Sides:
+def _sides(machine: Machine, tuning: Tuning, codelet: Dot, lhs: Tensor, result: Tensor) -> _Sides:
     batch = len(codelet.lhs_batch)
     rows = len(lhs.shape) - batch - len(codelet.lhs_contracting)
     depth = [lhs.shape[d] for d in codelet.lhs_contracting]
@@ -169,6 +171,7 @@ def _sides(codelet: Dot, lhs: Tensor, result: Tensor) -> _Sides:
         result.shape[batch + rows :],
         depth[0] if depth else 1,
         prod(depth[1:]),
+        fragment_cycles=tuning.code_cycles_per_byte * machine.memory.exchange_fragment_code_bytes,
     )
 
 
@@ -270,7 +273,7 @@ def _priced(machine: Machine, sides: _Sides, types: _Types, blocks: _Blocks) -> 
     alone = _taken_in(machine, in_lhs * lhs, in_rhs * rhs, blocks.column_parts)
     swapped = _taken_in(machine, in_rhs * rhs, in_lhs * lhs, blocks.row_parts)
     cycles = np.minimum(alone, swapped)
-    controls = machine.exchange.control_cycles_per_fragment
+    controls = machine.exchange.control_cycles_per_fragment + sides.fragment_cycles
     fragments = np.minimum(blocks.column_parts, blocks.rows) + np.minimum(
         blocks.row_parts, blocks.depth
     )
@@ -287,7 +290,9 @@ def _priced(machine: Machine, sides: _Sides, types: _Types, blocks: _Blocks) -> 
     summing = summing + summing_cycles(machine, types.partial, share, blocks.pieces)
     cycles = cycles + sides.slices * (each + np.where(cut, summing, 0))
     if sides.slices > 1:
-        cycles = cycles + begin + sides.slices * _over(partials, rate)
+        # Blocks of rows take parts of few slices of rows, and of all slices of columns.
+        fragments = blocks.column_parts * (sides.slices if sides.slices_columns else 1)
+        cycles = cycles + begin + sides.slices * _over(partials, rate) + controls * fragments
     # Operands are gone by the time that pieces are brought together.
     memory = partials + np.maximum(lhs + rhs, np.where(cut, gathered, 0))
     return _Prices(cycles, memory, swapped < alone)

@@ -32,6 +32,11 @@ class Dying:
         if value is not None:
             self._ends[value] = max(self._ends.get(value, -1), end)
 
+    def is_read_after(self, position: int, leaf: Leaf) -> bool:
+        """Whether a leaf is read by the instruction at a position, or later."""
+        value = _value(leaf)
+        return value is None or self._ends.get(value, position) >= position
+
     def dies_at(self, position: int, leaves: Sequence[Leaf]) -> bool:
         """Whether an operand of one leaf is read by the instruction at a position and never again.
 

@@ -49,13 +49,16 @@ def without_them(machine: Machine, tiles: IoTiles) -> Machine:
     return replace(machine, chip=replace(machine.chip, tiles_per_ipu=tiles.first))
 
 
-def taken_in(builder: Builder, tiles: IoTiles, ports: Sequence[Port]) -> list[Held]:
-    """Write the steps that take an element into buffers, and from there to all other tiles."""
+def taken_in(
+    builder: Builder, tiles: IoTiles, ports: Sequence[Port], born: Sequence[Mapping | None]
+) -> list[Held]:
+    """Write the steps that take an element into buffers, and from there to all other tiles.
+
+    `born`: where each array is to lie there; None: where any of its shape does.
+    """
     buffers = []
     for port in ports:
-        variable = builder.variable(
-            port.element_type, port.shape, tiles.mapping(port), Role.BUFFER
-        )
+        variable = builder.variable(port.element_type, port.shape, tiles.mapping(port), Role.BUFFER)
         held = Held(
             builder.value(port.element_type, port.shape), variable, port.element_type, port.shape
         )
@@ -63,10 +66,9 @@ def taken_in(builder: Builder, tiles: IoTiles, ports: Sequence[Port]) -> list[He
         builder.emit(s.StreamIn(port.stream, variable, held.value))
         buffers.append(held)
     transfers, definitions, found = [], [], []
-    for held in buffers:
-        own = builder.variable(
-            held.element_type, held.shape, builder.home(held.element_type, held.shape)
-        )
+    for held, mapping in zip(buffers, born, strict=True):
+        mapping = mapping or builder.home(held.element_type, held.shape)
+        own = builder.variable(held.element_type, held.shape, mapping)
         transfer, definition = builder.plain_copy(held, own)
         transfers.append(transfer)
         definitions.append(definition)

@@ -34,6 +34,8 @@ class Demand(NamedTuple):
     """How often in each run of the computation."""
     user: str
     """Name of the instruction."""
+    most: int = 1 << 62
+    """Cycles that it costs to do without, each time."""
 
 
 class Home(NamedTuple):
@@ -41,8 +43,11 @@ class Home(NamedTuple):
 
     mapping: Mapping
     user: str
-    saved_cycles: int
-    """Against the worst of the places that were looked at."""
+    demands: tuple[Demand, ...] = ()
+    """All that were weighed."""
+    made: Mapping | None = None
+    """Where each turn of a loop makes it."""
+    turns: int = 1
 
 
 @dataclass(frozen=True)
@@ -50,11 +55,18 @@ class Layout:
     """What was decided for a module."""
 
     homes: MappingType[LeafKey, Home] = field(default_factory=dict)
-    """Of parameters of the entry, and of what loops carry, under the loop's name."""
+    """Of what loops carry, under the loop's name."""
+    parameters: MappingType[int, Home] = field(default_factory=dict)
+    """Of arrays of the entry's parameters, counted as in one flattened tuple."""
     demands: MappingType[LeafKey, tuple[Demand, ...]] = field(default_factory=dict)
     """Of instructions that have any, the heaviest first."""
     first_tiles: MappingType[LeafKey, int] = field(default_factory=dict)
     """Where the grids of products begin."""
+
+    def born(self, parameter: int) -> Mapping | None:
+        """Return where an array of the entry's parameters is born; None: as any other value."""
+        found = self.parameters.get(parameter)
+        return found and found.mapping
 
 
 NO_LAYOUT = Layout()
@@ -88,29 +100,30 @@ def chosen_home(
     if not candidates:
         return None
     if len(candidates) == 1:
-        ((mapping, user),) = candidates.items()
-        return Home(mapping, user, 0)
-    costs = {
-        mapping: _cost(machine, tensor, mapping, demands, made, turns) for mapping in candidates
-    }
-    best = min(costs, key=costs.__getitem__)
-    return Home(best, candidates[best], max(costs.values()) - costs[best])
+        best = next(iter(candidates))
+    else:
+        best = min(candidates, key=lambda x: cost_of_home(machine, tensor, x, demands, made, turns))
+    return Home(best, candidates[best], tuple(demands), made, turns)
 
 
-def _cost(
+def cost_of_home(
     machine: Machine,
     tensor: Tensor,
     home: Mapping,
     demands: Sequence[Demand],
     made: Mapping | None,
     turns: int,
+    code_cycles: int = CODE_CYCLES_PER_BYTE,
 ) -> int:
-    """Return the cycles of serving all demands from one place, and of bringing what is made."""
+    """Return the cycles of serving all demands from one place, and of bringing what is made.
+
+    `code_cycles`: what a byte of the exchanges' code is worth.
+    """
     found = 0
-    moves = [(home, x.need, x.times) for x in demands]
+    for x in demands:
+        way = bringing(machine, tensor.element_type, tensor.shape, home, x.need)
+        found += min(x.times * way.cycles + CODE_CYCLES_PER_BYTE * way.code_bytes, x.times * x.most)
     if made is not None:
-        moves.append((made, home, turns))
-    for source, target, times in moves:
-        way = bringing(machine, tensor.element_type, tensor.shape, source, target)
-        found += times * way.cycles + CODE_CYCLES_PER_BYTE * way.code_bytes
+        way = bringing(machine, tensor.element_type, tensor.shape, made, home)
+        found += turns * way.cycles + CODE_CYCLES_PER_BYTE * way.code_bytes
     return found

@@ -39,8 +39,10 @@ def beginning(placed: PlacedDot, first: int) -> Tiles:
 def demands_of_dot(
     computation: Computation, x: Instruction, placed: PlacedDot, first: int
 ) -> list[Demand]:
-    """Return what a dot product wishes for each of its operands."""
+    """Return what a dot product wishes for each of its operands; nothing without elements."""
     operands = [tensor_of(computation.instructions[i]) for i in x.operands]
+    if not all(x.elements for x in (*operands, placed.result)):
+        return []
     tiles = beginning(placed, first)
     indexing = placed.codelet.indexing(operands, [placed.result])
     found = []

@@ -19,6 +19,7 @@ from hloipu_compiler.codegen.layout import (
     chosen_home,
     heaviest,
 )
+from hloipu_compiler.codegen.layout_rows import row_demand
 from hloipu_compiler.codegen.layout_sources import (
     all_but,
     demands_of_dot,
@@ -69,7 +70,7 @@ def layout_of(
         walk.computation(computation)
     walk.entry(kept or {})
     demands = {key: heaviest(x) for key, x in walk.demands.items() if x}
-    return Layout(walk.homes, demands, walk.first_tiles)
+    return Layout(walk.homes, walk.parameters, demands, walk.first_tiles)
 
 
 def _lowered(module: Module) -> list[Computation]:
@@ -90,6 +91,7 @@ class _Walk:
         self.machine = machine
         self.tuning = tuning
         self.homes: dict[LeafKey, Home] = {}
+        self.parameters: dict[int, Home] = {}
         self.demands: dict[LeafKey, list[Demand]] = {}
         self.first_tiles: dict[LeafKey, int] = {}
         self._made: dict[str, list[Made]] = {}
@@ -120,7 +122,7 @@ class _Walk:
                 key = entry.name, x.name, leaf
                 found = self._home(tensor, key, made, 1)
                 if found is not None:
-                    self.homes[key] = found
+                    self.parameters[number] = found
                 number += 1
 
     def _home(self, tensor: Tensor, key: LeafKey, made: Mapping | None, turns: int) -> Home | None:
@@ -240,9 +242,8 @@ class _Walk:
         if opcode == "dot":
             placed = placed_dot(self.machine, self.tuning, computation, x)
             first = self.first_tiles.get((computation.name, x.name, 0), 0)
-            for i, wish in zip(
-                x.operands, demands_of_dot(computation, x, placed, first), strict=True
-            ):
+            wishes = demands_of_dot(computation, x, placed, first)
+            for i, wish in zip(x.operands, wishes, strict=False):
                 self._wish(computation, i, wish)
         elif opcode in ("tuple", "get-tuple-element"):
             self._back_through_tuple(computation, x)
@@ -306,6 +307,9 @@ class _Walk:
         if opcode in ("dynamic-slice", "dynamic-update-slice"):
             self._back_through_indexing(computation, x, demands)
             return
+        own = row_demand(self.machine, computation, x)
+        if own is not None:
+            self._wish(computation, x.operands[0], own)
         for demand in demands:
             wish = _seen_before(x, tensor_of(source), demand)
             if wish is not None:
@@ -330,7 +334,7 @@ class _Walk:
         ]
         for i in alike:
             for d in demands:
-                self._wish(computation, i, Demand(d.born, d.born, d.times, d.user))
+                self._wish(computation, i, d._replace(need=d.born))
             beside = [made[j][0] for j in alike if j != i and made[j][0] is not None]
             if made[i][0] is None and beside and beside[0] is not None:
                 self._wish(computation, i, Demand(beside[0], beside[0], 1, x.name))

@@ -1,14 +1,17 @@
 """Lowers computations instruction by instruction, and the entry with its streams."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from hloipu_compiler.analysis.live_bytes import FORWARDING, buffers_of, live_bytes
 from hloipu_compiler.analysis.order import effectful_computations, live_positions
+from hloipu_compiler.codegen.arrivals import Arrivals, first_uses
 from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.dying import Dying
 from hloipu_compiler.codegen.errors import CodegenError
+from hloipu_compiler.codegen.layout import Demand
+from hloipu_compiler.codegen.layout_reasons import placed_values
 from hloipu_compiler.codegen.layout_walk import layout_of
 from hloipu_compiler.codegen.leaves import Held, Leaf, Token
-from hloipu_compiler.codegen.live_bytes import live_bytes
 from hloipu_compiler.codegen.planned import Record
 from hloipu_compiler.codegen.site import LOWERINGS, Lowering, Site, leaf_range, leaves_of
 from hloipu_compiler.codegen.stream_names import require_unique
@@ -18,8 +21,16 @@ from hloipu_compiler.ir.shapes import TupleShape
 from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program import steps as s
-from hloipu_runtime.program.mapping import Mapping
+from hloipu_runtime.program.mapping import Mapping as TileMapping
 from hloipu_runtime.program.program import Port, Program, Role
+
+_PLANNED = frozenset("convolution dot fusion reduce reduce-window gather scatter sort".split())
+_PLANNED_CODE_BYTES, _CODE_BYTES = 1_000, 150
+"""Code and state of vertices for an instruction that brings parts together from many tiles, and for
+any other one. Assumed: about what networks of some hundred instructions take."""
+
+_SCARCE_PERCENT = 75
+"""Of a tile's memory: with more taken, parameters come in only when they are read."""
 
 
 def lower_computation(
@@ -27,12 +38,16 @@ def lower_computation(
     computation: Computation,
     arguments: Sequence[Sequence[Leaf]],
     owned: frozenset[Leaf],
+    homes: Mapping[int, Held] | None = None,
 ) -> list[Leaf]:
     """Write a called computation's steps into the innermost block; return its results.
 
-    `owned`: leaves among the arguments that die here, after their last use.
+    `owned`: leaves among the arguments that die here, after their last use. `homes`: what is to be
+    overwritten by some of the results, by their numbers.
     """
-    return lower_instructions(site.builder, site.module, site.plan, computation, arguments, owned)
+    return lower_instructions(
+        site.builder, site.module, site.plan, computation, arguments, owned, homes
+    )
 
 
 def lower_instructions(
@@ -42,14 +57,20 @@ def lower_instructions(
     computation: Computation,
     arguments: Sequence[Sequence[Leaf]],
     owned: frozenset[Leaf],
+    homes: Mapping[int, Held] | None = None,
+    arrivals: Arrivals | None = None,
 ) -> list[Leaf]:
     """Write a computation's steps into the innermost block; return the leaves of its result."""
+    ends = _ends(computation, homes or {})
+    outer_wishes = builder.wishes
     live = live_positions(computation, effectful_computations(module))
     given = [leaf for leaves in arguments for leaf in leaves]
     dying = Dying(computation, [leaf for leaf in given if leaf not in owned])
     known: list[Sequence[Leaf]] = []
-    alive, outside = live_bytes(computation), builder.alive_bytes
-    builder.instructions = max(builder.instructions, len(module.entry.instructions))
+    late = arrivals is not None and bool(arrivals.waiting)
+    alive, outside = _alive_bytes(module, computation, late=late), builder.alive_bytes
+    here = builder.ipu
+    builder.code_bytes = builder.code_bytes or _code_bytes(module.entry)
     for position, x in enumerate(computation.instructions):
         if not live[position]:
             known.append(())
@@ -63,15 +84,85 @@ def lower_instructions(
             known.append([Token()])
         else:
             builder.origin = x.name
+            if builder.ipus > 1:
+                builder.ipu = plan.ipus.get((computation.name, x.name), here)
             builder.alive_bytes = outside + alive[position]
             builder.wishes = builder.layout.demands.get((computation.name, x.name, 0), ())
+            builder.destination = None
+            if position == computation.root:
+                builder.wishes = builder.wishes or outer_wishes
+            home = ends.get(position)
+            if home is not None:
+                lies = builder.variables[home.variable].mapping
+                builder.wishes = (*builder.wishes, Demand(lies, lies, 1, x.name))
+                on_ipu = builder.variables[home.variable].ipu
+                if on_ipu == builder.ipu and not dying.is_read_after(position, home):
+                    builder.destination = home.variable
             operands = tuple(tuple(known[i]) for i in x.operands)
+            if arrivals is not None:
+                arrivals.need(operands)
             dies = tuple(dying.dies_at(position, leaves) for leaves in operands)
+            if builder.ipus > 1:
+                operands = tuple(tuple(map(builder.brought_here, leaves)) for leaves in operands)
             site = Site(builder, module, plan, computation, x, operands, dies)
             known.append(_lowering(x)(site))
         dying.hold(position, known[position])
-    builder.alive_bytes = outside
+    builder.alive_bytes, builder.destination, builder.ipu = outside, None, here
     return list(known[computation.root])
+
+
+def _ends(computation: Computation, homes: Mapping[int, Held]) -> dict[int, Held]:
+    """Return, by position, where arrays end that are parts of the result, each of one only."""
+    root = computation.instructions[computation.root]
+    if root.opcode != "tuple" or not homes:
+        return {}
+    found: dict[int, Held] = {}
+    leaf = 0
+    for i in root.operands:
+        if leaf in homes and root.operands.count(i) == 1:
+            found[i] = homes[leaf]
+        leaf += len(leaves_of(computation.instructions[i].shape))
+    return found
+
+
+def _code_bytes(computation: Computation) -> int:
+    """Return a guess at the code that a computation makes on a tile."""
+    return sum(
+        _PLANNED_CODE_BYTES if x.opcode in _PLANNED else _CODE_BYTES
+        for x in computation.instructions
+        if x.opcode not in FORWARDING and x.parameter_number < 0
+    )
+
+
+def _alive_bytes(module: Module, computation: Computation, *, late: bool) -> list[int]:
+    """Return the bytes that are alive while each instruction runs, without what it makes.
+
+    `late`: parameters come in when they are read first.
+    """
+    buffers = buffers_of(computation, module.computation, {})
+    alive = live_bytes(buffers, range(len(computation.instructions)))
+    found = [
+        max(0, every - sum(buffers.sizes[b] for b in makes))
+        for every, makes in zip(alive, buffers.makes, strict=True)
+    ]
+    if late:
+        waiting = set(buffers.given)
+        absent = sum(buffers.sizes[b] for b in waiting)
+        for position, reads in enumerate(buffers.reads):
+            for b in reads:
+                if b in waiting:
+                    waiting.remove(b)
+                    absent -= buffers.sizes[b]
+            found[position] -= absent
+    return found
+
+
+def _is_scarce(module: Module, machine: Machine) -> bool:
+    """Whether values that are alive at once, and code, may take most of the memory."""
+    entry = module.entry
+    values = max(_alive_bytes(module, entry, late=False), default=0) // machine.chip.tiles_per_ipu
+    code = min(machine.memory.executable_bytes, _code_bytes(entry))
+    return 100 * (values + code) > _SCARCE_PERCENT * machine.usable_bytes
 
 
 def _lowering(x: Instruction) -> Lowering:
@@ -111,25 +202,34 @@ def lower(
     builder.plans = plans
     entry = module.entry
     builder.layout = layout_of(module, plan, machine, tuning)
+    if plans is not None:
+        plans += placed_values(module, builder.layout, builder.machine)
     arguments: list[list[Leaf]] = []
     parameters: list[Port] = []
+    arrivals, late = Arrivals(builder), _is_scarce(module, machine)
+    waiting: list[tuple[str, Held, int]] = []
+    uses = first_uses(entry)
     for position in entry.parameters:
         x = entry.instructions[position]
         builder.origin = x.name
         leaves: list[Leaf] = []
-        for number, shape in enumerate(leaves_of(x.shape)):
+        for shape in leaves_of(x.shape):
             kind, sizes = shape.element_type.name, shape.dimensions
             if kind == "token":
                 leaves.append(Token())
                 continue
+            born = builder.layout.born(len(parameters))
             stream = f"parameter.{len(parameters)}"
             parameters.append(Port(stream, kind, sizes))
-            born = builder.layout.homes.get((entry.name, x.name, number))
-            mapping = born and born.mapping
-            leaves.append(streamed_in(builder, stream, kind, sizes, mapping))
+            held = streamed_in(builder, stream, kind, sizes, born, late=late)
+            leaves.append(held)
+            if late:
+                waiting.append((stream, held, uses.get(position, len(entry.instructions))))
         arguments.append(leaves)
+    arrivals.wait(waiting)
     owned = frozenset(leaf for leaves in arguments for leaf in leaves)
-    results = lower_instructions(builder, module, plan, entry, arguments, owned)
+    results = lower_instructions(builder, module, plan, entry, arguments, owned, arrivals=arrivals)
+    arrivals.finish()
     ports: list[Port] = []
     for number, leaf in enumerate(results):
         builder.origin = entry.instructions[entry.root].name
@@ -163,12 +263,18 @@ def streamed_in(
     stream: str,
     kind: str,
     sizes: tuple[int, ...],
-    mapping: Mapping | None = None,
+    mapping: TileMapping | None = None,
+    *,
+    late: bool = False,
 ) -> Held:
-    """Write the step that takes an array from the host into a variable of its own."""
+    """Write the step that takes an array from the host into a variable of its own.
+
+    `late`: the step is written later.
+    """
     mapping = mapping or builder.home(kind, sizes)
     variable = builder.variable(kind, sizes, mapping, Role.PARAMETER)
     value = builder.value(kind, sizes)
-    builder.emit(s.Sync())
-    builder.emit(s.StreamIn(stream, variable, value))
+    if not late:
+        builder.emit(s.Sync())
+        builder.emit(s.StreamIn(stream, variable, value))
     return Held(value, variable, kind, sizes)

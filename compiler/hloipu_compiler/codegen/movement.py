@@ -7,10 +7,13 @@ import numpy as np
 
 from hloipu_compiler.codegen.errors import CodegenError
 from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar, Spread, Token
+from hloipu_compiler.codegen.placing import moved
 from hloipu_compiler.codegen.reshaped_values import reshaped_value
 from hloipu_compiler.codegen.site import Site, lowers
+from hloipu_compiler.codegen.transposing import planned_transpose, transpositions
 from hloipu_compiler.evaluate.constants import constant_leaves
 from hloipu_compiler.hlo.literal_values import ElidedConstantError
+from hloipu_runtime.codelets.codelet import Tensor
 from hloipu_runtime.codelets.constants import text_of
 from hloipu_runtime.codelets.elementwise import Elementwise
 from hloipu_runtime.codelets.expression import Expression, Node
@@ -85,7 +88,23 @@ def _transpose(site: Site) -> Sequence[Leaf]:
     if isinstance(leaf, Spread):
         back = {d: n for n, d in enumerate(permutation)}
         return [Spread(leaf.source, tuple(back[d] for d in leaf.dimensions), site.shape.dimensions)]
-    return site.builder.compute(Transpose(permutation), [site.held(0)], site.results)
+    return [_transposed(site, site.held(0), permutation)]
+
+
+def _transposed(site: Site, source: Held, permutation: tuple[int, ...]) -> Held:
+    """Transpose on the cheapest grid."""
+    builder, made = site.builder, site.results
+    if not prod(source.shape):
+        return builder.compute(Transpose(permutation), [source], made)[0]
+    tensor = Tensor(source.element_type, source.shape)
+    lying = builder.variables[source.variable].mapping
+    stages = transpositions(builder.machine, tensor, permutation, lying)
+    builder.explains(lambda: planned_transpose(builder.origin, tensor, stages))
+    placement = stages[0].placement
+    if placement.tiles != lying.tiles and 2 * placement.tiles.count <= builder.tile_count:
+        first = builder.first_tile(placement.tiles.count)
+        placement = moved(placement, first, builder.tile_count)
+    return builder.compute(Transpose(permutation), [source], made, placement=placement)[0]
 
 
 @lowers("reverse")

@@ -21,8 +21,8 @@ class Scope:
     steps: list[s.Step] = field(default_factory=list)
     owned: set[int] = field(default_factory=set)
     """Variables that this block may overwrite."""
-    copies: dict[tuple[int, Mapping], int] = field(default_factory=dict)
-    """Value and mapping -> a variable that a transfer brought the value to."""
+    copies: dict[tuple[int, Mapping, int], int] = field(default_factory=dict)
+    """Value, mapping and IPU -> a variable that a transfer brought the value to."""
     turns: bool = False
     """Whether the block runs again and again: what does not change is better done before."""
 
@@ -33,6 +33,10 @@ class Numbering:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.tile_count = machine.chip.tiles_per_ipu
+        self.ipu = 0
+        """That variables are made on."""
+        self.ipus = 1
+        """Of the program."""
         self.variables: list[Variable] = []
         self.values: list[Value] = []
         self._depth_of: list[int] = []
@@ -88,7 +92,9 @@ class Numbering:
         """Return the number of a new variable, which one block, the innermost, may overwrite."""
         number = len(self.variables)
         name = f"{self.origin or role.value}.v{number}"
-        self.variables.append(Variable(name, element_type, shape, mapping, role, 0, self.origin))
+        self.variables.append(
+            Variable(name, element_type, shape, mapping, role, self.ipu, self.origin)
+        )
         if role is not Role.CONSTANT:
             self.scopes[depth].owned.add(number)
         return number

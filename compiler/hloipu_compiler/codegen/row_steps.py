@@ -23,11 +23,20 @@ _DEAR = frozenset(
 
 
 def row_region(rows: FlatRows) -> tuple[RowRegion, list[Held], list[bool]] | None:
-    """Return the codelet of a region, its operands and which of these die; None: too deep."""
+    """Return the codelet of a region, its operands and which of these die.
+
+    None: it is too deep, a result repeats what is one number of a row, or no operand tells a size.
+    """
     steps = _Steps(rows)
     if steps.last > 2 * _MOST_ROUNDS:
         return None
-    return steps.written()
+    found = steps.written()
+    made = found[0]
+    full = [rows.ops[n].is_full for n in rows.results]
+    followed = {d for labels in made.labels for d in labels}
+    if any(size > 1 and d not in followed for d, size in enumerate(rows.space)):
+        return None
+    return found if full == [made.is_full(n) for n in made.results] else None
 
 
 @dataclass

@@ -6,14 +6,15 @@ from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.model import Machine
 
-_CODE_BYTES = 200
-"""Code and state of vertices for an instruction. Assumed: what networks of some thousand take."""
-
 _UNEVEN_PERCENT = 125
 """The fullest tile's share of values against the mean. Assumed."""
 
 _LEAST_PERCENT = 15
 """Of a tile's memory that a product may always take: with less it would be done in crumbs."""
+
+_CODE_PRICES = (0, 8, 32)
+"""Cycles for a byte of exchange code in programs whose code takes less than half of the memory for
+code, less than all of it, or more. Assumed: at these, networks of a thousand ops just fit."""
 
 _STEP_PERCENT = 5
 """Shares are multiples of this, so that equal products have equal plans."""
@@ -27,6 +28,8 @@ class Tuning:
     """In which f16 products add up between tiles; `f16` takes half of the memory and exchange."""
     memory_percent: int = 60
     """Share of a tile's memory that one plan may take (`availableMemoryProportion`)."""
+    code_cycles_per_byte: int = 0
+    """What exchange code is worth, which stays in memory: nothing in small programs."""
     merge_steps: bool = True
     """Whether vertices and transfers that do not wait for each other go into one step."""
 
@@ -41,14 +44,19 @@ class Tuning:
 DEFAULT_TUNING = Tuning()
 
 
-def tuning_within(machine: Machine, tuning: Tuning, alive_bytes: int, instructions: int) -> Tuning:
-    """Return a tuning that asks for no more memory than values that are alive leave over."""
+def tuning_within(machine: Machine, tuning: Tuning, alive_bytes: int, code_bytes: int) -> Tuning:
+    """Return a tuning that asks for no more memory than code and values that are alive leave over.
+
+    Where they leave nothing over no plan makes the program fit, and all of them may be fast.
+    """
     memory = machine.memory
-    code = min(memory.executable_bytes, instructions * _CODE_BYTES)
     values = over(alive_bytes, machine.chip.tiles_per_ipu) * _UNEVEN_PERCENT // 100
-    free = max(0, machine.usable_bytes - code - values)
-    percent = free * 100 // memory.bytes_per_tile // _STEP_PERCENT * _STEP_PERCENT
-    percent = max(_LEAST_PERCENT, percent)
-    if percent >= tuning.memory_percent:
+    free = machine.usable_bytes - min(memory.executable_bytes, code_bytes) - values
+    if free < 0:
         return tuning
-    return replace(tuning, memory_percent=percent)
+    percent = free * 100 // memory.bytes_per_tile // _STEP_PERCENT * _STEP_PERCENT
+    return replace(
+        tuning,
+        memory_percent=min(tuning.memory_percent, max(_LEAST_PERCENT, percent)),
+        code_cycles_per_byte=_CODE_PRICES[min(2, 2 * code_bytes // memory.executable_bytes)],
+    )

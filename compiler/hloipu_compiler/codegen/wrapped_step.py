@@ -18,12 +18,15 @@ from hloipu_compiler.codegen.io_tiles import (
     taken_in,
     without_them,
 )
+from hloipu_compiler.codegen.layout_reasons import placed_values
+from hloipu_compiler.codegen.layout_walk import layout_of
 from hloipu_compiler.codegen.leaves import Held, Leaf, Token
 from hloipu_compiler.codegen.lowering import lower_instructions, streamed_in
 from hloipu_compiler.codegen.outfeed_sums import Sum, added, begun, finished
 from hloipu_compiler.codegen.planned import Record
 from hloipu_compiler.codegen.randomness import draws, state_in
 from hloipu_compiler.codegen.site import leaves_of
+from hloipu_compiler.codegen.spare_constants import without_spare_constants
 from hloipu_compiler.codegen.stream_names import require_unique
 from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning
 from hloipu_compiler.ir.graph import Computation, Module
@@ -90,6 +93,10 @@ def lower_wrapped(
     builder.plans = plans
     entry = module.entry
     step = _Step(builder, entry, _arrays(entry), apart)
+    follows = {pair.parameter: pair.result for pair in wrapping.state}
+    builder.layout = layout_of(module, plan, builder.machine, tuning, follows)
+    if plans is not None:
+        plans += placed_values(module, builder.layout, builder.machine)
     kept = _kept(step, module, wrapping)
     builder.is_resident = bool(kept or wrapping.feeds or wrapping.outfeeds)
     known: dict[int, Leaf] = {item.parameter: item.turn for item in kept if item.parameter >= 0}
@@ -120,7 +127,7 @@ def lower_wrapped(
         StatePort(x.name, x.home.variable, x.home.value, value, x.parameter, x.result)
         for x, value in zip(kept, final[: len(kept)], strict=True)
     )
-    return Program(
+    program = Program(
         module.name,
         machine.name,
         1,
@@ -137,6 +144,7 @@ def lower_wrapped(
         wrapping.loop or 1,
         tuple(step.loaded),
     )
+    return without_spare_constants(program)
 
 
 def _arrays(entry: Computation) -> list[tuple[str, tuple[int, ...]]]:
@@ -173,7 +181,9 @@ def _keep(
     builder.origin = name
     initial = builder.value(*kind)
     turn = builder.turn_value(Held(initial, _NOWHERE, *kind)).value if turns else initial
-    variable = builder.variable(*kind, builder.home(*kind), Role.STATE)
+    variable = builder.variable(
+        *kind, builder.layout.born(parameter) or builder.home(*kind), Role.STATE
+    )
     home = Held(initial, variable, *kind)
     return _Kept(name, home, replace(home, value=turn), parameter, result)
 
@@ -193,7 +203,8 @@ def _given(step: _Step, number: int) -> Leaf:
     """Write the step that takes in a parameter once in each call."""
     stream = step.builder.origin = f"parameter.{number}"
     step.parameters.append(Port(stream, *step.arrays[number]))
-    return streamed_in(step.builder, stream, *step.arrays[number])
+    born = step.builder.layout.born(number)
+    return streamed_in(step.builder, stream, *step.arrays[number], born)
 
 
 def _fed(step: _Step, feed: FeedBinding) -> dict[int, Leaf]:
@@ -204,9 +215,16 @@ def _fed(step: _Step, feed: FeedBinding) -> dict[int, Leaf]:
     step.queues.append(Queue(feed.name, True, ports, feed.places))
     step.builder.origin = feed.name
     if step.apart is not None:
-        return dict(zip(feed.places, taken_in(step.builder, step.apart, ports), strict=True))
+        born = [step.builder.layout.born(number) for number in feed.places]
+        return dict(zip(feed.places, taken_in(step.builder, step.apart, ports, born), strict=True))
     return {
-        number: streamed_in(step.builder, port.stream, port.element_type, port.shape)
+        number: streamed_in(
+            step.builder,
+            port.stream,
+            port.element_type,
+            port.shape,
+            step.builder.layout.born(number),
+        )
         for number, port in zip(feed.places, ports, strict=True)
     }
 
@@ -227,8 +245,9 @@ def _computed(
     owned = frozenset(leaf for number, leaf in known.items() if number not in lasting)
     if kept and kept[-1].name == RANDOM_STATE and kept[-1].parameter < 0:
         builder.random_state = kept[-1].turn
+    homes = {item.result: item.turn for item in kept if item.parameter >= 0}
     made = lower_instructions(
-        builder, module, plan, step.entry, _arguments(step.entry, known), owned
+        builder, module, plan, step.entry, _arguments(step.entry, known), owned, homes
     )
     builder.origin = step.entry.instructions[step.entry.root].name
     leaves = [None if isinstance(leaf, Token) else builder.held(leaf) for leaf in made]

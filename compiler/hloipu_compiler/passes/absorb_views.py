@@ -9,8 +9,8 @@ from hloipu_compiler.passes.algebra_movement import MOVEMENT_RULES
 from hloipu_compiler.passes.fold_transposes import TRANSPOSE_RULES
 from hloipu_compiler.passes.pass_base import NO_DEAD_CODE, Facts, Pass
 from hloipu_compiler.passes.registry import register
-from hloipu_compiler.passes.rewriting import Draft, Rule, rewritten, with_each
 from hloipu_compiler.passes.reshape_rules import RESHAPE_RULES
+from hloipu_compiler.passes.rewriting import Draft, Rule, rewritten, with_each
 from hloipu_compiler.plan.plan import Plan
 
 

@@ -18,6 +18,7 @@ from hloipu_compiler.passes.remove_barriers import RemoveBarriers
 from hloipu_compiler.passes.simplify_algebra import SimplifyAlgebra
 from hloipu_compiler.passes.simplify_loops import SimplifyLoops
 from hloipu_compiler.passes.simplify_tuples import SimplifyTuples
+from hloipu_compiler.passes.smaller_batch import SmallerBatch  # noqa: F401  (registers itself)
 
 MOST_ROUNDS = 3
 """Of the simplifications; a fourth has found nothing in any program so far."""

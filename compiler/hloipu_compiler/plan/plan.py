@@ -16,6 +16,9 @@ class Plan:
 
     trip_counts: Mapping[LoopKey, int] = field(default_factory=lambda: MappingProxyType({}))
     """How often a loop runs each time it is reached, for the loops where that is known."""
+    ipus: Mapping[tuple[str, str], int] = field(default_factory=lambda: MappingProxyType({}))
+    """Computation and instruction -> the IPU that it runs on, where it is not that of its caller.
+    """
     pinned: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Options that the user gave and that no pass may decide otherwise."""
 

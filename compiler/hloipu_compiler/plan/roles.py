@@ -47,7 +47,9 @@ def wrapping_of(module: Module, request: WrappingRequest) -> Wrapping | None:
     inputs = tuple(n for n, role in sorted(roles.items()) if role == CALL)
     constants = tuple(x.number for x in parameters if x.number not in {*fed, *kept, *inputs})
     outfeeds, rest = outfeeds_of(request, results, {pair.result for pair in state}, feeds)
-    return Wrapping(request.loop, state, feeds, constants, outfeeds, rest, evidence, inputs, request.io_tiles)
+    return Wrapping(
+        request.loop, state, feeds, constants, outfeeds, rest, evidence, inputs, request.io_tiles
+    )
 
 
 def _roles(asked: Mapping[str, str], parameters: Sequence[EntryArray]) -> dict[int, str]:

@@ -23,13 +23,18 @@ def whole_stages(
     """
     found = [-1] * len(entry.instructions)
     for position, x in enumerate(entry.instructions):
-        if phases.phase[position] == FORWARD:
+        if phases.phase[position] == FORWARD and _is_element(entry, phases, position):
+            found[position] = found[x.operands[0]]
+        elif phases.phase[position] == FORWARD:
             highest = max((found[i] for i in x.operands), default=0)
             found[position] = max(forward.get(position, 0), highest, 0)
     at_hand = _at_hand(entry, phases, found)
     floats = _floating(entry, phases)
     for position, x in enumerate(entry.instructions):
         if phases.phase[position] != BACKWARD:
+            continue
+        if _is_element(entry, phases, position):
+            found[position] = found[x.operands[0]]
             continue
         bound = min(
             (found[i] for i in x.operands if phases.phase[i] == BACKWARD), default=stages - 1
@@ -43,6 +48,12 @@ def whole_stages(
         found[position] = min(bound, *here) if here else bound
     _sink(entry, phases, floats, at_hand, found)
     return tuple(found)
+
+
+def _is_element(entry: Computation, phases: Phases, position: int) -> bool:
+    """Whether an op takes an array out of a tuple that a stage makes: it stays there."""
+    x = entry.instructions[position]
+    return x.opcode == "get-tuple-element" and bool(phases.phase[x.operands[0]])
 
 
 def _at_hand(entry: Computation, phases: Phases, found: Sequence[int]) -> list[frozenset[int]]:
@@ -83,7 +94,7 @@ def _sink(
     Otherwise a mask, say, would be made a stage too early and sent along.
     """
     for position in range(len(entry.instructions) - 1, -1, -1):
-        if not floats[position]:
+        if not floats[position] or _is_element(entry, phases, position):
             continue
         users = [found[i] for i in entry.users[position] if phases.phase[i] == BACKWARD]
         if not users:

@@ -250,6 +250,8 @@ class _Finding:
         for position, x in enumerate(entry.instructions):
             if not needed[position] or x.parameter_number >= 0 or position == entry.root:
                 phase.append("")
+            elif x.opcode == "get-tuple-element" and phase[x.operands[0]]:
+                phase.append(phase[x.operands[0]])  # no tuple passes from one phase to another
             elif not self.varying[position]:
                 phase.append(FREE)
             elif position in wu:

@@ -114,7 +114,9 @@ class Codelet:
     def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
         """Return `run` on blocks like these with other arrays, to be called again and again.
 
-        Arrays in the given blocks do not count. What the sizes alone decide is decided once.
+        Arrays in the given blocks only say how those lie in memory that will be given; what sizes
+        and layouts decide is decided once. Where there is a place for a result, what is returned
+        may be smaller and repeat in it.
         """
         before = [block[1:] for block in operands]
         after = [block[1:] for block in results]

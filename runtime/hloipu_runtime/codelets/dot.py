@@ -1,10 +1,10 @@
 """Dot: contraction of two operands, whole or with the contracted dimension cut into pieces."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import prod
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from hloipu_runtime.codelets.straight import Straight, one_call
 from hloipu_runtime.kernels.contraction import DotDimensions, free_dims
 from hloipu_runtime.kernels.dot import dot_general
 from hloipu_runtime.kernels.dotting import dotting, is_matrix_product
+from hloipu_runtime.kernels.quiet import quietly
 from hloipu_runtime.kernels.storage import storage_dtype
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
@@ -88,12 +89,72 @@ class Dot(Codelet):
         return [repeat(found, varies, (*grid, *results[0].part))]
 
     def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
-        """Return `run`, on whole tensors without the blocks around them."""
-        if results[0].grid or self.part:
+        """Return `run`, what layouts decide decided once where blocks have arrays."""
+        (result,) = results
+        lhs, rhs = operands
+        if not result.grid and not self.part:
+            function = dotting(lhs.part, rhs.part, self._dimensions, self.element_type)
+        elif lhs.array is None or rhs.array is None:
             return super().bound(operands, results)
-        lhs, rhs = operands[0].part, operands[1].part
-        function = dotting(lhs, rhs, self._dimensions, self.element_type)
-        return lambda arrays, outs: [function(arrays[0], arrays[1])]
+        else:
+            function = self._on_grid(lhs, rhs)
+
+        shape = (*result.grid, *result.part)
+
+        def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> list[Array]:
+            with quietly():
+                made = function(arrays[0], arrays[1])
+            if outs[0] is None and made.shape != shape:
+                made = np.broadcast_to(made, shape)
+            return [made]
+
+        return run
+
+    def _on_grid(self, lhs: Block, rhs: Block) -> Callable[[Array, Array], Array]:
+        """Return the product of arrays that lie as those of the blocks do, to be broadcast."""
+        varies = pair(lhs, rhs).varies
+        left, right = (
+            tuple(slice(None) if both[side] else 0 for both in varies) for side in (0, 1)
+        )
+        a, b = lhs.data[left], rhs.data[right]
+        folded = folded_dot(self, varies, len(lhs.part), len(rhs.part))
+        multiply = self._multiply(a, b, folded.dimensions)
+        places: tuple[Any, ...] = tuple(slice(None) if any(both) else None for both in varies)
+        order = None if folded.order == tuple(sorted(folded.order)) else folded.order
+        repeats = not all(any(both) for both in varies)
+
+        def run(x: Array, y: Array) -> Array:
+            made = multiply(x[left], y[right])
+            if order is not None:
+                made = made.transpose(order)
+            return made[places] if repeats else made
+
+        return run
+
+    def _multiply(
+        self, a: Array, b: Array, dimensions: DotDimensions
+    ) -> Callable[[Array, Array], Array]:
+        """Return the product of arrays of these shapes, or of each of their pieces."""
+        if not self.part:
+            return dotting(a.shape, b.shape, dimensions, self.element_type)
+        left, right = dimensions.lhs_contracting[0], dimensions.rhs_contracting[0]
+        cut = _cut(dimensions)
+        made = []
+        for run in piece_runs(a.shape[left], self.part):
+            x, y = split(a, left, *run).shape, split(b, right, *run).shape
+            taken = slice(run[0], run[1])
+            first = (*(slice(None),) * left, taken)
+            second = (*(slice(None),) * right, taken)
+            made.append((first, x, second, y, dotting(x, y, cut, self.element_type)))
+
+        def multiply(a: Array, b: Array) -> Array:
+            products = [
+                function(a[first].reshape(x), b[second].reshape(y))
+                for first, x, second, y, function in made
+            ]
+            return products[0] if len(products) == 1 else np.concatenate(products)
+
+        return multiply
 
     def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
         """Return the product as one call, of two matrices with little around it."""

@@ -1,26 +1,27 @@
-"""Computing expressions whose nodes are bound to kernels, large arrays in blocks.
-
-Between the nodes of one block stand buffers that are used over and over, so that they stay in cache
-and no page is mapped for them.
-"""
+"""Computing expressions whose nodes are bound to kernels: at once, in blocks, or as calls."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from hloipu_runtime.codelets.codelet import Bound
 from hloipu_runtime.codelets.expression_steps import FEW_CHOICES, Choice, Plain, Step
+from hloipu_runtime.codelets.expression_walk import (
+    ALIGNED_ELEMENTS,
+    Move,
+    Values,
+    Walk,
+    align,
+    in_blocks,
+    untouched,
+)
 from hloipu_runtime.codelets.straight import Call, Straight
-from hloipu_runtime.kernels.blocks import Array, aligned_empty, blocks, repeats
-from hloipu_runtime.kernels.movement import contiguous
+from hloipu_runtime.kernels.blocks import Array
 from hloipu_runtime.kernels.quiet import are_off, warnings_off
-
-_ALIGNED_ELEMENTS = 1 << 14
-"""From here on copying a transposed operand is cheaper than walking two orders at once."""
 
 _WALKED_ELEMENTS = 1 << 14
 """From here on values between nodes stand in buffers."""
@@ -29,40 +30,6 @@ _FEW_OPS_ELEMENTS = 1 << 17
 """The same where there are two nodes at most: what is between them is written and read once."""
 
 Shape = tuple[int, ...]
-Values = list[Any]
-"""Arrays by number: operands first, nodes follow."""
-Operation = Callable[[Values, Array | None], Array]
-"""A node on the values before it, and perhaps the array to write to."""
-
-
-class Move(NamedTuple):
-    """One node, ready to run."""
-
-    step: Step
-    compute: Operation
-    """The step with its arguments bound to their places."""
-    writes_out: bool
-    """Whether its result shares no memory with an argument."""
-    number: int
-    """Of its value."""
-    arguments: tuple[int, ...]
-    result: int
-    """Position of the first result that it is, or -1."""
-    buffer: int
-    """Where its value stands between nodes of one block; -1: what the step returns."""
-    dtype: np.dtype[Any]
-    read_later: tuple[int, ...]
-    """Of a result: operands that later nodes, or results that are operands, still read."""
-
-
-def operation(step: Step, arguments: Sequence[int]) -> Operation:
-    """Return a step with its arguments bound to their places among the values."""
-    if isinstance(step, Plain) and len(arguments) in (1, 2):
-        ufunc, array, first, last = step.ufunc, np.asarray, arguments[0], arguments[-1]
-        if len(arguments) == 1:
-            return lambda values, out: array(ufunc(values[first], out=out))
-        return lambda values, out: array(ufunc(values[first], values[last], out=out))
-    return lambda values, out: step([values[x] for x in arguments], out)
 
 
 def _called(step: Step, arguments: Sequence[Shape], shape: Shape) -> Callable[..., Any]:
@@ -118,11 +85,14 @@ class Plan:
             return lambda arrays, outs: constants
         elements = prod(shape)
         if self.walks_at(shape):
-            return self._quiet(lambda arrays, outs: self._in_blocks(arrays, outs, shape))
+            walk = Walk(self.operands, self.fixed, self.moves, self.results, self.dtypes)
+            return self._quiet(lambda arrays, outs: in_blocks(walk, arrays, outs, shape))
         known = _shapes(self, shapes)
         spread = any(known[number] != shape for number in self.results)
+        if shape and not spread and self._is_one_ufunc(elements):
+            return self._quiet(self._one_ufunc())
         fixed, results = self.fixed, self.results
-        aligned = elements >= _ALIGNED_ELEMENTS and not self.walks and len(shapes) > 1
+        aligned = elements >= ALIGNED_ELEMENTS and not self.walks and len(shapes) > 1
         calls = [
             (
                 move.compute,
@@ -136,10 +106,10 @@ class Plan:
         def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> list[Array]:
             values: Values = [*arrays, *fixed]
             if aligned:
-                _align(values, len(arrays))
+                align(values, len(arrays))
             for compute, number, result, read_later in calls:
                 out = outs[result] if result >= 0 else None
-                if out is not None and read_later and not _untouched(out, arrays, read_later):
+                if out is not None and read_later and not untouched(out, arrays, read_later):
                     out = None
                 values[number] = compute(values, out)
             made = [values[number] for number in results]
@@ -179,7 +149,7 @@ class Plan:
                 Call(spread, (number,), results[-1], shape, None,
                      is_fresh=False, takes_out=False, in_place=False)
             )  # fmt: skip
-        aligned = prod(shape) >= _ALIGNED_ELEMENTS
+        aligned = prod(shape) >= ALIGNED_ELEMENTS
         return Straight(constants, tuple(calls), tuple(results), needs_row_major=aligned)
 
     def walks_at(self, shape: Shape) -> bool:
@@ -194,6 +164,17 @@ class Plan:
             raise ValueError(f"node {number} is no constant")
         return value
 
+    def _is_one_ufunc(self, elements: int) -> bool:
+        """Whether all but constants is one ufunc, whose operands may lie as they like."""
+        if len(self.moves) != 1 or elements >= ALIGNED_ELEMENTS:
+            return False
+        return isinstance(self.moves[0].step, Plain) and self.results == (self.moves[0].number,)
+
+    def _one_ufunc(self) -> Bound:
+        (move,) = self.moves
+        compute, fixed = move.compute, self.fixed
+        return lambda arrays, outs: [compute([*arrays, *fixed], outs[0])]
+
     def _quiet(self, run: Bound) -> Bound:
         if not self.warns:
             return run
@@ -205,59 +186,6 @@ class Plan:
                 return run(arrays, outs)
 
         return quiet
-
-    def _in_blocks(
-        self, arrays: Sequence[Array], outs: Sequence[Array | None], shape: Shape
-    ) -> list[Array]:
-        """Run all nodes on one block after the other; results are whole arrays."""
-        made = [
-            _result_like(arrays, shape, dtype) if out is None else out
-            for out, dtype in zip(outs, self.dtypes, strict=True)
-        ]
-        if not made:
-            return []
-        count = len(made)
-        aligned = [made[0], *arrays]
-        _align(aligned, len(aligned))
-        calls = self._calls_in_blocks(made, arrays)
-        buffers: dict[int, Array] = {}
-        for pieces in blocks(made[0], *made[1:], *aligned[1:]):
-            values: Values = [*pieces[count:], *self.fixed]
-            part = pieces[0].shape
-            for compute, number, result, buffer, dtype in calls:
-                if result >= 0:
-                    values[number] = compute(values, pieces[result])
-                elif buffer >= 0:
-                    kept = buffers.get(buffer)
-                    if kept is None or kept.shape != part:
-                        kept = buffers[buffer] = aligned_empty(part, dtype)
-                    values[number] = compute(values, kept)
-                else:
-                    values[number] = compute(values, None)
-            for target, number in zip(pieces, self.results, strict=False):
-                if values[number] is not target:
-                    np.copyto(target, values[number])
-        return made
-
-    def _calls_in_blocks(
-        self, made: Sequence[Array], arrays: Sequence[Array]
-    ) -> list[tuple[Operation, int, int, int, np.dtype[Any]]]:
-        """Return for each node what computes it, its number, and where its value may be written.
-
-        Pieces of operands all have the block's shape: values that depend on none have no dimension,
-        and are not written anywhere.
-        """
-        full = [True] * self.operands + [False] * len(self.fixed)
-        calls = []
-        for move in self.moves:
-            full[move.number] = any(full[x] for x in move.arguments)
-            result, buffer = move.result, move.buffer
-            if result >= 0 and not _untouched(made[result], arrays, move.read_later):
-                result = -1
-            if not full[move.number]:
-                result = buffer = -1
-            calls.append((move.compute, move.number, result, buffer, move.dtype))
-        return calls
 
 
 @lru_cache(maxsize=4096)
@@ -279,31 +207,3 @@ def _common_shape(shapes: Sequence[Shape]) -> Shape:
     if all(shape == shapes[0] for shape in shapes):
         return shapes[0]
     return np.broadcast_shapes(*shapes)
-
-
-def _untouched(out: Array, arrays: Sequence[Array], read_later: Sequence[int]) -> bool:
-    """Whether writing to `out` leaves alone what is still to be read."""
-    return not any(np.may_share_memory(out, arrays[k]) for k in read_later)
-
-
-def _align(arrays: list[Array], count: int) -> None:
-    """Copy large transposed arrays of the first ones to row-major order if another has that order.
-
-    Walking two large arrays in different orders misses the cache at every element of one.
-    """
-    large = [k for k in range(count) if arrays[k].size >= _ALIGNED_ELEMENTS]
-    if not any(arrays[k].flags.c_contiguous for k in large):
-        return
-    for k in large:
-        x = arrays[k]
-        if x.shape[-1] > 1 and x.strides[-1] != x.itemsize and not repeats(x):
-            arrays[k] = contiguous(x)
-
-
-def _result_like(arrays: Sequence[Array], shape: Shape, dtype: np.dtype[Any]) -> Array:
-    """Return a fresh result in the memory order of the operands of its shape, if they agree."""
-    orders = {x.strides for x in arrays if x.shape == shape and not repeats(x)}
-    if len(orders) == 1:
-        model = next(x for x in arrays if x.shape == shape and not repeats(x))
-        return np.empty_like(model, dtype, subok=False)
-    return np.empty(shape, dtype)

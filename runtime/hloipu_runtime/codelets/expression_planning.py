@@ -7,7 +7,7 @@ import numpy as np
 
 from hloipu_runtime.codelets.constants import value_of
 from hloipu_runtime.codelets.expression_form import Expression, Node
-from hloipu_runtime.codelets.expression_plan import Move, Plan, operation
+from hloipu_runtime.codelets.expression_plan import Plan
 from hloipu_runtime.codelets.expression_steps import (
     STEPS,
     WRITES_OUT,
@@ -18,6 +18,7 @@ from hloipu_runtime.codelets.expression_steps import (
     never_warns,
     or_zero,
 )
+from hloipu_runtime.codelets.expression_walk import Move, operation
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.kernels.blocks import Array
 from hloipu_runtime.kernels.storage import storage_dtype

@@ -20,12 +20,20 @@ class Shared(NamedTuple):
 def share(operands: Sequence[Block]) -> Shared:
     """Cut grid axes that are multicast (stride 0) in every operand to their first position."""
     grid = operands[0].grid if operands else ()
-    axes = [all(x.data.strides[axis] == 0 for x in operands) for axis in range(len(grid))]
-    if not any(axes):
+    cut = shared_axes(operands)
+    if all(axis == slice(None) for axis in cut):
         return Shared([x.data for x in operands], grid)
-    cut = tuple(slice(0, 1) if shared else slice(None) for shared in axes)
-    left = tuple(1 if shared else n for shared, n in zip(axes, grid, strict=True))
+    left = tuple(n if axis == slice(None) else 1 for axis, n in zip(cut, grid, strict=True))
     return Shared([x.data[cut] for x in operands], left)
+
+
+def shared_axes(operands: Sequence[Block]) -> tuple[slice, ...]:
+    """Return what `share` takes of each grid axis."""
+    grid = operands[0].grid if operands else ()
+    return tuple(
+        slice(0, 1) if all(x.data.strides[axis] == 0 for x in operands) else slice(None)
+        for axis in range(len(grid))
+    )
 
 
 def spread(result: Array, grid: Sequence[int], computed: Sequence[int]) -> Array:
@@ -85,15 +93,30 @@ def distinct_scalars(blocks: Sequence[Block], grid: Sequence[int]) -> list[Array
     """
     values = []
     for block in blocks:
-        array = block.data
-        if array.ndim:
-            first = np.ascontiguousarray(array[(0,) * array.ndim])
-            stored = array[tuple(slice(0, 1) if s == 0 else slice(None) for s in array.strides)]
-            if stored.size > 1 and not _same_bytes(stored, first):
-                return None
-            array = first.reshape(())
-        values.append(array)
+        value = one_of(block)(block.data)
+        if value is None:
+            return None
+        values.append(value)
     return values
+
+
+def one_of(block: Block) -> Callable[[Array], Array | None]:
+    """Return what takes the value of an operand of rank 0, or None where tiles differ.
+
+    It is called with arrays that lie as that of the block does.
+    """
+    array = block.data
+    if not array.ndim:
+        return lambda x: x
+    start = (0,) * array.ndim
+    held = tuple(slice(0, 1) if step == 0 else slice(None) for step in array.strides)
+    is_one = array[held].size <= 1
+
+    def value(x: Array) -> Array | None:
+        first = np.array(x[start])
+        return first if is_one or _same_bytes(x[held], first) else None
+
+    return value
 
 
 def _same_bytes(array: Array, first: Array) -> bool:

@@ -24,8 +24,10 @@ from hloipu_runtime.codelets.expression import Expression, region
 from hloipu_runtime.codelets.grids import (
     distinct_scalars,
     one_by_one,
+    one_of,
     piece_runs,
     share,
+    shared_axes,
     split,
     spread,
 )
@@ -114,10 +116,44 @@ class Reduce(Codelet):
 
     def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
         """Return `run`; of small whole arrays numpy's own reduction, where that is the same."""
-        short = None if results[0].grid else self._short(operands, results)
-        if short is None:
-            return super().bound(operands, results)
-        return lambda arrays, outs: [short(*arrays)]
+        general = super().bound(operands, results)
+        if results[0].grid:
+            return self._on_grid(operands, results, general)
+        short = self._short(operands, results)
+        return general if short is None else lambda arrays, outs: [short(*arrays)]
+
+    def _on_grid(
+        self, operands: Sequence[Block], results: Sequence[Block], general: Bound
+    ) -> Bound:
+        """Return `run` on arrays that lie as those of the blocks do."""
+        if any(block.array is None for block in operands):
+            return general
+        count = len(results)
+        cut = shared_axes(operands[:count])
+        grid = results[0].grid
+        rank = len(grid)
+        computed = tuple(1 if x != slice(None) else n for x, n in zip(cut, grid, strict=True))
+        kept: tuple[Any, ...] = (*cut, ...)
+        dimensions = tuple(rank + d for d in self.dimensions)
+        scalars = [one_of(block) for block in operands[count:]]
+        if self.part:
+            return lambda arrays, outs: [
+                spread(x, grid, computed) for x in self._pieces([a[kept] for a in arrays], rank)
+            ]
+        how: Any = self.monoid or self._region
+
+        def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
+            inits = [one(x) for one, x in zip(scalars, arrays[count:], strict=True)]
+            if any(init is None for init in inits):
+                return general(arrays, outs)
+            parts = [x[kept] for x in arrays[:count]]
+            given: Any = inits
+            made = reduce(
+                parts, given, dimensions, how, self.element_types, associative=self.associative
+            )
+            return [spread(x, grid, computed) for x in made]
+
+        return run
 
     def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
         """Return the reduction of one array as one call."""

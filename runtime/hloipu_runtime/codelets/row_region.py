@@ -87,7 +87,7 @@ class RowRegion(Codelet):
                 tuple(
                     place.get(d, ALL)
                     for d in range(self.rank)
-                    if self._is_full(number) or d in place
+                    if self.is_full(number) or d in place
                 )
                 for number in self.results
             ),
@@ -106,7 +106,7 @@ class RowRegion(Codelet):
         along = tuple(axes + d for d in self.dimensions)
         single = tuple(1 if d in along else n for d, n in enumerate(whole))
         made = [
-            np.empty(whole if self._is_full(number) else single, storage_dtype(self._types[number]))
+            np.empty(whole if self.is_full(number) else single, storage_dtype(self._types[number]))
             for number in self.results
         ]
         for cut in self._cuts(whole, along):
@@ -115,7 +115,7 @@ class RowRegion(Codelet):
             for target, number in zip(made, self.results, strict=True):
                 np.copyto(_taken(target, cut), values[number])
         return [
-            x if self._is_full(number) else x.reshape(block.grid + block.part)
+            x if self.is_full(number) else x.reshape(block.grid + block.part)
             for x, number, block in zip(made, self.results, results, strict=True)
         ]
 
@@ -159,7 +159,7 @@ class RowRegion(Codelet):
         """Return the cycles of one tile; see `row_costs`."""
         sizes = sizes_of(self.labels, [x.shape for x in operands], self.rank)
         reduced = set(self.dimensions)
-        full = [self._is_full(number) for number in range(len(self._types))]
+        full = [self.is_full(number) for number in range(len(self._types))]
         columns = [
             not is_full and any(d in reduced for d in labels)
             for is_full, labels in zip(full, self.labels, strict=False)
@@ -183,7 +183,7 @@ class RowRegion(Codelet):
         Values that a later step reads again are written where the results are to be.
         """
         first = self.results[0]
-        if operand in self.results or not self._is_full(first):
+        if operand in self.results or not self.is_full(first):
             return False
         if self.labels[operand] != tuple(range(self.rank)):
             return False
@@ -193,7 +193,7 @@ class RowRegion(Codelet):
             ELEMENT_TYPES[after].bits,
         ):
             return False
-        stored = {x for x in (*self._crossing, *self.results) if self._is_full(x)}
+        stored = {x for x in (*self._crossing, *self.results) if self.is_full(x)}
         begins = min(step for step, made in enumerate(self._made) if stored & set(made))
         return all(operand not in sources for sources in self.sources[begins + 1 :])
 
@@ -256,7 +256,8 @@ class RowRegion(Codelet):
     def _made(self) -> tuple[tuple[int, ...], ...]:
         return self._table[2]
 
-    def _is_full(self, number: int) -> bool:
+    def is_full(self, number: int) -> bool:
+        """Whether a value has an element for each element of all rows."""
         return self._table[1][number]
 
     @cached_property
@@ -267,7 +268,7 @@ class RowRegion(Codelet):
             value
             for step, sources in enumerate(self.sources)
             for value in sources
-            if self._is_full(value) and own.get(value, step) < step
+            if self.is_full(value) and own.get(value, step) < step
         )
 
 

@@ -25,7 +25,7 @@ class StepTimes(NamedTuple):
     loop_path: str
     """Block that the loop turns; empty: there is no loop around the step."""
     transfer_cycles: int = 0
-    """Of transfers that go on beside a turn: an element that was late has to come in first."""
+    """Of transfers that go on beside a turn, both ways: at most what a late element waits for."""
 
     def cycles_after(self, turns: int) -> int:
         """Return the cycles of a run until so many turns are done."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from typing import NamedTuple
 
 from hloipu_runtime.kernels.blocks import Array
 from hloipu_runtime.kernels.matmul import matmul
@@ -35,27 +36,71 @@ def contract(lhs: Array, rhs: Array, dims: DotDimensions) -> Array:
     if lhs.ndim == 2 and rhs.ndim == 2 and len(dims.lhs_contracting) == 1 and not dims.lhs_batch:
         a = lhs if dims.lhs_contracting[0] == 1 else lhs.T
         return matmul(a, rhs if dims.rhs_contracting[0] == 0 else rhs.T)
-    lhs_free = free_dims(lhs.ndim, dims.lhs_batch, dims.lhs_contracting)
-    rhs_free = free_dims(rhs.ndim, dims.rhs_batch, dims.rhs_contracting)
+    left, right, shape, order = _arranged(
+        _Layout(lhs.shape, lhs.strides), _Layout(rhs.shape, rhs.strides), dims
+    )
+    product = matmul(left.of(lhs), right.of(rhs)).reshape(shape)
+    return product if order is None else product.transpose(order)
+
+
+class _Layout(NamedTuple):
+    """How an array lies in memory."""
+
+    shape: Dims
+    strides: Dims
+
+
+class _Matrices(NamedTuple):
+    """How an operand becomes [batch..., row, column]."""
+
+    order: Dims
+    shape: Dims
+    is_turned: bool
+    """Whether rows and columns change places at the end."""
+
+    def of(self, x: Array) -> Array:
+        """Return the matrices, copied in their own memory order where they must be."""
+        made = x.transpose(self.order).reshape(self.shape)
+        return made.swapaxes(-1, -2) if self.is_turned else made
+
+
+class _Arranged(NamedTuple):
+    """How a contraction becomes a product of matrices."""
+
+    left: _Matrices
+    right: _Matrices
+    shape: Dims
+    """Of the product: batch dims and free dims one by one."""
+    order: Dims | None
+    """Puts these in order; None: they are."""
+
+
+@lru_cache(maxsize=4096)
+def _arranged(lhs: _Layout, rhs: _Layout, dims: DotDimensions) -> _Arranged:
+    lhs_free = free_dims(len(lhs.shape), dims.lhs_batch, dims.lhs_contracting)
+    rhs_free = free_dims(len(rhs.shape), dims.rhs_batch, dims.rhs_contracting)
     lhs_k, rhs_k = _contracting_order(lhs, rhs, dims.lhs_contracting, dims.rhs_contracting)
     lhs_m, rhs_n = _free_order(lhs, lhs_free), _free_order(rhs, rhs_free)
-    a = _as_matrices(lhs, dims.lhs_batch, lhs_m, lhs_k)
-    b = _as_matrices(rhs, dims.rhs_batch, rhs_k, rhs_n)
+    left = _as_matrices(lhs, dims.lhs_batch, lhs_m, lhs_k)
+    right = _as_matrices(rhs, dims.rhs_batch, rhs_k, rhs_n)
     batch = tuple(lhs.shape[d] for d in dims.lhs_batch)
-    sizes = [*(lhs.shape[d] for d in lhs_m), *(rhs.shape[d] for d in rhs_n)]
-    product = matmul(a, b).reshape((*batch, *sizes))
+    shape = (*batch, *(lhs.shape[d] for d in lhs_m), *(rhs.shape[d] for d in rhs_n))
     if lhs_m == lhs_free and rhs_n == rhs_free:
-        return product
+        return _Arranged(left, right, shape, None)
     first = len(batch)
     second = first + len(lhs_m)
     order = [*range(first)]
     order += [first + lhs_m.index(d) for d in lhs_free]
     order += [second + rhs_n.index(d) for d in rhs_free]
-    return product.transpose(order)
+    return _Arranged(left, right, shape, tuple(order))
 
 
 def mergeable(x: Array, dims: Dims) -> bool:
     """Tell whether the dims, in this order, can be seen as one dim without a copy."""
+    return _mergeable(_Layout(x.shape, x.strides), dims)
+
+
+def _mergeable(x: _Layout, dims: Dims) -> bool:
     expected = -1
     for d in reversed(dims):
         size = x.shape[d]
@@ -67,18 +112,18 @@ def mergeable(x: Array, dims: Dims) -> bool:
     return True
 
 
-def _by_stride(x: Array, dims: Dims) -> Dims:
+def _by_stride(x: _Layout, dims: Dims) -> Dims:
     return tuple(sorted(dims, key=lambda d: -x.strides[d]))
 
 
-def _free_order(x: Array, dims: Dims) -> Dims:
-    if len(dims) < 2 or mergeable(x, dims):
+def _free_order(x: _Layout, dims: Dims) -> Dims:
+    if len(dims) < 2 or _mergeable(x, dims):
         return dims
     ordered = _by_stride(x, dims)
-    return ordered if mergeable(x, ordered) else dims
+    return ordered if _mergeable(x, ordered) else dims
 
 
-def _contracting_order(lhs: Array, rhs: Array, lhs_k: Dims, rhs_k: Dims) -> tuple[Dims, Dims]:
+def _contracting_order(lhs: _Layout, rhs: _Layout, lhs_k: Dims, rhs_k: Dims) -> tuple[Dims, Dims]:
     """Choose the common order of the contracted dims that copies the fewest elements."""
     if len(lhs_k) < 2:
         return lhs_k, rhs_k
@@ -89,22 +134,20 @@ def _contracting_order(lhs: Array, rhs: Array, lhs_k: Dims, rhs_k: Dims) -> tupl
     for order in orders:
         left = tuple(lhs_k[i] for i in order)
         right = tuple(rhs_k[i] for i in order)
-        copied = 0 if mergeable(lhs, left) else lhs.size
-        copied += 0 if mergeable(rhs, right) else rhs.size
+        copied = 0 if _mergeable(lhs, left) else prod(lhs.shape)
+        copied += 0 if _mergeable(rhs, right) else prod(rhs.shape)
         if least < 0 or copied < least:
             best, least = (left, right), copied
     return best
 
 
-def _as_matrices(x: Array, batch: Dims, rows: Dims, columns: Dims) -> Array:
-    """Return x as [batch..., row, column], copied in its own memory order where it must be."""
-    shape = x.shape
-    lead = tuple(shape[d] for d in batch)
-    sizes = (prod(shape[d] for d in rows), prod(shape[d] for d in columns))
-    if not (mergeable(x, rows) and mergeable(x, columns)):
+def _as_matrices(x: _Layout, batch: Dims, rows: Dims, columns: Dims) -> _Matrices:
+    """Return how x becomes [batch..., row, column], copied in its own order where it must be."""
+    lead = tuple(x.shape[d] for d in batch)
+    sizes = (prod(x.shape[d] for d in rows), prod(x.shape[d] for d in columns))
+    if not (_mergeable(x, rows) and _mergeable(x, columns)):
         least = [min((abs(x.strides[d]) for d in side), default=0) for side in (rows, columns)]
         if least[0] < least[1]:
             # The rows vary fastest: BLAS takes the transposed copy just as well.
-            turned = x.transpose((*batch, *columns, *rows)).reshape((*lead, sizes[1], sizes[0]))
-            return turned.swapaxes(-1, -2)
-    return x.transpose((*batch, *rows, *columns)).reshape((*lead, *sizes))
+            return _Matrices((*batch, *columns, *rows), (*lead, sizes[1], sizes[0]), True)
+    return _Matrices((*batch, *rows, *columns), (*lead, *sizes), False)

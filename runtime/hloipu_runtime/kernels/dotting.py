@@ -7,7 +7,7 @@ import numpy as np
 
 from hloipu_runtime.kernels.blas_threads import use_threads_for
 from hloipu_runtime.kernels.blocks import Array
-from hloipu_runtime.kernels.contraction import DotDimensions
+from hloipu_runtime.kernels.contraction import DotDimensions, contract
 from hloipu_runtime.kernels.dot import dot_general
 from hloipu_runtime.kernels.storage import storage_dtype
 
@@ -17,13 +17,20 @@ Product = Callable[..., Array]
 
 
 def dotting(lhs: Sizes, rhs: Sizes, dims: DotDimensions, element_type: str) -> Product:
-    """Return `dot_general` for operands of these shapes."""
+    """Return `dot_general` for operands of these shapes; floating-point warnings are off."""
 
     def general(a: Array, b: Array, out: Array | None = None) -> Array:
         return dot_general(a, b, dims, element_type)
 
-    if not is_matrix_product(lhs, rhs, dims, element_type):
+    if element_type not in ("f32", "f64"):
         return general
+    if not is_matrix_product(lhs, rhs, dims, element_type):
+        dtype = storage_dtype(element_type)
+
+        def of_floats(a: Array, b: Array, out: Array | None = None) -> Array:
+            return contract(a, b, dims) if a.dtype is b.dtype is dtype else general(a, b)
+
+        return of_floats
     return _of_matrices(lhs, rhs, dims, storage_dtype(element_type), general)
 
 

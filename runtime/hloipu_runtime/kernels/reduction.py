@@ -5,7 +5,9 @@ bf16. Sums run in blocks, so their error grows with the logarithm of the count, 
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,6 +20,8 @@ from hloipu_runtime.kernels.extrema import (
 from hloipu_runtime.kernels.monoids import UFUNCS, Combiner, finish, identity
 from hloipu_runtime.kernels.quiet import quietly
 from hloipu_runtime.kernels.reduction_regions import reduce_region
+
+Sizes = tuple[int, ...]
 
 SUM_BLOCK_ROWS = 64
 """Rows added one after another when the reduced axis is not the innermost."""
@@ -75,25 +79,74 @@ def reduce_monoid(x: Array, monoid: str, dimensions: Sequence[int]) -> Array:
 
     An empty extent gives the monoid's neutral element.
     """
+    strides = None if x.flags.c_contiguous else x.strides
+    folds, order, kept_shape, back = _folding(x.shape, strides, tuple(dimensions))
     if x.size == 0:
-        kept_shape = tuple(n for d, n in enumerate(x.shape) if d not in dimensions)
         return np.full(kept_shape, identity(monoid, x.dtype))
-    if not x.flags.c_contiguous:
-        # A monoid does not mind the order: walk a transposed view as its memory lies.
-        order = sorted(range(x.ndim), key=lambda axis: -abs(x.strides[axis]))
-        if order != list(range(x.ndim)):
-            kept_axes = [axis for axis in order if axis not in dimensions]
-            moved = tuple(order.index(d) for d in dimensions)
-            reduced = reduce_monoid(x.transpose(order), monoid, moved)
-            return reduced.transpose(np.argsort(kept_axes))
-        x = np.ascontiguousarray(x)
-    kept_shape = tuple(n for d, n in enumerate(x.shape) if d not in dimensions)
+    if order is not None:
+        x = x.transpose(order)
+    x = np.ascontiguousarray(x)
     with quietly():
-        result = _fold_dimensions(x, monoid, dimensions)
+        result = _folded(x, UFUNCS[monoid], folds)
         if monoid in ("minimum", "maximum") and _zeros_doubtful(x, result, monoid):
-            keys = _fold_dimensions(extremum_keys(x, monoid), monoid, dimensions)
+            keys = _folded(extremum_keys(x, monoid), UFUNCS[monoid], folds)
             result = from_total_order_keys(keys, x.dtype)
-    return result.reshape(kept_shape)
+    result = result.reshape(kept_shape)
+    return result if back is None else result.transpose(back)
+
+
+class _Folding(NamedTuple):
+    """How dimensions of an array are reduced, one run of neighbours after the other."""
+
+    folds: tuple[Sizes, ...]
+    """Each: the array as (outer, the run, inner); the run is taken away. Innermost first."""
+    order: Sizes | None
+    """What brings the array to the order of its memory, which a monoid does not mind."""
+    kept: Sizes
+    """Sizes of the result, in that order."""
+    back: Sizes | None
+    """What brings the result's dimensions back."""
+
+
+@lru_cache(maxsize=4096)
+def _folding(shape: Sizes, strides: Sizes | None, dimensions: Sizes) -> _Folding:
+    """Return how arrays of a shape are reduced; strides None: row-major ones."""
+    if strides is None or 0 in shape:
+        kept = tuple(n for d, n in enumerate(shape) if d not in dimensions)
+        return _Folding(_folds(shape, dimensions), None, kept, None)
+    order = sorted(range(len(shape)), key=lambda axis: -abs(strides[axis]))
+    sizes = tuple(shape[axis] for axis in order)
+    moved = tuple(order.index(d) for d in dimensions)
+    folds, _, kept, _ = _folding(sizes, None, moved)
+    if order == list(range(len(shape))):
+        return _Folding(folds, None, kept, None)
+    back = np.argsort([axis for axis in order if axis not in dimensions])
+    return _Folding(folds, tuple(order), kept, tuple(int(axis) for axis in back))
+
+
+def _folds(shape: Sizes, dimensions: Sizes) -> tuple[Sizes, ...]:
+    found = []
+    after = 1
+    last = len(shape) - 1
+    while last >= 0:
+        if last not in dimensions:
+            after *= shape[last]
+            last -= 1
+            continue
+        first = last
+        while first - 1 in dimensions:
+            first -= 1
+        count = prod(shape[first : last + 1])
+        if count > 1:
+            found.append((prod(shape[:first]), count, after))
+        last = first - 1
+    return tuple(found)
+
+
+def _folded(x: Array, ufunc: np.ufunc, folds: Sequence[Sizes]) -> Array:
+    for fold in folds:
+        x = _fold_middle(x.reshape(fold), ufunc)
+    return x
 
 
 def _zeros_doubtful(x: Array, result: Array, monoid: str) -> bool:
@@ -103,30 +156,6 @@ def _zeros_doubtful(x: Array, result: Array, monoid: str) -> bool:
     if monoid == "maximum":
         return has_negative_zero([result])
     return bool((result == 0).any()) and has_negative_zero([x])
-
-
-def _fold_dimensions(x: Array, monoid: str, dimensions: Sequence[int]) -> Array:
-    """Reduce one run of neighbouring dimensions at a time, innermost first.
-
-    Reduced dimensions stay with size 1.
-    """
-    wanted = set(dimensions)
-    last = x.ndim - 1
-    while last >= 0:
-        if last not in wanted:
-            last -= 1
-            continue
-        first = last
-        while first - 1 in wanted:
-            first -= 1
-        shape = x.shape
-        count = prod(shape[first : last + 1])
-        if count > 1:
-            flat = x.reshape(prod(shape[:first]), count, prod(shape[last + 1 :]))
-            x = _fold_middle(flat, UFUNCS[monoid])
-        x = x.reshape(*shape[:first], *(1 for _ in range(first, last + 1)), *shape[last + 1 :])
-        last = first - 1
-    return x
 
 
 def _fold_middle(x: Array, ufunc: np.ufunc) -> Array:

@@ -34,8 +34,9 @@ class Liveness(NamedTuple):
 def liveness_of(program: Program) -> Liveness:
     """Return when each variable of a program takes memory.
 
-    Constants, state and buffers of streams always do. At one step, all that it reads and writes does; through a loop,
-    all that is carried; of alternatives, each takes only what it needs itself or lets pass.
+    Constants, state and buffers of streams always do. At one step, all that it reads and writes
+    does; through a loop, all that is carried; of alternatives, each takes only what it needs
+    itself or lets pass.
     """
     region = region_of(program)
     points = max(1, region.length)

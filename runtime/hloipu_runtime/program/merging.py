@@ -20,6 +20,7 @@ from hloipu_runtime.program.steps import (
     Exchange,
     If,
     Parallel,
+    Pipeline,
     Repeat,
     RepeatWhile,
     Sequence,
@@ -141,6 +142,12 @@ class _Walk:
             case Repeat():
                 body = self.sequence(step.body)
                 return step if body is step.body else replace(step, body=body)
+            case Pipeline():
+                bodies = [self.sequence(stage.body) for stage in step.stages]
+                if all(a is b.body for a, b in zip(bodies, step.stages, strict=True)):
+                    return step
+                stages = zip(step.stages, bodies, strict=True)
+                return replace(step, stages=tuple(x._replace(body=body) for x, body in stages))
             case RepeatWhile():
                 condition, body = self.sequence(step.condition), self.sequence(step.body)
                 if condition is step.condition and body is step.body:

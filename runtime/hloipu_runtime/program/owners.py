@@ -72,6 +72,8 @@ def _inside(step: Step) -> tuple[Sequence, ...]:
             return (step.body,)
         case Pipeline():
             return tuple(stage.body for stage in step.stages)
+        case Pipeline():
+            return tuple(stage.body for stage in step.stages)
         case RepeatWhile():
             return (step.condition, step.body)
         case If() | Switch() | Parallel():

@@ -42,6 +42,8 @@ def codelet_text(codelet: Codelet) -> str:
 def _parameter_text(value: Any, annotation: Any) -> str:
     if isinstance(value, Expression):
         return expression_text(value)
+    if annotation == tuple[Expression, ...]:
+        return f"[{', '.join(map(expression_text, value))}]"
     return json.dumps(coder_of(annotation).write(value, Writing()), separators=(",", ":"))
 
 
@@ -72,6 +74,8 @@ def _read_parameter(cursor: Cursor, annotation: Any) -> Any:
     start = cursor.token
     if cursor.sees("{"):
         return read_expression(cursor)
+    if annotation == tuple[Expression, ...]:
+        return tuple(cursor.items("[", "]", lambda: read_expression(cursor)))
     try:
         return coder_of(annotation).read(_read_json(cursor), Reading(""))
     except ArtefactError as error:

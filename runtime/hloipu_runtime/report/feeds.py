@@ -37,7 +37,7 @@ def feeds_line(feeds: Mapping[str, Any]) -> str:
     needed = feeds["needed_elements_per_second"]
     given = feeds["given_elements_per_second"]
     if given is None:
-        return f"feeds: device-bound, takes {needed:,.4g} elements/s from a host that never waits"
+        return f"feeds: device-bound, takes {needed:,.4g} elements/s from a host that is never late"
     if feeds["verdict"] == "host-bound":
         waits = 1 - given / needed
         return (

@@ -78,6 +78,15 @@ def _nothing() -> None:
 def _action(codelet: Codelet, inputs: list[Block], outputs: list[Block]) -> Action:
     targets = [block.array for block in outputs]
     compute = _compute(codelet, inputs, outputs)
+    if len(targets) == 1 and targets[0] is not None:
+        place, copyto = targets[0], np.copyto
+
+        def run_one() -> None:
+            made = compute()[0]
+            if made is not place:
+                copyto(place, made)
+
+        return run_one
 
     def run() -> None:
         for target, result in zip(targets, compute(), strict=True):

@@ -140,6 +140,8 @@ class Intake:
         if array.shape != shape:
             expected = f"{spec} in leaf {number}"
             raise _mismatch(self.queue, step, expected, _form(array), hint=_SHAPE_HINT)
+        if array.dtype.type is np.void and array.dtype.itemsize == wanted.itemsize:
+            array = array.view(wanted)  # numpy's files keep no more of the types it does not know
         if array.dtype != wanted:
             plain = isinstance(leaf, bool | int | float | complex)
             if not (plain and np.can_cast(array.dtype, wanted, "same_kind")):

@@ -53,7 +53,9 @@ def test_only_buffers_lie_on_tiles_set_apart() -> None:
     assert violations(program, 4) == []
     for variable in program.variables:
         tiles = variable.mapping.tiles
-        last = tiles.first + sum((n - 1) * s for n, s in zip(*tiles[:2], strict=True))
+        last = tiles.first + sum(
+            (n - 1) * step for n, step in zip(tiles.extents, tiles.strides, strict=True)
+        )
         if variable.role is Role.BUFFER:
             assert tiles.first == last == 3
         else:
@@ -84,7 +86,7 @@ def parts_of(program: CompiledProgram) -> tuple[int, int, int]:
     return transfers, handing, rest
 
 
-@pytest.mark.parametrize("columns", [1, 64, 20_000])
+@pytest.mark.parametrize("columns", [1, 65, 20_000])
 def test_a_turn_takes_the_longer_of_transfers_and_computing(columns: int) -> None:
     text = STEP.format(n=columns)
     made = {
@@ -103,25 +105,21 @@ def test_a_turn_takes_the_longer_of_transfers_and_computing(columns: int) -> Non
     (row,) = program.profile().by_ipu
     assert row.idle == 0
     assert sum(row[1:]) == program.estimate().total_cycles
-    assert (transfers > rest) == (columns == 20_000)
+    assert (transfers > rest) == (columns > 1)
 
 
 def test_the_memory_of_buffers_is_charged_there() -> None:
     """A buffer is filled at all times, so the bytes of all of them lie side by side."""
     program = fed(3, 1)
-    (peak,) = [x for x in program.memory_plan.ipus if x.ipu == 0]
-    assert peak is not None
     buffers = [v for v in program.program.variables if v.role is Role.BUFFER]
     assert sum(v.bytes_per_tile for v in buffers) == 2 * 6 * 4
-    assert program.memory.parts and program.memory.to_json()["parts"]["parameters"] == 2 * 6 * 4
+    assert program.memory.to_json()["parts"]["parameters"] == 2 * 6 * 4
 
 
 def test_a_real_step_is_faster_by_its_transfers() -> None:
     text = (SAMPLES / "mnist_train_step.hlo").read_text()
     request: dict[str, Any] = {"feeds": {"data": (4, 5)}, "outfeeds": ("loss",)}
-    with_io, without = (
-        compiled(text, "gc200", loop=10, io_tiles=n, **request) for n in (32, 0)
-    )
+    with_io, without = (compiled(text, "gc200", loop=10, io_tiles=n, **request) for n in (32, 0))
     turn, transfers = step_times(with_io.costs).turn_cycles, step_times(with_io.costs)[-1]
     before = step_times(without.costs).turn_cycles
     assert before - transfers < turn < before

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -74,3 +75,41 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
     outcome = run("feed-bench", str(tmp_path / "none.npz"), "--json")
     assert outcome.code == 7
     assert json.loads(outcome.out)["code"] == "E2032"
+
+
+@pytest.fixture
+def batched_rows(tmp_path: Path) -> str:
+    """An executable whose feed takes two rows of two numbers."""
+    text = """
+HloModule s, input_output_alias={ {0}: (0, {}, must-alias) }
+ENTRY e {
+  s = bf16[2,2] parameter(0)
+  x = bf16[2,2] parameter(1)
+  more = bf16[2,2] add(s, x)
+  ROOT r = (bf16[2,2]) tuple(more)
+}
+"""
+    program = hloipu.compile(text, target="tiny", cache=False, loop=2, feed={"data": (1,)})
+    program.save(tmp_path / "s.ipux")
+    return str(tmp_path / "s.ipux")
+
+
+def test_rows_are_put_together_as_the_executable_takes_them(
+    batched_rows: str, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "x.npy", np.ones((9, 2), ml_dtypes.bfloat16))
+    found = run("feed-bench", str(tmp_path / "x.npy"), "--executable", batched_rows, "--json")
+    assert found.code == 0, found.err
+    record = json.loads(found.out)
+    assert record["epochs"][0]["elements_processed"] == 4
+    assert record["epochs"][0]["total_bytes_processed"] == 4 * 8
+    rate = record["required"]["elements_per_second"]
+    assert record["required"]["bandwidth"] == pytest.approx(rate * 8 / 1e9)
+
+
+def test_elements_that_the_executable_does_not_take(batched_rows: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.ones((9, 3), np.float32))
+    found = run("feed-bench", str(tmp_path / "x.npy"), "--executable", batched_rows)
+    assert found.code == 2
+    assert "E2064" in found.err
+    assert "bf16[2,2]" in found.err

@@ -15,6 +15,14 @@ from hloipu_runtime.streams import faults
 from tests.support.command_line import run
 from tests.support.sessions import SUMS
 
+INTERRUPTIBLE = """
+import signal
+from hloipu.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+main()
+"""
+"""The command line; a shell starts jobs in the background with interrupts ignored."""
+
 
 def interrupted_click(cause: BaseException) -> click.Abort:
     abort = click.Abort()
@@ -53,14 +61,13 @@ def test_a_run_with_checkpoints_is_left_whole(tmp_path: Path) -> None:
     (tmp_path / "sums.hlo").write_text(SUMS)
     np.save(tmp_path / "rows.npy", np.ones((9, 6), np.float32))
     command = [
-        sys.executable, "-m", "hloipu", "run", "sums.hlo", "--target", "tiny", "--no-cache",
+        sys.executable, "-c", INTERRUPTIBLE, "run", "sums.hlo", "--target", "tiny", "--no-cache",
         "--loop", "3", "--feed", "data=2", "--outfeed", "seen", "--random", "0", "--repeat",
         "--infeed", "data=rows.npy", "--checkpoint", "kept", "--every", "3", "--steps", "3000000",
     ]  # fmt: skip
     with subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    ) as child:  # fmt: skip
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as child:
         limit = monotonic() + 60
         while not (tmp_path / "kept" / "checkpoint.hloipu").exists() and monotonic() < limit:
             sleep(0.01)

@@ -183,3 +183,18 @@ def test_a_rate_may_be_measured(folder: Path) -> None:
 def test_rates_that_are_none(folder: Path, rate: str, code: str) -> None:
     outcome = run(*session(folder, "--producer-rate", rate))
     assert code in outcome.err
+
+
+def test_steps_that_are_no_whole_runs_are_refused_before_any_is_done(folder: Path) -> None:
+    kept = ("--checkpoint", str(folder / "kept"), "--every", "3")
+    outcome = run(*session(folder, "--steps", "10", *kept))
+    assert outcome.code == 2
+    assert "E3153" in outcome.err
+    assert not list((folder / "kept").iterdir())
+
+
+@pytest.mark.parametrize("place", ["rows.npy", "rows.npy/deeper"])
+def test_a_folder_of_checkpoints_that_cannot_be_made(folder: Path, place: str) -> None:
+    outcome = run(*session(folder, "--checkpoint", str(folder / place)))
+    assert outcome.code == 2
+    assert "E3004" in outcome.err

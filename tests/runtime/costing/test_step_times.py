@@ -9,7 +9,9 @@ import pytest
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.costing.step_times import step_times
 from hloipu_runtime.machine.transfers import cycles_of_nanoseconds
+from hloipu_runtime.program.program import Role
 from hloipu_runtime.program.steps import Exchange, Repeat, Sequence, Step, Sync
+from hloipu_runtime.program.uses import used
 from tests.support.sessions import SAMPLES, SUMS, compiled
 
 ROWS_SUMS = """
@@ -122,6 +124,14 @@ def test_constants_are_copied_in_no_turn() -> None:
                 return set()
 
     assert not sources(program.body) & lasting
+
+
+def test_a_constant_lies_where_it_is_read_and_nowhere_else() -> None:
+    program = looped("rows", 2, "gc200").program
+    lying = [v for v in program.variables if v.role is Role.CONSTANT]
+    assert len(lying) == len(program.constants)
+    assert set(program.constants) <= used(program.body, program)
+    assert {value for value, _ in program.constants.values()} >= set(program.loaded)
 
 
 def test_a_million_steps_are_estimated_as_fast_as_ten() -> None:

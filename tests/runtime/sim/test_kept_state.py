@@ -1,12 +1,14 @@
 """What a run leaves of the state, told from the arrays that are there."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from hloipu_runtime.program.program import Array
 from hloipu_runtime.program.steps import Repeat
 from hloipu_runtime.sim.kept_state import kept_state, streams_before_work
-from tests.support.sessions import SWAP, compiled, sums
+from tests.support.sessions import SUMS, SWAP, compiled, sums
 
 PROGRAM = sums(2).program
 (LOOP,) = [step for step in PROGRAM.body.steps if isinstance(step, Repeat)]
@@ -42,5 +44,14 @@ def test_half_a_state_is_none() -> None:
 
 
 def test_streams_that_come_before_all_work() -> None:
-    assert streams_before_work(PROGRAM) == {"parameter.3", "data.0"}
+    assert streams_before_work(PROGRAM) == {"data.0"}
+    called: dict[str, Any] = {
+        "feeds": {"data": (2,)},
+        "roles": {"3": "call"},
+        "outfeeds": ("seen",),
+        "loop": 2,
+    }
+    for apart in (0, 1):
+        program = compiled(SUMS, io_tiles=apart, **called).program
+        assert streams_before_work(program) == {"parameter.3", "data.0"}
     assert streams_before_work(compiled(SWAP, loop=2, roles={"s": "carry"}).program) == frozenset()

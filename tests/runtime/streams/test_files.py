@@ -7,12 +7,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from hloipu_runtime.errors import StreamError
 from hloipu_runtime.streams.arrays import from_file
+from hloipu_runtime.streams.element import ElementSpec, LeafSpec
 from hloipu_runtime.streams.files import mapped_arrays
+from hloipu_runtime.streams.infeed import InfeedQueue
 
 X = np.arange(24, dtype=np.float32).reshape(6, 4)
 Y = np.asfortranarray(np.arange(18, dtype=np.int16).reshape(6, 3))
@@ -130,3 +133,13 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(path)
     with pytest.raises(StreamError, match=r"E2032.*not a regular file"):
         mapped_arrays(str(path))
+
+
+def test_types_that_numpy_does_not_know_come_back_from_files(tmp_path: Path) -> None:
+    rows = np.array([[1, -2.5], [3, 0.125]], ml_dtypes.bfloat16)
+    np.savez(tmp_path / "d.npz", x=rows)
+    spec = ElementSpec((LeafSpec("bf16", (2,)),))
+    with InfeedQueue("data", spec, from_file(str(tmp_path / "d.npz"))) as queue:
+        found = [spec.to_user(queue.take()) for _ in rows]
+    assert found[0].dtype == ml_dtypes.bfloat16
+    np.testing.assert_array_equal(found, rows)

@@ -1,0 +1,497 @@
+"""Lowers a step that is cut into micro-batches: a pipeline of its calls, then the update.
+
+    repeat STEPS { zeros -> accumulators; pre; pipeline K { … }; update; new state home }
+
+State lies on the IPU of the stage that reads it. What one position of the pipeline makes and
+another reads goes through a channel; what does not vary is read where it lies, brought to the IPU
+before the pipeline begins. Each micro-batch takes the next element of the feeds, in the first
+position that reads it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from hloipu_compiler.codegen.builder import Builder
+from hloipu_compiler.codegen.control import brought_home
+from hloipu_compiler.codegen.errors import CodegenError
+from hloipu_compiler.codegen.gradient_sums import accumulated, emptied, finished_type
+from hloipu_compiler.codegen.leaves import Held, Leaf
+from hloipu_compiler.codegen.lowering import lower_instructions, streamed_in
+from hloipu_compiler.codegen.planned import Record
+from hloipu_compiler.codegen.site import leaves_of
+from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning
+from hloipu_compiler.ir.graph import Instruction, Module
+from hloipu_compiler.plan.pipelining import Accumulation, Pipelining, Position
+from hloipu_compiler.plan.plan import Plan
+from hloipu_compiler.plan.wrapping import FeedBinding, Wrapping
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program import steps as s
+from hloipu_runtime.program.loading import not_given
+from hloipu_runtime.program.program import Port, Program, Queue, Role, StatePort
+from hloipu_runtime.program.steps import ValueId
+
+_LOOP, _PIPELINE = "loop", "micro-batches"
+_Operands = Callable[[int], Leaf]
+Element = tuple[str, int]
+"""Name of a call, and which of its results."""
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """One array of state: where it lies, what it holds before the loop and as a step begins."""
+
+    name: str
+    home: Held
+    turn: Held
+    parameter: int
+    result: int
+
+
+@dataclass
+class _Stage:
+    """One position under construction."""
+
+    number: int
+    position: Position
+    known: dict[ValueId, Held] = field(default_factory=dict)
+    """Values of earlier positions that have come here."""
+    steps: list[s.Step] = field(default_factory=list)
+
+
+class _PipelinedStep:
+    """The program under construction."""
+
+    def __init__(
+        self,
+        builder: Builder,
+        module: Module,
+        plan: Plan,
+        wrapping: Wrapping,
+        pipelining: Pipelining,
+    ) -> None:
+        self.builder = builder
+        self.module = module
+        self.entry = module.entry
+        self.plan = plan
+        self.wrapping = wrapping
+        self.pipelining = pipelining
+        self.arrays = [
+            (shape.element_type.name, shape.dimensions)
+            for position in self.entry.parameters
+            for shape in leaves_of(self.entry.instructions[position].shape)
+        ]
+        self.parameters: list[Port] = []
+        self.results: list[Port] = []
+        self.loaded: list[ValueId] = []
+        self.queues: list[Queue] = []
+        self.given: dict[int, Leaf] = {}
+        """Arrays of the parameters that are there for the whole step."""
+        self.made: dict[Element, Leaf] = {}
+        """Results of calls."""
+        self.maker: dict[ValueId, tuple[int, Held]] = {}
+        """Values of the pipeline: the position that makes each, and where."""
+        self.channels: list[s.Channel] = []
+        self.fed: dict[int, Held] = {}
+        self.streamed: dict[int, list[Port]] = {}
+        """Of each outfeed, by its number."""
+
+    # --- the whole --------------------------------------------------------------------------------
+
+    def program(self) -> Program:
+        builder, wrapping = self.builder, self.wrapping
+        kept = [self._keep(pair.name, pair.parameter, pair.result) for pair in wrapping.state]
+        for number in wrapping.constants:
+            self.given[number] = self._constant(number)
+        for number in wrapping.inputs:
+            self.given[number] = self._streamed(number)
+        self.given.update({item.parameter: item.turn for item in kept})
+        with builder.block(turns=wrapping.loop is not None) as scope:
+            scope.owned.update(item.home.variable for item in kept)
+            following = self._step(kept)
+            body = s.Sequence(tuple(scope.steps))
+        final = following
+        if wrapping.loop is None:
+            builder.scope.steps += body.steps
+        else:
+            final = [builder.value(x.home.element_type, x.home.shape) for x in kept]
+            carried = tuple(
+                s.Carried(x.home.variable, x.home.value, x.turn.value, after, last)
+                for x, after, last in zip(kept, following, final, strict=True)
+            )
+            builder.emit(s.Repeat(wrapping.loop, body, carried, _LOOP))
+        ports = tuple(
+            StatePort(x.name, x.home.variable, x.home.value, value, x.parameter, x.result)
+            for x, value in zip(kept, final, strict=True)
+        )
+        return Program(
+            self.module.name,
+            builder.machine.name,
+            self.pipelining.ipu_count,
+            tuple(builder.variables),
+            tuple(builder.values),
+            builder.constants,
+            s.Sequence(tuple(builder.scope.steps)),
+            {},
+            tuple(self.parameters),
+            tuple(self.results),
+            tuple(builder.elided),
+            ports,
+            tuple(self.queues),
+            wrapping.loop or 1,
+            tuple(self.loaded),
+        )
+
+    def _keep(self, name: str, parameter: int, result: int) -> _Kept:
+        builder, kind = self.builder, self.arrays[parameter]
+        builder.origin = name
+        builder.ipu = self.pipelining.homes.get(parameter, 0)
+        initial = builder.value(*kind)
+        turn = initial
+        if self.wrapping.loop is not None:
+            turn = builder.turn_value(Held(initial, -1, *kind)).value
+        variable = builder.variable(*kind, builder.home(*kind), Role.STATE)
+        home = Held(initial, variable, *kind)
+        return _Kept(name, home, replace(home, value=turn), parameter, result)
+
+    def _constant(self, number: int) -> Leaf:
+        builder = self.builder
+        builder.ipu = self.pipelining.homes.get(number, 0)
+        stream = builder.origin = f"parameter.{number}"
+        self.parameters.append(Port(stream, *self.arrays[number]))
+        held = builder.constant(not_given(*self.arrays[number]), self.arrays[number][0])
+        self.loaded.append(held.value)
+        return held
+
+    def _streamed(self, number: int) -> Leaf:
+        stream = self.builder.origin = f"parameter.{number}"
+        self.builder.ipu = self.pipelining.homes.get(number, 0)
+        self.parameters.append(Port(stream, *self.arrays[number]))
+        return streamed_in(self.builder, stream, *self.arrays[number])
+
+    # --- one update -------------------------------------------------------------------------------
+
+    def _step(self, kept: Sequence[_Kept]) -> list[ValueId]:
+        """Write one update with its micro-batches; return the state after it."""
+        plan = self.pipelining
+        self._call(plan.pre, self._outside)
+        finished = self._pipeline(kept)
+        self._call(plan.update, lambda operand: self._after(operand, finished))
+        leaves = self._result_leaves()
+        self._hand_over(leaves, in_pipeline=False)
+        pairs = []
+        for item in kept:
+            done = finished.get(("", item.parameter))
+            leaf = done if done is not None else leaves[item.result]
+            if leaf is None:
+                raise CodegenError("E0470", f"result {item.result} is a token")
+            self.builder.ipu = self.builder.variables[item.home.variable].ipu
+            pairs.append((self.builder.held(leaf), item.turn))
+        self.builder.origin = _LOOP
+        return brought_home(self.builder, pairs)
+
+    def _call(self, name: str, operand_of: _Operands) -> None:
+        """Lower what a call outside of the pipeline runs."""
+        if not name:
+            return
+        x = self.entry[name]
+        self.builder.ipu = 0
+        operands = [[operand_of(position)] for position in x.operands]
+        self._lower(x, operands, frozenset())
+
+    def _lower(
+        self, x: Instruction, operands: Sequence[Sequence[Leaf]], owned: frozenset[Leaf]
+    ) -> list[Leaf]:
+        computation = self.module.computation[x.attributes.called[0]]
+        found = lower_instructions(
+            self.builder, self.module, self.plan, computation, operands, owned
+        )
+        for number, leaf in enumerate(found):
+            self.made[(x.name, number)] = leaf
+        return found
+
+    def _outside(self, position: int) -> Leaf:
+        """Return a value of the entry that is there before the pipeline."""
+        number = self._parameter(position)
+        if number is not None:
+            return self.given[number]
+        return self.made[self._element(position)]
+
+    def _after(self, position: int, finished: dict[Element, Held]) -> Leaf:
+        """Return a value of the entry after the pipeline: gradients added up, state as it is."""
+        number = self._parameter(position)
+        if number is not None:
+            return finished.get(("", number), self.given.get(number, self.fed.get(number)))  # type: ignore[return-value]
+        element = self._element(position)
+        return finished.get(element, self.made[element])
+
+    def _parameter(self, position: int) -> int | None:
+        """Return the number of a parameter, arrays counted, or None for another value."""
+        x = self.entry.instructions[position]
+        return x.parameter_number if x.parameter_number >= 0 else None
+
+    def _element(self, position: int) -> Element:
+        x = self.entry.instructions[position]
+        call = self.entry.instructions[x.operands[0]]
+        return (call.name, x.attributes.integer("index"))
+
+    # --- the pipeline -----------------------------------------------------------------------------
+
+    def _pipeline(self, kept: Sequence[_Kept]) -> dict[Element, Held]:
+        """Write the pipeline; return what gradients and carried state are after it.
+
+        Carried state goes by the element ("", number of its parameter).
+        """
+        builder, plan = self.builder, self.pipelining
+        homes = {item.parameter: item for item in kept}
+        sums = {
+            (x.call, x.element): emptied(builder, self._ipu_of(x.call), x.element_type,
+                                         self._shape_of(x), (x.call, x.element))
+            for x in plan.accumulations
+        }  # fmt: skip
+        carried: dict[Element, tuple[Held, Held, Held]] = {
+            key: (home, turn, turn) for key, (home, turn) in sums.items()
+        }
+        for parameter, _ in plan.per_micro_batch:
+            item = homes[parameter]
+            turn = builder.turn_value(item.turn)
+            carried[("", parameter)] = (item.turn, turn, turn)
+        stages = []
+        for number, position in enumerate(plan.positions):
+            stages.append(self._position(number, position, carried))
+        loops = []
+        finished: dict[Element, Held] = {}
+        for key, (home, turn, after) in carried.items():
+            last = builder.value(home.element_type, home.shape)
+            loops.append(s.Carried(home.variable, home.value, turn.value, after.value, last))
+            finished[key] = replace(home, value=last)
+        step = s.Pipeline(
+            plan.micro_batches, plan.schedule.interval if len(plan.positions) > 1 else 1,
+            tuple(stages), tuple(self.channels), tuple(loops), _PIPELINE,
+        )  # fmt: skip
+        builder.emit(step)
+        for x in plan.accumulations:
+            key = (x.call, x.element)
+            builder.ipu = self._ipu_of(x.call)
+            finished[key] = finished_type(builder, finished[key], self._type_of(x))
+        return finished
+
+    def _position(
+        self, number: int, position: Position, carried: dict[Element, tuple[Held, Held, Held]]
+    ) -> s.Stage:
+        """Write one position's body; `carried` gets what it leaves for the next micro-batch."""
+        builder, plan = self.builder, self.pipelining
+        stage = _Stage(number, position)
+        with builder.block(turns=True) as scope:
+            builder.ipu = position.ipu
+            x = self.entry[position.call]
+            mine = [k for k in carried if k[0] == position.call]
+            mine += [("", p) for p, r in plan.per_micro_batch if self._is_made_by(r, position)]
+            scope.owned.update(carried[key][0].variable for key in mine)
+            operands = [[self._inside(i, stage, carried)] for i in x.operands]
+            found = self._lower(x, operands, frozenset())
+            for element, leaf in enumerate(found):
+                held = builder.brought_here(builder.held(leaf))
+                if not isinstance(held, Held):
+                    raise CodegenError("E0470", f"{position.call} hands out a token")
+                self.made[(x.name, element)] = held
+                self.maker.setdefault(held.value, (number, held))
+            self._hand_over(self._result_leaves(), in_pipeline=True, call=x.name)
+            pairs = [(self._after_micro_batch(k, carried), carried[k][1]) for k in mine]
+            after = brought_home(builder, pairs)
+            for key, value in zip(mine, after, strict=True):
+                home, turn, _ = carried[key]
+                carried[key] = (home, turn, replace(home, value=value))
+            return s.Stage(position.name, position.ipu, s.Sequence(tuple(scope.steps)))
+
+    def _inside(
+        self, position: int, stage: _Stage, carried: dict[Element, tuple[Held, Held, Held]]
+    ) -> Leaf:
+        """Return a value of the entry where a position of the pipeline reads it."""
+        number = self._parameter(position)
+        if number is None:
+            leaf = self.made[self._element(position)]
+        elif ("", number) in carried:
+            leaf = carried[("", number)][1]
+            self._require_owner(number, stage)
+        elif number in self.given:
+            leaf = self.given[number]
+        else:
+            leaf = self._next_element(number, stage)
+        if not isinstance(leaf, Held):
+            return leaf
+        made = self.maker.get(leaf.value)
+        if made is None or made[0] == stage.number:
+            return self.builder.brought_here(leaf)
+        return self._through_channel(*made, stage)
+
+    def _through_channel(self, producer: int, source: Held, stage: _Stage) -> Held:
+        """Return what another position made, as it comes to this one."""
+        builder = self.builder
+        if source.value not in stage.known:
+            mapping = builder.variables[source.variable].mapping
+            kind = (source.element_type, source.shape)
+            builder.origin = builder.variables[source.variable].origin
+            destination = builder.variable(*kind, mapping)
+            timetable = self.pipelining.schedule.timetable
+            count = timetable.held(producer, stage.number)
+            places: tuple[int, ...] = (destination,)
+            if count > 1:
+                places = tuple(builder.variable(*kind, mapping) for _ in range(count))
+            builder.scope.owned.difference_update((destination, *places))
+            self.channels.append(
+                s.Channel(
+                    producer, stage.number, source.variable, places, destination, source.value
+                )
+            )
+            stage.known[source.value] = replace(source, variable=destination)
+        return stage.known[source.value]
+
+    def _next_element(self, number: int, stage: _Stage) -> Held:
+        """Return what a queue feeds, taken in by the first position that reads it."""
+        if number not in self.fed:
+            feed, k = next(
+                (feed, feed.places.index(number))
+                for feed in self.wrapping.feeds
+                if number in feed.places
+            )
+            self.builder.origin = feed.name
+            held = streamed_in(self.builder, f"{feed.name}.{k}", *self.arrays[number])
+            self.builder.scope.owned.discard(held.variable)
+            self.fed[number] = held
+            self.maker[held.value] = (stage.number, held)
+        return self.fed[number]
+
+    def _require_owner(self, number: int, stage: _Stage) -> None:
+        """Raise where a position reads state that another one makes anew."""
+        result = dict(self.pipelining.per_micro_batch)[number]
+        if not self._is_made_by(result, stage.position):
+            raise CodegenError(
+                "E0508",
+                f"{stage.position.name} reads parameter {number}, which another stage makes anew "
+                "for each micro-batch",
+                hint="keep what reads and what makes that state in one stage",
+            )
+
+    def _is_made_by(self, result: int, position: Position) -> bool:
+        at = self._result_positions()[result]
+        x = self.entry.instructions[at]
+        return x.opcode == "get-tuple-element" and self._element(at)[0] == position.call
+
+    def _after_micro_batch(
+        self, key: Element, carried: dict[Element, tuple[Held, Held, Held]]
+    ) -> Held:
+        """Return what carried state is after a micro-batch: a sum, or what the call made."""
+        call, number = key
+        if call:
+            plan = self.pipelining
+            leaf = self.made[key]
+            if not isinstance(leaf, Held):
+                raise TypeError(f"gradient {key} is not on tiles")
+            return accumulated(
+                self.builder, carried[key][1], leaf, plan.reduction, plan.micro_batches
+            )
+        result = dict(self.pipelining.per_micro_batch)[number]
+        leaf = self.made[self._element(self._result_positions()[result])]
+        return self.builder.held(leaf)
+
+    # --- results ----------------------------------------------------------------------------------
+
+    def _result_positions(self) -> list[int]:
+        found: list[int] = []
+        waiting = [self.entry.root]
+        while waiting:
+            position = waiting.pop()
+            x = self.entry.instructions[position]
+            if x.opcode == "tuple":
+                waiting.extend(reversed(x.operands))
+            else:
+                found.append(position)
+        return found
+
+    def _result_leaves(self) -> list[Leaf | None]:
+        """Return each result, as far as it is made."""
+        found: list[Leaf | None] = []
+        for position in self._result_positions():
+            number = self._parameter(position)
+            if number is not None:
+                found.append(self.given.get(number))
+            else:
+                found.append(self.made.get(self._element(position)))
+        return found
+
+    def _hand_over(
+        self, leaves: Sequence[Leaf | None], *, in_pipeline: bool, call: str = ""
+    ) -> None:
+        """Write what goes out: of one position of the pipeline, or after the update."""
+        calls = {position.call for position in self.pipelining.positions}
+        at = self._result_positions()
+        for number, outfeed in enumerate(self.wrapping.outfeeds):
+            for k, place in enumerate(outfeed.places):
+                maker = self._maker_of(at[place])
+                if (maker == call) if in_pipeline else (maker not in calls):
+                    ports = self.streamed.setdefault(number, [])
+                    ports.append(self._streamed_out(f"{outfeed.name}.{k}", leaves[place]))
+        if in_pipeline:
+            return
+        for number, outfeed in enumerate(self.wrapping.outfeeds):
+            ports = sorted(self.streamed[number], key=lambda port: port.stream)
+            self.queues.append(
+                Queue(outfeed.name, False, tuple(ports), outfeed.places, mode=outfeed.mode)
+            )
+        self.queues[:0] = [self._feed(feed) for feed in self.wrapping.feeds]
+        for place in self.wrapping.results:
+            self.results.append(self._streamed_out(f"result.{place}", leaves[place]))
+
+    def _feed(self, feed: FeedBinding) -> Queue:
+        ports = tuple(
+            Port(f"{feed.name}.{k}", *self.arrays[number]) for k, number in enumerate(feed.places)
+        )
+        return Queue(feed.name, True, ports, feed.places)
+
+    def _maker_of(self, position: int) -> str:
+        return "" if self._parameter(position) is not None else self._element(position)[0]
+
+    def _streamed_out(self, stream: str, leaf: Leaf | None) -> Port:
+        if leaf is None:
+            raise CodegenError("E0470", f"{stream} is a token, or is made nowhere")
+        builder = self.builder
+        held = builder.held(leaf)
+        builder.emit(s.Sync())
+        builder.emit(s.StreamOut(stream, held.variable, held.value))
+        return Port(stream, held.element_type, held.shape)
+
+    # --- looked up --------------------------------------------------------------------------------
+
+    def _ipu_of(self, call: str) -> int:
+        return next(x.ipu for x in self.pipelining.positions if x.call == call)
+
+    def _leaf_of(self, x: Accumulation) -> tuple[str, tuple[int, ...]]:
+        shape = leaves_of(self.entry[x.call].shape)[x.element]
+        return shape.element_type.name, shape.dimensions
+
+    def _shape_of(self, x: Accumulation) -> tuple[int, ...]:
+        return self._leaf_of(x)[1]
+
+    def _type_of(self, x: Accumulation) -> str:
+        return self._leaf_of(x)[0]
+
+
+def lower_pipelined(
+    module: Module,
+    plan: Plan,
+    machine: Machine,
+    wrapping: Wrapping,
+    pipelining: Pipelining,
+    tuning: Tuning = DEFAULT_TUNING,
+    plans: list[Record] | None = None,
+) -> Program:
+    """Return the program of a module of calls, on as many IPUs as its plan has.
+
+    Feeds take one element for each micro-batch; outfeeds of what micro-batches make give as many.
+    """
+    builder = Builder(machine, tuning)
+    builder.plans = plans
+    builder.ipus = pipelining.ipu_count
+    builder.is_resident = True
+    whole = replace(plan, ipus={**plan.ipus, **pipelining.placed})
+    return _PipelinedStep(builder, module, whole, wrapping, pipelining).program()

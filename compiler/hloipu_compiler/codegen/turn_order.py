@@ -1,0 +1,119 @@
+"""The order of a loop's body in which new state can take the place of the old.
+
+What makes an array of the next turn's state goes behind all that reads this turn's, where nothing
+that reads it needs the new one: then it is written over the old one, and no copy brings it home.
+Poplar's users reach the same by ordering their program (graphcore/poplibs: in-place variants of
+popops elementwise ops).
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from heapq import heapify, heappop, heappush
+
+from hloipu_compiler.analysis.order import has_side_effect
+from hloipu_compiler.ir.graph import Computation, control_predecessors
+from hloipu_compiler.ir.shapes import TupleShape
+
+_HANDED_ON = frozenset("copy broadcast reshape bitcast opt-barrier add-dependency".split())
+"""Ops whose result may be a view of the operand, read when their users are."""
+
+
+def order_for_state(body: Computation) -> Computation:
+    """Return a loop's body in an order that lets state be overwritten; the same one if it is so."""
+    edges = _waiting(body)
+    if not edges:
+        return body
+    order = _sorted(body, edges)
+    if order is None or order == list(range(len(order))):
+        return body
+    place = {old: new for new, old in enumerate(order)}
+    instructions = tuple(
+        x._replace(operands=tuple(place[i] for i in x.operands)) if x.operands else x
+        for x in (body.instructions[old] for old in order)
+    )
+    return replace(body, instructions=instructions, root=place[body.root])
+
+
+def _waiting(body: Computation) -> dict[int, set[int]]:
+    """Return, for positions of what makes new state, those of what must have read the old."""
+    root = body.instructions[body.root]
+    if root.opcode != "tuple" or len(body.parameters) != 1:
+        return {}
+    shape = body.instructions[body.parameters[0]].shape
+    if not isinstance(shape, TupleShape):
+        return {}
+    readers = _readers(body)
+    found: dict[int, set[int]] = {}
+    reached: Mapping[int, int] | None = None
+    for number, position in enumerate(root.operands):
+        reading = readers.get(number, set()) - {position, body.root}
+        late = {p for p in reading if p > position}
+        if not late or root.operands.count(position) > 1:
+            continue
+        if reached is None:
+            reached = _makers(body, root.operands)
+        # Bit n of `reached`: whether the new state n is needed.
+        if not any(reached[p] >> number & 1 for p in late):
+            found[position] = late
+    return found
+
+
+def _readers(body: Computation) -> dict[int, set[int]]:
+    """Return, by number of an array of the state, the positions that read it or a view of it."""
+    users = body.users
+    found: dict[int, set[int]] = {}
+    for position in users[body.parameters[0]]:
+        x = body.instructions[position]
+        if x.opcode != "get-tuple-element":
+            continue
+        number = x.attributes.integer("index")
+        waiting = list(users[position])
+        seen = found.setdefault(number, set())
+        while waiting:
+            reader = waiting.pop()
+            if reader in seen:
+                continue
+            seen.add(reader)
+            if body.instructions[reader].opcode in _HANDED_ON:
+                waiting += users[reader]
+    return found
+
+
+def _makers(body: Computation, positions: tuple[int, ...]) -> dict[int, int]:
+    """Return, for each position, the set of new state that it needs, as bits."""
+    bits: dict[int, int] = {}
+    own: dict[int, int] = {}
+    for number, position in enumerate(positions):
+        own[position] = own.get(position, 0) | 1 << number
+    for position, x in enumerate(body.instructions):
+        found = own.get(position, 0)
+        for i in x.operands:
+            found |= bits[i]
+        bits[position] = found
+    return bits
+
+
+def _sorted(body: Computation, edges: Mapping[int, set[int]]) -> list[int] | None:
+    """Return positions with those of `edges` behind what they wait for, else as they stand.
+
+    None where they wait for each other, or where effects or control would change their order.
+    """
+    instructions = body.instructions
+    if any(has_side_effect(x) or control_predecessors(x) for x in instructions):
+        return None
+    waits = [len(set(x.operands)) + len(edges.get(n, ())) for n, x in enumerate(instructions)]
+    followers: list[list[int]] = [list(users) for users in body.users]
+    for late, before in edges.items():
+        for position in before:
+            followers[position].append(late)
+    ready = [n for n, count in enumerate(waits) if not count]
+    heapify(ready)
+    found: list[int] = []
+    while ready:
+        position = heappop(ready)
+        found.append(position)
+        for user in followers[position]:
+            waits[user] -= 1
+            if not waits[user]:
+                heappush(ready, user)
+    return found if len(found) == len(instructions) else None

@@ -1,0 +1,204 @@
+"""The module that a smaller batch would have printed, to see what it would cost.
+
+Sizes change, those of parameters and results among them: this is an edit of the model, tried out
+before anyone makes it. Numbers in the text that come from the batch (to divide a sum by, say) stay,
+so that the values are not those of the model with the smaller batch.
+"""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from hloipu_compiler.analysis.scaling_dims import (
+    WHOLE,
+    Cell,
+    arrays_of,
+    looked_up,
+    scaling_classes,
+    weights,
+)
+from hloipu_compiler.errors import VerifyError
+from hloipu_compiler.ir.attributes import Alias, Attributes, SliceRange, Value
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.literals import Literal
+from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+from hloipu_compiler.passes.constant_values import constant_array
+from hloipu_compiler.passes.pass_base import NO_DEAD_CODE, TRIP_COUNTS, Facts, Pass
+from hloipu_compiler.passes.registry import register
+from hloipu_compiler.plan.plan import Plan
+from hloipu_compiler.verify.verifier import verify
+
+_LEAST_SHARE = 0.75
+"""Of the bytes of all that is computed: a batch is nearly everywhere, the side of a weight not."""
+_ENTRY_SHAPES = "entry_computation_layout"
+
+
+def batch_of(module: Module) -> frozenset[Cell]:
+    """Return the dimensions that are the batch; none where there is no such thing.
+
+    That is the class with most bytes in the arrays that have it, of those that lead in parameters
+    and are nothing else there: neither in state (aliased to a result) nor further inside, as the
+    sides of weights are, nor only ever summed over, nor rows that indices point to.
+    """
+    classes = scaling_classes(module)
+    members = classes.members()
+    entry = module.entry
+    state = _state(module)
+    leading: set[Cell] = set()
+    held = set(looked_up(module, classes) | weights(module, classes))
+    for number, position in enumerate(entry.parameters):
+        shape = entry.instructions[position].shape
+        for element, array in arrays_of(shape):
+            for dimension in range(array.rank):
+                cell = classes.of_cell.get(Cell(entry.name, position, element, dimension))
+                if cell is None:
+                    continue
+                is_data = dimension == 0 and (number, element) not in state
+                (leading if is_data else held).add(cell)
+    made = _made_bytes(module)
+    least = _LEAST_SHARE * sum(made.values())
+    best: Cell | None = None
+    for first in sorted(leading - held):
+        weight = sum(made.get(place, 0) for place in {cell[:3] for cell in members[first]})
+        if weight >= least:
+            best, least = first, weight
+    return frozenset() if best is None else frozenset(members[best])
+
+
+def _state(module: Module) -> set[tuple[int, int]]:
+    """Return the parameters that results take over, with the element where they are tuples."""
+    aliases = module.attributes.get("input_output_alias", ())
+    found = set()
+    for alias in aliases if isinstance(aliases, tuple) else ():
+        if isinstance(alias, Alias):
+            index = alias.parameter_index
+            found.add((alias.parameter, index[0] if index else WHOLE))
+    return found
+
+
+def _made_bytes(module: Module) -> dict[tuple[str, int, int], int]:
+    """Return the bytes of each array that the module computes."""
+    return {
+        (computation.name, position, element): array.byte_count
+        for computation in module.computations
+        for position, x in enumerate(computation.instructions)
+        if x.opcode not in ("parameter", "constant")
+        for element, array in arrays_of(x.shape)
+    }
+
+
+def batch_divided(module: Module, by: int) -> Module:
+    """Return the module with its batch divided; the same one where that gives no valid module."""
+    cells = batch_of(module)
+    cut: dict[tuple[str, int], list[Cell]] = {}
+    for cell in cells:
+        cut.setdefault((cell.computation, cell.position), []).append(cell)
+    computations = []
+    for computation in module.computations:
+        made = _computation(computation, cut, by)
+        if made is None:
+            return module
+        computations.append(made)
+    if not cells or by < 2:
+        return module
+    header = Attributes({k: v for k, v in module.attributes.items() if k != _ENTRY_SHAPES})
+    found = replace(module, computations=tuple(computations), attributes=header)
+    try:
+        verify(found)
+    except VerifyError:  # something that is not known here depends on the batch
+        return module
+    return found
+
+
+def _computation(
+    computation: Computation, cut: dict[tuple[str, int], list[Cell]], by: int
+) -> Computation | None:
+    old = computation.instructions
+    made = list(old)
+    for position, x in enumerate(old):
+        cells = cut.get((computation.name, position))
+        if cells is not None:
+            shape = _divided(x.shape, cells, by)
+            if shape is None:
+                return None
+            made[position] = _instruction(x, shape)
+        if x.opcode == "gather":
+            table = x.operands[0]
+            made[position] = _gather(made[position], old[table].shape, made[table].shape)
+    return replace(computation, instructions=tuple(made))
+
+
+def _gather(x: Instruction, before: Shape, after: Shape) -> Instruction:
+    """Return a gather that takes whole dimensions of its table as whole as it did."""
+    if not isinstance(before, ArrayShape) or not isinstance(after, ArrayShape) or before == after:
+        return x
+    sizes = tuple(
+        new if size == old else size
+        for size, old, new in zip(
+            x.attributes.integers("slice_sizes"), before.dimensions, after.dimensions, strict=False
+        )
+    )
+    values = {**dict(x.attributes.items()), "slice_sizes": sizes}
+    return x._replace(attributes=Attributes(values, x.attributes.called))
+
+
+def _divided(shape: Shape, cells: list[Cell], by: int) -> Shape | None:
+    """Return a shape with some dimensions divided, None where one cannot be."""
+    if isinstance(shape, TupleShape):
+        elements = list(shape.elements)
+        for number, element in enumerate(elements):
+            own = [c._replace(element=WHOLE) for c in cells if c.element == number]
+            if own:
+                made = _divided(element, own, by)
+                if made is None:
+                    return None
+                elements[number] = made
+        return TupleShape(tuple(elements))
+    if not isinstance(shape, ArrayShape):
+        return None
+    sizes = list(shape.dimensions)
+    for cell in cells:
+        if sizes[cell.dimension] % by:
+            return None
+        sizes[cell.dimension] //= by
+    return ArrayShape(shape.element_type, tuple(sizes), shape.layout, shape.dynamic)
+
+
+def _instruction(x: Instruction, shape: Shape) -> Instruction:
+    """Return an instruction with another shape, and with what its attributes say of sizes."""
+    if not isinstance(shape, ArrayShape) or not isinstance(x.shape, ArrayShape):
+        return x._replace(shape=shape)
+    literal = x.literal
+    if x.opcode == "constant":
+        array = constant_array(x)
+        if array is not None:
+            part = array[tuple(slice(0, n) for n in shape.dimensions)]
+            literal = Literal(array=part)
+    values: dict[str, Value] = dict(x.attributes.items())
+    ranges = values.get("slice")
+    if isinstance(ranges, tuple) and len(ranges) == shape.rank:
+        values["slice"] = tuple(
+            SliceRange(0, new) if r.limit - r.start == old != new and r.stride == 1 else r
+            for r, old, new in zip(ranges, x.shape.dimensions, shape.dimensions, strict=True)
+            if isinstance(r, SliceRange)
+        )
+    sizes = values.get("dynamic_slice_sizes")
+    if isinstance(sizes, tuple):
+        values["dynamic_slice_sizes"] = shape.dimensions
+    return x._replace(
+        shape=shape, literal=literal, attributes=Attributes(values, x.attributes.called)
+    )
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class SmallerBatch(Pass):
+    """Divides the batch, the data parameters' leading dimension, everywhere: an edit, tried out."""
+
+    name: ClassVar[str] = "smaller-batch"
+    breaks: ClassVar[Facts] = frozenset({NO_DEAD_CODE, TRIP_COUNTS})
+    by: int = 2
+    """What the batch is divided by."""
+
+    def run(self, module: Module, plan: Plan) -> tuple[Module, Plan]:
+        """Return the module with a smaller batch."""
+        return batch_divided(module, self.by), plan

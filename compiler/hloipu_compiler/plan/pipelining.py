@@ -1,0 +1,106 @@
+"""How a step is cut into micro-batches, stages and one update: asked for, and decided."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
+
+from hloipu_compiler.plan.schedule import GROUPED, Schedule
+
+SUM, MEAN, RUNNING_MEAN = "sum", "mean", "running_mean"
+REDUCTIONS = (SUM, MEAN, RUNNING_MEAN)
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineRequest:
+    """What the user says of it."""
+
+    micro_batches: int = 1
+    stages: int | None = None
+    """None: as annotated, or one."""
+    schedule: str = GROUPED
+    reduction: str = MEAN
+    accumulator_type: str = ""
+    """Element type; empty: that of each variable."""
+    recompute: str = "none"
+    """What backward stages make again of their forward stage: none, cheap or full."""
+    device_map: tuple[int, ...] = ()
+    """The IPU of each stage; empty: one after the other."""
+    carried: frozenset[int] = frozenset()
+    """Parameters said to go from micro-batch to micro-batch."""
+    loss: int | None = None
+    """Number of the result that is the loss."""
+
+    @property
+    def asks(self) -> bool:
+        """Whether anything is to be cut."""
+        return self.micro_batches > 1 or self.stages is not None
+
+
+class Position(NamedTuple):
+    """One call of the formed entry that runs for each micro-batch."""
+
+    call: str
+    """Name of the instruction."""
+    name: str
+    """`F0`, `B3`, or `step`."""
+    stage: int
+    ipu: int
+
+
+class Accumulation(NamedTuple):
+    """A gradient that micro-batches add up: an element of a call's result."""
+
+    call: str
+    element: int
+    element_type: str
+    """In which it is added up."""
+    parameters: tuple[int, ...]
+    """Weights that it is the gradient of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pipelining:
+    """What was decided; the module beside it has an entry of calls."""
+
+    schedule: Schedule
+    positions: tuple[Position, ...]
+    ipus: tuple[int, ...]
+    """Of each stage."""
+    accumulations: tuple[Accumulation, ...]
+    per_micro_batch: tuple[tuple[int, int], ...]
+    """Parameters and results of state that goes from micro-batch to micro-batch."""
+    reduction: str = MEAN
+    pre: str = ""
+    """Name of the call that makes what does not vary; empty: there is none."""
+    update: str = ""
+    homes: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
+    """The IPU of each array of the parameters."""
+    placed: Mapping[tuple[str, str], int] = field(default_factory=lambda: MappingProxyType({}))
+    """Computation and instruction -> IPU, of what `pre` and `update` call."""
+
+    @property
+    def ipu_count(self) -> int:
+        """IPUs of one replica."""
+        return max(self.ipus) + 1
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches of one update."""
+        return self.schedule.micro_batches
+
+    def lines(self) -> list[str]:
+        """Return what was decided, for people."""
+        found = [
+            f"{self.micro_batches} micro-batches an update, gradients combined by {self.reduction}"
+        ]
+        if self.schedule.stages > 1:
+            found.append(
+                f"{self.schedule.stages} stages on IPUs {', '.join(map(str, self.ipus))}, "
+                f"{self.schedule.kind}: {self.schedule.timetable.slots} slots an update"
+            )
+        found.append(f"  {len(self.accumulations)} gradients are added up")
+        if self.per_micro_batch:
+            count = len(self.per_micro_batch)
+            found.append(f"  {count} arrays of state go from micro-batch to micro-batch")
+        return found

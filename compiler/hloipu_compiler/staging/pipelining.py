@@ -1,0 +1,226 @@
+"""From a flat step and what is asked of it to a module of calls, and the plan of its pipeline."""
+
+from collections.abc import Mapping
+
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.plan.pipelining import Accumulation, Pipelining, PipelineRequest, Position
+from hloipu_compiler.plan.schedule import Schedule
+from hloipu_compiler.plan.wrapping import Wrapping
+from hloipu_compiler.staging.assignment import Stages, owners, whole_stages
+from hloipu_compiler.staging.cutting import annotated, cut
+from hloipu_compiler.staging.errors import StagingError
+from hloipu_compiler.staging.forming import PRE, STEP, Formed, formed
+from hloipu_compiler.staging.phases import (
+    BACKWARD,
+    FORWARD,
+    UPDATE,
+    Pair,
+    Phases,
+    Roles,
+    phases_of,
+)
+from hloipu_compiler.staging.reach import parameter_positions, result_positions
+from hloipu_compiler.staging.update_places import placed_by_operands, placed_by_users
+
+
+def pipelined(
+    module: Module, wrapping: Wrapping, request: PipelineRequest
+) -> tuple[Module, Pipelining]:
+    """Return a flat module cut as asked, and how.
+
+    Raises what `phases_of` raises, and StagingError E0506 for stages that cannot be, E0507 for a
+    device map that does not fit.
+    """
+    entry = module.entry
+    state = tuple(Pair(x.parameter, x.result) for x in wrapping.state)
+    data = tuple(place for feed in wrapping.feeds for place in feed.places)
+    given = (*data, *wrapping.inputs)
+    phases = phases_of(entry, Roles(state, given, request.carried, request.loss))
+    marked = annotated(entry)
+    count = _stage_count(request, phases, marked)
+    ahead = {n: s for n, s in marked.items() if phases.phase[n] in (FORWARD, BACKWARD)}
+    if not ahead:
+        ahead = cut(entry, phases, count)
+    stages = whole_stages(entry, phases, ahead, count)
+    ipus = _ipus(request, count)
+    made = formed(module, phases, stages, count)
+    return made.module, _Planning(module, made, phases, stages, ipus, request).plan()
+
+
+def _stage_count(request: PipelineRequest, phases: Phases, marked: Mapping[int, int]) -> int:
+    used = [s for n, s in marked.items() if phases.phase[n] in (FORWARD, BACKWARD)]
+    found = max(used, default=-1) + 1
+    if found and request.stages not in (None, found):
+        raise StagingError(
+            "E0506",
+            f"{request.stages} stages are asked for, and ops are annotated with {found}",
+            hint="leave --stages out, or take the annotations out",
+        )
+    missing = sorted(set(range(found)) - set(used))
+    if missing:
+        raise StagingError(
+            "E0506",
+            f"no op is annotated with stage {missing[0]}, and some with stage {found - 1}",
+            hint="number the stages from 0 without gaps",
+        )
+    return found or request.stages or 1
+
+
+def _ipus(request: PipelineRequest, count: int) -> tuple[int, ...]:
+    found = request.device_map or tuple(range(count))
+    if len(found) != count or sorted(set(found)) != list(range(max(found) + 1)):
+        raise StagingError(
+            "E0507",
+            f"the device map {','.join(map(str, found))} does not fit {count} stages",
+            hint="give an IPU for each stage, numbered from 0 without gaps",
+        )
+    return found
+
+
+class _Planning:
+    """What is looked up in the old entry to describe the new one."""
+
+    def __init__(
+        self,
+        module: Module,
+        made: Formed,
+        phases: Phases,
+        stages: Stages,
+        ipus: tuple[int, ...],
+        request: PipelineRequest,
+    ) -> None:
+        self.entry = module.entry
+        self.made = made
+        self.phases = phases
+        self.stages = stages
+        self.ipus = ipus
+        self.request = request
+        self.parameters = parameter_positions(module.entry)
+        self.results = result_positions(module.entry)
+        self.calls = {place.phase: name for place, name in made.calls}
+
+    def plan(self) -> Pipelining:
+        count = len(self.ipus)
+        schedule = Schedule(count, self.request.schedule, self.request.micro_batches)
+        homes = self._homes()
+        return Pipelining(
+            schedule,
+            tuple(self._positions()),
+            self.ipus,
+            tuple(self._accumulations()),
+            tuple((x.parameter, x.result) for x in self.phases.per_micro_batch),
+            self.request.reduction,
+            self.calls.get(PRE, ""),
+            self.calls.get(UPDATE, ""),
+            homes,
+            self._placed(homes),
+        )
+
+    def _positions(self) -> list[Position]:
+        found = []
+        for place, name in self.made.calls:
+            if place.phase == STEP:
+                found.append(Position(name, STEP, 0, self.ipus[0]))
+            elif place.phase in (FORWARD, BACKWARD):
+                title = f"{'F' if place.phase == FORWARD else 'B'}{place.stage}"
+                found.append(Position(name, title, place.stage, self.ipus[place.stage]))
+        return found
+
+    def _accumulations(self) -> list[Accumulation]:
+        found = []
+        for gradient in self.phases.gradients:
+            made = self.made.made.get(gradient.position)
+            if made is None:
+                continue  # the gradient of nothing that is updated, or what a queue feeds
+            kind = self.request.accumulator_type or _type_of(
+                self.entry.instructions[gradient.position]
+            )
+            found.append(Accumulation(*made, kind, gradient.parameters))
+        return found
+
+    def _homes(self) -> dict[int, int]:
+        """Return the IPU of each array of the parameters.
+
+        State that only the update reads is where the weight is that has its shape and is updated
+        together with it, as the update's ops say.
+        """
+        stage = owners(self.entry, self.phases, self.stages, self.parameters)
+        known = {n: self.ipus[s] for n, s in enumerate(stage) if s >= 0}
+        positions = {p: known[n] for n, at in enumerate(self.parameters) if n in known for p in at}
+        for gradient in self.phases.gradients:
+            if self.stages[gradient.position] >= 0:
+                positions[gradient.position] = self.ipus[self.stages[gradient.position]]
+        only_update = [
+            positions.get(n, -1) if phase in (UPDATE, "free", "") or n in positions else -1
+            for n, phase in enumerate(self.phases.phase)
+        ]
+        by_result = self._by_results(only_update)
+        for number, at in enumerate(self.parameters):
+            if number not in known:
+                known[number] = by_result.get(number, 0)
+        return known
+
+    def _by_results(self, found: list[int]) -> dict[int, int]:
+        """Return where state is that only the update reads: where its new value is made."""
+        for position, x in enumerate(self.entry.instructions):
+            if found[position] < 0 and self.phases.phase[position] in (UPDATE, "free"):
+                here = [found[i] for i in x.operands if found[i] >= 0]
+                if here:
+                    found[position] = max(here, key=here.count)
+        made = {}
+        for pair in self.phases.updated:
+            result = self.results[pair.result]
+            if result is not None and found[result] >= 0:
+                made[pair.parameter] = found[result]
+        return made
+
+    def _placed(self, homes: Mapping[int, int]) -> dict[tuple[str, str], int]:
+        if len(set(self.ipus)) == 1:
+            return {}
+        at = {p: homes[n] for n, positions in enumerate(self.parameters) for p in positions}
+        for gradient in self.phases.gradients:
+            at[gradient.position] = self.ipus[max(0, self.stages[gradient.position])]
+        found: dict[tuple[str, str], int] = {}
+        for phase in (PRE, UPDATE):
+            name = self.calls.get(phase)
+            if name is None:
+                continue
+            computation = self._called(name)
+            inputs = self.made.inputs[name]
+            known = {
+                computation.parameters[k]: at[old] for k, old in enumerate(inputs) if old in at
+            }
+            if phase == PRE:
+                ipus = placed_by_users(computation, self._wanted(name, computation))
+            else:
+                ipus = placed_by_operands(computation, known)
+            for x, ipu in zip(computation.instructions, ipus, strict=True):
+                found[(computation.name, x.name)] = ipu
+        return found
+
+    def _wanted(self, name: str, computation: Computation) -> list[int]:
+        """Return the IPUs of what `pre` hands out: the stages that read it first."""
+        readers: dict[int, int] = {}
+        for place, call in reversed(self.made.calls):
+            if place.stage >= 0:
+                for old in self.made.inputs[call]:
+                    readers[old] = self.ipus[place.stage]
+        found = [-1] * len(computation.instructions)
+        results = computation.instructions[computation.root].operands
+        for old, (call, element) in self.made.made.items():
+            if call == name and old in readers:
+                found[results[element]] = readers[old]
+        return found
+
+    def _called(self, call: str) -> Computation:
+        x = self.made.module.entry[call]
+        return self.made.module.computation[x.attributes.called[0]]
+
+
+def _type_of(x: Instruction) -> str:
+    if not isinstance(x.shape, ArrayShape):
+        raise TypeError(f"{x.name} is no array")
+    return x.shape.element_type.name
+
+

@@ -1,0 +1,38 @@
+"""Live bytes while steps move: counted by hand on two tiles."""
+
+from hloipu_runtime.program.live_bytes import STRETCHES, LiveBytes, live_bytes_of
+from tests.support.program_builder import ProgramBuilder, rows
+
+
+def three_steps() -> LiveBytes:
+    """Return: 0 and 1 are born, 1 dies into 2, 0 dies into 3; 8 bytes each on tiles 0 and 1."""
+    make = ProgramBuilder()
+    for _ in range(4):
+        make.variable((4,), rows(2, 2))
+    touched = [frozenset(x) for x in ({0, 1}, {1, 2}, {0, 3}, {2, 3})]
+    return live_bytes_of(make.program(), touched, frozenset(range(4)), STRETCHES)
+
+
+def test_what_was_fullest_before() -> None:
+    most = three_steps().most
+    assert list(most[:3]) == [24, 24, 0]
+
+
+def test_a_step_joins_where_there_is_room() -> None:
+    live = three_steps()
+    live.most[:2] = 32
+    live.appended(0)
+    live.appended(1)
+    last = {0: 0, 3: -1}
+    assert list(live.candidates(2, [1], last)) == [1]
+    assert live.moved(2, 1, last)
+    assert list(live.left[:3]) == [16, 16, 0]
+
+
+def test_a_step_stays_where_there_is_none() -> None:
+    live = three_steps()
+    live.appended(0)
+    live.appended(1)
+    last = {0: 0, 3: -1}
+    assert not live.moved(2, 1, last)
+    assert list(live.steps[1][:3]) == [24, 24, 0]
