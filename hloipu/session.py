@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from time import perf_counter
 from typing import Any
 
 from hloipu.options.resolve import resolve
@@ -32,10 +31,6 @@ from hloipu_runtime.report.change import Fitting
 
 _COMPILERS = ("hloipu_compiler", "hloipu_runtime")
 """Packages whose sources decide what is compiled."""
-
-_MOST_TRIAL_TIMES = 10
-"""As long as compiling takes, looking for what makes a program fit may take so many times."""
-_MOST_TRIAL_SECONDS = 60.0
 
 _NOT_OF_COMPILING = frozenset(
     "target set mode over_memory assume_trips plugin cache cache_dir cache_size_bytes poison "
@@ -156,7 +151,6 @@ def compile_once(
     module: Module, options: Options, phase: Phase = unmeasured, *, fingerprint: str = ""
 ) -> CompiledProgram:
     """Compile a verified module as options say; `recompute="auto"` is like `none`."""
-    start = perf_counter()
     machine = machine_of(options)
     with plugins(options):
         made = compile_module(
@@ -177,7 +171,7 @@ def compile_once(
             options=shown_options(options),
             assume_trips=options.assume_trips,
             fingerprint=fingerprint,
-            advisor=_Advisor(module, options, perf_counter() - start),
+            advisor=_Advisor(module, options),
         )
 
 
@@ -187,15 +181,12 @@ class _Advisor:
 
     module: Module
     options: Options
-    seconds: float = 2.0
-    """That compiling took; of what comes from the cache nobody knows."""
 
     def __call__(self, program: CompiledProgram) -> Fitting:
-        """Return what makes it fit, after ten times as long as compiling took at most."""
+        """Return what makes it fit, after ten times as long as compiling takes at most."""
         from hloipu.advice.fitting import what_fits  # few programs need it
 
-        most = min(_MOST_TRIAL_SECONDS, _MOST_TRIAL_TIMES * self.seconds)
-        return what_fits(self.module, self.options, program, compile_once, most_seconds=most)
+        return what_fits(self.module, self.options, program, compile_once)
 
 
 def planned(module: Module, options: Options) -> list[Record]:

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hloipu_compiler.analysis.source_lines import SourceLines
 from hloipu_compiler.codegen.lowering import lower
+from hloipu_compiler.codegen.pipelined_step import lower_pipelined
 from hloipu_compiler.codegen.planned import Record
 from hloipu_compiler.codegen.table import LOWERINGS
 from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning
@@ -13,9 +14,11 @@ from hloipu_compiler.codegen.wrapped_step import lower_wrapped
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes.pipeline import Pipeline
 from hloipu_compiler.passes.runner import Watcher, run_passes
+from hloipu_compiler.plan.pipelining import Pipelining, PipelineRequest
 from hloipu_compiler.plan.plan import Plan
-from hloipu_compiler.plan.roles import wrapping_of
+from hloipu_compiler.plan.roles import required_wrapping, wrapping_of
 from hloipu_compiler.plan.wrapping import Wrapping, WrappingRequest
+from hloipu_compiler.staging.pipelining import pipelined
 from hloipu_compiler.verify.static import require_static
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.merging import merged
@@ -31,6 +34,7 @@ def unmeasured(_name: str) -> AbstractContextManager[None]:
 
 
 NOT_WRAPPED = WrappingRequest()
+NOT_PIPELINED = PipelineRequest()
 
 OPCODES = frozenset(LOWERINGS)
 """Ops that have a lowering to tiles."""
@@ -46,6 +50,8 @@ class Compilation:
     program: Program
     wrapping: Wrapping | None = None
     """How the entry is wrapped, where that was asked for."""
+    pipelining: Pipelining | None = None
+    """How it is cut into micro-batches and stages, where that was asked for."""
 
 
 def compile_module(
@@ -57,17 +63,25 @@ def compile_module(
     watch: Watcher | None = None,
     phase: Phase = unmeasured,
     wrapping: WrappingRequest = NOT_WRAPPED,
+    pipelining: PipelineRequest = NOT_PIPELINED,
     tuning: Tuning = DEFAULT_TUNING,
     plans: list[Record] | None = None,
 ) -> Compilation:
-    """Compile a verified module for one IPU of a machine; phases: `passes` and `codegen`.
+    """Compile a verified module for a machine; phases: `passes` and `codegen`.
 
     `wrapping`: the entry is a step whose state stays on the device, in a loop of its own perhaps.
+    `pipelining`: the step is cut into micro-batches and stages; a named pipeline of passes is then
+    run up to the cut, and `staged` after it.
     `plans` takes the records of what planners chose, made for nobody else.
     Raises NotStaticError for sizes known only while running, CodegenError for ops that have no
-    program, UsageError E3150 to E3152 for a wrapping that cannot be, and what passes raise.
+    program, UsageError E3150 to E3152 for a wrapping that cannot be, StagingError for a step that
+    cannot be cut, and what passes raise.
     """
     require_static(module)
+    if pipelining.asks:
+        return _compile_pipelined(
+            module, machine, verify_each, watch, phase, wrapping, pipelining, tuning, plans
+        )
     wrapped = wrapping_of(module, wrapping)
     with phase("passes"):
         flat, plan = run_passes(module, Plan(), pipeline, verify_each=verify_each, watch=watch)
@@ -79,6 +93,30 @@ def compile_module(
         if tuning.merge_steps:
             program = merged(program, machine.chip.tiles_per_ipu)
         return Compilation(flat, plan, program, wrapped)
+
+
+def _compile_pipelined(
+    module: Module,
+    machine: Machine,
+    verify_each: bool,
+    watch: Watcher | None,
+    phase: Phase,
+    wrapping: WrappingRequest,
+    request: PipelineRequest,
+    tuning: Tuning,
+    plans: list[Record] | None,
+) -> Compilation:
+    looped = replace(wrapping, loop=wrapping.loop or 1)
+    wrapped = required_wrapping(module, looped, feeds_rest=True)
+    with phase("passes"):
+        flat, plan = run_passes(module, Plan(), "front", verify_each=verify_each, watch=watch)
+        cut, pipelining = pipelined(flat, wrapped, request)
+        made, plan = run_passes(cut, plan, "staged", verify_each=verify_each, watch=watch)
+    with phase("codegen"):
+        program = lower_pipelined(made, plan, machine, wrapped, pipelining, tuning, plans)
+        if tuning.merge_steps:
+            program = merged(program, machine.chip.tiles_per_ipu)
+    return Compilation(made, plan, program, wrapped, pipelining)
 
 
 def source_lines(module: Module) -> dict[str, str]:

@@ -6,6 +6,7 @@ from typing import Any
 from hloipu.advice.trials import (
     Candidate,
     Compile,
+    Limit,
     Trials,
     flags,
     narrowed,
@@ -33,14 +34,13 @@ def what_fits(
     options: Options,
     program: CompiledProgram,
     compile_once: Compile,
-    *,
-    most_seconds: float,
+    limit: Limit = Limit(),  # noqa: B008 - a constant
 ) -> Fitting:
     """Return changes with which a program fits, of each kind the mildest; stops at two.
 
-    Takes `most_seconds` and one compilation more at most.
+    Compiles anew for each change that it tries, as often and as long as the limit allows.
     """
-    trials = Trials(module, options, program, compile_once, most_seconds=most_seconds)
+    trials = Trials(module, options, program, compile_once, limit)
     found: list[Change] = []
     failed: list[Change] = []
     is_complete = True

@@ -1,6 +1,6 @@
 """What the cures of findings gain, by compiling with them."""
 
-from hloipu.advice.trials import NARROW, Candidate, Compile, Trials, narrowed
+from hloipu.advice.trials import NARROW, Candidate, Compile, Limit, Trials, narrowed
 from hloipu.options.table import Options
 from hloipu_compiler.ir.graph import Module
 from hloipu_runtime.compiled import CompiledProgram
@@ -13,15 +13,13 @@ def with_gains(
     options: Options,
     program: CompiledProgram,
     compile_once: Compile,
-    *,
-    most_seconds: float,
+    limit: Limit = Limit(),  # noqa: B008 - a constant
 ) -> tuple[Finding, ...]:
     """Return the findings, those whose cure is an option with what came of compiling with it.
 
-    Takes `most_seconds` and one compilation more at most; findings that there is no time for stay
-    as they are.
+    Findings for which the limit leaves no trial stay as they are.
     """
-    trials = Trials(module, options, program, compile_once, most_seconds=most_seconds)
+    trials = Trials(module, options, program, compile_once, limit)
     found = []
     for finding in findings:
         if finding.settings and trials.has_time:

@@ -19,6 +19,14 @@ SMALLER = "smaller-batch"
 """The pass that tries a smaller batch."""
 
 
+class Limit(NamedTuple):
+    """How much trying is allowed."""
+
+    trials: int = 9
+    """With the compilation before them: ten times as long as compiling."""
+    seconds: float = 60.0
+
+
 class Candidate(NamedTuple):
     """A change that may be tried."""
 
@@ -78,22 +86,23 @@ class Trials:
         options: Options,
         program: CompiledProgram,
         compile_once: Compile,
-        *,
-        most_seconds: float,
+        limit: Limit,
     ) -> None:
         self.module = module
         self.options = options
         self.program = program
         self.before = cycles_of(program)
         self._compile = compile_once
-        self._end = perf_counter() + most_seconds
+        self._limit = limit
+        self._end = perf_counter() + limit.seconds
         self._longest = 0.0
         self._known: dict[tuple[tuple[str, Any], ...], Change | None] = {}
 
     @property
     def has_time(self) -> bool:
-        """Whether another trial is likely to end in time."""
-        return perf_counter() + self._longest <= self._end
+        """Whether there may be another trial, which is likely to end in time."""
+        in_time = perf_counter() + self._longest <= self._end
+        return in_time and len(self._known) < self._limit.trials
 
     def outcome(self, candidate: Candidate) -> Change | None:
         """Return what comes of a change, or None where it cannot be compiled with."""
@@ -117,6 +126,8 @@ class Trials:
             memory.fits,
             memory.peak.total_bytes,
             memory.available_bytes,
+            memory.code_bytes,
+            memory.executable_bytes,
             cycles * candidate.runs,
             self.before,
         )

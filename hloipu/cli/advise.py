@@ -1,7 +1,6 @@
 """`hloipu advise FILE`: what keeps a program slow or large, and what each cure gains."""
 
 from dataclasses import replace
-from time import perf_counter
 
 import click
 
@@ -23,9 +22,6 @@ from hloipu.cli.options import Asked
 from hloipu.session import compile_once, compile_verified
 from hloipu_compiler.hlo.limits import Limits
 
-_MOST_TIMES = 10
-"""As long as compiling takes, measuring cures may take so many times."""
-
 
 @click.command("advise")
 @click.argument("file", type=HLO_FILE, required=False)
@@ -36,21 +32,17 @@ def command(file: str | None, limits: Limits, asked: Asked, reporting: Reporting
 
     Each finding has its evidence and a cure; a cure that is an option, or half precision, is
     compiled with, and what came of it printed. A program that does not fit is given changes with
-    which it does. Takes ten times as long as compiling, or less.
+    which it does. Takes up to ten times as long as compiling, for each.
     """
     if shown_config(asked, reporting.as_json):
         return
     with timed(reporting) as phases:
         module, _ = read_verified(given_file(file), limits, phases)
         options = options_for(asked, module)
-        start = perf_counter()
         program = compile_verified(module, options, phases)
         profile = estimated(program, phases)
-        most = _MOST_TIMES * (perf_counter() - start)
         with phases("advice"):
-            findings = with_gains(
-                profile.findings, module, options, program, compile_once, most_seconds=most
-            )
+            findings = with_gains(profile.findings, module, options, program, compile_once)
             profile = replace(profile, findings=findings, fitting=program.fitting)
         report(profile, reporting)
         if not reporting.as_json:

@@ -8,8 +8,8 @@ import click
 import numpy as np
 
 from hloipu.cli.eval import shown
+from hloipu.cli.feed_files import source_of
 from hloipu.cli.session_options import MEASURED, SYNTHETIC, SessionOptions
-from hloipu.datasets import batched
 from hloipu.inputs import save_arrays
 from hloipu.options.table import Options
 from hloipu.session_arrays import constant_numbers, number_of
@@ -23,7 +23,6 @@ from hloipu_runtime.report.profile import Profile
 from hloipu_runtime.session import Session
 from hloipu_runtime.session_inputs import spec_of_queue
 from hloipu_runtime.sim.host import Progress
-from hloipu_runtime.streams.arrays import from_file
 from hloipu_runtime.streams.infeed import InfeedQueue
 from hloipu_runtime.streams.made import synthetic
 from hloipu_runtime.streams.rate import measure
@@ -122,11 +121,10 @@ def _rate(name: str, text: str) -> float:
 
 
 def source_of_file(queue: Queue, path: str, repeats: bool, seed: int) -> Source:
-    """Return a queue's source; rows are put together to batches where elements are batches."""
-    spec = spec_of_queue(queue)
+    """Return a queue's source: a file, again and again if asked, or made-up elements."""
     if path == SYNTHETIC:
-        return synthetic(spec, seed)
-    source = batched(from_file(path), spec)
+        return synthetic(spec_of_queue(queue), seed)
+    source = source_of(queue, path)
     return source.wrap() if repeats else source
 
 

@@ -80,8 +80,8 @@ def session_options(command: F) -> F:
                      "there in time; repeatable."),
         click.option("--outfeed-to", multiple=True, metavar="NAME=FILE",
                      help="Write what an outfeed gave to this .npz file; repeatable."),
-        click.option("--infeed", multiple=True, metavar="NAME=FILE",
-                     help="Feed a queue with the rows of an .npz or .npy file's arrays by name, "
+        click.option("--infeed", multiple=True, metavar="NAME=FILE[:ARRAY,…]",
+                     help="Feed a queue with the rows of an .npz or .npy file's arrays, "
                      f"put together to batches if need be, or with NAME={SYNTHETIC}; repeatable."),
     ):  # fmt: skip
         decorated = option(decorated)

@@ -56,6 +56,8 @@ class Builder(Numbering):
         self.layout: Layout = NO_LAYOUT
         self.wishes: tuple[Demand, ...] = ()
         """Of the users of the instruction that is being lowered, for its result."""
+        self.turns = 1
+        """How often the block at hand runs, as far as that is known."""
         self.destination: int | None = None
         """Variable of a loop that its result is to end in, and that nobody reads any more."""
         self.alive_bytes = 0
@@ -385,9 +387,9 @@ class Builder(Numbering):
         places = candidates(indexing, lying, self.wishes, least, sizes)
         if 2 * default.tiles.count <= self.tile_count:
             shown = _shown(indexing, results)
-            tensors = [Tensor(x.element_type, x.shape) for x in operands]
-            made = [Tensor(*x) for x in results]
-            spread = finer(self.machine, codelet, indexing, tensors, made, shown, default)
+            tensors = tuple(Tensor(x.element_type, x.shape) for x in operands)
+            made = tuple(Tensor(*x) for x in results)
+            spread = finer(self.machine, codelet, tensors, made, shown, default)
             if spread:
                 places = [*(places or [default]), *spread]
         if not places:
@@ -401,6 +403,7 @@ class Builder(Numbering):
             [Tensor(*x) for x in results],
             self.wishes,
             places,
+            turns=self.turns,
         )
         return self._turned(chosen) if chosen == default else chosen
 

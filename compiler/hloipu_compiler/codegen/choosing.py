@@ -7,7 +7,7 @@ exchanges that bring operands there and the result on to its users, and of the w
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from hloipu_compiler.codegen.bringing import STAYING, bringing
+from hloipu_compiler.codegen.bringing import CODE_CYCLES_PER_BYTE, STAYING, bringing
 from hloipu_compiler.codegen.layout import Demand
 from hloipu_compiler.codegen.placing import Placement, followed
 from hloipu_runtime.codelets.codelet import Codelet, Indexing, Tensor
@@ -48,13 +48,17 @@ def cheapest(
     results: Sequence[Tensor],
     wishes: Sequence[Demand],
     placements: Iterable[Placement],
+    numbers: Sequence[Tensor] = (),
+    turns: int = 1,
 ) -> Placement:
-    """Return the placement that costs least, the first of equals."""
+    """Return the placement that costs least, the first of equals.
+
+    `numbers`: operands behind the others that are constant, and cost nothing to bring. `turns`: how
+    often the op runs; the code of its exchanges is there once.
+    """
     wishes = tuple(x for x in wishes if len(x.born.spans) == len(results[0].shape))
-    return min(
-        placements,
-        key=lambda x: _cost(machine, codelet, tuple(operands), tuple(results), wishes, x),
-    )
+    asked = tuple(operands), tuple(numbers), tuple(results), wishes, turns
+    return min(placements, key=lambda x: _cost(machine, codelet, *asked, x))
 
 
 @lru_cache(1 << 13)
@@ -62,23 +66,27 @@ def _cost(
     machine: Machine,
     codelet: Codelet,
     operands: tuple[tuple[Tensor, Mapping], ...],
+    numbers: tuple[Tensor, ...],
     results: tuple[Tensor, ...],
     wishes: tuple[Demand, ...],
+    turns: int,
     placement: Placement,
 ) -> int:
-    indexing = codelet.indexing([x for x, _ in operands], results)
+    indexing = codelet.indexing([*(x for x, _ in operands), *numbers], results)
     begin = machine.exchange.setup_cycles + machine.exchange.route_cycles + sync(machine).cycles
-    price = 0
+    cycles = code = 0
     parts = []
-    for (tensor, lying), indices in zip(operands, indexing.operands, strict=True):
+    for (tensor, lying), indices in zip(operands, indexing.operands, strict=False):
         spans = placement.spans(indices, tensor.shape)
         way = bringing(
             machine, tensor.element_type, tensor.shape, lying, Mapping(placement.tiles, spans)
         )
         if way is not STAYING:
             # All operands come in one exchange.
-            price += way.price - (begin if price else 0)
+            cycles += way.cycles - (begin if cycles else 0)
+            code += way.code_bytes
         parts.append(_part(tensor, spans))
+    parts += numbers
     made = []
     for number, (tensor, indices) in enumerate(zip(results, indexing.results, strict=True)):
         spans = placement.spans(indices, tensor.shape)
@@ -87,8 +95,13 @@ def _cost(
             lies = Mapping(placement.tiles, spans)
             for wish in wishes:
                 way = bringing(machine, tensor.element_type, tensor.shape, lies, wish.need)
-                price += min(way.price, wish.most)
-    return price + codelet.work(machine, parts, made).cycles
+                if way.price > wish.most:
+                    cycles += wish.most
+                    continue
+                cycles += way.cycles
+                code += way.code_bytes
+    cycles += codelet.work(machine, parts, made).cycles
+    return turns * cycles + CODE_CYCLES_PER_BYTE * code
 
 
 def _part(tensor: Tensor, spans: Sequence[tuple[int, int, int, int]]) -> Tensor:

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from hloipu_compiler.codegen.builder import Builder
+from hloipu_compiler.codegen.choosing import candidates, cheapest
 from hloipu_compiler.codegen.dot_grids import DotGrid, dot_grid
 from hloipu_compiler.codegen.dot_plans import planned_dot
-from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar
+from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar, Spread
 from hloipu_compiler.codegen.placing import Placement, gathered
 from hloipu_compiler.codegen.site import Site, lowers
 from hloipu_compiler.codegen.tuning import Tuning
@@ -118,7 +120,7 @@ def _in_slices(
         at = len(left) - len(codelet.lhs_contracting)
     size = whole.shape[dimension]
     step = -(-size // placed.plan.slices)
-    pieces = []
+    into = filled(site, result)
     for low in range(0, size, step):
         high = min(size, low + step)
         shape = _changed(whole.shape, dimension, high - low)
@@ -135,8 +137,16 @@ def _in_slices(
         found = _once(site, placed, *pair, made)
         box = tuple((low, high) if d == at else (0, n) for d, n in enumerate(result.shape))
         shift = tuple(-low if d == at else 0 for d in range(len(result.shape)))
-        pieces.append((found, made.shape, box, shift))
-    return builder.assembled(result.element_type, result.shape, pieces)
+        into = builder.assembled(
+            result.element_type, result.shape, [(found, made.shape, box, shift)], into
+        )
+    return into
+
+
+def filled(site: Site, result: Tensor) -> Held:
+    """Return zeros, over which slices of a result are written one by one."""
+    zero = Scalar(result.element_type, zero_text(result.element_type))
+    return site.builder.held(Spread(zero, (), result.shape))
 
 
 def _pieces(placed: PlacedDot, made: Tensor) -> Tensor:
@@ -154,8 +164,35 @@ def combined(site: Site, partials: Held, kind: str, shape: tuple[int, ...]) -> H
     """Add partial sums along their leading dimension."""
     zero = site.builder.scalar(Scalar(partials.element_type, zero_text(partials.element_type)))
     add = Reduce((0,), "add", None, (kind,))
-    placement = gathered(site.builder.variables[partials.variable].mapping, shape)
+    placement = _adding_place(site.builder, add, partials, kind, shape)
     return site.builder.compute(add, [partials, zero], [(kind, shape)], placement=placement)[0]
+
+
+def _adding_place(
+    builder: Builder, add: Reduce, partials: Held, kind: str, shape: Sizes
+) -> Placement | None:
+    """Return where to add pieces: on the tiles that have them, or where the sum is wished."""
+    lying = builder.variables[partials.variable].mapping
+    near = gathered(lying, shape)
+    if near is None or not builder.wishes:
+        return near
+    tensors = [Tensor(partials.element_type, partials.shape), Tensor(partials.element_type, ())]
+    result = Tensor(kind, shape)
+    indexing = add.indexing(tensors, [result])
+    wished = candidates(indexing, (), builder.wishes, -(-near.tiles.count // 2), ())
+    if not wished:
+        return near
+    operands = [(tensors[0], lying)]
+    return cheapest(
+        builder.machine,
+        add,
+        operands,
+        [result],
+        builder.wishes,
+        [near, *wished],
+        tensors[1:],
+        builder.turns,
+    )
 
 
 def partial_type(kind: str) -> str:

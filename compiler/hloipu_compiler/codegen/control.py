@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from hloipu_compiler.codegen.builder import Builder
-from hloipu_compiler.codegen.layout import Home
+from hloipu_compiler.codegen.layout import UNKNOWN_TURNS, Home
 from hloipu_compiler.codegen.leaves import Held, Leaf, Token
 from hloipu_compiler.codegen.lowering import lower_computation
 from hloipu_compiler.codegen.randomness import check_condition, draws, state_in
@@ -44,7 +44,9 @@ def _while(site: Site) -> Sequence[Leaf]:
         if len(initial) > count:
             builder.random_state = turns[count]
         ordered = order_for_state(body)
+        outside, builder.turns = builder.turns, builder.turns * (trips or UNKNOWN_TURNS)
         after = lower_computation(site, ordered, [state], frozenset(turns.values()), turns)
+        builder.turns = outside
         if len(initial) > count:
             after.append(state_in(builder))
         following = brought_home(builder, [(builder.held(after[n]), turns[n]) for n in carried])

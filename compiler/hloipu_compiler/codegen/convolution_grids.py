@@ -163,8 +163,7 @@ def _in_slices(
     return one._replace(
         compute_cycles=count * one.compute_cycles,
         exchange_cycles=count * one.exchange_cycles + moving,
-        # All slices lie on their tiles until they are put together on others.
-        bytes_per_tile=one.bytes_per_tile + 2 * share + kept,
+        bytes_per_tile=one.bytes_per_tile + share + kept,
         code_cycles=count * one.code_cycles,
         slices=slices,
         slices_features=features,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hloipu_compiler.codegen.contractions import combined
+from hloipu_compiler.codegen.contractions import combined, filled
 from hloipu_compiler.codegen.convolution_grids import ConvolutionGrid, convolution_grid
 from hloipu_compiler.codegen.convolution_plans import planned_convolution
 from hloipu_compiler.codegen.decimating import decimated
@@ -78,7 +78,7 @@ def _in_slices(
     cut = _cut(site, plan, codelet, result.element_type)
     size = result.shape[at]
     step = -(-size // plan.slices)
-    pieces = []
+    into = filled(site, result)
     for low in range(0, size, step):
         high = min(size, low + step)
         shape = _changed(whole.shape, dimension, high - low)
@@ -95,8 +95,10 @@ def _in_slices(
         found = _once(site, plan, codelet, (other, part) if number else (part, other), made)
         box = tuple((low, high) if d == at else (0, n) for d, n in enumerate(result.shape))
         shift = tuple(-low if d == at else 0 for d in range(len(result.shape)))
-        pieces.append((found, made.shape, box, shift))
-    return builder.assembled(result.element_type, result.shape, pieces)
+        into = builder.assembled(
+            result.element_type, result.shape, [(found, made.shape, box, shift)], into
+        )
+    return into
 
 
 def _changed(sizes: Sizes, dimension: int, size: int) -> Sizes:

@@ -295,6 +295,8 @@ def _priced(machine: Machine, sides: _Sides, types: _Types, blocks: _Blocks) -> 
         cycles = cycles + begin + sides.slices * _over(partials, rate) + controls * fragments
     # Operands are gone by the time that pieces are brought together.
     memory = partials + np.maximum(lhs + rhs, np.where(cut, gathered, 0))
+    if sides.slices > 1:
+        memory = memory + sides.slices * _over(share * bits[2], 8)
     return _Prices(cycles, memory, swapped < alone)
 
 

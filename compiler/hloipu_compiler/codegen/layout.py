@@ -19,6 +19,9 @@ from hloipu_runtime.program.mapping import Mapping
 MOST_DEMANDS = 6
 """Of one value that are looked at: the ones that come most often."""
 
+UNKNOWN_TURNS = 16
+"""Of a loop that data ends; assumed: more than once, and not as often as counted ones."""
+
 LeafKey = tuple[str, str, int]
 """Computation, instruction, number of the array within its result."""
 
@@ -122,8 +125,8 @@ def cost_of_home(
     found = 0
     for x in demands:
         way = bringing(machine, tensor.element_type, tensor.shape, home, x.need)
-        found += min(x.times * way.cycles + CODE_CYCLES_PER_BYTE * way.code_bytes, x.times * x.most)
+        found += min(x.times * way.cycles + code_cycles * way.code_bytes, x.times * x.most)
     if made is not None:
         way = bringing(machine, tensor.element_type, tensor.shape, made, home)
-        found += turns * way.cycles + CODE_CYCLES_PER_BYTE * way.code_bytes
+        found += turns * way.cycles + code_cycles * way.code_bytes
     return found

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from math import prod
 
 from hloipu_compiler.codegen.birthplaces import spread_over_copies
+from hloipu_compiler.codegen.bringing import bringing
 from hloipu_compiler.codegen.contractions import PlacedDot, dot_codelet, dot_placement
 from hloipu_compiler.codegen.layout import Demand
 from hloipu_compiler.codegen.placing import MINIMUM_BYTES, gathered, split
@@ -13,7 +14,7 @@ from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_runtime.codelets.codelet import Tensor
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.model import Machine
-from hloipu_runtime.program.mapping import Mapping, Sizes, Tiles, whole
+from hloipu_runtime.program.mapping import Mapping, Sizes, Span, Tiles, whole
 
 
 def tensor_of(x: Instruction) -> Tensor:
@@ -37,7 +38,7 @@ def beginning(placed: PlacedDot, first: int) -> Tiles:
 
 
 def demands_of_dot(
-    computation: Computation, x: Instruction, placed: PlacedDot, first: int
+    machine: Machine, computation: Computation, x: Instruction, placed: PlacedDot, first: int
 ) -> list[Demand]:
     """Return what a dot product wishes for each of its operands; nothing without elements."""
     operands = [tensor_of(computation.instructions[i]) for i in x.operands]
@@ -48,9 +49,39 @@ def demands_of_dot(
     found = []
     for tensor, indices in zip(operands, indexing.operands, strict=True):
         need = Mapping(tiles, placed.placement.spans(indices, tensor.shape))
-        born = spread_over_copies(need, tensor.shape, tensor.element_type)
-        found.append(Demand(born, need, 1, x.name))
+        found.append(Demand(_born(machine, tensor, need), need, 1, x.name))
     return found
+
+
+def _born(machine: Machine, tensor: Tensor, need: Mapping) -> Mapping:
+    """Return where an operand best lies that tiles need so: there, if each part is needed once.
+
+    Else tiles that need the same part share it out.
+    """
+    if not need.replicated_axes:
+        return need
+    shared = spread_over_copies(need, tensor.shape, tensor.element_type)
+    near = _on_the_same_tiles(tensor, need)
+    if near is None:
+        return shared
+    kind, shape = tensor.element_type, tensor.shape
+    return min((shared, near), key=lambda x: bringing(machine, kind, shape, x, need).price)
+
+
+def _on_the_same_tiles(tensor: Tensor, need: Mapping) -> Mapping | None:
+    """Return the mapping in which each tile has a piece of the part that it needs."""
+    spans = list(need.spans)
+    for axis in need.replicated_axes:
+        copies = need.tiles.extents[axis]
+        free = [d for d, span in enumerate(spans) if span.axis < 0 and span.size >= copies]
+        if not free:
+            return None
+        size = spans[free[0]].size
+        block = -(-size // copies)
+        if -(-size // block) != copies:
+            return None
+        spans[free[0]] = Span(axis, block, 0, block)
+    return Mapping(need.tiles, tuple(spans))
 
 
 def made_by_dot(

@@ -12,6 +12,7 @@ from math import prod
 from hloipu_compiler.analysis.call_graph import callees_first
 from hloipu_compiler.codegen.carrying import made_whole, reshaped, transposed, untransposed
 from hloipu_compiler.codegen.layout import (
+    UNKNOWN_TURNS,
     Demand,
     Home,
     Layout,
@@ -38,9 +39,6 @@ from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.codelets.codelet import Tensor
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Mapping
-
-_UNKNOWN_TURNS = 16
-"""Of a loop that data ends; assumed: more than once, and not as often as counted ones."""
 
 _ELEMENTWISE = frozenset(name for name, op in OPS.items() if Trait.ELEMENTWISE in op.traits) | {
     "fusion"
@@ -69,7 +67,11 @@ def layout_of(
     for computation in _lowered(module):
         walk.computation(computation)
     walk.entry(kept or {})
-    demands = {key: heaviest(x) for key, x in walk.demands.items() if x}
+    demands = {
+        (computation, *key): heaviest(x)
+        for computation, found in walk.demands.items()
+        for key, x in found.items()
+    }
     return Layout(walk.homes, walk.parameters, demands, walk.first_tiles)
 
 
@@ -92,7 +94,8 @@ class _Walk:
         self.tuning = tuning
         self.homes: dict[LeafKey, Home] = {}
         self.parameters: dict[int, Home] = {}
-        self.demands: dict[LeafKey, list[Demand]] = {}
+        self.demands: dict[str, dict[tuple[str, int], list[Demand]]] = {}
+        """By computation, then by instruction and number of the array."""
         self.first_tiles: dict[LeafKey, int] = {}
         self._made: dict[str, list[Made]] = {}
         self._next_tile = 0
@@ -103,6 +106,14 @@ class _Walk:
         for x in computation.instructions:
             made.append(self._forth(computation, x, made))
         self._made[computation.name] = made
+        self._backwards(computation, {})
+
+    def _backwards(self, computation: Computation, ends: MappingType[int, Mapping]) -> None:
+        """Walk back through a computation, some of whose results are to end where they are kept."""
+        self.demands[computation.name] = {}
+        for leaf, mapping in ends.items():
+            self._wish(computation, computation.root, Demand(mapping, mapping, 1, ""), leaf)
+        made = self._made[computation.name]
         for position in reversed(range(len(computation.instructions))):
             self._back(computation, position, made)
 
@@ -111,6 +122,7 @@ class _Walk:
         entry = self.module.entry
         results = self._made[entry.name][entry.root]
         number = 0
+        ends: dict[int, Mapping] = {}
         for position in entry.parameters:
             x = entry.instructions[position]
             for leaf, shape in enumerate(leaves_of(x.shape)):
@@ -123,11 +135,18 @@ class _Walk:
                 found = self._home(tensor, key, made, 1)
                 if found is not None:
                     self.parameters[number] = found
+                    if follows >= 0:
+                        ends[follows] = found.mapping
                 number += 1
+        if ends:
+            self._backwards(entry, ends)
 
     def _home(self, tensor: Tensor, key: LeafKey, made: Mapping | None, turns: int) -> Home | None:
-        demands = heaviest(self.demands.get(key, ()))
+        demands = heaviest(self._known(*key))
         return chosen_home(self.machine, tensor, demands, made, turns)
+
+    def _known(self, computation: str, name: str, leaf: int = 0) -> Sequence[Demand]:
+        return self.demands.get(computation, {}).get((name, leaf), ())
 
     # --- forth ------------------------------------------------------------------------------------
 
@@ -210,28 +229,30 @@ class _Walk:
         """Choose homes for what a loop carries; return where its results lie."""
         condition, body = _condition_and_body(self.module, x)
         results = self._made[body.name][body.root]
-        trips = self.plan.trips(computation.name, x.name) or _UNKNOWN_TURNS
+        trips = self.plan.trips(computation.name, x.name) or UNKNOWN_TURNS
         parameter = body.instructions[body.parameters[0]].name
         other = condition.instructions[condition.parameters[0]].name
         found: list[Mapping | None] = []
         for leaf, shape in enumerate(leaves_of(x.shape)):
             tensor = Tensor(shape.element_type.name, shape.dimensions)
-            inside = (body.name, parameter, leaf)
-            demands = [*self.demands.get(inside, ())]
-            demands += self.demands.get((condition.name, other, leaf), ())
+            demands = [*self._known(body.name, parameter, leaf)]
+            demands += self._known(condition.name, other, leaf)
             every = [d._replace(times=d.times * trips) for d in heaviest(demands)]
             made = results[leaf] if leaf < len(results) else None
             home = chosen_home(self.machine, tensor, every, made, trips)
             if home is not None:
                 self.homes[(computation.name, x.name, leaf)] = home
             found.append(home.mapping if home is not None else None)
+        ends = {leaf: mapping for leaf, mapping in enumerate(found) if mapping is not None}
+        if ends:
+            self._backwards(body, ends)
         return tuple(found)
 
     # --- back -------------------------------------------------------------------------------------
 
     def _wish(self, computation: Computation, position: int, demand: Demand, leaf: int = 0) -> None:
-        key = computation.name, computation.instructions[position].name, leaf
-        self.demands.setdefault(key, []).append(demand)
+        key = computation.instructions[position].name, leaf
+        self.demands[computation.name].setdefault(key, []).append(demand)
 
     def _back(self, computation: Computation, position: int, made: Sequence[Made]) -> None:
         """Hand the demands for a result on to what it is made of."""
@@ -242,7 +263,7 @@ class _Walk:
         if opcode == "dot":
             placed = placed_dot(self.machine, self.tuning, computation, x)
             first = self.first_tiles.get((computation.name, x.name, 0), 0)
-            wishes = demands_of_dot(computation, x, placed, first)
+            wishes = demands_of_dot(self.machine, computation, x, placed, first)
             for i, wish in zip(x.operands, wishes, strict=False):
                 self._wish(computation, i, wish)
         elif opcode in ("tuple", "get-tuple-element"):
@@ -250,7 +271,7 @@ class _Walk:
         elif opcode in _CALLERS:
             self._back_into_callees(computation, x)
         elif isinstance(x.shape, ArrayShape):
-            demands = heaviest(self.demands.get((computation.name, x.name, 0), ()))
+            demands = heaviest(self._known(computation.name, x.name))
             self._back_through_array(computation, x, demands, made)
 
     def _back_through_tuple(self, computation: Computation, x: Instruction) -> None:
@@ -260,13 +281,13 @@ class _Walk:
             if isinstance(shape, TupleShape):
                 places = leaf_range(shape, x.attributes.integer("index"))
                 for leaf, place in enumerate(range(places.start, places.stop)):
-                    for wish in heaviest(self.demands.get((name, x.name, leaf), ())):
+                    for wish in heaviest(self._known(name, x.name, leaf)):
                         self._wish(computation, x.operands[0], wish, place)
             return
         leaf = 0
         for i in x.operands:
             for own in range(len(leaves_of(computation.instructions[i].shape))):
-                for wish in heaviest(self.demands.get((name, x.name, leaf), ())):
+                for wish in heaviest(self._known(name, x.name, leaf)):
                     self._wish(computation, i, wish, own)
                 leaf += 1
 
@@ -286,8 +307,8 @@ class _Walk:
             for i, parameter in zip(given, callee.parameters, strict=False):
                 shape = callee.instructions[parameter].shape
                 for leaf in range(len(leaves_of(shape))):
-                    key = name, callee.instructions[parameter].name, leaf
-                    for wish in heaviest(self.demands.get(key, ())):
+                    own = callee.instructions[parameter].name
+                    for wish in heaviest(self._known(name, own, leaf)):
                         self._wish(computation, i, wish, leaf)
 
     def _back_through_array(
@@ -351,7 +372,7 @@ class _Walk:
         wishes = [
             Demand(mapping, mapping, d.times, d.user)
             for d in demands
-            if (mapping := _fitting(d.born, data.shape, moving)) is not None
+            if (mapping := self._indexed(x, d.born, data, moving)) is not None
         ]
         if not wishes:
             mapping = all_but(data, moving, self.machine.chip.tiles_per_ipu)
@@ -365,6 +386,17 @@ class _Walk:
             spans = _fitting(wish.born, part.shape, moving)
             if spans is not None:
                 self._wish(computation, x.operands[1], wish._replace(born=spans, need=spans))
+
+    def _indexed(
+        self, x: Instruction, born: Mapping, data: Tensor, moving: Sequence[int]
+    ) -> Mapping | None:
+        """Return where indexed data lies for a user; None where too few tiles would be left.
+
+        An update is written wherever data lies: every tile looks whether it has the place.
+        """
+        if x.opcode == "dynamic-update-slice" and not born.replicated_axes:
+            return born
+        return _fitting(born, data.shape, moving)
 
 
 def _condition_and_body(module: Module, x: Instruction) -> tuple[Computation, Computation]:

@@ -25,11 +25,11 @@ from hloipu_runtime.program.mapping import Mapping as TileMapping
 from hloipu_runtime.program.program import Port, Program, Role
 
 _PLANNED = frozenset("convolution dot fusion reduce reduce-window gather scatter sort".split())
-_PLANNED_CODE_BYTES, _CODE_BYTES = 1_000, 150
+_PLANNED_CODE_BYTES, _CODE_BYTES = 1_200, 150
 """Code and state of vertices for an instruction that brings parts together from many tiles, and for
 any other one. Assumed: about what networks of some hundred instructions take."""
 
-_SCARCE_PERCENT = 75
+_SCARCE_PERCENT = 60
 """Of a tile's memory: with more taken, parameters come in only when they are read."""
 
 
@@ -94,7 +94,8 @@ def lower_instructions(
             home = ends.get(position)
             if home is not None:
                 lies = builder.variables[home.variable].mapping
-                builder.wishes = (*builder.wishes, Demand(lies, lies, 1, x.name))
+                if all(wish.born != lies for wish in builder.wishes):
+                    builder.wishes = (*builder.wishes, Demand(lies, lies, 1, x.name))
                 on_ipu = builder.variables[home.variable].ipu
                 if on_ipu == builder.ipu and not dying.is_read_after(position, home):
                     builder.destination = home.variable

@@ -24,6 +24,7 @@ from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.plan.pipelining import Accumulation, Pipelining, Position
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.wrapping import FeedBinding, Wrapping
+from hloipu_compiler.staging.update_places import placed
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.loading import not_given
@@ -493,5 +494,5 @@ def lower_pipelined(
     builder.plans = plans
     builder.ipus = pipelining.ipu_count
     builder.is_resident = True
-    whole = replace(plan, ipus={**plan.ipus, **pipelining.placed})
+    whole = replace(plan, ipus={**plan.ipus, **placed(module, pipelining)})
     return _PipelinedStep(builder, module, whole, wrapping, pipelining).program()

@@ -26,6 +26,7 @@ from hloipu_runtime.codelets.codelet import Tensor
 from hloipu_runtime.codelets.reduce import Reduce
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.charges import over
+from hloipu_runtime.machine.costs import TileTraffic, exchange, sync
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Mapping, Sizes
 
@@ -112,6 +113,9 @@ def _best(
 ) -> ReductionPlan | None:
     """Return the cheapest plan of so many stages that costs less than `most`; None: none does."""
     best: ReductionPlan | None = None
+    there = _where_it_lies(machine, left)
+    if there is not None and there.held_bytes <= room:
+        return ReductionPlan((there,), there.price, there.held_bytes)
     for first in sorted(_beginnings(machine, left, partial_types, stages), key=lambda x: x.price):
         limit = most if best is None else best.price
         if limit is not None and first.price >= limit:
@@ -123,6 +127,34 @@ def _best(
         if rest is not None:
             best = _joined(first, rest)
     return best
+
+
+def _where_it_lies(machine: Machine, left: _Left) -> Stage | None:
+    """Return the stage that reduces all where the array lies, if no other can be cheaper.
+
+    All others begin or go on with an exchange, and share the work among all tiles at best.
+    """
+    kept = tuple(n for d, n in enumerate(left.shape) if d not in left.codelet.dimensions)
+    results = tuple(Tensor(kind, kept) for kind in left.codelet.element_types)
+    operands = _operands(left)
+    indexing = left.codelet.indexing([x.tensor for x in operands], results)
+    lying = followed(indexing, indexing.operands[0], left.mapping)
+    if lying is None:
+        return None
+    stage = staged(machine, left.codelet, operands, results, lying)
+    if stage.cycles.exchange or stage.cycles.sync:
+        return None
+    word = TileTraffic(received_bytes=4, received_fragments=1)
+    moving = sync(machine).cycles + exchange(machine, [word]).cycles
+    spread = stage.cycles.compute * lying.tiles.count // machine.chip.tiles_per_ipu
+    return stage if stage.cycles.compute <= moving + spread else None
+
+
+def _operands(left: _Left) -> tuple[Lying, ...]:
+    """Return the arrays and the init scalars, which are constants more often than not."""
+    arrays = tuple(Lying(Tensor(kind, left.shape), left.mapping) for kind in left.element_types)
+    inits = tuple(Lying(Tensor(kind, ()), None) for kind in left.codelet.element_types)
+    return (*arrays, *inits)
 
 
 _NOTHING_LEFT = ReductionPlan((), 0, 0)
@@ -164,15 +196,15 @@ def _beginnings(
 ) -> Iterator[Stage]:
     """Yield stages to begin with, priced: the last one, and partial ones if more may follow."""
     codelet = left.codelet
-    arrays = tuple(Lying(Tensor(kind, left.shape), left.mapping) for kind in left.element_types)
-    inits = tuple(Lying(Tensor(kind, ()), None) for kind in codelet.element_types)
+    operands = _operands(left)
+    arrays = operands[: len(left.element_types)]
     kept = tuple(n for d, n in enumerate(left.shape) if d not in codelet.dimensions)
     results = tuple(Tensor(kind, kept) for kind in codelet.element_types)
     seen: set[Placement] = set()
-    for placement in _whole_grids(machine, left, (*arrays, *inits), results):
+    for placement in _whole_grids(machine, left, operands, results):
         if placement not in seen:
             seen.add(placement)
-            yield staged(machine, codelet, (*arrays, *inits), results, placement)
+            yield staged(machine, codelet, operands, results, placement)
     if stages < 2 or not codelet.dimensions:
         return
     for dimensions, part in _cuts(machine, left):

@@ -1,6 +1,7 @@
 """Spreading little data over more tiles than its bytes are worth, where much is computed on it."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import prod
 
 from hloipu_compiler.codegen.placing import Placement, split
@@ -15,15 +16,15 @@ _FINER = 4
 """Each grid that is tried has so many times the tiles of the one before."""
 
 
+@lru_cache(1 << 12)
 def finer(
     machine: Machine,
     codelet: Codelet,
-    indexing: Indexing,
-    operands: Sequence[Tensor],
-    results: Sequence[Tensor],
+    operands: tuple[Tensor, ...],
+    results: tuple[Tensor, ...],
     sizes: Sizes,
     default: Placement,
-) -> list[Placement]:
+) -> tuple[Placement, ...]:
     """Return grids on more tiles on which the work takes less by more than one more exchange.
 
     `sizes` are those of the labels that may be split. Where a type of half a word would be split
@@ -33,7 +34,8 @@ def finer(
     count = default.tiles.count
     most = min(tiles, prod(sizes))
     if 2 * count > most:
-        return []
+        return ()
+    indexing = codelet.indexing(operands, results)
     before = _work(machine, codelet, indexing, operands, results, default)
     word = TileTraffic(received_bytes=4, received_fragments=1)
     moving = sync(machine).cycles + exchange(machine, [word]).cycles
@@ -46,7 +48,7 @@ def finer(
         if before - work <= moving:
             continue
         found.append(placement)
-    return found
+    return tuple(found)
 
 
 def _work(

@@ -105,6 +105,7 @@ def lower_wrapped(
     for number in wrapping.inputs:
         known[number] = _given(step, number)
     turns = wrapping.loop is not None
+    builder.turns = wrapping.loop or 1
     _begin_sums(step, wrapping)
     with builder.block(turns=True) if turns else nullcontext(builder.scope) as scope:
         scope.owned.update(item.home.variable for item in kept)

@@ -66,7 +66,7 @@ def running(module: Module) -> Iterator[str]:
         computation = stack.pop()
         yield computation.name
         for x in computation.instructions:
-            if x.opcode in ("while", "conditional"):
+            if x.opcode in ("while", "conditional", "call"):
                 for inner in module.called(x):
                     if inner.name not in seen:
                         seen.add(inner.name)

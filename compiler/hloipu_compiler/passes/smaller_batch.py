@@ -81,7 +81,7 @@ def _made_bytes(module: Module) -> dict[tuple[str, int, int], int]:
         (computation.name, position, element): array.byte_count
         for computation in module.computations
         for position, x in enumerate(computation.instructions)
-        if x.opcode not in ("parameter", "constant")
+        if x.opcode not in ("parameter", "constant", "tuple", "get-tuple-element")
         for element, array in arrays_of(x.shape)
     }
 

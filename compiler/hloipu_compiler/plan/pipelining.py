@@ -76,8 +76,6 @@ class Pipelining:
     update: str = ""
     homes: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
     """The IPU of each array of the parameters."""
-    placed: Mapping[tuple[str, str], int] = field(default_factory=lambda: MappingProxyType({}))
-    """Computation and instruction -> IPU, of what `pre` and `update` call."""
 
     @property
     def ipu_count(self) -> int:

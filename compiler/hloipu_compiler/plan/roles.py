@@ -12,7 +12,13 @@ from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.plan.aliased_state import paired_state
 from hloipu_compiler.plan.entry_arrays import aliased, parameter_arrays, result_arrays
 from hloipu_compiler.plan.queue_bindings import feeds_of, outfeeds_of
-from hloipu_compiler.plan.wrapping import EntryArray, StatePair, Wrapping, WrappingRequest
+from hloipu_compiler.plan.wrapping import (
+    EntryArray,
+    FeedBinding,
+    StatePair,
+    Wrapping,
+    WrappingRequest,
+)
 from hloipu_runtime.errors import UsageError
 
 STATE_ROLES = frozenset({"weight", "opt_state", "rng", "carry"})
@@ -23,13 +29,21 @@ _MOST_METRICS = 16
 
 
 def wrapping_of(module: Module, request: WrappingRequest) -> Wrapping | None:
-    """Return how a step is wrapped, or None where nothing is asked for.
+    """Return how a step is wrapped, or None where nothing is asked for."""
+    return required_wrapping(module, request) if request.asks else None
+
+
+def required_wrapping(
+    module: Module, request: WrappingRequest, *, feeds_rest: bool = False
+) -> Wrapping:
+    """Return how a step is wrapped.
+
+    With `feeds_rest`, arrays that are neither state nor have a role make up the feed `data`, where
+    no feed is asked for; numbers stay constants.
 
     Raises UsageError: E3150 where it is not clear which parameters are state, E3151 where the
     request names what is not there or contradicts itself, E3152 for two queues of one name.
     """
-    if not request.asks:
-        return None
     if request.io_tiles and request.loop is None:
         raise UsageError(
             "E2045",
@@ -44,6 +58,12 @@ def wrapping_of(module: Module, request: WrappingRequest) -> Wrapping | None:
     pairs, evidence = _pairs(module, parameters, results, roles, settled)
     state = tuple(StatePair(parameters[p].name, p, r) for p, r in pairs)
     kept = {pair.parameter for pair in state}
+    if feeds_rest and not feeds:
+        rest = tuple(
+            x.number for x in parameters if x.number not in {*kept, *roles} and x.shape
+        )
+        feeds = (FeedBinding("data", rest),) if rest else ()
+        fed.update(rest)
     inputs = tuple(n for n, role in sorted(roles.items()) if role == CALL)
     constants = tuple(x.number for x in parameters if x.number not in {*fed, *kept, *inputs})
     outfeeds, rest = outfeeds_of(request, results, {pair.result for pair in state}, feeds)

@@ -137,9 +137,11 @@ class _Forming:
         return Formed(new, tuple(calls), found, inputs)
 
     def _cheap(self) -> bytearray:
-        """Return which free values are written out wherever they are read."""
+        """Return which values are written out wherever they are read: free ones, and tuples."""
         found = bytearray(len(self.entry.instructions))
         for position, x in enumerate(self.entry.instructions):
+            if x.opcode == "tuple" and position != self.entry.root:
+                found[position] = 1  # no tuple passes from one call to another
             if self.phases.phase[position] != FREE or x.attributes.called:
                 continue
             small = isinstance(x.shape, ArrayShape) and _elements(x) <= _FEW_ELEMENTS
@@ -154,11 +156,13 @@ class _Forming:
         found: list[Place | None] = [None] * len(self.entry.instructions)
         for position in range(len(self.entry.instructions) - 1, -1, -1):
             phase = self.phases.phase[position]
+            if self.cheap[position]:
+                continue
             if phase == UPDATE:
                 found[position] = self._last()
             elif phase in (FORWARD, BACKWARD):
                 found[position] = self._working(phase, self.stages[position])
-            elif phase == FREE and not self.cheap[position]:
+            elif phase == FREE:
                 found[position] = self._free(position, found)
         return found
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.plan.pipelining import Accumulation, Pipelining, PipelineRequest, Position
 from hloipu_compiler.plan.schedule import Schedule
@@ -21,7 +21,6 @@ from hloipu_compiler.staging.phases import (
     phases_of,
 )
 from hloipu_compiler.staging.reach import parameter_positions, result_positions
-from hloipu_compiler.staging.update_places import placed_by_operands, placed_by_users
 
 
 def pipelined(
@@ -103,7 +102,6 @@ class _Planning:
     def plan(self) -> Pipelining:
         count = len(self.ipus)
         schedule = Schedule(count, self.request.schedule, self.request.micro_batches)
-        homes = self._homes()
         return Pipelining(
             schedule,
             tuple(self._positions()),
@@ -113,8 +111,7 @@ class _Planning:
             self.request.reduction,
             self.calls.get(PRE, ""),
             self.calls.get(UPDATE, ""),
-            homes,
-            self._placed(homes),
+            self._homes(),
         )
 
     def _positions(self) -> list[Position]:
@@ -174,48 +171,6 @@ class _Planning:
             if result is not None and found[result] >= 0:
                 made[pair.parameter] = found[result]
         return made
-
-    def _placed(self, homes: Mapping[int, int]) -> dict[tuple[str, str], int]:
-        if len(set(self.ipus)) == 1:
-            return {}
-        at = {p: homes[n] for n, positions in enumerate(self.parameters) for p in positions}
-        for gradient in self.phases.gradients:
-            at[gradient.position] = self.ipus[max(0, self.stages[gradient.position])]
-        found: dict[tuple[str, str], int] = {}
-        for phase in (PRE, UPDATE):
-            name = self.calls.get(phase)
-            if name is None:
-                continue
-            computation = self._called(name)
-            inputs = self.made.inputs[name]
-            known = {
-                computation.parameters[k]: at[old] for k, old in enumerate(inputs) if old in at
-            }
-            if phase == PRE:
-                ipus = placed_by_users(computation, self._wanted(name, computation))
-            else:
-                ipus = placed_by_operands(computation, known)
-            for x, ipu in zip(computation.instructions, ipus, strict=True):
-                found[(computation.name, x.name)] = ipu
-        return found
-
-    def _wanted(self, name: str, computation: Computation) -> list[int]:
-        """Return the IPUs of what `pre` hands out: the stages that read it first."""
-        readers: dict[int, int] = {}
-        for place, call in reversed(self.made.calls):
-            if place.stage >= 0:
-                for old in self.made.inputs[call]:
-                    readers[old] = self.ipus[place.stage]
-        found = [-1] * len(computation.instructions)
-        results = computation.instructions[computation.root].operands
-        for old, (call, element) in self.made.made.items():
-            if call == name and old in readers:
-                found[results[element]] = readers[old]
-        return found
-
-    def _called(self, call: str) -> Computation:
-        x = self.made.module.entry[call]
-        return self.made.module.computation[x.attributes.called[0]]
 
 
 def _type_of(x: Instruction) -> str:

@@ -2,10 +2,66 @@
 
 from collections.abc import Mapping
 
-from hloipu_compiler.ir.graph import Computation
+from hloipu_compiler.ir.graph import Computation, Module
 from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.plan.pipelining import Pipelining
 
 _NOWHERE = -1
+
+
+def placed(module: Module, pipelining: Pipelining) -> dict[tuple[str, str], int]:
+    """Return the IPU of each op that runs before and after the micro-batches.
+
+    By computation and instruction; none where all is on one IPU.
+    """
+    if len(set(pipelining.ipus)) == 1:
+        return {}
+    entry = module.entry
+    ipu_of = {x.call: x.ipu for x in pipelining.positions}
+    found: dict[tuple[str, str], int] = {}
+    if pipelining.update:
+        computation = _called(module, pipelining.update)
+        known = {}
+        for number, position in enumerate(entry[pipelining.update].operands):
+            x = entry.instructions[position]
+            ipu = (
+                pipelining.homes.get(x.parameter_number, _NOWHERE)
+                if x.parameter_number >= 0
+                else ipu_of.get(entry.instructions[x.operands[0]].name, _NOWHERE)
+            )
+            known[computation.parameters[number]] = ipu
+        ipus = placed_by_operands(computation, known)
+        found |= _named(computation, ipus)
+    if pipelining.pre:
+        computation = _called(module, pipelining.pre)
+        found |= _named(computation, placed_by_users(computation, _first_readers(module, pipelining)))
+    return found
+
+
+def _first_readers(module: Module, pipelining: Pipelining) -> list[int]:
+    """Return, for the ops of what `pre` calls, the IPU of the position that reads each result."""
+    entry = module.entry
+    computation = _called(module, pipelining.pre)
+    found = [_NOWHERE] * len(computation.instructions)
+    results = computation.instructions[computation.root].operands
+    call = entry.position[pipelining.pre]
+    for position in reversed(pipelining.positions):
+        for i in entry[position.call].operands:
+            x = entry.instructions[i]
+            if x.operands and x.operands[0] == call:
+                found[results[x.attributes.integer("index")]] = position.ipu
+    return found
+
+
+def _named(computation: Computation, ipus: list[int]) -> dict[tuple[str, str], int]:
+    return {
+        (computation.name, x.name): ipu
+        for x, ipu in zip(computation.instructions, ipus, strict=True)
+    }
+
+
+def _called(module: Module, call: str) -> Computation:
+    return module.computation[module.entry[call].attributes.called[0]]
 
 
 def placed_by_operands(computation: Computation, known: Mapping[int, int]) -> list[int]:

@@ -27,7 +27,7 @@ from hloipu_runtime.codelets.expression import Expression, plan_of
 from hloipu_runtime.codelets.row_costs import RowWork, row_work
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import UsageError
-from hloipu_runtime.kernels.blocks import BLOCK_ELEMENTS
+from hloipu_runtime.kernels.blocks import BLOCK_ELEMENTS, aligned_empty
 from hloipu_runtime.kernels.reduction import reduce_monoid, take_in
 from hloipu_runtime.kernels.storage import storage_dtype
 from hloipu_runtime.machine.costs import TileWork
@@ -109,24 +109,55 @@ class RowRegion(Codelet):
             np.empty(whole if self.is_full(number) else single, storage_dtype(self._types[number]))
             for number in self.results
         ]
+        buffers: dict[int, Array] = {}
         for cut in self._cuts(whole, along):
             parts = [_taken(x, cut) for x in arrays]
-            values = self._values(parts, tuple(s.stop - s.start for s in cut), along)
-            for target, number in zip(made, self.results, strict=True):
-                np.copyto(_taken(target, cut), values[number])
+            targets = [_taken(x, cut) for x in made]
+            values = self._values(
+                parts,
+                tuple(part.stop - part.start for part in cut),
+                along,
+                {**buffers, **dict(zip(self.results, targets, strict=True))},
+                buffers,
+            )
+            for target, number in zip(targets, self.results, strict=True):
+                if values[number] is not target:
+                    np.copyto(target, values[number])
         return [
             x if self.is_full(number) else x.reshape(block.grid + block.part)
             for x, number, block in zip(made, self.results, results, strict=True)
         ]
 
-    def _values(self, parts: list[Array], shape: Sizes, along: Sizes) -> list[Array]:
-        """Return all values of some rows; reduced dimensions stay, with size 1."""
+    def _values(
+        self,
+        parts: list[Array],
+        shape: Sizes,
+        along: Sizes,
+        outs: dict[int, Array],
+        buffers: dict[int, Array],
+    ) -> list[Array]:
+        """Return all values of some rows; reduced dimensions stay, with size 1.
+
+        `outs` are where values may be written, `buffers` what there is for the next rows.
+        """
         values = list(parts)
         waiting = list(self._reductions)
         for step, (expression, sources) in enumerate(
             zip(self.expressions, self.sources, strict=True)
         ):
-            values += plan_of(expression).run([values[x] for x in sources])
+            given = [values[x] for x in sources]
+            if any(x.shape == shape for x in given):
+                places: list[Array | None] = []
+                for number in self._made[step]:
+                    out = outs.get(number)
+                    if out is None or out.shape != shape:
+                        out = buffers[number] = aligned_empty(
+                            shape, storage_dtype(self._types[number])
+                        )
+                    places.append(out)
+                values += plan_of(expression).run(given, places, shape)
+            else:
+                values += plan_of(expression).run(given)
             while waiting and waiting[0].step == step:
                 value, monoid, init = waiting.pop(0)[1:]
                 kind = self._types[value]

@@ -153,13 +153,15 @@ class Facts:
 
 
 def _leaves(body: Sequence, path: str) -> Iterator[tuple[str, Step]]:
-    """Yield every step without steps inside, with its path as costs name it."""
+    """Yield every step without steps inside, in order, with its path as costs name it."""
     stack: list[tuple[str, Step]] = [(path, body)]
+    inside: list[tuple[str, Step]]
     while stack:
         path, step = stack.pop()
         match step:
             case Sequence():
-                stack += ((f"{path}/{n}", x) for n, x in enumerate(step.steps))
+                inside = [(f"{path}/{n}", x) for n, x in enumerate(step.steps)]
+                stack += reversed(inside)
             case Repeat():
                 stack.append((f"{path}/repeat", step.body))
             case Pipeline():

@@ -18,6 +18,10 @@ class Change(NamedTuple):
     """Of the fullest tile."""
     available_bytes: int
     """Of each tile, on the machine of the change."""
+    code_bytes: int
+    """Code and vertex state of the tile that has most of them."""
+    executable_bytes: int
+    """What these may take of each tile."""
     cycles: int
     """Of one run; where data decides, at least. Of a wrapped step, of one step."""
     cycles_before: int
@@ -34,8 +38,11 @@ class Change(NamedTuple):
 
     def line(self) -> str:
         """Return the change and its cost on one line."""
+        code = ""
+        if self.code_bytes > self.executable_bytes:
+            code = f"{self.code_bytes:,} of {self.executable_bytes:,} bytes for code, "
         return (
-            f"{self.text}: {self.peak_bytes:,} of {self.available_bytes:,} bytes, "
+            f"{self.text}: {self.peak_bytes:,} of {self.available_bytes:,} bytes, {code}"
             f"{self.cycles:,} cycles ({self.cycles_percent:+.1f} %)"
         )
 

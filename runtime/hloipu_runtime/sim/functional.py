@@ -6,6 +6,7 @@ variables. This is right because, and only if, `program.verify` proved that desc
 logical form says.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from hloipu_runtime.codelets.codelet import Codelet
@@ -77,12 +78,12 @@ class FunctionalEngine:
             block.nodes, self.program.values, self._names, self._bind, self._buffers
         )
         lines = [f"counts.ran({self._names.of('c', place)})"]
+        if outermost:
+            lines.append("after = telling(v, counts, watch)")
         for node, written in source.lines():
             lines += written
             if outermost:
-                lines.append("counts.advance()")
-                if node.writes:
-                    lines.append(f"if watch: show(watch, v, {self._names.of('c', node.writes)})")
+                lines.append(f"after({self._names.of('c', node.writes)})")
         return self._made("v, host, counts, watch" if outermost else "v, host, counts", lines)
 
     def _made(self, arguments: str, lines: list[str]) -> Any:
@@ -90,7 +91,7 @@ class FunctionalEngine:
         number = len(self._sources)
         text = "\n    ".join([f"def block{number}({arguments}):", *lines])
         self._sources.append(text)
-        meanings = {**self._names.meanings, "show": _show}
+        meanings = {**self._names.meanings, "telling": _telling}
         exec(compile(text, f"<block {number}>", "exec"), meanings)
         return meanings[f"block{number}"]
 
@@ -141,7 +142,16 @@ class FunctionalEngine:
         return step
 
 
-def _show(watch: Watch, values: Values, writes: tuple[ValueId, ...]) -> None:
-    for value in writes:
-        if values[value] is not None:
-            watch(value, values[value])
+def _telling(
+    values: Values, counts: Counts, watch: Watch | None
+) -> Callable[[tuple[ValueId, ...]], None]:
+    """Return what is called after each step of the outermost block, with what it wrote."""
+
+    def after(writes: tuple[ValueId, ...]) -> None:
+        counts.advance()
+        if watch is not None:
+            for value in writes:
+                if values[value] is not None:
+                    watch(value, values[value])
+
+    return after

@@ -91,6 +91,8 @@ def from_arrays(arrays: Any) -> Rows:
             f"arrays of one source must have as many rows as each other; shapes: {shapes}",
             expected="equal first sizes",
             found=shapes,
+            hint="choose arrays of a file: from_file(path, names), --infeed NAME=FILE:ARRAY,…, "
+            "or feed-bench --arrays",
         )
     return Rows(leaves, structure)
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -198,3 +199,56 @@ def test_a_folder_of_checkpoints_that_cannot_be_made(folder: Path, place: str) -
     outcome = run(*session(folder, "--checkpoint", str(folder / place)))
     assert outcome.code == 2
     assert "E3004" in outcome.err
+
+
+@pytest.fixture
+def two(folder: Path) -> list[str]:
+    """The command of a step that is fed with x and k, parameters 2 and 3."""
+    (folder / "seen.npz").unlink(missing_ok=True)
+    return [
+        "run", str(folder / "sums.hlo"), "--target", "tiny", "--no-cache", "--loop", "3",
+        "--feed", "data=3,2", "--random", "0", "--outfeed-to", f"seen={folder / 'seen.npz'}",
+        "--outfeed", "seen",
+    ]  # fmt: skip
+
+
+def seen_of(folder: Path) -> np.ndarray[Any, Any]:
+    with np.load(folder / "seen.npz") as found:
+        return np.array(found["seen"])
+
+
+@pytest.mark.parametrize("names", [("in_3", "in_2"), ("data.0", "data.1")])
+def test_arrays_of_a_file_are_taken_by_name(
+    folder: Path, two: list[str], names: tuple[str, str]
+) -> None:
+    text = SUMS.replace("multiply(x, k)", "subtract(x, k)")
+    (folder / "sums.hlo").write_text(text)
+    k, x = names
+    np.savez(folder / "f.npz", **{x: ROWS, k: 2 * ROWS, "other": np.zeros(3)})  # type: ignore[arg-type]
+    outcome = run(*two, "--infeed", f"data={folder / 'f.npz'}")
+    assert outcome.code == 0, outcome.err
+    np.testing.assert_array_equal(seen_of(folder), -ROWS[:3])
+
+
+def test_arrays_of_a_file_may_be_chosen(folder: Path, two: list[str]) -> None:
+    (folder / "sums.hlo").write_text(SUMS.replace("multiply(x, k)", "subtract(x, k)"))
+    np.savez(folder / "f.npz", a=ROWS, b=2 * ROWS, test=np.zeros(3))
+    assert run(*two, "--infeed", f"data={folder / 'f.npz'}:b,a").code == 0
+    np.testing.assert_array_equal(seen_of(folder), -ROWS[:3])
+    assert run(*two, "--infeed", f"data={folder / 'f.npz'}:a,b").code == 0
+    np.testing.assert_array_equal(seen_of(folder), ROWS[:3])
+    outcome = run(*two, "--infeed", f"data={folder / 'f.npz'}:a,c")
+    assert outcome.code == 7
+    assert "E2032" in outcome.err
+    assert "E2031" in run(*two, "--infeed", f"data={folder / 'f.npz'}").err
+
+
+def test_tiles_set_apart_change_no_values(folder: Path) -> None:
+    plain, apart = folder / "plain.npz", folder / "apart.npz"
+    assert run(*session(folder, "--steps", "6", "-o", str(plain))).code == 0
+    for mode in ("functional", "exact"):
+        given = ("--steps", "6", "--io-tiles", "1", "--mode", mode, "-o", str(apart))
+        outcome = run(*session(folder, *given))
+        assert outcome.code == 0, outcome.err
+        assert apart.read_bytes() == plain.read_bytes()
+    assert "E2044" in run(*session(folder, "--io-tiles", "4")).err

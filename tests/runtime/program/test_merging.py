@@ -69,7 +69,7 @@ def test_a_chain_of_copies_and_sums_joins_another_like_it() -> None:
         there = make.variable((4,), THERE)
         make.emit(Sync())
         make.copy(x, there)
-        results.append(make.add([there, there], make.variable((4,), THERE)))
+        results += [there, make.add([there, there], make.variable((4,), THERE))]
     for variable in (a, b, *results):
         make.stream_out(variable)
     found = [kind for kind in after(make) if not kind.startswith("Stream")]

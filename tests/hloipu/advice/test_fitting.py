@@ -1,0 +1,133 @@
+"""What makes a program fit: every change is what compiling with it gives."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import hloipu
+from hloipu.advice.fitting import what_fits
+from hloipu.advice.trials import Limit, flags
+from hloipu.options.table import Options
+from hloipu.session import compile_once
+from hloipu_compiler.hlo.parse import parse
+from hloipu_runtime.report.change import Change, Fitting
+from tests.support.command_line import run
+
+ROWS = """HloModule rows
+
+ENTRY e {
+  x = f32[128,256]{1,0} parameter(0)
+  y = f32[128,256]{1,0} exponential(x)
+  s = f32[128,256]{1,0} reverse(y), dimensions={0}
+  t = f32[128,256]{1,0} reverse(s), dimensions={1}
+  u = f32[128,512]{1,0} concatenate(s, t), dimensions={1}
+  v = f32[128,256]{1,0} slice(u), slice={[0:128], [128:384]}
+  w = f32[128,256]{1,0} multiply(v, y)
+  ROOT r = f32[128,256]{1,0} add(w, x)
+}
+"""
+"""A batch of 128 rows: 32 KiB of each of the four tiles of `tiny` for an array of f32."""
+
+SQUARE = """HloModule square
+
+ENTRY e {
+  a = f32[2048,2048]{1,0} parameter(0)
+  t = f32[2048,2048]{0,1} transpose(a), dimensions={1,0}
+  ROOT r = f32[2048,2048]{1,0} add(a, t)
+}
+"""
+"""Both dimensions are one, which is no batch: nothing can be made smaller."""
+
+OPTIONS = Options(target="tiny", cache=False, recompute="none")
+
+
+def fitting_of(text: str, options: Options = OPTIONS, limit: Limit = Limit()) -> Fitting:  # noqa: B008
+    module = parse(text)
+    program = compile_once(module, options)
+    assert not program.fits
+    return what_fits(module, options, program, compile_once, limit)
+
+
+def test_two_changes_are_found_and_are_what_compiling_gives() -> None:
+    found = fitting_of(ROWS)
+    assert len(found.found) == 2
+    module = parse(ROWS)
+    for change in found.found:
+        program = compile_once(module, replace(OPTIONS, **change.settings))
+        assert program.fits
+        assert change.fits
+        assert program.memory.peak.total_bytes == change.peak_bytes <= change.available_bytes
+        assert change.cycles % program.estimate().lower_bound_cycles == 0
+        assert change.cycles_before == compile_once(module, OPTIONS).estimate().total_cycles
+    assert not any(change.fits for change in found.failed)
+
+
+def test_a_smaller_batch_counts_all_its_parts() -> None:
+    found = fitting_of(ROWS, replace(OPTIONS, recompute="auto"))
+    batch = next(x for x in (*found.found, *found.failed) if x.text.startswith("use a batch"))
+    parts = int(batch.text.removeprefix("use a batch ").split()[0])
+    program = compile_once(parse(ROWS), replace(OPTIONS, **batch.settings))
+    assert batch.cycles == parts * program.estimate().lower_bound_cycles
+    assert batch.kind == "edit"
+
+
+def test_what_cannot_fit_says_how_much_is_missing() -> None:
+    found = fitting_of(SQUARE)
+    assert found.found == ()
+    program = compile_once(parse(SQUARE), OPTIONS)
+    assert found.needed_bytes == program.memory.total_bytes
+    assert found.capacity_bytes == 4 * program.memory.available_bytes
+    (line,) = found.lines()
+    assert f"{found.needed_bytes:,} bytes of {found.capacity_bytes:,}" in line
+
+
+def test_no_more_is_tried_than_allowed() -> None:
+    found = fitting_of(ROWS, limit=Limit(trials=1))
+    assert len(found.found) + len(found.failed) <= 1
+    assert not found.is_complete
+    assert fitting_of(ROWS, limit=Limit(seconds=-1.0)).failed == ()
+
+
+def test_flags_are_spelt_as_the_command_line_reads_them() -> None:
+    assert flags({"available_memory_proportion": 0.3, "recompute": "cheap"}) == (
+        "--available-memory-proportion=0.3 --recompute=cheap"
+    )
+    assert flags({"code_memory": False}) == "--no-code-memory"
+    assert flags({"set": (("bytes_per_tile", "8"),)}) == "--set bytes_per_tile=8"
+
+
+def test_the_command_line_the_error_and_the_api_say_it() -> None:
+    outcome = run("compile", "-", "--target", "tiny", "--no-cache", stdin=ROWS)
+    if outcome.code == 0:  # recomputation alone may do by default
+        outcome = run(
+            "compile", "-", "--target", "tiny", "--no-cache", "--recompute=none", stdin=ROWS
+        )
+    assert outcome.code == 5
+    assert "would fit with " in outcome.out
+    assert "hint: would fit with " in outcome.err
+    program = hloipu.compile(ROWS, target="tiny", cache=False, recompute="none")
+    assert program.fitting is not None
+    assert program.fitting.found
+    with pytest.raises(hloipu.DoesNotFit) as caught:
+        program.run(np.zeros((128, 256), np.float32))
+    assert "would fit with " in caught.value.hint
+
+
+def test_what_fits_is_asked_nothing() -> None:
+    text = ROWS.replace("128", "16").replace("[16:384]", "[128:384]")
+    assert hloipu.compile(text, target="tiny", cache=False).fitting is None
+
+
+def test_recomputing_is_what_auto_does_where_that_is_enough() -> None:
+    none = hloipu.compile(ROWS, target="tiny", cache=False, recompute="none")
+    cheap = hloipu.compile(ROWS, target="tiny", cache=False, recompute="cheap")
+    auto = hloipu.compile(ROWS, target="tiny", cache=False)
+    assert cheap.memory.peak.total_bytes < none.memory.peak.total_bytes
+    expected = cheap if cheap.fits and not none.fits else none
+    assert auto.memory.peak.total_bytes == expected.memory.peak.total_bytes
+
+
+def test_lines_of_what_failed_for_code_alone_name_the_code() -> None:
+    change = Change("flag", "--x", {}, False, 10, 20, 9, 8, 110, 100)
+    assert change.line() == "--x: 10 of 20 bytes, 9 of 8 bytes for code, 110 cycles (+10.0 %)"
