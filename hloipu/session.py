@@ -8,6 +8,7 @@ from typing import Any
 from hloipu.options.resolve import resolve
 from hloipu.options.table import OPTIONS, Options
 from hloipu.text import HloInput, read_source
+from hloipu.pipelining import check_ipus, pipeline_request
 from hloipu.wrapping import wrapping_request
 from hloipu_compiler.codegen.planned import Record
 from hloipu_compiler.codegen.tuning import Tuning
@@ -159,8 +160,10 @@ def compile_once(
             pipeline=_pipeline(options),
             phase=phase,
             wrapping=wrapping_request(options),
+            pipelining=pipeline_request(options),
             tuning=_tuning(options),
         )
+    check_ipus(made.program, machine, options)
     with phase("proof"):
         return CompiledProgram(
             made.program,
@@ -198,6 +201,7 @@ def planned(module: Module, options: Options) -> list[Record]:
             machine_of(options),
             pipeline=_pipeline(options),
             wrapping=wrapping_request(options),
+            pipelining=pipeline_request(options),
             tuning=_tuning(options),
             plans=plans,
         )
@@ -233,12 +237,6 @@ def _over_memory(options: Options) -> OverMemory:
 
 def machine_of(options: Options) -> Machine:
     """Return the machine that options ask for."""
-    if options.ipus != 1:
-        raise UnsupportedError(
-            "E0475",
-            f"{options.ipus} IPUs were asked for; programs are made for one",
-            hint="leave --ipus at 1",
-        )
     return load_machine(options.target, dict(options.set))
 
 

@@ -1,9 +1,10 @@
 """From options to how a step is wrapped for the device."""
 
 from hloipu.options.table import Options
+from hloipu.pipelining import pipeline_request
 from hloipu_compiler.ir.graph import Module
-from hloipu_compiler.plan.roles import wrapping_of
-from hloipu_compiler.plan.wrapping import WrappingRequest
+from hloipu_compiler.plan.roles import required_wrapping, wrapping_of
+from hloipu_compiler.plan.wrapping import WrappingRequest, looped
 
 
 def wrapping_request(options: Options) -> WrappingRequest:
@@ -22,5 +23,8 @@ def wrapping_lines(module: Module, options: Options) -> list[str]:
 
     Raises UsageError E3150 to E3152 as `wrapping_of` does.
     """
-    found = wrapping_of(module, wrapping_request(options))
+    request = wrapping_request(options)
+    if pipeline_request(options).asks:
+        return required_wrapping(module, looped(request), feeds_rest=True).lines()
+    found = wrapping_of(module, request)
     return [] if found is None else found.lines()

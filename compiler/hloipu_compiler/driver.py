@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from hloipu_compiler.analysis.source_lines import SourceLines
 from hloipu_compiler.codegen.lowering import lower
@@ -13,11 +13,12 @@ from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning
 from hloipu_compiler.codegen.wrapped_step import lower_wrapped
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes.pipeline import Pipeline
+from hloipu_compiler.passes.pipelines import STAGED
 from hloipu_compiler.passes.runner import Watcher, run_passes
 from hloipu_compiler.plan.pipelining import Pipelining, PipelineRequest
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.roles import required_wrapping, wrapping_of
-from hloipu_compiler.plan.wrapping import Wrapping, WrappingRequest
+from hloipu_compiler.plan.wrapping import Wrapping, WrappingRequest, looped
 from hloipu_compiler.staging.pipelining import pipelined
 from hloipu_compiler.verify.static import require_static
 from hloipu_runtime.machine.model import Machine
@@ -70,8 +71,8 @@ def compile_module(
     """Compile a verified module for a machine; phases: `passes` and `codegen`.
 
     `wrapping`: the entry is a step whose state stays on the device, in a loop of its own perhaps.
-    `pipelining`: the step is cut into micro-batches and stages; a named pipeline of passes is then
-    run up to the cut, and `staged` after it.
+    `pipelining`: the step is cut into micro-batches and stages; the passes of
+    `front` comes before the cut, `STAGED` after it, whatever `pipeline` says.
     `plans` takes the records of what planners chose, made for nobody else.
     Raises NotStaticError for sizes known only while running, CodegenError for ops that have no
     program, UsageError E3150 to E3152 for a wrapping that cannot be, StagingError for a step that
@@ -106,12 +107,11 @@ def _compile_pipelined(
     tuning: Tuning,
     plans: list[Record] | None,
 ) -> Compilation:
-    looped = replace(wrapping, loop=wrapping.loop or 1)
-    wrapped = required_wrapping(module, looped, feeds_rest=True)
+    wrapped = required_wrapping(module, looped(wrapping), feeds_rest=True)
     with phase("passes"):
         flat, plan = run_passes(module, Plan(), "front", verify_each=verify_each, watch=watch)
         cut, pipelining = pipelined(flat, wrapped, request)
-        made, plan = run_passes(cut, plan, "staged", verify_each=verify_each, watch=watch)
+        made, plan = run_passes(cut, plan, STAGED, verify_each=verify_each, watch=watch)
     with phase("codegen"):
         program = lower_pipelined(made, plan, machine, wrapped, pipelining, tuning, plans)
         if tuning.merge_steps:

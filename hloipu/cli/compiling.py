@@ -35,7 +35,8 @@ from hloipu_runtime.report.verdict import verdict
 F = TypeVar("F", bound=Callable[..., Any])
 
 _OF_COMPILING = (
-    "target", "set", "ipus", "passes", "plugin", "loop", "role", "feed", "outfeed",
+    "target", "set", "ipus", "passes", "plugin", "loop", "role", "feed", "outfeed", "stages",
+    "micro_batches", "schedule", "reduction", "accumulator_dtype", "device_map", "loss_output",
 )  # fmt: skip
 """Options that say how to compile, which an executable has behind it."""
 

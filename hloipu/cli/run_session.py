@@ -13,6 +13,7 @@ from hloipu.cli.session_options import MEASURED, SYNTHETIC, SessionOptions
 from hloipu.inputs import save_arrays
 from hloipu.options.table import Options
 from hloipu.session_arrays import constant_numbers, number_of
+from hloipu.pipelining import pipeline_request
 from hloipu.wrapping import wrapping_request
 from hloipu_compiler.ir.graph import Module
 from hloipu_runtime.atomic_file import replacing
@@ -38,7 +39,8 @@ _HOST_OPS = frozenset({"infeed", "outfeed"})
 
 def needs_session(module: Module, options: Options) -> bool:
     """Whether a module's program will keep state or have queues."""
-    return wrapping_request(options).asks or any(
+    asks = wrapping_request(options).asks or pipeline_request(options).asks
+    return asks or any(
         x.opcode in _HOST_OPS
         for computation in module.computations
         for x in computation.instructions

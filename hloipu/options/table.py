@@ -92,7 +92,13 @@ class Options:
         About(Settings("KEY", Number()), _ALL, "Override a number of the machine; repeatable."),
     ] = ()
     ipus: Annotated[
-        int, About(Integer(1, _MOST_IPUS), _ALL, "IPUs of the system.", in_module=True)
+        int,
+        About(
+            Integer(1, _MOST_IPUS),
+            _ALL,
+            "IPUs of the system; with 1, as many as the program needs.",
+            in_module=True,
+        ),
     ] = 1
     ipu_ids: Annotated[
         tuple[int, ...] | None,
@@ -103,24 +109,39 @@ class Options:
         _later(Integer(1, _MOST_IPUS), "Copies of the program; by default IPUs over shards."),
     ] = None
     stages: Annotated[
-        int | None, _later(Integer(1, _MOST_IPUS), "Pipeline stages to split the program into.")
+        int | None,
+        _wraps(
+            Integer(1, _MOST_IPUS),
+            "Pipeline stages to cut the step into; by default those it is annotated with, or one.",
+        ),
     ] = None
     schedule: Annotated[
         str,
-        _later(Choice(("grouped", "interleaved", "sequential")), "Order of a pipeline's stages."),
+        _wraps(Choice(("grouped", "interleaved", "sequential")), "Order of a pipeline's stages."),
     ] = "grouped"
     micro_batches: Annotated[
-        int, _later(Integer(1, _MOST_COUNT), "Micro-batches per weight update.")
+        int,
+        _wraps(
+            Integer(1, _MOST_COUNT),
+            "Micro-batches per weight update; each is one element of the feeds.",
+        ),
     ] = 1
     reduction: Annotated[
         str,
-        _later(Choice(("sum", "mean", "running_mean")), "How micro-batches' gradients combine."),
+        _wraps(Choice(("sum", "mean", "running_mean")), "How micro-batches' gradients combine."),
     ] = "mean"
     accumulator_dtype: Annotated[
         str | None,
-        _later(
+        _wraps(
             Choice(("f32", "f16", "bf16")),
             "Type of gradient accumulators; by default the gradient's own.",
+        ),
+    ] = None
+    loss_output: Annotated[
+        int | None,
+        _wraps(
+            Integer(0, _MOST_COUNT),
+            "Number of the result that is the loss, where a step is cut; by default it is found.",
         ),
     ] = None
     recompute: Annotated[
@@ -136,7 +157,7 @@ class Options:
         str, _later(Choice(("on", "off", "auto")), "Keep optimizer state in remote buffers.")
     ] = "auto"
     device_map: Annotated[
-        tuple[int | tuple[int, ...], ...] | None, _later(DeviceMap(), "The IPU of each stage.")
+        tuple[int | tuple[int, ...], ...] | None, _wraps(DeviceMap(), "The IPU of each stage.")
     ] = None
     plan: Annotated[
         str, _later(Choice(("none", "auto")), "Let hloipu split the program over the IPUs.")

@@ -92,7 +92,7 @@ class _Moment(NamedTuple):
         program = Program(
             "",
             builder.machine.name,
-            1,
+            builder.ipus,
             builder.variables,  # type: ignore[arg-type]  # a list does, and is not copied
             (),
             body=s.Sequence(tuple(steps)),

@@ -5,7 +5,7 @@ shape as well. Grid axes are split or joined for that: 64 rows of 12 x 64 on 12 
 columns in 12 parts, and 32 x 4 rows, a tile each, are 128 rows on the same tiles.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -193,28 +193,3 @@ def _taken(digits: Sequence[_Digit], parts: int) -> tuple[_Digit, list[_Digit]] 
         stride = stride or last.stride
         extent *= last.extent
     return (_Digit(extent, stride), rest) if extent == parts else None
-
-
-def axes_in_order(mapping: Mapping) -> Mapping:
-    """Return the same mapping with its grid's axes in the order of the dimensions they split."""
-    order: list[int] = []
-    for span in mapping.spans:
-        if span.axis >= 0 and span.axis not in order:
-            order.append(span.axis)
-    order += _left(mapping, order)
-    if order == list(range(len(order))):
-        return mapping
-    number = {axis: n for n, axis in enumerate(order)}
-    tiles = mapping.tiles
-    return Mapping(
-        Tiles(
-            tuple(tiles.extents[a] for a in order),
-            tuple(tiles.strides[a] for a in order),
-            tiles.first,
-        ),
-        tuple(s._replace(axis=number[s.axis]) if s.axis >= 0 else s for s in mapping.spans),
-    )
-
-
-def _left(mapping: Mapping, taken: Sequence[int]) -> Iterator[int]:
-    return (axis for axis in range(len(mapping.tiles.extents)) if axis not in taken)

@@ -57,18 +57,19 @@ _BACK = (
 
 _FRONT_PIPELINE = built(_FRONT)
 
+STAGED = built((RecogniseLoops(), *_BACK), _FRONT_PIPELINE.establishes)
+"""What comes after `front` where a step has been cut into calls of stages, which stay."""
+
 PIPELINES: dict[str, Pipeline] = {
     "simplify": built([_SIMPLIFY]),
     "front": _FRONT_PIPELINE,
-    "staged": built([RecogniseLoops(), *_BACK], _FRONT_PIPELINE.facts),
     "default": built([*_FRONT, *_BACK]),
     "lean": built([*_FRONT, RecomputeCheap(), *_BACK]),
 }
 """Name -> pipeline.
 
 `default` is what compiles: `front`, then fusion. `lean` makes cheap values again in place of
-keeping them, for programs that do not fit otherwise. `staged` is what comes after `front` where a
-step has been cut into calls of stages, which stay. `front` is what stands between the text and
+keeping them, for programs that do not fit otherwise. `front` is what stands between the text and
 all that asks about tiles: after it nothing calls but loops and branches, which own what they run,
 tuples are at their borders only, and the plan says how often loops run.
 """

@@ -1,7 +1,7 @@
 """How a step is wrapped for the device: what stays there, what queues feed, how often it turns."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -23,6 +23,11 @@ class WrappingRequest:
     def asks(self) -> bool:
         """Whether anything is to be wrapped."""
         return bool(self.loop or self.roles or self.feeds or self.outfeeds or self.io_tiles)
+
+
+def looped(request: WrappingRequest) -> WrappingRequest:
+    """Return a request with a loop, if only of one step, so that queues take every result."""
+    return replace(request, loop=request.loop or 1)
 
 
 class EntryArray(NamedTuple):

@@ -30,6 +30,7 @@ from hloipu_runtime.errors import UsageError
 from hloipu_runtime.kernels.blocks import BLOCK_ELEMENTS, aligned_empty
 from hloipu_runtime.kernels.reduction import reduce_monoid, take_in
 from hloipu_runtime.kernels.storage import storage_dtype
+from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
 
@@ -106,8 +107,12 @@ class RowRegion(Codelet):
         along = tuple(axes + d for d in self.dimensions)
         single = tuple(1 if d in along else n for d, n in enumerate(whole))
         made = [
-            np.empty(whole if self.is_full(number) else single, storage_dtype(self._types[number]))
-            for number in self.results
+            block.array
+            if self.is_full(number) and block.array is not None and block.array.shape == whole
+            else np.empty(
+                whole if self.is_full(number) else single, storage_dtype(self._types[number])
+            )
+            for number, block in zip(self.results, results, strict=True)
         ]
         buffers: dict[int, Array] = {}
         for cut in self._cuts(whole, along):
@@ -146,7 +151,7 @@ class RowRegion(Codelet):
             zip(self.expressions, self.sources, strict=True)
         ):
             given = [values[x] for x in sources]
-            if any(x.shape == shape for x in given):
+            if expression.nodes and any(x.shape == shape for x in given):
                 places: list[Array | None] = []
                 for number in self._made[step]:
                     out = outs.get(number)
@@ -177,7 +182,8 @@ class RowRegion(Codelet):
         axis = 0
         while axis < rows - 1 and prod(whole[axis + 1 :]) > BLOCK_ELEMENTS:
             axis += 1
-        count = max(1, BLOCK_ELEMENTS // max(1, prod(whole[axis + 1 :])))
+        most = max(1, BLOCK_ELEMENTS // max(1, prod(whole[axis + 1 :])))
+        count = over(whole[axis], over(whole[axis], most))
         for outer in np.ndindex(whole[:axis]):
             before = tuple(slice(n, n + 1) for n in outer)
             for start in range(0, whole[axis], count):

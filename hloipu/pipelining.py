@@ -1,0 +1,47 @@
+"""What options say of cutting a step into micro-batches and stages."""
+
+from hloipu.options.table import Options
+from hloipu_compiler.plan.pipelining import PipelineRequest
+from hloipu_runtime.errors import UnsupportedError
+from hloipu_runtime.machine.links import check_system
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.program import Program
+
+
+def pipeline_request(options: Options) -> PipelineRequest:
+    """Return what options ask for: `stages`, `micro_batches` and what goes with them.
+
+    Raises UnsupportedError E0509 for stages that run on several IPUs at once.
+    """
+    device_map = []
+    for stage in options.device_map or ():
+        if not isinstance(stage, int):
+            raise UnsupportedError(
+                "E0509",
+                f"the device map puts one stage on IPUs {', '.join(map(str, stage))} at once",
+                hint="give one IPU for each stage",
+            )
+        device_map.append(stage)
+    return PipelineRequest(
+        options.micro_batches,
+        options.stages,
+        options.schedule,
+        options.reduction,
+        options.accumulator_dtype or "",
+        device_map=tuple(device_map),
+        loss=options.loss_output,
+    )
+
+
+def check_ipus(program: Program, machine: Machine, options: Options) -> None:
+    """Raise where the system asked for has not as many IPUs as a program, or the machine has not.
+
+    UnsupportedError E0475, MachineError E3210.
+    """
+    check_system(machine, max(program.ipus, options.ipus))
+    if options.ipus not in (1, program.ipus):
+        raise UnsupportedError(
+            "E0475",
+            f"{options.ipus} IPUs were asked for; the program takes {program.ipus}",
+            hint="leave --ipus out, or cut the step into that many stages: --stages N",
+        )
