@@ -67,6 +67,10 @@ bench-compile: install ## compile time against XLA:CPU's, and its growth
 bench-run: install ## run time of both modes against XLA:CPU's
 	$(BIN)/python -m tools.bench_run
 
+.PHONY: bench-codegen
+bench-codegen: install ## cycles of kernels over the machine's limits, and of plans over the best ones
+	$(BIN)/python -m tools.bench_codegen
+
 .PHONY: fidelity
 fidelity: install ## predicted against published measured times; writes docs/fidelity.md
 	$(BIN)/python -m tools.fidelity
@@ -102,6 +106,10 @@ kill-resume: install ## 40 training runs killed at any moment and resumed (4 min
 .PHONY: prove-exchanges
 prove-exchanges: install ## 5,000 tampered programs: who finds out (3 minutes)
 	$(BIN)/python -m tools.prove_exchanges --programs 200 --mutants 5000
+
+.PHONY: pipeline-conformance
+pipeline-conformance: install ## 500 ways to cut training steps, against JAX (25 minutes)
+	$(BIN)/python -m tools.pipeline_conformance
 
 .PHONY: bench
 bench: bench-parse bench-ops ## all benchmarks, against XLA in the same run

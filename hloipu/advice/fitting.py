@@ -25,7 +25,7 @@ _PROPORTIONS = (0.3, 0.1)
 _MOST_LARGER = 8
 """Times the memory of a tile, beyond which another machine is no advice."""
 _FAR = 2
-"""Times the memory there is, beyond which the mildest changes are not worth a try."""
+"""Times the memory there is, beyond which options alone will not do."""
 _HALF = frozenset({"f16"})
 
 
@@ -71,20 +71,25 @@ def _families(
     lean: Mapping[str, Any] = {}
     if not options.passes and options.recompute != "cheap":
         lean = {"recompute": "cheap"}
+    is_far = program.memory.peak.total_bytes > _FAR * program.memory.available_bytes
+    batches = [*_divisors(program)] if _has_batch(module) else []
+    batch = [with_smaller_batch(options, lean, by) for by in batches]
+    if is_far:
+        yield batch
     if options.recompute == "none":
         yield [Candidate("flag", lean)]
     given = options.available_memory_proportion
     smaller = [{"available_memory_proportion": p} for p in _PROPORTIONS if p < given]
-    if program.memory.peak.total_bytes > _FAR * program.memory.available_bytes:
-        smaller = smaller[-1:]
-    yield [Candidate("flag", {**settings, **lean}) for settings in smaller]
+    if not is_far:
+        yield [Candidate("flag", {**settings, **lean}) for settings in smaller]
     if options.partials_type != "f16" and _has_half(program):
         half = {"partials_type": "f16"}
         yield [Candidate("flag", {**half, **more}) for more in ({}, *smaller[-1:])]
-    if _has_batch(module):
-        yield [with_smaller_batch(options, lean, by) for by in _divisors(program)]
+    if not is_far:
+        yield batch
     if _has_single(program):
-        yield [narrowed(options, lean), *(narrowed(options, {**s, **lean}) for s in smaller[-1:])]
+        both = [with_smaller_batch(options, lean, by, narrow=True) for by in batches[-2:-1]]
+        yield [narrowed(options, lean), *both]
     yield list(_larger_machines(options, program, failed))
 
 
@@ -94,12 +99,12 @@ def _has_batch(module: Module) -> bool:
     return SmallerBatch().run(front, plan)[0] is not front
 
 
-def _divisors(program: CompiledProgram) -> tuple[int, int]:
-    """Return two numbers to divide a batch by: what just may do, and twice that."""
+def _divisors(program: CompiledProgram) -> tuple[int, int, int]:
+    """Return numbers to divide a batch by: what just may do, twice and four times that."""
     least = 2
     while least * program.memory.available_bytes < program.memory.peak.total_bytes:
         least *= 2
-    return least, 2 * least
+    return least, 2 * least, 4 * least
 
 
 def _has_half(program: CompiledProgram) -> bool:

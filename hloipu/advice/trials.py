@@ -44,11 +44,18 @@ def narrowed(options: Options, settings: Mapping[str, Any]) -> Candidate:
     return _edited(options, settings, NARROW, "use float16 in the model in place of float32")
 
 
-def with_smaller_batch(options: Options, settings: Mapping[str, Any], by: int) -> Candidate:
-    """Return the edit that divides the batch, beside other settings; cycles are for all parts."""
+def with_smaller_batch(
+    options: Options, settings: Mapping[str, Any], by: int, *, narrow: bool = False
+) -> Candidate:
+    """Return the edit that divides the batch, and perhaps narrows floats, beside other settings.
+
+    Cycles are those of all parts.
+    """
     words = f"use a batch {by} times smaller in the model, {by} times as often"
-    found = _edited(options, settings, f"front,{SMALLER}{{by={by}}}", words)
-    return found._replace(runs=by)
+    first = f"front,{SMALLER}{{by={by}}}"
+    if narrow:
+        words, first = f"{words}, and float16 in place of float32", f"{first},{NARROW}"
+    return _edited(options, settings, first, words)._replace(runs=by)
 
 
 def _edited(options: Options, settings: Mapping[str, Any], first: str, words: str) -> Candidate:

@@ -1,9 +1,12 @@
 """`hloipu compile FILE`: a program for a machine, whether it fits, and what it will cost."""
 
+from dataclasses import replace
+
 import click
 
 from hloipu.cli.compiling import (
     Reporting,
+    chart_option,
     compiling_options,
     estimated,
     given_file,
@@ -12,6 +15,7 @@ from hloipu.cli.compiling import (
     report,
     shown_config,
     stop_unless_fits,
+    tell_pipelines,
     timed,
     with_fitting,
 )
@@ -26,12 +30,14 @@ from hloipu_compiler.hlo.limits import Limits
 @click.argument("file", type=HLO_FILE, required=False)
 @click.option("-o", "--output", type=click.Path(), help="Write the executable to this .ipux file.")
 @click.option("--findings", is_flag=True, help="Print all findings, not only the first three.")
+@chart_option
 @compiling_options("compile")
 @limit_option
 def command(
     file: str | None,
     output: str | None,
     findings: bool,
+    chart: bool,
     limits: Limits,
     asked: Asked,
     reporting: Reporting,
@@ -50,7 +56,8 @@ def command(
         module, text = read_verified(given_file(file), limits, phases)
         program = compile_cached(module, text, options_for(asked, module), phases)
         profile = with_fitting(estimated(program, phases), program, phases)
-        report(profile, reporting)
+        tell_pipelines(profile)
+        report(profile, replace(reporting, chart=chart))
         if findings and not reporting.as_json:
             click.echo(findings_text(profile))
         stop_unless_fits(program)

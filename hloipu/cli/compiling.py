@@ -2,6 +2,7 @@
 
 import functools
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ from hloipu_runtime.atomic_file import replacing
 from hloipu_runtime.compiled import CompiledProgram, load
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.memory.does_not_fit import DoesNotFit, require_fit
+from hloipu_runtime.report.pipeline_chart import chart, pipeline_lines
 from hloipu_runtime.report.profile import Profile
 from hloipu_runtime.report.verdict import verdict
 
@@ -49,6 +51,13 @@ class Reporting:
     """File for the profile."""
     as_json: bool
     timing: bool
+    chart: bool = False
+    """Print the chart of each pipeline as well."""
+
+
+chart_option = click.option(
+    "--chart", is_flag=True, help="Print pipelines: stages by slots, what each costs and keeps."
+)
 
 
 def compiling_options(command: str) -> Callable[[F], F]:
@@ -159,6 +168,15 @@ def report(profile: Profile, reporting: Reporting) -> None:
     if reporting.profile:
         write_profile(profile, reporting.profile)
     click.echo(profile_text(profile) if reporting.as_json else verdict(profile))
+    if reporting.chart and not reporting.as_json:
+        width = shutil.get_terminal_size((100, 24)).columns
+        click.echo(f"\n{chart(profile, width)}" if profile.pipelines else "no pipeline to chart")
+
+
+def tell_pipelines(profile: Profile) -> None:
+    """Say on stderr how the program's pipelines work."""
+    for line in pipeline_lines(profile):
+        click.echo(line, err=True)
 
 
 def write_profile(profile: Profile, path: str) -> None:

@@ -10,7 +10,7 @@ from math import prod
 from typing import NamedTuple
 
 from hloipu_runtime.costing.relation import dimension_groups
-from hloipu_runtime.program.mapping import Mapping, Sizes, Span, Tiles, whole
+from hloipu_runtime.program.mapping import Mapping, Sizes, Span, Spans, Tiles, whole
 
 
 class _Digit(NamedTuple):
@@ -36,12 +36,15 @@ def untransposed(mapping: Mapping, permutation: Sequence[int]) -> Mapping:
 
 def made_whole(mapping: Mapping, shape: Sizes, dimensions: Sequence[int]) -> Mapping:
     """Return the mapping with some dimensions whole on every tile, on the tiles that remain."""
-    changed = set(dimensions)
-    spans = [
-        whole(size) if d in changed else span
+    return without_unused_axes(Mapping(mapping.tiles, spans_whole(mapping, shape, dimensions)))
+
+
+def spans_whole(mapping: Mapping, shape: Sizes, dimensions: Sequence[int]) -> Spans:
+    """Return the parts of a mapping, but of some dimensions all."""
+    return tuple(
+        whole(size) if d in dimensions else span
         for d, (span, size) in enumerate(zip(mapping.spans, shape, strict=True))
-    ]
-    return without_unused_axes(Mapping(mapping.tiles, tuple(spans)))
+    )
 
 
 def without_unused_axes(mapping: Mapping) -> Mapping:

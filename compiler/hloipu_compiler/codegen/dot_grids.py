@@ -37,6 +37,9 @@ from hloipu_runtime.program.mapping import Sizes
 _SLICES = (2, 4, 8, 16, 32)
 """In how many slices of its rows or columns a dot may be done, where memory bites."""
 
+_SLICE_FRAGMENTS = 40
+"""The code of a slice's steps and the state of its vertices, in pieces of exchange. Assumed."""
+
 _MOST_SHOWN = 5
 """Grids of each number of slices that are looked at for an explanation."""
 
@@ -293,6 +296,7 @@ def _priced(machine: Machine, sides: _Sides, types: _Types, blocks: _Blocks) -> 
         # Blocks of rows take parts of few slices of rows, and of all slices of columns.
         fragments = blocks.column_parts * (sides.slices if sides.slices_columns else 1)
         cycles = cycles + begin + sides.slices * _over(partials, rate) + controls * fragments
+        cycles = cycles + sides.slices * _SLICE_FRAGMENTS * sides.fragment_cycles
     # Operands are gone by the time that pieces are brought together.
     memory = partials + np.maximum(lhs + rhs, np.where(cut, gathered, 0))
     if sides.slices > 1:

@@ -14,6 +14,7 @@ from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_runtime.codelets.codelet import Tensor
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.descriptors import is_complete
 from hloipu_runtime.program.mapping import Mapping, Sizes, Span, Tiles, whole
 
 
@@ -58,9 +59,12 @@ def _born(machine: Machine, tensor: Tensor, need: Mapping) -> Mapping:
 
     Else tiles that need the same part share it out.
     """
+    shared = spread_over_copies(need, tensor.shape, tensor.element_type)
+    if not is_complete(need, tensor.shape):
+        # What one of several slices reads.
+        return shared
     if not need.replicated_axes:
         return need
-    shared = spread_over_copies(need, tensor.shape, tensor.element_type)
     near = _on_the_same_tiles(tensor, need)
     if near is None:
         return shared

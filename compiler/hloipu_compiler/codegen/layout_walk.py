@@ -10,7 +10,13 @@ from collections.abc import Sequence
 from math import prod
 
 from hloipu_compiler.analysis.call_graph import callees_first
-from hloipu_compiler.codegen.carrying import made_whole, reshaped, transposed, untransposed
+from hloipu_compiler.codegen.carrying import (
+    made_whole,
+    reshaped,
+    spans_whole,
+    transposed,
+    untransposed,
+)
 from hloipu_compiler.codegen.layout import (
     UNKNOWN_TURNS,
     Demand,
@@ -383,9 +389,9 @@ class _Walk:
             self._wish(computation, x.operands[0], wish)
         if x.opcode == "dynamic-update-slice":
             wish = wishes[0]
-            spans = _fitting(wish.born, part.shape, moving)
-            if spans is not None:
-                self._wish(computation, x.operands[1], wish._replace(born=spans, need=spans))
+            born = made_whole(wish.born, part.shape, moving)
+            need = Mapping(wish.born.tiles, spans_whole(wish.born, part.shape, moving))
+            self._wish(computation, x.operands[1], wish._replace(born=born, need=need))
 
     def _indexed(
         self, x: Instruction, born: Mapping, data: Tensor, moving: Sequence[int]

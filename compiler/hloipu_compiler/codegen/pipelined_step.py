@@ -14,14 +14,21 @@ from dataclasses import dataclass, field, replace
 from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.control import brought_home
 from hloipu_compiler.codegen.errors import CodegenError
-from hloipu_compiler.codegen.gradient_sums import accumulated, emptied, finished_type
+from hloipu_compiler.codegen.gradient_sums import (
+    COUNT_TYPE,
+    accumulated,
+    averaged,
+    counted,
+    emptied,
+    finished_type,
+)
 from hloipu_compiler.codegen.leaves import Held, Leaf
 from hloipu_compiler.codegen.lowering import lower_instructions, streamed_in
 from hloipu_compiler.codegen.planned import Record
 from hloipu_compiler.codegen.site import leaves_of
 from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning
 from hloipu_compiler.ir.graph import Instruction, Module
-from hloipu_compiler.plan.pipelining import Accumulation, Pipelining, Position
+from hloipu_compiler.plan.pipelining import RUNNING_MEAN, Accumulation, Pipelining, Position
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.wrapping import FeedBinding, Wrapping
 from hloipu_compiler.staging.update_places import placed
@@ -33,6 +40,8 @@ from hloipu_runtime.program.steps import ValueId
 
 _LOOP, _PIPELINE = "loop", "micro-batches"
 _Operands = Callable[[int], Leaf]
+_COUNT = -1
+"""Stands for the count of micro-batches, in place of the number of a gradient."""
 Element = tuple[str, int]
 """Name of a call, and which of its results."""
 
@@ -246,9 +255,13 @@ class _PipelinedStep:
         homes = {item.parameter: item for item in kept}
         sums = {
             (x.call, x.element): emptied(builder, self._ipu_of(x.call), x.element_type,
-                                         self._shape_of(x), (x.call, x.element))
+                                         self._shape_of(x), f"accumulator.{x.call}.{x.element}")
             for x in plan.accumulations
         }  # fmt: skip
+        if plan.reduction == RUNNING_MEAN:
+            for call in dict.fromkeys(x.call for x in plan.accumulations):
+                name = f"micro-batches.{call}"
+                sums[(call, _COUNT)] = emptied(builder, self._ipu_of(call), COUNT_TYPE, (), name)
         carried: dict[Element, tuple[Held, Held, Held]] = {
             key: (home, turn, turn) for key, (home, turn) in sums.items()
         }
@@ -271,6 +284,7 @@ class _PipelinedStep:
         )  # fmt: skip
         builder.emit(step)
         for x in plan.accumulations:
+            builder.origin = f"accumulator.{x.call}.{x.element}"
             key = (x.call, x.element)
             builder.ipu = self._ipu_of(x.call)
             finished[key] = finished_type(builder, finished[key], self._type_of(x))
@@ -383,14 +397,17 @@ class _PipelinedStep:
     ) -> Held:
         """Return what carried state is after a micro-batch: a sum, or what the call made."""
         call, number = key
+        total = carried[key][1]
+        if call and number == _COUNT:
+            return counted(self.builder, total)
         if call:
             plan = self.pipelining
             leaf = self.made[key]
             if not isinstance(leaf, Held):
                 raise TypeError(f"gradient {key} is not on tiles")
-            return accumulated(
-                self.builder, carried[key][1], leaf, plan.reduction, plan.micro_batches
-            )
+            if plan.reduction == RUNNING_MEAN:
+                return averaged(self.builder, total, leaf, carried[(call, _COUNT)][1])
+            return accumulated(self.builder, total, leaf, plan.reduction, plan.micro_batches)
         result = dict(self.pipelining.per_micro_batch)[number]
         leaf = self.made[self._element(self._result_positions()[result])]
         return self.builder.held(leaf)

@@ -63,7 +63,7 @@ class Alternative:
 
     choice: Choice
     lost: str
-    """`slower` or `does not fit`; a planner may have other reasons."""
+    """`slower`, `does not fit`, or `takes more code`: that of exchanges has its price."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,9 @@ def losers(
         if _looks(choice) in shown:
             continue
         shown.add(_looks(choice))
-        kept.append(Alternative(choice, "does not fit" if too_large else "slower"))
+        faster = choice.cycles.total < chosen.cycles.total
+        lost = "does not fit" if too_large else "takes more code" if faster else "slower"
+        kept.append(Alternative(choice, lost))
         if len(kept) == MOST_ALTERNATIVES:
             break
     return tuple(kept)

@@ -59,9 +59,7 @@ def required_wrapping(
     state = tuple(StatePair(parameters[p].name, p, r) for p, r in pairs)
     kept = {pair.parameter for pair in state}
     if feeds_rest and not feeds:
-        rest = tuple(
-            x.number for x in parameters if x.number not in {*kept, *roles} and x.shape
-        )
+        rest = tuple(x.number for x in parameters if x.number not in {*kept, *roles} and x.shape)
         feeds = (FeedBinding("data", rest),) if rest else ()
         fed.update(rest)
     inputs = tuple(n for n, role in sorted(roles.items()) if role == CALL)

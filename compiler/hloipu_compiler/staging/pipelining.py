@@ -177,5 +177,3 @@ def _type_of(x: Instruction) -> str:
     if not isinstance(x.shape, ArrayShape):
         raise TypeError(f"{x.name} is no array")
     return x.shape.element_type.name
-
-

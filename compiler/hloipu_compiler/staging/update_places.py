@@ -34,7 +34,9 @@ def placed(module: Module, pipelining: Pipelining) -> dict[tuple[str, str], int]
         found |= _named(computation, ipus)
     if pipelining.pre:
         computation = _called(module, pipelining.pre)
-        found |= _named(computation, placed_by_users(computation, _first_readers(module, pipelining)))
+        found |= _named(
+            computation, placed_by_users(computation, _first_readers(module, pipelining))
+        )
     return found
 
 

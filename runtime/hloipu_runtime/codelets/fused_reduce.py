@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
 
 from hloipu_runtime.codelets.arranging import arranged, sizes_of
+from hloipu_runtime.codelets.call_writer import MOST_ELEMENTS, CallWriter
 from hloipu_runtime.codelets.codelet import (
     ALL,
     Block,
@@ -25,6 +27,7 @@ from hloipu_runtime.codelets.expression import Expression, plan_of
 from hloipu_runtime.codelets.reduce import Reduce
 from hloipu_runtime.codelets.reduce_costs import reduce_work
 from hloipu_runtime.codelets.row_region import RowRegion
+from hloipu_runtime.codelets.straight import Straight
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
@@ -90,6 +93,22 @@ class FusedReduce(Codelet):
         zeros = (0,) * self.rank
         block = Block(np.broadcast_to(made, grid + sizes), grid, sizes, zeros, sizes)
         return self._reduce.run([block, *operands[count:]], results)
+
+    def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
+        """Return the expression and the reduction as calls, of small arrays."""
+        count = len(self.labels)
+        sizes = sizes_of(self.labels, [x.part for x in operands[:count]], self.rank)
+        if self.part or not 0 < prod(sizes) <= MOST_ELEMENTS:
+            return None
+        writer = CallWriter([x.part for x in operands])
+        values = [writer.arranged(k, x, self.rank) for k, x in enumerate(self.labels)]
+        made = writer.expression(self.expression, values)
+        if made is None:
+            return None
+        row = writer.spread(made[0], sizes)
+        kind = self.expression.result_types[0]
+        found = writer.reduction(self.monoid, kind, row, count, self.dimensions)
+        return writer.straight([writer.reshaped(found, results[0].part)])
 
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]

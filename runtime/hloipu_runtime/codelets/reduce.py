@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from math import prod
 from typing import Any, ClassVar
 
@@ -35,19 +34,12 @@ from hloipu_runtime.codelets.reduce_costs import reduce_work
 from hloipu_runtime.codelets.straight import Call, Straight, one_call
 from hloipu_runtime.kernels.monoids import UFUNCS, finish, identity
 from hloipu_runtime.kernels.quiet import quietly
-from hloipu_runtime.kernels.reduction import (
-    MANY_ROWS,
-    SHORT_AXIS,
-    SUM_BLOCK_ROWS,
-    reduce,
-    reduce_monoid,
-)
+from hloipu_runtime.kernels.reduction import is_short, reduce, reduce_monoid
 from hloipu_runtime.kernels.reduction_regions import fold_pairwise
 from hloipu_runtime.kernels.storage import storage_dtype
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
 
-_SHORT_SUM_ELEMENTS = 1 << 14
 _NOWHERE = (None,)
 
 
@@ -173,7 +165,7 @@ class Reduce(Codelet):
     def _short_sum(self, shape: Sizes, result: Sizes) -> Straight | None:
         """Return a sum of small arrays along one axis as numpy's own, and the init added to it."""
         axis = self._only_axis(flat=False)
-        if axis is None or self.monoid != "add" or not result or not _is_short(shape, axis):
+        if axis is None or self.monoid != "add" or not result or not is_short(shape, axis):
             return None
         dtype = storage_dtype(self._type)
         calls = (
@@ -194,7 +186,7 @@ class Reduce(Codelet):
         flat = len(self.dimensions) == len(shape) > 1
         shape = (prod(shape),) if flat else shape
         axis = self._only_axis(flat)
-        if axis is None or not _is_short(shape, axis):
+        if axis is None or not is_short(shape, axis):
             return None
         general = super().bound(operands, results)
         monoid, reduce_along = UFUNCS[self.monoid], UFUNCS[self.monoid].reduce
@@ -281,17 +273,6 @@ class Reduce(Codelet):
         return reduce_work(
             machine, arrays, results, self.dimensions, monoid=self.monoid, body=self.body
         )
-
-
-@lru_cache(maxsize=4096)
-def _is_short(shape: Sizes, axis: int) -> bool:
-    """Whether numpy's own reduction along an axis is the kernel's, without its set-up."""
-    size, count = prod(shape), shape[axis]
-    if not 0 < size <= _SHORT_SUM_ELEMENTS:
-        return False
-    if prod(shape[axis + 1 :]) > 1:
-        return count <= 2 * SUM_BLOCK_ROWS
-    return size // count < MANY_ROWS or count > SHORT_AXIS
 
 
 def _fold(

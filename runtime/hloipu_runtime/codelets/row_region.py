@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from hloipu_runtime.codelets.arranging import arranged, sizes_of
+from hloipu_runtime.codelets.call_writer import MOST_ELEMENTS, CallWriter
 from hloipu_runtime.codelets.codelet import (
     ALL,
     Block,
@@ -23,8 +24,9 @@ from hloipu_runtime.codelets.codelet import (
     codelet,
 )
 from hloipu_runtime.codelets.constants import value_of
-from hloipu_runtime.codelets.expression import Expression, plan_of
+from hloipu_runtime.codelets.expression import Expression, Plan, plan_of
 from hloipu_runtime.codelets.row_costs import RowWork, row_work
+from hloipu_runtime.codelets.straight import Straight
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.kernels.blocks import BLOCK_ELEMENTS, aligned_empty
@@ -133,6 +135,37 @@ class RowRegion(Codelet):
             for x, number, block in zip(made, self.results, results, strict=True)
         ]
 
+    def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
+        """Return the steps as calls, unless rows are computed a few at a time."""
+        whole = sizes_of(self.labels, [x.part for x in operands], self.rank)
+        if not 0 < prod(whole) <= MOST_ELEMENTS:
+            return None
+        single = tuple(1 if d in self.dimensions else n for d, n in enumerate(whole))
+        writer = CallWriter([x.part for x in operands])
+        values = [writer.arranged(k, x, self.rank) for k, x in enumerate(self.labels)]
+        waiting = list(self._reductions)
+        for step, (expression, sources) in enumerate(
+            zip(self.expressions, self.sources, strict=True)
+        ):
+            made = writer.expression(expression, [values[x] for x in sources])
+            if made is None:
+                return None
+            values += made
+            while waiting and waiting[0].step == step:
+                value, monoid, init = waiting.pop(0)[1:]
+                kind = self._types[value]
+                row = writer.spread(values[value], whole)
+                start = writer.constant(value_of(init, kind))
+                values.append(writer.reduction(monoid, kind, row, start, self.dimensions))
+        return writer.straight(
+            [
+                writer.reshaped(
+                    writer.spread(values[x], whole if self.is_full(x) else single), block.part
+                )
+                for x, block in zip(self.results, results, strict=True)
+            ]
+        )
+
     def _values(
         self,
         parts: list[Array],
@@ -147,11 +180,9 @@ class RowRegion(Codelet):
         """
         values = list(parts)
         waiting = list(self._reductions)
-        for step, (expression, sources) in enumerate(
-            zip(self.expressions, self.sources, strict=True)
-        ):
+        for step, (plan, sources) in enumerate(zip(self._plans, self.sources, strict=True)):
             given = [values[x] for x in sources]
-            if expression.nodes and any(x.shape == shape for x in given):
+            if plan.moves and any(x.shape == shape for x in given):
                 places: list[Array | None] = []
                 for number in self._made[step]:
                     out = outs.get(number)
@@ -160,9 +191,9 @@ class RowRegion(Codelet):
                             shape, storage_dtype(self._types[number])
                         )
                     places.append(out)
-                values += plan_of(expression).run(given, places, shape)
+                values += plan.run(given, places, shape)
             else:
-                values += plan_of(expression).run(given)
+                values += plan.run(given)
             while waiting and waiting[0].step == step:
                 value, monoid, init = waiting.pop(0)[1:]
                 kind = self._types[value]
@@ -235,6 +266,10 @@ class RowRegion(Codelet):
         return all(operand not in sources for sources in self.sources[begins + 1 :])
 
     # --- what values are --------------------------------------------------------------------------
+
+    @cached_property
+    def _plans(self) -> tuple[Plan, ...]:
+        return tuple(map(plan_of, self.expressions))
 
     @cached_property
     def _kept(self) -> Sizes:

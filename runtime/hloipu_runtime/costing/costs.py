@@ -8,6 +8,7 @@ from hloipu_runtime.costing.spent import Spent
 from hloipu_runtime.machine.charges import Charge
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.steps import Pipeline
 from hloipu_runtime.program.timetable import Pattern
 
 BlockNumber = int
@@ -79,6 +80,8 @@ class Pipelined(NamedTuple):
     """Of each position; those of one IPU take turns."""
     patterns: tuple[Pattern, ...]
     """Which positions work in so many slots."""
+    step: Pipeline
+    """What it is the cost of."""
 
     def slowest(self, cycles: Sequence[float]) -> list[tuple[int, tuple[int, ...]]]:
         """Return for each pattern its slots, and the positions of the IPU that takes longest.

@@ -54,6 +54,13 @@ def spent_of(costs: Costs, counts: BlockCounts) -> Spent:
     return total
 
 
+def cycles_of_blocks(costs: Costs, counts: BlockCounts) -> list[int]:
+    """Return the cycles of all executions of each block, with what is inside."""
+    return _cycles_with_inner(
+        costs, list(counts.counts), lambda inner, _: [counts.counts[b] for b in blocks_inside(inner)]
+    )
+
+
 class ChargePlan:
     """Charges the runs of a program by how often its blocks ran: one number a block."""
 

@@ -272,7 +272,7 @@ class _Block:
         patterns = tuple(step.timetable.patterns())
         ipus = tuple(stage.ipu for stage in step.stages)
         self.add(self.walk.slots(step, patterns, f"{path}/slots"))
-        self.add_inner(Pipelined(path, step.name, step.count, tuple(bodies), ipus, patterns))
+        self.add_inner(Pipelined(path, step.name, step.count, tuple(bodies), ipus, patterns, step))
 
     def streaming(self, step: StreamIn | StreamOut, path: str) -> StepCost:
         program, machine = self.walk.program, self.walk.machine

@@ -32,6 +32,9 @@ SHORT_AXIS = 32
 MANY_ROWS = 512
 """Rows enough for folding columns to pay."""
 
+SHORT_ELEMENTS = 1 << 14
+"""Fewer are reduced in one go."""
+
 BLOCK_ROWS = 4096
 """Rows of a short innermost axis folded at once: their columns stay in cache."""
 
@@ -93,6 +96,17 @@ def reduce_monoid(x: Array, monoid: str, dimensions: Sequence[int]) -> Array:
             result = from_total_order_keys(keys, x.dtype)
     result = result.reshape(kept_shape)
     return result if back is None else result.transpose(back)
+
+
+@lru_cache(maxsize=4096)
+def is_short(shape: Sizes, axis: int) -> bool:
+    """Whether numpy's own reduction along an axis is the kernel's, without its set-up."""
+    size, count = prod(shape), shape[axis]
+    if not 0 < size <= SHORT_ELEMENTS:
+        return False
+    if prod(shape[axis + 1 :]) > 1:
+        return count <= 2 * SUM_BLOCK_ROWS
+    return size // count < MANY_ROWS or count > SHORT_AXIS
 
 
 class _Folding(NamedTuple):

@@ -28,7 +28,7 @@ def owners(program: Program) -> dict[int, frozenset[VariableId]]:
     found: dict[int, set[VariableId]] = {}
     for variable, owner in walk.owner.items():
         role = program.variables[variable].role
-        if owner != _NOBODY and role not in (Role.CONSTANT, Role.STATE):
+        if owner != _NOBODY and role not in (Role.CONSTANT, Role.STATE, Role.REMOTE):
             found.setdefault(walk.identities[owner], set()).add(variable)
     return {identity: frozenset(variables) for identity, variables in found.items()}
 

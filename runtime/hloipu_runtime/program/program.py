@@ -31,6 +31,8 @@ class Role(Enum):
     """Stays on the device between runs."""
     BUFFER = "buffer"
     """Of a host stream on tiles set apart for it: filled or drained while others compute."""
+    REMOTE = "remote"
+    """State in the memory beside an IPU, which only remote copies reach."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,16 @@ class Program:
 
     Until they are given, zeros stand for them (`program.loading`); no stream carries them.
     """
+
+    replicas: int = 1
+    """Copies of the program, each on as many IPUs and with state and data of its own."""
+    partitions: int = 1
+    """Parts of one copy that run the same steps on tensors of their own."""
+
+    @property
+    def participants(self) -> int:
+        """Who meets at collectives, numbered replica * partitions + partition."""
+        return self.replicas * self.partitions
 
     @property
     def is_resident(self) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hloipu_runtime.codelets.codelet import Codelet
+from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.mapping import Box, Sizes, Spans, Tiles
 from hloipu_runtime.program.timetable import Timetable
 
@@ -282,6 +283,8 @@ Step = (
     | Sync
     | StreamIn
     | StreamOut
+    | Collective
+    | RemoteCopy
     | Sequence
     | Parallel
     | Repeat

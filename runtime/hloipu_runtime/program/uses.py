@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import (
     Call,
@@ -79,6 +80,10 @@ def _writes(step: Step) -> Iterator[VariableId]:
             yield from (definition.variable for definition in step.definitions)
         case StreamIn():
             yield step.variable
+        case Collective():
+            yield from (moved.variable for moved in step.outputs)
+        case RemoteCopy():
+            yield step.destination
         case Pipeline():
             for channel in step.channels:
                 yield from channel.places
@@ -97,6 +102,10 @@ def _reads(step: Step) -> Iterator[VariableId]:
             yield from (transfer.source for transfer in step.transfers)
         case StreamOut():
             yield step.variable
+        case Collective():
+            yield from (moved.variable for moved in step.inputs)
+        case RemoteCopy():
+            yield step.source
         case If():
             yield step.predicate
             yield from (item.variable for item in step.merged)

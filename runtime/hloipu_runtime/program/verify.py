@@ -6,6 +6,7 @@ number of steps and not with tiles.
 """
 
 from hloipu_runtime.codelets.codelet import Tensor
+from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.descriptors import (
     is_complete,
     law_fault,
@@ -36,6 +37,7 @@ from hloipu_runtime.program.steps import (
     VertexGroup,
 )
 from hloipu_runtime.program.uses import used, written
+from hloipu_runtime.program.verify_collective import collective_faults, remote_faults
 from hloipu_runtime.program.verify_exchange import exchange_faults
 from hloipu_runtime.program.verify_pipeline import pipeline_faults
 
@@ -75,6 +77,8 @@ class _Proof:
 
     def check_variables(self, tiles_per_ipu: int) -> None:
         self._check_constants()
+        for place, message in remote_faults(self.program):
+            self.fault("remote", place, message)
         for variable in self.program.variables:
             for message in variable_faults(variable.mapping, variable.shape, tiles_per_ipu):
                 self.fault("grid", variable.name, message)
@@ -113,7 +117,7 @@ class _Proof:
             self.complete(port.variable, place)
             self.expect(state, port.variable, port.final, place)
             self.fits(port.variable, port.final, place)
-            if self.variable(port.variable).role is not Role.STATE:
+            if self.variable(port.variable).role not in (Role.STATE, Role.REMOTE):
                 self.fault("state", place, "its variable is not kept from run to run")
 
     def variable(self, number: VariableId) -> Variable:
@@ -169,6 +173,14 @@ class _Proof:
             case StreamOut():
                 self.complete(step.variable, place)
                 self.expect(state, step.variable, step.value, place)
+            case Collective():
+                self._collective(step, state, place)
+            case RemoteCopy():
+                self.complete(step.source, place)
+                self.expect(state, step.source, step.value, place)
+                self.complete(step.destination, place)
+                self.fits(step.destination, step.value, place)
+                state[step.destination] = step.value
             case Parallel():
                 self._parallel(step, state, place)
             case Repeat():
@@ -188,6 +200,18 @@ class _Proof:
                 self._branches(step.branches, step.merged, state, place)
             case Call():
                 self._call(step, state, place)
+
+    def _collective(self, step: Collective, state: State, place: str) -> None:
+        for moved in step.inputs:
+            self.complete(moved.variable, place)
+            self.expect(state, moved.variable, moved.value, place)
+        for message in collective_faults(self.program, step):
+            self.fault("collective", place, message)
+        for moved in step.outputs:
+            self.define(moved.value, place)
+            self.complete(moved.variable, place)
+            self.fits(moved.variable, moved.value, place)
+            state[moved.variable] = moved.value
 
     def _call(self, step: Call, state: State, place: str) -> None:
         body = self.program.functions.get(step.function)

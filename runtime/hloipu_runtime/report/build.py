@@ -18,6 +18,7 @@ from hloipu_runtime.costing.spent import BUCKETS
 from hloipu_runtime.costing.step_times import step_times
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.report.feeds import feeds_record
+from hloipu_runtime.report.pipelines import pipeline_rows
 from hloipu_runtime.report.profile import (
     NO_ORIGIN,
     IpuRow,
@@ -106,6 +107,7 @@ def _profile(
         _origins(costs, counts, about.sources),
         _loops(costs, counts),
         _by_ipu(costs, counts, total),
+        pipeline_rows(costs, counts),
         about.memory,
         _calls(costs, counts) if costs.program.is_resident else {},
         feeds_record(costs, rates),

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from hloipu_runtime.report.change import Fitting
 from hloipu_runtime.report.finding import Finding
+from hloipu_runtime.report.pipelines import PipelineRow
 
 SCHEMA = "hloipu.profile"
 VERSION = 1
@@ -106,6 +107,7 @@ class Profile:
     """Most cycles first."""
     loops: tuple[LoopRow, ...]
     by_ipu: tuple[IpuRow, ...]
+    pipelines: tuple[PipelineRow, ...] = ()
     memory: Mapping[str, Any] = field(default_factory=dict)
     """Record of the memory plan, empty without one."""
     calls: Mapping[str, Any] = field(default_factory=dict)
@@ -164,6 +166,7 @@ class Profile:
             "steps": [row._asdict() | {"ipus": list(row.ipus)} for row in self.steps],
             "origins": [row._asdict() for row in self.origins],
             "loops": [row._asdict() for row in self.loops],
+            "pipelines": [row.record() for row in self.pipelines],
             "one_tile_gathers": [row.path for row in self.gathered],
             "memory": dict(self.memory),
             "findings": [finding.record() for finding in self.findings],

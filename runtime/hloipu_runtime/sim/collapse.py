@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from hloipu_runtime.codelets.codelet import Codelet
 from hloipu_runtime.codelets.move import Transpose
+from hloipu_runtime.program.collective import Collective
 from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.steps import (
     Call,
@@ -25,7 +26,9 @@ from hloipu_runtime.program.steps import (
 )
 from hloipu_runtime.program.verify_exchange import is_plain_copy
 
-What = Codelet | Definition | StreamIn | StreamOut | Repeat | RepeatWhile | If | Switch
+What = (
+    Codelet | Definition | StreamIn | StreamOut | Collective | Repeat | RepeatWhile | If | Switch
+)
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,9 @@ def _nodes(program: Program, step: Step, place: str) -> Iterator[Node]:
             yield Node(step, place, (), (step.value,))
         case StreamOut():
             yield Node(step, place, (step.value,), ())
+        case Collective():
+            reads = _unique(moved.value for moved in step.inputs)
+            yield Node(step, place, reads, tuple(moved.value for moved in step.outputs))
         case Parallel():
             for number, branch in enumerate(step.branches):
                 yield from _nodes(program, branch, f"{place}|{number}")

@@ -12,6 +12,7 @@ from typing import assert_never
 import numpy as np
 
 from hloipu_runtime.kernels.quiet import warnings_off
+from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.descriptors import is_complete
 from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.steps import (
@@ -37,6 +38,7 @@ from hloipu_runtime.program.uses import used, written
 from hloipu_runtime.sim.copying import prepare_transfer
 from hloipu_runtime.sim.current_run import CurrentRun
 from hloipu_runtime.sim.host import Counts, Host, Watch
+from hloipu_runtime.sim.participant import ALONE, Participant
 from hloipu_runtime.sim.pipelining import pipelined
 from hloipu_runtime.sim.pool import MemoryPool
 from hloipu_runtime.sim.private_variables import private_variables
@@ -55,6 +57,8 @@ class ExactEngine:
     def __init__(self, program: Program, *, poison: bool = False) -> None:
         self.program = program
         self.poison = poison
+        self.here: Participant = ALONE
+        """Who this engine is; may be another one in each run."""
         self.memories: dict[VariableId, TileStorage] = {}
         self._private = private_variables(program)
         self._now = CurrentRun()
@@ -215,6 +219,11 @@ class ExactEngine:
             case StreamOut():
                 source = self.memory(step.variable)
                 return [lambda: host.give(step.stream, source.whole())]
+            case Collective():
+                return [self._collective(step, place)]
+            case RemoteCopy():
+                there, here = self.memory(step.source), self.memory(step.destination)
+                return [lambda: scatter_whole(here, there.whole())]
             case Sequence():
                 return self._sequence(step, place, host, counts)
             case Parallel():
@@ -257,6 +266,19 @@ class ExactEngine:
                 return self._block(body, f"{place}/{step.function}", host, counts)
             case _:
                 assert_never(step)
+
+    def _collective(self, step: Collective, place: str) -> Action:
+        sources = [self.memory(moved.variable) for moved in step.inputs]
+        targets = [self.memory(moved.variable) for moved in step.outputs]
+
+        def run() -> None:
+            # Copies: other participants look at them after this one's memories have changed.
+            operands = [np.array(source.whole()) for source in sources]
+            results = self.here.meet(self.program, step, place, operands)
+            for target, result in zip(targets, results, strict=True):
+                scatter_whole(target, result)
+
+        return run
 
     def _sequence(self, step: Sequence, place: str, host: Host, counts: Counts) -> list[Action]:
         return [
@@ -371,6 +393,8 @@ def left_by(step: Step) -> Iterator[tuple[VariableId, ValueId]]:
             yield from ((made.variable, made.value) for made in step.definitions)
         case StreamIn():
             yield step.variable, step.value
+        case Collective():
+            yield from step.outputs
         case Repeat() | Pipeline() | RepeatWhile():
             yield from ((item.variable, item.final) for item in step.carried)
         case If() | Switch():

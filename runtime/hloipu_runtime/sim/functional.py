@@ -11,6 +11,7 @@ from typing import Any
 
 from hloipu_runtime.codelets.codelet import Codelet
 from hloipu_runtime.kernels.quiet import warnings_off
+from hloipu_runtime.program.collective import Collective
 from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.steps import (
     Definition,
@@ -29,6 +30,7 @@ from hloipu_runtime.sim.exact import in_range
 from hloipu_runtime.sim.host import Counts, Host, Watch
 from hloipu_runtime.sim.kept_state import Moment, kept_state
 from hloipu_runtime.sim.loop_source import loop_lines
+from hloipu_runtime.sim.participant import ALONE, Participant
 from hloipu_runtime.sim.whole import Run, Values, assembling, computing
 
 
@@ -37,6 +39,8 @@ class FunctionalEngine:
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        self.here: Participant = ALONE
+        """Who this engine is; may be another one in each run."""
         self.state: dict[str, Array] = {}
         """Between runs: the array of each state port by name, in storage form, held nowhere else.
 
@@ -103,12 +107,25 @@ class FunctionalEngine:
                 return computing(what, node, self.program.values)
             case Definition():
                 return assembling(what, node, self.program.values[what.value])
+            case Collective():
+                return self._meeting(what, node)
             case Repeat() | RepeatWhile():
                 return self._loop(what, node)
             case If() | Switch():
                 return self._branches(what, node)
             case StreamIn() | StreamOut():
                 raise TypeError(f"{type(what).__name__} is written as a line of its own")
+
+    def _meeting(self, what: Collective, node: Node) -> Run:
+        def step(values: Values, host: Host, counts: Counts) -> None:
+            operands = [values[moved.value] for moved in what.inputs]
+            for v in node.frees:
+                values[v] = None
+            results = self.here.meet(self.program, what, node.place, operands)
+            for moved, result in zip(what.outputs, results, strict=True):
+                values[moved.value] = result
+
+        return step
 
     def _loop(self, what: Repeat | RepeatWhile, node: Node) -> Run:
         parts = ("repeat",) if isinstance(what, Repeat) else ("condition", "while")

@@ -22,8 +22,8 @@ def test_rows_on_tiles_of_their_own_need_no_exchange() -> None:
     (stage,) = plan.stages
     assert stage.placement.tiles == rows.tiles
     assert (plan.cycles.exchange, plan.cycles.sync) == (0, 0)
-    # Contiguous sums (popops): 1 slot for 2 elements, 12 a row, 17 a vertex; 16 rows, 6 workers.
-    assert plan.cycles.compute == 10 + 6 * (3 * 32 + 12 * 3 + 17)
+    # Contiguous sums (popops): 1 slot for 4 elements, 12 a row, 17 a vertex; 16 rows, 6 workers.
+    assert plan.cycles.compute == 10 + 6 * (3 * 16 + 12 * 3 + 17)
 
 
 def test_columns_of_rows_on_tiles_are_summed_where_they_lie_first() -> None:

@@ -97,7 +97,7 @@ def test_what_the_readers_need_itself_is_not_moved() -> None:
 def test_a_turn_without_copies() -> None:
     """Both new arrays are written over the old ones, so that no exchange brings them home."""
     for program in programs_of(EARLY):
-        (turned,) = (x for x in program.body.steps if isinstance(x, s.Repeat))
+        (turned,) = (x for x in program.body.steps if isinstance(x, s.RepeatWhile))
         homes = {item.variable for item in turned.carried}
         for step in turned.body.steps:
             if isinstance(step, s.Exchange):

@@ -1,0 +1,84 @@
+"""Running all participants of a program at once, each in a thread of its own."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from typing import TypeVar
+
+import numpy as np
+
+from hloipu_runtime.errors import LimitError
+from hloipu_runtime.kernels.subnormals import flushing_subnormals
+from hloipu_runtime.program.program import Program
+from hloipu_runtime.sim.meeting import Meeting, MeetingError
+from hloipu_runtime.sim.participant import Participant
+
+T = TypeVar("T")
+
+MOST_PARTICIPANTS = 512
+"""Each takes a thread, and values of its own."""
+
+
+def check_participants(program: Program) -> None:
+    """Raise LimitError E5012 for more participants than can be run."""
+    if program.participants > MOST_PARTICIPANTS:
+        raise LimitError(
+            "E5012",
+            f"the program has {program.participants} participants, {MOST_PARTICIPANTS} can be run",
+            limit="participants",
+            allowed=MOST_PARTICIPANTS,
+            found=program.participants,
+            hint="declare them identical, or estimate",
+        )
+
+
+def meeting_participants(program: Program) -> list[Participant]:
+    """Return all participants of a program, with one place to meet at for one run."""
+    check_participants(program)
+    meeting = Meeting(program.participants)
+    return [
+        Participant(number, program.partitions, meeting) for number in range(program.participants)
+    ]
+
+
+def run_together(participants: Sequence[Participant], run: Callable[[Participant], T]) -> list[T]:
+    """Return what `run` gives for each participant; raises what the first one that failed raised.
+
+    All others end with it: those that wait at a collective, and those that come to one. Numpy's
+    and the processor's settings for floats, which threads have of their own, are set for each.
+    """
+    if len(participants) == 1:
+        return [run(participants[0])]
+
+    def ran(participant: Participant) -> T:
+        meeting = participant.meeting
+        try:
+            with np.errstate(all="ignore"), flushing_subnormals():
+                found = run(participant)
+        except BaseException:
+            if meeting is not None:
+                meeting.fail()
+            raise
+        if meeting is not None:
+            meeting.leave()
+        return found
+
+    with ThreadPoolExecutor(len(participants)) as pool:
+        futures = [pool.submit(ran, participant) for participant in participants]
+        try:
+            wait(futures, return_when=FIRST_EXCEPTION)
+        except BaseException:  # an interrupt: nobody shall wait for those who are stopped
+            for participant in participants:
+                if participant.meeting is not None:
+                    participant.meeting.fail()
+            raise
+    errors = list(_errors(futures))
+    if errors:
+        raise next((e for e in errors if not isinstance(e, MeetingError)), errors[0])
+    return [future.result() for future in futures]
+
+
+def _errors(futures: Sequence["Future[T]"]) -> Iterator[BaseException]:
+    for future in futures:
+        error = future.exception()
+        if error is not None:
+            yield error
