@@ -28,8 +28,10 @@ def pipeline_request(options: Options) -> PipelineRequest:
         options.schedule,
         options.reduction,
         options.accumulator_dtype or "",
+        recompute="full" if options.recompute == "full" else "none",
         device_map=tuple(device_map),
         loss=options.loss_output,
+        offload=options.offload,
     )
 
 
@@ -38,10 +40,12 @@ def check_ipus(program: Program, machine: Machine, options: Options) -> None:
 
     UnsupportedError E0475, MachineError E3210.
     """
-    check_system(machine, max(program.ipus, options.ipus))
-    if options.ipus not in (1, program.ipus):
+    taken = program.ipus * program.participants
+    check_system(machine, max(taken, options.ipus))
+    if options.ipus not in (1, taken):
         raise UnsupportedError(
             "E0475",
-            f"{options.ipus} IPUs were asked for; the program takes {program.ipus}",
-            hint="leave --ipus out, or cut the step into that many stages: --stages N",
+            f"{options.ipus} IPUs were asked for; the program takes {taken}",
+            hint="leave --ipus out, cut the step into stages (--stages N) or run copies of it "
+            "(--replicas R)",
         )

@@ -5,10 +5,11 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
+from hloipu.choosing import chosen
 from hloipu.options.resolve import resolve
 from hloipu.options.table import OPTIONS, Options
-from hloipu.text import HloInput, read_source
 from hloipu.pipelining import check_ipus, pipeline_request
+from hloipu.text import HloInput, read_source
 from hloipu.wrapping import wrapping_request
 from hloipu_compiler.codegen.planned import Record
 from hloipu_compiler.codegen.tuning import Tuning
@@ -23,7 +24,6 @@ from hloipu_compiler.passes.runner import PassRun, run_passes
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.compiled import CompiledProgram, compiled_program
-from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.executable import OverMemory
 from hloipu_runtime.executable_cache import ExecutableCache, compile_key, source_fingerprint
 from hloipu_runtime.machine.load import load_machine
@@ -51,11 +51,10 @@ def compile(given: HloInput, **options: Any) -> CompiledProgram:
     source = read_source(given)
     module = parse(source)
     verify(module)
-    return compile_cached(
-        module,
-        source.text,
-        resolve("compile", options, attributes=module_attributes(module)).options,
-    )
+    found = resolve("compile", options, attributes=module_attributes(module)).options
+    if found.plan == "auto":
+        found = chosen(module, found).options(found)
+    return compile_cached(module, source.text, found)
 
 
 def module_attributes(module: Module) -> Mapping[str, str]:
@@ -161,6 +160,8 @@ def compile_once(
             phase=phase,
             wrapping=wrapping_request(options),
             pipelining=pipeline_request(options),
+            replicas=options.replicas,
+            ipus=options.ipus,
             tuning=_tuning(options),
         )
     check_ipus(made.program, machine, options)
@@ -202,6 +203,8 @@ def planned(module: Module, options: Options) -> list[Record]:
             pipeline=_pipeline(options),
             wrapping=wrapping_request(options),
             pipelining=pipeline_request(options),
+            replicas=options.replicas,
+            ipus=options.ipus,
             tuning=_tuning(options),
             plans=plans,
         )

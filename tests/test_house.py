@@ -16,6 +16,8 @@ STAIRS = (
     "hloipu.options",
     "hloipu_compiler",
     "hloipu_compiler.driver",
+    "hloipu_compiler.choosing",
+    "hloipu_compiler.pricing",
     "hloipu_compiler.codegen",
     "hloipu_compiler.staging",
     "hloipu_compiler.passes",

@@ -80,7 +80,12 @@ class Row:
 
     @property
     def is_worse(self) -> bool:
-        """Whether it costs cycles in all and saves no memory for them."""
+        """Whether it costs cycles in all and saves no memory for them, or the other way round.
+
+        What only `lean` has is taken where a program fits with it alone: its row is what it trades.
+        """
+        if self.pipeline == "lean":
+            return False
         slower = self.cycles_with > _SLACK * self.cycles_without
         larger = self.peak_with > _SLACK * self.peak_without
         return (slower and self.peak_with >= self.peak_without) or (

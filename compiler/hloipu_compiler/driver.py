@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hloipu_compiler.analysis.source_lines import SourceLines
 from hloipu_compiler.codegen.lowering import lower
+from hloipu_compiler.codegen.offloading import offloads
 from hloipu_compiler.codegen.pipelined_step import lower_pipelined
 from hloipu_compiler.codegen.planned import Record
 from hloipu_compiler.codegen.table import LOWERINGS
@@ -15,10 +16,12 @@ from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes.pipeline import Pipeline
 from hloipu_compiler.passes.pipelines import STAGED
 from hloipu_compiler.passes.runner import Watcher, run_passes
-from hloipu_compiler.plan.pipelining import Pipelining, PipelineRequest
+from hloipu_compiler.plan.participants import meets_others, participants_for
+from hloipu_compiler.plan.pipelining import PipelineRequest, Pipelining
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.roles import required_wrapping, wrapping_of
 from hloipu_compiler.plan.wrapping import Wrapping, WrappingRequest, looped
+from hloipu_compiler.pricing.costing import costing_on
 from hloipu_compiler.staging.pipelining import pipelined
 from hloipu_compiler.verify.static import require_static
 from hloipu_runtime.machine.model import Machine
@@ -65,6 +68,8 @@ def compile_module(
     phase: Phase = unmeasured,
     wrapping: WrappingRequest = NOT_WRAPPED,
     pipelining: PipelineRequest = NOT_PIPELINED,
+    replicas: int | None = None,
+    ipus: int = 1,
     tuning: Tuning = DEFAULT_TUNING,
     plans: list[Record] | None = None,
 ) -> Compilation:
@@ -73,19 +78,26 @@ def compile_module(
     `wrapping`: the entry is a step whose state stays on the device, in a loop of its own perhaps.
     `pipelining`: the step is cut into micro-batches and stages; the passes of
     `front` comes before the cut, `STAGED` after it, whatever `pipeline` says.
+    `replicas`: copies that run it on data of their own; None: as many as its collectives name, or
+    of a wrapped step that names none, as many as a system of `ipus` has room for.
     `plans` takes the records of what planners chose, made for nobody else.
     Raises NotStaticError for sizes known only while running, CodegenError for ops that have no
     program, UsageError E3150 to E3152 for a wrapping that cannot be, StagingError for a step that
     cannot be cut, and what passes raise.
     """
     require_static(module)
-    if pipelining.asks:
-        return _compile_pipelined(
-            module, machine, verify_each, watch, phase, wrapping, pipelining, tuning, plans
-        )
+    copies, partitions = participants_for(module, replicas)
+    fills = replicas is None and ipus > 1 and not meets_others(module)
+    begun = Plan(replicas=copies, partitions=partitions)
+    if pipelining.asks or (wrapping.asks and (fills or _averages(module, copies))):
+        made = _compile_pipelined(
+            module, begun, machine, verify_each, watch, phase, wrapping, pipelining,
+            ipus if fills else 1, tuning, plans,
+        )  # fmt: skip
+        return _with_participants(made)
     wrapped = wrapping_of(module, wrapping)
     with phase("passes"):
-        flat, plan = run_passes(module, Plan(), pipeline, verify_each=verify_each, watch=watch)
+        flat, plan = run_passes(module, begun, pipeline, verify_each=verify_each, watch=watch)
     with phase("codegen"):
         if wrapped is None:
             program = lower(flat, plan, machine, tuning, plans)
@@ -93,27 +105,49 @@ def compile_module(
             program = lower_wrapped(flat, plan, machine, wrapped, tuning, plans)
         if tuning.merge_steps:
             program = merged(program, machine.chip.tiles_per_ipu)
-        return Compilation(flat, plan, program, wrapped)
+        return _with_participants(Compilation(flat, plan, program, wrapped))
+
+
+def _averages(module: Module, replicas: int) -> bool:
+    """Whether replicas combine gradients that the module's own ops do not combine."""
+    return replicas > 1 and not meets_others(module)
+
+
+def _with_participants(made: Compilation) -> Compilation:
+    plan = made.plan
+    if plan.replicas == plan.partitions == 1:
+        return made
+    program = replace(made.program, replicas=plan.replicas, partitions=plan.partitions)
+    return replace(made, program=program)
 
 
 def _compile_pipelined(
     module: Module,
+    begun: Plan,
     machine: Machine,
     verify_each: bool,
     watch: Watcher | None,
     phase: Phase,
     wrapping: WrappingRequest,
     request: PipelineRequest,
+    ipus: int,
     tuning: Tuning,
     plans: list[Record] | None,
 ) -> Compilation:
     wrapped = required_wrapping(module, looped(wrapping), feeds_rest=True)
     with phase("passes"):
-        flat, plan = run_passes(module, Plan(), "front", verify_each=verify_each, watch=watch)
-        cut, pipelining = pipelined(flat, wrapped, request)
+        flat, plan = run_passes(module, begun, "front", verify_each=verify_each, watch=watch)
+        costing = costing_on(machine, request, tuning)
+        cut, pipelining = pipelined(flat, wrapped, request, costing)
+        copies = max(plan.replicas, ipus // pipelining.ipu_count)
+        averages = _averages(module, copies)
+        plan = replace(plan, replicas=copies, averages_gradients=averages)
         made, plan = run_passes(cut, plan, STAGED, verify_each=verify_each, watch=watch)
     with phase("codegen"):
-        program = lower_pipelined(made, plan, machine, wrapped, pipelining, tuning, plans)
+        offload = offloads(request, pipelining, machine)
+        program = lower_pipelined(
+            made, plan, machine, wrapped, pipelining, tuning, plans, offload=offload
+        )
         if tuning.merge_steps:
             program = merged(program, machine.chip.tiles_per_ipu)
     return Compilation(made, plan, program, wrapped, pipelining)

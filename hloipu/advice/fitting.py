@@ -72,10 +72,12 @@ def _families(
     if not options.passes and options.recompute != "cheap":
         lean = {"recompute": "cheap"}
     is_far = program.memory.peak.total_bytes > _FAR * program.memory.available_bytes
-    batches = [*_divisors(program)] if _has_batch(module) else []
+    batches = _multiples(program) if _has_batch(module) else []
     batch = [with_smaller_batch(options, lean, by) for by in batches]
+    stages = [] if options.stages else [_staged(options, lean, n) for n in _multiples(program)[:1]]
     if is_far:
         yield batch
+        yield stages
     if options.recompute == "none":
         yield [Candidate("flag", lean)]
     given = options.available_memory_proportion
@@ -86,11 +88,26 @@ def _families(
         half = {"partials_type": "f16"}
         yield [Candidate("flag", {**half, **more}) for more in ({}, *smaller[-1:])]
     if not is_far:
+        yield stages
         yield batch
     if _has_single(program):
-        both = [with_smaller_batch(options, lean, by, narrow=True) for by in batches[-2:-1]]
+        both = [with_smaller_batch(options, lean, by, narrow=True) for by in batches[:1]]
         yield [narrowed(options, lean), *both]
     yield list(_larger_machines(options, program, failed))
+    memory = program.memory
+    if options.code_memory and memory.code_bytes > memory.executable_bytes:
+        bare = {**lean, "code_memory": False}
+        yield [
+            Candidate("flag", bare),
+            *(with_smaller_batch(options, bare, by) for by in batches[:1]),
+        ]
+
+
+def _staged(options: Options, settings: Mapping[str, Any], stages: int) -> Candidate:
+    """Return a pipeline over several IPUs, which training steps can be cut into."""
+    ipus = options.ipus * stages if options.ipus > 1 else options.ipus
+    given = {"stages": stages, **({"ipus": ipus} if ipus > 1 else {}), **settings}
+    return Candidate("flag", given, f"{flags(given)} ({max(ipus, stages)} IPUs)")
 
 
 def _has_batch(module: Module) -> bool:
@@ -99,12 +116,12 @@ def _has_batch(module: Module) -> bool:
     return SmallerBatch().run(front, plan)[0] is not front
 
 
-def _divisors(program: CompiledProgram) -> tuple[int, int, int]:
-    """Return numbers to divide a batch by: what just may do, twice and four times that."""
+def _multiples(program: CompiledProgram) -> tuple[int, int]:
+    """Return by how much less memory a part may need, so that it fits, and twice that."""
     least = 2
     while least * program.memory.available_bytes < program.memory.peak.total_bytes:
         least *= 2
-    return least, 2 * least, 4 * least
+    return least, 2 * least
 
 
 def _has_half(program: CompiledProgram) -> bool:

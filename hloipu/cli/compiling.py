@@ -11,7 +11,9 @@ from typing import Any, TypeVar
 
 import click
 
+from hloipu.choosing import chosen
 from hloipu.cli.application import styled
+from hloipu.cli.choice_text import choice_text
 from hloipu.cli.inputs import read_input
 from hloipu.cli.memory_text import culprits_text, uses_text
 from hloipu.cli.options import Asked, config_text, option_group
@@ -38,7 +40,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _OF_COMPILING = (
     "target", "set", "ipus", "passes", "plugin", "loop", "role", "feed", "outfeed", "stages",
-    "micro_batches", "schedule", "reduction", "accumulator_dtype", "device_map", "loss_output",
+    "replicas", "offload", "micro_batches", "schedule", "reduction", "accumulator_dtype",
+    "device_map", "loss_output", "plan",
 )  # fmt: skip
 """Options that say how to compile, which an executable has behind it."""
 
@@ -109,9 +112,14 @@ def read_verified(file: str, limits: Limits, phases: Phases) -> tuple[Module, st
 def options_for(asked: Asked, module: Module) -> Options:
     """Return the options, the module's own attributes considered.
 
-    Says on stderr how the step is wrapped, where that is asked for.
+    Says on stderr how the step is wrapped, where that is asked for. With `plan="auto"` it looks
+    for the best way to cut it, shows the others, and returns options for that one.
     """
     options = asked.resolved(module_attributes(module)).options
+    if options.plan == "auto":
+        choice = chosen(module, options)
+        click.echo(choice_text(choice), err=True)
+        options = choice.options(options)
     for line in wrapping_lines(module, options):
         click.echo(line, err=True)
     return options

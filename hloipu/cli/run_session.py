@@ -12,8 +12,8 @@ from hloipu.cli.feed_files import source_of
 from hloipu.cli.session_options import MEASURED, SYNTHETIC, SessionOptions
 from hloipu.inputs import save_arrays
 from hloipu.options.table import Options
-from hloipu.session_arrays import constant_numbers, number_of
 from hloipu.pipelining import pipeline_request
+from hloipu.session_arrays import constant_numbers, number_of
 from hloipu.wrapping import wrapping_request
 from hloipu_compiler.ir.graph import Module
 from hloipu_runtime.atomic_file import replacing

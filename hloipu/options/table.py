@@ -106,7 +106,12 @@ class Options:
     ] = None
     replicas: Annotated[
         int | None,
-        _later(Integer(1, _MOST_IPUS), "Copies of the program; by default IPUs over shards."),
+        About(
+            Integer(1, _MOST_IPUS),
+            _ALL,
+            "Copies of the program, each on data of its own; by default IPUs over shards.",
+            in_module=True,
+        ),
     ] = None
     stages: Annotated[
         int | None,
@@ -147,20 +152,29 @@ class Options:
     recompute: Annotated[
         str,
         About(
-            Choice(("none", "cheap", "auto")),
+            Choice(("none", "cheap", "full", "auto")),
             _ALL,
-            "Make cheap values again in place of keeping them; auto: where nothing else fits.",
+            "Make cheap values again in place of keeping them, or all of a pipeline's stages; "
+            "auto: cheap ones where nothing else fits.",
             in_module=True,
         ),
     ] = "auto"
     offload: Annotated[
-        str, _later(Choice(("on", "off", "auto")), "Keep optimizer state in remote buffers.")
+        str,
+        _wraps(
+            Choice(("on", "off", "auto")),
+            "Keep what only the update reads in remote buffers; auto: where micro-batches run.",
+        ),
     ] = "auto"
     device_map: Annotated[
         tuple[int | tuple[int, ...], ...] | None, _wraps(DeviceMap(), "The IPU of each stage.")
     ] = None
     plan: Annotated[
-        str, _later(Choice(("none", "auto")), "Let hloipu split the program over the IPUs.")
+        str,
+        _wraps(
+            Choice(("none", "auto")),
+            "Let hloipu find the best way to cut the step over the IPUs of the system.",
+        ),
     ] = "none"
     loop: Annotated[
         int | None,

@@ -4,7 +4,7 @@ Written beside the old file and put in its place at once, so that a process that
 leaves the one or the other.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ class Checkpoint:
     positions: Mapping[str, int] = field(default_factory=dict)
     """Of each infeed: the elements that the device had taken."""
     arrays: Mapping[str, Array] = field(default_factory=dict, repr=False)
-    """State by name, in the user's types."""
+    """State by name, in the user's types; of other participants where it differs."""
 
     def save(self, path: str | Path) -> None:
         """Write it, and remove what killed writers of it left; UsageError E3004: it cannot be."""
@@ -55,7 +55,13 @@ class Checkpoint:
 
     def require_for(self, program: Program) -> None:
         """Raise UsageError E3157 unless the state is of this program's names, types and shapes."""
-        wanted = {port.name: program.variables[port.variable] for port in program.state}
+        variables = {port.name: program.variables[port.variable] for port in program.state}
+        others = {
+            of_participant(name, number): variable
+            for number in range(1, program.participants)
+            for name, variable in variables.items()
+        }
+        wanted = {**variables, **{k: v for k, v in others.items() if k in self.arrays}}
         if wanted.keys() != self.arrays.keys():
             odd = sorted(wanted.keys() ^ self.arrays.keys())[0]
             raise _foreign(f"state {odd!r} is only in one of the two")
@@ -66,6 +72,32 @@ class Checkpoint:
                     f"state {name!r} is {array.dtype}{list(array.shape)} in the file and "
                     f"{variable.element_type}{list(variable.shape)} in the program"
                 )
+
+    def of(self, program: Program, participant: int) -> dict[str, Array]:
+        """Return the state of one participant by name, where it is this program's."""
+        names = [port.name for port in program.state]
+        return {
+            name: self.arrays.get(of_participant(name, participant), self.arrays[name])
+            for name in names
+        }
+
+
+def of_participant(name: str, number: int) -> str:
+    """Return what an array of another participant than the first goes by in a checkpoint.
+
+    Arrays that are the same as the first one's are left out.
+    """
+    return f"participant {number}: {name}" if number else name
+
+
+def differing(states: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+    """Return the state of all participants as a checkpoint holds it."""
+    found = dict(states[0])
+    for number, state in enumerate(states[1:], 1):
+        for name, array in state.items():
+            if array.tobytes() != states[0][name].tobytes():
+                found[of_participant(name, number)] = array
+    return found
 
 
 def load_checkpoint(path: str | Path) -> Checkpoint:

@@ -1,6 +1,6 @@
 """A compiled program in a user's hands: what it needs, what it costs, what it computes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -39,6 +39,8 @@ from hloipu_runtime.session_inputs import State
 from hloipu_runtime.sim.exact import ExactEngine
 from hloipu_runtime.sim.functional import FunctionalEngine
 from hloipu_runtime.sim.host import Arrays, Counts, Progress, Watch
+from hloipu_runtime.sim.participant import Participant
+from hloipu_runtime.sim.participants import meeting_participants, run_together
 from hloipu_runtime.sim.ports import given_arrays, taken_arrays
 from hloipu_runtime.sim.seeding import seeded
 from hloipu_runtime.streams.settings import DEFAULT_TIMEOUT_SECONDS
@@ -52,10 +54,12 @@ class RunResult:
     """What one run gave."""
 
     outputs: list[Any]
-    """Arrays in the order of the result's leaves, in the user's types."""
+    """Arrays in the order of the result's leaves, in the user's types: of the first participant."""
     cycles: int
     """Of the modelled machine."""
     profile: Profile = field(repr=False)
+    everyone: list[list[Any]] = field(default_factory=list, repr=False)
+    """The outputs of all participants, numbered replica * partitions + partition."""
 
 
 @dataclass(frozen=True)
@@ -128,14 +132,17 @@ class CompiledProgram:
         seed: int = 0,
         progress: Progress | None = None,
         watch: Watch | None = None,
+        each: Sequence[Sequence[Any]] = (),
     ) -> RunResult:
         """Run once on arrays in entry-parameter order, tuples flattened; they are not changed.
 
         `functional` computes whole tensors, `exact` tile by tile; cycles are the same. `poison`
         fills tile memories before use, `seed` is where stateful random ops begin. `progress` is
         told again and again how many steps and turns of loops are done, `watch` each value that a
-        step of the outermost level leaves, in storage form. Raises DoesNotFit unless memory
-        suffices or `over_memory` is "allow", UsageError where arguments do not fit the parameters.
+        step of the outermost level leaves, in storage form; both by the first participant.
+        `each`: in place of `arguments`, those of every participant, where there are several.
+        Raises DoesNotFit unless memory suffices or `over_memory` is "allow", UsageError where
+        arguments do not fit the parameters.
         """
         if mode not in MODES:
             raise UsageError(
@@ -148,15 +155,31 @@ class CompiledProgram:
                 f"{self.program.name!r} keeps state on the device, or queues feed it",
                 hint="run it in a session: program.session(state=…, infeeds=…)",
             )
-        host = Arrays(given_arrays(self.program.parameters, arguments))
+        program = self.program
+        if each and len(each) != program.participants:
+            raise UsageError(
+                "E3105",
+                f"{program.participants} participants take as many lists of arguments; "
+                f"{len(each)} were given",
+            )
+        inputs = [given_arrays(program.parameters, x) for x in each or [arguments]]
+        hosts = [Arrays(inputs[n if each else 0]) for n in range(program.participants)]
         counts = Counts(progress=progress)
+
+        def run_one(here: Participant) -> None:
+            engine = self._engine(here.number, mode, poison=poison, seed=seed)
+            engine.here = here
+            if here.number == 0:
+                engine.run(hosts[0], counts, watch)
+            else:
+                engine.run(hosts[here.number])
+
         with np.errstate(all="ignore"), flushing_subnormals():
-            engine = self._engine(mode, poison=poison, seed=seed)
-            engine.run(host, counts, watch)
+            run_together(meeting_participants(program), run_one)
         found = ChargePlan(self.costs).counts(counts.runs)
         profile = profile_of_run(self.costs, found, self._about, mode=mode)
-        outputs = taken_arrays(self.program.results, host.outputs)
-        return RunResult(outputs, profile.lower_bound_cycles, profile)
+        everyone = [taken_arrays(program.results, host.outputs) for host in hosts]
+        return RunResult(everyone[0], profile.lower_bound_cycles, profile, everyone)
 
     def session(
         self,
@@ -256,13 +279,20 @@ class CompiledProgram:
         )
 
     @cached_property
-    def _functional(self) -> FunctionalEngine:
-        return FunctionalEngine(self.program)
+    def _functional(self) -> dict[int, FunctionalEngine]:
+        """Engines by participant, made at the first run."""
+        return {}
 
-    def _engine(self, mode: Mode, *, poison: bool, seed: int) -> FunctionalEngine | ExactEngine:
+    def _engine(
+        self, participant: int, mode: Mode, *, poison: bool, seed: int
+    ) -> FunctionalEngine | ExactEngine:
         if mode == "exact":
             return ExactEngine(seeded(self.program, seed), poison=poison)
-        return FunctionalEngine(seeded(self.program, seed)) if seed else self._functional
+        if seed:
+            return FunctionalEngine(seeded(self.program, seed))
+        if participant not in self._functional:
+            self._functional[participant] = FunctionalEngine(self.program)
+        return self._functional[participant]
 
 
 def load(path: str | Path) -> CompiledProgram:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hloipu_runtime.checkpoint import Checkpoint, load_checkpoint
+from hloipu_runtime.checkpoint import Checkpoint, differing, load_checkpoint
 from hloipu_runtime.costing.costs import Costs
 from hloipu_runtime.costing.counting import ChargePlan, spent_of
 from hloipu_runtime.costing.step_times import step_times
@@ -37,11 +37,14 @@ from hloipu_runtime.session_inputs import (
 from hloipu_runtime.sim.exact import ExactEngine
 from hloipu_runtime.sim.functional import FunctionalEngine
 from hloipu_runtime.sim.host import Arrays, Counts, Progress
-from hloipu_runtime.sim.kept_state import streams_before_work
+from hloipu_runtime.sim.kept_state import Moment, streams_before_work
+from hloipu_runtime.sim.participants import check_participants
 from hloipu_runtime.sim.ports import taken_arrays
+from hloipu_runtime.sim.replicated import ReplicatedEngine
 from hloipu_runtime.streams.host import StreamHost
 from hloipu_runtime.streams.infeed import InfeedState
 from hloipu_runtime.streams.outfeed import OutfeedQueue
+from hloipu_runtime.streams.participants import hosts_of_all
 from hloipu_runtime.streams.settings import DEFAULT_TIMEOUT_SECONDS
 from hloipu_runtime.streams.timing import interval_cycles
 
@@ -63,6 +66,8 @@ class SessionSettings:
     """Elements per second that the host makes of an infeed; others are always there in time."""
     device: Device | None = None
     """Shared with other sessions; None: a device of the session's own."""
+    identical: bool = False
+    """Whether all replicas have the same state and data: the first one stands for all."""
 
 
 @dataclass(frozen=True)
@@ -112,12 +117,17 @@ class Session:
         self.about = about
         self.steps = 0
         """Steps done, those before a checkpoint that was loaded included."""
+        self._participants = 1 if self.settings.identical else program.participants
+        """Those that are run."""
+        self._replicas = 1 if self.settings.identical else program.replicas
         self._times = step_times(costs)
         self._charges = ChargePlan(costs)
         self.rates = known_rates(program, self.settings.rates)
         """Elements per second that the host makes, of the infeeds for which that is stated."""
         clock_hz = costs.machine.chip.clock_hz
-        intervals = [interval_cycles(clock_hz, rate) for rate in self.rates.values()]
+        intervals = [
+            self._replicas * interval_cycles(clock_hz, rate) for rate in self.rates.values()
+        ]
         self._clock = SessionClock(self._times, max(intervals, default=Fraction(0)))
         self._counts = Counts()
         self._calls_done = 0
@@ -125,20 +135,24 @@ class Session:
         self._resident = Resident(program.name, costs.machine, about.memory)
         self._device.admit(self._resident)
         self._runs: Counter[str] = Counter()
-        self._state: dict[str, Array] | None = None
+        self._state: list[dict[str, Array]] | None = None
+        """Of each participant, until the engines have it."""
         if state is not None or not any(port.parameter >= 0 for port in program.state):
-            self._state = given_state(program, state or {}, self.settings.seed)
+            self._state = [
+                given_state(program, state or {}, self.settings.seed, number // program.partitions)
+                for number in range(self._participants)
+            ]
         self._has_state = False
         self._lost = ""
         self._arrays = Arrays(called_with(program, constants))
-        self._engine = self._engine_with(loaded_arrays(program, constants))
         timeout = self.settings.timeout
         self._host = StreamHost(
-            opened_infeeds(program, infeeds or {}, timeout),
-            opened_outfeeds(program, outfeeds or {}, timeout),
+            opened_infeeds(program, infeeds or {}, timeout, self._replicas),
+            opened_outfeeds(program, outfeeds or {}, timeout, self._replicas),
             self._arrays,
             clock=self._now,
         )
+        self._engine = self._engine_with(loaded_arrays(program, constants))
 
     @property
     def cycles(self) -> int:
@@ -155,12 +169,23 @@ class Session:
         """Of all cycles, those of loading the executable again after others, or constants."""
         return self._clock.loading_cycles
 
-    def _engine_with(self, constants: Mapping[str, Array]) -> FunctionalEngine | ExactEngine:
+    def _engine_with(
+        self, constants: Mapping[str, Array]
+    ) -> FunctionalEngine | ExactEngine | ReplicatedEngine:
         """Return an engine that has the program with what is loaded beside it."""
         program = loaded_with(self.program, constants)
-        if self.settings.mode == "functional":
-            return FunctionalEngine(program)
-        return ExactEngine(program, poison=self.settings.poison)
+
+        def one() -> FunctionalEngine | ExactEngine:
+            if self.settings.mode == "functional":
+                return FunctionalEngine(program)
+            return ExactEngine(program, poison=self.settings.poison)
+
+        if self._participants == 1:
+            return one()
+        check_participants(program)
+        made = ReplicatedEngine(program, [one() for _ in range(self._participants)])
+        made.hosts = tuple(hosts_of_all(self._host, program, self._now))
+        return made
 
     def load_constants(self, constants: State) -> None:
         """Load other arrays in place of the constants; the state stays as it is.
@@ -173,9 +198,9 @@ class Session:
         arrays = loaded_arrays(self.program, constants)
         if self._lost:
             self._require_state()
-        kept = self._engine.state
+        kept = self._states
         self._engine = self._engine_with(arrays)
-        self._engine.state = kept
+        self._states = kept
         self._clock.load(constants_cycles(self.program, self.costs.machine))
 
     def run(
@@ -252,14 +277,25 @@ class Session:
             hint=f"it has {names}" if names else "compile with --outfeed",
         )
 
-    def state(self) -> dict[str, Any]:
-        """Return copies of the state by name, in the user's types.
+    def state(self, replica: int = 0) -> dict[str, Any]:
+        """Return copies of a replica's state by name, in the user's types: its first partition's.
 
-        Raises UsageError E3156 where it is lost, StreamError E2061 while a run is going on.
+        Raises UsageError E3156 where it is lost, E2072 where there is no such replica, StreamError
+        E2061 while a run is going on.
         """
         self._require_no_run()
         self._require_state()
-        kept, variables = self._engine.state, self.program.variables
+        if not 0 <= replica < self.program.replicas:
+            raise UsageError(
+                "E2072",
+                f"there is no replica {replica}",
+                hint=f"the program has {self.program.replicas}, numbered from 0",
+            )
+        number = 0 if self.settings.identical else replica * self.program.partitions
+        return self._in_users_types(self._states[number])
+
+    def _in_users_types(self, kept: Mapping[str, Array]) -> dict[str, Any]:
+        variables = self.program.variables
         return {
             port.name: np.array(
                 from_storage(kept[port.name], variables[port.variable].element_type)
@@ -267,10 +303,27 @@ class Session:
             for port in self.program.state
         }
 
+    @property
+    def _states(self) -> list[dict[str, Array]]:
+        """The state of each participant that is run, in storage form."""
+        if isinstance(self._engine, ReplicatedEngine):
+            return self._engine.states
+        return [self._engine.state]
+
+    @_states.setter
+    def _states(self, arrays: list[dict[str, Array]]) -> None:
+        if isinstance(self._engine, ReplicatedEngine):
+            self._engine.states = arrays
+        else:
+            self._engine.state = arrays[0]
+
     def save_state(self, path: str | Path) -> None:
         """Write a checkpoint, in the place of an older one at once."""
         positions = {queue.name: queue.position for queue in self._host.infeeds}
-        Checkpoint(self.program.name, self.steps, self.cycles, positions, self.state()).save(path)
+        self._require_no_run()
+        self._require_state()
+        arrays = differing([self._in_users_types(kept) for kept in self._states])
+        Checkpoint(self.program.name, self.steps, self.cycles, positions, arrays).save(path)
 
     def load_state(self, path: str | Path) -> None:
         """Go on from a checkpoint: state, steps, cycles, and the elements that feeds go on with.
@@ -286,14 +339,16 @@ class Session:
             position = found.positions.get(queue.name, 0)
             if queue.position != position:
                 queue.resume(InfeedState(queue.name, position))
-        self._state = {
-            port.name: np.array(
-                to_storage(
-                    found.arrays[port.name], self.program.variables[port.variable].element_type
-                )
-            )
-            for port in self.program.state
+        types = {
+            x.name: self.program.variables[x.variable].element_type for x in self.program.state
         }
+        self._state = [
+            {
+                name: np.array(to_storage(array, types[name]))
+                for name, array in found.of(self.program, number).items()
+            }
+            for number in range(self._participants)
+        ]
         self._has_state = False
         self._lost = ""
         self.steps = found.steps
@@ -332,8 +387,12 @@ class Session:
         """Note what a run that failed in a turn, counted from 1, leaves."""
         done: int | None = None
         if isinstance(self._engine, FunctionalEngine):
-            moments = {"begin": 0, "turn": turns - 1, "following": turns, "end": turns}
-            done = moments.get(self._engine.kept_moment)
+            done = _steps_at(self._engine.kept_moment, turns)
+        elif isinstance(self._engine, ReplicatedEngine):
+            path = self._times.loop_path
+            everyone = zip(self._engine.moments, self._engine.counts, strict=True)
+            reached = {_steps_at(m, counts.runs[path] if path else 1) for m, counts in everyone}
+            done = reached.pop() if len(reached) == 1 else None
         elif isinstance(error, StreamError) and self._took_nothing_but_data(error):
             done = max(0, turns - 1)
         if not self.program.state:
@@ -382,7 +441,7 @@ class Session:
                     hint="give state={name: array, …}, or load a checkpoint; on the command line "
                     "--inputs FILE or --random SEED",
                 )
-            self._engine.state = self._state
+            self._states = self._state
             self._state = None
             self._has_state = True
 
@@ -394,3 +453,8 @@ class Session:
         path = self._times.loop_path
         before = self.program.steps_per_run * self._calls_done
         return self._clock.end_of(self._counts.runs[path] - before if path else 1)
+
+
+def _steps_at(moment: Moment, turns: int) -> int | None:
+    """Return how many steps are done at a moment of a run in a turn, counted from 1."""
+    return {"begin": 0, "turn": turns - 1, "following": turns, "end": turns}.get(moment)

@@ -28,10 +28,13 @@ def streams_of_queue(queue: Queue) -> tuple[str, ...]:
     return tuple(port.stream for port in queue.streams)
 
 
-def given_state(program: Program, state: State, seed: int = 0) -> dict[str, Array]:
-    """Return the program's state by name, in storage form and copied.
+def given_state(
+    program: Program, state: State, seed: int = 0, replica: int = 0
+) -> dict[str, Array]:
+    """Return a replica's state by name, in storage form and copied.
 
-    The state of random ops begins with the seed unless given. Raises UsageError E3154 for arrays
+    The state of random ops begins with the seed unless given, with another one for each replica.
+    Raises UsageError E3154 for arrays
     that are missing or unknown, E3142 for those that do not fit.
     """
     ports = program.state
@@ -52,7 +55,20 @@ def given_state(program: Program, state: State, seed: int = 0) -> dict[str, Arra
             f"state {missing[0].name!r} is not given, one of {len(missing)}",
             hint="give every array of the state, or load a checkpoint",
         )
-    return {port.name: _stored(program, port, found.get(port.name), seed) for port in ports}
+    return {
+        port.name: _stored(program, port, found.get(port.name), replica_seed(seed, replica))
+        for port in ports
+    }
+
+
+def replica_seed(seed: int, replica: int) -> int:
+    """Return where a replica's random ops begin; the first one's is the seed itself.
+
+    Seeds of replicas are far apart, so that those of sessions with seeds 0, 1, 2 … never meet: the
+    step is the odd number next to 2**64 over the golden ratio (Knuth: The Art of Computer
+    Programming 3, 6.4).
+    """
+    return (seed + replica * 0x9E3779B97F4A7C15) % 2**64
 
 
 def _by_port(program: Program, state: Mapping[Any, Any]) -> dict[str, Any]:
@@ -144,8 +160,13 @@ def known_rates(program: Program, rates: Mapping[str, float]) -> dict[str, float
     return dict(rates)
 
 
-def opened_infeeds(program: Program, given: Mapping[str, Any], timeout: float) -> list[InfeedQueue]:
-    """Return a queue for each infeed of the program; UsageError E3155 for others than those."""
+def opened_infeeds(
+    program: Program, given: Mapping[str, Any], timeout: float, replicas: int = 1
+) -> list[InfeedQueue]:
+    """Return a queue for each infeed of the program; UsageError E3155 for others than those.
+
+    Replica i of R takes the elements i, i + R, i + 2R and so on.
+    """
     queues = {queue.name: queue for queue in program.queues if queue.to_device}
     _same_names("infeed", given, queues)
     missing = [name for name in queues if name not in given]
@@ -157,20 +178,26 @@ def opened_infeeds(program: Program, given: Mapping[str, Any], timeout: float) -
             "on the command line --infeed NAME=FILE",
         )
     return [
-        own_queue(queue, made)
+        own_queue(queue, made, replicas)
         if isinstance(made := given[name], InfeedQueue)
         else InfeedQueue(
-            name, spec_of_queue(queue), made, timeout=timeout, streams=streams_of_queue(queue)
+            name,
+            spec_of_queue(queue),
+            made,
+            timeout=timeout,
+            replicas=replicas,
+            streams=streams_of_queue(queue),
         )
         for name, queue in queues.items()
     ]
 
 
 def opened_outfeeds(
-    program: Program, given: Mapping[str, Any], timeout: float
+    program: Program, given: Mapping[str, Any], timeout: float, replicas: int = 1
 ) -> list[OutfeedQueue]:
     """Return a queue for each outfeed of the program, keeping all elements unless told otherwise.
 
+    With several replicas, arrays of an element have one more dimension, the first: of the replicas.
     Raises UsageError E3155 for names that no outfeed has, StreamError E2031 for unknown modes.
     """
     queues = {queue.name: queue for queue in program.queues if not queue.to_device}
@@ -181,10 +208,15 @@ def opened_outfeeds(
         _check_mode(queue, made.mode if isinstance(made, OutfeedQueue) else made)
         if isinstance(made, OutfeedQueue):
             made.bind(spec_of_queue(queue), streams_of_queue(queue))
-            own_queue(queue, made)
+            own_queue(queue, made, replicas)
         else:
             made = OutfeedQueue(
-                name, made, spec_of_queue(queue), timeout=timeout, streams=streams_of_queue(queue)
+                name,
+                made,
+                spec_of_queue(queue),
+                timeout=timeout,
+                replicas=replicas,
+                streams=streams_of_queue(queue),
             )
         found.append(made)
     return found
@@ -193,11 +225,22 @@ def opened_outfeeds(
 Own = TypeVar("Own", InfeedQueue, OutfeedQueue)
 
 
-def own_queue(queue: Queue, made: Own) -> Own:
+def own_queue(queue: Queue, made: Own, replicas: int = 1) -> Own:
     """Return a queue that the user made, its streams being the program's.
 
-    Raises StreamError E2060 where its name or its elements are not those of the program's queue.
+    Raises StreamError E2060 where its name or its elements are not those of the program's queue,
+    E2070 where it is for another number of replicas.
     """
+    if made.replicas != replicas:
+        raise StreamError(
+            "E2070",
+            f"the queue given for {queue.name!r} is for {made.replicas} replicas, "
+            f"{replicas} take part",
+            queue=queue.name,
+            expected=f"replicas={replicas}",
+            found=f"replicas={made.replicas}",
+            hint=f"make it with replicas={replicas}, or give its source alone",
+        )
     wanted, spec = spec_of_queue(queue), made.spec
     found = "" if spec is None else str(ElementSpec(spec.leaves))
     if (made.name, found) != (queue.name, str(wanted)):

@@ -292,12 +292,55 @@ body {
 """.replace("SUM", SUM)
 """Two stages on two IPUs, what the first makes sent to the second and stashed for later."""
 
+MEET = """\
+program "meet" for "tiny" ipus 1 replicas 2 partitions 2
+parameters {
+  "x": f32[4]
+}
+results {
+  "sum": f32[4]
+  "part": f32[2]
+  "me": u32[]
+}
+variables {
+  v0 "x": f32[4] parameter @0[2 x 1] (a0*2:2)
+  v1 "far": f32[4] remote @0 (*)
+  v2 "part": f32[2] @0 (*)
+  v3 "me": u32[] @1 ()
+}
+values {
+  %0: f32[4]
+  %1: f32[4]
+  %2: f32[2]
+  %3: u32[]
+  %4: f32[4]
+}
+constants {
+}
+state {
+  "far" v1: %4 %1 parameter -1 result -1
+}
+body {
+  in "x" -> v0 = %0
+  collective "all-reduce" groups [[0,3],[1,2]] by "add" "s" (v0 = %1) <- (v0 = %0)
+  remote v0 = %1 -> v1
+  collective "reduce-scatter" groups [[0,1],[2,3]] with {(f32, f32); 2 = f32 maximum(0, 1); return (2)} (v2 = %2) <- (v0 = %1)
+  collective "partition-id" (v3 = %3) <- ()
+  sync 1
+  out "sum" <- v0 = %1
+  out "part" <- v2 = %2
+  out "me" <- v3 = %3
+}
+"""  # noqa: E501
+"""Four participants: sums, a part of the maxima for each, who they are, and state beside the IPU."""
+
 TEXTS = {
     "double": DOUBLE,
     "move": MOVE,
     "control": CONTROL,
     "resident": RESIDENT,
     "pipeline": PIPELINE,
+    "meet": MEET,
 }
 
 

@@ -4,9 +4,11 @@ import pytest
 
 from hloipu_runtime.machine.load import load_machine
 from tools.bench_codegen.__main__ import row_of
-from tools.bench_codegen.kernels import kernels, views
+from tools.bench_codegen.kernels import kernels
 from tools.bench_codegen.limits import Needs, amp_products_per_cycle, limit_of
-from tools.bench_codegen.search import best_matmul, best_reduction, best_transpose, grids
+from tools.bench_codegen.moving_kernels import views
+from tools.bench_codegen.search import grids
+from tools.bench_codegen.searched_ops import best_matmul, best_reduction, best_transpose
 from tools.bench_codegen.small import MOST, compared
 
 TINY, BOW = load_machine("tiny"), load_machine("bow")
@@ -24,6 +26,7 @@ def test_the_limit_is_the_largest() -> None:
     for needs, kind, cycles in (
         (Needs(products=25_600), "AMP", 100),
         (Needs(products=25_600, loaded_bytes=6_400), "load", 200),
+        (Needs(loaded_bytes=6_400, wide_loads=True), "load", 100),
         (Needs(loaded_bytes=6_400, stored_bytes=9_600), "store", 300),
         (Needs(loaded_bytes=6_400, exchanged_bytes=6_400), "exchange", 400),
     ):

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from hloipu_runtime.machine.load import load_machine
-from tools.bench_codegen.kernels import Kernel, kernels
+from tools.bench_codegen.kernel import Kernel
+from tools.bench_codegen.kernels import kernels
 from tools.bench_codegen.limits import limit_of
 from tools.bench_codegen.measuring import measured
 from tools.bench_codegen.small import MOST, Compared, compared

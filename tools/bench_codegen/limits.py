@@ -25,6 +25,8 @@ class Needs:
     """That some other tile has to have, wherever operands and results lie."""
     because: str = ""
     """Where the numbers come from, in a formula."""
+    wide_loads: bool = False
+    """Whether the loads may be of two words at once, from interleaved memory, as sums' are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +52,10 @@ def limit_of(machine: Machine, needs: Needs) -> Limit:
     """Return the largest of the AMP's, the load and store path's and the exchange's limits."""
     tiles = machine.chip.tiles_per_ipu
     tile, exchange = machine.tile, machine.exchange
+    load = tile.interleaved_load_bytes_per_cycle if needs.wide_loads else tile.load_bytes_per_cycle
     found = (
         Limit("AMP", needs.products / amp_products_per_cycle(machine, needs.element_type) / tiles),
-        Limit("load", needs.loaded_bytes / tile.load_bytes_per_cycle / tiles),
+        Limit("load", needs.loaded_bytes / load / tiles),
         Limit("store", needs.stored_bytes / tile.store_bytes_per_cycle / tiles),
         Limit("exchange", needs.exchanged_bytes / exchange.receive_bytes_per_cycle / tiles),
     )

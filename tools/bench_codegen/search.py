@@ -7,7 +7,7 @@ by the simulator.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import permutations, product
 from math import prod
 
@@ -15,9 +15,6 @@ from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.leaves import Held, Scalar
 from hloipu_compiler.codegen.placing import Placement
 from hloipu_runtime.codelets.codelet import Codelet, Tensor
-from hloipu_runtime.codelets.convolution import Convolution
-from hloipu_runtime.codelets.dot import Dot
-from hloipu_runtime.codelets.move import Transpose
 from hloipu_runtime.codelets.reduce import Reduce
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.machine.charges import over
@@ -61,7 +58,8 @@ def _block(size: int, parts: int, grain: int) -> int:
 
 
 def _placement(sizes: Sizes, order: Sequence[int], blocks: dict[int, int]) -> Placement:
-    extents, labels = [], []
+    extents: list[int] = []
+    labels: list[tuple[int, Span]] = []
     for label in order:
         block = blocks[label]
         count = -(-sizes[label] // block)
@@ -75,7 +73,7 @@ def _placement(sizes: Sizes, order: Sequence[int], blocks: dict[int, int]) -> Pl
 # --- programs -------------------------------------------------------------------------------------
 
 
-def _born(wanted: Mapping, shape: Sizes) -> list[Mapping]:
+def born_for(wanted: Mapping, shape: Sizes) -> list[Mapping]:
     """Return partitions that are, or are cut from, the parts that tiles want."""
     if not wanted.replicated_axes:
         return [wanted] if wanted.is_partition else [_halves(wanted.tiles, shape)]
@@ -104,9 +102,10 @@ def _halves(tiles: Tiles, shape: Sizes) -> Mapping:
     return Mapping(Tiles((count,), (1,), 0), spans) if count > 1 else Mapping(Tiles(), spans)
 
 
-def _mapped(
+def mapped(
     codelet: Codelet, operands: Sequence[Tensor], made: Tensor, at: Placement
 ) -> list[Mapping]:
+    """Return what the tiles of a grid want of each operand."""
     indexing = codelet.indexing(list(operands), [made])
     return [
         Mapping(at.tiles, at.spans(indices, x.shape))
@@ -147,7 +146,7 @@ def cycles_with(
     return cycles_of(CompiledProgram(program, machine, over_memory="allow")).total
 
 
-class _Best:
+class Best:
     """The cheapest candidate so far."""
 
     def __init__(self, machine: Machine) -> None:
@@ -186,24 +185,24 @@ def best_of_codelet(
 
     `cuts` are the codelets that make pieces, with what they make: pieces first.
     """
-    best = _Best(machine)
+    best = Best(machine)
     tiles = machine.chip.tiles_per_ipu
     for at in grids(codelet.indexing(list(operands), [result]).sizes, tiles, grains):
-        wanted = _mapped(codelet, operands, result, at)
-        for born in product(*(_born(m, x.shape) for m, x in zip(wanted, operands, strict=True))):
+        wanted = mapped(codelet, operands, result, at)
+        for born in product(*(born_for(m, x.shape) for m, x in zip(wanted, operands, strict=True))):
 
             def once(builder: Builder, given: list[Held], at: Placement = at) -> Held:
                 made = [(result.element_type, result.shape)]
                 return builder.compute(codelet, given, made, placement=at)[0]
 
-            best.look_at(list(zip(operands, born, strict=True)), once, _words(at))
+            best.look_at(list(zip(operands, born, strict=True)), once, words_of(at))
     for cut, pieces in cuts:
         add = Reduce((0,), "add", None, (result.element_type,))
         after = list(grids(result.shape, tiles))
         for at in grids(cut.indexing(list(operands), [pieces]).sizes, tiles, grains):
-            wanted = _mapped(cut, operands, pieces, at)
+            wanted = mapped(cut, operands, pieces, at)
             for then in after:
-                born = [_born(m, x.shape)[0] for m, x in zip(wanted, operands, strict=True)]
+                first = [born_for(m, x.shape)[0] for m, x in zip(wanted, operands, strict=True)]
 
                 def twice(
                     builder: Builder,
@@ -220,99 +219,12 @@ def best_of_codelet(
                     made = [(result.element_type, result.shape)]
                     return builder.compute(add, [partials, zero], made, placement=then)[0]
 
-                words = f"{_words(at)}, pieces added on {_words(then)}"
-                best.look_at(list(zip(operands, born, strict=True)), twice, words)
+                words = f"{words_of(at)}, pieces added on {words_of(then)}"
+                best.look_at(list(zip(operands, first, strict=True)), twice, words)
     return best.found
 
 
-def _words(at: Placement) -> str:
+def words_of(at: Placement) -> str:
+    """Return a grid in words."""
     parts = (f"label {label} in {at.tiles.extents[span.axis]}" for label, span in at.labels)
     return ", ".join(parts) or "one tile"
-
-
-# --- ops ------------------------------------------------------------------------------------------
-
-
-def best_matmul(machine: Machine, kind: str, m: int, k: int, n: int) -> Found:
-    """Return the best mapping of a product of m x k by k x n."""
-    dot = Dot((), (), (1,), (0,), kind)
-    lhs, rhs, made = Tensor(kind, (m, k)), Tensor(kind, (k, n)), Tensor(kind, (m, n))
-    cuts = []
-    for pieces in range(2, machine.chip.tiles_per_ipu + 1):
-        part = over(over(k, pieces), 8) * 8
-        count = -(-k // part)
-        if count > 1:
-            cuts.append((replace(dot, part=part, element_type="f32"), Tensor("f32", (count, m, n))))
-    return best_of_codelet(machine, dot, [lhs, rhs], made, cuts)
-
-
-def best_convolution(
-    machine: Machine, codelet: Convolution, image: Tensor, kernel: Tensor, made: Tensor
-) -> Found:
-    """Return the best mapping of a convolution, input features cut or not."""
-    cuts = []
-    depth = kernel.shape[codelet.rhs[0]]
-    for pieces in range(2, machine.chip.tiles_per_ipu + 1):
-        part = over(over(depth, pieces), 8) * 8
-        count = -(-depth // part)
-        if count > 1:
-            cut = replace(codelet, part=part, along=0, element_type="f32")
-            cuts.append((cut, Tensor("f32", (count, *made.shape))))
-    return best_of_codelet(machine, codelet, [image, kernel], made, cuts)
-
-
-def best_transpose(machine: Machine, kind: str, shape: Sizes, permutation: Sizes) -> Found:
-    """Return the best mapping of a transpose."""
-    made = Tensor(kind, tuple(shape[d] for d in permutation))
-    return best_of_codelet(
-        machine, Transpose(permutation), [Tensor(kind, shape)], made, (), (1, 2, 4)
-    )
-
-
-def best_reduction(machine: Machine, kind: str, shape: Sizes, dimensions: Sizes) -> Found:
-    """Return the best mapping of a sum: of what is kept alone, or of pieces as well."""
-    tiles = machine.chip.tiles_per_ipu
-    kept = tuple(n for d, n in enumerate(shape) if d not in dimensions)
-    best = _Best(machine)
-    array, made = Tensor(kind, shape), Tensor(kind, kept)
-    whole_sum = Reduce(dimensions, "add", None, (kind,))
-    operands = [array, Tensor(kind, ())]
-    for at in grids(whole_sum.indexing(operands, [made]).sizes, tiles):
-
-        def once(builder: Builder, given: list[Held], at: Placement = at) -> Held:
-            zero = builder.scalar(Scalar(kind, "-0x0.0p+0"))
-            return builder.compute(whole_sum, [*given, zero], [(kind, kept)], placement=at)[0]
-
-        wanted = _mapped(whole_sum, operands, made, at)[0]
-        for born in _born(wanted, shape):
-            best.look_at([(array, born)], once, _words(at))
-    add = Reduce((0,), "add", None, (kind,))
-    after = list(grids(kept, tiles))
-    for d in dimensions:
-        others = tuple(x for x in dimensions if x != d)
-        for count in range(2, min(2 * tiles, shape[d]) + 1):
-            part = -(-shape[d] // count)
-            pieces = Tensor("f32", (-(-shape[d] // part), *kept))
-            cut = Reduce((d, *others), "add", None, ("f32",), part)
-            for at in grids(cut.indexing([array], [pieces]).sizes, tiles):
-                wanted = _mapped(cut, [array], pieces, at)[0]
-                for then in after:
-
-                    def twice(
-                        builder: Builder,
-                        given: list[Held],
-                        at: Placement = at,
-                        then: Placement = then,
-                        cut: Reduce = cut,
-                        pieces: Tensor = pieces,
-                    ) -> Held:
-                        made = [(pieces.element_type, pieces.shape)]
-                        (partials,) = builder.compute(cut, given, made, placement=at)
-                        zero = builder.scalar(Scalar("f32", "-0x0.0p+0"))
-                        return builder.compute(
-                            add, [partials, zero], [(kind, kept)], placement=then
-                        )[0]
-
-                    words = f"{_words(at)}, pieces added on {_words(then)}"
-                    best.look_at([(array, _born(wanted, shape)[0])], twice, words)
-    return best.found

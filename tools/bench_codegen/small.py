@@ -2,14 +2,15 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from hloipu_runtime.codelets.codelet import Tensor
 from hloipu_runtime.codelets.convolution import Convolution
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.machine.model import Machine
 from tools.bench_codegen.measuring import measured
-from tools.bench_codegen.search import (
-    Found,
+from tools.bench_codegen.search import Found
+from tools.bench_codegen.searched_ops import (
     best_convolution,
     best_matmul,
     best_reduction,
@@ -73,9 +74,7 @@ def _matmuls() -> Iterator[Small]:
             "lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n"
         )
 
-        def search(machine: Machine, kind: str = kind, m: int = m, k: int = k, n: int = n) -> Found:
-            return best_matmul(machine, kind, m, k, n)
-
+        search = partial(best_matmul, kind=kind, m=m, k=k, n=n)
         yield Small(f"matmul {kind} {m}x{k}x{n}", text, search)
 
 
@@ -96,15 +95,13 @@ def _convolutions() -> Iterator[Small]:
             (0, 3, 1, 2), (2, 3, 0, 1), (0, 3, 1, 2), (one, one), (False, False), kind
         )
 
-        def search(
-            machine: Machine,
-            codelet: Convolution = codelet,
-            image: Tensor = Tensor(kind, image),
-            kernel: Tensor = Tensor(kind, kernel),
-            made: Tensor = Tensor(kind, made),
-        ) -> Found:
-            return best_convolution(machine, codelet, image, kernel, made)
-
+        search = partial(
+            best_convolution,
+            codelet=codelet,
+            image=Tensor(kind, image),
+            kernel=Tensor(kind, kernel),
+            made=Tensor(kind, made),
+        )
         yield Small(
             f"convolution {kind} {batch}x{side}^2 {taps}x{taps} {cin}->{cout}", text, search
         )
@@ -125,13 +122,7 @@ def _reductions() -> Iterator[Small]:
             "to_apply=add\n}\n"
         )
 
-        def search(
-            machine: Machine,
-            shape: tuple[int, ...] = shape,
-            dimensions: tuple[int, ...] = dimensions,
-        ) -> Found:
-            return best_reduction(machine, "f32", shape, dimensions)
-
+        search = partial(best_reduction, kind="f32", shape=shape, dimensions=dimensions)
         yield Small(f"sum f32 {shape} over {dimensions}", text, search)
 
 
@@ -147,12 +138,5 @@ def _transposes() -> Iterator[Small]:
             f" ROOT r = {kind}[{_sizes(*made)}] transpose(x), dimensions={{{_sizes(*order)}}}\n}}\n"
         )
 
-        def search(
-            machine: Machine,
-            kind: str = kind,
-            shape: tuple[int, ...] = shape,
-            order: tuple[int, ...] = order,
-        ) -> Found:
-            return best_transpose(machine, kind, shape, order)
-
+        search = partial(best_transpose, kind=kind, shape=shape, permutation=order)
         yield Small(f"transpose {kind} {shape} to {order}", text, search)

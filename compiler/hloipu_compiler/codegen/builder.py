@@ -56,12 +56,20 @@ class Builder(Numbering):
         self.layout: Layout = NO_LAYOUT
         self.wishes: tuple[Demand, ...] = ()
         """Of the users of the instruction that is being lowered, for its result."""
+        self.region_wishes: tuple[Demand, ...] = ()
+        """For the results of the fusion that is being written op by op."""
         self.turns = 1
         """How often the block at hand runs, as far as that is known."""
         self.destination: int | None = None
-        """Variable of a loop that its result is to end in, and that nobody reads any more."""
+        """Variable of a loop that its result is to end in."""
+        self.destination_is_free = False
+        """Whether nobody reads what is there, this instruction included."""
         self.alive_bytes = 0
         """Of values that are alive while the instruction at hand runs, but for its result."""
+        self.may_fit = True
+        """Whether code and values that are alive at once leave anything over."""
+        self.effectful: frozenset[str] | None = None
+        """Computations of the module that do more than compute; None: not looked for yet."""
         self.code_bytes = 0
         """Estimate of the code and of the state of vertices on a tile, of all of the program."""
         self.is_resident = False
@@ -69,7 +77,12 @@ class Builder(Numbering):
 
     @property
     def tuning_here(self) -> Tuning:
-        """The tuning, with no more memory than is left at the instruction at hand."""
+        """The tuning, with no more memory than is left at the instruction at hand.
+
+        Of a program that cannot fit plans may all be fast.
+        """
+        if not self.may_fit:
+            return self.tuning
         return tuning_within(self.machine, self.tuning, self.alive_bytes, self.code_bytes)
 
     # --- constants --------------------------------------------------------------------------------
@@ -345,12 +358,16 @@ class Builder(Numbering):
 
         Rather the one of a loop that it is to end in.
         """
-        if self.destination is not None and self._may_end(sources, result, mapping):
+        if self._may_end(sources, result, mapping):
             return self.destination
-        for number, (leaf, dies) in enumerate(zip(operands, dying, strict=False)):
-            variable = sources[number]
+        order = sorted(
+            range(min(len(operands), len(dying))),
+            key=lambda n: operands[n].variable != self.destination,
+        )
+        for number in order:
+            leaf, variable = operands[number], sources[number]
             if (
-                dies
+                dying[number]
                 and variable == leaf.variable
                 and variable in self.scope.owned
                 and sources.count(variable) == 1
@@ -363,7 +380,9 @@ class Builder(Numbering):
 
     def _may_end(self, sources: Sequence[int], result: tuple[str, Sizes], mapping: Mapping) -> bool:
         """Whether a result can be written into its destination."""
-        if self.destination is None or self.destination in sources:
+        if self.destination is None or not self.destination_is_free:
+            return False
+        if self.destination in sources:
             return False
         there = self.variables[self.destination]
         return (
@@ -404,6 +423,7 @@ class Builder(Numbering):
             self.wishes,
             places,
             turns=self.turns,
+            code_cycles=self.tuning_here.code_cycles_per_byte,
         )
         return self._turned(chosen) if chosen == default else chosen
 

@@ -7,7 +7,7 @@ exchanges that bring operands there and the result on to its users, and of the w
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from hloipu_compiler.codegen.bringing import CODE_CYCLES_PER_BYTE, STAYING, bringing
+from hloipu_compiler.codegen.bringing import STAYING, bringing
 from hloipu_compiler.codegen.layout import Demand
 from hloipu_compiler.codegen.placing import Placement, followed
 from hloipu_runtime.codelets.codelet import Codelet, Indexing, Tensor
@@ -50,14 +50,15 @@ def cheapest(
     placements: Iterable[Placement],
     numbers: Sequence[Tensor] = (),
     turns: int = 1,
+    code_cycles: int = 0,
 ) -> Placement:
     """Return the placement that costs least, the first of equals.
 
     `numbers`: operands behind the others that are constant, and cost nothing to bring. `turns`: how
-    often the op runs; the code of its exchanges is there once.
+    often the op runs; the code of its exchanges is there once, a byte worth `code_cycles`.
     """
     wishes = tuple(x for x in wishes if len(x.born.spans) == len(results[0].shape))
-    asked = tuple(operands), tuple(numbers), tuple(results), wishes, turns
+    asked = tuple(operands), tuple(numbers), tuple(results), wishes, turns, code_cycles
     return min(placements, key=lambda x: _cost(machine, codelet, *asked, x))
 
 
@@ -70,6 +71,7 @@ def _cost(
     results: tuple[Tensor, ...],
     wishes: tuple[Demand, ...],
     turns: int,
+    code_cycles: int,
     placement: Placement,
 ) -> int:
     indexing = codelet.indexing([*(x for x, _ in operands), *numbers], results)
@@ -95,13 +97,13 @@ def _cost(
             lies = Mapping(placement.tiles, spans)
             for wish in wishes:
                 way = bringing(machine, tensor.element_type, tensor.shape, lies, wish.need)
-                if way.price > wish.most:
+                if way.cycles > wish.most:
                     cycles += wish.most
                     continue
                 cycles += way.cycles
                 code += way.code_bytes
     cycles += codelet.work(machine, parts, made).cycles
-    return turns * cycles + CODE_CYCLES_PER_BYTE * code
+    return turns * cycles + code_cycles * code
 
 
 def _part(tensor: Tensor, spans: Sequence[tuple[int, int, int, int]]) -> Tensor:

@@ -8,9 +8,10 @@ from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.choosing import candidates, cheapest
 from hloipu_compiler.codegen.dot_grids import DotGrid, dot_grid
 from hloipu_compiler.codegen.dot_plans import planned_dot
-from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar, Spread
+from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar
 from hloipu_compiler.codegen.placing import Placement, gathered
 from hloipu_compiler.codegen.site import Site, lowers
+from hloipu_compiler.codegen.slices import resized, written
 from hloipu_compiler.codegen.tuning import Tuning
 from hloipu_compiler.ir.graph import Instruction
 from hloipu_runtime.codelets.codelet import Tensor
@@ -120,12 +121,12 @@ def _in_slices(
         at = len(left) - len(codelet.lhs_contracting)
     size = whole.shape[dimension]
     step = -(-size // placed.plan.slices)
-    into = filled(site, result)
+    into: Held | None = None
     for low in range(0, size, step):
         high = min(size, low + step)
-        shape = _changed(whole.shape, dimension, high - low)
-        starts = _changed((0,) * len(shape), dimension, low)
-        made = Tensor(result.element_type, _changed(result.shape, at, high - low))
+        shape = resized(whole.shape, dimension, high - low)
+        starts = resized((0,) * len(shape), dimension, low)
+        made = Tensor(result.element_type, resized(result.shape, at, high - low))
         tensors = [Tensor(x.element_type, x.shape) for x in operands]
         tensors[number] = Tensor(whole.element_type, shape)
         indices = placed.codelet.indexing(tensors, [_pieces(placed, made)]).operands[number]
@@ -135,18 +136,10 @@ def _in_slices(
         other = operands[1 - number]
         pair = (other, slice_) if number else (slice_, other)
         found = _once(site, placed, *pair, made)
-        box = tuple((low, high) if d == at else (0, n) for d, n in enumerate(result.shape))
-        shift = tuple(-low if d == at else 0 for d in range(len(result.shape)))
-        into = builder.assembled(
-            result.element_type, result.shape, [(found, made.shape, box, shift)], into
-        )
+        into = written(builder, into, found, low, at, result)
+    if into is None:
+        raise ValueError("a dot of no slices")
     return into
-
-
-def filled(site: Site, result: Tensor) -> Held:
-    """Return zeros, over which slices of a result are written one by one."""
-    zero = Scalar(result.element_type, zero_text(result.element_type))
-    return site.builder.held(Spread(zero, (), result.shape))
 
 
 def _pieces(placed: PlacedDot, made: Tensor) -> Tensor:
@@ -154,10 +147,6 @@ def _pieces(placed: PlacedDot, made: Tensor) -> Tensor:
     if not placed.codelet.part:
         return made
     return Tensor(placed.result.element_type, (placed.result.shape[0], *made.shape))
-
-
-def _changed(sizes: Sizes, dimension: int, size: int) -> Sizes:
-    return (*sizes[:dimension], size, *sizes[dimension + 1 :])
 
 
 def combined(site: Site, partials: Held, kind: str, shape: tuple[int, ...]) -> Held:
@@ -192,6 +181,7 @@ def _adding_place(
         [near, *wished],
         tensors[1:],
         builder.turns,
+        builder.tuning_here.code_cycles_per_byte,
     )
 
 

@@ -6,6 +6,7 @@ exchange from where operands lie would cost.
 """
 
 from functools import lru_cache
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -14,18 +15,23 @@ from hloipu_compiler.codegen.bringing import bringing
 from hloipu_compiler.codegen.convolution_prices import Spread, Ways, priced, spread_of
 from hloipu_compiler.codegen.convolution_staying import staying
 from hloipu_compiler.codegen.convolution_ways import Cut
-from hloipu_compiler.codegen.placing import Placement, grid
+from hloipu_compiler.codegen.placing import Placement, gathered, grid
 from hloipu_runtime.codelets.codelet import Index, Tensor
 from hloipu_runtime.codelets.convolution import Convolution
 from hloipu_runtime.codelets.reduce_costs import summing_cycles
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.charges import over
-from hloipu_runtime.machine.costs import sync
+from hloipu_runtime.machine.costs import rearrange_on_tile, sync
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Mapping, Tiles
 
 _SLICES = (2, 4, 8, 16)
 """In how many slices a convolution may be done where memory bites."""
+
+_SLICE_CODE_BYTES = 320
+"""Of a slice's steps and the state of its vertices. Assumed."""
+
+_WORD_BYTES = 8
 
 _CLOSER = 12
 """Ways whose exchange is looked at in detail: those with the smallest estimates that fit."""
@@ -58,6 +64,15 @@ class ConvolutionGrid(NamedTuple):
         return self.cycles + self.code_cycles
 
 
+class Bounds(NamedTuple):
+    """What a plan may take of a tile's memory."""
+
+    room: int
+    """Bytes of parts of operands and results."""
+    code_cycles_per_byte: int = 0
+    """What exchange code is worth."""
+
+
 Lying = tuple[Mapping | None, Mapping | None]
 """Where image and kernel lie; None: not known."""
 
@@ -79,17 +94,17 @@ def convolution_grid(
     operands: tuple[Tensor, Tensor],
     result: Tensor,
     partial_type: str,
-    room: int,
+    bounds: Bounds,
     lying: Lying = (None, None),
     first: int = 0,
 ) -> ConvolutionGrid:
-    """Return the cheapest grid that needs at most `room` bytes of a tile, else the smallest.
+    """Return the cheapest grid that needs no more memory than it may, else the smallest.
 
     Where the whole needs more, images or features are done in slices, one after the other.
     `first`: where small grids begin.
     """
-    asked = _Asked(machine, codelet, operands, result, partial_type)
-    whole = _best(asked, room, lying, first)
+    asked, room = _Asked(machine, codelet, operands, result, partial_type), bounds.room
+    whole = _best(asked, bounds, lying, first)
     if whole.bytes_per_tile <= room:
         return whole
     found = [whole]
@@ -100,18 +115,19 @@ def convolution_grid(
                 break
             image, kernel, made = sliced
             one = _best(
-                asked._replace(operands=(image, kernel), result=made), room, (None, None), first
+                asked._replace(operands=(image, kernel), result=made), bounds, (None, None), first
             )
-            found.append(_in_slices(asked, one, made, slices, features=features))
+            price = bounds.code_cycles_per_byte
+            found.append(_in_slices(asked, one, made, slices, price, features=features))
             if found[-1].bytes_per_tile <= room:
                 # Finer slices only cost more.
                 break
     return min(found, key=lambda x: (max(0, x.bytes_per_tile - room), x.price))
 
 
-def _best(asked: _Asked, room: int, lying: Lying, first: int) -> ConvolutionGrid:
-    found = convolution_grids(*asked, room, lying, first)
-    return min(found, key=lambda x: (max(0, x.bytes_per_tile - room), x.price))
+def _best(asked: _Asked, bounds: Bounds, lying: Lying, first: int) -> ConvolutionGrid:
+    found = convolution_grids(*asked, bounds, lying, first)
+    return min(found, key=lambda x: (max(0, x.bytes_per_tile - bounds.room), x.price))
 
 
 def sliced_tensors(
@@ -145,14 +161,18 @@ def _resized(tensor: Tensor, dimension: int, size: int) -> Tensor:
 
 
 def _in_slices(
-    asked: _Asked, one: ConvolutionGrid, made: Tensor, slices: int, *, features: bool
+    asked: _Asked, one: ConvolutionGrid, made: Tensor, slices: int, price: int, *, features: bool
 ) -> ConvolutionGrid:
     """Return the price of all slices, whose results are put together on other tiles."""
     machine, result = asked.machine, asked.result
     begin = machine.exchange.setup_cycles + machine.exchange.route_cycles + sync(machine).cycles
     count = over(result.elements, max(1, made.elements))
     share = over(_bytes(result), machine.chip.tiles_per_ipu)
-    moving = begin + over(share, machine.exchange.receive_bytes_per_cycle)
+    moving = count * begin + over(share, machine.exchange.receive_bytes_per_cycle)
+    first = 1 if one.cut.part else 0
+    if (first if features else first + 1) in dict(one.placement.labels) or one.cut.part:
+        # Tiles have parts of each slice: they come to others, in short runs.
+        moving += rearrange_on_tile(machine, 2 * share, _WORD_BYTES).cycles
     kept = 0
     if one.cut.part:
         # What all slices read stays while pieces are brought together.
@@ -164,7 +184,7 @@ def _in_slices(
         compute_cycles=count * one.compute_cycles,
         exchange_cycles=count * one.exchange_cycles + moving,
         bytes_per_tile=one.bytes_per_tile + share + kept,
-        code_cycles=count * one.code_cycles,
+        code_cycles=count * (one.code_cycles + _SLICE_CODE_BYTES * price),
         slices=slices,
         slices_features=features,
     )
@@ -176,7 +196,7 @@ def convolution_grids(
     operands: tuple[Tensor, Tensor],
     result: Tensor,
     partial_type: str,
-    room: int,
+    bounds: Bounds,
     lying: Lying = (None, None),
     first: int = 0,
 ) -> list[ConvolutionGrid]:
@@ -185,7 +205,7 @@ def convolution_grids(
         return [ConvolutionGrid(Cut(0, 0), Placement(Tiles(), ()), 0, 0, 0)]
     asked = _Asked(machine, codelet, operands, result, partial_type)
     ways = priced(*asked)
-    fitting = np.nonzero(ways.bytes_per_tile <= room)[0]
+    fitting = np.nonzero(ways.bytes_per_tile <= bounds.room)[0]
     if len(fitting):
         best = fitting[np.argsort(ways.cycles[fitting], kind="stable")[:_CLOSER]]
     else:
@@ -194,7 +214,8 @@ def convolution_grids(
     if lying[0] is not None:
         indices = {x.cut: x for x in ways.spreads}
         placed += staying(tuple(indices.values()), operands, lying[0])
-    return [_detailed(asked, *x, lying) for x in dict.fromkeys(placed)]
+    price = bounds.code_cycles_per_byte
+    return [_detailed(asked, *x, lying, price) for x in dict.fromkeys(placed)]
 
 
 def _placed(machine: Machine, ways: Ways, number: int, first: int) -> tuple[Spread, Placement]:
@@ -219,7 +240,9 @@ def _grain(size: int, count: int, block: int) -> int:
     return 1 if -(-size // count) == block else block
 
 
-def _detailed(asked: _Asked, spread: Spread, placement: Placement, lying: Lying) -> ConvolutionGrid:
+def _detailed(
+    asked: _Asked, spread: Spread, placement: Placement, lying: Lying, code_price: int
+) -> ConvolutionGrid:
     """Price a grid with the exchange of operands from where they lie."""
     machine = asked.machine
     begin = machine.exchange.setup_cycles + machine.exchange.route_cycles + sync(machine).cycles
@@ -235,7 +258,7 @@ def _detailed(asked: _Asked, spread: Spread, placement: Placement, lying: Lying)
             continue
         way = bringing(machine, tensor.element_type, tensor.shape, held, wanted)
         exchange += way.cycles
-        code += way.price - way.cycles
+        code += way.code_bytes * code_price
         needed += _bytes(part) if way.cycles else 0
         if way.via is not None:
             needed += _largest_bytes(tensor, way.via)
@@ -244,14 +267,24 @@ def _detailed(asked: _Asked, spread: Spread, placement: Placement, lying: Lying)
     if spread.cut.part:
         # Each of the tiles that hold pieces of the same elements adds its share of them.
         pieces = spread.cut.pieces
-        share = over(mine.elements, pieces)
-        kind = spread.made.element_type
-        gathered = over(share * pieces * ELEMENT_TYPES[kind].bits, 8)
-        exchange += begin + over(gathered, machine.exchange.receive_bytes_per_cycle)
+        kind, share = spread.made.element_type, _share(spread, placement, asked.result)
+        taken = over(share * pieces * ELEMENT_TYPES[kind].bits, 8)
+        exchange += begin + over(taken, machine.exchange.receive_bytes_per_cycle)
         exchange += pieces * machine.exchange.control_cycles_per_fragment
         compute += int(summing_cycles(machine, kind, np.array(share), np.array(pieces)))
-        needed = max(needed, gathered)
+        needed = max(needed, taken)
     return ConvolutionGrid(spread.cut, placement, compute, exchange, needed + _bytes(mine), code)
+
+
+def _share(spread: Spread, placement: Placement, result: Tensor) -> int:
+    """Return the most elements that one tile adds the pieces of."""
+    spans = placement.spans(spread.indexing.results[0], spread.made.shape)
+    found = gathered(Mapping(placement.tiles, spans), result.shape)
+    if found is None:
+        part = _part(placement, spread.made, spread.indexing.results[0])
+        return over(part.elements, spread.cut.pieces)
+    along = dict(found.labels)
+    return prod(min(along[d].size, n) if d in along else n for d, n in enumerate(result.shape))
 
 
 def _largest_bytes(tensor: Tensor, lying: Mapping) -> int:

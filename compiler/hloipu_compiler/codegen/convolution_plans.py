@@ -1,6 +1,7 @@
 """How a convolution was planned, for a reader: its grid, and the best of those that lost."""
 
 from hloipu_compiler.codegen.convolution_grids import (
+    Bounds,
     ConvolutionGrid,
     Lying,
     convolution_grid,
@@ -26,12 +27,12 @@ def planned_convolution(
     operands: tuple[Tensor, Tensor],
     result: Tensor,
     partial_type: str,
-    room: int,
+    bounds: Bounds,
     lying: Lying,
 ) -> PlannedOp:
     """Return the record of a convolution's plan."""
-    chosen = convolution_grid(machine, codelet, operands, result, partial_type, room, lying)
-    others = convolution_grids(machine, codelet, operands, result, partial_type, room, lying)
+    chosen = convolution_grid(machine, codelet, operands, result, partial_type, bounds, lying)
+    others = convolution_grids(machine, codelet, operands, result, partial_type, bounds, lying)
     choice = _choice(codelet, chosen)
     return PlannedOp(
         name,
@@ -39,7 +40,7 @@ def planned_convolution(
         shape_texts(operands),
         shape_texts([result]),
         choice,
-        losers(choice, [_choice(codelet, x) for x in others], room),
+        losers(choice, [_choice(codelet, x) for x in others], bounds.room),
     )
 
 

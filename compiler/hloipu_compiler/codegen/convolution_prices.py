@@ -21,7 +21,7 @@ from hloipu_runtime.codelets.convolution import Convolution
 from hloipu_runtime.codelets.convolution_costs import ConvolutionShape, convolutions_cycles
 from hloipu_runtime.codelets.reduce_costs import summing_cycles
 from hloipu_runtime.element_types import ELEMENT_TYPES
-from hloipu_runtime.machine.charges import over
+from hloipu_runtime.machine.charges import Amount, over
 from hloipu_runtime.machine.costs import sync
 from hloipu_runtime.machine.model import Machine
 
@@ -106,7 +106,7 @@ def priced(
     groups: tuple[list[_Parts], list[_Parts]] = ([], [])
     labels = max(len(x.indexing.sizes) for x in spreads)
     for number, (spread, each, load) in enumerate(zip(spreads, blocks, loads, strict=True)):
-        keep = np.nonzero(load <= most)[0]
+        keep = np.nonzero(np.asarray(load <= most))[0]
         if len(keep):
             parts = _parts(spread, operands, [x[keep] for x in each], number, labels)
             groups[1 if spread.cut.part else 0].append(parts)
@@ -148,7 +148,13 @@ def _parts(
         ones * number,
         table,
         ConvolutionShape(
-            *(ones * x for x in shape[:5]), tuple(ones * x for x in shape.taps), shape.stride
+            ones * shape.groups,
+            ones * shape.rows,
+            ones * shape.row,
+            ones * shape.in_features,
+            ones * shape.out_features,
+            tuple(ones * x for x in shape.taps),
+            shape.stride,
         ),
         ones * prod(image),
         ones * prod(kernel),
@@ -163,12 +169,30 @@ def _joined(parts: list[_Parts]) -> _Parts:
     if len(parts) == 1:
         return parts[0]
     shapes = [x.shape for x in parts]
-    taps = tuple(np.concatenate(x) for x in zip(*(shape.taps for shape in shapes), strict=True))
     shape = ConvolutionShape(
-        *(np.concatenate([x[n] for x in shapes]) for n in range(5)), taps, shapes[0].stride
+        _chained([x.groups for x in shapes]),
+        _chained([x.rows for x in shapes]),
+        _chained([x.row for x in shapes]),
+        _chained([x.in_features for x in shapes]),
+        _chained([x.out_features for x in shapes]),
+        tuple(_chained(x) for x in zip(*(shape.taps for shape in shapes), strict=True)),
+        shapes[0].stride,
     )
-    arrays = [np.concatenate([x[n] for x in parts]) for n in range(len(parts[0])) if n != 2]
-    return _Parts(arrays[0], arrays[1], shape, *arrays[2:])
+    return _Parts(
+        _chained([x.numbers for x in parts]),
+        _chained([x.blocks for x in parts]),
+        shape,
+        _chained([x.image for x in parts]),
+        _chained([x.kernel for x in parts]),
+        _chained([x.made for x in parts]),
+        _chained([x.pieces for x in parts]),
+        _chained([x.feature_parts for x in parts]),
+        _chained([x.position_parts for x in parts]),
+    )
+
+
+def _chained(arrays: Sequence[Amount]) -> Amounts:
+    return np.concatenate([np.asarray(x, np.int64) for x in arrays])
 
 
 def _priced(

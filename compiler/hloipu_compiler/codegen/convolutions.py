@@ -3,17 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hloipu_compiler.codegen.contractions import combined, filled
-from hloipu_compiler.codegen.convolution_grids import ConvolutionGrid, convolution_grid
+from hloipu_compiler.codegen.contractions import combined
+from hloipu_compiler.codegen.convolution_grids import Bounds, ConvolutionGrid, convolution_grid
 from hloipu_compiler.codegen.convolution_plans import planned_convolution
 from hloipu_compiler.codegen.decimating import decimated
 from hloipu_compiler.codegen.errors import CodegenError
 from hloipu_compiler.codegen.leaves import Held, Leaf
 from hloipu_compiler.codegen.site import Site, lowers
+from hloipu_compiler.codegen.slices import resized, written
 from hloipu_compiler.ir.attributes import ConvolutionLabels
 from hloipu_runtime.codelets.codelet import Tensor
 from hloipu_runtime.codelets.convolution import Convolution
-from hloipu_runtime.program.mapping import Mapping, Sizes, whole_box
+from hloipu_runtime.program.mapping import Mapping, whole_box
 
 
 @lowers("convolution")
@@ -27,15 +28,19 @@ def _convolution(site: Site) -> Sequence[Leaf]:
         Tensor(operands[1].element_type, operands[1].shape),
     )
     partial_kind = builder.tuning.partial_type(result.element_type)
-    room = builder.machine.memory.bytes_per_tile * builder.tuning_here.memory_percent // 100
+    tuning = builder.tuning_here
+    bounds = Bounds(
+        builder.machine.memory.bytes_per_tile * tuning.memory_percent // 100,
+        tuning.code_cycles_per_byte,
+    )
     lying = (
         builder.variables[operands[0].variable].mapping,
         builder.variables[operands[1].variable].mapping,
     )
-    plan = convolution_grid(builder.machine, codelet, tensors, result, partial_kind, room, lying)
+    plan = convolution_grid(builder.machine, codelet, tensors, result, partial_kind, bounds, lying)
     builder.explains(
         lambda: planned_convolution(
-            builder.origin, builder.machine, codelet, tensors, result, partial_kind, room, lying
+            builder.origin, builder.machine, codelet, tensors, result, partial_kind, bounds, lying
         )
     )
     if plan.slices > 1:
@@ -78,12 +83,12 @@ def _in_slices(
     cut = _cut(site, plan, codelet, result.element_type)
     size = result.shape[at]
     step = -(-size // plan.slices)
-    into = filled(site, result)
+    into: Held | None = None
     for low in range(0, size, step):
         high = min(size, low + step)
-        shape = _changed(whole.shape, dimension, high - low)
-        starts = _changed((0,) * len(shape), dimension, low)
-        made = Tensor(result.element_type, _changed(result.shape, at, high - low))
+        shape = resized(whole.shape, dimension, high - low)
+        starts = resized((0,) * len(shape), dimension, low)
+        made = Tensor(result.element_type, resized(result.shape, at, high - low))
         tensors = [Tensor(x.element_type, x.shape) for x in operands]
         tensors[number] = Tensor(whole.element_type, shape)
         counted = (plan.cut.pieces, *made.shape) if plan.cut.part else made.shape
@@ -93,16 +98,10 @@ def _in_slices(
         piece = (whole, whole.shape, whole_box(shape), starts)
         part = builder.assembled(whole.element_type, shape, [piece], mapping=mapping)
         found = _once(site, plan, codelet, (other, part) if number else (part, other), made)
-        box = tuple((low, high) if d == at else (0, n) for d, n in enumerate(result.shape))
-        shift = tuple(-low if d == at else 0 for d in range(len(result.shape)))
-        into = builder.assembled(
-            result.element_type, result.shape, [(found, made.shape, box, shift)], into
-        )
+        into = written(builder, into, found, low, at, result)
+    if into is None:
+        raise ValueError("a convolution of no slices")
     return into
-
-
-def _changed(sizes: Sizes, dimension: int, size: int) -> Sizes:
-    return (*sizes[:dimension], size, *sizes[dimension + 1 :])
 
 
 def _codelet(site: Site) -> Convolution:

@@ -1,6 +1,7 @@
 """Lowering of fusions: of elementwise ops one expression, broadcasts in its labels."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from hloipu_compiler.codegen.elementwise import sourced
 from hloipu_compiler.codegen.errors import CodegenError
@@ -20,10 +21,24 @@ def _fusion(site: Site) -> Sequence[Leaf]:
     computation = site.module.computation[site.attributes.called[0]]
     if all(x.opcode not in ("reduce", "fusion") for x in computation.instructions):
         return _Fusion(site, computation).lowered()
+    return rows_lowered(site, partial(_op_by_op, site, computation))
+
+
+def _op_by_op(site: Site, computation: Computation) -> Sequence[Leaf]:
+    """Write a fusion's ops one by one, each where the fusion's results are wished."""
     owned = frozenset(
         leaves[0] for leaves, dies in zip(site.operands, site.dying, strict=True) if dies
     )
-    return rows_lowered(site, lambda: lower_computation(site, computation, site.operands, owned))
+    builder = site.builder
+    outer = builder.region_wishes
+    wished = (
+        builder.layout.demands.get((site.computation.name, site.instruction.name, n), ())
+        for n in range(len(site.results))
+    )
+    builder.region_wishes = tuple(x for each in wished for x in each) or outer
+    leaves = lower_computation(site, computation, site.operands, owned)
+    builder.region_wishes = outer
+    return leaves
 
 
 class _Fusion:

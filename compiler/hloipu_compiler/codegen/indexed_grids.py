@@ -5,23 +5,32 @@ second step. Both are tried on grids of several forms, and priced by the codelet
 exchange that brings operands to the tiles.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from hloipu_compiler.codegen.bringing import bringing
 from hloipu_compiler.codegen.builder import Builder
-from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar, Spread
+from hloipu_compiler.codegen.leaves import Held, Leaf, Spread
 from hloipu_compiler.codegen.placing import MINIMUM_BYTES, Placement, followed, grid, moved
+from hloipu_compiler.codegen.planned import (
+    Choice,
+    Cycles,
+    PlannedOp,
+    losers,
+    shape_texts,
+    splits_of,
+)
 from hloipu_compiler.codegen.site import Site
+from hloipu_compiler.codegen.stages import Lying, bytes_of, staged
 from hloipu_compiler.codegen.views import seen_as
-from hloipu_runtime.codelets.codelet import Codelet, Index, Indexing, Tensor
+from hloipu_runtime.codelets.codelet import Codelet, Indexing, Tensor
 from hloipu_runtime.codelets.move import StridedSlice
-from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.costs import TileTraffic, exchange, sync
-from hloipu_runtime.program.mapping import Mapping, Sizes
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.mapping import Sizes
 
-MOST_GATHERED_BYTES = 1 << 16
-"""Most that is brought to one tile for an index to point into, where there is another way."""
+_SHARE_GATHERED = 5
+"""One part in so many of a tile's memory may be brought to it for an index to point into, and made
+there, where there is another way. Assumed: other data lives there at the same time."""
 
 
 @dataclass(frozen=True)
@@ -31,57 +40,57 @@ class Option:
     codelet: Codelet
     results: tuple[Tensor, ...]
     placement: Placement
-    cycles: int
+    cycles: Cycles
     held_bytes: int
     """Brought to a tile, or made there, whichever is more."""
     stays: bool
     """Whether the grid is where an operand lies already."""
 
-    def then(self, cycles: int, held_bytes: int) -> "Option":
+    def then(self, cycles: Cycles, held_bytes: int) -> "Option":
         """Return the option with the price of what must follow, on tiles that hold so much."""
         held = max(self.held_bytes, held_bytes)
-        return replace(self, cycles=self.cycles + cycles, held_bytes=held)
+        return replace(self, cycles=self.cycles.plus(cycles), held_bytes=held)
 
 
-def best_of(options: Iterable[Option]) -> Option:
+def best_of(machine: Machine, options: Iterable[Option]) -> Option:
     """Return the fastest of those that hold little, or not much more than the least."""
     found = list(options)
-    least = min(x.held_bytes for x in found)
-    most = max(MOST_GATHERED_BYTES, least + least // 2)
-    return min((x for x in found if x.held_bytes <= most), key=lambda x: x.cycles)
+    most = _most_held(machine, found)
+    return min((x for x in found if x.held_bytes <= most), key=lambda x: x.cycles.total)
+
+
+def _most_held(machine: Machine, options: Iterable[Option]) -> int:
+    least = min(x.held_bytes for x in options)
+    return max(most_gathered(machine), least + least // 2)
+
+
+def most_gathered(machine: Machine) -> int:
+    """Return the bytes that an op may bring to a tile and make there."""
+    return machine.memory.bytes_per_tile // _SHARE_GATHERED
 
 
 def priced(
-    builder: Builder,
+    machine: Machine,
     codelet: Codelet,
-    operands: Sequence[Leaf],
-    results: Sequence[Tensor],
+    operands: tuple[Lying, ...],
+    results: tuple[Tensor, ...],
     placement: Placement,
     *,
     stays: bool = False,
 ) -> Option:
     """Price a codelet on a grid: its work there and the exchange of what lies elsewhere."""
-    indexing = codelet.indexing(tensors_of(operands), results)
-    parts = []
-    brought = exchanging = 0
-    for leaf, indices in zip(operands, indexing.operands, strict=True):
-        parts.append(_part(placement, indices, Tensor(leaf.element_type, leaf.shape)))
-        wanted = Mapping(placement.tiles, placement.spans(indices, leaf.shape))
-        if isinstance(leaf, Held):
-            lying = builder.variables[leaf.variable].mapping
-            cost = bringing(builder.machine, leaf.element_type, leaf.shape, lying, wanted)
-            exchanging += cost.cycles
-            brought += bytes_of(parts[-1]) if cost.cycles else 0
-        elif not _lies_so(leaf):
-            brought += bytes_of(parts[-1])
-            exchanging += exchange_cycles(builder, bytes_of(parts[-1]))
-    made = [
-        _part(placement, indices, x) for x, indices in zip(results, indexing.results, strict=True)
-    ]
-    machine = builder.machine
-    cycles = codelet.work(machine, parts, made).cycles + exchanging
-    held = max(brought, sum(map(bytes_of, made)))
-    return Option(codelet, tuple(results), placement, cycles, held, stays)
+    stage = staged(machine, codelet, operands, results, placement)
+    return Option(codelet, results, placement, stage.cycles, stage.held_bytes, stays)
+
+
+def lying(builder: Builder, leaf: Leaf) -> Lying:
+    """Return where a leaf lies; constant numbers are written where they are used."""
+    tensor = Tensor(leaf.element_type, leaf.shape)
+    if isinstance(leaf, Held):
+        return Lying(tensor, builder.variables[leaf.variable].mapping)
+    if isinstance(leaf, Spread) and isinstance(leaf.source, Held):
+        return Lying(tensor, builder.home(leaf.element_type, leaf.shape))
+    return Lying(tensor, None)
 
 
 def tensors_of(leaves: Sequence[Leaf]) -> list[Tensor]:
@@ -89,37 +98,18 @@ def tensors_of(leaves: Sequence[Leaf]) -> list[Tensor]:
     return [Tensor(x.element_type, x.shape) for x in leaves]
 
 
-def exchange_cycles(builder: Builder, received_bytes: int, pieces: int = 0) -> int:
+def receiving(machine: Machine, received_bytes: int, pieces: int) -> Cycles:
     """Return what it costs that every tile receives so much, its sync too; nothing: nothing."""
     if not received_bytes:
-        return 0
-    machine = builder.machine
+        return Cycles()
     traffic = TileTraffic(received_bytes=received_bytes, received_fragments=pieces)
-    return exchange(machine, [traffic]).cycles + sync(machine).cycles
+    return Cycles(exchange=exchange(machine, [traffic]).cycles, sync=sync(machine).cycles)
 
 
-def _part(placement: Placement, indices: Sequence[Index], tensor: Tensor) -> Tensor:
-    spans = placement.spans(indices, tensor.shape)
-    sizes = tuple(min(span.size, n) for span, n in zip(spans, tensor.shape, strict=True))
-    return Tensor(tensor.element_type, sizes)
-
-
-def _lies_so(leaf: Leaf) -> bool:
-    """Whether no exchange brings a leaf there; constant numbers are written where they are used."""
-    return isinstance(leaf, Scalar) or (
-        isinstance(leaf, Spread) and isinstance(leaf.source, Scalar)
-    )
-
-
-def bytes_of(tensor: Tensor) -> int:
-    """Return the bytes of a tensor in a tile's memory."""
-    return -(-tensor.elements * ELEMENT_TYPES[tensor.element_type].bits // 8)
-
-
-def tiles_worth(builder: Builder, tensors: Sequence[Tensor]) -> int:
+def tiles_worth(machine: Machine, tensors: Sequence[Tensor]) -> int:
     """Return how many tiles the largest of some tensors is worth, 128 bytes for each."""
     most = max((bytes_of(x) for x in tensors), default=0)
-    return min(builder.tile_count, max(1, most // MINIMUM_BYTES))
+    return min(machine.chip.tiles_per_ipu, max(1, most // MINIMUM_BYTES))
 
 
 def placed(sizes: Sizes, groups: Sequence[tuple[Sequence[int], int]], tiles: int) -> Placement:
@@ -139,21 +129,18 @@ def placed(sizes: Sizes, groups: Sequence[tuple[Sequence[int], int]], tiles: int
     return grid(counts, sizes)
 
 
-def where_it_lies(builder: Builder, indexing: Indexing, number: int, leaf: Leaf) -> list[Placement]:
+def where_it_lies(indexing: Indexing, number: int, operand: Lying) -> list[Placement]:
     """Return the grid on which an operand need not be moved, if there is one."""
-    if not isinstance(leaf, Held):
+    if operand.mapping is None:
         return []
-    found = followed(indexing, indexing.operands[number], builder.variables[leaf.variable].mapping)
+    found = followed(indexing, indexing.operands[number], operand.mapping)
     return [] if found is None else [found]
 
 
-def powers(most: int) -> Iterator[int]:
-    """Yield 1, 4, 16, .. below a number, and the number."""
-    count = 1
-    while count < most:
-        yield count
-        count *= 4
-    yield max(1, most)
+def worth(machine: Machine, option: Option) -> float:
+    """Return what a search makes less: cycles, far more of them for what fills a tile."""
+    too_much = max(0, option.held_bytes - most_gathered(machine))
+    return option.cycles.total + 4 * too_much
 
 
 def settled(builder: Builder, option: Option) -> Placement:
@@ -179,3 +166,42 @@ def starts_of(site: Site, first: int) -> list[Held]:
         for k in range(vector.shape[0])
     ]
     return seen_as(builder, singles, ()) if singles else []
+
+
+def planned_options(
+    machine: Machine,
+    op: str,
+    opcode: str,
+    operands: Sequence[Lying],
+    results: Sequence[Tensor],
+    chosen: Option,
+    options: Sequence[Option],
+) -> PlannedOp:
+    """Return the record of an op that indices decide."""
+
+    def choice(option: Option) -> Choice:
+        made = option.results[0].shape
+        ranged = len(made) > len(results[0].shape)
+        words = "what is indexed whole on each tile"
+        if ranged:
+            words = f"{made[0]:,} ranges offered, then put together"
+        elif option.stays:
+            words = "where the first operand lies"
+        names = [*(["ranges"] if ranged else []), *(f"index {n}" for n in range(len(made)))]
+        return Choice(
+            words,
+            splits_of(option.placement, names),
+            option.placement.tiles.count,
+            option.cycles,
+            option.held_bytes,
+        )
+
+    one = choice(chosen)
+    return PlannedOp(
+        op,
+        opcode,
+        shape_texts(x.tensor for x in operands),
+        shape_texts(results),
+        one,
+        losers(one, map(choice, options), _most_held(machine, options)),
+    )

@@ -11,7 +11,7 @@ from collections.abc import Mapping as MappingType
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from hloipu_compiler.codegen.bringing import CODE_CYCLES_PER_BYTE, bringing
+from hloipu_compiler.codegen.bringing import bringing
 from hloipu_runtime.codelets.codelet import Tensor
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Mapping
@@ -92,10 +92,12 @@ def chosen_home(
     demands: Sequence[Demand],
     made: Mapping | None = None,
     turns: int = 1,
+    code_cycles: int = 0,
 ) -> Home | None:
     """Return the place with which all demands together cost least; None if there are none.
 
-    `made`: where each turn of a loop makes the value that is to come to its home.
+    `made`: where each turn of a loop makes the value that is to come to its home. `code_cycles`:
+    what a byte of the exchanges' code is worth.
     """
     candidates = {x.born: x.user for x in demands}
     if made is not None and made.is_partition and not made.replicated_axes:
@@ -105,7 +107,10 @@ def chosen_home(
     if len(candidates) == 1:
         best = next(iter(candidates))
     else:
-        best = min(candidates, key=lambda x: cost_of_home(machine, tensor, x, demands, made, turns))
+        best = min(
+            candidates,
+            key=lambda x: cost_of_home(machine, tensor, x, demands, made, turns, code_cycles),
+        )
     return Home(best, candidates[best], tuple(demands), made, turns)
 
 
@@ -116,7 +121,7 @@ def cost_of_home(
     demands: Sequence[Demand],
     made: Mapping | None,
     turns: int,
-    code_cycles: int = CODE_CYCLES_PER_BYTE,
+    code_cycles: int = 0,
 ) -> int:
     """Return the cycles of serving all demands from one place, and of bringing what is made.
 

@@ -4,10 +4,14 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 
+from hloipu_compiler.codegen.birthplaces import spread_over_copies
+from hloipu_compiler.codegen.bringing import bringing
 from hloipu_compiler.codegen.contractions import partial_type
+from hloipu_compiler.codegen.indexed_grids import best_of
 from hloipu_compiler.codegen.layout import Demand
 from hloipu_compiler.codegen.layout_sources import all_but, tensor_of
 from hloipu_compiler.codegen.placing import GRAIN_BYTES, mapping_of, split
+from hloipu_compiler.codegen.reading_plans import gather_codelet, readings
 from hloipu_compiler.codegen.reduction_plans import reduction_plan
 from hloipu_compiler.codegen.stages import Lying, staged
 from hloipu_compiler.codegen.transposing import transposition_wish
@@ -43,9 +47,36 @@ def row_demand(machine: Machine, computation: Computation, x: Instruction) -> De
         order = x.attributes.integers("dimensions")
         wish = transposition_wish(machine, tensor, order, default)
         return wish and Demand(wish[0], wish[0], 1, x.name, wish[1])
+    if x.opcode == "gather" and len(x.operands) == 2:
+        return _table_demand(machine, computation, x, tensor)
     dimensions = _along(x, tensor.shape)
     mapping = all_but(tensor, dimensions, machine.chip.tiles_per_ipu) if dimensions else None
     return None if mapping is None else Demand(mapping, mapping, 1, x.name)
+
+
+def _table_demand(
+    machine: Machine, computation: Computation, x: Instruction, table: Tensor
+) -> Demand | None:
+    """Return where a table lies best for a gather, if it is spread among those who read it."""
+    tiles = machine.chip.tiles_per_ipu
+    result, indices = tensor_of(x), tensor_of(computation.instructions[x.operands[1]])
+    if 0 in (*result.shape, *indices.shape):
+        return None
+    codelet, moving = gather_codelet(x, table.shape)
+    homes = [
+        mapping_of(t.shape, ELEMENT_TYPES[t.element_type].bits, tiles) for t in (table, indices)
+    ]
+    operands = Lying(table, homes[0]), Lying(indices, homes[1])
+    chosen = best_of(machine, readings(machine, codelet, moving, operands, result))
+    given = [table, indices]
+    spans = chosen.codelet.indexing(given, chosen.results).operands[0]
+    need = Mapping(chosen.placement.tiles, chosen.placement.spans(spans, table.shape))
+    born = spread_over_copies(need, table.shape, table.element_type)
+    before, after = (
+        bringing(machine, table.element_type, table.shape, lying, need).price
+        for lying in (homes[0], born)
+    )
+    return Demand(born, need, 1, x.name, before) if after < before else None
 
 
 def _along(x: Instruction, shape: Sizes) -> Sequence[int]:

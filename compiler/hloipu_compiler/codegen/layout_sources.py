@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from math import prod
 
-from hloipu_compiler.codegen.birthplaces import spread_over_copies
+from hloipu_compiler.codegen.birthplaces import spread_over_copies, worth_sharing
 from hloipu_compiler.codegen.bringing import bringing
 from hloipu_compiler.codegen.contractions import PlacedDot, dot_codelet, dot_placement
 from hloipu_compiler.codegen.layout import Demand
@@ -75,6 +75,10 @@ def _born(machine: Machine, tensor: Tensor, need: Mapping) -> Mapping:
 def _on_the_same_tiles(tensor: Tensor, need: Mapping) -> Mapping | None:
     """Return the mapping in which each tile has a piece of the part that it needs."""
     spans = list(need.spans)
+    blocks = [min(span.size, size) for span, size in zip(spans, tensor.shape, strict=True)]
+    copies = prod(need.tiles.extents[axis] for axis in need.replicated_axes)
+    if copies > worth_sharing(blocks, tensor.element_type):
+        return None
     for axis in need.replicated_axes:
         copies = need.tiles.extents[axis]
         free = [d for d, span in enumerate(spans) if span.axis < 0 and span.size >= copies]

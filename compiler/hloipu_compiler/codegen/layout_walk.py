@@ -26,6 +26,7 @@ from hloipu_compiler.codegen.layout import (
     chosen_home,
     heaviest,
 )
+from hloipu_compiler.codegen.layout_regions import region_demands
 from hloipu_compiler.codegen.layout_rows import row_demand
 from hloipu_compiler.codegen.layout_sources import (
     all_but,
@@ -149,7 +150,13 @@ class _Walk:
 
     def _home(self, tensor: Tensor, key: LeafKey, made: Mapping | None, turns: int) -> Home | None:
         demands = heaviest(self._known(*key))
-        return chosen_home(self.machine, tensor, demands, made, turns)
+        return self._chosen(tensor, demands, made, turns)
+
+    def _chosen(
+        self, tensor: Tensor, demands: Sequence[Demand], made: Mapping | None, turns: int
+    ) -> Home | None:
+        price = self.tuning.code_cycles_per_byte
+        return chosen_home(self.machine, tensor, demands, made, turns, price)
 
     def _known(self, computation: str, name: str, leaf: int = 0) -> Sequence[Demand]:
         return self.demands.get(computation, {}).get((name, leaf), ())
@@ -167,6 +174,9 @@ class _Walk:
                 return made[x.operands[0]][leaf_range(shape, x.attributes.integer("index"))]
         if opcode == "while":
             return self._loop(computation, x)
+        if opcode == "fusion" and not isinstance(x.shape, ArrayShape):
+            leaves = (x._replace(shape=leaf) for leaf in leaves_of(x.shape))
+            return tuple(self._anchor(computation, each, made) for each in leaves)
         if not isinstance(x.shape, ArrayShape):
             return (None,) * len(leaves_of(x.shape))
         return (self._made_array(computation, x, made),)
@@ -245,7 +255,7 @@ class _Walk:
             demands += self._known(condition.name, other, leaf)
             every = [d._replace(times=d.times * trips) for d in heaviest(demands)]
             made = results[leaf] if leaf < len(results) else None
-            home = chosen_home(self.machine, tensor, every, made, trips)
+            home = self._chosen(tensor, every, made, trips)
             if home is not None:
                 self.homes[(computation.name, x.name, leaf)] = home
             found.append(home.mapping if home is not None else None)
@@ -279,6 +289,14 @@ class _Walk:
         elif isinstance(x.shape, ArrayShape):
             demands = heaviest(self._known(computation.name, x.name))
             self._back_through_array(computation, x, demands, made)
+        elif opcode == "fusion":
+            for number, leaf in enumerate(leaves_of(x.shape)):
+                demands = heaviest(self._known(computation.name, x.name, number))
+                each = x._replace(shape=leaf)
+                self._back_through_elementwise(computation, each, demands, made)
+        if opcode == "fusion":
+            for at, wish in region_demands(self.machine, self.module, computation, x):
+                self._wish(computation, at, wish)
 
     def _back_through_tuple(self, computation: Computation, x: Instruction) -> None:
         name = computation.name

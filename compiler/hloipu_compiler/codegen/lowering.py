@@ -63,14 +63,20 @@ def lower_instructions(
     """Write a computation's steps into the innermost block; return the leaves of its result."""
     ends = _ends(computation, homes or {})
     outer_wishes = builder.wishes
-    live = live_positions(computation, effectful_computations(module))
+    if builder.effectful is None:
+        builder.effectful = effectful_computations(module)
+    live = live_positions(computation, builder.effectful)
     given = [leaf for leaves in arguments for leaf in leaves]
     dying = Dying(computation, [leaf for leaf in given if leaf not in owned])
     known: list[Sequence[Leaf]] = []
     late = arrivals is not None and bool(arrivals.waiting)
     alive, outside = _alive_bytes(module, computation, late=late), builder.alive_bytes
     here = builder.ipu
-    builder.code_bytes = builder.code_bytes or _code_bytes(module.entry)
+    builder.code_bytes = builder.code_bytes or code_bytes_of(module.entry)
+    if computation is module.entry:
+        builder.may_fit = (
+            _taken_bytes(module, builder.machine, alive) <= builder.machine.usable_bytes
+        )
     for position, x in enumerate(computation.instructions):
         if not live[position]:
             known.append(())
@@ -87,7 +93,8 @@ def lower_instructions(
             if builder.ipus > 1:
                 builder.ipu = plan.ipus.get((computation.name, x.name), here)
             builder.alive_bytes = outside + alive[position]
-            builder.wishes = builder.layout.demands.get((computation.name, x.name, 0), ())
+            known_wishes = builder.layout.demands.get((computation.name, x.name, 0), ())
+            builder.wishes = known_wishes or builder.region_wishes
             builder.destination = None
             if position == computation.root:
                 builder.wishes = builder.wishes or outer_wishes
@@ -126,7 +133,7 @@ def _ends(computation: Computation, homes: Mapping[int, Held]) -> dict[int, Held
     return found
 
 
-def _code_bytes(computation: Computation) -> int:
+def code_bytes_of(computation: Computation) -> int:
     """Return a guess at the code that a computation makes on a tile."""
     return sum(
         _PLANNED_CODE_BYTES if x.opcode in _PLANNED else _CODE_BYTES
@@ -160,10 +167,14 @@ def _alive_bytes(module: Module, computation: Computation, *, late: bool) -> lis
 
 def _is_scarce(module: Module, machine: Machine) -> bool:
     """Whether values that are alive at once, and code, may take most of the memory."""
-    entry = module.entry
-    values = max(_alive_bytes(module, entry, late=False), default=0) // machine.chip.tiles_per_ipu
-    code = min(machine.memory.executable_bytes, _code_bytes(entry))
-    return 100 * (values + code) > _SCARCE_PERCENT * machine.usable_bytes
+    taken = _taken_bytes(module, machine, _alive_bytes(module, module.entry, late=False))
+    return 100 * taken > _SCARCE_PERCENT * machine.usable_bytes
+
+
+def _taken_bytes(module: Module, machine: Machine, alive: Sequence[int]) -> int:
+    """Return the bytes of a tile that code and values take, which lie on all tiles evenly."""
+    code = min(machine.memory.executable_bytes, code_bytes_of(module.entry))
+    return code + max(alive, default=0) // machine.chip.tiles_per_ipu
 
 
 def _lowering(x: Instruction) -> Lowering:
@@ -202,7 +213,8 @@ def lower(
     builder = Builder(machine, tuning)
     builder.plans = plans
     entry = module.entry
-    builder.layout = layout_of(module, plan, machine, tuning)
+    builder.code_bytes = code_bytes_of(entry)
+    builder.layout = layout_of(module, plan, machine, builder.tuning_here)
     if plans is not None:
         plans += placed_values(module, builder.layout, builder.machine)
     arguments: list[list[Leaf]] = []

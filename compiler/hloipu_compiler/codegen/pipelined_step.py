@@ -24,7 +24,9 @@ from hloipu_compiler.codegen.gradient_sums import (
 )
 from hloipu_compiler.codegen.leaves import Held, Leaf
 from hloipu_compiler.codegen.lowering import lower_instructions, streamed_in
+from hloipu_compiler.codegen.offloading import fetched, only_updated, remote_variable, stored
 from hloipu_compiler.codegen.planned import Record
+from hloipu_compiler.codegen.replica_means import mean_over_replicas
 from hloipu_compiler.codegen.site import leaves_of
 from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning
 from hloipu_compiler.ir.graph import Instruction, Module
@@ -78,6 +80,8 @@ class _PipelinedStep:
         plan: Plan,
         wrapping: Wrapping,
         pipelining: Pipelining,
+        *,
+        offload: bool = False,
     ) -> None:
         self.builder = builder
         self.module = module
@@ -90,6 +94,14 @@ class _PipelinedStep:
             for position in self.entry.parameters
             for shape in leaves_of(self.entry.instructions[position].shape)
         ]
+        kept = {pair.parameter for pair in wrapping.state}
+        kept -= {parameter for parameter, _ in pipelining.per_micro_batch}
+        self.remote = (
+            only_updated(self.entry, pipelining.update, dict(enumerate(self.arrays)), kept)
+            if offload
+            else frozenset[int]()
+        )
+        """Parameters whose state lies in remote memory."""
         self.parameters: list[Port] = []
         self.results: list[Port] = []
         self.loaded: list[ValueId] = []
@@ -159,7 +171,10 @@ class _PipelinedStep:
         turn = initial
         if self.wrapping.loop is not None:
             turn = builder.turn_value(Held(initial, -1, *kind)).value
-        variable = builder.variable(*kind, builder.home(*kind), Role.STATE)
+        if parameter in self.remote:
+            variable = remote_variable(builder, kind)
+        else:
+            variable = builder.variable(*kind, builder.home(*kind), Role.STATE)
         home = Held(initial, variable, *kind)
         return _Kept(name, home, replace(home, value=turn), parameter, result)
 
@@ -185,19 +200,29 @@ class _PipelinedStep:
         plan = self.pipelining
         self._call(plan.pre, self._outside)
         finished = self._pipeline(kept)
+        for item in kept:
+            if item.parameter in self.remote:
+                self.builder.origin = item.name
+                self.given[item.parameter] = fetched(self.builder, item.turn)
         self._call(plan.update, lambda operand: self._after(operand, finished))
         leaves = self._result_leaves()
         self._hand_over(leaves, in_pipeline=False)
         pairs = []
+        away: dict[int, ValueId] = {}
         for item in kept:
             done = finished.get(("", item.parameter))
             leaf = done if done is not None else leaves[item.result]
             if leaf is None:
                 raise CodegenError("E0470", f"result {item.result} is a token")
             self.builder.ipu = self.builder.variables[item.home.variable].ipu
-            pairs.append((self.builder.held(leaf), item.turn))
+            held = self.builder.held(leaf)
+            if item.parameter in self.remote:
+                away[item.parameter] = stored(self.builder, held, item.home)
+            else:
+                pairs.append((held, item.turn))
         self.builder.origin = _LOOP
-        return brought_home(self.builder, pairs)
+        home = iter(brought_home(self.builder, pairs))
+        return [away[x.parameter] if x.parameter in away else next(home) for x in kept]
 
     def _call(self, name: str, operand_of: _Operands) -> None:
         """Lower what a call outside of the pipeline runs."""
@@ -283,6 +308,10 @@ class _PipelinedStep:
             tuple(stages), tuple(self.channels), tuple(loops), _PIPELINE,
         )  # fmt: skip
         builder.emit(step)
+        if self.plan.averages_gradients:
+            keys = [(x.call, x.element) for x in plan.accumulations]
+            means = mean_over_replicas(builder, self.plan.replicas, [finished[k] for k in keys])
+            finished.update(zip(keys, means, strict=True))
         for x in plan.accumulations:
             builder.origin = f"accumulator.{x.call}.{x.element}"
             key = (x.call, x.element)
@@ -502,14 +531,18 @@ def lower_pipelined(
     pipelining: Pipelining,
     tuning: Tuning = DEFAULT_TUNING,
     plans: list[Record] | None = None,
+    *,
+    offload: bool = False,
 ) -> Program:
     """Return the program of a module of calls, on as many IPUs as its plan has.
 
     Feeds take one element for each micro-batch; outfeeds of what micro-batches make give as many.
+    `offload`: state that only the update reads lies in remote buffers.
     """
     builder = Builder(machine, tuning)
     builder.plans = plans
     builder.ipus = pipelining.ipu_count
     builder.is_resident = True
     whole = replace(plan, ipus={**plan.ipus, **placed(module, pipelining)})
-    return _PipelinedStep(builder, module, whole, wrapping, pipelining).program()
+    step = _PipelinedStep(builder, module, whole, wrapping, pipelining, offload=offload)
+    return step.program()

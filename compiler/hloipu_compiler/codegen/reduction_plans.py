@@ -115,7 +115,8 @@ def _best(
     best: ReductionPlan | None = None
     there = _where_it_lies(machine, left)
     if there is not None and there.held_bytes <= room:
-        return ReductionPlan((there,), there.price, there.held_bytes)
+        too_dear = most is not None and there.price >= most
+        return None if too_dear else ReductionPlan((there,), there.price, there.held_bytes)
     for first in sorted(_beginnings(machine, left, partial_types, stages), key=lambda x: x.price):
         limit = most if best is None else best.price
         if limit is not None and first.price >= limit:

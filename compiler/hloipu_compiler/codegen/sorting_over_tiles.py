@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.leaves import Held
+from hloipu_compiler.codegen.planned import Choice, Cycles, PlannedOp, losers, shape_texts
 from hloipu_compiler.codegen.views import mapping_in, seen_as, spread_out
 from hloipu_runtime.codelets.codelet import Tensor
 from hloipu_runtime.codelets.generate import Iota
@@ -25,6 +26,9 @@ _CODE_SHARE = 4
 """One part in so many of the memory for code may go to the exchanges of one sort."""
 
 _RADICES = (8, 16, 32, 64, 128)
+
+_PARTS_ON_A_TILE = 16
+"""Parts are powers of two; more of them than tiles leave fewer tiles idle."""
 
 
 class Parts(NamedTuple):
@@ -49,6 +53,15 @@ class Step(NamedTuple):
     shape: Sizes
 
 
+class Priced(NamedTuple):
+    """A cut with its price."""
+
+    cut: Parts
+    is_too_much: bool
+    """Whether its exchanges take much code, or it gathers rows that are too long."""
+    cycles: int
+
+
 def choose_parts(builder: Builder, sort: Sort, operands: Sequence[Held]) -> Parts:
     """Return the cut with the fewest cycles; one part: every row on one tile.
 
@@ -57,28 +70,57 @@ def choose_parts(builder: Builder, sort: Sort, operands: Sequence[Held]) -> Part
     length = operands[0].shape[sort.dimension]
     rows = prod(operands[0].shape) // max(1, length)
     kinds = tuple(x.element_type for x in operands)
-    return _chosen(builder.machine, sort, kinds, rows, length)
+    options = _cuts(builder.machine, sort, kinds, rows, length)
+    builder.explains(lambda: _planned(builder, operands, options, rows))
+    return options[0].cut
 
 
 @lru_cache(1 << 10)
-def _chosen(machine: Machine, sort: Sort, kinds: tuple[str, ...], rows: int, length: int) -> Parts:
+def _cuts(
+    machine: Machine, sort: Sort, kinds: tuple[str, ...], rows: int, length: int
+) -> tuple[Priced, ...]:
+    """Return all cuts, the best first."""
     tiles = machine.chip.tiles_per_ipu
     options = [Parts(1, length, 1)]
     parts = 2
-    while parts <= length and rows * parts <= tiles:
+    while parts <= length and rows * parts <= _PARTS_ON_A_TILE * tiles:
         block = -(-length // parts)
         options += [Parts(parts, block, n) for n in _RADICES if n == _RADICES[0] or n <= parts]
         parts *= 2
     limit = machine.memory.executable_bytes // _CODE_SHARE
 
-    def price(cut: Parts) -> tuple[bool, int]:
+    def price(cut: Parts) -> Priced:
         if cut.parts == 1:
             is_too_much = length * _element_bytes(kinds) > MOST_GATHERED_BYTES
         else:
             is_too_much = _code_bytes(machine, len(kinds) + 1, cut) > limit
-        return is_too_much, _estimate(machine, sort, kinds, rows, cut)
+        return Priced(cut, is_too_much, _estimate(machine, sort, kinds, rows, cut))
 
-    return min(options, key=price)
+    return tuple(sorted(map(price, options), key=lambda x: (x.is_too_much, x.cycles)))
+
+
+def _planned(
+    builder: Builder, operands: Sequence[Held], options: Sequence[Priced], rows: int
+) -> PlannedOp:
+    """Return the record of a sort."""
+
+    def choice(option: Priced) -> Choice:
+        cut = option.cut
+        words = "rows whole" if cut.parts == 1 else "blocks, then runs of blocks"
+        held = -(-rows * cut.parts // builder.tile_count) * cut.block
+        return Choice(
+            words,
+            (("blocks", cut.parts),) if cut.parts > 1 else (),
+            min(builder.tile_count, rows * cut.parts),
+            Cycles(together=option.cycles),
+            held * _element_bytes([x.element_type for x in operands]),
+            (("radix", cut.radix),) if cut.parts > 1 else (),
+        )
+
+    texts = shape_texts(operands)
+    chosen = choice(options[0])
+    others = [choice(x) for x in options if not x.is_too_much or options[0].is_too_much]
+    return PlannedOp(builder.origin, "sort", texts, texts, chosen, losers(chosen, others))
 
 
 def sort_over_tiles(
@@ -175,14 +217,16 @@ def _estimate(machine: Machine, sort: Sort, kinds: Sequence[str], rows: int, cut
     kinds = [*kinds, "s32"]
     sort = replace(sort, places=len(kinds) - 1, count=cut.total)
     merge = replace(sort, rises_and_falls=True)
-    cycles = _step_cycles(machine, sort, kinds, (1, cut.block), 1)
+    # Of more parts than tiles, each tile has several.
+    share = -(-rows * cut.parts // machine.chip.tiles_per_ipu)
+    cycles = _step_cycles(machine, sort, kinds, (share, cut.block), 1)
     run = 2
     while run <= cut.parts:
         factors = _factors(run, cut.radix)
         for factor in factors:
-            columns = -(-cut.block // factor)
+            columns = -(-share * cut.block // factor)
             cycles += _step_cycles(machine, merge, kinds, (columns, factor), factor)
-        cycles += _step_cycles(machine, merge, kinds, (1, cut.block), factors[-1])
+        cycles += _step_cycles(machine, merge, kinds, (share, cut.block), factors[-1])
         run *= 2
     return cycles + 2 * sync(machine).cycles
 

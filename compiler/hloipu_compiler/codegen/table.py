@@ -2,6 +2,7 @@
 
 from hloipu_compiler.codegen import (  # noqa: F401  (each registers its lowerings)
     batch_norms,
+    collectives,
     contractions,
     control,
     convolutions,

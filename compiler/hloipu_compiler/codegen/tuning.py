@@ -12,9 +12,9 @@ _UNEVEN_PERCENT = 125
 _LEAST_PERCENT = 15
 """Of a tile's memory that a product may always take: with less it would be done in crumbs."""
 
-_CODE_PRICES = (0, 8, 32)
-"""Cycles for a byte of exchange code in programs whose code takes less than half of the memory for
-code, less than all of it, or more. Assumed: at these, networks of a thousand ops just fit."""
+_CODE_PRICES = (0, 8, 64)
+"""Cycles for a byte of exchange code in programs whose code takes less than a third of the memory for
+code, less than two, or more. Assumed: at these, networks of a thousand ops just fit."""
 
 _STEP_PERCENT = 5
 """Shares are multiples of this, so that equal products have equal plans."""
@@ -58,5 +58,5 @@ def tuning_within(machine: Machine, tuning: Tuning, alive_bytes: int, code_bytes
     return replace(
         tuning,
         memory_percent=min(tuning.memory_percent, max(_LEAST_PERCENT, percent)),
-        code_cycles_per_byte=_CODE_PRICES[min(2, 2 * code_bytes // memory.executable_bytes)],
+        code_cycles_per_byte=_CODE_PRICES[min(2, 3 * code_bytes // memory.executable_bytes)],
     )

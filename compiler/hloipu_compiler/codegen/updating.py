@@ -4,24 +4,29 @@ No exchange depends on data: every tile has the updates, or its part of their wi
 what falls into its range.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
+from math import prod
 
-from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.indexed_grids import (
     Option,
     best_of,
+    lying,
     placed,
-    powers,
+    planned_options,
     priced,
     settled,
     starts_of,
     tensors_of,
     tiles_worth,
     where_it_lies,
+    worth,
 )
 from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar, Spread
 from hloipu_compiler.codegen.placing import Placement
+from hloipu_compiler.codegen.searching import Way, descend
 from hloipu_compiler.codegen.site import Site, lowers
+from hloipu_compiler.codegen.stages import Lying
 from hloipu_compiler.codegen.views import seen_as
 from hloipu_runtime.codelets.codelet import Codelet, Tensor
 from hloipu_runtime.codelets.dynamic_slice import (
@@ -32,6 +37,7 @@ from hloipu_runtime.codelets.expression import Expression, Node, monoid_of
 from hloipu_runtime.codelets.move import Copy
 from hloipu_runtime.codelets.scatter import Scatter
 from hloipu_runtime.kernels.scatter import ScatterDimensions
+from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Mapping
 
 
@@ -79,7 +85,20 @@ def _written(site: Site, codelet: Codelet, operands: Sequence[Leaf], count: int)
     results = [Tensor(*x) for x in site.results]
     if not results[0].elements:
         return builder.compute(codelet, [builder.held(x) for x in operands], site.results)
-    chosen = best_of(_writings(builder, codelet, operands, results, count))
+    given = tuple(lying(builder, x) for x in operands)
+    options = _writings(builder.machine, codelet, given, tuple(results), count)
+    chosen = best_of(builder.machine, options)
+    builder.explains(
+        lambda: planned_options(
+            builder.machine,
+            builder.origin,
+            site.instruction.opcode,
+            given,
+            results,
+            chosen,
+            options,
+        )
+    )
     placement = settled(builder, chosen)
     base = _base(site, operands[0], placement)
     held = [base, *(builder.held(x) for x in operands[1:])]
@@ -87,25 +106,39 @@ def _written(site: Site, codelet: Codelet, operands: Sequence[Leaf], count: int)
     return builder.compute(codelet, held, site.results, dying=dying, placement=placement)
 
 
+@lru_cache(1 << 10)
 def _writings(
-    builder: Builder,
+    machine: Machine,
     codelet: Codelet,
-    operands: Sequence[Leaf],
-    results: Sequence[Tensor],
+    operands: tuple[Lying, ...],
+    results: tuple[Tensor, ...],
     count: int,
-) -> Iterator[Option]:
-    """Yield grids: where the data lies, and what updates follow split into more or fewer parts."""
-    indexing = codelet.indexing(tensors_of(operands), results)
-    tiles = tiles_worth(builder, tensors_of(operands))
-    for placement in where_it_lies(builder, indexing, 0, operands[0]):
-        yield priced(builder, codelet, operands, results, placement, stays=True)
+) -> tuple[Option, ...]:
+    """Return grids: where the data lies, and splits of what updates follow and of what not."""
+    indexing = codelet.indexing([x.tensor for x in operands], results)
+    found = [
+        priced(machine, codelet, operands, results, placement, stays=True)
+        for placement in where_it_lies(indexing, 0, operands[0])
+    ]
+    tiles = tiles_worth(machine, [x.tensor for x in operands])
     followed = {i.label for indices in indexing.operands[count:] for i in indices}
     labels = range(len(indexing.sizes))
-    along = [label for label in labels if label in followed]
-    ranged = [label for label in labels if label not in followed]
-    for parts in powers(tiles):
-        wanted = [(along, parts), (ranged, tiles)]
-        yield priced(builder, codelet, operands, results, placed(indexing.sizes, wanted, tiles))
+    groups = [
+        [label for label in labels if label in followed],
+        [label for label in labels if label not in followed],
+    ]
+
+    def price(way: Way) -> float:
+        wanted = list(zip(groups, way, strict=True))
+        placement = placed(indexing.sizes, wanted, tiles)
+        found.append(priced(machine, codelet, operands, results, placement))
+        return worth(machine, found[-1])
+
+    sizes = (prod(indexing.sizes[label] for label in group) for group in groups)
+    limits = tuple(max(1, min(tiles, n)) for n in sizes)
+    beginnings = [(limits[0], tiles // limits[0]), (tiles // limits[1], limits[1])]
+    descend(beginnings, limits, tiles, price)
+    return tuple(found)
 
 
 def _base(site: Site, leaf: Leaf, placement: Placement) -> Held:

@@ -21,7 +21,7 @@ from hloipu_compiler.codegen.io_tiles import (
 from hloipu_compiler.codegen.layout_reasons import placed_values
 from hloipu_compiler.codegen.layout_walk import layout_of
 from hloipu_compiler.codegen.leaves import Held, Leaf, Token
-from hloipu_compiler.codegen.lowering import lower_instructions, streamed_in
+from hloipu_compiler.codegen.lowering import code_bytes_of, lower_instructions, streamed_in
 from hloipu_compiler.codegen.outfeed_sums import Sum, added, begun, finished
 from hloipu_compiler.codegen.planned import Record
 from hloipu_compiler.codegen.randomness import draws, state_in
@@ -94,7 +94,8 @@ def lower_wrapped(
     entry = module.entry
     step = _Step(builder, entry, _arrays(entry), apart)
     follows = {pair.parameter: pair.result for pair in wrapping.state}
-    builder.layout = layout_of(module, plan, builder.machine, tuning, follows)
+    builder.code_bytes = code_bytes_of(entry)
+    builder.layout = layout_of(module, plan, builder.machine, builder.tuning_here, follows)
     if plans is not None:
         plans += placed_values(module, builder.layout, builder.machine)
     kept = _kept(step, module, wrapping)

@@ -1,10 +1,6 @@
-"""Who belongs together at a collective.
+"""Whom a participant meets at a collective; see `analysis.participant_groups`."""
 
-Participants are numbered replica * partitions + partition. How `replica_groups` is read depends on
-`channel_id` and `use_global_device_ids`, as in openxla/xla
-`xla/service/collective_ops_utils.cc` (GetCollectiveOpGroupMode).
-"""
-
+from hloipu_compiler.analysis.participant_groups import groups_of
 from hloipu_compiler.evaluate.site import Site
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.sim.meeting import Meeting, MeetingError
@@ -18,26 +14,10 @@ def group_of(site: Site) -> list[int]:
     A participant in no group stands alone. Raises UsageError where groups name ids that are not
     there.
     """
-    effects, attributes = site.effects, site.attributes
-    replica, partition, partitions = effects.replica, effects.partition, effects.partitions
-    channel = attributes.integer("channel_id") > 0
-    groups = attributes.replica_groups().groups
-    if "source_target_pairs" in attributes:
-        by_partition, groups = channel, ()
-    else:
-        by_partition = channel and not site.instruction.opcode.startswith(_HAVE_GLOBAL_IDS)
-    if by_partition:
-        members = _mine(site, groups, partition, partitions)
-        return [replica * partitions + p for p in members]
-    if channel and attributes.flag("use_global_device_ids"):
-        return list(_mine(site, groups, effects.participant, effects.replicas * partitions))
-    members = _mine(site, groups, replica, effects.replicas)
-    across = range(partitions) if channel and "source_target_pairs" not in attributes else None
-    return [r * partitions + p for r in members for p in across or (partition,)]
-
-
-_HAVE_GLOBAL_IDS = ("all-reduce", "all-gather", "reduce-scatter")
-"""Opcodes that have `use_global_device_ids`; a channel makes the others' ids partitions."""
+    effects = site.effects
+    groups = groups_of(site.instruction, effects.replicas, effects.partitions)
+    me = effects.participant
+    return list(next((group for group in groups if me in group), (me,)))
 
 
 def is_member(site: Site) -> bool:
@@ -47,18 +27,6 @@ def is_member(site: Site) -> bool:
     channel = site.attributes.integer("channel_id") > 0
     me = effects.partition if channel else effects.replica
     return not groups or any(me in group for group in groups)
-
-
-def _mine(
-    site: Site, groups: tuple[tuple[int, ...], ...], me: int, available: int
-) -> tuple[int, ...]:
-    """Return the group that names `me`, of ids below `available`."""
-    if not groups:
-        return tuple(range(available))
-    highest = max((max(group) for group in groups if group), default=0)
-    if highest >= available:
-        raise _too_few(site, highest + 1, available)
-    return next((group for group in groups if me in group), (me,))
 
 
 def permutation_of(site: Site) -> list[tuple[int, int]]:

@@ -4,6 +4,7 @@ from hloipu_compiler.passes.absorb_views import AbsorbViews
 from hloipu_compiler.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
 from hloipu_compiler.passes.eliminate_dead_code import EliminateDeadCode
 from hloipu_compiler.passes.expand_bitcasts import ExpandBitcasts
+from hloipu_compiler.passes.expand_borders import ExpandBorders
 from hloipu_compiler.passes.fold_constants import FoldConstants
 from hloipu_compiler.passes.fuse_elementwise import FuseElementwise
 from hloipu_compiler.passes.fuse_rows import FuseRows
@@ -39,6 +40,7 @@ _FRONT = (
     ExpandBitcasts(),
     InlineCalls(),
     MakeSynchronous(),
+    ExpandBorders(),
     _SIMPLIFY,
     RemoveBarriers(),
     SimplifyTuples(),

@@ -8,14 +8,8 @@ so that the values are not those of the model with the smaller batch.
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from hloipu_compiler.analysis.scaling_dims import (
-    WHOLE,
-    Cell,
-    arrays_of,
-    looked_up,
-    scaling_classes,
-    weights,
-)
+from hloipu_compiler.analysis.joined_dims import WHOLE, Cell, arrays_of
+from hloipu_compiler.analysis.scaling_dims import looked_up, scaling_classes, weights
 from hloipu_compiler.errors import VerifyError
 from hloipu_compiler.ir.attributes import Alias, Attributes, SliceRange, Value
 from hloipu_compiler.ir.graph import Computation, Instruction, Module

@@ -9,6 +9,7 @@ from hloipu_compiler.plan.schedule import GROUPED, Schedule
 
 SUM, MEAN, RUNNING_MEAN = "sum", "mean", "running_mean"
 REDUCTIONS = (SUM, MEAN, RUNNING_MEAN)
+ON, OFF, AUTO = "on", "off", "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +31,13 @@ class PipelineRequest:
     """Parameters said to go from micro-batch to micro-batch."""
     loss: int | None = None
     """Number of the result that is the loss."""
+    offload: str = AUTO
+    """State that only the update reads in remote buffers: on, off, or where micro-batches run."""
 
     @property
     def asks(self) -> bool:
         """Whether anything is to be cut."""
-        return self.micro_batches > 1 or self.stages is not None
+        return self.micro_batches > 1 or self.stages is not None or self.offload == ON
 
 
 class Position(NamedTuple):

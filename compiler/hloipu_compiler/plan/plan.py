@@ -19,6 +19,13 @@ class Plan:
     ipus: Mapping[tuple[str, str], int] = field(default_factory=lambda: MappingProxyType({}))
     """Computation and instruction -> the IPU that it runs on, where it is not that of its caller.
     """
+    replicas: int = 1
+    """Of those that meet at collectives: how many `replica-id` tells apart."""
+    partitions: int = 1
+    """And how many `partition-id` does."""
+    averages_gradients: bool = False
+    """Whether replicas combine their gradients before the update, which no op of the module does.
+    """
     pinned: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Options that the user gave and that no pass may decide otherwise."""
 

@@ -5,6 +5,7 @@ the longest run of results that are like the first parameters, one by one. Where
 settle it, nothing is guessed.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 
@@ -39,7 +40,8 @@ def required_wrapping(
     """Return how a step is wrapped.
 
     With `feeds_rest`, arrays that are neither state nor have a role make up the feed `data`, where
-    no feed is asked for; numbers stay constants.
+    no feed is asked for; numbers stay constants. A step without state has weights, too: arrays that
+    are an argument together.
 
     Raises UsageError: E3150 where it is not clear which parameters are state, E3151 where the
     request names what is not there or contradicts itself, E3152 for two queues of one name.
@@ -55,11 +57,16 @@ def required_wrapping(
     feeds = feeds_of(request.feeds, parameters, roles)
     fed = {place for feed in feeds for place in feed.places}
     settled = frozenset(fed) | {n for n, role in roles.items() if role not in STATE_ROLES}
-    pairs, evidence = _pairs(module, parameters, results, roles, settled)
+    if feeds_rest and _is_inference(module, parameters, results, roles):
+        pairs, evidence = [], "no result is the next value of a parameter"
+    else:
+        pairs, evidence = _pairs(module, parameters, results, roles, settled)
     state = tuple(StatePair(parameters[p].name, p, r) for p, r in pairs)
     kept = {pair.parameter for pair in state}
     if feeds_rest and not feeds:
         rest = tuple(x.number for x in parameters if x.number not in {*kept, *roles} and x.shape)
+        if not kept:
+            rest = _data(parameters, rest)
         feeds = (FeedBinding("data", rest),) if rest else ()
         fed.update(rest)
     inputs = tuple(n for n, role in sorted(roles.items()) if role == CALL)
@@ -68,6 +75,34 @@ def required_wrapping(
     return Wrapping(
         request.loop, state, feeds, constants, outfeeds, rest, evidence, inputs, request.io_tiles
     )
+
+
+def _is_inference(
+    module: Module,
+    parameters: Sequence[EntryArray],
+    results: Sequence[EntryArray],
+    roles: Mapping[int, str],
+) -> bool:
+    """Whether nothing says that a parameter is state, nor is the first one like any result."""
+    if aliased(module) or not STATE_ROLES.isdisjoint(roles.values()) or not parameters:
+        return False
+    return parameters[0].kind not in {x.kind for x in results[:_MOST_METRICS]}
+
+
+def _data(parameters: Sequence[EntryArray], rest: Sequence[int]) -> tuple[int, ...]:
+    """Return what differs from element to element in a step without state.
+
+    An argument of several arrays holds weights; arguments that are one array are data.
+    """
+    sizes = Counter(x.group for x in parameters)
+    found = tuple(n for n in rest if sizes[parameters[n].group] == 1 or len(rest) == 1)
+    if rest and not found:
+        raise UsageError(
+            "E3150",
+            "cannot tell which parameters are data: no argument is a single array",
+            hint="say so: --feed NAME=N,… by number; the others are loaded once",
+        )
+    return found
 
 
 def _roles(asked: Mapping[str, str], parameters: Sequence[EntryArray]) -> dict[int, str]:

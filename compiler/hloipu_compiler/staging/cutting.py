@@ -1,22 +1,33 @@
 """Where a forward pass is cut into stages: as annotated, or in parts of like cost.
 
-Forward ops are taken in their order. A cut costs what crosses it; the dearest stage costs most. The
-best cuts are found stage by stage over the places where least crosses (dynamic programming).
+Forward ops are taken in their order; `balancing` finds the best places between them.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import inf, prod, sqrt
 
 from hloipu_compiler.hlo.frontend_attributes import read_frontend_attributes
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+from hloipu_compiler.plan.schedule import Schedule
+from hloipu_compiler.staging.balancing import Budget, cuts_of
 from hloipu_compiler.staging.errors import StagingError
+from hloipu_compiler.staging.loads import loads_of
 from hloipu_compiler.staging.phases import FORWARD, Phases
 
-_MOST_CUTS = 400
-"""Places to cut at that are looked at, those at which least crosses."""
-_CYCLES_PER_BYTE = 0.25
-"""What a byte that crosses a cut costs beside an element that is multiplied. Assumed."""
+
+@dataclass(frozen=True)
+class Costing:
+    """What ops cost and what stages have: `cycles` of every op of the entry."""
+
+    cycles: Sequence[float]
+    budget: Budget
+
+
+ASSUMED_BUDGET = Budget(0.25, inf)
+"""Where no machine is known: what a byte that crosses a cut costs beside an element multiplied."""
 
 
 def annotated(entry: Computation) -> dict[int, int]:
@@ -32,11 +43,21 @@ def annotated(entry: Computation) -> dict[int, int]:
     return found
 
 
-def cut(entry: Computation, phases: Phases, stages: int) -> dict[int, int]:
+def cut(
+    entry: Computation,
+    phases: Phases,
+    schedule: Schedule,
+    constants: Sequence[int],
+    costing: Costing,
+    *,
+    recomputes: bool = False,
+) -> dict[int, int]:
     """Return the stage of every forward op, so that stages are alike and little crosses.
 
-    Raises StagingError E0506 where there are fewer forward ops than stages.
+    `constants`: parameters that stay on the device and are no state. Raises StagingError E0506
+    where there are fewer forward ops than stages.
     """
+    stages = schedule.stages
     ahead = [n for n, phase in enumerate(phases.phase) if phase == FORWARD]
     if len(ahead) < stages:
         raise StagingError(
@@ -46,66 +67,19 @@ def cut(entry: Computation, phases: Phases, stages: int) -> dict[int, int]:
         )
     if stages == 1:
         return dict.fromkeys(ahead, 0)
-    crossing = _crossing(entry, ahead)
-    costs = [work(entry, entry.instructions[n]) for n in ahead]
-    places = sorted(range(1, len(ahead)), key=lambda n: (crossing[n], n))
-    places = sorted(places[: max(_MOST_CUTS, stages)])
-    cuts = _best(costs, [crossing[n] * _CYCLES_PER_BYTE for n in places], places, stages)
-    found: dict[int, int] = {}
-    stage = 0
-    for number, position in enumerate(ahead):
-        while stage < len(cuts) and number >= cuts[stage]:
-            stage += 1
-        found[position] = stage
-    return found
+    loads = loads_of(entry, phases, constants, costing.cycles)
+    cuts = cuts_of(loads, schedule, costing.budget, recomputes=recomputes)
+    return by_cuts(loads.ahead, cuts)
 
 
-def _best(
-    costs: Sequence[float], crossing: Sequence[float], places: Sequence[int], stages: int
-) -> list[int]:
-    """Return the cuts for which the dearest stage, with what crosses into it, costs least."""
-    sums = [0.0]
-    for cost in costs:
-        sums.append(sums[-1] + cost)
-    ends = [0, *places, len(costs)]
-    into = [0.0, *crossing, 0.0]
-    best = [[0.0] + [inf] * (len(ends) - 1)]
-    back: list[list[int]] = []
-    for _ in range(stages):
-        row, chosen = [inf] * len(ends), [0] * len(ends)
-        for last in range(1, len(ends)):
-            for first in range(last - 1, -1, -1):
-                stage = sums[ends[last]] - sums[ends[first]] + into[first] + into[last]
-                found = max(best[-1][first], stage)
-                if found < row[last]:
-                    row[last], chosen[last] = found, first
-                if stage >= row[last]:
-                    break  # earlier beginnings only make the stage dearer
-        best.append(row)
-        back.append(chosen)
-    cuts = []
-    last = len(ends) - 1
-    for chosen in reversed(back):
-        last = chosen[last]
-        cuts.append(ends[last])
-    return list(reversed(cuts[:-1]))
+def by_cuts(ahead: Sequence[int], cuts: Sequence[int]) -> dict[int, int]:
+    """Return the stage of every forward op; stages begin at the places `cuts`."""
+    return {position: bisect_right(cuts, place) for place, position in enumerate(ahead)}
 
 
-def _crossing(entry: Computation, ahead: Sequence[int]) -> list[int]:
-    """Return for each place among the forward ops the bytes that later ones take from earlier."""
-    place = {position: number for number, position in enumerate(ahead)}
-    change = [0] * (len(ahead) + 1)
-    for number, position in enumerate(ahead):
-        last = max((place[user] for user in entry.users[position] if user in place), default=-1)
-        if last > number:
-            size = _bytes(entry.instructions[position].shape)
-            change[number + 1] += size
-            change[last + 1] -= size
-    found, total = [], 0
-    for value in change:
-        total += value
-        found.append(total)
-    return found
+def assumed_costing(entry: Computation) -> Costing:
+    """Return a costing where nothing is known of the machine."""
+    return Costing([work(entry, x) for x in entry.instructions], ASSUMED_BUDGET)
 
 
 def work(entry: Computation, x: Instruction) -> float:
@@ -126,11 +100,3 @@ def _elements(shape: Shape) -> int:
     if isinstance(shape, TupleShape):
         return sum(_elements(part) for part in shape.elements)
     return prod(shape.dimensions) if isinstance(shape, ArrayShape) else 0
-
-
-def _bytes(shape: Shape) -> int:
-    if isinstance(shape, TupleShape):
-        return sum(_bytes(part) for part in shape.elements)
-    if not isinstance(shape, ArrayShape):
-        return 0
-    return (prod(shape.dimensions) * shape.element_type.bits + 7) // 8

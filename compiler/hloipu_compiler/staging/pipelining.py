@@ -1,16 +1,17 @@
 """From a flat step and what is asked of it to a module of calls, and the plan of its pipeline."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from hloipu_compiler.ir.graph import Instruction, Module
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape
-from hloipu_compiler.plan.pipelining import Accumulation, Pipelining, PipelineRequest, Position
+from hloipu_compiler.plan.pipelining import Accumulation, PipelineRequest, Pipelining, Position
 from hloipu_compiler.plan.schedule import Schedule
 from hloipu_compiler.plan.wrapping import Wrapping
 from hloipu_compiler.staging.assignment import Stages, owners, whole_stages
-from hloipu_compiler.staging.cutting import annotated, cut
+from hloipu_compiler.staging.cutting import Costing, annotated, assumed_costing, cut
 from hloipu_compiler.staging.errors import StagingError
 from hloipu_compiler.staging.forming import PRE, STEP, Formed, formed
+from hloipu_compiler.staging.inference import inference_phases, updates_nothing
 from hloipu_compiler.staging.phases import (
     BACKWARD,
     FORWARD,
@@ -24,27 +25,47 @@ from hloipu_compiler.staging.reach import parameter_positions, result_positions
 
 
 def pipelined(
-    module: Module, wrapping: Wrapping, request: PipelineRequest
+    module: Module,
+    wrapping: Wrapping,
+    request: PipelineRequest,
+    costing: Callable[[Module], Costing] | None = None,
 ) -> tuple[Module, Pipelining]:
     """Return a flat module cut as asked, and how.
 
+    `costing` is asked for what ops cost where stages are not annotated.
     Raises what `phases_of` raises, and StagingError E0506 for stages that cannot be, E0507 for a
     device map that does not fit.
     """
     entry = module.entry
-    state = tuple(Pair(x.parameter, x.result) for x in wrapping.state)
-    data = tuple(place for feed in wrapping.feeds for place in feed.places)
-    given = (*data, *wrapping.inputs)
-    phases = phases_of(entry, Roles(state, given, request.carried, request.loss))
+    phases, trains = phases_and_kind(entry, wrapping, request)
     marked = annotated(entry)
     count = _stage_count(request, phases, marked)
     ahead = {n: s for n, s in marked.items() if phases.phase[n] in (FORWARD, BACKWARD)}
     if not ahead:
-        ahead = cut(entry, phases, count)
+        schedule = Schedule(count, request.schedule, request.micro_batches, trains)
+        known = assumed_costing(entry) if count == 1 or costing is None else costing(module)
+        recomputes = request.recompute == "full"
+        ahead = cut(entry, phases, schedule, wrapping.constants, known, recomputes=recomputes)
     stages = whole_stages(entry, phases, ahead, count)
     ipus = _ipus(request, count)
     made = formed(module, phases, stages, count)
-    return made.module, _Planning(module, made, phases, stages, ipus, request).plan()
+    planning = _Planning(module, made, phases, stages, ipus, request)
+    return made.module, planning.plan(trains=trains)
+
+
+def phases_and_kind(
+    entry: Computation, wrapping: Wrapping, request: PipelineRequest
+) -> tuple[Phases, bool]:
+    """Return the phases of a step, and whether it trains: whether it makes new state.
+
+    Raises what `phases_of` raises.
+    """
+    state = tuple(Pair(x.parameter, x.result) for x in wrapping.state)
+    data = tuple(place for feed in wrapping.feeds for place in feed.places)
+    roles = Roles(state, (*data, *wrapping.inputs), request.carried, request.loss)
+    if updates_nothing(entry, roles):
+        return inference_phases(entry, roles), False
+    return phases_of(entry, roles), True
 
 
 def _stage_count(request: PipelineRequest, phases: Phases, marked: Mapping[int, int]) -> int:
@@ -99,9 +120,9 @@ class _Planning:
         self.results = result_positions(module.entry)
         self.calls = {place.phase: name for place, name in made.calls}
 
-    def plan(self) -> Pipelining:
-        count = len(self.ipus)
-        schedule = Schedule(count, self.request.schedule, self.request.micro_batches)
+    def plan(self, *, trains: bool) -> Pipelining:
+        request = self.request
+        schedule = Schedule(len(self.ipus), request.schedule, request.micro_batches, trains)
         return Pipelining(
             schedule,
             tuple(self._positions()),
@@ -153,7 +174,7 @@ class _Planning:
             for n, phase in enumerate(self.phases.phase)
         ]
         by_result = self._by_results(only_update)
-        for number, at in enumerate(self.parameters):
+        for number in range(len(self.parameters)):
             if number not in known:
                 known[number] = by_result.get(number, 0)
         return known

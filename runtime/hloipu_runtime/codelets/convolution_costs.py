@@ -124,13 +124,13 @@ def convolutions_cycles(
 
 def _counts(shape: ConvolutionShape) -> tuple[tuple[Amount, Amount], Amount]:
     """Return the elements of the operands and of the result that are converted."""
-    taps, positions = prod(shape.taps), shape.rows * shape.row
-    operands = (
-        # Each position's window begins a stride further on.
-        shape.groups * positions * shape.stride * shape.in_features,
-        shape.groups * taps * shape.in_features * shape.out_features,
-    )
-    return operands, shape.groups * positions * shape.out_features
+    taps: Amount = prod(shape.taps)
+    positions: Amount = shape.rows * shape.row
+    # Each position's window begins a stride further on.
+    image: Amount = shape.groups * positions * shape.stride * shape.in_features
+    kernel: Amount = shape.groups * taps * shape.in_features * shape.out_features
+    results: Amount = shape.groups * positions * shape.out_features
+    return (image, kernel), results
 
 
 def _patch_bytes(shape: ConvolutionShape, *, half: bool) -> Amount:
@@ -176,7 +176,8 @@ def _nx1_cycles(machine: Machine, shape: ConvolutionShape, half: bool, height: i
     each = 12 + load + _NX1_LOADS[height] + 3 + contexts * worker
     kernel = outer * (14 + inner * each)
     fixed = 109 + 2 * contexts * 9
-    return fixed + shape.groups * (16 + in_groups * (14 + out_groups * (14 + kernel)))
+    found: Amount = fixed + shape.groups * (16 + in_groups * (14 + out_groups * (14 + kernel)))
+    return found
 
 
 def _vertical_mac_cycles(machine: Machine, shape: ConvolutionShape, half: bool) -> Amount:
@@ -186,7 +187,8 @@ def _vertical_mac_cycles(machine: Machine, shape: ConvolutionShape, half: bool) 
     each = 15 + 3 * prod(shape.taps)
     worker = 25 + over(shape.groups, lanes) * positions * each
     # supervisor + contexts * slots, as `shared_vertex_cycles` has it.
-    return 100 + 24 * over(shape.groups, lanes) + machine.tile.worker_contexts * worker
+    found: Amount = 100 + 24 * over(shape.groups, lanes) + machine.tile.worker_contexts * worker
+    return found
 
 
 def _slic_cycles(machine: Machine, shape: ConvolutionShape) -> Amount:
@@ -198,4 +200,5 @@ def _slic_cycles(machine: Machine, shape: ConvolutionShape) -> Amount:
     rows = -(-positions // shape.row)
     worker = rows * 15 + positions * shape.stride
     passes = -(-shape.groups // together) * blocks
-    return 28 + passes * (25 + 16 + 18 + 2 * contexts * worker)
+    found: Amount = 28 + passes * (25 + 16 + 18 + 2 * contexts * worker)
+    return found

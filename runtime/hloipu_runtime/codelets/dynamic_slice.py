@@ -5,14 +5,16 @@ data decides: a dimension that is indexed lies whole on each tile, or each tile 
 and works on what falls into that.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import sub
 from typing import ClassVar
 
 from hloipu_runtime.codelets.codelet import (
     ALL,
     Array,
     Block,
+    Bound,
     Codelet,
     Index,
     Indexing,
@@ -32,6 +34,7 @@ from hloipu_runtime.codelets.placing import (
 from hloipu_runtime.codelets.ranges import (
     agreed_starts,
 )
+from hloipu_runtime.codelets.straight import Straight, one_call
 from hloipu_runtime.kernels import movement
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork, rearrange_on_tile, shared_vertex_cycles
@@ -67,6 +70,11 @@ class DynamicSlice(Codelet):
         if told is None:
             return [by_place(self.run, operands, results, result.whole)]
         return [delivered(window_of(source, result, told), result)]
+
+    def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
+        """Return the window as a view."""
+        window = window_at(operands[0].part, results[0].part)
+        return one_call(lambda x, *at: x[window(at)], len(operands), results[0].part)
 
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
@@ -110,6 +118,22 @@ class DynamicUpdateSlice(Codelet):
         write_window(out, source, window, told)
         return [out]
 
+    def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
+        """Return `run`, of whole data in its own place as one assignment."""
+        general = super().bound(operands, results)
+        if not is_whole(operands[0]):
+            return general
+        window = window_at(operands[0].part, operands[1].part)
+
+        def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
+            data = arrays[0]
+            if outs[0] is not data:
+                return general(arrays, outs)
+            data[window(arrays[2:])] = arrays[1]
+            return [data]
+
+        return run
+
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
     ) -> TileWork:
@@ -121,6 +145,20 @@ class DynamicUpdateSlice(Codelet):
     def may_overwrite(self, operand: int) -> bool:
         """In place, what is not replaced costs nothing."""
         return operand == 0
+
+
+def window_at(whole: Sizes, window: Sizes) -> Callable[[Sequence[Array]], tuple[slice, ...]]:
+    """Return the index of a window from its starts, clamped so that it lies inside."""
+    limits = tuple(map(sub, whole, window))
+
+    def index(at: Sequence[Array]) -> tuple[slice, ...]:
+        found = []
+        for start, limit, size in zip(at, limits, window, strict=True):
+            low = min(max(int(start), 0), limit) if limit else 0
+            found.append(slice(low, low + size))
+        return tuple(found)
+
+    return index
 
 
 def window_work(machine: Machine, moved: Tensor, data: Sizes) -> TileWork:

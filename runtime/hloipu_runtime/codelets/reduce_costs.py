@@ -67,6 +67,10 @@ def reduce_work(
     runs = _runs(shape, dimensions)
     loop = _strided(monoid, combining(machine, operands[0].element_type, monoid, body))
     cycles = _cycles(machine, loop, outputs, partials, runs, contiguous=inner)
+    if not inner and prod(shape[max(dimensions) + 1 :]) == 1:
+        # What is kept behind takes no room: both vertices can do it.
+        other = _cycles(machine, loop, outputs, partials, runs, contiguous=True)
+        cycles = min(cycles, other)
     converted = sum(
         conversion_cycles(machine, tensor.element_type, tensor.elements)
         for tensor in (*operands, *results)

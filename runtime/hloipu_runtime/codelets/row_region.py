@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -26,9 +26,9 @@ from hloipu_runtime.codelets.codelet import (
 from hloipu_runtime.codelets.constants import value_of
 from hloipu_runtime.codelets.expression import Expression, Plan, plan_of
 from hloipu_runtime.codelets.row_costs import RowWork, row_work
+from hloipu_runtime.codelets.row_values import Reduction, RowValues, refused, row_values
 from hloipu_runtime.codelets.straight import Straight
 from hloipu_runtime.element_types import ELEMENT_TYPES
-from hloipu_runtime.errors import UsageError
 from hloipu_runtime.kernels.blocks import BLOCK_ELEMENTS, aligned_empty
 from hloipu_runtime.kernels.reduction import reduce_monoid, take_in
 from hloipu_runtime.kernels.storage import storage_dtype
@@ -38,15 +38,6 @@ from hloipu_runtime.machine.model import Machine
 
 Array = np.ndarray[Any, Any]
 Sizes = tuple[int, ...]
-
-
-class _Reduction(NamedTuple):
-    """What a step ends with: a value reduced along the row."""
-
-    step: int
-    value: int
-    monoid: str
-    init: str
 
 
 @codelet
@@ -184,7 +175,7 @@ class RowRegion(Codelet):
             given = [values[x] for x in sources]
             if plan.moves and any(x.shape == shape for x in given):
                 places: list[Array | None] = []
-                for number in self._made[step]:
+                for number in self._known.made[step]:
                     out = outs.get(number)
                     if out is None or out.shape != shape:
                         out = buffers[number] = aligned_empty(
@@ -227,7 +218,7 @@ class RowRegion(Codelet):
         """Return the cycles of one tile; see `row_costs`."""
         sizes = sizes_of(self.labels, [x.shape for x in operands], self.rank)
         reduced = set(self.dimensions)
-        full = [self.is_full(number) for number in range(len(self._types))]
+        full = self._known.is_full
         columns = [
             not is_full and any(d in reduced for d in labels)
             for is_full, labels in zip(full, self.labels, strict=False)
@@ -236,12 +227,12 @@ class RowRegion(Codelet):
             rows=prod(sizes[d] for d in self._kept),
             length=prod(sizes[d] for d in self.dimensions),
             types=self._types,
-            is_full=tuple(full),
+            is_full=full,
             is_column=(*columns, *(False for _ in full[len(columns) :])),
             expressions=self.expressions,
             sources=self.sources,
             reductions=tuple((x.step, x.value, x.monoid) for x in self._reductions),
-            kept=frozenset(self.results) | self._crossing,
+            kept=frozenset(self.results) | self._known.crossing,
         )
         return row_work(machine, work)
 
@@ -261,8 +252,10 @@ class RowRegion(Codelet):
             ELEMENT_TYPES[after].bits,
         ):
             return False
-        stored = {x for x in (*self._crossing, *self.results) if self.is_full(x)}
-        begins = min(step for step, made in enumerate(self._made) if stored & set(made))
+        stored = {x for x in (*self._known.crossing, *self.results) if self.is_full(x)}
+        begins = min(
+            (step for step, made in enumerate(self._known.made) if stored & set(made)), default=-1
+        )
         return all(operand not in sources for sources in self.sources[begins + 1 :])
 
     # --- what values are --------------------------------------------------------------------------
@@ -276,72 +269,30 @@ class RowRegion(Codelet):
         return tuple(d for d in range(self.rank) if d not in self.dimensions)
 
     @cached_property
-    def _reductions(self) -> tuple[_Reduction, ...]:
-        return tuple(_Reduction(*x) for x in self.reductions)
+    def _reductions(self) -> tuple[Reduction, ...]:
+        return tuple(Reduction(*x) for x in self.reductions)
 
     @cached_property
-    def _table(self) -> tuple[tuple[str, ...], tuple[bool, ...], tuple[tuple[int, ...], ...]]:
-        """Type of each value, whether it has an element for all of a row, numbers by step."""
-        types = list(self.operand_types)
-        reduced = set(self.dimensions)
-        full = [
-            len(labels) == self.rank or (not reduced and bool(labels)) for labels in self.labels
-        ]
-        long = [bool(reduced & set(labels)) for labels in self.labels]
-        made: list[tuple[int, ...]] = []
-        waiting = list(self._reductions)
-        for step, (expression, sources) in enumerate(
-            zip(self.expressions, self.sources, strict=True)
-        ):
-            begin = len(types)
-            if any(not 0 <= x < begin for x in sources):
-                self._refuse(f"step {step} reads {sources}")
-            is_full = any(full[x] or long[x] for x in sources)
-            for kind in expression.result_types:
-                types.append(kind)
-                full.append(is_full)
-                long.append(False)
-            made.append(tuple(range(begin, len(types))))
-            while waiting and waiting[0].step == step:
-                value = waiting.pop(0).value
-                if not 0 <= value < len(types):
-                    self._refuse(f"a reduction reads {value}")
-                types.append(types[value])
-                full.append(False)
-                long.append(False)
-        if waiting or any(not 0 <= x < len(types) for x in self.results):
-            self._refuse(f"reductions {self.reductions}, results {self.results}")
-        return tuple(types), tuple(full), tuple(made)
-
-    def _refuse(self, found: str) -> None:
-        raise UsageError(
-            "E3091",
-            f"a region of rows: {found}",
-            hint="steps and reductions read operands and what came before them",
+    def _known(self) -> RowValues:
+        found = row_values(
+            self.labels,
+            self.rank,
+            self.dimensions,
+            self.operand_types,
+            tuple(zip(self.expressions, self.sources, strict=True)),
+            self._reductions,
         )
+        if any(not 0 <= x < len(found.types) for x in self.results):
+            raise refused(f"its results are {self.results}")
+        return found
 
     @property
     def _types(self) -> tuple[str, ...]:
-        return self._table[0]
-
-    @property
-    def _made(self) -> tuple[tuple[int, ...], ...]:
-        return self._table[2]
+        return self._known.types
 
     def is_full(self, number: int) -> bool:
         """Whether a value has an element for each element of all rows."""
-        return self._table[1][number]
-
-    @cached_property
-    def _crossing(self) -> frozenset[int]:
-        """Full values that a later step than their own reads."""
-        own = {value: step for step, values in enumerate(self._made) for value in values}
-        return frozenset(
-            value
-            for step, sources in enumerate(self.sources)
-            for value in sources
-            if self.is_full(value) and own.get(value, step) < step
-        )
+        return self._known.is_full[number]
 
 
 def _taken(array: Array, cut: Sequence[slice]) -> Array:

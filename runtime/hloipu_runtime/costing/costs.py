@@ -20,7 +20,8 @@ class StepCost(NamedTuple):
     path: str
     """Place in the tree, as the verifier names it."""
     kind: str
-    """compute, exchange, sync, stream in or out, host call, call, repeat, while, if, switch."""
+    """compute, exchange, sync, stream in or out, remote in or out, host call, call, repeat, while,
+    if, switch, slots, or the kind of a collective."""
     codelets: str
     spent: Spent
     shares: tuple[tuple[str, Charge], ...]

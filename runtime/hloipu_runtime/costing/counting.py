@@ -57,7 +57,9 @@ def spent_of(costs: Costs, counts: BlockCounts) -> Spent:
 def cycles_of_blocks(costs: Costs, counts: BlockCounts) -> list[int]:
     """Return the cycles of all executions of each block, with what is inside."""
     return _cycles_with_inner(
-        costs, list(counts.counts), lambda inner, _: [counts.counts[b] for b in blocks_inside(inner)]
+        costs,
+        list(counts.counts),
+        lambda inner, _: [counts.counts[b] for b in blocks_inside(inner)],
     )
 
 

@@ -16,9 +16,17 @@ class HostPhase:
     """
 
     def __init__(
-        self, machine: Machine, ipus: int, *, to_device: bool, is_connected: bool = False
+        self,
+        machine: Machine,
+        ipus: int,
+        *,
+        to_device: bool,
+        is_connected: bool = False,
+        participants: int = 1,
     ) -> None:
         self.is_connected = is_connected
+        self.participants = participants
+        """Each on IPUs of its own, all of which transfer the same at once."""
         self.machine = machine
         self.to_device = to_device
         self.bytes_by_ipu = [0] * ipus
@@ -35,7 +43,7 @@ class HostPhase:
         self.busiest_tile_bytes += variable.bytes_per_tile
         total = host_transfer(
             self.machine,
-            self.bytes_by_ipu,
+            self.bytes_by_ipu * self.participants,
             to_device=self.to_device,
             busiest_tile_bytes=self.busiest_tile_bytes,
             is_connected=self.is_connected,

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from math import prod
 
+from hloipu_runtime.costing.collecting import collective_cost, remote_cost
 from hloipu_runtime.costing.computing import compute_cost
 from hloipu_runtime.costing.costs import (
     BlockCost,
@@ -29,8 +30,9 @@ from hloipu_runtime.machine.costs import sync
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.machine.transfers import host_call
 from hloipu_runtime.program.channels import popped, pushed
+from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.faults import Fault, ProgramError
-from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.program import Program, Role
 from hloipu_runtime.program.steps import (
     Call,
     ComputeSet,
@@ -181,6 +183,10 @@ class _Block:
                 self.add(_plain(path, "sync", "", spent, ipus=tuple(range(step.ipus))))
             case StreamIn() | StreamOut():
                 self.add(self.streaming(step, path))
+            case Collective():
+                self.add(_collecting(program, step, machine, path))
+            case RemoteCopy():
+                self.add(_remote(program, step, machine, path))
             case Call():
                 self.add(_plain(path, "call", step.function, branches(machine, 2)))
                 self.add_inner(Called(self.walk.function(step.function, path)))
@@ -279,7 +285,11 @@ class _Block:
         to_device = isinstance(step, StreamIn)
         if self.phase is None or self.phase.to_device != to_device:
             self.phase = HostPhase(
-                machine, program.ipus, to_device=to_device, is_connected=program.is_resident
+                machine,
+                program.ipus,
+                to_device=to_device,
+                is_connected=program.is_resident,
+                participants=program.participants,
             )
         variable = program.variables[step.variable]
         spent = Spent(host=self.phase.add(variable))
@@ -322,6 +332,23 @@ def _exchanging(
         name = program.values[definition.value].origin
         name = name or program.variables[definition.variable].origin
     return _plain(path, "exchange", name, cost.spent, cost.tiles, cost.ipus, cost.moved_bytes)
+
+
+def _collecting(program: Program, step: Collective, machine: Machine, path: str) -> StepCost:
+    cost = collective_cost(program, step, machine)
+    kind = step.form.kind
+    return _plain(path, kind, step.name, cost.spent, cost.tiles, cost.ipus, cost.moved_bytes)
+
+
+def _remote(program: Program, step: RemoteCopy, machine: Machine, path: str) -> StepCost:
+    source, destination = program.variables[step.source], program.variables[step.destination]
+    is_read = source.role is Role.REMOTE
+    here = destination if is_read else source
+    spent = Spent(host=remote_cost(program, step, machine))
+    bits = prod(here.shape) * ELEMENT_TYPES[here.element_type].bits
+    kind = "remote in" if is_read else "remote out"
+    name, tiles = here.origin or here.name, here.mapping.tiles.count
+    return _plain(path, kind, name, spent, tiles, (here.ipu,), -(-bits // 8))
 
 
 def _plain(

@@ -32,4 +32,5 @@ CATEGORY_OF_ROLE = {
     Role.STATE: Category.STATE,
     Role.PARAMETER: Category.PARAMETERS,
     Role.BUFFER: Category.PARAMETERS,
+    Role.REMOTE: Category.STATE,
 }

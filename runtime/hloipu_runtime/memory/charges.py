@@ -13,8 +13,9 @@ from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.partakers import receivers, senders
 from hloipu_runtime.program.channels import popped, pushed
+from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.mapping import Tiles
-from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.program import Program, Role
 from hloipu_runtime.program.steps import (
     ComputeSet,
     Exchange,
@@ -43,7 +44,7 @@ class Charges:
     exchange_code: Counter[Tiles] = field(default_factory=Counter)
     exchanges: list[tuple[str, Tiles, int]] = field(default_factory=list)
     """What the exchange code consists of: instruction, grid and bytes."""
-    messages: list[tuple[Exchange, Tiles, int]] = field(default_factory=list)
+    messages: list[tuple[Exchange | Collective, Tiles, int]] = field(default_factory=list)
     """Bytes of messages at one end of a transfer, for as long as the exchange lasts."""
     control_code: dict[tuple[Hashable, Tiles], int] = field(default_factory=dict)
     """By number of the step and by tiles that take part; on a tile, each step counts once."""
@@ -113,6 +114,14 @@ class _Walker:
             case StreamIn() | StreamOut():
                 self._stream(step)
                 return
+            case Collective():
+                self._collective(step)
+                return
+            case RemoteCopy():
+                for variable in (step.source, step.destination):
+                    if self.program.variables[variable].role is not Role.REMOTE:
+                        self._packets(variable, step.source == variable, "remote copy")
+                return
             case Sync():
                 self._everywhere(ipus, self.machine.memory.instruction_bytes)
                 return
@@ -148,20 +157,33 @@ class _Walker:
 
     def _stream(self, step: StreamIn | StreamOut) -> None:
         """Count a stream: assumed, each packet takes as much code as a message between tiles."""
-        variable = self.program.variables[step.variable]
+        self._packets(step.variable, isinstance(step, StreamOut), step.stream)
+
+    def _packets(self, number: VariableId, leaves: bool, name: str) -> None:
+        """Count what a tile needs to send or receive a variable in packets."""
+        variable = self.program.variables[number]
         host, tiles = self.machine.host, variable.mapping.tiles
-        packet_bytes = (
-            host.to_device_packet_bytes
-            if isinstance(step, StreamIn)
-            else host.from_device_packet_bytes
-        )
+        packet_bytes = host.from_device_packet_bytes if leaves else host.to_device_packet_bytes
         size_bytes = over(variable.bytes_per_tile, packet_bytes)
         size_bytes *= self.machine.memory.exchange_fragment_code_bytes
         self.step_number += 1
         self._taking_part(variable.ipu, tiles)
         charges = self.charges[variable.ipu]
         charges.exchange_code[tiles] += size_bytes
-        charges.exchanges.append((step.stream, tiles, size_bytes))
+        charges.exchanges.append((name, tiles, size_bytes))
+
+    def _collective(self, step: Collective) -> None:
+        """Count both ends of a collective as packets, and the part that comes in for each operand.
+
+        Assumed: a part waits beside the operand that it is added to, or goes on to the next member.
+        """
+        for moved in step.inputs:
+            self._packets(moved.variable, True, step.name)
+            variable = self.program.variables[moved.variable]
+            part = over(variable.bytes_per_tile, step.form.group_size)
+            self.charges[variable.ipu].messages.append((step, variable.mapping.tiles, part))
+        for moved in step.outputs:
+            self._packets(moved.variable, False, step.name)
 
     def _ipus(self, variables: Iterator[VariableId] | tuple[VariableId, ...]) -> frozenset[int]:
         return frozenset(self.program.variables[v].ipu for v in variables)
@@ -241,6 +263,10 @@ def _used(step: Step) -> Iterator[VariableId]:
                 yield from (transfer.source, transfer.destination)
         case StreamIn() | StreamOut():
             yield step.variable
+        case Collective():
+            yield from (moved.variable for moved in (*step.inputs, *step.outputs))
+        case RemoteCopy():
+            yield from (step.source, step.destination)
         case Repeat():
             yield from _used(step.body)
         case RepeatWhile():

@@ -7,6 +7,7 @@ from hloipu_runtime.memory.categories import Category
 from hloipu_runtime.memory.report_records import MemoryReport
 
 _SHOWN = 3
+_GO_ON = "--over-memory=allow goes on"
 
 
 class DoesNotFit(HloipuError):
@@ -34,18 +35,18 @@ class DoesNotFit(HloipuError):
                 f"tile {peak.tile} of IPU {peak.ipu} needs {peak.total_bytes:,} bytes of "
                 f"{report.available_bytes:,} at {peak.step}{name}{largest}"
             )
-            hint = (
-                "split the model over more IPUs or use a smaller batch; --over-memory=allow goes on"
-            )
+            otherwise = _GO_ON
+            hint = f"split the model over more IPUs or use a smaller batch; {otherwise}"
         else:
             code, peak = "E1002", report.code_peak
             message = (
                 f"tile {peak.tile} of IPU {peak.ipu} needs {report.code_bytes:,} bytes for code "
                 f"and the state of vertices, which may take {report.executable_bytes:,}"
             )
-            hint = "--no-code-memory leaves code out of the count; --over-memory=allow goes on"
+            otherwise = f"--no-code-memory leaves code out of the count; {_GO_ON}"
+            hint = otherwise
         if advice:
-            hint = "; ".join((*advice, "--over-memory=allow goes on"))
+            hint = "; ".join((*advice, otherwise))
         super().__init__(code, message, hint=hint)
         self.report = report
 

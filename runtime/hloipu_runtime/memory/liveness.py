@@ -43,7 +43,11 @@ def liveness_of(program: Program) -> Liveness:
     found: list[list[Range]] = [[] for _ in program.variables]
     _walk(region, 0, frozenset(), found)
     ranges = [
-        ((0, points - 1),) if v.role in _ALWAYS_LIVE else merged(parts)
+        ((0, points - 1),)
+        if v.role in _ALWAYS_LIVE
+        else ()
+        if v.role is Role.REMOTE
+        else merged(parts)
         for v, parts in zip(program.variables, found, strict=True)
     ]
     return Liveness(points, tuple(ranges), region)

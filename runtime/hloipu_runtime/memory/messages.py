@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from hloipu_runtime.memory.liveness import Ranges, merged
 from hloipu_runtime.memory.regions import Region
+from hloipu_runtime.program.collective import Collective
 from hloipu_runtime.program.mapping import Tiles
 from hloipu_runtime.program.steps import Exchange
 
@@ -12,7 +13,7 @@ from hloipu_runtime.program.steps import Exchange
 class Message(NamedTuple):
     """Messages of one transfer at one of its ends."""
 
-    step: Exchange
+    step: Exchange | Collective
     tiles: Tiles
     size_bytes: int
     """On each tile, at most."""
@@ -22,7 +23,7 @@ class Message(NamedTuple):
     """On all tiles."""
 
 
-def points_of(region: Region, steps: Mapping[int, Exchange]) -> dict[int, Ranges]:
+def points_of(region: Region, steps: Mapping[int, Exchange | Collective]) -> dict[int, Ranges]:
     """Return the points of some exchanges, by their identity; functions count at every call."""
     found: dict[int, list[tuple[int, int]]] = {identity: [] for identity in steps}
     if steps:

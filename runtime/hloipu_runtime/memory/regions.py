@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hloipu_runtime.errors import LimitError
+from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import (
     Call,
@@ -122,6 +123,13 @@ class _Builder:
                 return (_leaf(path, step, NO_IDS, frozenset((step.variable,))),)
             case StreamOut():
                 return (_leaf(path, step, frozenset((step.variable,)), NO_IDS),)
+            case Collective():
+                reads = frozenset(moved.variable for moved in step.inputs)
+                writes = frozenset(moved.variable for moved in step.outputs)
+                return (_leaf(path, step, reads, writes),)
+            case RemoteCopy():
+                source, destination = frozenset((step.source,)), frozenset((step.destination,))
+                return (_leaf(path, step, source, destination),)
             case Sync():
                 return ()
             case Call():

@@ -73,6 +73,8 @@ class IpuUse(NamedTuple):
     """Of all its tiles."""
     tiles_used: int
     """Tiles that hold a variable."""
+    remote_bytes: int = 0
+    """Of its state in the memory beside it."""
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from hloipu_runtime.program_file.span_checks import (
 from hloipu_runtime.program_file.step_checks import StepChecks
 
 MOST_IPUS = 65_536
+MOST_PARTICIPANTS = 65_536
 MOST_COORDINATES = 2**26
 """Tiles of all different mappings together: the proof looks at each."""
 
@@ -46,6 +47,9 @@ def check_program(program: Program, machine: Machine | None = None, *, name: str
 
     if not 1 <= program.ipus <= MOST_IPUS:
         refuse("the program", f"{program.ipus} IPUs")
+    least = min(program.replicas, program.partitions)
+    if least < 1 or program.participants > MOST_PARTICIPANTS:
+        refuse("the program", f"{program.replicas} replicas of {program.partitions} partitions")
     _check_variables(program, refuse)
     for number, value in enumerate(program.values):
         check_tensor(value.element_type, value.shape, f"value %{number}", refuse)

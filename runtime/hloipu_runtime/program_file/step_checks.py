@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from hloipu_runtime.element_types import ELEMENT_TYPES, Kind
+from hloipu_runtime.program.collective import Collective, RemoteCopy, form_faults
 from hloipu_runtime.program.descriptors import is_complete
 from hloipu_runtime.program.mapping import Tiles
 from hloipu_runtime.program.program import Program
@@ -110,7 +111,7 @@ class StepChecks:
 
     def _pipeline(self, step: Pipeline, place: str) -> None:
         turns = step.interval * (step.count + 1) + len(step.stages)
-        if not (0 <= step.count and 1 <= step.interval and turns <= MOST_TURNS):
+        if step.count < 0 or step.interval < 1 or turns > MOST_TURNS:
             self.refuse(place, f"a pipeline of {step.count} turns, one every {step.interval}")
         self._carried(step.carried, place)
         for stage in step.stages:
@@ -162,6 +163,11 @@ class StepChecks:
                     self.refuse(place, f"a sync of {step.ipus} IPUs")
             case StreamIn() | StreamOut():
                 self._stream(step, place)
+            case Collective():
+                self._collective(step, place)
+            case RemoteCopy():
+                self._variables((step.source, step.destination), place)
+                self._values((step.value,), place)
             case Sequence():
                 self._steps(step, place)
             case Parallel():
@@ -201,6 +207,20 @@ class StepChecks:
         held = (variable.element_type, variable.shape)
         if port is None or held != (port.element_type, port.shape):
             self.refuse(place, f"there is no stream {step.stream[:80]!r} of such values")
+
+    def _collective(self, step: Collective, place: str) -> None:
+        moved = (*step.inputs, *step.outputs)
+        self._variables((x.variable for x in moved), place)
+        self._values((x.value for x in moved), place)
+        records = [self.program.variables[x.variable] for x in moved]
+        for record in records:
+            if not is_complete(record.mapping, record.shape):
+                self.refuse(place, f"{record.name[:80]} has elements on no tile")
+        kinds = [(x.element_type, x.shape) for x in records]
+        count = len(step.inputs)
+        form, participants = step.form, self.program.participants
+        for message in form_faults(form, kinds[:count], kinds[count:], participants):
+            self.refuse(place, message)
 
     def _group(self, group: VertexGroup, place: str) -> None:
         self._tiles(group.tiles, place)

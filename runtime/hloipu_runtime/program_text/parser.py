@@ -54,6 +54,8 @@ class _Parser:
         machine = cursor.string()
         cursor.expect("ipus")
         ipus = cursor.integer()
+        replicas = cursor.integer() if cursor.take("replicas") else 1
+        partitions = cursor.integer() if cursor.take("partitions") else 1
         steps_per_run = cursor.integer() if cursor.take("steps") else 1
         parameters = self._table("parameters", self._port)
         results = self._table("results", self._port)
@@ -92,6 +94,8 @@ class _Parser:
             queues=queues,
             steps_per_run=steps_per_run,
             loaded=loaded,
+            replicas=replicas,
+            partitions=partitions,
         )
 
     def _table(self, title: str, row: Callable[[], T]) -> tuple[T, ...]:

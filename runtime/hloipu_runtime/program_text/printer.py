@@ -5,9 +5,11 @@ from collections.abc import Iterator, Sequence
 from typing import assert_never
 
 from hloipu_runtime.program import steps as s
+from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.mapping import Mapping, Sizes, whole_box
 from hloipu_runtime.program.program import Array, Port, Program, Queue, Role, StatePort, Variable
 from hloipu_runtime.program_text.codelet_text import codelet_text
+from hloipu_runtime.program_text.collective_text import collective_text
 from hloipu_runtime.program_text.constants_text import constant_text
 from hloipu_runtime.program_text.geometry import (
     box_text,
@@ -51,8 +53,10 @@ class _Printer:
     def lines(self, *, constants: bool) -> Iterator[str]:
         program = self.program
         machine = _quoted(program.machine)
+        copies = "" if program.replicas == 1 else f" replicas {program.replicas}"
+        copies += "" if program.partitions == 1 else f" partitions {program.partitions}"
         turns = "" if program.steps_per_run == 1 else f" steps {program.steps_per_run}"
-        yield f"program {_quoted(program.name)} for {machine} ipus {program.ipus}{turns}"
+        yield f"program {_quoted(program.name)} for {machine} ipus {program.ipus}{copies}{turns}"
         yield from self._table("parameters", map(_port_text, program.parameters))
         yield from self._table("results", map(_port_text, program.results))
         yield from self._table("variables", map(_variable_text, *_numbered(program.variables)))
@@ -115,6 +119,10 @@ class _Printer:
                 yield f"in {_quoted(step.stream)} -> {_held(step.variable, step.value)}"
             case s.StreamOut():
                 yield f"out {_quoted(step.stream)} <- {_held(step.variable, step.value)}"
+            case Collective():
+                yield collective_text(step)
+            case RemoteCopy():
+                yield f"remote {_held(step.source, step.value)} -> v{step.destination}"
             case s.Sequence():
                 yield from self._block("sequence", step)
             case s.Parallel():

@@ -3,8 +3,10 @@
 from collections.abc import Callable
 
 from hloipu_runtime.program import steps as s
+from hloipu_runtime.program.collective import RemoteCopy
 from hloipu_runtime.program.mapping import Box, Sizes, whole_box
 from hloipu_runtime.program_text.codelet_text import read_codelet
+from hloipu_runtime.program_text.collective_text import read_collective
 from hloipu_runtime.program_text.geometry import (
     read_box,
     read_numbers,
@@ -29,6 +31,8 @@ class StepParser:
             "sync": lambda: s.Sync(self.cursor.integer()),
             "in": self._stream_in,
             "out": self._stream_out,
+            "collective": lambda: read_collective(self.cursor, self.names),
+            "remote": self._remote,
             "sequence": self.block,
             "parallel": lambda: s.Parallel(self._branches("branch")),
             "repeat": self._repeat,
@@ -72,6 +76,11 @@ class StepParser:
         stream = self.cursor.string()
         self.cursor.expect("<-")
         return s.StreamOut(stream, *self.names.held())
+
+    def _remote(self) -> RemoteCopy:
+        source, value = self.names.held()
+        self.cursor.expect("->")
+        return RemoteCopy(source, self.names.variable(), value)
 
     # --- compute sets and exchanges ---------------------------------------------------------------
 

@@ -19,9 +19,7 @@ _MOST_POSITIONS = 64
 
 def chart(profile: Profile, width: int = 100) -> str:
     """Return the chart of each pipeline of a program, at most `width` columns wide."""
-    return "\n\n".join(
-        "\n".join(_lines(row, profile.memory, width)) for row in profile.pipelines
-    )
+    return "\n\n".join("\n".join(_lines(row, profile.memory, width)) for row in profile.pipelines)
 
 
 def pipeline_lines(profile: Profile) -> list[str]:

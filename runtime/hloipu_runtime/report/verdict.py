@@ -7,8 +7,6 @@ from hloipu_runtime.report.finding import Finding
 from hloipu_runtime.report.profile import NO_ORIGIN, ONE_TILE_BYTES, OriginRow, Profile
 
 DEAREST = 5
-
-
 TOP_FINDINGS = 3
 
 

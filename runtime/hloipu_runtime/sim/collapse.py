@@ -26,9 +26,7 @@ from hloipu_runtime.program.steps import (
 )
 from hloipu_runtime.program.verify_exchange import is_plain_copy
 
-What = (
-    Codelet | Definition | StreamIn | StreamOut | Collective | Repeat | RepeatWhile | If | Switch
-)
+What = Codelet | Definition | StreamIn | StreamOut | Collective | Repeat | RepeatWhile | If | Switch
 
 
 @dataclass(frozen=True)

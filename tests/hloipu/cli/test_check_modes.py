@@ -1,11 +1,12 @@
 """`hloipu check --target`: programs against references, and the first wrong instruction."""
 
 from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from hloipu_runtime.kernels.dot import dot_general
+from hloipu_runtime.kernels.dotting import dotting
 from tests.support.arrays import Array
 from tests.support.command_line import run
 from tests.support.tile_texts import DOT, LOOP, TOO_LARGE
@@ -59,10 +60,11 @@ def test_loops_agree_draw_by_draw() -> None:
 def planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have tiles, and nobody else, multiply matrices wrongly."""
 
-    def wrong(*arguments: Any) -> Array:
-        return dot_general(*arguments) + 1
+    def wrong(*decided: Any) -> Callable[..., Array]:
+        product = dotting(*decided)
+        return lambda *arguments: product(*arguments) + 1
 
-    monkeypatch.setattr("hloipu_runtime.codelets.dot.dot_general", wrong)
+    monkeypatch.setattr("hloipu_runtime.codelets.dot.dotting", wrong)
 
 
 @pytest.mark.usefixtures("planted")

@@ -59,7 +59,7 @@ def test_only_what_was_given_arrives() -> None:
         (("--set", "a=1", "--set", "b.a=2"), "E3012", "--set says one thing twice"),
         (("--set", "a"), "E3011", "--set: set is KEY=VALUE"),
         (("--plugin", "x.py", "--plugin", "x.py"), "E3012", "--plugin says one thing twice"),
-        (("--replicas", "2"), "E3013", "command line: replicas is not available yet"),
+        (("--ipu-ids", "2"), "E3013", "command line: ipu_ids is not available yet"),
     ],
 )
 def test_refusals(arguments: tuple[str, ...], code: str, said: str) -> None:
@@ -80,7 +80,7 @@ def test_help_shows_what_is_available() -> None:
     assert "--over-memory refuse|allow" in said
     assert "--code-memory / --no-code-memory" in said
     assert "[default: 1GiB]" in said
-    assert "--replicas" not in said
+    assert "--ipu-ids" not in said
 
 
 def test_print_config_shows_values_and_where_they_come_from(

@@ -63,7 +63,7 @@ def test_graphcore_s_words_without_a_meaning_are_warned_of() -> None:
         ("--no-cache=true", "E3010", "there is no option 'no-cache'"),
         ("--ipus=", "E3011", "ipus is an integer"),
         ("--cache=maybe", "E3011", "cache is true or false, not 'maybe'"),
-        ("--stages=10", "E3013", "stages is not available yet"),
+        ("--ipu-ids=1", "E3013", "ipu_ids is not available yet"),
         ("--ipu_model_tiles=few", "E3011", "ipu_model_tiles is an integer"),
     ],
 )

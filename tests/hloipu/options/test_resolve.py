@@ -130,7 +130,7 @@ def test_the_record_has_every_value_with_its_source(folder: Path) -> None:
         ({"ipus": "4"}, "E3011", "keyword: ipus is an integer from 1 to 65536, not '4'"),
         ({"ipus": 0}, "E3011", "keyword: ipus is an integer from 1 to 65536, not 0"),
         ({"set": ["a=1", "b.a=1"]}, "E3011", "keyword: set is KEY=VALUE, no KEY twice"),
-        ({"replicas": 2}, "E3013", "keyword: replicas is not available yet"),
+        ({"ipu_ids": [2]}, "E3013", "keyword: ipu_ids is not available yet"),
         ({"over_memory": []}, "E3011", "over_memory is one of refuse, allow, not a list"),
     ],
 )
@@ -152,9 +152,8 @@ def test_a_command_refuses_the_options_of_others(folder: Path) -> None:
 
 
 def test_a_later_option_may_be_given_what_happens_anyway(folder: Path) -> None:
-    assert resolved(folder, {"offload": "auto"}).options == Options()
-    assert refused(folder, flags="--offload=on").code == "E3013"
-    assert refused(folder, attributes={"ipu_stages": "2"}).code == "E3013"
+    assert resolved(folder, {"ipu_ids": None}).options == Options()
+    assert refused(folder, flags="--ipu-ids=1").code == "E3013"
 
 
 @pytest.mark.parametrize(

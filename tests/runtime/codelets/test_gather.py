@@ -158,6 +158,16 @@ def test_a_gather_costs_its_slices(name: str, cycles: int) -> None:
     assert candidates.work(TINY, operands, [Tensor(name, (1, 13, 8))]) == work
 
 
+def test_slices_are_taken_to_be_spread_evenly_over_ranges() -> None:
+    """130 slices over 10 ranges, of which a tile has 2: 22 a worker, 5 of them in its ranges."""
+    operands = [Tensor("f32", (20, 8)), Tensor("s32", (130, 1))]
+    result = Tensor("f32", (2, 130, 8))
+    work = GatherCandidates(ROWS, (1, 8), 0, 10, 10).work(TINY, operands, [result])
+    slices = 6 * (30 + 5 * (19 + 2 * 4) + 17 * 8)
+    # Zeros first: 2,080 words, 347 a worker, two at a time.
+    assert work.cycles == slices + 6 * (23 + 174)
+
+
 def test_no_slices_cost_nothing() -> None:
     operands = [Tensor("f32", (100, 8)), Tensor("s32", (0, 1))]
     assert Gather(ROWS, (1, 8)).work(TINY, operands, [Tensor("f32", (0, 8))]).cycles == 0

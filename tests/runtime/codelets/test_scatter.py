@@ -195,6 +195,16 @@ def test_a_scatter_costs_its_windows(monoid: str, name: str, cycles: int) -> Non
     assert codelet.work(TINY, none, operands[:1]).cycles == 0
 
 
+@pytest.mark.parametrize(("rows", "mine", "here"), [(100, 3, 13), (50, 2, 7), (10, 1, 2)])
+def test_windows_are_taken_to_be_spread_evenly(rows: int, mine: int, here: int) -> None:
+    """Of 13 windows over 100 rows, a tile with half of the rows gets 7, a worker of it 2."""
+    operands = [Tensor("f32", (rows, 8)), Tensor("s32", (13, 1)), Tensor("f32", (13, 8))]
+    codelet = Scatter(ROWS, "add", None, ("f32",), whole=(100, 8))
+    cycles = codelet.work(TINY, operands, operands[:1]).cycles
+    assert mine == -(-here // 6)
+    assert cycles == 6 * (33 + mine * (13 + 4 * 3) + (13 - mine) * 5)
+
+
 def test_an_operand_that_is_needed_is_left_alone() -> None:
     data, windows, places = counted(6, 2), counted(3, 2), numbers((3, 1), 0, 6)
     before = data.array.copy()

@@ -8,10 +8,13 @@ import pytest
 
 from hloipu_runtime.codelets.codelet import Block, Codelet
 from hloipu_runtime.codelets.dot import Dot
+from hloipu_runtime.codelets.dynamic_slice import DynamicSlice, DynamicUpdateSlice
 from hloipu_runtime.codelets.elementwise import Elementwise
 from hloipu_runtime.codelets.expression import Expression, Node
+from hloipu_runtime.codelets.fused_reduce import FusedReduce
 from hloipu_runtime.codelets.gather import Gather
 from hloipu_runtime.codelets.reduce import Reduce
+from hloipu_runtime.codelets.row_region import RowRegion
 from hloipu_runtime.codelets.scatter import Scatter
 from hloipu_runtime.kernels.gather import GatherDimensions
 from hloipu_runtime.kernels.quiet import warnings_off
@@ -19,6 +22,7 @@ from hloipu_runtime.kernels.scatter import ScatterDimensions
 from tests.support.arrays import Array
 
 DRAWN = np.random.default_rng(3)
+F = "f32"
 
 
 def floats(*shape: int) -> Array:
@@ -53,11 +57,15 @@ def called(codelet: Codelet, operands: Sequence[Array], shapes: Sequence[tuple[i
     return [values[x] for x in straight.results]
 
 
-def agrees(codelet: Codelet, operands: Sequence[Array]) -> None:
+def agrees(
+    codelet: Codelet,
+    operands: Sequence[Array],
+    shapes: Sequence[tuple[int, ...]] | None = None,
+) -> None:
     """Compare with `bound`, bit for bit."""
     with warnings_off():
         blocks = [block(x) for x in operands]
-        shapes = results_of(codelet, operands)
+        shapes = results_of(codelet, operands) if shapes is None else shapes
         places = [Block(None, (), shape, (0,) * len(shape), shape) for shape in shapes]
         wanted = codelet.bound(blocks, places)(operands, [None] * len(shapes))
         found = called(codelet, operands, shapes)
@@ -91,7 +99,6 @@ def elementwise(labels: Any, rank: int, *nodes: Node, results: Any = None) -> El
     return Elementwise(Expression(("f32",) * count, nodes, results), labels, rank)
 
 
-F = "f32"
 CASES = {
     "one op": (elementwise(((0, 1), (0, 1)), 2, Node("add", (0, 1), F)), ((4, 5), (4, 5))),
     "along the last dimension": (
@@ -153,6 +160,48 @@ def test_reductions(dimensions: tuple[int, ...], monoid: str, init: float) -> No
         agrees(codelet, [layout, np.array(init, np.float32)])
 
 
+def rows_of(dimensions: tuple[int, ...]) -> RowRegion:
+    """Return (x - max x) * y and the sum of its exponentials over rows, y along columns."""
+    less = Expression((F, F, F), (Node("subtract", (0, 1), F), Node("multiply", (3, 2), F)), (4,))
+    exp = Expression((F,), (Node("exponential", (0,), F),), (1,))
+    return RowRegion(
+        labels=((0, 1), (1,)),
+        rank=2,
+        dimensions=dimensions,
+        operand_types=(F, F),
+        expressions=(Expression((F,), (), (0,)), less, exp),
+        sources=((0,), (0, 3, 1), (4,)),
+        reductions=((0, 2, "maximum", "-inf"), (2, 5, "add", "0x0.0p+0")),
+        results=(4, 6),
+    )
+
+
+@pytest.mark.parametrize("dimensions", [(0,), (1,), (0, 1)])
+def test_regions_of_rows(dimensions: tuple[int, ...]) -> None:
+    x = floats(12, 10)
+    x[:, 3] = x[4] = -0.0
+    kept = tuple(n for d, n in enumerate(x.shape) if d not in dimensions)
+    for layout in (x, np.asfortranarray(x)):
+        agrees(rows_of(dimensions), [layout, floats(10)], [(12, 10), kept])
+
+
+@pytest.mark.parametrize("dimensions", [(0,), (1,), (0, 1)])
+@pytest.mark.parametrize("monoid", ["add", "minimum", "multiply"])
+def test_reductions_of_expressions(dimensions: tuple[int, ...], monoid: str) -> None:
+    times = Expression((F, F), (Node("multiply", (0, 1), F),), (2,))
+    codelet = FusedReduce(times, ((0, 1), (1, 0)), 2, dimensions, monoid, (F,))
+    kept = tuple(n for d, n in enumerate((12, 10)) if d not in dimensions)
+    init = np.array(np.inf if monoid == "minimum" else 1, np.float32)
+    agrees(codelet, [floats(12, 10), floats(10, 12), init], [kept])
+
+
+def test_large_arrays_are_not_computed_by_calls() -> None:
+    wide = Block(None, (), (200, 300), (0, 0), (200, 300))
+    column = Block(None, (), (300,), (0,), (300,))
+    rows = Block(None, (), (200,), (0,), (200,))
+    assert rows_of((1,)).straight([wide, column], [wide, rows]) is None
+
+
 def test_products() -> None:
     agrees(Dot((), (), (1,), (0,), "f32"), [floats(3, 4), floats(4, 5)])
     agrees(Dot((0,), (0,), (2,), (1,), "f32"), [floats(2, 3, 4), floats(2, 4, 5)])
@@ -166,3 +215,28 @@ def test_gathers_and_scatters() -> None:
     agrees(Gather(whole, (3, 5)), [floats(7, 5), rows])
     codelet = Scatter(ScatterDimensions((1,), (0,), (0,), 1), "add", None, ("f32",))
     agrees(codelet, [floats(7, 5), rows, floats(11, 5)])
+
+
+STARTS = [(0, 0), (2, 3), (-4, 9), (100, -100)]
+
+
+@pytest.mark.parametrize("starts", STARTS)
+@pytest.mark.parametrize("kind", ["int8", "uint64", "int64"])
+def test_windows_are_taken_and_written_where_they_fit(starts: tuple[int, int], kind: str) -> None:
+    data, window = floats(5, 8), floats(3, 8)
+    at = [np.array(start % 256 if kind == "uint64" else start, kind) for start in starts]
+    first = min(max(int(at[0]), 0), 2)
+    (found,) = called(DynamicSlice(), [data, *at], [(3, 8)])
+    np.testing.assert_array_equal(found, data[first : first + 3])
+
+    wanted = data.copy()
+    wanted[first : first + 3] = window
+    blocks = [block(x) for x in (data, window, *at)]
+    run = DynamicUpdateSlice().bound(blocks, [block(data)._replace(array=None)])
+    before = data.copy()
+    (apart,) = run([data, window, *at], [None])
+    np.testing.assert_array_equal(data, before)
+    (inside,) = run([data, window, *at], [data])
+    assert inside is data
+    for made in (apart, inside):
+        np.testing.assert_array_equal(made, wanted)

@@ -82,6 +82,16 @@ def test_cycles_by_hand() -> None:
     assert _cycles(TopK(2), 1, 3, "unit") == (slots, 0)
 
 
+def test_merging_what_is_sorted_by_hand() -> None:
+    """16 results, each the best of 4 pieces' first: taken in 10 slots, compared in 5 each."""
+    given = [Tensor("f32", (1, 4, 16)), Tensor("s32", (1, 4, 16))]
+    work = TopKMerge(16, 4).work(load_machine("tiny"), given, _pair("f32", 1, 1, 16))
+    assert (work.cycles, work.assumed_cycles) == (6 * (35 + 16 * 30), 6 * (35 + 16 * 30))
+    # One result of one piece: the heap has it at once.
+    given = [Tensor("f32", (1, 1, 1)), Tensor("s32", (1, 1, 1))]
+    assert TopKMerge(1, 1).work(load_machine("tiny"), given, _pair("f32", 1, 1, 1)).cycles > 0
+
+
 def test_nothing_costs_nothing() -> None:
     assert _cycles(TopK(1), 0, 10, "tiny") == (0, 0)
     assert _cycles(TopK(0), 3, 10, "tiny") == (0, 0)

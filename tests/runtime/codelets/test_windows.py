@@ -151,3 +151,23 @@ def test_larger_parts_never_cost_less() -> None:
         cycles = codelet.work(TINY, [Tensor("f32", shape)] * 2, [Tensor("f32", shape)]).cycles
         assert cycles >= last
         last = cycles
+
+
+def test_running_totals_by_hand() -> None:
+    # 12 rows of 100, 2 for each worker: a load, a sum of two lanes' worth, a store each.
+    window = (ONE, (100, 1, 99, 0, 1, 1))
+    operands = [Tensor("f32", (12, 100)), Tensor("f32", ())]
+    work = ReduceWindow(window, "add", None, ("f32",)).work(TINY, operands, operands[:1])
+    assert work.cycles == 10 + 6 * 2 * (20 + 100 * 3)
+    assert work.assumed_cycles == work.cycles
+    # The same backwards; not so of windows that are shorter than the row.
+    back = (ONE, (100, 1, 0, 99, 1, 1))
+    again = ReduceWindow(back, "add", None, ("f32",)).work(TINY, operands, operands[:1])
+    assert again == work
+    short = (ONE, (50, 1, 49, 0, 1, 1))
+    pooled = ReduceWindow(short, "add", None, ("f32",)).work(TINY, operands, operands[:1])
+    assert pooled.cycles > work.cycles
+    # One row: six pieces of 17, then each with the total of those before it.
+    operands = [Tensor("f32", (1, 100)), Tensor("f32", ())]
+    work = ReduceWindow(window, "add", None, ("f32",)).work(TINY, operands, operands[:1])
+    assert work.cycles == 10 + 6 * (2 * 20 + 17 * (3 + 3) + 6 * 3)

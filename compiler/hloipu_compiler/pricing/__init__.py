@@ -1,0 +1,1 @@
+"""What ops cost on one IPU, each taken by itself."""

@@ -1,0 +1,164 @@
+"""Cycles of every op of the entry: of a program that consists of it alone, on one IPU.
+
+Ops that are alike (same op, shapes, attributes and computations called) are priced once, so that
+time goes with the kinds of ops that there are, and not with layers. Compared with the whole program
+rearrangements between ops are missing, and what fusion saves; barriers of elementwise ops are left
+out, since they mostly run together with others.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+
+from hloipu_compiler.codegen.lowering import lower
+from hloipu_compiler.codegen.table import LOWERINGS
+from hloipu_compiler.codegen.tuning import Tuning
+from hloipu_compiler.ir.attributes import Attributes
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.ops import Trait, with_trait
+from hloipu_compiler.passes.names import Names
+from hloipu_compiler.passes.rewriting import with_operands
+from hloipu_compiler.passes.runner import run_passes
+from hloipu_compiler.plan.plan import Plan
+from hloipu_runtime.costing.estimate import estimate
+from hloipu_runtime.errors import HloipuError
+from hloipu_runtime.machine.model import Machine
+
+Guess = Callable[[Computation, Instruction], float]
+"""Cycles of an op that has no program of its own, or of which too many kinds are there."""
+
+_FREE = frozenset(
+    "parameter constant tuple get-tuple-element bitcast reshape after-all iota broadcast "
+    "opt-barrier add-dependency copy infeed outfeed partition-id replica-id".split()
+)
+"""Nothing is computed for them, or it goes together with what reads them."""
+_ELEMENTWISE = with_trait(Trait.ELEMENTWISE)
+_NOT_OF_COST = frozenset(("frontend_attributes", "sharding", "control-predecessors"))
+_MOST_KINDS = 400
+"""Programs that are made; kinds beyond that are guessed, in the order of the text."""
+_PIPELINE = "default"
+
+
+def op_prices(module: Module, machine: Machine, tuning: Tuning, guess: Guess) -> list[float]:
+    """Return the cycles of each op of a flat module's entry; nothing for what takes no work."""
+    pricing = _Pricing(module, machine, tuning, guess)
+    return [pricing.price(position) for position in range(len(module.entry.instructions))]
+
+
+class _Pricing:
+    """Prices found so far."""
+
+    def __init__(self, module: Module, machine: Machine, tuning: Tuning, guess: Guess) -> None:
+        self.module = module
+        self.entry = module.entry
+        self.machine = machine
+        self.tuning = tuning
+        self.guess = guess
+        self.names = frozenset(module.computation)
+        self.known: dict[Hashable, float] = {}
+        self.looks: dict[str, Hashable] = {}
+
+    def price(self, position: int) -> float:
+        x = self.entry.instructions[position]
+        if x.opcode in _FREE:
+            return 0.0
+        key = self._look(self.entry, x)
+        found = self.known.get(key)
+        if found is None:
+            few = len(self.known) < _MOST_KINDS and x.opcode in LOWERINGS
+            found = self.known[key] = self._cycles(x) if few else self.guess(self.entry, x)
+        return found
+
+    def _cycles(self, x: Instruction) -> float:
+        try:
+            alone, plan = run_passes(_alone(self.module, x), Plan(), _PIPELINE, verify_each=False)
+            program = lower(alone, plan, self.machine, self.tuning)
+            spent = estimate(program, self.machine).spent
+        except HloipuError:  # an op that needs its surroundings, such as a collective
+            return self.guess(self.entry, x)
+        working = spent.compute.cycles + spent.exchange.cycles
+        return float(working if x.opcode in _ELEMENTWISE else working + spent.sync.cycles)
+
+    def _look(self, computation: Computation, x: Instruction) -> Hashable:
+        """Return what ops have in common that cost the same."""
+        called = tuple(self._look_of(name) for name in x.attributes.called)
+        own = tuple(
+            (key, str(value))
+            for key, value in x.attributes.items()
+            if key not in _NOT_OF_COST and str(value) not in self.names
+        )
+        operands = tuple(_kind(computation, i) for i in x.operands)
+        return x.opcode, str(x.shape), operands, own, called
+
+    def _look_of(self, name: str) -> Hashable:
+        if name not in self.looks:
+            computation = self.module.computation[name]
+            self.looks[name] = hash(
+                tuple(
+                    (self._look(computation, x), x.operands, str(x.literal))
+                    for x in computation.instructions
+                )
+            )
+        return self.looks[name]
+
+
+def _kind(computation: Computation, position: int) -> str:
+    """Return an operand's shape, or a small constant's value."""
+    x = computation.instructions[position]
+    return f"{x.shape}" if x.literal is None else f"{x.shape} constant"
+
+
+def _alone(module: Module, x: Instruction) -> Module:
+    """Return a module of one op; what it reads are parameters, but for constants and tuples."""
+    made: list[Instruction] = []
+    names = Names([x.name])
+    operands = _written(module.entry, x.operands, made, names)
+    made.append(with_operands(x, tuple(operands)))
+    entry = Computation("alone", tuple(made), len(made) - 1)
+    others = _called(module, x)
+    return Module("alone", (*others, entry), len(others), Attributes({}))
+
+
+def _written(
+    entry: Computation, operands: Sequence[int], made: list[Instruction], names: Names
+) -> list[int]:
+    """Write operands: constants, iotas and tuples of them as they are, others as parameters."""
+    at: dict[int, int] = {}
+    waiting = list(reversed(operands))
+    parameters = 0
+    while waiting:
+        i = waiting[-1]
+        if i in at:
+            waiting.pop()
+            continue
+        old = entry.instructions[i]
+        kept = old.literal is not None or old.opcode in ("tuple", "iota")
+        missing = [j for j in old.operands if j not in at] if kept else []
+        if missing:
+            waiting.extend(missing)
+            continue
+        waiting.pop()
+        at[i] = len(made)
+        if kept:
+            moved = with_operands(old, tuple(at[j] for j in old.operands))
+            made.append(moved._replace(name=names.fresh(old.name)))
+        else:
+            made.append(
+                Instruction(
+                    names.fresh(f"p{parameters}"), "parameter", old.shape,
+                    parameter_number=parameters,
+                )
+            )  # fmt: skip
+            parameters += 1
+    return [at[i] for i in operands]
+
+
+def _called(module: Module, x: Instruction) -> tuple[Computation, ...]:
+    """Return the computations that an op calls, and those that they call, in the module's order."""
+    wanted: set[str] = set()
+    waiting = list(x.attributes.called)
+    while waiting:
+        name = waiting.pop()
+        if name not in wanted:
+            wanted.add(name)
+            for each in module.computation[name].instructions:
+                waiting.extend(each.attributes.called)
+    return tuple(c for c in module.computations if c.name in wanted)

@@ -1,0 +1,170 @@
+"""Where to cut forward ops into stages, so that the dearest stage costs least and all have room.
+
+A stage costs its forward and backward cycles and what crosses its borders; it needs room for its
+state, accumulators and as many stashes as its schedule keeps. Cuts are found from the last stage
+backwards (dynamic programming), since what a stage keeps depends on how many come after it. Of cuts
+that cost nearly the same those at which least crosses are taken: the borders of equal blocks.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from hloipu_compiler.plan.schedule import Schedule
+from hloipu_compiler.staging.loads import Floats, Loads
+
+MOST_PLACES = 256
+"""Places to cut at that are looked at: those at which least crosses."""
+_NEARLY = 1.02
+"""What borders with less to send may cost beside the best. Assumed."""
+_ROOMS = (1.0, 1.5, 2.0, 4.0, 16.0, np.inf)
+"""Of the memory that there is: where nothing fits, stages that need least beyond it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What the machine gives a stage."""
+
+    cycles_per_byte: float
+    """Of a link between IPUs."""
+    memory_bytes: float
+    """Of an IPU, for state, accumulators and stashes."""
+    accumulators: float = 1.0
+    """Bytes of accumulators to bytes of gradients; none without micro-batches."""
+    optimizer: float = 1.0
+    """Share of what only the update reads that lies on the tiles."""
+
+
+@dataclass(frozen=True, slots=True)
+class Burden:
+    """What one stage costs and needs."""
+
+    forward_cycles: float
+    backward_cycles: float
+    bytes_in: float
+    """That come from the stage before, for each micro-batch."""
+    state_bytes: float
+    """With accumulators."""
+    stash_bytes: float
+    """Of all micro-batches that wait."""
+
+    @property
+    def memory_bytes(self) -> float:
+        """All that it keeps from slot to slot."""
+        return self.state_bytes + self.stash_bytes
+
+
+def cuts_of(
+    loads: Loads, schedule: Schedule, budget: Budget, *, recomputes: bool = False
+) -> tuple[int, ...]:
+    """Return where stages begin, by place among the forward ops, the first stage left out.
+
+    There are at least as many forward ops as stages. `recomputes`: stages keep their inputs only,
+    and work forward twice.
+    """
+    count, stages = len(loads.ahead), schedule.stages
+    if stages == 1:
+        return ()
+    order = np.lexsort((np.arange(1, count), loads.crossing[1:count]))
+    places = np.sort(order[: max(MOST_PLACES, stages - 1)] + 1)
+    ends = np.concatenate(([0], places, [count]))
+    tables = _Tables(loads, schedule, budget, ends, recomputes)
+    room = next(room for room in _ROOMS if np.isfinite(tables.dearest(room)))
+    most = tables.dearest(room) * _NEARLY
+    return tuple(int(ends[n]) for n in tables.chosen(room, most))
+
+
+class _Tables:
+    """Costs of all stages between two places."""
+
+    def __init__(
+        self, loads: Loads, schedule: Schedule, budget: Budget, ends: Floats, recomputes: bool
+    ) -> None:
+        self.schedule, self.budget, self.recomputes = schedule, budget, recomputes
+        self.stages = schedule.stages
+        into = loads.crossing[ends] * budget.cycles_per_byte
+        into[-1] = 0.0
+        self.into = into
+        self.forward = _between(loads.forward_until[ends])
+        work = self.forward + _between(loads.backward_until[ends])
+        self.work = work + into[:, None] + into[None, :]
+        self.state = _between(loads.state_until[ends])
+        self.state += budget.accumulators * _between(loads.gradients_until[ends])
+        self.state += budget.optimizer * _between(loads.optimizer_until[ends])
+        self.stash = _between(loads.stash_until[ends])
+        self.inputs = np.broadcast_to(loads.crossing[ends][:, None], self.stash.shape)
+        self.work[np.tril_indices(len(ends))] = np.inf  # a stage ends behind its beginning
+
+    def costs(self, stage: int, room: float) -> Floats:
+        """Return the cost of a stage by its first and last place; infinite where it has no room."""
+        again = self.recomputes and stage < self.stages - 1
+        costs = self.work + self.forward if again else self.work
+        if not np.isfinite(room):
+            return costs
+        depth = self.schedule.stash_depth(stage) + 1
+        stash = depth * self.inputs + self.stash if again else depth * self.stash
+        if not self.schedule.trains:
+            stash = self.inputs
+        has_room = self.state + stash <= room * self.budget.memory_bytes
+        allowed: Floats = np.where(has_room, costs, np.inf)
+        return allowed
+
+    def dearest(self, room: float) -> float:
+        """Return the cost of the dearest stage of the best cuts."""
+        rest = np.full(len(self.into), np.inf)
+        rest[-1] = 0.0
+        for stage in range(self.stages - 1, -1, -1):
+            rest = np.min(np.maximum(self.costs(stage, room), rest[None, :]), axis=1)
+        return float(rest[0])
+
+    def chosen(self, room: float, most: float) -> list[int]:
+        """Return the cuts at which least crosses, of those whose stages cost `most` at most."""
+        rest = np.full(len(self.into), np.inf)
+        rest[-1] = 0.0
+        after = []
+        for stage in range(self.stages - 1, -1, -1):
+            allowed = np.where(self.costs(stage, room) <= most, 0.0, np.inf)
+            whole = allowed + self.into[:, None] + rest[None, :]
+            after.append(np.argmin(whole, axis=1))
+            rest = whole[np.arange(len(rest)), after[-1]]
+        found, at = [], 0
+        for chosen in reversed(after):
+            at = int(chosen[at])
+            found.append(at)
+        return found[:-1]
+
+
+def _between(sums: Floats) -> Floats:
+    """Return the differences between all pairs, the earlier one as row."""
+    return sums[None, :] - sums[:, None]
+
+
+def burdens(
+    loads: Loads,
+    schedule: Schedule,
+    budget: Budget,
+    cuts: tuple[int, ...],
+    *,
+    recomputes: bool = False,
+) -> list[Burden]:
+    """Return what each stage of some cuts costs and needs."""
+    found = []
+    last = schedule.stages - 1
+    for stage, (a, b) in enumerate(pairwise((0, *cuts, len(loads.ahead)))):
+        forward = float(loads.forward_until[b] - loads.forward_until[a])
+        backward = float(loads.backward_until[b] - loads.backward_until[a])
+        state = float(loads.state_until[b] - loads.state_until[a])
+        gradients = float(loads.gradients_until[b] - loads.gradients_until[a])
+        bytes_in = float(loads.crossing[a])
+        depth = schedule.stash_depth(stage) + 1
+        stash = depth * float(loads.stash_until[b] - loads.stash_until[a])
+        if recomputes and stage < last:
+            backward += forward
+            stash = depth * bytes_in + stash / depth
+        if not schedule.trains:
+            stash = bytes_in
+        optimizer = float(loads.optimizer_until[b] - loads.optimizer_until[a])
+        state += budget.accumulators * gradients + budget.optimizer * optimizer
+        found.append(Burden(forward, backward, bytes_in, state, stash))
+    return found

@@ -1,0 +1,27 @@
+"""The table of ways to cut a step over IPUs, for people."""
+
+from hloipu.choosing import MOST_ROWS, Choice
+from hloipu.cli.table import readable_bytes, table
+from hloipu_compiler.choosing.outlook import Outlook
+
+_HEAD = ("micro-batches/s", "kept on an IPU", "bubble", "fits", "flags")
+
+
+def choice_text(choice: Choice, most: int = MOST_ROWS) -> str:
+    """Return the rows of a choice, at most so many, and what was chosen."""
+    lines = [table(_HEAD, [_row(row) for row in choice.rows[:most]], left=0)]
+    if len(choice.rows) > most:
+        lines.append(f"… and {len(choice.rows) - most} more")
+    fits = "fits" if choice.best.fits else "nothing fits; this needs least"
+    lines.append(f"best of {choice.looked_at} ({fits}): {choice.best.way.flags()}")
+    return "\n".join(lines)
+
+
+def _row(row: Outlook) -> tuple[str, ...]:
+    return (
+        f"{row.per_second:,.1f}",
+        readable_bytes(row.kept_bytes),
+        f"{row.bubble:.1%}",
+        "yes" if row.fits else "no",
+        row.way.flags(),
+    )
