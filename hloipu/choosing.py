@@ -61,8 +61,10 @@ def sweep(module: Module, options: Options, asked: Mapping[str, Sequence[str]]) 
     Raises StagingError E0520 for what cannot be swept over.
     """
     step = priced(module, options)
-    start = Way(options.stages or 1, options.schedule, options.micro_batches,
-                "full" if options.recompute == "full" else "none", options.replicas or 1)  # fmt: skip
+    again = "full" if options.recompute == "full" else "none"
+    start = Way(
+        options.stages or 1, options.schedule, options.micro_batches, again, options.replicas or 1
+    )
     found = [step.outlook(way) for way in swept(step, asked, start)]
     return Choice(found, choice_of(found), len(found))
 

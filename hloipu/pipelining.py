@@ -28,7 +28,7 @@ def pipeline_request(options: Options) -> PipelineRequest:
         options.schedule,
         options.reduction,
         options.accumulator_dtype or "",
-        recompute="full" if options.recompute == "full" else "none",
+        recompute="none" if options.recompute == "auto" else options.recompute,
         device_map=tuple(device_map),
         loss=options.loss_output,
         offload=options.offload,

@@ -194,6 +194,7 @@ class CompiledProgram:
         timeout: float = DEFAULT_TIMEOUT_SECONDS,
         rates: Mapping[str, float] | None = None,
         device: Device | None = None,
+        identical: bool = False,
     ) -> Session:
         """Return a session, in which the program's state stays on the device from run to run.
 
@@ -203,7 +204,9 @@ class CompiledProgram:
         number, or a source. `outfeeds`: by name, `all`, `last`, `first` or `every-N`; a queue keeps
         all elements unless told otherwise. `seed` is where stateful random ops begin. `rates`:
         elements per second that the host makes of an infeed. `device` is shared with other
-        sessions, of which one at a time lies there (`hloipu.Device`). Raises what `Session` raises,
+        sessions, of which one at a time lies there (`hloipu.Device`). With several replicas, replica
+        i of R takes the elements i, i + R, … of each feed; `identical` says that all have the same
+        data, so that one is run and stands for all. Raises what `Session` raises,
         DoesNotFit unless memory suffices or `over_memory` is "allow", UsageError E3158 for a
         program that was not compiled for sessions.
         """
@@ -222,7 +225,9 @@ class CompiledProgram:
             constants=constants,
             infeeds=infeeds,
             outfeeds=outfeeds,
-            settings=SessionSettings(mode, poison, seed, timeout, dict(rates or {}), device),
+            settings=SessionSettings(
+                mode, poison, seed, timeout, dict(rates or {}), device, identical
+            ),
         )
 
     def _require_runnable(self) -> None:

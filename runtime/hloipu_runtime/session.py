@@ -390,8 +390,9 @@ class Session:
             done = _steps_at(self._engine.kept_moment, turns)
         elif isinstance(self._engine, ReplicatedEngine):
             path = self._times.loop_path
-            everyone = zip(self._engine.moments, self._engine.counts, strict=True)
-            reached = {_steps_at(m, counts.runs[path] if path else 1) for m, counts in everyone}
+            others = [x.runs[path] if path else 1 for x in self._engine.counts[1:]]
+            everyone = zip(self._engine.moments, [turns, *others], strict=True)
+            reached = {_steps_at(moment, turn) for moment, turn in everyone}
             done = reached.pop() if len(reached) == 1 else None
         elif isinstance(error, StreamError) and self._took_nothing_but_data(error):
             done = max(0, turns - 1)

@@ -17,6 +17,7 @@ from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.messages import Message
 from hloipu_runtime.memory.plan import NO_ADDRESS, MemoryPlan, plan_memory
 from hloipu_runtime.memory.report import memory_report
+from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.mapping import Mapping
 from hloipu_runtime.program.program import Program, Role, Variable
 from hloipu_runtime.program.steps import (
@@ -69,6 +70,14 @@ def trace(program: Program, step: Step, draw: Random, path: str = "body") -> Ite
             yield Moment(path, frozenset(), frozenset((step.variable,)))
         case StreamOut():
             yield Moment(path, frozenset((step.variable,)), frozenset())
+        case Collective():
+            yield Moment(
+                path,
+                frozenset(x.variable for x in step.inputs),
+                frozenset(x.variable for x in step.outputs),
+            )
+        case RemoteCopy():
+            yield Moment(path, frozenset((step.source,)), frozenset((step.destination,)))
         case Repeat():
             for _ in range(min(step.count, 3)):
                 yield from trace(program, step.body, draw, f"{path}/repeat")

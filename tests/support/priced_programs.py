@@ -7,6 +7,7 @@ from typing import ClassVar
 from hloipu_runtime.codelets.codelet import Codelet, Index, Indexing, Tensor
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.mapping import Mapping, Sizes, Span, Tiles, whole, whole_box
 from hloipu_runtime.program.program import Program, Value, Variable
 from hloipu_runtime.program.steps import (
@@ -176,7 +177,7 @@ class Walked:
                     self.block(branch, f"{path}|{number}")
             case Call():
                 self.block(self.program.functions[step.function], f"{path}/{step.function}")
-            case ComputeSet() | Exchange() | StreamIn() | StreamOut():
+            case ComputeSet() | Exchange() | StreamIn() | StreamOut() | Collective() | RemoteCopy():
                 self.leaves[path] = self.leaves.get(path, 0) + 1
             case _:
                 pass

@@ -11,6 +11,7 @@ from random import Random
 
 import numpy as np
 
+from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import (
     Call,
@@ -120,6 +121,10 @@ def _writes(program: Program, step: Step) -> Iterator[int]:
             yield from (x.variable for x in step.definitions)
         case StreamIn():
             yield step.variable
+        case Collective():
+            yield from (x.variable for x in step.outputs)
+        case RemoteCopy():
+            yield step.destination
         case Sequence():
             yield from (v for inner in step.steps for v in _writes(program, inner))
         case If() | Switch() | Parallel():
@@ -171,6 +176,14 @@ class _Run(TokenMemory):
             case StreamOut():
                 self.given[step.stream] = self.given.get(step.stream, 0) + 1
                 self.expect(step.variable, step.value, place)
+            case Collective():
+                for moved in step.inputs:
+                    self.expect(moved.variable, moved.value, place)
+                for moved in step.outputs:
+                    self.fill(moved.variable, moved.value)
+            case RemoteCopy():
+                self.expect(step.source, step.value, place)
+                self.fill(step.destination, step.value)
             case Parallel():
                 for number, branch in enumerate(step.branches):
                     self.walk(branch, f"{place}|{number}")

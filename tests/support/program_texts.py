@@ -332,7 +332,7 @@ body {
   out "me" <- v3 = %3
 }
 """  # noqa: E501
-"""Four participants: sums, a part of the maxima for each, who they are, and state beside the IPU."""
+"""Four participants: sums, parts of maxima, who they are, and state beside the IPU."""
 
 TEXTS = {
     "double": DOUBLE,

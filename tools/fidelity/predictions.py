@@ -1,8 +1,9 @@
 """What the model says of each measurement, in the measurement's own unit."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 
 import hloipu
 from hloipu_compiler.codegen.placing import mapping_of
@@ -14,6 +15,8 @@ from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Mapping as Layout
 from hloipu_runtime.program.mapping import Tiles, whole
+from hloipu_runtime.program.steps import StreamIn, StreamOut, Sync
+from tools.fidelity.elsewhere import brought_from_elsewhere
 from tools.fidelity.measurements import Measurement
 from tools.fidelity.modules import attention, matrix_product, repeated_convolution, triad
 from tools.fidelity.programs import ONE_TILE, barrier, blocks, moved
@@ -45,6 +48,7 @@ def product(x: Measurement, partials_type: str = "f16") -> Prediction:
     program = _compiled(
         matrix_product(x.m, x.k, x.n, _TYPES[x.dtype]), x.device, ("partials_type", partials_type)
     )
+    program = replace(program, program=brought_from_elsewhere(program.program))
     spent = device_spent(program)
     rate = 2 * x.m * x.k * x.n / (spent.total.cycles / machine.chip.clock_hz) / 1e12
     return Prediction(rate, told(spent))
@@ -171,14 +175,22 @@ def attention_of_heads(x: Measurement) -> Prediction:
 
 def device_spent(program: CompiledProgram) -> Spent:
     """Return what a program spends without its host streams and the barriers before them."""
-    ports = len(program.program.parameters) + len(program.program.results)
     spent = program.estimate().spent
-    barriers = sync(program.machine).times(ports)
+    barriers = sync(program.machine).times(_stream_barriers(program))
     left = spent.sync._replace(
         cycles=spent.sync.cycles - barriers.cycles,
         assumed_cycles=spent.sync.assumed_cycles - barriers.assumed_cycles,
     )
     return Spent(spent.compute, spent.exchange, left)
+
+
+def _stream_barriers(program: CompiledProgram) -> int:
+    """Return how many barriers stand right before a host stream."""
+    steps = program.program.body.steps
+    return sum(
+        isinstance(step, Sync) and isinstance(following, StreamIn | StreamOut)
+        for step, following in pairwise(steps)
+    )
 
 
 def told(spent: Spent) -> str:

@@ -70,7 +70,8 @@ class Outlook:
         way = self.way
         return {
             "stages": way.stages, "schedule": way.schedule, "micro_batches": way.micro_batches,
-            "recompute": way.recompute, "replicas": way.replicas, "update_cycles": self.update_cycles,
+            "recompute": way.recompute, "replicas": way.replicas,
+            "update_cycles": self.update_cycles,
             "micro_batches_per_second": self.per_second, "kept_bytes_per_ipu": self.kept_bytes,
             "fits": self.fits, "bubble": self.bubble, "flags": way.flags(),
         }  # fmt: skip

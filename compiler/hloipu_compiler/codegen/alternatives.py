@@ -1,6 +1,6 @@
 """Ways to write an op's steps: each is written, priced, and taken back; the cheapest stays."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
 from hloipu_compiler.codegen.bringing import bringing
@@ -18,34 +18,48 @@ Way = Callable[[], Sequence[Leaf] | None]
 """Writes steps and returns the results' leaves; None: it cannot be done so."""
 
 
-def cheapest(builder: Builder, ways: Sequence[Way]) -> Sequence[Leaf]:
+def cheapest(builder: Builder, ways: Sequence[Way], key: Hashable = None) -> Sequence[Leaf]:
     """Write an op in the way that takes fewest cycles; of equal ones the last.
 
     Results that lie elsewhere than the first way leaves them are taken to have to come there: who
     reads them has been thought of where operands lie, which the first way follows. At least one of
-    the ways must do.
+    the ways must do. Ops of one key, if it is not None, all go the way of the first.
     """
-    found: list[tuple[int, int, Way]] = []
+    known = builder.chosen_ways.by_key.get(key) if key is not None else None
+    if known is not None:
+        leaves = ways[known]()
+        if leaves is not None:
+            return leaves
+    best: tuple[int, int] | None = None
     wanted: dict[int, Mapping] = {}
     for number, way in enumerate(ways):
         before = _Moment.of(builder)
         leaves = way()
         if leaves is not None:
-            cycles = before.cycles_since(builder)
-            for n, leaf in enumerate(leaves):
-                if isinstance(leaf, Held):
-                    lies = builder.variables[leaf.variable].mapping
-                    there = wanted.setdefault(n, lies)
-                    kind, shape = leaf.element_type, leaf.shape
-                    cycles += bringing(builder.machine, kind, shape, lies, there).cycles
-            found.append((cycles, -number, way))
+            cycles = before.cycles_since(builder) + _bringing(builder, leaves, wanted)
+            if best is None or cycles <= best[0]:
+                best = cycles, number
+                if number == len(ways) - 1:
+                    builder.chosen_ways.by_key[key] = number
+                    return leaves
         before.restore(builder)
-    if not found:
+    leaves = None if best is None else ways[best[1]]()
+    if best is None or leaves is None:
         raise ValueError("no way leads to the op's steps")
-    leaves = min(found)[2]()
-    if leaves is None:
-        raise ValueError("a way that could be gone cannot be gone again")
+    builder.chosen_ways.by_key[key] = best[1]
     return leaves
+
+
+def _bringing(builder: Builder, leaves: Sequence[Leaf], wanted: dict[int, Mapping]) -> int:
+    """Return the cycles of bringing results to where they are wanted: where the first ones lie."""
+    cycles = 0
+    for number, leaf in enumerate(leaves):
+        if isinstance(leaf, Held):
+            lies = builder.variables[leaf.variable].mapping
+            there = wanted.setdefault(number, lies)
+            kind, shape = leaf.element_type, leaf.shape
+            cycles += bringing(builder.machine, kind, shape, lies, there).cycles
+    return cycles
 
 
 class _Moment(NamedTuple):

@@ -1,6 +1,6 @@
 """Writes a program step by step: what lowerings call to get constants, copies and results."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -40,6 +40,13 @@ from hloipu_runtime.program.program import Queue, Role
 Array = np.ndarray[Any, Any]
 
 
+class ChosenWays:
+    """Which of several ways ops went, by what tells one op from another (`alternatives.py`)."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[Hashable, int] = {}
+
+
 class Builder(Numbering):
     """A program under construction: constants, exchanges and compute sets."""
 
@@ -58,6 +65,7 @@ class Builder(Numbering):
         """Of the users of the instruction that is being lowered, for its result."""
         self.region_wishes: tuple[Demand, ...] = ()
         """For the results of the fusion that is being written op by op."""
+        self.chosen_ways = ChosenWays()
         self.turns = 1
         """How often the block at hand runs, as far as that is known."""
         self.destination: int | None = None

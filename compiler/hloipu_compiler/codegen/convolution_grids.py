@@ -98,7 +98,7 @@ def convolution_grid(
     lying: Lying = (None, None),
     first: int = 0,
 ) -> ConvolutionGrid:
-    """Return the cheapest grid that needs no more memory than it may, else the smallest.
+    """Return the cheapest grid that needs no more memory than it may, or twice as much, and so on.
 
     Where the whole needs more, images or features are done in slices, one after the other.
     `first`: where small grids begin.
@@ -122,12 +122,20 @@ def convolution_grid(
             if found[-1].bytes_per_tile <= room:
                 # Finer slices only cost more.
                 break
-    return min(found, key=lambda x: (max(0, x.bytes_per_tile - room), x.price))
+    return min(found, key=lambda x: (_doublings(x.bytes_per_tile, room), x.price))
+
+
+def _doublings(size_bytes: int, room: int) -> int:
+    """Return how often the room must be doubled, as poplibs does where no plan fits.
+
+    (graphcore/poplibs: lib/poplin/ConvPlan.cpp.)
+    """
+    return (over(size_bytes, max(1, room)) - 1).bit_length()
 
 
 def _best(asked: _Asked, bounds: Bounds, lying: Lying, first: int) -> ConvolutionGrid:
     found = convolution_grids(*asked, bounds, lying, first)
-    return min(found, key=lambda x: (max(0, x.bytes_per_tile - bounds.room), x.price))
+    return min(found, key=lambda x: (_doublings(x.bytes_per_tile, bounds.room), x.price))
 
 
 def sliced_tensors(
@@ -205,11 +213,9 @@ def convolution_grids(
         return [ConvolutionGrid(Cut(0, 0), Placement(Tiles(), ()), 0, 0, 0)]
     asked = _Asked(machine, codelet, operands, result, partial_type)
     ways = priced(*asked)
-    fitting = np.nonzero(ways.bytes_per_tile <= bounds.room)[0]
-    if len(fitting):
-        best = fitting[np.argsort(ways.cycles[fitting], kind="stable")[:_CLOSER]]
-    else:
-        best = np.argsort(ways.bytes_per_tile, kind="stable")[:_CLOSER]
+    bound = bounds.room << _doublings(int(ways.bytes_per_tile.min()), bounds.room)
+    fitting = np.nonzero(ways.bytes_per_tile <= bound)[0]
+    best = fitting[np.argsort(ways.cycles[fitting], kind="stable")[:_CLOSER]]
     placed = [_placed(machine, ways, int(number), first) for number in best]
     if lying[0] is not None:
         indices = {x.cut: x for x in ways.spreads}

@@ -1,6 +1,6 @@
 """Lowering of fusions that reduce: whole rows, a reduction with its producer, or op by op."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from math import prod
 
@@ -26,9 +26,26 @@ def rows_lowered(site: Site, op_by_op: OpByOp) -> Sequence[Leaf]:
         return op_by_op()
     reductions = [op.what for op in rows.ops if isinstance(op.what, Reduction)]
     last = rows.ops[rows.results[0]].what
+    other = _whole_rows
     if len(reductions) == 1 and len(rows.results) == 1 and isinstance(last, Reduction):
-        return cheapest(site.builder, [op_by_op, partial(_with_producer, site, rows)])
-    return cheapest(site.builder, [op_by_op, partial(_whole_rows, site, rows)])
+        other = _with_producer
+    return cheapest(site.builder, [op_by_op, partial(other, site, rows)], _key(site, rows))
+
+
+def _key(site: Site, rows: FlatRows) -> Hashable:
+    """Return all that the steps of a region depend on."""
+    builder = site.builder
+    ops: list[Hashable] = []
+    for number, op in enumerate(rows.ops):
+        what: Hashable = op.what
+        if isinstance(op.what, Operand):
+            held, labels = op.what
+            mapping = builder.variables[held.variable].mapping
+            what = labels, held.shape, mapping, rows.dying[number]
+        ops.append((what, op.element_type, op.is_full))
+    wishes = tuple((x.born, x.need) for x in (*builder.wishes, *builder.region_wishes))
+    around = builder.turns, len(builder.scopes)
+    return rows.space, rows.dimensions, tuple(ops), rows.results, wishes, around
 
 
 def _whole_rows(site: Site, rows: FlatRows) -> Sequence[Leaf] | None:

@@ -13,8 +13,8 @@ _LEAST_PERCENT = 15
 """Of a tile's memory that a product may always take: with less it would be done in crumbs."""
 
 _CODE_PRICES = (0, 8, 64)
-"""Cycles for a byte of exchange code in programs whose code takes less than a third of the memory for
-code, less than two, or more. Assumed: at these, networks of a thousand ops just fit."""
+"""Cycles for a byte of exchange code, by how much of the memory for code a program takes: less than
+a third, less than two, or more. Assumed: at these, networks of a thousand ops just fit."""
 
 _STEP_PERCENT = 5
 """Shares are multiples of this, so that equal products have equal plans."""

@@ -86,9 +86,9 @@ class _Tables:
         into = loads.crossing[ends] * budget.cycles_per_byte
         into[-1] = 0.0
         self.into = into
-        self.forward = _between(loads.forward_until[ends])
+        self.forward: Floats = _between(loads.forward_until[ends])
         work = self.forward + _between(loads.backward_until[ends])
-        self.work = work + into[:, None] + into[None, :]
+        self.work: Floats = work + into[:, None] + into[None, :]
         self.state = _between(loads.state_until[ends])
         self.state += budget.accumulators * _between(loads.gradients_until[ends])
         self.state += budget.optimizer * _between(loads.optimizer_until[ends])
@@ -99,7 +99,7 @@ class _Tables:
     def costs(self, stage: int, room: float) -> Floats:
         """Return the cost of a stage by its first and last place; infinite where it has no room."""
         again = self.recomputes and stage < self.stages - 1
-        costs = self.work + self.forward if again else self.work
+        costs: Floats = self.work + self.forward if again else self.work
         if not np.isfinite(room):
             return costs
         depth = self.schedule.stash_depth(stage) + 1

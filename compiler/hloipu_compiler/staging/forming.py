@@ -9,8 +9,9 @@ With stages the calls are `stage.0.forward`, …, `stage.0.backward`, with `ipu_
 read. As it stands, the entry computes one micro-batch and one update: the step itself.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from hloipu_compiler.hlo.frontend_attributes import frontend_attributes_text
@@ -71,15 +72,32 @@ class Formed:
     """Name of a call -> old positions of its operands, in order."""
 
 
-def formed(module: Module, phases: Phases, stages: Stages, count: int) -> Formed:
-    """Return the module with an entry of calls; `stages` of every position, `count` of them."""
-    return _Forming(module, phases, stages, count).formed()
+def formed(
+    module: Module,
+    phases: Phases,
+    stages: Stages,
+    count: int,
+    again: Mapping[int, frozenset[int]] = MappingProxyType({}),
+) -> Formed:
+    """Return the module with an entry of calls; `stages` of every position, `count` of them.
+
+    `again`: what the backward part of a stage makes again of its forward part.
+    """
+    return _Forming(module, phases, stages, count, again).formed()
 
 
 class _Forming:
     """The entry being cut up."""
 
-    def __init__(self, module: Module, phases: Phases, stages: Stages, count: int) -> None:
+    def __init__(
+        self,
+        module: Module,
+        phases: Phases,
+        stages: Stages,
+        count: int,
+        again: Mapping[int, frozenset[int]],
+    ) -> None:
+        self.again = again
         self.module = module
         self.entry = module.entry
         self.phases = phases
@@ -97,7 +115,7 @@ class _Forming:
             if place is not None:
                 members.setdefault(place, []).append(position)
         order = sorted(members)
-        reads = {place: self._reads(members[place]) for place in order}
+        reads = {place: self._reads(self._with_again(place, members[place])) for place in order}
         wanted = self._wanted(reads)
         made: list[Instruction] = []
         at: dict[int, int] = {}
@@ -206,6 +224,11 @@ class _Forming:
     def _reads(self, members: Sequence[int]) -> list[int]:
         return self._closure(members)[1]
 
+    def _with_again(self, place: Place, members: Sequence[int]) -> list[int]:
+        """Return what a call computes: its own members, and what it makes again."""
+        again = self.again.get(place.stage, ()) if place.phase == BACKWARD else ()
+        return sorted({*members, *(i for i in again if not self.cheap[i])})
+
     def _last(self) -> Place:
         """Return the call that makes results which take no work and do not vary."""
         return Place(2 * self.count + 2, UPDATE, -1)
@@ -231,8 +254,9 @@ class _Forming:
         self, place: Place, members: Sequence[int], reads: Sequence[int], wanted: set[int]
     ) -> tuple[Computation, list[int]]:
         """Return a call's computation, and the old positions of its results."""
-        copied, _ = self._closure(members)
-        names = Names(self.entry.instructions[i].name for i in (*members, *copied))
+        whole = self._with_again(place, members)
+        copied, _ = self._closure(whole)
+        names = Names(self.entry.instructions[i].name for i in (*whole, *copied))
         made: list[Instruction] = []
         at: dict[int, int] = {}
         for number, position in enumerate(reads):
@@ -240,7 +264,7 @@ class _Forming:
             old = self.entry.instructions[position]
             name = names.fresh(f"{old.name}.in")
             made.append(Instruction(name, "parameter", old.shape, parameter_number=number))
-        for position in sorted((*copied, *members)):
+        for position in sorted((*copied, *whole)):
             self._write(position, at, made)
         results = [position for position in members if position in wanted]
         shapes = tuple(made[at[position]].shape for position in results)

@@ -22,6 +22,7 @@ from hloipu_compiler.staging.phases import (
     phases_of,
 )
 from hloipu_compiler.staging.reach import parameter_positions, result_positions
+from hloipu_compiler.staging.recomputing import FULL, made_again
 
 
 def pipelined(
@@ -44,11 +45,12 @@ def pipelined(
     if not ahead:
         schedule = Schedule(count, request.schedule, request.micro_batches, trains)
         known = assumed_costing(entry) if count == 1 or costing is None else costing(module)
-        recomputes = request.recompute == "full"
+        recomputes = request.recompute == FULL
         ahead = cut(entry, phases, schedule, wrapping.constants, known, recomputes=recomputes)
     stages = whole_stages(entry, phases, ahead, count)
     ipus = _ipus(request, count)
-    made = formed(module, phases, stages, count)
+    again = made_again(entry, phases, stages, count, request.recompute)
+    made = formed(module, phases, stages, count, again)
     planning = _Planning(module, made, phases, stages, ipus, request)
     return made.module, planning.plan(trains=trains)
 

@@ -111,6 +111,8 @@ def _profile(
         about.memory,
         _calls(costs, counts) if costs.program.is_resident else {},
         feeds_record(costs, rates),
+        replicas=costs.program.replicas,
+        partitions=costs.program.partitions,
     )
 
 

@@ -118,6 +118,10 @@ class Profile:
     """What keeps it slow or large, the dearest first; none where nobody looked."""
     fitting: Fitting | None = None
     """What makes it fit, where it does not and somebody looked."""
+    replicas: int = 1
+    """Copies of the program, each on as many IPUs, at the same time."""
+    partitions: int = 1
+    """Of each replica, likewise."""
 
     @property
     def seconds(self) -> float | None:
@@ -149,6 +153,8 @@ class Profile:
                 "clock_hz": self.clock_hz,
                 "tiles_per_ipu": self.tiles_per_ipu,
                 "ipus": self.ipus,
+                "replicas": self.replicas,
+                "partitions": self.partitions,
                 "overrides": dict(sorted(self.overrides.items())),
             },
             "options": dict(sorted(self.options.items())),

@@ -59,6 +59,10 @@ def saved_text(finding: Finding, profile: Profile) -> str:
 
 def _head(profile: Profile) -> str:
     ipus = "1 IPU" if profile.ipus == 1 else f"{profile.ipus} IPUs"
+    if profile.partitions > 1:
+        ipus = f"{profile.partitions} partitions of {ipus}"
+    if profile.replicas > 1:
+        ipus = f"{profile.replicas} replicas of {ipus}"
     return (
         f"{profile.program or 'program'} on {profile.machine}: {ipus} of "
         f"{profile.tiles_per_ipu:,} tiles at {profile.clock_hz / 1e9:g} GHz ({profile.mode})"

@@ -78,7 +78,7 @@ def close(found: Sequence[Any], wanted: Sequence[Any]) -> None:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Have one of the ways gone, whatever it costs."""
 
-    def chosen(builder: Builder, ways: Sequence[Way]) -> Sequence[Leaf]:
+    def chosen(builder: Builder, ways: Sequence[Way], key: object = None) -> Sequence[Leaf]:
         leaves = ways[request.param]()
         assert leaves is not None
         return leaves
