@@ -59,6 +59,10 @@ tile-conformance: install ## compiled programs on three machines, both modes, ag
 fuzz-tiles: install ## random programs compiled and run on tiles, against the evaluator
 	$(BIN)/python -m tools.fuzz_tiles --count $(N)
 
+.PHONY: zoo-table
+zoo-table: install ## cycles, bytes and compile time of the samples and of DUMPS
+	$(BIN)/python -m tools.zoo_table hlo_samples $(DUMPS)
+
 .PHONY: bench-compile
 bench-compile: install ## compile time against XLA:CPU's, and its growth
 	$(BIN)/python -m tools.bench_compile $(DUMPS)

@@ -43,13 +43,14 @@ def sources_for(
     return {name: batched(_source(dataset[name]), feeds[name], shuffle) for name in feeds}
 
 
-def steps_of_pass(sources: Mapping[str, Source], asked: int | None) -> int:
+def steps_of_pass(sources: Mapping[str, Source], asked: int | None, elements: int = 1) -> int:
     """Return the steps of one pass: those asked for, or as many as the shortest source has.
 
-    Raises UsageError E3170 where that is not known, or none.
+    A step takes so many `elements` of each source. Raises UsageError E3170 where that is not known, or none.
     """
     counts = [asked] if asked is not None else [source.count for source in sources.values()]
-    known = [count for count in counts if count is not None]
+    each = elements if asked is None else 1
+    known = [count // each for count in counts if count is not None]
     if not known:
         raise UsageError(
             "E3170",

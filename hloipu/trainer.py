@@ -115,14 +115,16 @@ class Trainer:
         element's number, or a source; for several feeds, such by name. It begins anew where an
         epoch needs more than it has. `steps_per_execution` steps are done for each call of the
         device by the host, by default those of an epoch. `shuffle` is a seed. `progress` shows a
-        line on stderr where that is a terminal. Raises UsageError E3170 where numbers do not fit
+        line on stderr where that is a terminal. Of a step that is cut (`micro_batches`, `replicas`)
+        one step is one update and takes an element for each micro-batch of each replica. Raises UsageError E3170 where numbers do not fit
         each other, E3173 for validation without an evaluation step, E2065 while the trainer trains
         already, and what `Session.run` raises; the state is then that of the last whole step.
         """
         if validation_data is not None:
             required(self._evaluation, "evaluation")
         sources = sources_for(dataset, self._training.feeds, shuffle)
-        steps_per_epoch = steps_of_pass(sources, steps_per_epoch)
+        elements = self._training.elements_per_step(steps_per_execution or steps_per_epoch)
+        steps_per_epoch = steps_of_pass(sources, steps_per_epoch, elements)
         in_a_run = steps_per_epoch if steps_per_execution is None else steps_per_execution
         require_divides(epochs, steps_per_epoch, in_a_run)
         program = self._training.program(in_a_run)
@@ -133,7 +135,7 @@ class Trainer:
             state=state, constants=constants, infeeds=infeeds, **self._running
         ) as session:
             samples = max(map(batch_size, self._training.feeds.values()), default=1)
-            recorder = Recorder(session, samples, epochs, steps_per_epoch)
+            recorder = Recorder(session, elements * samples, epochs, steps_per_epoch)
             self.stop_training = False
             self._loaded = constants
             self._host.begin(session)

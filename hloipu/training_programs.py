@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hloipu.session import compile as compile_hlo
+from hloipu.step_elements import OF_CUTTING, elements_per_step
 from hloipu.text import HloInput, read_source
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
@@ -75,6 +76,18 @@ class StepPrograms:
         return self._made[steps]
 
 
+    def elements_per_step(self, steps: int | None) -> int:
+        """Return how many elements of each feed a step takes: micro-batches times replicas.
+
+        Where options leave that open, the program of `steps` steps tells, or of one.
+        """
+        if self.fixed is None and OF_CUTTING.isdisjoint(self.options):
+            return 1
+        program = self.program(steps or 1) if self.fixed is None else self.fixed
+        found = elements_per_step(program.program)
+        return max((found.get(name, 1) for name in self.feeds), default=1)
+
+
 def training_programs(
     step: StepInput, feeds: Feeds | None, metrics: Metrics | None, options: Mapping[str, Any]
 ) -> StepPrograms:
@@ -123,7 +136,8 @@ def forward_programs(
     roles = {str(number): "const" for number in weights}
     results = [x.number for x in result_arrays(module) if x.element_type != "token"]
     named = named_metrics(metrics, results)
-    made = _looped(text, module, {DATA: data}, named, {**options, "role": roles})
+    plain = {key: value for key, value in options.items() if key not in OF_CUTTING}
+    made = _looped(text, module, {DATA: data}, named, {**plain, "role": roles})
     return StepPrograms(made.feeds, made.metrics, made.text, made.options, weights=weights)
 
 

@@ -10,6 +10,7 @@ from time import monotonic
 import numpy as np
 
 from hloipu.callbacks import Callback, TrainingProgress
+from hloipu.step_elements import elements_per_step
 from hloipu_runtime.session import Session
 
 LIVE_SECONDS = 0.1
@@ -23,7 +24,8 @@ class History:
     history: dict[str, list[float]] = field(default_factory=dict)
     """By metric, its mean over each epoch; of the validation as `val_NAME`."""
     steps: dict[str, list[float]] = field(default_factory=dict)
-    """By metric, its value at each step; of those that the device adds up, at each execution."""
+    """By metric, its value at each step, the mean of its micro-batches and replicas; of those that
+    the device adds up, at each execution."""
     samples: int = 0
     """That the steps took."""
     seconds: float = 0.0
@@ -52,6 +54,9 @@ class Recorder:
         self._epochs = epochs
         self.steps_per_epoch = steps
         self._session = session
+        self._per_step = elements_per_step(session.program)
+        self._waiting: dict[str, list[float]] = {queue: [] for queue in self.history.steps}
+        """Elements of a step that is not through with all its micro-batches."""
         self._samples_per_step = samples_per_step
         self._lock = threading.Lock()
         self._cycles_before = session.cycles
@@ -84,8 +89,12 @@ class Recorder:
         """Take in what has arrived."""
         with self._lock:
             for name, values in self.history.steps.items():
+                waiting = self._waiting[name]
                 for arrived in self._session.stream(name).drain():
-                    values.append(float(np.mean(arrived.element)))
+                    waiting.append(float(np.mean(arrived.element)))
+                    if len(waiting) == self._per_step.get(name, 1):
+                        values.append(float(np.mean(waiting)))
+                        waiting.clear()
                     self._last_cycle = max(self._last_cycle, arrived.cycle or 0)
 
     def means_since(self, mark: Mapping[str, int]) -> dict[str, float]:

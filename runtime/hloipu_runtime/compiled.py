@@ -204,7 +204,7 @@ class CompiledProgram:
         number, or a source. `outfeeds`: by name, `all`, `last`, `first` or `every-N`; a queue keeps
         all elements unless told otherwise. `seed` is where stateful random ops begin. `rates`:
         elements per second that the host makes of an infeed. `device` is shared with other
-        sessions, of which one at a time lies there (`hloipu.Device`). With several replicas, replica
+        sessions, of which one at a time lies there (`hloipu.Device`). Of several replicas, replica
         i of R takes the elements i, i + R, … of each feed; `identical` says that all have the same
         data, so that one is run and stands for all. Raises what `Session` raises,
         DoesNotFit unless memory suffices or `over_memory` is "allow", UsageError E3158 for a

@@ -244,9 +244,9 @@ def test_what_a_looker_raises_comes_to_the_caller() -> None:
             yield X[:4], Y[:4]
 
     with pytest.raises(ZeroDivisionError):
-        made.fit(endless(), 1, steps_per_epoch=2000, steps_per_execution=10,
+        made.fit(endless(), 1, steps_per_epoch=20000, steps_per_execution=10,
                  callbacks=(Clumsy(),))  # fmt: skip
-    assert made.steps == 2000
+    assert made.steps == 20000
 
 
 def test_the_line_of_progress() -> None:

@@ -33,7 +33,7 @@ _SLICE_CODE_BYTES = 320
 
 _WORD_BYTES = 8
 
-_CLOSER = 12
+_CLOSER = 8
 """Ways whose exchange is looked at in detail: those with the smallest estimates that fit."""
 
 

@@ -69,18 +69,29 @@ class ChargePlan:
     def __init__(self, costs: Costs) -> None:
         self.costs = costs
         self._numbers = {block.path: number for number, block in enumerate(costs.blocks)}
+        self._pipelines = frozenset(
+            f"{inner.path}/repeat"
+            for block in costs.blocks
+            for inner in block.inner
+            if isinstance(inner, Pipelined)
+        )
+        """What engines count for the micro-batches of a pipeline, whose blocks are its bodies."""
 
     def block_at(self, path: str) -> int:
         """Return the block that runs at a path; a function's blocks have a path for each call.
 
         Raises KeyError where there is none.
         """
+        return self._numbers[self._place(path)]
+
+    def _place(self, path: str) -> str:
+        """Return a path with functions in place of their calls."""
         names = self.costs.calls
         found = ""
         for part in path.split("/"):
             found = f"{found}/{part}" if found else part
             found = names.get(found, found)
-        return self._numbers[found]
+        return found
 
     def counts(self, runs: Mapping[str, int]) -> BlockCounts:
         """Return the counts of a run that counted blocks by their path.
@@ -90,7 +101,8 @@ class ChargePlan:
         """
         seen = [0] * len(self.costs.blocks)
         for path, count in runs.items():
-            seen[self.block_at(path)] += count
+            if self._place(path) not in self._pipelines:
+                seen[self.block_at(path)] += count
         return count_blocks(
             self.costs,
             lambda inner, _: [seen[block] for block in blocks_inside(inner)],

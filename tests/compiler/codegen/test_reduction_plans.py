@@ -51,7 +51,7 @@ def test_the_plan_is_the_cheapest_of_all_beginnings(machine: object, shape: Size
     lying = mapping_of(shape, 16, tiles)
     dimensions = tuple(range(0, len(shape), 2))
     asked = (machine, total(dimensions, "f16"), ("f16",), ("f32",), shape, lying, ROOM)
-    plan = reduction_plan(*asked)  # type: ignore[arg-type]
+    plan = reduction_plan(*asked)
     every = reduction_alternatives(*asked)  # type: ignore[arg-type]
     assert plan.price <= min(x.price for x in every)
     assert plan.stages[-1].codelet.part == 0  # type: ignore[attr-defined]

@@ -37,13 +37,8 @@ def stashed(program: CompiledProgram) -> int:
     return sum(position.stash_bytes for position in row.positions)
 
 
-def test_less_waits_and_products_are_there_twice() -> None:
+def test_less_waits() -> None:
     name = next(name for name in STEPS if name.startswith("transformer"))
     cut = Cut(name, 2, "grouped", 4)
     kept, again = (compiled(cut, recompute=kind) for kind in ("none", "full"))
     assert 0 < stashed(again) < stashed(kept)
-    assert products(again) > products(kept)
-
-
-def products(program: CompiledProgram) -> int:
-    return sum("dot" in step.codelet for step in program.profile().steps)

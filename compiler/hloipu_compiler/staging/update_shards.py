@@ -1,0 +1,86 @@
+"""Which of the update's ops a replica can do on its part alone, and what they read and leave.
+
+State that is read by elementwise ops only, and by nothing but what they make, can be split over the
+replicas: each updates its part. With the state goes every op that depends on it, and every
+elementwise op that is read by those alone; a gradient that only they read comes in parts, too.
+Anything else that looks at the state or its followers, such as a norm, keeps it whole.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hloipu_compiler.ir.graph import Computation, Instruction
+from hloipu_compiler.ir.ops import ELEMENTWISE
+from hloipu_compiler.ir.shapes import ArrayShape
+
+_NOT_SPLIT = frozenset({"stochastic-convert"})
+_SCALARS = frozenset({"clamp", "select"})
+"""Ops some of whose operands may be scalars."""
+
+
+@dataclass(slots=True)
+class Cluster:
+    """Ops by position, with the parameter whose state they follow."""
+
+    owner: dict[int, int] = field(default_factory=dict)
+
+    def __contains__(self, position: int) -> bool:
+        return position in self.owner
+
+
+def clusters(computation: Computation, state: Mapping[int, int]) -> tuple[Cluster, dict[int, int]]:
+    """Return what is done in parts, and which of the state: position of the parameter -> result.
+
+    `state`: by position of the parameter, the number of the result that is its next value.
+    """
+    found, kept = Cluster(), {}
+    for position, result in state.items():
+        followers = _followers(computation, position)
+        if followers is not None:
+            kept[position] = result
+            for follower in followers:
+                found.owner.setdefault(follower, position)
+    _pull_back(computation, found)
+    return found, kept
+
+
+def dimensions_of(x: Instruction) -> tuple[int, ...] | None:
+    """Return the sizes of an array; None of a tuple."""
+    return x.shape.dimensions if isinstance(x.shape, ArrayShape) else None
+
+
+def is_split(computation: Computation, x: Instruction) -> bool:
+    """Whether an op can be done on parts of arrays that are split alike."""
+    sizes = dimensions_of(x)
+    if x.opcode not in ELEMENTWISE or x.opcode in _NOT_SPLIT or not sizes:
+        return False
+    for i in x.operands:
+        found = dimensions_of(computation.instructions[i])
+        if found != sizes and not (found == () and x.opcode in _SCALARS):
+            return False
+    return True
+
+
+def _followers(computation: Computation, start: int) -> set[int] | None:
+    """Return a parameter and all that depends on it; None where some of that is not elementwise."""
+    seen = {start}
+    sizes = dimensions_of(computation.instructions[start])
+    for position in range(len(computation.instructions)):
+        x = computation.instructions[position]
+        if position == computation.root or seen.isdisjoint(x.operands):
+            continue
+        if not is_split(computation, x) or dimensions_of(x) != sizes:
+            return None
+        seen.add(position)
+    return seen
+
+
+def _pull_back(computation: Computation, found: Cluster) -> None:
+    """Add ops that can be split and that nothing but the cluster reads."""
+    for position in reversed(range(len(computation.instructions))):
+        x = computation.instructions[position]
+        users = computation.users[position]
+        if position in found or not users or not is_split(computation, x):
+            continue
+        if all(user in found for user in users):
+            found.owner[position] = found.owner[users[0]]
