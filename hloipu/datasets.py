@@ -46,7 +46,8 @@ def sources_for(
 def steps_of_pass(sources: Mapping[str, Source], asked: int | None, elements: int = 1) -> int:
     """Return the steps of one pass: those asked for, or as many as the shortest source has.
 
-    A step takes so many `elements` of each source. Raises UsageError E3170 where that is not known, or none.
+    A step takes so many `elements` of each source. Raises UsageError E3170 where their number is
+    not known, or none.
     """
     counts = [asked] if asked is not None else [source.count for source in sources.values()]
     each = elements if asked is None else 1

@@ -31,6 +31,7 @@ def pipeline_request(options: Options) -> PipelineRequest:
         recompute="none" if options.recompute == "auto" else options.recompute,
         device_map=tuple(device_map),
         loss=options.loss_output,
+        shard_optimizer=options.shard_optimizer,
         offload=options.offload,
     )
 

@@ -11,6 +11,7 @@ from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.program.program import Port, Program
+from hloipu_runtime.program.state_parts import user_shape
 
 
 def number_of(port: Port) -> int:
@@ -32,7 +33,8 @@ def needed_arrays(program: Program) -> dict[int, tuple[str, ArrayShape]]:
     for port in program.state:
         if port.parameter >= 0:
             variable = program.variables[port.variable]
-            shape = ArrayShape(ELEMENT_TYPES[variable.element_type], variable.shape)
+            sizes = user_shape(program, port)
+            shape = ArrayShape(ELEMENT_TYPES[variable.element_type], sizes)
             found[port.parameter] = (port.name, shape)
     return dict(sorted(found.items()))
 

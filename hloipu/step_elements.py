@@ -6,15 +6,17 @@ from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import Pipeline, Repeat, Sequence, Step, StreamIn, StreamOut
 
 OF_CUTTING = frozenset(
-    "micro_batches schedule reduction accumulator_dtype recompute offload plan replicas ipus".split()
+    "micro_batches schedule reduction accumulator_dtype recompute offload plan replicas "
+    "ipus".split()
 )
 """Options that make an update of several elements, or go with that; a forward step has none."""
 
 
 def elements_per_step(program: Program) -> Mapping[str, int]:
-    """Return the elements of each queue that a step moves, over all replicas.
+    """Return the elements of each queue that a step moves.
 
-    Of a queue within a pipeline that is one for each micro-batch.
+    Of a queue within a pipeline that is one for each micro-batch. Each replica takes elements of
+    its own; what they give is one element together.
     """
     times: dict[str, int] = {}
     for stream, count in _streams(program.body, 1):
@@ -22,7 +24,8 @@ def elements_per_step(program: Program) -> Mapping[str, int]:
     found = {}
     for queue in program.queues:
         counts = [times[port.stream] for port in queue.streams if port.stream in times]
-        found[queue.name] = max(counts, default=1) * program.replicas
+        replicas = program.replicas if queue.to_device else 1
+        found[queue.name] = max(counts, default=1) * replicas
     return found
 
 

@@ -116,9 +116,10 @@ class Trainer:
         epoch needs more than it has. `steps_per_execution` steps are done for each call of the
         device by the host, by default those of an epoch. `shuffle` is a seed. `progress` shows a
         line on stderr where that is a terminal. Of a step that is cut (`micro_batches`, `replicas`)
-        one step is one update and takes an element for each micro-batch of each replica. Raises UsageError E3170 where numbers do not fit
-        each other, E3173 for validation without an evaluation step, E2065 while the trainer trains
-        already, and what `Session.run` raises; the state is then that of the last whole step.
+        one step is one update and takes an element for each micro-batch of each replica. Raises
+        UsageError E3170 where numbers do not fit each other, E3173 for validation without an
+        evaluation step, E2065 while the trainer trains already, and what `Session.run` raises; the
+        state is then that of the last whole step.
         """
         if validation_data is not None:
             required(self._evaluation, "evaluation")

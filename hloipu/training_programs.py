@@ -75,7 +75,6 @@ class StepPrograms:
             self._made[steps] = compile_hlo(self.text, loop=steps, **self.options)
         return self._made[steps]
 
-
     def elements_per_step(self, steps: int | None) -> int:
         """Return how many elements of each feed a step takes: micro-batches times replicas.
 

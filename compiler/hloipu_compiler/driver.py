@@ -23,6 +23,7 @@ from hloipu_compiler.plan.roles import required_wrapping, wrapping_of
 from hloipu_compiler.plan.wrapping import Wrapping, WrappingRequest, looped
 from hloipu_compiler.pricing.costing import costing_on
 from hloipu_compiler.staging.pipelining import pipelined
+from hloipu_compiler.staging.sharded_update import sharded_update
 from hloipu_compiler.verify.static import require_static
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.merging import merged
@@ -142,6 +143,9 @@ def _compile_pipelined(
         copies = max(plan.replicas, ipus // pipelining.ipu_count)
         averages = _averages(module, copies)
         plan = replace(plan, replicas=copies, averages_gradients=averages)
+        if averages and request.shard_optimizer:
+            cut, whole, combined = sharded_update(cut, pipelining, wrapped, copies)
+            pipelining = replace(pipelining, whole=whole, combined=combined)
         made, plan = run_passes(cut, plan, STAGED, verify_each=verify_each, watch=watch)
     with phase("codegen"):
         offload = offloads(request, pipelining, machine)

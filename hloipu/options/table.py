@@ -159,6 +159,10 @@ class Options:
             in_module=True,
         ),
     ] = "auto"
+    shard_optimizer: Annotated[
+        bool,
+        _wraps(Flag(), "Keep on each replica one part of the state that elementwise updates read."),
+    ] = False
     offload: Annotated[
         str,
         _wraps(

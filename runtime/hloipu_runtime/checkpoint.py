@@ -5,7 +5,7 @@ leaves the one or the other.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from hloipu_runtime.atomic_file import remove_unfinished
 from hloipu_runtime.errors import ArtefactError, UsageError
 from hloipu_runtime.kernels.storage import user_dtype
 from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.state_parts import user_shape
 
 Array = np.ndarray[Any, Any]
 KIND = "checkpoint"
@@ -55,7 +56,10 @@ class Checkpoint:
 
     def require_for(self, program: Program) -> None:
         """Raise UsageError E3157 unless the state is of this program's names, types and shapes."""
-        variables = {port.name: program.variables[port.variable] for port in program.state}
+        variables = {
+            port.name: replace(program.variables[port.variable], shape=user_shape(program, port))
+            for port in program.state
+        }
         others = {
             of_participant(name, number): variable
             for number in range(1, program.participants)

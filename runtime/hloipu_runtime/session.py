@@ -17,10 +17,11 @@ from hloipu_runtime.costing.counting import ChargePlan, spent_of
 from hloipu_runtime.costing.step_times import step_times
 from hloipu_runtime.device import Device, Resident, constants_cycles
 from hloipu_runtime.errors import StreamError, UsageError
-from hloipu_runtime.kernels.storage import from_storage, to_storage
+from hloipu_runtime.kernels.storage import from_storage
 from hloipu_runtime.kernels.subnormals import flushing_subnormals
 from hloipu_runtime.program.loading import loaded_with
 from hloipu_runtime.program.program import Array, Program
+from hloipu_runtime.program.state_parts import joined
 from hloipu_runtime.report.build import About, profile_of_run
 from hloipu_runtime.report.profile import Profile
 from hloipu_runtime.session_clock import SessionClock
@@ -120,6 +121,12 @@ class Session:
         self._participants = 1 if self.settings.identical else program.participants
         """Those that are run."""
         self._replicas = 1 if self.settings.identical else program.replicas
+        if self.settings.identical and any(port.whole for port in program.state):
+            raise UsageError(
+                "E2071",
+                "replicas were declared identical, and each keeps another part of the state",
+                hint="run every replica, or compile without --shard-optimizer",
+            )
         self._times = step_times(costs)
         self._charges = ChargePlan(costs)
         self.rates = known_rates(program, self.settings.rates)
@@ -292,16 +299,18 @@ class Session:
                 hint=f"the program has {self.program.replicas}, numbered from 0",
             )
         number = 0 if self.settings.identical else replica * self.program.partitions
-        return self._in_users_types(self._states[number])
+        return self._in_users_types(self._states, number)
 
-    def _in_users_types(self, kept: Mapping[str, Array]) -> dict[str, Any]:
-        variables = self.program.variables
-        return {
-            port.name: np.array(
-                from_storage(kept[port.name], variables[port.variable].element_type)
-            )
-            for port in self.program.state
-        }
+    def _in_users_types(self, kept: list[dict[str, Array]], number: int) -> dict[str, Any]:
+        """Return a participant's state, parts of replicas put together."""
+        found = {}
+        for port in self.program.state:
+            array = kept[number][port.name]
+            if port.whole:
+                array = joined([each[port.name] for each in kept], port.whole)
+            kind = self.program.variables[port.variable].element_type
+            found[port.name] = np.array(from_storage(array, kind))
+        return found
 
     @property
     def _states(self) -> list[dict[str, Array]]:
@@ -322,7 +331,8 @@ class Session:
         positions = {queue.name: queue.position for queue in self._host.infeeds}
         self._require_no_run()
         self._require_state()
-        arrays = differing([self._in_users_types(kept) for kept in self._states])
+        kept = self._states
+        arrays = differing([self._in_users_types(kept, n) for n in range(len(kept))])
         Checkpoint(self.program.name, self.steps, self.cycles, positions, arrays).save(path)
 
     def load_state(self, path: str | Path) -> None:
@@ -339,14 +349,12 @@ class Session:
             position = found.positions.get(queue.name, 0)
             if queue.position != position:
                 queue.resume(InfeedState(queue.name, position))
-        types = {
-            x.name: self.program.variables[x.variable].element_type for x in self.program.state
-        }
         self._state = [
-            {
-                name: np.array(to_storage(array, types[name]))
-                for name, array in found.of(self.program, number).items()
-            }
+            given_state(
+                self.program,
+                found.of(self.program, number),
+                replica=number // self.program.partitions,
+            )
             for number in range(self._participants)
         ]
         self._has_state = False

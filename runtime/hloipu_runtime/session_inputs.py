@@ -8,6 +8,7 @@ import numpy as np
 
 from hloipu_runtime.errors import StreamError, UsageError
 from hloipu_runtime.program.program import Array, Port, Program, Queue, StatePort
+from hloipu_runtime.program.state_parts import part_of, user_shape
 from hloipu_runtime.sim.ports import given_arrays
 from hloipu_runtime.streams.element import ElementSpec, LeafSpec
 from hloipu_runtime.streams.infeed import InfeedQueue
@@ -56,8 +57,7 @@ def given_state(
             hint="give every array of the state, or load a checkpoint",
         )
     return {
-        port.name: _stored(program, port, found.get(port.name), replica_seed(seed, replica))
-        for port in ports
+        port.name: _stored(program, port, found.get(port.name), seed, replica) for port in ports
     }
 
 
@@ -85,11 +85,14 @@ def _by_port(program: Program, state: Mapping[Any, Any]) -> dict[str, Any]:
     return found
 
 
-def _stored(program: Program, port: StatePort, array: Any, seed: int) -> Array:
+def _stored(program: Program, port: StatePort, array: Any, seed: int, replica: int) -> Array:
     variable = program.variables[port.variable]
     if array is None:
-        array = np.array([seed, 0, 0], np.uint64)
-    given = given_arrays([Port(port.name, variable.element_type, variable.shape)], [array])
+        array = np.array([replica_seed(seed, replica), 0, 0], np.uint64)
+    shape = user_shape(program, port)
+    given = given_arrays([Port(port.name, variable.element_type, shape)], [array])
+    if port.whole:
+        return part_of(given[port.name], replica, program.replicas)
     return np.array(given[port.name])  # of its own: the device overwrites it
 
 

@@ -142,7 +142,10 @@ class _PipelinedStep:
             )
             builder.emit(s.Repeat(wrapping.loop, body, carried, _LOOP))
         ports = tuple(
-            StatePort(x.name, x.home.variable, x.home.value, value, x.parameter, x.result)
+            StatePort(
+                x.name, x.home.variable, x.home.value, value, x.parameter, x.result,
+                self.pipelining.whole.get(x.parameter, ()),
+            )  # fmt: skip
             for x, value in zip(kept, final, strict=True)
         )
         return Program(
@@ -310,6 +313,7 @@ class _PipelinedStep:
         builder.emit(step)
         if self.plan.averages_gradients:
             keys = [(x.call, x.element) for x in plan.accumulations]
+            keys = [key for key in keys if key not in plan.combined]
             means = mean_over_replicas(builder, self.plan.replicas, [finished[k] for k in keys])
             finished.update(zip(keys, means, strict=True))
         for x in plan.accumulations:

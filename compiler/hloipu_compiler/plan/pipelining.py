@@ -31,6 +31,8 @@ class PipelineRequest:
     """Parameters said to go from micro-batch to micro-batch."""
     loss: int | None = None
     """Number of the result that is the loss."""
+    shard_optimizer: bool = False
+    """Whether each replica keeps a part of the state that elementwise updates read."""
     offload: str = AUTO
     """State that only the update reads in remote buffers: on, off, or where micro-batches run."""
 
@@ -79,6 +81,10 @@ class Pipelining:
     update: str = ""
     homes: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
     """The IPU of each array of the parameters."""
+    whole: Mapping[int, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    """Parameters of state that replicas keep in parts -> the shape of the whole array."""
+    combined: frozenset[tuple[str, int]] = frozenset()
+    """Gradients, by call and element, that the update itself combines over the replicas."""
 
     @property
     def ipu_count(self) -> int:
@@ -104,4 +110,6 @@ class Pipelining:
         if self.per_micro_batch:
             count = len(self.per_micro_batch)
             found.append(f"  {count} arrays of state go from micro-batch to micro-batch")
+        if self.whole:
+            found.append(f"  {len(self.whole)} arrays of state lie in parts on the replicas")
         return found

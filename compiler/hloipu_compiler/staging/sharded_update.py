@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import NamedTuple
 
-from hloipu_compiler.ir.attributes import Attributes, ReplicaGroups
+from hloipu_compiler.ir.attributes import Attributes, ReplicaGroups, SliceRange
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
@@ -85,7 +85,10 @@ class _Update:
             made = self.entry.instructions[roots[pair.result]]
             if made.opcode != "get-tuple-element" or made.operands != (self.at,):
                 continue
-            if roots.count(roots[pair.result]) != 1 or len(self.entry.users[roots[pair.result]]) > 1:
+            if (
+                roots.count(roots[pair.result]) != 1
+                or len(self.entry.users[roots[pair.result]]) > 1
+            ):
                 continue
             operand = self.parameters[self.call.operands.index(entry_at)]
             found[operand] = made.attributes.integer("index")
@@ -178,6 +181,8 @@ class _Rewriting:
             users = self.old.users[position]
             if element is None or not users or not all(u in self.cluster for u in users):
                 continue
+            if not _array(x.shape).element_type.is_float:
+                continue
             self.combined.add(element)
             key = (self.update.ipu_of_gradient(element), _array(x.shape).element_type.name)
             groups.setdefault(key, []).append(position)
@@ -196,7 +201,7 @@ class _Rewriting:
             positions, self._met(first, "reduce-scatter", flat, shapes, attributes), strict=True
         ):
             shape = draft.shape(total)
-            literal = Literal((1 / self.update.replicas).hex())
+            literal = Literal(repr(1 / self.update.replicas))
             share = draft.add(first, "constant", plain(ELEMENT_TYPES[kind], ()), literal=literal)
             share = draft.add(first, "broadcast", shape, (share,), Attributes({"dimensions": ()}))
             self.part[position] = draft.add(first, "multiply", shape, (total, share))
@@ -287,7 +292,7 @@ class _Rewriting:
         shape, draft = _array(x.shape), self.draft
         count = prod(shape.dimensions)
         if _array(draft.shape(at)).dimensions != (count,):
-            cut = Attributes({"slice": (Slice(0, count, 1),)})
+            cut = Attributes({"slice": (SliceRange(0, count),)})
             at = draft.add(x, "slice", plain(shape.element_type, (count,)), (at,), cut)
         return draft.add(x, "reshape", plain(shape.element_type, shape.dimensions), (at,))
 
@@ -341,9 +346,7 @@ class _Rewriting:
         found = tuple(changed.get(c.name, c) for c in update.module.computations)
         added = tuple(self.reducers.values())
         at_entry = update.module.entry_position + len(added)
-        module = replace(
-            update.module, computations=(*added, *found), entry_position=at_entry
-        )
+        module = replace(update.module, computations=(*added, *found), entry_position=at_entry)
         return ShardedUpdate(module, whole, frozenset(self.combined))
 
 

@@ -65,7 +65,18 @@ def stay_or_move(along: tuple[Along, ...], source: Mapping, everything: Moved, c
     fragments = everything.fragments
     if source.is_partition:
         fragments = _fragments(met, fragments, cut)
+    else:
+        fragments = max(fragments, min(received, _runs_left(met)))
     return Moved(copied, received, sent, fragments)
+
+
+def _runs_left(met: list[_Meeting]) -> int:
+    """Return in how many runs at most what is not held lies, where one sender has all of it.
+
+    Taking the own part out of the last dimension that has one leaves a run on either side.
+    """
+    last = max(n for n, m in enumerate(met) if bool(np.any(m.held < m.needed)))
+    return 2 * prod(int(np.max(m.needed)) for m in met[:last])
 
 
 def _fragments(met: list[_Meeting], fragments: int, cut: int) -> int:

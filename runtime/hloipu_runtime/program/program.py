@@ -88,6 +88,12 @@ class StatePort:
     """Number of the entry's parameter that it stands for, arrays counted; -1: none."""
     result: int = -1
     """Number of the result that it takes in, arrays counted; -1: none."""
+    whole: Sizes = ()
+    """Shape of an array of which each replica keeps one part; empty: each keeps all of it.
+
+    Parts are of one size, taken from the array's elements in row-major order, with zeros behind
+    the last one.
+    """
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,10 @@
 
 import re
 
-from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.program import Program, StatePort
+from hloipu_runtime.program.state_parts import part_size
 from hloipu_runtime.program_file.refusal import Refuse
+from hloipu_runtime.program_file.span_checks import check_tensor
 
 _MODE = re.compile("all|last|first|every-[1-9][0-9]{0,8}")
 MOST_STEPS = 2**62
@@ -30,8 +32,17 @@ def _check_state(program: Program, refuse: Refuse) -> None:
             refuse(place, "there is no such value")
         if port.parameter < -1 or port.result < -1:
             refuse(place, "its parameter or result cannot be")
+        if port.whole:
+            _check_part(program, port, place, refuse)
     if len({port.name for port in program.state}) != len(program.state):
         refuse("the state", "two variables have one name")
+
+
+def _check_part(program: Program, port: StatePort, place: str, refuse: Refuse) -> None:
+    variable = program.variables[port.variable]
+    check_tensor(variable.element_type, port.whole, place, refuse)
+    if variable.shape != (part_size(port.whole, program.replicas),) or program.partitions > 1:
+        refuse(place, f"it is no part of an array {list(port.whole)}")
 
 
 def _check_loaded(program: Program, refuse: Refuse) -> None:

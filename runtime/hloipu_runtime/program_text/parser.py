@@ -128,7 +128,9 @@ class _Parser:
         cursor.expect("parameter")
         parameter = cursor.integer()
         cursor.expect("result")
-        return StatePort(name, variable, initial, final, parameter, cursor.integer())
+        result = cursor.integer()
+        whole = read_sizes(cursor) if cursor.take("of") else ()
+        return StatePort(name, variable, initial, final, parameter, result, whole)
 
     def _queue(self) -> Queue:
         cursor = self.cursor

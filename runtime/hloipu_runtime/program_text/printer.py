@@ -240,7 +240,8 @@ def _port_text(port: Port) -> str:
 
 def _state_text(port: StatePort) -> str:
     held = f"v{port.variable}: %{port.initial} %{port.final}"
-    return f"{_quoted(port.name)} {held} parameter {port.parameter} result {port.result}"
+    whole = f" of {sizes_text(port.whole)}" if port.whole else ""
+    return f"{_quoted(port.name)} {held} parameter {port.parameter} result {port.result}{whole}"
 
 
 def _queue_text(queue: Queue) -> str:

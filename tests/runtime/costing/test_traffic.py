@@ -166,6 +166,17 @@ def test_an_empty_box_moves_nothing() -> None:
     assert transfer_traffic(transfer, one, one, 1) is None
 
 
+def test_what_stays_cuts_what_comes_into_pieces() -> None:
+    tiles = grid(2)
+    both_have_the_middle = Span(0, 1, -1, 2)  # columns 0, and 0 to 1
+    source = variable((3, 2), tiles, whole(3), both_have_the_middle)
+    wanted = variable((3, 2), tiles, whole(3), whole(2))
+    found, counted = both(source, wanted)
+    # The first tile has column 0 of three rows and takes column 1, an element of each row.
+    assert counted.fragments[0] == [1, 1, 1]
+    assert 3 <= found.fragments <= 6
+
+
 def assert_bounded(found: TransferTraffic, counted: Counted) -> None:
     assert found.received_bytes >= 4 * counted.most("received")
     assert found.sent_bytes >= 4 * counted.most("sent")

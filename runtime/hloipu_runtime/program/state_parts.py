@@ -1,0 +1,34 @@
+"""State of which each replica keeps one part: from the whole array to parts, and back."""
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from hloipu_runtime.program.mapping import Sizes
+from hloipu_runtime.program.program import Array, Program, StatePort
+
+
+def part_size(whole: Sizes, replicas: int) -> int:
+    """Return how many elements each replica keeps of an array."""
+    return -(-prod(whole) // replicas)
+
+
+def user_shape(program: Program, port: StatePort) -> Sizes:
+    """Return the shape of a state's array as users see it."""
+    return port.whole or program.variables[port.variable].shape
+
+
+def part_of(array: Array, replica: int, replicas: int) -> Array:
+    """Return a replica's part of an array, of its own memory."""
+    size = part_size(array.shape, replicas)
+    found = np.zeros(size, array.dtype)
+    mine = array.reshape(-1)[replica * size : (replica + 1) * size]
+    found[: len(mine)] = mine
+    return found
+
+
+def joined(parts: Sequence[Array], whole: Sizes) -> Array:
+    """Return the array that the replicas' parts make up."""
+    found: Array = np.concatenate(parts)[: prod(whole)].reshape(whole)
+    return found
