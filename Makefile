@@ -139,6 +139,10 @@ demo-train: install ## train two nets on digits in a loop on the device, against
 	$(BIN)/python -m pip install --quiet --group demo
 	$(BIN)/python -m tools.demo_train
 
+.PHONY: demo-pipeline
+demo-pipeline: install ## a transformer that one IPU has no room for, cut over 4 and 8, against JAX
+	$(BIN)/python -m tools.demo_pipeline
+
 .PHONY: clean
 clean: ## remove what the targets made
 	rm -rf $(VENV) build dist out .mypy_cache .pytest_cache .ruff_cache

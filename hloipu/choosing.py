@@ -1,6 +1,6 @@
 """From options to the ways of cutting a step over IPUs, their table, and the best of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,11 +17,14 @@ from hloipu_compiler.choosing.outlook import (
 )
 from hloipu_compiler.choosing.ways import swept, ways_on
 from hloipu_compiler.ir.graph import Module
+from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.machine.load import load_machine
 
 SCHEMA = "hloipu.sweep/1"
 MOST_ROWS = 12
 """Of a table for people."""
+_TRIALS = 4
+"""Compilations before a way is taken that may not fit."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,8 @@ class Choice:
     """Those that no other beats, or all that were asked for."""
     best: Outlook
     looked_at: int
+    is_tried: bool = False
+    """Whether the best one was compiled, and fits."""
 
     def options(self, options: Options) -> Options:
         """Return options that ask for the best way."""
@@ -43,16 +48,34 @@ class Choice:
         )  # fmt: skip
 
 
-def chosen(module: Module, options: Options) -> Choice:
+def chosen(
+    module: Module, options: Options, tried: Callable[[Options], CompiledProgram] | None = None
+) -> Choice:
     """Return the best way to cut a verified module's step over `options.ipus` IPUs, by estimate.
 
     Stages, schedules, micro-batches (unless more than one is asked for), recomputation and replicas
-    are looked at. Raises what finding the phases of a step raises.
+    are looked at. With `tried`, which compiles, a way that does not fit after all makes room for
+    one that keeps less, a few times. Raises what finding the phases of a step raises.
     """
     step = priced(module, options)
     given = options.micro_batches if options.micro_batches > 1 else None
     found = [step.outlook(way) for way in ways_on(step, options.ipus, given)]
-    return Choice(best_of(found), choice_of(found), len(found))
+    choice = Choice(best_of(found), choice_of(found), len(found))
+    if tried is None or not choice.best.fits:
+        return choice
+    left = found
+    for _ in range(_TRIALS):
+        memory = tried(choice.options(options)).memory
+        if memory.fits:
+            return replace(choice, is_tried=True)
+        over = memory.peak.total_bytes / memory.available_bytes
+        most = choice.best.kept_bytes / over
+        smaller = min(x.kept_bytes for x in left)
+        left = [x for x in left if x.kept_bytes <= max(most, smaller) and x != choice.best]
+        if not left:
+            return choice
+        choice = replace(choice, best=choice_of(left))
+    return choice
 
 
 def sweep(module: Module, options: Options, asked: Mapping[str, Sequence[str]]) -> Choice:

@@ -5,7 +5,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hloipu.choosing import chosen
+from hloipu.choosing import Choice, chosen
 from hloipu.options.resolve import resolve
 from hloipu.options.table import OPTIONS, Options
 from hloipu.pipelining import check_ipus, pipeline_request
@@ -53,8 +53,14 @@ def compile(given: HloInput, **options: Any) -> CompiledProgram:
     verify(module)
     found = resolve("compile", options, attributes=module_attributes(module)).options
     if found.plan == "auto":
-        found = chosen(module, found).options(found)
+        found = planned_options(module, source.text, found)[0]
     return compile_cached(module, source.text, found)
+
+
+def planned_options(module: Module, text: str, options: Options) -> tuple[Options, Choice]:
+    """Return options that ask for the best way to cut a step that fits, and what was looked at."""
+    choice = chosen(module, options, lambda tried: compile_cached(module, text, tried))
+    return choice.options(options), choice
 
 
 def module_attributes(module: Module) -> Mapping[str, str]:

@@ -1,44 +1,11 @@
-"""How many elements a step takes of each infeed and gives to each outfeed."""
+"""Options that make a step take several elements of its feeds, and how many a program takes."""
 
-from collections.abc import Iterator, Mapping
+from hloipu_runtime.program.step_elements import elements_per_step
 
-from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.steps import Pipeline, Repeat, Sequence, Step, StreamIn, StreamOut
+__all__ = ["OF_CUTTING", "elements_per_step"]
 
 OF_CUTTING = frozenset(
     "micro_batches schedule reduction accumulator_dtype recompute offload plan replicas "
     "ipus".split()
 )
 """Options that make an update of several elements, or go with that; a forward step has none."""
-
-
-def elements_per_step(program: Program) -> Mapping[str, int]:
-    """Return the elements of each queue that a step moves.
-
-    Of a queue within a pipeline that is one for each micro-batch. Each replica takes elements of
-    its own; what they give is one element together.
-    """
-    times: dict[str, int] = {}
-    for stream, count in _streams(program.body, 1):
-        times[stream] = count
-    found = {}
-    for queue in program.queues:
-        counts = [times[port.stream] for port in queue.streams if port.stream in times]
-        replicas = program.replicas if queue.to_device else 1
-        found[queue.name] = max(counts, default=1) * replicas
-    return found
-
-
-def _streams(step: Step, times: int) -> Iterator[tuple[str, int]]:
-    """Yield every stream of a step with how often its pipelines move an element of it."""
-    match step:
-        case Sequence():
-            for each in step.steps:
-                yield from _streams(each, times)
-        case Repeat():
-            yield from _streams(step.body, times)
-        case Pipeline():
-            for stage in step.stages:
-                yield from _streams(stage.body, times * step.count)
-        case StreamIn() | StreamOut():
-            yield step.stream, times

@@ -19,7 +19,8 @@ from hloipu_compiler.passes.runner import Watcher, run_passes
 from hloipu_compiler.plan.participants import meets_others, participants_for
 from hloipu_compiler.plan.pipelining import PipelineRequest, Pipelining
 from hloipu_compiler.plan.plan import Plan
-from hloipu_compiler.plan.roles import required_wrapping, wrapping_of
+from hloipu_compiler.plan.roles import carried_of, required_wrapping, wrapping_of
+from hloipu_compiler.plan.sharding import shards_of
 from hloipu_compiler.plan.wrapping import Wrapping, WrappingRequest, looped
 from hloipu_compiler.pricing.costing import costing_on
 from hloipu_compiler.staging.pipelining import pipelined
@@ -98,7 +99,11 @@ def compile_module(
         return _with_participants(made)
     wrapped = wrapping_of(module, wrapping)
     with phase("passes"):
+        if wrapped is None:
+            begun = replace(begun, ipus=shards_of(module, {}, begun.partitions))
         flat, plan = run_passes(module, begun, pipeline, verify_each=verify_each, watch=watch)
+        if plan.ipus:
+            plan = replace(plan, ipus=shards_of(flat, plan.ipus, plan.partitions))
     with phase("codegen"):
         if wrapped is None:
             program = lower(flat, plan, machine, tuning, plans)
@@ -136,6 +141,7 @@ def _compile_pipelined(
     plans: list[Record] | None,
 ) -> Compilation:
     wrapped = required_wrapping(module, looped(wrapping), feeds_rest=True)
+    request = replace(request, carried=request.carried | carried_of(module, wrapping))
     with phase("passes"):
         flat, plan = run_passes(module, begun, "front", verify_each=verify_each, watch=watch)
         costing = costing_on(machine, request, tuning)

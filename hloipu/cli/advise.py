@@ -37,8 +37,8 @@ def command(file: str | None, limits: Limits, asked: Asked, reporting: Reporting
     if shown_config(asked, reporting.as_json):
         return
     with timed(reporting) as phases:
-        module, _ = read_verified(given_file(file), limits, phases)
-        options = options_for(asked, module)
+        module, text = read_verified(given_file(file), limits, phases)
+        options = options_for(asked, module, text)
         program = compile_verified(module, options, phases)
         profile = estimated(program, phases)
         with phases("advice"):

@@ -54,7 +54,7 @@ def command(
         return
     with timed(reporting) as phases:
         module, text = read_verified(given_file(file), limits, phases)
-        program = compile_cached(module, text, options_for(asked, module), phases)
+        program = compile_cached(module, text, options_for(asked, module, text), phases)
         profile = with_fitting(estimated(program, phases), program, phases)
         tell_pipelines(profile)
         report(profile, replace(reporting, chart=chart))

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 import click
 
-from hloipu.choosing import chosen
 from hloipu.cli.application import styled
 from hloipu.cli.choice_text import choice_text
 from hloipu.cli.inputs import read_input
@@ -21,7 +20,7 @@ from hloipu.cli.table import table
 from hloipu.options.origin import DEFAULT
 from hloipu.options.table import OPTIONS, Options
 from hloipu.phases import Phases
-from hloipu.session import as_asked, compile_cached, module_attributes
+from hloipu.session import as_asked, compile_cached, module_attributes, planned_options
 from hloipu.wrapping import wrapping_lines
 from hloipu_compiler.hlo.limits import Limits
 from hloipu_compiler.hlo.parse import parse
@@ -40,8 +39,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _OF_COMPILING = (
     "target", "set", "ipus", "passes", "plugin", "loop", "role", "feed", "outfeed", "stages",
-    "replicas", "shard_optimizer", "offload", "micro_batches", "schedule", "reduction", "accumulator_dtype",
-    "device_map", "loss_output", "plan",
+    "replicas", "shard_optimizer", "offload", "micro_batches", "schedule", "reduction",
+    "accumulator_dtype", "device_map", "loss_output", "plan",
 )  # fmt: skip
 """Options that say how to compile, which an executable has behind it."""
 
@@ -109,7 +108,7 @@ def read_verified(file: str, limits: Limits, phases: Phases) -> tuple[Module, st
     return module, source.text
 
 
-def options_for(asked: Asked, module: Module) -> Options:
+def options_for(asked: Asked, module: Module, text: str) -> Options:
     """Return the options, the module's own attributes considered.
 
     Says on stderr how the step is wrapped, where that is asked for. With `plan="auto"` it looks
@@ -117,9 +116,8 @@ def options_for(asked: Asked, module: Module) -> Options:
     """
     options = asked.resolved(module_attributes(module)).options
     if options.plan == "auto":
-        choice = chosen(module, options)
+        options, choice = planned_options(module, text, options)
         click.echo(choice_text(choice), err=True)
-        options = choice.options(options)
     for line in wrapping_lines(module, options):
         click.echo(line, err=True)
     return options
@@ -130,7 +128,7 @@ def program_of(file: str, limits: Limits, asked: Asked, phases: Phases) -> Compi
     if is_executable(file):
         return loaded(file, asked, phases)[0]
     module, text = read_verified(file, limits, phases)
-    return compile_cached(module, text, options_for(asked, module), phases)
+    return compile_cached(module, text, options_for(asked, module, text), phases)
 
 
 def is_executable(file: str) -> bool:

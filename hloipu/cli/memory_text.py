@@ -50,6 +50,9 @@ def _sections(report: MemoryReport) -> Iterator[str]:
         f"code of tile {report.code_peak.tile} of IPU {report.code_peak.ipu}: "
         f"{report.code_bytes:,} of {report.executable_bytes:,} bytes"
     )
+    for use in report.ipus:
+        if use.remote_bytes:
+            yield f"state beside IPU {use.ipu}, in remote buffers: {use.remote_bytes:,} bytes"
     rows = [
         (category.value, f"{size:,}", f"{report.parts[category]:,}")
         for category, size in peak.parts.items()

@@ -121,7 +121,7 @@ def prepared(file: str, inputs: Inputs, asked: Asked, phases: Phases) -> Work:
         ports = module_of_ports(program.program)
         return Work(program, options, arguments_of(ports, inputs)[1])
     module, text = read_verified(file, inputs.limits.text, phases)
-    options = options_for(asked, module)
+    options = options_for(asked, module, text)
     if options.mode == "estimate":
         return Work(compile_cached(module, text, options, phases), options)
     if needs_session(module, options):

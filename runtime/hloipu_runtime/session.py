@@ -22,6 +22,7 @@ from hloipu_runtime.kernels.subnormals import flushing_subnormals
 from hloipu_runtime.program.loading import loaded_with
 from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.state_parts import joined
+from hloipu_runtime.program.step_elements import elements_per_step
 from hloipu_runtime.report.build import About, profile_of_run
 from hloipu_runtime.report.profile import Profile
 from hloipu_runtime.session_clock import SessionClock
@@ -132,8 +133,9 @@ class Session:
         self.rates = known_rates(program, self.settings.rates)
         """Elements per second that the host makes, of the infeeds for which that is stated."""
         clock_hz = costs.machine.chip.clock_hz
+        taken = elements_per_step(program)
         intervals = [
-            self._replicas * interval_cycles(clock_hz, rate) for rate in self.rates.values()
+            taken[name] * interval_cycles(clock_hz, rate) for name, rate in self.rates.items()
         ]
         self._clock = SessionClock(self._times, max(intervals, default=Fraction(0)))
         self._counts = Counts()

@@ -11,7 +11,7 @@ from hloipu.check_outputs import judge_leaf, nested
 from hloipu.inputs import flat
 from hloipu.options.resolve import resolve
 from hloipu.session import compile_verified
-from hloipu_compiler.evaluate.evaluator import evaluate
+from hloipu_compiler.evaluate.participants import evaluate_everywhere
 from hloipu_compiler.evaluate.plan import Array
 from hloipu_compiler.evaluate.random_inputs import random_arguments
 from hloipu_compiler.evaluate.site import array_leaves
@@ -20,23 +20,20 @@ from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.compiled import CompiledProgram
-from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.report.profile import Profile
 from tests.support.memory_checker import overlaps
 from tests.support.program_checker import violations
 
 SAMPLES = Path(__file__).parents[2] / "hlo_samples"
-ONE_DEVICE = sorted(p.stem for p in SAMPLES.glob("*.hlo") if p.stem != "sharded_mlp")
+NAMES = sorted(p.stem for p in SAMPLES.glob("*.hlo"))
 TARGETS: dict[str, dict[str, Any]] = {
     "tiny": {"target": "tiny"},
     "tiny-7": {"target": "tiny", "set": {"tiles_per_ipu": 7}},
     "gc200": {"target": "gc200"},
 }
-EVERYWHERE = pytest.mark.parametrize(
-    ("sample", "target"), [(s, t) for s in ONE_DEVICE for t in TARGETS]
-)
+EVERYWHERE = pytest.mark.parametrize(("sample", "target"), [(s, t) for s in NAMES for t in TARGETS])
 ON_FEW_TILES = pytest.mark.parametrize(
-    ("sample", "target"), [(s, t) for s in ONE_DEVICE for t in TARGETS if t != "gc200"]
+    ("sample", "target"), [(s, t) for s in NAMES for t in TARGETS if t != "gc200"]
 )
 """The referees follow every element and every byte on every tile."""
 
@@ -62,8 +59,8 @@ def wanted_of(sample: str) -> tuple[list[Array], list[Array], list[Array] | None
     wide = widened(module)
     exact = None
     if wide is not None:
-        exact = flat(evaluate(wide, *nested(wide, widened_arguments(flat(arguments)))))
-    return flat(arguments), flat(evaluate(module, *arguments)), exact
+        exact = flat(evaluate_everywhere(wide, *nested(wide, widened_arguments(flat(arguments)))))
+    return flat(arguments), flat(evaluate_everywhere(module, *arguments)), exact
 
 
 @EVERYWHERE
@@ -113,8 +110,3 @@ def test_the_referee_finds_nothing_misread_or_missing(sample: str, target: str) 
 def test_no_two_live_variables_share_a_byte(sample: str, target: str) -> None:
     program = program_of(sample, target)
     assert overlaps(program.program, program.memory_plan.addresses, Random(0), 2) == []
-
-
-def test_a_sample_for_many_devices_is_refused_as_such() -> None:
-    with pytest.raises(UnsupportedError):
-        program_of("sharded_mlp", "tiny")

@@ -11,7 +11,7 @@ from hloipu_compiler.codegen.dot_plans import planned_dot
 from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar
 from hloipu_compiler.codegen.placing import Placement, gathered
 from hloipu_compiler.codegen.site import Site, lowers
-from hloipu_compiler.codegen.slices import resized, written
+from hloipu_compiler.codegen.slices import put_together, resized
 from hloipu_compiler.codegen.tuning import Tuning
 from hloipu_compiler.ir.graph import Instruction
 from hloipu_runtime.codelets.codelet import Tensor
@@ -121,7 +121,7 @@ def _in_slices(
         at = len(left) - len(codelet.lhs_contracting)
     size = whole.shape[dimension]
     step = -(-size // placed.plan.slices)
-    into: Held | None = None
+    parts: list[Held] = []
     for low in range(0, size, step):
         high = min(size, low + step)
         shape = resized(whole.shape, dimension, high - low)
@@ -135,11 +135,8 @@ def _in_slices(
         slice_ = builder.assembled(whole.element_type, shape, [piece], mapping=mapping)
         other = operands[1 - number]
         pair = (other, slice_) if number else (slice_, other)
-        found = _once(site, placed, *pair, made)
-        into = written(builder, into, found, low, at, result)
-    if into is None:
-        raise ValueError("a dot of no slices")
-    return into
+        parts.append(_once(site, placed, *pair, made))
+    return put_together(builder, parts, at, result)
 
 
 def _pieces(placed: PlacedDot, made: Tensor) -> Tensor:

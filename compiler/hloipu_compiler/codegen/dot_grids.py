@@ -34,7 +34,7 @@ from hloipu_runtime.machine.costs import sync
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Sizes
 
-_SLICES = (2, 4, 8, 16, 32)
+_SLICES = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
 """In how many slices of its rows or columns a dot may be done, where memory bites."""
 
 _SLICE_FRAGMENTS = 40
@@ -293,15 +293,29 @@ def _priced(machine: Machine, sides: _Sides, types: _Types, blocks: _Blocks) -> 
     summing = summing + summing_cycles(machine, types.partial, share, blocks.pieces)
     cycles = cycles + sides.slices * (each + np.where(cut, summing, 0))
     if sides.slices > 1:
-        # Blocks of rows take parts of few slices of rows, and of all slices of columns.
+        # All slices are put together at once. Blocks of rows take parts of few slices of rows, and
+        # of all slices of columns.
         fragments = blocks.column_parts * (sides.slices if sides.slices_columns else 1)
-        cycles = cycles + begin + sides.slices * _over(partials, rate) + controls * fragments
+        sliced = sides.slices * _over(share * bits[2], 8)
+        sent = _slice_sent(machine, sides, bits)
+        received = _over(rhs if sides.slices_columns else lhs, rate)
+        cycles = cycles + sides.slices * np.maximum(0, sent - received)
+        cycles = cycles + begin + _over(sliced, rate) + controls * fragments
         cycles = cycles + sides.slices * _SLICE_FRAGMENTS * sides.fragment_cycles
     # Operands are gone by the time that pieces are brought together.
     memory = partials + np.maximum(lhs + rhs, np.where(cut, gathered, 0))
     if sides.slices > 1:
-        memory = memory + sides.slices * _over(share * bits[2], 8)
+        memory = np.maximum(memory, sliced) + sliced
     return _Prices(cycles, memory, swapped < alone)
+
+
+def _slice_sent(machine: Machine, sides: _Sides, bits: tuple[int, int, int, int]) -> int:
+    """Return the cycles in which the few tiles that have a slice of an operand send it."""
+    free = sides.columns if sides.slices_columns else sides.rows
+    depth = sides.first_depth * sides.other_depth
+    size = over(prod(sides.batch) * prod(free) * depth * bits[1 if sides.slices_columns else 0], 8)
+    tiles = max(1, machine.chip.tiles_per_ipu // sides.slices)
+    return over(over(size, tiles), machine.exchange.send_bytes_per_cycle)
 
 
 def _taken_in(machine: Machine, shared: Amounts, other: Amounts, alike: Amounts) -> Amounts:

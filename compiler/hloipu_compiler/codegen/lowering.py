@@ -205,13 +205,14 @@ def lower(
     tuning: Tuning = DEFAULT_TUNING,
     plans: list[Record] | None = None,
 ) -> Program:
-    """Return the program of a module's entry computation, for one IPU.
+    """Return the program of a module's entry computation, on the IPUs that its plan names.
 
     Parameters come in by streams `parameter.N`, results go out by `result.N`; N counts arrays.
     `plans` takes the records of what planners chose.
     """
     builder = Builder(machine, tuning)
     builder.plans = plans
+    builder.ipus = 1 + max(plan.ipus.values(), default=0)
     entry = module.entry
     builder.code_bytes = code_bytes_of(entry)
     builder.layout = layout_of(module, plan, machine, builder.tuning_here)
@@ -225,6 +226,7 @@ def lower(
     for position in entry.parameters:
         x = entry.instructions[position]
         builder.origin = x.name
+        builder.ipu = plan.ipus.get((entry.name, x.name), 0)
         leaves: list[Leaf] = []
         for shape in leaves_of(x.shape):
             kind, sizes = shape.element_type.name, shape.dimensions
@@ -240,6 +242,7 @@ def lower(
                 waiting.append((stream, held, uses.get(position, len(entry.instructions))))
         arguments.append(leaves)
     arrivals.wait(waiting)
+    builder.ipu = 0
     owned = frozenset(leaf for leaves in arguments for leaf in leaves)
     results = lower_instructions(builder, module, plan, entry, arguments, owned, arrivals=arrivals)
     arrivals.finish()
@@ -248,7 +251,7 @@ def lower(
         builder.origin = entry.instructions[entry.root].name
         if isinstance(leaf, Token):
             continue
-        held = builder.held(leaf)
+        held = leaf if isinstance(leaf, Held) else builder.held(builder.brought_here(leaf))
         stream = f"result.{number}"
         builder.emit(s.Sync())
         builder.emit(s.StreamOut(stream, held.variable, held.value))
@@ -258,7 +261,7 @@ def lower(
     return Program(
         module.name,
         machine.name,
-        1,
+        builder.ipus,
         tuple(builder.variables),
         tuple(builder.values),
         builder.constants,

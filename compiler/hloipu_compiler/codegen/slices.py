@@ -1,12 +1,90 @@
-"""Results that are made in slices, one after the other, and put together as they come."""
+"""Results that are made in slices, one after the other, and put together."""
+
+from collections.abc import Sequence
 
 from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.leaves import Held
-from hloipu_compiler.codegen.placing import Placement
+from hloipu_compiler.codegen.placing import Placement, grid
 from hloipu_runtime.codelets.codelet import Tensor
 from hloipu_runtime.codelets.elementwise import Elementwise
 from hloipu_runtime.codelets.expression import Expression, Node
-from hloipu_runtime.program.mapping import Sizes
+from hloipu_runtime.costing.exchange_form import exchange_form, exchange_forms
+from hloipu_runtime.costing.sending import Sent, what_is_sent
+from hloipu_runtime.costing.traffic import transfer_traffic
+from hloipu_runtime.machine.charges import over
+from hloipu_runtime.program.mapping import Mapping, Sizes, whole, whole_box
+from hloipu_runtime.program.program import Role, Variable
+from hloipu_runtime.program.steps import Transfer
+
+
+def put_together(builder: Builder, parts: Sequence[Held], dimension: int, result: Tensor) -> Held:
+    """Put slices along a dimension together in one exchange, which spreads over all tiles.
+
+    If each tile has slices whole along the dimension it has the result so, too: nothing moves.
+    """
+    pieces = []
+    low = 0
+    for part in parts:
+        high = low + part.shape[dimension]
+        box = tuple((low, high) if d == dimension else (0, n) for d, n in enumerate(result.shape))
+        shift = tuple(-low if d == dimension else 0 for d in range(len(result.shape)))
+        pieces.append((part, part.shape, box, shift))
+        low = high
+    mapping = _place(builder, parts[0], dimension, result)
+    return builder.assembled(result.element_type, result.shape, pieces, mapping=mapping)
+
+
+def _place(builder: Builder, first: Held, dimension: int, result: Tensor) -> Mapping:
+    """Return where slices, the first of which is given, are put together at the least cost."""
+    lying = builder.variables[first.variable].mapping
+    shape = result.shape
+    if lying.is_partition and lying.spans[dimension].axis < 0 and not lying.replicated_axes:
+        spans = (*lying.spans[:dimension], whole(shape[dimension]), *lying.spans[dimension + 1 :])
+        return Mapping(lying.tiles, spans)
+    step = first.shape[dimension]
+    places = [builder.home(result.element_type, shape)]
+    places += _aligned(shape, dimension, step, builder.tile_count)
+    source = builder.variables[first.variable]
+
+    def cycles(place: Mapping) -> int:
+        target = Variable("", result.element_type, shape, place, Role.TEMPORARY, 0, "")
+        box = whole_box(first.shape)
+        zeros = (0,) * len(shape)
+        tiles = place.tiles
+        transfer = Transfer(
+            0, 1, tiles, whole_box(tiles.extents), place.spans, box, zeros, first.shape, 0
+        )
+        bus = builder.machine.chip.tiles_per_exchange_bus
+        traffic = transfer_traffic(transfer, source, target, bus)
+        if traffic is None:
+            return 0
+        sent = what_is_sent(transfer, source, target) if traffic.fragments else Sent(0, 0)
+        form = exchange_form(exchange_forms(builder.machine, traffic, sent), 0)
+        size = place.spans[dimension].size
+        # Some tile has parts of two slices, or all have parts of several.
+        slices = over(size, step) if size % step == 0 or step % size == 0 else over(size, step) + 1
+        return form.cycles * slices
+
+    return min(places, key=cycles)
+
+
+def _aligned(shape: Sizes, dimension: int, step: int, tiles: int) -> list[Mapping]:
+    """Return blocks that each have elements of one slice, cut along the largest other dimension."""
+    others = [d for d in range(len(shape)) if d != dimension]
+    if not others:
+        return []
+    along = max(others, key=lambda d: shape[d])
+    found = []
+    slices = over(shape[dimension], step)
+    for parts in range(1, tiles // slices + 1):
+        if step % parts:
+            continue
+        counts = [(dimension, slices * parts, step // parts), (along, tiles // (slices * parts), 2)]
+        placement = grid(sorted(counts), shape)
+        labels = dict(placement.labels)
+        spans = tuple(labels.get(d, whole(n)) for d, n in enumerate(shape))
+        found.append(Mapping(placement.tiles, spans))
+    return found
 
 
 def written(

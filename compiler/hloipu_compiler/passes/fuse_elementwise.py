@@ -9,8 +9,9 @@ constant numbers that a group reads are copied into it, for they cost nothing th
     c = f32[9] add(a, b)
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import ClassVar
 
 from hloipu_compiler.ir.attributes import Attributes
@@ -35,8 +36,13 @@ FUSIBLE = frozenset(
 )
 
 
-def elementwise_fused(module: Module, most_ops: int) -> Module:
-    """Return the module with groups of elementwise ops as fusions; the same one without any."""
+def elementwise_fused(
+    module: Module, most_ops: int, ipus: Mapping[tuple[str, str], int] = MappingProxyType({})
+) -> Module:
+    """Return the module with groups of elementwise ops as fusions; the same one without any.
+
+    Ops that are to run on different IPUs are not put together.
+    """
     names = Names(c.name for c in module.computations)
     runs = set(running(module))
     made: list[Computation] = []
@@ -45,7 +51,7 @@ def elementwise_fused(module: Module, most_ops: int) -> Module:
     for position, computation in enumerate(module.computations):
         inner: list[Computation] = []
         if computation.name in runs:
-            groups = _groups(computation, most_ops)
+            groups = _groups(computation, most_ops, ipus)
             if groups:
                 computation, inner = _fused(computation, groups, names)
                 changed = True
@@ -73,7 +79,9 @@ def running(module: Module) -> Iterator[str]:
                         stack.append(inner)
 
 
-def _groups(computation: Computation, most_ops: int) -> dict[int, list[int]]:
+def _groups(
+    computation: Computation, most_ops: int, ipus: Mapping[tuple[str, str], int]
+) -> dict[int, list[int]]:
     """Return groups of two ops and more: position of the last op -> positions, descending."""
     users = computation.users
     group_of: dict[int, int] = {}
@@ -92,12 +100,17 @@ def _groups(computation: Computation, most_ops: int) -> dict[int, list[int]]:
             or joined < 0
             or len(groups[joined]) >= most_ops
             or _sizes(x) != _sizes(computation.instructions[joined])
+            or _ipu(computation, ipus, position) != _ipu(computation, ipus, joined)
         ):
             joined = position
             groups[joined] = []
         groups[joined].append(position)
         group_of[position] = joined
     return {last: members for last, members in groups.items() if len(members) > 1}
+
+
+def _ipu(computation: Computation, ipus: Mapping[tuple[str, str], int], position: int) -> int:
+    return ipus.get((computation.name, computation.instructions[position].name), -1)
 
 
 def _sizes(x: Instruction) -> tuple[int, ...]:
@@ -186,4 +199,4 @@ class FuseElementwise(Pass):
 
     def run(self, module: Module, plan: Plan) -> tuple[Module, Plan]:
         """Return the module with fusions."""
-        return elementwise_fused(module, self.most_ops), plan
+        return elementwise_fused(module, self.most_ops, plan.ipus), plan

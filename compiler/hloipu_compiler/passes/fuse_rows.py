@@ -58,5 +58,5 @@ class FuseRows(Pass):
     """Ops and fusions of one region at most: its code lies on every tile that runs it."""
 
     def run(self, module: Module, plan: Plan) -> tuple[Module, Plan]:
-        """Return the module with fusions."""
-        return rows_fused(module, self.most_ops), plan
+        """Return the module with fusions; the same one where ops are placed on several IPUs."""
+        return (module if plan.ipus else rows_fused(module, self.most_ops)), plan

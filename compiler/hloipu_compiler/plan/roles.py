@@ -34,6 +34,15 @@ def wrapping_of(module: Module, request: WrappingRequest) -> Wrapping | None:
     return required_wrapping(module, request) if request.asks else None
 
 
+def carried_of(module: Module, request: WrappingRequest) -> frozenset[int]:
+    """Return the parameters that are said to go from micro-batch to micro-batch.
+
+    Raises UsageError E3151 where the request names what is not there or contradicts itself.
+    """
+    roles = _roles(request.roles, parameter_arrays(module))
+    return frozenset(n for n, role in roles.items() if role in ("carry", "rng"))
+
+
 def required_wrapping(
     module: Module, request: WrappingRequest, *, feeds_rest: bool = False
 ) -> Wrapping:
@@ -57,8 +66,9 @@ def required_wrapping(
     feeds = feeds_of(request.feeds, parameters, roles)
     fed = {place for feed in feeds for place in feed.places}
     settled = frozenset(fed) | {n for n, role in roles.items() if role not in STATE_ROLES}
+    pairs: list[tuple[int, int]] = []
     if feeds_rest and _is_inference(module, parameters, results, roles):
-        pairs, evidence = [], "no result is the next value of a parameter"
+        evidence = "no result is the next value of a parameter"
     else:
         pairs, evidence = _pairs(module, parameters, results, roles, settled)
     state = tuple(StatePair(parameters[p].name, p, r) for p, r in pairs)

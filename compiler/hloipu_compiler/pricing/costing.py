@@ -11,7 +11,7 @@ from hloipu_compiler.staging.cutting import Costing, work
 from hloipu_runtime.machine.links import Segment, segment_rate
 from hloipu_runtime.machine.model import Machine
 
-KEPT_SHARE = 0.6
+KEPT_SHARE = 0.35
 """Of an IPU's memory, for what is kept from slot to slot; the rest is for code, exchanges and what
 one stage makes. Assumed."""
 

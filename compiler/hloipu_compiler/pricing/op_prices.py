@@ -30,6 +30,8 @@ _FREE = frozenset(
     "opt-barrier add-dependency copy infeed outfeed partition-id replica-id".split()
 )
 """Nothing is computed for them, or it goes together with what reads them."""
+_KEPT = frozenset(("tuple", "iota", "broadcast", "get-tuple-element"))
+"""Written out where they are operands: how an op is computed depends on what they are."""
 _ELEMENTWISE = with_trait(Trait.ELEMENTWISE)
 _NOT_OF_COST = frozenset(("frontend_attributes", "sharding", "control-predecessors"))
 _MOST_KINDS = 400
@@ -120,7 +122,7 @@ def _alone(module: Module, x: Instruction) -> Module:
 def _written(
     entry: Computation, operands: Sequence[int], made: list[Instruction], names: Names
 ) -> list[int]:
-    """Write operands: constants, iotas and tuples of them as they are, others as parameters."""
+    """Write operands: constants, broadcasts and tuples as they are, others as parameters."""
     at: dict[int, int] = {}
     waiting = list(reversed(operands))
     parameters = 0
@@ -130,7 +132,9 @@ def _written(
             waiting.pop()
             continue
         old = entry.instructions[i]
-        kept = old.literal is not None or old.opcode in ("tuple", "iota")
+        kept = old.literal is not None or old.opcode in _KEPT
+        if old.opcode == "get-tuple-element":
+            kept = entry.instructions[old.operands[0]].opcode == "tuple"
         missing = [j for j in old.operands if j not in at] if kept else []
         if missing:
             waiting.extend(missing)

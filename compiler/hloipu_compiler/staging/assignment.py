@@ -5,12 +5,18 @@ stages that are left it takes the highest at which what it reads of the forward 
 """
 
 from collections.abc import Mapping, Sequence
+from math import prod
 
 from hloipu_compiler.ir.graph import Computation
+from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
 from hloipu_compiler.staging.phases import BACKWARD, FORWARD, Phases
+from hloipu_compiler.staging.reach import Mask
 
 Stages = tuple[int, ...]
 """Of each position; -1 where it has none."""
+
+_FEW_ELEMENTS = 64
+"""Of values that may be anywhere, as in `forming`."""
 
 
 def whole_stages(
@@ -60,7 +66,11 @@ def _at_hand(entry: Computation, phases: Phases, found: Sequence[int]) -> list[f
     """Return the stages at which each parameter and forward value is: where forward ops are."""
     empty: frozenset[int] = frozenset()
     made: list[frozenset[int]] = []
+    bound = bound_to_places(entry, phases)
     for position in range(len(entry.instructions)):
+        if not bound[position]:
+            made.append(empty)
+            continue
         users = {found[user] for user in entry.users[position] if phases.phase[user] == FORWARD}
         if phases.phase[position] == FORWARD:
             users.add(found[position])
@@ -69,8 +79,31 @@ def _at_hand(entry: Computation, phases: Phases, found: Sequence[int]) -> list[f
     for position in range(len(entry.instructions) - 1, -1, -1):
         if phases.phase[position] == "free" and made[position]:
             for i in entry.instructions[position].operands:
-                made[i] = made[i] | made[position]
+                if bound[i]:
+                    made[i] = made[i] | made[position]
     return made
+
+
+def bound_to_places(entry: Computation, phases: Phases) -> Mask:
+    """Return the values that are costly to have elsewhere: of micro-batches, and large weights.
+
+    Constants and numbers, and what is made of them alone, are at hand everywhere.
+    """
+    found = Mask(len(entry.instructions))
+    for position, x in enumerate(entry.instructions):
+        if x.parameter_number >= 0:
+            found[position] = _elements(x.shape) > _FEW_ELEMENTS
+        elif phases.phase[position] in (FORWARD, BACKWARD):
+            found[position] = 1
+        else:
+            found[position] = any(found[i] for i in x.operands)
+    return found
+
+
+def _elements(shape: Shape) -> int:
+    if isinstance(shape, TupleShape):
+        return sum(_elements(part) for part in shape.elements)
+    return prod(shape.dimensions) if isinstance(shape, ArrayShape) else 0
 
 
 def _floating(entry: Computation, phases: Phases) -> bytearray:

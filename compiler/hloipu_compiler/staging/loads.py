@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+from hloipu_compiler.staging.assignment import bound_to_places
 from hloipu_compiler.staging.phases import BACKWARD, FORWARD, FREE, UPDATE, Phases
 from hloipu_compiler.staging.reach import parameter_positions
 
@@ -113,7 +114,10 @@ class _Loading:
     def _readers(self) -> list[tuple[int, ...]]:
         """Return the places at which each value is at hand: made, or read by forward ops."""
         found: list[set[int]] = [set() for _ in self.place]
+        bound = bound_to_places(self.entry, self.phases)
         for position in range(len(self.place) - 1, -1, -1):
+            if not bound[position]:
+                continue
             users = self.entry.users[position]
             found[position].update(self.place[user] for user in users if self.place[user] >= 0)
             if self.place[position] >= 0:

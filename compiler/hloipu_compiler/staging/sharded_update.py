@@ -78,17 +78,15 @@ class _Update:
         for pair in self.wrapping.state:
             entry_at = self.entry.parameters[pair.parameter]
             x = self.entry.instructions[entry_at]
-            if pair.parameter in kept or self.entry.users[entry_at] not in ((self.at,), [self.at]):
+            if pair.parameter in kept or self.entry.users[entry_at] != (self.at,):
                 continue
             if self.call.operands.count(entry_at) != 1 or not self._is_large(x.shape):
                 continue
-            made = self.entry.instructions[roots[pair.result]]
+            result = roots[pair.result]
+            made = self.entry.instructions[result]
             if made.opcode != "get-tuple-element" or made.operands != (self.at,):
                 continue
-            if (
-                roots.count(roots[pair.result]) != 1
-                or len(self.entry.users[roots[pair.result]]) > 1
-            ):
+            if roots.count(result) != 1 or len(self.entry.users[result]) > 1:
                 continue
             operand = self.parameters[self.call.operands.index(entry_at)]
             found[operand] = made.attributes.integer("index")
@@ -158,10 +156,10 @@ class _Rewriting:
         for number, position in enumerate(root.operands):
             stays = number in self.kept.values()
             results.append(self._part(position) if stays else self.whole[position])
-        shape = TupleShape(tuple(draft.shape(i) for i in results))
-        at = draft.append(root._replace(operands=tuple(results), shape=shape))
+        together = TupleShape(tuple(draft.shape(i) for i in results))
+        at = draft.append(root._replace(operands=tuple(results), shape=together))
         made = Computation(old.name, tuple(draft.made), at, old.execution_thread)
-        return self._finished(made, shape)
+        return self._finished(made, together)
 
     def _parameter(self, position: int) -> None:
         x = self.old.instructions[position]

@@ -37,9 +37,16 @@ class CallWriter:
         self._constants[number] = value
         return number
 
-    def arranged(self, operand: int, labels: Labels, rank: int) -> int:
-        """Return an operand that broadcasts in a space; see `arranging.arranged`."""
+    def arranged(self, operand: int, labels: Labels, rank: int, axes: int = 0) -> int:
+        """Return an operand that broadcasts in a space; see `arranging.arranged`.
+
+        Behind grid axes it is made row-major as well.
+        """
         shape = self.shapes[operand]
+        if axes:
+            operand = self.view(_row_major, operand, shape)
+            labels = (*range(axes), *(axes + d for d in labels))
+            rank += axes
         if tuple(labels) == tuple(range(rank - len(shape), rank)):
             return operand
         wanted = arranged(np.broadcast_to(np.zeros(()), shape), labels, rank, 0).shape
@@ -98,6 +105,10 @@ class CallWriter:
         number = len(self.shapes)
         self.shapes[number] = shape
         return number
+
+
+def _row_major(array: Array) -> Array:
+    return np.asarray(array, order="C")
 
 
 def reducing(monoid: str, kind: str, shape: Sizes, along: Sizes) -> Callable[[Array, Array], Array]:

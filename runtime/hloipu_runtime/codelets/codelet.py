@@ -99,6 +99,15 @@ class Codelet:
     whole_parts: ClassVar[bool] = False
     """Whether vertices may also compute on the unused ends of short last parts, harmlessly."""
 
+    def takes_whole_parts(
+        self, unused: Sequence[Sequence[bool]], operands: Sequence[Sizes]
+    ) -> bool:
+        """Whether vertices may compute on parts with their unused ends, harmlessly.
+
+        `unused` says of each operand's dimensions whether any part has such an end.
+        """
+        return self.whole_parts
+
     def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
         """Return how the work splits; the shapes are those of the whole tensors."""
         raise NotImplementedError

@@ -13,6 +13,7 @@ from hloipu_runtime.codelets.call_writer import MOST_ELEMENTS, CallWriter
 from hloipu_runtime.codelets.codelet import (
     ALL,
     Block,
+    Bound,
     Codelet,
     Index,
     Indexing,
@@ -24,10 +25,11 @@ from hloipu_runtime.codelets.elementwise_costs import inside_slots, numbers_in
 from hloipu_runtime.codelets.elementwise_rates import vector_elements
 from hloipu_runtime.codelets.emulation import Slots, conversion_slots
 from hloipu_runtime.codelets.expression import Expression, plan_of
+from hloipu_runtime.codelets.grids import one_of
 from hloipu_runtime.codelets.reduce import Reduce
 from hloipu_runtime.codelets.reduce_costs import reduce_work
 from hloipu_runtime.codelets.row_region import RowRegion
-from hloipu_runtime.codelets.straight import Straight
+from hloipu_runtime.codelets.straight import Straight, run_calls
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
@@ -94,21 +96,41 @@ class FusedReduce(Codelet):
         block = Block(np.broadcast_to(made, grid + sizes), grid, sizes, zeros, sizes)
         return self._reduce.run([block, *operands[count:]], results)
 
+    def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
+        """Return `run`, as calls where there are few elements."""
+        general = super().bound(operands, results)
+        count = len(self.labels)
+        found = self.straight(operands, results)
+        if found is None or operands[count].array is None:
+            return general
+        calls, one = run_calls(found, len(operands)), one_of(operands[count])
+
+        def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
+            init = one(arrays[count])
+            if init is None:
+                return general(arrays, outs)
+            return calls([*arrays[:count], init], outs)
+
+        return run
+
     def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
         """Return the expression and the reduction as calls, of small arrays."""
         count = len(self.labels)
-        sizes = sizes_of(self.labels, [x.part for x in operands[:count]], self.rank)
+        grid = results[0].grid
+        axes = len(grid)
+        sizes = grid + sizes_of(self.labels, [x.part for x in operands[:count]], self.rank)
         if self.part or not 0 < prod(sizes) <= MOST_ELEMENTS:
             return None
-        writer = CallWriter([x.part for x in operands])
-        values = [writer.arranged(k, x, self.rank) for k, x in enumerate(self.labels)]
+        writer = CallWriter([*(grid + x.part for x in operands[:count]), ()])
+        values = [writer.arranged(k, x, self.rank, axes) for k, x in enumerate(self.labels)]
         made = writer.expression(self.expression, values)
         if made is None:
             return None
         row = writer.spread(made[0], sizes)
         kind = self.expression.result_types[0]
-        found = writer.reduction(self.monoid, kind, row, count, self.dimensions)
-        return writer.straight([writer.reshaped(found, results[0].part)])
+        along = tuple(axes + d for d in self.dimensions)
+        found = writer.reduction(self.monoid, kind, row, count, along)
+        return writer.straight([writer.reshaped(found, grid + results[0].part)])
 
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]

@@ -17,6 +17,7 @@ from hloipu_runtime.codelets.call_writer import MOST_ELEMENTS, CallWriter
 from hloipu_runtime.codelets.codelet import (
     ALL,
     Block,
+    Bound,
     Codelet,
     Index,
     Indexing,
@@ -27,7 +28,7 @@ from hloipu_runtime.codelets.constants import value_of
 from hloipu_runtime.codelets.expression import Expression, Plan, plan_of
 from hloipu_runtime.codelets.row_costs import RowWork, row_work
 from hloipu_runtime.codelets.row_values import Reduction, RowValues, refused, row_values
-from hloipu_runtime.codelets.straight import Straight
+from hloipu_runtime.codelets.straight import Straight, run_calls
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.kernels.blocks import BLOCK_ELEMENTS, aligned_empty
 from hloipu_runtime.kernels.reduction import reduce_monoid, take_in
@@ -126,14 +127,24 @@ class RowRegion(Codelet):
             for x, number, block in zip(made, self.results, results, strict=True)
         ]
 
+    def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
+        """Return `run`, as calls where there are few elements."""
+        found = self.straight(operands, results)
+        if found is None:
+            return super().bound(operands, results)
+        return run_calls(found, len(operands))
+
     def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
         """Return the steps as calls, unless rows are computed a few at a time."""
-        whole = sizes_of(self.labels, [x.part for x in operands], self.rank)
+        grid = results[0].grid
+        axes = len(grid)
+        whole = grid + sizes_of(self.labels, [x.part for x in operands], self.rank)
         if not 0 < prod(whole) <= MOST_ELEMENTS:
             return None
-        single = tuple(1 if d in self.dimensions else n for d, n in enumerate(whole))
-        writer = CallWriter([x.part for x in operands])
-        values = [writer.arranged(k, x, self.rank) for k, x in enumerate(self.labels)]
+        along = tuple(axes + d for d in self.dimensions)
+        single = tuple(1 if d in along else n for d, n in enumerate(whole))
+        writer = CallWriter([grid + x.part for x in operands])
+        values = [writer.arranged(k, x, self.rank, axes) for k, x in enumerate(self.labels)]
         waiting = list(self._reductions)
         for step, (expression, sources) in enumerate(
             zip(self.expressions, self.sources, strict=True)
@@ -147,11 +158,12 @@ class RowRegion(Codelet):
                 kind = self._types[value]
                 row = writer.spread(values[value], whole)
                 start = writer.constant(value_of(init, kind))
-                values.append(writer.reduction(monoid, kind, row, start, self.dimensions))
+                values.append(writer.reduction(monoid, kind, row, start, along))
         return writer.straight(
             [
                 writer.reshaped(
-                    writer.spread(values[x], whole if self.is_full(x) else single), block.part
+                    writer.spread(values[x], whole if self.is_full(x) else single),
+                    grid + block.part,
                 )
                 for x, block in zip(self.results, results, strict=True)
             ]

@@ -1,9 +1,11 @@
 """Codelets on whole tensors as straight lines of calls, for engines that write programs of them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from hloipu_runtime.kernels.quiet import quietly
 
 Array = np.ndarray[Any, Any]
 Sizes = tuple[int, ...]
@@ -60,3 +62,25 @@ def one_call(
         in_place=False,
     )
     return Straight({}, (call,), (operands,))
+
+
+def run_calls(straight: Straight, operands: int) -> Callable[..., list[Array]]:
+    """Return the calls as one function of all operands' arrays and places for results.
+
+    No place is written to.
+    """
+    numbers = [*straight.constants, *straight.results, *(call.number for call in straight.calls)]
+    rest: list[Any] = [None] * (max((operands - 1, *numbers)) + 1 - operands)
+    for number, value in straight.constants.items():
+        rest[number - operands] = value
+    calls = [(call.function, call.arguments, call.number) for call in straight.calls]
+    results = straight.results
+
+    def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> list[Array]:
+        values = [*arrays, *rest]
+        with quietly():
+            for function, arguments, number in calls:
+                values[number] = function(*[values[x] for x in arguments])
+        return [values[x] for x in results]
+
+    return run

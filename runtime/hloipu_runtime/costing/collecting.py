@@ -18,7 +18,7 @@ from hloipu_runtime.costing.spent import FREE, Spent
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.charges import NOTHING, Charge, charge_of, over
 from hloipu_runtime.machine.costs import sync
-from hloipu_runtime.machine.links import Flow, link_transfer
+from hloipu_runtime.machine.links import Flow, check_system, link_transfer
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.machine.transfers import remote_transfer
 from hloipu_runtime.program import collective as c
@@ -52,6 +52,7 @@ def collective_cost(program: Program, step: c.Collective, machine: Machine) -> C
 
     Raises MachineError E3210 where the machine has not so many IPUs.
     """
+    check_system(machine, program.ipus * program.participants)  # before pairs are written out
     variables = [program.variables[moved.variable] for moved in (*step.inputs, *step.outputs)]
     ipus = tuple(sorted({variable.ipu for variable in variables}))
     tiles = sum(max(v.mapping.tiles.count for v in variables if v.ipu == ipu) for ipu in ipus)
@@ -145,11 +146,24 @@ def _added(machine: Machine, tile_bytes: int) -> Charge:
     )
 
 
-def remote_cost(program: Program, step: c.RemoteCopy, machine: Machine) -> Charge:
-    """Return the charge of a copy from or to remote memory."""
-    destination = program.variables[step.destination]
-    write = destination.role is Role.REMOTE
-    return remote_transfer(machine, _bytes_of(destination), write=write)
+class RemotePhase:
+    """Copies in one direction at one IPU, one after the other: the access is paid once."""
+
+    def __init__(self, machine: Machine, ipu: int, *, write: bool) -> None:
+        self.machine = machine
+        self.ipu = ipu
+        self.write = write
+        self.size_bytes = 0
+        self.charged = NOTHING
+
+    def add(self, variable: Variable) -> Charge:
+        """Return what a variable's copy adds to the phase."""
+        self.size_bytes += _bytes_of(variable)
+        total = remote_transfer(self.machine, self.size_bytes, write=self.write)
+        before, self.charged = self.charged, total
+        return Charge(
+            total.cycles - before.cycles, max(0, total.assumed_cycles - before.assumed_cycles)
+        )
 
 
 def remote_bytes(program: Program, ipu: int) -> int:

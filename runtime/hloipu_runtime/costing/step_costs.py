@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from math import prod
 
-from hloipu_runtime.costing.collecting import collective_cost, remote_cost
+from hloipu_runtime.costing.collecting import RemotePhase, collective_cost
 from hloipu_runtime.costing.computing import compute_cost
 from hloipu_runtime.costing.costs import (
     BlockCost,
@@ -146,6 +146,7 @@ class _Block:
         self.inner: list[Inner] = []
         self.ipus: set[int] = set()
         self.phase: HostPhase | None = None
+        self.remote: RemotePhase | None = None
 
     def made(self, path: str) -> BlockCost:
         spent = sum_of(self.walk.steps[number].spent for number in self.steps)
@@ -169,6 +170,8 @@ class _Block:
                 continue
             if not isinstance(step, StreamIn | StreamOut | Sync):
                 self.phase = None
+            if not isinstance(step, RemoteCopy):
+                self.remote = None
             self.step(step, place)
 
     def step(self, step: Step, path: str) -> None:
@@ -186,7 +189,7 @@ class _Block:
             case Collective():
                 self.add(_collecting(program, step, machine, path))
             case RemoteCopy():
-                self.add(_remote(program, step, machine, path))
+                self.add(self.remote_copy(step, path))
             case Call():
                 self.add(_plain(path, "call", step.function, branches(machine, 2)))
                 self.add_inner(Called(self.walk.function(step.function, path)))
@@ -280,6 +283,20 @@ class _Block:
         self.add(self.walk.slots(step, patterns, f"{path}/slots"))
         self.add_inner(Pipelined(path, step.name, step.count, tuple(bodies), ipus, patterns, step))
 
+    def remote_copy(self, step: RemoteCopy, path: str) -> StepCost:
+        variables = self.walk.program.variables
+        source, destination = variables[step.source], variables[step.destination]
+        write = destination.role is Role.REMOTE
+        here = source if write else destination
+        phase = self.remote
+        if phase is None or (phase.ipu, phase.write) != (here.ipu, write):
+            phase = self.remote = RemotePhase(self.walk.machine, here.ipu, write=write)
+        spent = Spent(host=phase.add(here))
+        bits = prod(here.shape) * ELEMENT_TYPES[here.element_type].bits
+        kind = "remote out" if write else "remote in"
+        name, tiles = here.origin or here.name, here.mapping.tiles.count
+        return _plain(path, kind, name, spent, tiles, (here.ipu,), -(-bits // 8))
+
     def streaming(self, step: StreamIn | StreamOut, path: str) -> StepCost:
         program, machine = self.walk.program, self.walk.machine
         to_device = isinstance(step, StreamIn)
@@ -338,17 +355,6 @@ def _collecting(program: Program, step: Collective, machine: Machine, path: str)
     cost = collective_cost(program, step, machine)
     kind = step.form.kind
     return _plain(path, kind, step.name, cost.spent, cost.tiles, cost.ipus, cost.moved_bytes)
-
-
-def _remote(program: Program, step: RemoteCopy, machine: Machine, path: str) -> StepCost:
-    source, destination = program.variables[step.source], program.variables[step.destination]
-    is_read = source.role is Role.REMOTE
-    here = destination if is_read else source
-    spent = Spent(host=remote_cost(program, step, machine))
-    bits = prod(here.shape) * ELEMENT_TYPES[here.element_type].bits
-    kind = "remote in" if is_read else "remote out"
-    name, tiles = here.origin or here.name, here.mapping.tiles.count
-    return _plain(path, kind, name, spent, tiles, (here.ipu,), -(-bits // 8))
 
 
 def _plain(

@@ -5,21 +5,24 @@ from typing import Any
 
 from hloipu_runtime.costing.costs import Costs
 from hloipu_runtime.costing.step_times import step_times
+from hloipu_runtime.program.step_elements import elements_per_step
 
 
 def feeds_record(costs: Costs, rates: Mapping[str, float]) -> dict[str, Any]:
     """Return the verdict on a program's infeeds as JSON data; empty where it has none.
 
-    Each step is taken to take one element of each infeed. `rates` are elements per second by name
-    of the infeed; others are always there in time.
+    A step takes one element of each infeed for each of its micro-batches, on every replica. `rates`
+    are elements per second by name of the infeed; others are always there in time.
     """
     names = [queue.name for queue in costs.program.queues if queue.to_device]
     times = step_times(costs)
     if not names or not times.run_cycles:
         return {}
     steps = costs.program.steps_per_run
-    needed = steps * costs.machine.chip.clock_hz / times.run_cycles
-    slowest = min(rates, key=lambda name: rates[name], default="")
+    taken = elements_per_step(costs.program)
+    slowest = min(rates, key=lambda name: rates[name] / taken[name], default="")
+    of_a_step = taken[slowest] if slowest else max(taken[name] for name in names)
+    needed = of_a_step * steps * costs.machine.chip.clock_hz / times.run_cycles
     given = rates[slowest] if slowest else None
     is_host_bound = given is not None and given < needed
     return {

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 
 import hloipu
+from hloipu.inputs import flat
 from hloipu.xla_cpu.forms import for_partitioner
 from hloipu_compiler.codegen.errors import CodegenError
 from hloipu_compiler.driver import compile_module
+from hloipu_compiler.evaluate.participants import evaluate_participants
+from hloipu_compiler.evaluate.random_inputs import random_arguments
 from hloipu_compiler.hlo.printer import FULL, print_module
 from hloipu_compiler.ir.graph import Module
 from hloipu_runtime.compiled import CompiledProgram
@@ -81,6 +84,32 @@ def test_a_reducer_that_is_no_monoid() -> None:
     found = on_tiles(module_of(body, R8, how)).run(each=given, mode="exact").everyone
     wanted = np.abs(given[2][0]) + np.abs(given[3][0])
     np.testing.assert_array_equal(found[3][0], wanted)
+
+
+@pytest.mark.parametrize(
+    ("kind", "monoid"),
+    [("bf16", "add"), ("f16", "multiply"), ("f64", "add"), ("s8", "add"), ("u4", "add"),
+     ("s64", "maximum"), ("pred", "and"), ("pred", "or"), ("c64", "add"), ("u16", "xor")],
+)  # fmt: skip
+def test_reductions_by_type(kind: str, monoid: str) -> None:
+    """As the evaluator has them, to the bit: narrow floats round, narrow integers wrap."""
+    how = f"how {{ a = {kind}[] parameter(0)  b = {kind}[] parameter(1)"
+    text = (
+        f"HloModule m, replica_count=4\n\n{how}  ROOT r = {kind}[] {monoid}(a, b) }}\n\n"
+        f"ENTRY e {{\n  p = {kind}[8,3] parameter(0)\n"
+        f"  s = {kind}[8,3] all-reduce(p), replica_groups={{{{3,0,1,2}}}}, to_apply=how\n"
+        f"  t = {kind}[4,3] reduce-scatter(p), replica_groups={{{{0,2}},{{3,1}}}}, dimensions={{0}}, "
+        f"to_apply=how\n  ROOT r = ({kind}[8,3], {kind}[4,3]) tuple(s, t)\n}}\n"
+    )
+    module = hloipu.parse(text)
+    given = [flat(random_arguments(module, seed)) for seed in range(4)]
+    wanted = evaluate_participants(module, given, replicas=4)
+    program = on_tiles(module)
+    for mode in ("functional", "exact"):
+        for mine, theirs in zip(program.run(each=given, mode=mode).everyone, wanted, strict=True):
+            for a, b in zip(mine, theirs, strict=True):
+                assert a.dtype == b.dtype
+                assert a.tobytes() == np.ascontiguousarray(b).tobytes()
 
 
 @pytest.mark.parametrize("mode", ["functional", "exact"])

@@ -3,19 +3,29 @@
 import numpy as np
 import pytest
 
+from hloipu_compiler.driver import compile_module
 from hloipu_compiler.evaluate.participants import evaluate_participants, participants_of
 from hloipu_compiler.hlo.parse import parse
+from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import UnsupportedError
+from hloipu_runtime.machine.load import load_machine
 from tests.support.arrays import Array, s32
 from tests.support.collectives import CROSSED, FLATTENED, P8, PAIRS, R8, Counts, inputs, module_of
 
+TINY = load_machine("tiny")
+
 
 def run(body: str, counts: Counts, given: list[list[Array]] | None = None) -> list[list[Array]]:
-    """Evaluate statements on all participants."""
+    """Evaluate statements on all participants, and run them on tiles to the same values."""
+    module, given = module_of(body, counts), given or inputs(8)
     replicas, partitions = counts
-    return evaluate_participants(
-        module_of(body, counts), given or inputs(8), replicas=replicas, partitions=partitions
-    )
+    found = evaluate_participants(module, given, replicas=replicas, partitions=partitions)
+    on_tiles = CompiledProgram(compile_module(module, TINY).program, TINY)
+    for mode in ("functional", "exact"):
+        for mine, theirs in zip(on_tiles.run(each=given, mode=mode).everyone, found, strict=True):
+            for a, b in zip(mine, theirs, strict=True):
+                np.testing.assert_array_equal(a, b)
+    return found
 
 
 @pytest.mark.parametrize(("channel", "counts"), [("", R8), ("channel_id=1, ", P8)])

@@ -89,7 +89,10 @@ def test_the_list_names_every_pass_and_pipeline() -> None:
     for one in passes():
         assert f"{one.name}: {one.help_text()}" in outcome.out
     assert "    {max-elements=1024}" in outcome.out
-    assert "\nfront: pipeline\n    expand-bitcasts,inline-calls,make-synchronous,expand-borders,(" in outcome.out
+    assert (
+        "\nfront: pipeline\n    expand-bitcasts,inline-calls,make-synchronous,expand-borders,("
+        in outcome.out
+    )
 
 
 @pytest.mark.parametrize(

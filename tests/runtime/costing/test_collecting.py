@@ -135,3 +135,5 @@ def test_remote_copies_stream_at_the_machines_rate() -> None:
     assert after is not None
     # 16,000 bytes out at one byte a cycle, in at two, 100 cycles each to begin
     assert after - before == 16_000 + 100 + 8_000 + 100
+    make.emit(RemoteCopy(there, here, value))  # goes on with the one before
+    assert estimate(make.program(), TINY).total_cycles == after + 8_000

@@ -1,0 +1,38 @@
+"""How many elements a step takes of each infeed and gives to each outfeed."""
+
+from collections.abc import Iterator, Mapping
+
+from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.steps import Pipeline, Repeat, Sequence, Step, StreamIn, StreamOut
+
+
+def elements_per_step(program: Program) -> Mapping[str, int]:
+    """Return the elements of each queue that a step moves.
+
+    Of a queue within a pipeline that is one for each micro-batch. Each replica takes elements of
+    its own; what they give is one element together.
+    """
+    times: dict[str, int] = {}
+    for stream, count in _streams(program.body, 1):
+        times[stream] = count
+    found = {}
+    for queue in program.queues:
+        counts = [times[port.stream] for port in queue.streams if port.stream in times]
+        replicas = program.replicas if queue.to_device else 1
+        found[queue.name] = max(counts, default=1) * replicas
+    return found
+
+
+def _streams(step: Step, times: int) -> Iterator[tuple[str, int]]:
+    """Yield every stream of a step with how often its pipelines move an element of it."""
+    match step:
+        case Sequence():
+            for each in step.steps:
+                yield from _streams(each, times)
+        case Repeat():
+            yield from _streams(step.body, times)
+        case Pipeline():
+            for stage in step.stages:
+                yield from _streams(stage.body, times * step.count)
+        case StreamIn() | StreamOut():
+            yield step.stream, times
