@@ -69,11 +69,10 @@ def chosen(
         if memory.fits:
             return replace(choice, is_tried=True)
         over = memory.peak.total_bytes / memory.available_bytes
-        most = choice.best.kept_bytes / over
-        smaller = min(x.kept_bytes for x in left)
-        left = [x for x in left if x.kept_bytes <= max(most, smaller) and x != choice.best]
+        least, kept = min(x.kept_bytes for x in left), choice.best.kept_bytes
+        left = [x for x in left if x.kept_bytes <= max(kept / over, least) < kept]
         if not left:
-            return choice
+            break
         choice = replace(choice, best=choice_of(left))
     return choice
 

@@ -17,11 +17,9 @@ from hloipu_runtime.costing.counting import ChargePlan, spent_of
 from hloipu_runtime.costing.step_times import step_times
 from hloipu_runtime.device import Device, Resident, constants_cycles
 from hloipu_runtime.errors import StreamError, UsageError
-from hloipu_runtime.kernels.storage import from_storage
 from hloipu_runtime.kernels.subnormals import flushing_subnormals
 from hloipu_runtime.program.loading import loaded_with
 from hloipu_runtime.program.program import Array, Program
-from hloipu_runtime.program.state_parts import joined
 from hloipu_runtime.program.step_elements import elements_per_step
 from hloipu_runtime.report.build import About, profile_of_run
 from hloipu_runtime.report.profile import Profile
@@ -29,17 +27,23 @@ from hloipu_runtime.session_clock import SessionClock
 from hloipu_runtime.session_inputs import (
     State,
     called_with,
-    given_state,
     known_rates,
     loaded_arrays,
     opened_infeeds,
     opened_outfeeds,
     require_inputs,
 )
+from hloipu_runtime.session_state import (
+    begun_states,
+    in_users_types,
+    require_alike,
+    resumed_states,
+    steps_at,
+)
 from hloipu_runtime.sim.exact import ExactEngine
 from hloipu_runtime.sim.functional import FunctionalEngine
 from hloipu_runtime.sim.host import Arrays, Counts, Progress
-from hloipu_runtime.sim.kept_state import Moment, streams_before_work
+from hloipu_runtime.sim.kept_state import streams_before_work
 from hloipu_runtime.sim.participants import check_participants
 from hloipu_runtime.sim.ports import taken_arrays
 from hloipu_runtime.sim.replicated import ReplicatedEngine
@@ -122,12 +126,8 @@ class Session:
         self._participants = 1 if self.settings.identical else program.participants
         """Those that are run."""
         self._replicas = 1 if self.settings.identical else program.replicas
-        if self.settings.identical and any(port.whole for port in program.state):
-            raise UsageError(
-                "E2071",
-                "replicas were declared identical, and each keeps another part of the state",
-                hint="run every replica, or compile without --shard-optimizer",
-            )
+        if self.settings.identical:
+            require_alike(program)
         self._times = step_times(costs)
         self._charges = ChargePlan(costs)
         self.rates = known_rates(program, self.settings.rates)
@@ -147,10 +147,7 @@ class Session:
         self._state: list[dict[str, Array]] | None = None
         """Of each participant, until the engines have it."""
         if state is not None or not any(port.parameter >= 0 for port in program.state):
-            self._state = [
-                given_state(program, state or {}, self.settings.seed, number // program.partitions)
-                for number in range(self._participants)
-            ]
+            self._state = begun_states(program, state or {}, self.settings.seed, self._participants)
         self._has_state = False
         self._lost = ""
         self._arrays = Arrays(called_with(program, constants))
@@ -301,18 +298,7 @@ class Session:
                 hint=f"the program has {self.program.replicas}, numbered from 0",
             )
         number = 0 if self.settings.identical else replica * self.program.partitions
-        return self._in_users_types(self._states, number)
-
-    def _in_users_types(self, kept: list[dict[str, Array]], number: int) -> dict[str, Any]:
-        """Return a participant's state, parts of replicas put together."""
-        found = {}
-        for port in self.program.state:
-            array = kept[number][port.name]
-            if port.whole:
-                array = joined([each[port.name] for each in kept], port.whole)
-            kind = self.program.variables[port.variable].element_type
-            found[port.name] = np.array(from_storage(array, kind))
-        return found
+        return in_users_types(self.program, self._states, number)
 
     @property
     def _states(self) -> list[dict[str, Array]]:
@@ -334,7 +320,7 @@ class Session:
         self._require_no_run()
         self._require_state()
         kept = self._states
-        arrays = differing([self._in_users_types(kept, n) for n in range(len(kept))])
+        arrays = differing([in_users_types(self.program, kept, n) for n in range(len(kept))])
         Checkpoint(self.program.name, self.steps, self.cycles, positions, arrays).save(path)
 
     def load_state(self, path: str | Path) -> None:
@@ -351,14 +337,7 @@ class Session:
             position = found.positions.get(queue.name, 0)
             if queue.position != position:
                 queue.resume(InfeedState(queue.name, position))
-        self._state = [
-            given_state(
-                self.program,
-                found.of(self.program, number),
-                replica=number // self.program.partitions,
-            )
-            for number in range(self._participants)
-        ]
+        self._state = resumed_states(self.program, found, self._participants)
         self._has_state = False
         self._lost = ""
         self.steps = found.steps
@@ -397,12 +376,12 @@ class Session:
         """Note what a run that failed in a turn, counted from 1, leaves."""
         done: int | None = None
         if isinstance(self._engine, FunctionalEngine):
-            done = _steps_at(self._engine.kept_moment, turns)
+            done = steps_at(self._engine.kept_moment, turns)
         elif isinstance(self._engine, ReplicatedEngine):
             path = self._times.loop_path
             others = [x.runs[path] if path else 1 for x in self._engine.counts[1:]]
             everyone = zip(self._engine.moments, [turns, *others], strict=True)
-            reached = {_steps_at(moment, turn) for moment, turn in everyone}
+            reached = {steps_at(moment, turn) for moment, turn in everyone}
             done = reached.pop() if len(reached) == 1 else None
         elif isinstance(error, StreamError) and self._took_nothing_but_data(error):
             done = max(0, turns - 1)
@@ -464,8 +443,3 @@ class Session:
         path = self._times.loop_path
         before = self.program.steps_per_run * self._calls_done
         return self._clock.end_of(self._counts.runs[path] - before if path else 1)
-
-
-def _steps_at(moment: Moment, turns: int) -> int | None:
-    """Return how many steps are done at a moment of a run in a turn, counted from 1."""
-    return {"begin": 0, "turn": turns - 1, "following": turns, "end": turns}.get(moment)

@@ -8,6 +8,7 @@ from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import (
     If,
     Parallel,
+    Pipeline,
     Repeat,
     RepeatWhile,
     Sequence,
@@ -46,6 +47,8 @@ def inner_of(step: Step) -> tuple[Sequence, ...]:
             return (step,)
         case Repeat():
             return (step.body,)
+        case Pipeline():
+            return tuple(stage.body for stage in step.stages)
         case RepeatWhile():
             return (step.condition, step.body)
         case If() | Switch() | Parallel():
@@ -78,6 +81,10 @@ def _with_inner(step: Step, which: int, inner: Sequence) -> Step:
             return inner
         case Repeat():
             return replace(step, body=inner)
+        case Pipeline():
+            stages = list(step.stages)
+            stages[which] = stages[which]._replace(body=inner)
+            return replace(step, stages=tuple(stages))
         case RepeatWhile():
             return replace(step, body=inner) if which else replace(step, condition=inner)
         case If():

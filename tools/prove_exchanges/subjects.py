@@ -61,6 +61,8 @@ def _compiled(text: Text, machine: str) -> list[Subject]:
         made = compile_verified(module, options)
     except UnsupportedError:
         return []
+    if made.program.participants > 1:
+        return []  # one engine by itself would wait for the others
     ports = made.program.parameters
     inputs = () if text.arguments is None else (given_arrays(ports, text.arguments),)
     tiles = made.machine.chip.tiles_per_ipu

@@ -28,6 +28,10 @@ from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.machine.transfers import cycles_at_rate
 
 
+_ABOUT = 1.1
+"""What may be kept beside the least that any way keeps, for speed. Assumed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Way:
     """One way to cut a step."""
@@ -174,11 +178,11 @@ def best_of(outlooks: Iterable[Outlook]) -> list[Outlook]:
 
 
 def choice_of(outlooks: list[Outlook]) -> Outlook:
-    """Return the fastest that fits, or the one that needs least where none does."""
+    """Return the fastest that fits, or where none does, of those that need about least."""
     fitting = [x for x in outlooks if x.fits]
-    if fitting:
-        return max(fitting, key=lambda x: (x.per_second, -x.kept_bytes))
-    return min(outlooks, key=lambda x: (x.kept_bytes, -x.per_second))
+    least = min(x.kept_bytes for x in outlooks)
+    small = [x for x in outlooks if x.kept_bytes <= _ABOUT * least]
+    return max(fitting or small, key=lambda x: (x.per_second, -x.kept_bytes))
 
 
 def with_way(request: PipelineRequest, way: Way) -> PipelineRequest:

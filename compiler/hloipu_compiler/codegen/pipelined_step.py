@@ -143,9 +143,14 @@ class _PipelinedStep:
             builder.emit(s.Repeat(wrapping.loop, body, carried, _LOOP))
         ports = tuple(
             StatePort(
-                x.name, x.home.variable, x.home.value, value, x.parameter, x.result,
+                x.name,
+                x.home.variable,
+                x.home.value,
+                value,
+                x.parameter,
+                x.result,
                 self.pipelining.whole.get(x.parameter, ()),
-            )  # fmt: skip
+            )
             for x, value in zip(kept, final, strict=True)
         )
         return Program(
@@ -527,6 +532,25 @@ class _PipelinedStep:
         return self._leaf_of(x)[0]
 
 
+def _require_lowered(wrapping: Wrapping) -> None:
+    """Raise CodegenError E0513 for what loops around whole steps alone have."""
+    reduced = next((x for x in wrapping.outfeeds if x.reduction), None)
+    if reduced is not None:
+        raise CodegenError(
+            "E0513",
+            f"outfeed {reduced.name!r} asks for a {reduced.reduction} made on the device, which "
+            "steps on several replicas, or cut into micro-batches and stages, do not make",
+            hint=f"take all elements (--outfeed {reduced.name}) or the last",
+        )
+    if wrapping.io_tiles:
+        raise CodegenError(
+            "E0513",
+            f"{wrapping.io_tiles} tiles are to be set apart for the queues, which steps on several "
+            "replicas, or cut into micro-batches and stages, do not do",
+            hint="leave --io-tiles out",
+        )
+
+
 def lower_pipelined(
     module: Module,
     plan: Plan,
@@ -541,8 +565,10 @@ def lower_pipelined(
     """Return the program of a module of calls, on as many IPUs as its plan has.
 
     Feeds take one element for each micro-batch; outfeeds of what micro-batches make give as many.
-    `offload`: state that only the update reads lies in remote buffers.
+    `offload`: state that only the update reads lies in remote buffers. Raises CodegenError E0513
+    for sums that outfeeds are to make on the device, and for tiles set apart.
     """
+    _require_lowered(wrapping)
     builder = Builder(machine, tuning)
     builder.plans = plans
     builder.ipus = pipelining.ipu_count

@@ -99,12 +99,11 @@ class Codelet:
     whole_parts: ClassVar[bool] = False
     """Whether vertices may also compute on the unused ends of short last parts, harmlessly."""
 
-    def takes_whole_parts(
-        self, unused: Sequence[Sequence[bool]], operands: Sequence[Sizes]
-    ) -> bool:
-        """Whether vertices may compute on parts with their unused ends, harmlessly.
+    def ignores(self, unused: Sequence[Sequence[bool]]) -> bool:
+        """Whether vertices may also compute on these unused ends of parts, harmlessly.
 
-        `unused` says of each operand's dimensions whether any part has such an end.
+        `unused` says, of each dimension of the operands and then of the results, whether some part
+        has such an end.
         """
         return self.whole_parts
 

@@ -156,6 +156,14 @@ class Dot(Codelet):
 
         return multiply
 
+    def ignores(self, unused: Sequence[Sequence[bool]]) -> bool:
+        """Rows and columns may be computed that nobody reads, terms may not be added."""
+        return not any(
+            unused[side][d]
+            for side, contracting in enumerate((self.lhs_contracting, self.rhs_contracting))
+            for d in contracting
+        )
+
     def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
         """Return the product as one call, of two matrices with little around it."""
         if self.part:

@@ -147,6 +147,10 @@ class Reduce(Codelet):
 
         return run
 
+    def ignores(self, unused: Sequence[Sequence[bool]]) -> bool:
+        """A monoid may make results that nobody reads, elements may not be taken in."""
+        return bool(self.monoid) and not any(unused[0][d] for d in self.dimensions)
+
     def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
         """Return the reduction of one array as one call."""
         if self.part or len(results) != 1:

@@ -67,20 +67,28 @@ def one_call(
 def run_calls(straight: Straight, operands: int) -> Callable[..., list[Array]]:
     """Return the calls as one function of all operands' arrays and places for results.
 
-    No place is written to.
+    No place is written to. Between calls arrays lie row-major, however operands do, where a call
+    lets one choose: the order of sums is then that of whole tensors.
     """
     numbers = [*straight.constants, *straight.results, *(call.number for call in straight.calls)]
     rest: list[Any] = [None] * (max((operands - 1, *numbers)) + 1 - operands)
     for number, value in straight.constants.items():
         rest[number - operands] = value
-    calls = [(call.function, call.arguments, call.number) for call in straight.calls]
+    calls = [
+        (call.function, call.arguments, call.number, call.shape, call.dtype, call.takes_out)
+        for call in straight.calls
+    ]
     results = straight.results
 
     def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> list[Array]:
         values = [*arrays, *rest]
         with quietly():
-            for function, arguments, number in calls:
-                values[number] = function(*[values[x] for x in arguments])
+            for function, arguments, number, shape, dtype, takes_out in calls:
+                given = [values[x] for x in arguments]
+                if takes_out:
+                    values[number] = function(*given, out=np.empty(shape, dtype))
+                else:
+                    values[number] = function(*given)
         return [values[x] for x in results]
 
     return run

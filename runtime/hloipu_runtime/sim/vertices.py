@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from hloipu_runtime.codelets.codelet import Block, Codelet
-from hloipu_runtime.program.mapping import Span, Spans
+from hloipu_runtime.program.mapping import Span, Spans, extent_of
 from hloipu_runtime.program.program import Array
 from hloipu_runtime.program.steps import Operand, VertexGroup
 from hloipu_runtime.sim.classes import GridSlice, Part, SizeClass, size_classes
@@ -16,6 +17,9 @@ from hloipu_runtime.sim.faults import TileFault
 from hloipu_runtime.sim.storage import TileStorage
 
 Action = Callable[[], None]
+
+MOST_OF_WHOLE = 1.25
+"""Most of a tensor's elements that its parts may hold, unused ends included, to be computed on."""
 
 
 def prepare_group(
@@ -32,7 +36,7 @@ def prepare_group(
                 f"variable {operand.variable} lies on {tiles.count} tiles from {tiles.first}, "
                 f"its vertices on {group.tiles.count} from {group.tiles.first}",
             )
-    if group.codelet.whole_parts and all(map(_reads_all_it_has, operands, storages)):
+    if all(map(_reads_all_it_has, operands, storages)) and _may_be_whole(group.codelet, storages):
         return [_whole_action(group.codelet, inputs, outputs)]
     classes = size_classes(group.tiles, [x.spans for x in operands], [x.shape for x in storages])
     return [_class_action(group, each, storages) for each in classes]
@@ -40,6 +44,26 @@ def prepare_group(
 
 def _reads_all_it_has(operand: Operand, storage: TileStorage) -> bool:
     return operand.spans == storage.mapping.spans
+
+
+def _may_be_whole(codelet: Codelet, storages: Sequence[TileStorage]) -> bool:
+    """Whether computing on unused ends of parts is harmless, and little more work."""
+    if codelet.whole_parts:
+        return True
+    unused = [[_is_cut_off(storage, d) for d in range(len(storage.shape))] for storage in storages]
+    return codelet.ignores(unused) and all(
+        prod(extent_of(x.mapping.tiles, span) * span.size for span in x.mapping.spans)
+        <= MOST_OF_WHOLE * prod(x.shape)
+        for x in storages
+    )
+
+
+def _is_cut_off(storage: TileStorage, dimension: int) -> bool:
+    """Whether some part of a dimension goes beyond an end of it."""
+    span = storage.mapping.spans[dimension]
+    reach = (extent_of(storage.mapping.tiles, span) - 1) * span.step
+    low, high = span.offset + min(0, reach), span.offset + max(0, reach) + span.size
+    return low < 0 or high > storage.shape[dimension]
 
 
 def _whole_action(

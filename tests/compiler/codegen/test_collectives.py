@@ -98,8 +98,8 @@ def test_reductions_by_type(kind: str, monoid: str) -> None:
         f"HloModule m, replica_count=4\n\n{how}  ROOT r = {kind}[] {monoid}(a, b) }}\n\n"
         f"ENTRY e {{\n  p = {kind}[8,3] parameter(0)\n"
         f"  s = {kind}[8,3] all-reduce(p), replica_groups={{{{3,0,1,2}}}}, to_apply=how\n"
-        f"  t = {kind}[4,3] reduce-scatter(p), replica_groups={{{{0,2}},{{3,1}}}}, dimensions={{0}}, "
-        f"to_apply=how\n  ROOT r = ({kind}[8,3], {kind}[4,3]) tuple(s, t)\n}}\n"
+        f"  t = {kind}[4,3] reduce-scatter(p), replica_groups={{{{0,2}},{{3,1}}}}, "
+        f"dimensions={{0}}, to_apply=how\n  ROOT r = ({kind}[8,3], {kind}[4,3]) tuple(s, t)\n}}\n"
     )
     module = hloipu.parse(text)
     given = [flat(random_arguments(module, seed)) for seed in range(4)]

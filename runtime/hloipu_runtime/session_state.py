@@ -1,0 +1,65 @@
+"""The state of a session's participants: as it begins, as users see it, and after a failure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hloipu_runtime.checkpoint import Checkpoint
+from hloipu_runtime.errors import UsageError
+from hloipu_runtime.kernels.storage import from_storage
+from hloipu_runtime.program.program import Array, Program
+from hloipu_runtime.program.state_parts import joined
+from hloipu_runtime.session_inputs import State, given_state
+from hloipu_runtime.sim.kept_state import Moment
+
+States = list[dict[str, Array]]
+"""Of each participant, arrays in storage form by name."""
+
+
+def begun_states(program: Program, state: State, seed: int, participants: int) -> States:
+    """Return what each participant begins with, all with the same but for random ops and parts.
+
+    Raises what `given_state` raises.
+    """
+    return [
+        given_state(program, state, seed, number // program.partitions)
+        for number in range(participants)
+    ]
+
+
+def resumed_states(program: Program, found: Checkpoint, participants: int) -> States:
+    """Return what each participant goes on with from a checkpoint of this program."""
+    return [
+        given_state(program, found.of(program, number), replica=number // program.partitions)
+        for number in range(participants)
+    ]
+
+
+def in_users_types(
+    program: Program, states: Sequence[Mapping[str, Array]], number: int
+) -> dict[str, Any]:
+    """Return copies of a participant's state, with parts of all replicas put together."""
+    found = {}
+    for port in program.state:
+        array = states[number][port.name]
+        if port.whole:
+            array = joined([each[port.name] for each in states], port.whole)
+        kind = program.variables[port.variable].element_type
+        found[port.name] = np.array(from_storage(array, kind))
+    return found
+
+
+def require_alike(program: Program) -> None:
+    """Raise UsageError E2071 where one replica cannot stand for all."""
+    if any(port.whole for port in program.state):
+        raise UsageError(
+            "E2071",
+            "replicas were declared identical, and each keeps another part of the state",
+            hint="run every replica, or compile without --shard-optimizer",
+        )
+
+
+def steps_at(moment: Moment, turns: int) -> int | None:
+    """Return how many steps are done at a moment of a run in a turn, counted from 1."""
+    return {"begin": 0, "turn": turns - 1, "following": turns, "end": turns}.get(moment)

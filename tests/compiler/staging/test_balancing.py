@@ -1,0 +1,88 @@
+"""Cuts into stages against every choice of cuts tried out."""
+
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+
+from hloipu_compiler.plan.schedule import Schedule
+from hloipu_compiler.staging.balancing import Budget, burdens, cuts_of
+from hloipu_compiler.staging.loads import Loads
+
+OPS = 9
+PLENTY = 1e18
+
+
+def loads(seed: int) -> Loads:
+    draw = np.random.default_rng(seed)
+
+    def until() -> np.ndarray:
+        return np.concatenate(([0.0], np.cumsum(draw.integers(0, 100, OPS).astype(float))))
+
+    crossing = np.concatenate(([0.0], draw.integers(1, 50, OPS - 1), [0.0])).astype(float)
+    return Loads(tuple(range(OPS)), until(), until(), until(), until(), until(), until(),
+                 crossing, 0.0, True)  # fmt: skip
+
+
+def dearest(found: Loads, schedule: Schedule, budget: Budget, cuts: tuple[int, ...]) -> float:
+    """Return what the dearest stage costs, infinite where one has no room."""
+    worst = 0.0
+    ends = (0, *cuts, OPS)
+    for part, (a, b) in zip(burdens(found, schedule, budget, cuts), pairwise(ends), strict=True):
+        sent = (found.crossing[a] + found.crossing[b]) * budget.cycles_per_byte
+        cost = part.forward_cycles + part.backward_cycles + sent
+        worst = max(worst, cost if part.memory_bytes <= budget.memory_bytes else np.inf)
+    return worst
+
+
+@pytest.mark.parametrize("kind", ["grouped", "interleaved", "sequential"])
+@pytest.mark.parametrize("memory", [PLENTY, 1500.0])
+@pytest.mark.parametrize("stages", [2, 3, 4])
+@pytest.mark.parametrize("seed", range(4))
+def test_no_cuts_are_better_by_more_than_a_fiftieth(
+    seed: int, stages: int, memory: float, kind: str
+) -> None:
+    found, budget = loads(seed), Budget(0.5, memory)
+    schedule = Schedule(stages, kind, 4)
+    best = min(
+        dearest(found, schedule, budget, cuts) for cuts in combinations(range(1, OPS), stages - 1)
+    )
+    cuts = cuts_of(found, schedule, budget)
+    assert len(cuts) == stages - 1
+    assert sorted(set(cuts)) == list(cuts)
+    if np.isfinite(best):
+        assert dearest(found, schedule, budget, cuts) <= 1.02 * best
+
+
+def test_equal_blocks_are_cut_at_their_borders() -> None:
+    """Three ops a block, little crosses between blocks, and any cut there is as good."""
+    until = np.arange(0.0, 13.0)
+    crossing = np.array([0, 9, 9, 1, 9, 9, 1, 9, 9, 1, 9, 9, 0.0])
+    none = np.zeros(13)
+    found = Loads(tuple(range(12)), until, none, none, none, none, none, crossing, 0.0, True)
+    schedule = Schedule(4, "grouped", 4)
+    assert cuts_of(found, schedule, Budget(1e-6, PLENTY)) == (3, 6, 9)
+
+
+def test_stages_that_keep_more_micro_batches_get_fewer_ops() -> None:
+    until = np.arange(0.0, 13.0)
+    crossing = np.array([0.0, *([1.0] * 11), 0.0])
+    none = np.zeros(13)
+    found = Loads(tuple(range(12)), until, until, none, none, none, 10 * until, crossing, 0.0, True)
+    schedule = Schedule(3, "grouped", 8)
+    roomy = cuts_of(found, schedule, Budget(0.0, PLENTY))
+    tight = cuts_of(found, schedule, Budget(0.0, 160.0))
+    assert roomy == (4, 8)
+    assert tight[0] < roomy[0]
+    assert max(x.memory_bytes for x in burdens(found, schedule, Budget(0.0, 160.0), tight)) <= 160
+
+
+def test_recomputing_stages_keep_their_inputs_only() -> None:
+    found, schedule, budget = loads(0), Schedule(3, "grouped", 8), Budget(0.5, PLENTY)
+    cuts = (3, 6)
+    plain, again = (burdens(found, schedule, budget, cuts, recomputes=r) for r in (False, True))
+    stash = found.stash_until[6] - found.stash_until[3]
+    assert plain[1].stash_bytes == 3 * stash
+    assert again[1].stash_bytes == 3 * found.crossing[3] + stash
+    assert again[1].backward_cycles == plain[1].backward_cycles + plain[1].forward_cycles
+    assert again[2] == plain[2]
