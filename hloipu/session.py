@@ -11,6 +11,7 @@ from hloipu.options.table import OPTIONS, Options
 from hloipu.pipelining import check_ipus, pipeline_request
 from hloipu.text import HloInput, read_source
 from hloipu.wrapping import wrapping_request
+from hloipu_compiler.analysis.live_bytes import peak_bytes
 from hloipu_compiler.codegen.planned import Record
 from hloipu_compiler.codegen.tuning import Tuning
 from hloipu_compiler.driver import Phase, compile_module, source_lines, unmeasured
@@ -23,6 +24,7 @@ from hloipu_compiler.passes.registry import added_passes_forgotten
 from hloipu_compiler.passes.runner import PassRun, run_passes
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.verify.verifier import verify
+from hloipu_runtime.collection import without_collection
 from hloipu_runtime.compiled import CompiledProgram, compiled_program
 from hloipu_runtime.executable import OverMemory
 from hloipu_runtime.executable_cache import ExecutableCache, compile_key, source_fingerprint
@@ -32,6 +34,16 @@ from hloipu_runtime.report.change import Fitting
 
 _COMPILERS = ("hloipu_compiler", "hloipu_runtime")
 """Packages whose sources decide what is compiled."""
+
+_MOST_TIMES = 4
+"""As many times the bytes that are spared on average may be spared on the fullest tile. Assumed."""
+
+_LESS_PERCENT = (75, 50)
+"""Of the memory that plans of products may take, tried where a program does not fit."""
+
+_LACKING_PERCENT = 25
+"""Of a tile's memory: what lacks more is not tried with smaller plans. Assumed: the products alive
+at the fullest moment seldom take more than that off it."""
 
 _NOT_OF_COMPILING = frozenset(
     "target set mode over_memory assume_trips plugin cache cache_dir cache_size_bytes poison "
@@ -121,27 +133,53 @@ def compile_verified(
 ) -> CompiledProgram:
     """Compile a verified module as options say; `phase` encloses each part of the work.
 
-    With `recompute="auto"`, cheap values are made again where the program fits with that alone.
+    What does not fit is compiled again, with `recompute="auto"` with cheap values made again, and
+    with plans of products that take less memory. What fits first is returned.
     """
-    made = compile_once(module, options, phase, fingerprint=fingerprint)
-    if options.recompute != "auto" or options.passes:
+    with without_collection():
+        made = compile_once(module, options, phase, fingerprint=fingerprint)
+        for leaner in _leaner(module, options, made, phase):
+            tried = compile_once(module, leaner, phase, fingerprint=fingerprint)
+            with phase("memory"):
+                if tried.fits:
+                    return tried
         return made
+
+
+def _leaner(
+    module: Module, options: Options, made: CompiledProgram, phase: Phase
+) -> Iterator[Options]:
+    """Yield options with which what does not fit might, the ones that cost least first."""
     with phase("memory"):
         if made.fits:
-            return made
-    leaner = replace(options, recompute="cheap")
-    with phase("passes"):
-        if not _recomputes(module, leaner):
-            return made
-    tried = compile_once(module, leaner, phase, fingerprint=fingerprint)
-    with phase("memory"):
-        return tried if tried.fits else made
+            return
+        has_room = made.memory_plan.has_room_for_code
+        lacking = _lacking_bytes(made)
+    if options.recompute == "auto" and not options.passes and has_room:
+        # Values made again take code as well.
+        leaner = replace(options, recompute="cheap")
+        with phase("passes"):
+            may_fit = lacking <= _MOST_TIMES * _spared_bytes(module, leaner)
+        if may_fit:
+            yield leaner
+    room = made.machine.memory.bytes_per_tile * made.machine.chip.tiles_per_ipu
+    if 100 * lacking <= _LACKING_PERCENT * room:
+        for percent in _LESS_PERCENT:
+            share = options.available_memory_proportion * percent / 100
+            yield replace(options, available_memory_proportion=share)
 
 
-def _recomputes(module: Module, options: Options) -> bool:
-    """Whether the passes find cheap values to make again."""
+def _lacking_bytes(program: CompiledProgram) -> int:
+    """Return what the fullest tile lacks, times the tiles of an IPU."""
+    plan, chip = program.memory_plan, program.machine.chip
+    needed = max(int(ipu.needed_bytes.max()) for ipu in plan.ipus)
+    return (needed - plan.available_bytes) * chip.tiles_per_ipu
+
+
+def _spared_bytes(module: Module, options: Options) -> int:
+    """Return by how much fewer bytes are live at once if cheap values are made again."""
     found: list[PassRun] = []
-    with plugins(options):
+    with plugins(options), without_collection():
         run_passes(
             module,
             Plan(),
@@ -150,7 +188,8 @@ def _recomputes(module: Module, options: Options) -> bool:
             stop_after=RecomputeCheap.name,
             watch=found.append,
         )
-    return found[-1].changed
+    before, after = found[-1].before, found[-1].after
+    return peak_bytes(before) - peak_bytes(after) if after is not before else 0
 
 
 def compile_once(
@@ -158,7 +197,7 @@ def compile_once(
 ) -> CompiledProgram:
     """Compile a verified module as options say; `recompute="auto"` is like `none`."""
     machine = machine_of(options)
-    with plugins(options):
+    with plugins(options), without_collection():
         made = compile_module(
             module,
             machine,

@@ -58,6 +58,7 @@ STAIRS = (
     "hloipu_runtime.kernels",
     "hloipu_runtime.element_types",
     "hloipu_runtime.atomic_file",
+    "hloipu_runtime.collection",
     "hloipu_runtime.errors",
 )
 

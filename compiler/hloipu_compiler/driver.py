@@ -23,6 +23,7 @@ from hloipu_compiler.plan.roles import carried_of, required_wrapping, wrapping_o
 from hloipu_compiler.plan.sharding import shards_of
 from hloipu_compiler.plan.wrapping import Wrapping, WrappingRequest, looped
 from hloipu_compiler.pricing.costing import costing_on
+from hloipu_compiler.staging.call_marks import with_call_marks
 from hloipu_compiler.staging.pipelining import pipelined
 from hloipu_compiler.staging.sharded_update import sharded_update
 from hloipu_compiler.verify.static import require_static
@@ -88,6 +89,7 @@ def compile_module(
     cannot be cut, and what passes raise.
     """
     require_static(module)
+    module = with_call_marks(module)
     copies, partitions = participants_for(module, replicas)
     fills = replicas is None and ipus > 1 and not meets_others(module)
     begun = Plan(replicas=copies, partitions=partitions)

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from hloipu_runtime.collection import without_collection
 from hloipu_runtime.costing.costs import Costs
 from hloipu_runtime.costing.counting import ChargePlan
 from hloipu_runtime.costing.estimate import Estimate, Trips, estimate
+from hloipu_runtime.costing.forms import Forms
 from hloipu_runtime.costing.step_costs import step_charges
 from hloipu_runtime.device import Device
 from hloipu_runtime.errors import UsageError
@@ -89,17 +91,27 @@ class CompiledProgram:
     def __post_init__(self) -> None:
         """Prove the program; ProgramError E4050 where that fails."""
         if not self.is_proved:
-            verify(self.program, self.machine.chip.tiles_per_ipu)
+            with without_collection():
+                verify(self.program, self.machine.chip.tiles_per_ipu)
+
+    @cached_property
+    def _forms(self) -> Forms:
+        """How each transfer is carried out; its cycles and its memory both follow from that."""
+        return Forms(self.program, self.machine)
 
     @cached_property
     def costs(self) -> Costs:
         """The cost of every step."""
-        return step_charges(self.program, self.machine)
+        with without_collection():
+            return step_charges(self.program, self.machine, self._forms)
 
     @cached_property
     def memory_plan(self) -> MemoryPlan:
         """Where every variable lies."""
-        return plan_memory(self.program, self.machine, code_memory=self.code_memory)
+        with without_collection():
+            return plan_memory(
+                self.program, self.machine, code_memory=self.code_memory, forms=self._forms
+            )
 
     @cached_property
     def memory(self) -> MemoryReport:
@@ -117,7 +129,7 @@ class CompiledProgram:
     @property
     def fits(self) -> bool:
         """Whether every tile has the memory that it needs."""
-        return self.memory.fits
+        return self.memory_plan.fits
 
     def estimate(self, assume_trips: Trips = None) -> Estimate:
         """Return the cycles of one run, without running."""

@@ -26,6 +26,7 @@ from hloipu_runtime.program.steps import (
     Exchange,
     If,
     Parallel,
+    Pipeline,
     Repeat,
     RepeatWhile,
     Sequence,
@@ -77,7 +78,15 @@ def trace(program: Program, step: Step, draw: Random, path: str = "body") -> Ite
                 frozenset(x.variable for x in step.outputs),
             )
         case RemoteCopy():
-            yield Moment(path, frozenset((step.source,)), frozenset((step.destination,)))
+            here = {v for v in (step.source, step.destination)
+                    if program.variables[v].role is not Role.REMOTE}  # fmt: skip
+            yield Moment(
+                path,
+                frozenset(here & {step.source}),
+                frozenset(here & {step.destination}),
+            )
+        case Pipeline():
+            yield from _one_by_one(program, step, draw, path)
         case Repeat():
             for _ in range(min(step.count, 3)):
                 yield from trace(program, step.body, draw, f"{path}/repeat")
@@ -99,6 +108,21 @@ def trace(program: Program, step: Step, draw: Random, path: str = "body") -> Ite
             yield from trace(program, body, draw, f"{path}/{step.function}")
         case _:
             pass
+
+
+def _one_by_one(program: Program, step: Pipeline, draw: Random, path: str) -> Iterator[Moment]:
+    """Yield what positions do with the first micro-batches, what they hand on copied in between."""
+    for turn in range(min(step.count, 3)):
+        for position, stage in enumerate(step.stages):
+            for channel in step.channels:
+                place = frozenset((channel.places[turn % len(channel.places)],))
+                if channel.consumer == position:
+                    yield Moment(path, place, frozenset((channel.destination,)) - place)
+            yield from trace(program, stage.body, draw, f"{path}/repeat/{position}")
+            for channel in step.channels:
+                place = frozenset((channel.places[turn % len(channel.places)],))
+                if channel.producer == position:
+                    yield Moment(path, frozenset((channel.source,)), place)
 
 
 def _interleaved(program: Program, step: Parallel, draw: Random, path: str) -> Iterator[Moment]:
@@ -191,6 +215,8 @@ def overlaps(
     """
     owners = Owners(program, addresses)
     lasting = [n for n, v in enumerate(program.variables) if v.role is Role.CONSTANT]
+    kept = [port.variable for port in program.state]
+    lasting += [n for n in kept if program.variables[n].role is Role.STATE]
     for number in lasting:
         owners.write(number)
     written: set[int] = set(lasting)

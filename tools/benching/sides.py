@@ -36,6 +36,16 @@ class Row:
     """Median of the ratios of neighbouring measurements."""
 
 
+def environment_of_sides() -> dict[str, str]:
+    """Return what child processes of both sides find in their environment."""
+    environment = {k: v for k, v in os.environ.items() if k not in SETTINGS_LEFT_OUT}
+    environment |= {
+        "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3",
+        "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+    }  # fmt: skip
+    return environment
+
+
 class Side:
     """One child process."""
 
@@ -44,14 +54,10 @@ class Side:
         self._child = self._start()
 
     def _start(self) -> "subprocess.Popen[str]":
-        environment = {k: v for k, v in os.environ.items() if k not in SETTINGS_LEFT_OUT}
-        environment |= {
-            "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3",
-            "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
-        }  # fmt: skip
         return subprocess.Popen(
             [sys.executable, "-m", "tools.benching.runner", self.name],
-            cwd=ROOT, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            env=environment_of_sides(),
             # Thread pools are sized by the cores a process may use when it starts.
             preexec_fn=lambda: os.sched_setaffinity(0, {self._core}),
         )  # fmt: skip

@@ -224,3 +224,15 @@ class Running:
 def extra_bytes(buffers: Buffers, order: Sequence[int]) -> int:
     """Return the bytes that running a computation takes besides its parameters."""
     return max(0, max(live_bytes(buffers, order), default=0) - buffers.given_bytes)
+
+
+def peak_bytes(module: Module) -> int:
+    """Return the most bytes that are live at once while a module's entry runs as it is ordered."""
+    extra: dict[str, int] = {}
+    peak = 0
+    for name in Running(module).names:
+        buffers = buffers_of(module.computation[name], module.computation, extra)
+        live = live_bytes(buffers, range(len(module.computation[name].instructions)))
+        peak = max(live, default=0)
+        extra[name] = max(0, peak - buffers.given_bytes)
+    return peak

@@ -4,7 +4,12 @@ from functools import cached_property
 from pathlib import PurePosixPath
 
 from hloipu_compiler.hlo.metadata import OpMetadata, read_metadata
-from hloipu_compiler.hlo.stack_tables import SourceLine, StackTables, read_stack_tables
+from hloipu_compiler.hlo.stack_tables import (
+    DEEPEST_STACK,
+    SourceLine,
+    StackTables,
+    read_stack_tables,
+)
 from hloipu_compiler.hlo.text_fault import TextFault
 from hloipu_compiler.ir.graph import Instruction, Module
 
@@ -45,11 +50,11 @@ class SourceLines:
         """Return the op's path in the user's program, such as `jit(step)/dot_general`."""
         return self.metadata(instruction).op_name
 
-    def frames(self, instruction: Instruction) -> list[SourceLine]:
+    def frames(self, instruction: Instruction, most: int = DEEPEST_STACK) -> list[SourceLine]:
         """Return the call stack that made an instruction, innermost frame first."""
         metadata = self.metadata(instruction)
         if metadata.stack_frame_id:
-            return self.tables.frames(metadata.stack_frame_id)
+            return self.tables.frames(metadata.stack_frame_id, most)
         if metadata.source_file:
             return [SourceLine(metadata.source_file, metadata.source_line, "")]
         return []
@@ -61,7 +66,7 @@ class SourceLines:
             return ""
         found = self._lines.get(text)
         if found is None:
-            frames = self.frames(instruction)
+            frames = self.frames(instruction, 1)
             found = f"{PurePosixPath(frames[0].file).name}:{frames[0].line}" if frames else ""
             self._lines[text] = found
         return found

@@ -27,7 +27,6 @@ from hloipu_runtime.machine.costs import sync
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.machine.transfers import cycles_at_rate
 
-
 _ABOUT = 1.1
 """What may be kept beside the least that any way keeps, for speed. Assumed."""
 

@@ -53,6 +53,8 @@ class Backwards:
         self.module = module
         self.machine = machine
         self.tuning = tuning
+        self.tunings: MappingType[str, Tuning] = {}
+        """Of instructions of the entry, where less memory is left."""
         self.homes: dict[LeafKey, Home] = {}
         self.demands: dict[str, dict[tuple[str, int], list[Demand]]] = {}
         """By computation, then by instruction and number of the array."""
@@ -67,6 +69,11 @@ class Backwards:
         made = self.made[computation.name]
         for position in reversed(range(len(computation.instructions))):
             self._back(computation, position, made)
+
+    def tuning_of(self, computation: Computation, x: Instruction) -> Tuning:
+        """Return the tuning with which a product will be planned, as far as that is known."""
+        is_entry = computation is self.module.entry
+        return self.tunings.get(x.name, self.tuning) if is_entry else self.tuning
 
     def known(self, computation: str, name: str, leaf: int = 0) -> Sequence[Demand]:
         """Return the demands for an array of an instruction's result."""
@@ -83,7 +90,7 @@ class Backwards:
         if not x.operands:
             return
         if opcode == "dot":
-            placed = placed_dot(self.machine, self.tuning, computation, x)
+            placed = placed_dot(self.machine, self.tuning_of(computation, x), computation, x)
             first = self.first_tiles.get((computation.name, x.name, 0), 0)
             wishes = demands_of_dot(self.machine, computation, x, placed, first)
             for i, wish in zip(x.operands, wishes, strict=False):

@@ -54,13 +54,16 @@ def layout_of(
     machine: Machine,
     tuning: Tuning,
     kept: MappingType[int, int] | None = None,
+    tunings: MappingType[str, Tuning] | None = None,
 ) -> Layout:
     """Decide where the values of a module are to lie.
 
     `kept`: for arrays of the entry's parameters that stay on the device, the result that each is
-    next; both counted as in flattened tuples.
+    next; both counted as in flattened tuples. `tunings`: of instructions of the entry for which
+    less memory is left.
     """
     walk = _Walk(module, plan, machine, tuning)
+    walk.tunings = tunings or {}
     for computation in _lowered(module):
         walk.computation(computation)
     walk.entry(kept or {})
@@ -159,7 +162,7 @@ class _Walk(Backwards):
     ) -> Mapping | None:
         opcode = x.opcode
         if opcode == "dot":
-            placed = placed_dot(self.machine, self.tuning, computation, x)
+            placed = placed_dot(self.machine, self.tuning_of(computation, x), computation, x)
             first = self._first_tile(computation, x, placed.placement)
             return made_by_dot(computation, x, placed, first)
         if opcode in ELEMENTWISE:

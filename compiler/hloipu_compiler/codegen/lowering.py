@@ -15,7 +15,7 @@ from hloipu_compiler.codegen.leaves import Held, Leaf, Token
 from hloipu_compiler.codegen.planned import Record
 from hloipu_compiler.codegen.site import LOWERINGS, Lowering, Site, leaf_range, leaves_of
 from hloipu_compiler.codegen.stream_names import require_unique
-from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning
+from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning, tuning_within
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import TupleShape
 from hloipu_compiler.plan.plan import Plan
@@ -165,6 +165,20 @@ def _alive_bytes(module: Module, computation: Computation, *, late: bool) -> lis
     return found
 
 
+def _product_tunings(builder: Builder, module: Module, *, late: bool) -> dict[str, Tuning]:
+    """Return the tunings with which the entry's products will be planned."""
+    alive = _alive_bytes(module, module.entry, late=late)
+    machine, tuning = builder.machine, builder.tuning
+    may_fit = _taken_bytes(module, machine, alive) <= machine.usable_bytes
+    return {
+        x.name: tuning_within(machine, tuning, alive[position], builder.code_bytes)
+        if may_fit
+        else tuning
+        for position, x in enumerate(module.entry.instructions)
+        if x.opcode == "dot"
+    }
+
+
 def _is_scarce(module: Module, machine: Machine) -> bool:
     """Whether values that are alive at once, and code, may take most of the memory."""
     taken = _taken_bytes(module, machine, _alive_bytes(module, module.entry, late=False))
@@ -215,12 +229,14 @@ def lower(
     builder.ipus = 1 + max(plan.ipus.values(), default=0)
     entry = module.entry
     builder.code_bytes = code_bytes_of(entry)
-    builder.layout = layout_of(module, plan, machine, builder.tuning_here)
+    late = _is_scarce(module, machine)
+    tunings = _product_tunings(builder, module, late=late)
+    builder.layout = layout_of(module, plan, machine, builder.tuning_here, tunings=tunings)
     if plans is not None:
         plans += placed_values(module, builder.layout, builder.machine)
     arguments: list[list[Leaf]] = []
     parameters: list[Port] = []
-    arrivals, late = Arrivals(builder), _is_scarce(module, machine)
+    arrivals = Arrivals(builder)
     waiting: list[tuple[str, Held, int]] = []
     uses = first_uses(entry)
     for position in entry.parameters:

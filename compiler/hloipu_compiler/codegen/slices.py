@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 
 from hloipu_compiler.codegen.builder import Builder
+from hloipu_compiler.codegen.layout import cost_of_home
 from hloipu_compiler.codegen.leaves import Held
 from hloipu_compiler.codegen.placing import Placement, grid
 from hloipu_runtime.codelets.codelet import Tensor
 from hloipu_runtime.codelets.elementwise import Elementwise
 from hloipu_runtime.codelets.expression import Expression, Node
-from hloipu_runtime.costing.exchange_form import exchange_form, exchange_forms
+from hloipu_runtime.costing.exchange_form import copy_charge, exchange_form, exchange_forms
 from hloipu_runtime.costing.sending import Sent, what_is_sent
 from hloipu_runtime.costing.traffic import transfer_traffic
 from hloipu_runtime.machine.charges import over
@@ -43,29 +44,39 @@ def _place(builder: Builder, first: Held, dimension: int, result: Tensor) -> Map
         return Mapping(lying.tiles, spans)
     step = first.shape[dimension]
     places = [builder.home(result.element_type, shape)]
+    wishes = [x for x in builder.wishes if len(x.born.spans) == len(shape)]
+    places += [x.born for x in wishes if x.born.is_partition and not x.born.replicated_axes]
     places += _aligned(shape, dimension, step, builder.tile_count)
-    source = builder.variables[first.variable]
+    code_cycles = builder.tuning_here.code_cycles_per_byte
 
     def cycles(place: Mapping) -> int:
-        target = Variable("", result.element_type, shape, place, Role.TEMPORARY, 0, "")
-        box = whole_box(first.shape)
-        zeros = (0,) * len(shape)
-        tiles = place.tiles
-        transfer = Transfer(
-            0, 1, tiles, whole_box(tiles.extents), place.spans, box, zeros, first.shape, 0
-        )
-        bus = builder.machine.chip.tiles_per_exchange_bus
-        traffic = transfer_traffic(transfer, source, target, bus)
-        if traffic is None:
-            return 0
-        sent = what_is_sent(transfer, source, target) if traffic.fragments else Sent(0, 0)
-        form = exchange_form(exchange_forms(builder.machine, traffic, sent), 0)
         size = place.spans[dimension].size
         # Some tile has parts of two slices, or all have parts of several.
-        slices = over(size, step) if size % step == 0 or step % size == 0 else over(size, step) + 1
-        return form.cycles * slices
+        slices = over(size, step) + (1 if size % step and step % size else 0)
+        each = _cycles(builder, first, result, place, code_cycles)
+        return slices * each + cost_of_home(
+            builder.machine, result, place, wishes, None, 1, code_cycles
+        )
 
-    return min(places, key=cycles)
+    return min(dict.fromkeys(places), key=cycles)
+
+
+def _cycles(builder: Builder, first: Held, result: Tensor, place: Mapping, code_cycles: int) -> int:
+    """Return the cycles of bringing the first slice to its place, its code priced among them."""
+    machine, source = builder.machine, builder.variables[first.variable]
+    target = Variable("", result.element_type, result.shape, place, Role.TEMPORARY, 0, "")
+    tiles, zeros = place.tiles, (0,) * len(result.shape)
+    transfer = Transfer(
+        0, 1, tiles, whole_box(tiles.extents), place.spans, whole_box(first.shape), zeros,
+        first.shape, 0,
+    )  # fmt: skip
+    traffic = transfer_traffic(transfer, source, target, machine.chip.tiles_per_exchange_bus)
+    if traffic is None:
+        return 0
+    sent = what_is_sent(transfer, source, target) if traffic.fragments else Sent(0, 0)
+    form = exchange_form(exchange_forms(machine, traffic, sent), 1000 * code_cycles)
+    copied = copy_charge(machine, traffic.copied_bytes, traffic.copied_runs).cycles
+    return form.cycles + copied + code_cycles * form.kept_bytes
 
 
 def _aligned(shape: Sizes, dimension: int, step: int, tiles: int) -> list[Mapping]:

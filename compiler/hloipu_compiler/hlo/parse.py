@@ -1,8 +1,6 @@
 """`parse`: HLO text to a module, on the fast path where the text allows it."""
 
-import gc
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 from hloipu_compiler.errors import Fault, ParseError
 from hloipu_compiler.hlo import balance, grammar
@@ -15,6 +13,7 @@ from hloipu_compiler.hlo.statements import StatementReader
 from hloipu_compiler.hlo.text_fault import TextFault
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.source import Source
+from hloipu_runtime.collection import without_collection
 
 
 def parse(source: Source | str, *, fast: bool = True, limits: Limits = DEFAULT_LIMITS) -> Module:
@@ -32,7 +31,7 @@ def parse(source: Source | str, *, fast: bool = True, limits: Limits = DEFAULT_L
         fault = Fault("E0104", "the text holds a NUL character", source.span(nul, nul + 1))
         raise ParseError([fault])
     try:
-        with _no_collection():
+        with without_collection():
             if fast:
                 try:
                     return _parse(source, limits, fast=True)
@@ -61,15 +60,3 @@ def _parse(source: Source, limits: Limits, *, fast: bool) -> Module:
         found = Fault(fault.code, fault.message, span, fault.expected, hint)
         raise ParseError([found]) from None
     return ModuleBuilder(source, reader, text).build()
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Hold the cycle collector off: records make no cycles, and scanning them costs a third."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

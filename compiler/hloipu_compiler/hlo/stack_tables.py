@@ -53,7 +53,7 @@ class StackTables:
     file_locations: tuple[FileLocation, ...] = ()
     stack_frames: tuple[StackFrame, ...] = ()
 
-    def frames(self, stack_frame_id: int) -> list[SourceLine]:
+    def frames(self, stack_frame_id: int, most: int = DEEPEST_STACK) -> list[SourceLine]:
         """Return the stack of a frame, innermost first; empty for 0 or an id out of the table.
 
         Ends quietly where the table points nowhere or in a circle.
@@ -61,7 +61,7 @@ class StackTables:
         found: list[SourceLine] = []
         seen: set[int] = set()
         at = stack_frame_id
-        while 0 < at <= len(self.stack_frames) and at not in seen and len(found) < DEEPEST_STACK:
+        while 0 < at <= len(self.stack_frames) and at not in seen and len(found) < most:
             seen.add(at)
             frame = self.stack_frames[at - 1]
             if 0 < frame.file_location_id <= len(self.file_locations):

@@ -111,12 +111,15 @@ class _Loading:
             return not isinstance(x.shape, TupleShape)
         return False
 
-    def _readers(self) -> list[tuple[int, ...]]:
-        """Return the places at which each value is at hand: made, or read by forward ops."""
+    def _readers(self, *, small: bool = False) -> list[tuple[int, ...]]:
+        """Return the places at which each value is at hand: made, or read by forward ops.
+
+        Values that are at hand everywhere have none, unless `small` ones are asked for, too.
+        """
         found: list[set[int]] = [set() for _ in self.place]
         bound = bound_to_places(self.entry, self.phases)
         for position in range(len(self.place) - 1, -1, -1):
-            if not bound[position]:
+            if not (small or bound[position]):
                 continue
             users = self.entry.users[position]
             found[position].update(self.place[user] for user in users if self.place[user] >= 0)
@@ -130,7 +133,7 @@ class _Loading:
 
     def _state(self) -> tuple[Floats, Floats, Floats]:
         """Return bytes of state, of what only the update reads, and of gradients, by place."""
-        readers, parameters = self._readers(), parameter_positions(self.entry)
+        readers, parameters = self._readers(small=True), parameter_positions(self.entry)
         state = np.zeros(self.count)
         updated = {pair.parameter for pair in self.phases.updated}
         kept = {pair.parameter for pair in (*self.phases.kept, *self.phases.per_micro_batch)}

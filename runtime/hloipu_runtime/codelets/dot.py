@@ -97,7 +97,7 @@ class Dot(Codelet):
         elif lhs.array is None or rhs.array is None:
             return super().bound(operands, results)
         else:
-            function = self._on_grid(lhs, rhs)
+            return self._on_grid(lhs, rhs, result)
 
         shape = (*result.grid, *result.part)
 
@@ -110,7 +110,7 @@ class Dot(Codelet):
 
         return run
 
-    def _on_grid(self, lhs: Block, rhs: Block) -> Callable[[Array, Array], Array]:
+    def _on_grid(self, lhs: Block, rhs: Block, result: Block) -> Bound:
         """Return the product of arrays that lie as those of the blocks do, to be broadcast."""
         varies = pair(lhs, rhs).varies
         left, right = (
@@ -121,21 +121,38 @@ class Dot(Codelet):
         multiply = self._multiply(a, b, folded.dimensions)
         places: tuple[Any, ...] = tuple(slice(None) if any(both) else None for both in varies)
         order = None if folded.order == tuple(sorted(folded.order)) else folded.order
+        back = [folded.order.index(d) for d in range(len(folded.order))]
         repeats = not all(any(both) for both in varies)
+        dtype = storage_dtype(self.element_type)
+        shape = (*result.grid, *result.part)
 
-        def run(x: Array, y: Array) -> Array:
-            made = multiply(x[left], y[right])
+        def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> list[Array]:
+            out = outs[0]
+            target = None
+            if out is not None and not repeats and out.dtype is dtype:
+                target = out if order is None else out.transpose(back)
+            with quietly():
+                made = multiply(arrays[0][left], arrays[1][right], target)
+            if out is not None and made is target:
+                return [out]
             if order is not None:
                 made = made.transpose(order)
-            return made[places] if repeats else made
+            if repeats:
+                made = made[places]
+            if out is None and made.shape != shape:
+                made = np.broadcast_to(made, shape)
+            return [made]
 
         return run
 
     def _multiply(
         self, a: Array, b: Array, dimensions: DotDimensions
-    ) -> Callable[[Array, Array], Array]:
+    ) -> Callable[[Array, Array, Array | None], Array]:
         """Return the product of arrays of these shapes, or of each of their pieces."""
         if not self.part:
+            if is_matrix_product(a.shape, b.shape, dimensions, self.element_type):
+                whole = dotting(a.shape, b.shape, dimensions, self.element_type)
+                return lambda a, b, out: whole(a, b)
             return dotting(a.shape, b.shape, dimensions, self.element_type)
         left, right = dimensions.lhs_contracting[0], dimensions.rhs_contracting[0]
         cut = _cut(dimensions)
@@ -147,17 +164,21 @@ class Dot(Codelet):
             second = (*(slice(None),) * right, taken)
             made.append((first, x, second, y, dotting(x, y, cut, self.element_type)))
 
-        def multiply(a: Array, b: Array) -> Array:
+        if len(made) == 1:
+            first, x, second, y, function = made[0]
+            return lambda a, b, out: function(a[first].reshape(x), b[second].reshape(y), out)
+
+        def multiply(a: Array, b: Array, out: Array | None) -> Array:
             products = [
                 function(a[first].reshape(x), b[second].reshape(y))
                 for first, x, second, y, function in made
             ]
-            return products[0] if len(products) == 1 else np.concatenate(products)
+            return np.concatenate(products)
 
         return multiply
 
     def ignores(self, unused: Sequence[Sequence[bool]]) -> bool:
-        """Rows and columns may be computed that nobody reads, terms may not be added."""
+        """Let rows and columns be computed that nobody reads, but add no such terms."""
         return not any(
             unused[side][d]
             for side, contracting in enumerate((self.lhs_contracting, self.rhs_contracting))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from operator import sub
 from typing import ClassVar
 
+from hloipu_runtime.codelets.boxes import one_for_all, whole_of_parts
 from hloipu_runtime.codelets.codelet import (
     ALL,
     Array,
@@ -22,6 +23,7 @@ from hloipu_runtime.codelets.codelet import (
     Tensor,
     codelet,
 )
+from hloipu_runtime.codelets.grids import one_of
 from hloipu_runtime.codelets.move import every_dimension
 from hloipu_runtime.codelets.moving_costs import NO_WORK, packed_bytes
 from hloipu_runtime.codelets.placed_windows import by_place, window_of, write_window
@@ -122,7 +124,7 @@ class DynamicUpdateSlice(Codelet):
         """Return `run`, of whole data in its own place as one assignment."""
         general = super().bound(operands, results)
         if not is_whole(operands[0]):
-            return general
+            return self._on_grid(operands, results) or general
         window = window_at(operands[0].part, operands[1].part)
 
         def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
@@ -133,6 +135,32 @@ class DynamicUpdateSlice(Codelet):
             return [data]
 
         return run
+
+    def _on_grid(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound | None:
+        """Return `run` on tiles that share the window and make up all data, which is replaced."""
+        if any(block.array is None for block in (*operands, *results)):
+            return None
+        general = super().bound(operands, results)
+        target, taken = whole_of_parts(results[0]), one_for_all(operands[1])
+        if target is None or taken is None or not same_memory(operands[0].data, results[0].data):
+            return None
+        scalars = [one_of(block) for block in operands[2:]]
+        window = window_at(operands[0].whole, operands[1].whole)
+
+        def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
+            at = [one(x) for one, x in zip(scalars, arrays[2:], strict=True)]
+            known = [x for x in at if x is not None]
+            out = outs[0]
+            if out is None or len(known) != len(at) or not same_memory(out, arrays[0]):
+                return general(arrays, outs)
+            target(out)[window(known)] = taken(arrays[1])
+            return [out]
+
+        return run
+
+    def ignores(self, unused: Sequence[Sequence[bool]]) -> bool:
+        """Say yes for ends of the data: the window is inside and reaches none."""
+        return not any(unused[1])
 
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]

@@ -7,10 +7,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from hloipu_runtime.codelets.boxes import follows, whole_of_parts
 from hloipu_runtime.codelets.codelet import (
     ALL,
     Array,
     Block,
+    Bound,
     Codelet,
     Index,
     Indexing,
@@ -70,6 +72,44 @@ class Gather(Codelet):
         sizes = _shift_to_parts(self.dims, self.slice_sizes, places, table, result)
         made = _gather_at(table, places, self.dims, sizes)
         return [delivered(np.broadcast_to(made, (*result.grid, *result.part)), result)]
+
+    def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
+        """Return `run`; tiles that make up whole tensors, each with what it takes, are as one."""
+        general = super().bound(operands, results)
+        if not results[0].grid or any(x.array is None for x in (*operands, *results)):
+            return general
+        target = whole_of_parts(results[0])
+        table, places = (whole_of_parts(x, shared=True) for x in operands)
+        if target is None or table is None or places is None:
+            return general
+        if not self._has_its_slices(operands[0], operands[1], results[0]):
+            return general
+        take = gathering(operands[0].whole, operands[1].whole, self.dims, self.slice_sizes)
+
+        def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
+            out = outs[0]
+            if out is None:
+                return general(arrays, outs)
+            target(out)[...] = take(table(arrays[0]), places(arrays[1]))
+            return [out]
+
+        return run
+
+    def _has_its_slices(self, table: Block, indices: Block, result: Block) -> bool:
+        """Whether each tile has the places of its slices, and all of the table that they reach."""
+        dims, sizes = self.dims, self.slice_sizes
+        leaders = dict(batch_dimensions(dims, len(indices.part)))
+        reached = {x.table: x.result for x in offsets(dims, len(sizes))}
+        reached = {d: place for d, place in reached.items() if sizes[d] == table.whole[d]}
+        batching = zip(dims.operand_batching_dims, dims.start_indices_batching_dims, strict=True)
+        reached |= {d: leaders[place] for d, place in batching}
+        return all(
+            follows(block, d, result, followed[d])
+            if d in followed
+            else block.part[d] == block.whole[d]
+            for block, followed in ((indices, leaders), (table, reached))
+            for d in range(len(block.part))
+        )
 
     def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
         """Return the gather as one call; of whole slices alone it is a view."""

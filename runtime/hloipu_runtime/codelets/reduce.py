@@ -133,6 +133,7 @@ class Reduce(Codelet):
                 spread(x, grid, computed) for x in self._pieces([a[kept] for a in arrays], rank)
             ]
         how: Any = self.monoid or self._region
+        in_place = computed == tuple(grid)
 
         def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
             inits = [one(x) for one, x in zip(scalars, arrays[count:], strict=True)]
@@ -141,14 +142,15 @@ class Reduce(Codelet):
             parts = [x[kept] for x in arrays[:count]]
             given: Any = inits
             made = reduce(
-                parts, given, dimensions, how, self.element_types, associative=self.associative
-            )
+                parts, given, dimensions, how, self.element_types,
+                associative=self.associative, out=outs[0] if in_place else None,
+            )  # fmt: skip
             return [spread(x, grid, computed) for x in made]
 
         return run
 
     def ignores(self, unused: Sequence[Sequence[bool]]) -> bool:
-        """A monoid may make results that nobody reads, elements may not be taken in."""
+        """Let a monoid make results that nobody reads, but take in no such elements."""
         return bool(self.monoid) and not any(unused[0][d] for d in self.dimensions)
 
     def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:

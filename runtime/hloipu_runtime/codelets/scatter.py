@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from math import ceil, prod
 from typing import ClassVar
 
+from hloipu_runtime.codelets.boxes import follows, whole_of_parts
 from hloipu_runtime.codelets.codelet import (
     ALL,
     Array,
     Block,
+    Bound,
     Codelet,
     Index,
     Indexing,
@@ -114,6 +116,59 @@ class Scatter(Codelet):
             unique_indices=self.unique_indices, in_place=True,
         )  # fmt: skip
         return [_kept(own, new) for own, new in zip(owned, made, strict=True)]
+
+    def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
+        """Return `run`; tiles that make up a small tensor, each with its windows, are as one."""
+        general = super().bound(operands, results)
+        if len(results) != 1 or not results[0].grid or prod(results[0].whole) >= _LARGE_ELEMENTS:
+            return general
+        if any(block.array is None for block in (*operands, *results)):
+            return general
+        source, target = whole_of_parts(operands[0]), whole_of_parts(results[0])
+        places, windows = (whole_of_parts(x, shared=True) for x in operands[1:])
+        if source is None or target is None or places is None or windows is None:
+            return general
+        if not self._has_its_windows(*operands):
+            return general
+        form = form_of(*(block.whole for block in operands), self.dims)
+        scatter_one = scattering(form, How(self._combiner, self.element_types, self.unique_indices))
+
+        def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
+            out = outs[0]
+            if out is None:
+                return general(arrays, outs)
+            target(out)[...] = scatter_one(source(arrays[0]), places(arrays[1]), windows(arrays[2]))
+            return [out]
+
+        return run
+
+    def _has_its_windows(self, operand: Block, indices: Block, update: Block) -> bool:
+        """Whether each tile has all windows, or those of its positions along batching dims."""
+        dims = self.dims
+        leaders = dict(
+            zip(dims.scatter_indices_batching_dims, dims.input_batching_dims, strict=True)
+        )
+        places = dict(batch_places(dims, len(indices.part)))
+        return (
+            all(
+                follows(indices, d, operand, leaders[d])
+                if d in leaders
+                else indices.part[d] == indices.whole[d]
+                for d in range(len(indices.part))
+            )
+            and all(
+                follows(update, place, operand, leaders[d])
+                if d in leaders
+                else update.part[place] == update.whole[place]
+                for d, place in places.items()
+            )
+            and all(update.part[d] == update.whole[d] for d in dims.update_window_dims)
+        )
+
+    def ignores(self, unused: Sequence[Sequence[bool]]) -> bool:
+        """Say yes for ends of operands: a window that is inside reaches none."""
+        count = (len(unused) - 1) // 3
+        return not any(map(any, unused[count : 2 * count + 1]))
 
     def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
         """Return the scatter into a small array as one call; large ones are changed in place."""

@@ -49,7 +49,7 @@ def bounds(span: Span, extent: int, low: int, high: int) -> tuple[Array, Array]:
     """Return where the parts of all coordinates begin and end, cut off at a window's ends."""
     count = 1 if span.axis < 0 else extent
     starts = np.arange(count, dtype=np.int64) * span.step + span.offset
-    return np.clip(starts, low, high), np.clip(starts + span.size, low, high)
+    return _cut(starts, low, high), _cut(starts + span.size, low, high)
 
 
 def owners_met(span: Span, extent: int, starts: Array, ends: Array) -> Array:
@@ -59,6 +59,11 @@ def owners_met(span: Span, extent: int, starts: Array, ends: Array) -> Array:
     """
     if span.axis < 0 or span.step <= 0 or extent == 1:
         return np.where(ends > starts, 1, 0)
-    first = np.clip((starts - span.offset) // span.step, 0, extent - 1)
-    last = np.clip((ends - 1 - span.offset) // span.step, 0, extent - 1)
+    first = _cut((starts - span.offset) // span.step, 0, extent - 1)
+    last = _cut((ends - 1 - span.offset) // span.step, 0, extent - 1)
     return np.where(ends > starts, last - first + 1, 0)
+
+
+def _cut(values: Array, low: int, high: int) -> Array:
+    """Return values cut off at both ends; numpy's own clip takes four times as long for a few."""
+    return np.minimum(np.maximum(values, low), high)

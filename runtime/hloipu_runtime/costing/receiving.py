@@ -1,5 +1,6 @@
 """Of how many pieces and messages a tile's part is put together, in closed form."""
 
+from functools import lru_cache
 from math import prod
 
 from hloipu_runtime.costing.parts import bounds, owners_met
@@ -69,8 +70,16 @@ def _senders_met(a: Along, tiles: Tiles, source: Tiles) -> int:
     """Return from how many senders' parts a receiver's is put together at most."""
     if a.sender is None or a.sender.axis < 0:
         return 1
-    starts, ends = bounds(a.receiver, extent_of(tiles, a.receiver), a.low, a.high)
-    return int(owners_met(a.sender, extent_of(source, a.sender), starts, ends).max())
+    extents = extent_of(tiles, a.receiver), extent_of(source, a.sender)
+    return _most_met(a.receiver, a.sender, *extents, a.low, a.high)
+
+
+@lru_cache(1 << 14)
+def _most_met(
+    receiver: Span, sender: Span, receivers: int, senders: int, low: int, high: int
+) -> int:
+    starts, ends = bounds(receiver, receivers, low, high)
+    return int(owners_met(sender, senders, starts, ends).max())
 
 
 def _is_dense(a: Along, tiles: Tiles) -> bool:

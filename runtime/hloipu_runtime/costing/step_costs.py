@@ -53,12 +53,13 @@ from hloipu_runtime.program.steps import (
 from hloipu_runtime.program.timetable import Pattern
 
 
-def step_charges(program: Program, machine: Machine) -> Costs:
+def step_charges(program: Program, machine: Machine, forms: Forms | None = None) -> Costs:
     """Return what every step of a verified program costs on a machine.
 
-    Raises ProgramError E4050 where functions call each other in a circle or are not there.
+    `forms`: those of its transfers, where they are known already. Raises ProgramError E4050 where
+    functions call each other in a circle or are not there.
     """
-    walk = _Walk(program, machine)
+    walk = _Walk(program, machine, forms or Forms(program, machine))
     call = _plain("body/call", "host call", "", Spent(host=host_call(machine)))
     walk.block(program.body, "body", (lambda _: call) if program.is_resident else None)
     return Costs(program, machine, tuple(walk.steps), tuple(walk.blocks), walk.calls)
@@ -67,10 +68,10 @@ def step_charges(program: Program, machine: Machine) -> Costs:
 class _Walk:
     """The steps and blocks found so far; a block's number comes after those inside it."""
 
-    def __init__(self, program: Program, machine: Machine) -> None:
+    def __init__(self, program: Program, machine: Machine, forms: Forms) -> None:
         self.program = program
         self.machine = machine
-        self.forms = Forms(program, machine)
+        self.forms = forms
         self.steps: list[StepCost] = []
         self.blocks: list[BlockCost] = []
         self.functions: dict[str, BlockNumber] = {}

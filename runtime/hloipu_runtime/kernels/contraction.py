@@ -28,19 +28,38 @@ def free_dims(rank: int, batch: Dims, contracting: Dims) -> Dims:
     return tuple(d for d in range(rank) if d not in taken)
 
 
-def contract(lhs: Array, rhs: Array, dims: DotDimensions) -> Array:
+def contract(lhs: Array, rhs: Array, dims: DotDimensions, out: Array | None = None) -> Array:
     """Contract float or complex operands of one dtype: batch dims, then free dims of lhs, of rhs.
 
-    The result may be a transposed view of its buffer, where that saves a copy of an operand.
+    The result may be a transposed view of its buffer, where that saves a copy of an operand. It is
+    `out`, written, where `out` lies as matrices do.
     """
     if lhs.ndim == 2 and rhs.ndim == 2 and len(dims.lhs_contracting) == 1 and not dims.lhs_batch:
         a = lhs if dims.lhs_contracting[0] == 1 else lhs.T
-        return matmul(a, rhs if dims.rhs_contracting[0] == 0 else rhs.T)
+        return matmul(a, rhs if dims.rhs_contracting[0] == 0 else rhs.T, out)
     left, right, shape, order = _arranged(
         _Layout(lhs.shape, lhs.strides), _Layout(rhs.shape, rhs.strides), dims
     )
-    product = matmul(left.of(lhs), right.of(rhs)).reshape(shape)
+    a, b = left.of(lhs), right.of(rhs)
+    target = None if out is None else _seen_as(out, order, (*a.shape[:-1], b.shape[-1]))
+    product = matmul(a, b, target)
+    if out is not None and product is target:
+        return out
+    product = product.reshape(shape)
     return product if order is None else product.transpose(order)
+
+
+def _seen_as(out: Array, order: Dims | None, matrices: Dims) -> Array | None:
+    """Return a result's memory as the product's matrices, None where they are no view of it."""
+    if order is not None:
+        back = [0] * len(order)
+        for place, source in enumerate(order):
+            back[source] = place
+        out = out.transpose(back)
+    try:
+        return out.reshape(matrices, copy=False)
+    except ValueError:
+        return None
 
 
 class _Layout(NamedTuple):

@@ -13,7 +13,10 @@ from hloipu_runtime.kernels.storage import storage_dtype
 
 Sizes = tuple[int, ...]
 Product = Callable[..., Array]
-"""From two operands, and perhaps a row-major array `out` for the result, to the result."""
+"""From two operands, and perhaps an array `out` for the result, to the result.
+
+For one call of BLAS `out` is row-major; in other products it may be left alone.
+"""
 
 
 def dotting(lhs: Sizes, rhs: Sizes, dims: DotDimensions, element_type: str) -> Product:
@@ -28,7 +31,7 @@ def dotting(lhs: Sizes, rhs: Sizes, dims: DotDimensions, element_type: str) -> P
         dtype = storage_dtype(element_type)
 
         def of_floats(a: Array, b: Array, out: Array | None = None) -> Array:
-            return contract(a, b, dims) if a.dtype is b.dtype is dtype else general(a, b)
+            return contract(a, b, dims, out) if a.dtype is b.dtype is dtype else general(a, b)
 
         return of_floats
     return _of_matrices(lhs, rhs, dims, storage_dtype(element_type), general)

@@ -24,8 +24,10 @@ _SMALL_PRODUCTS = 1 << 10
 _MANY_MATRICES = 64
 
 
-def matmul(lhs: Array, rhs: Array) -> Array:
+def matmul(lhs: Array, rhs: Array, out: Array | None = None) -> Array:
     """Return lhs @ rhs for [..., m, k] and [..., k, n] of one dtype and equal leading dims.
+
+    The result is `out`, written, or where it takes another way an array of its own.
 
     Float and complex matrices go to BLAS, after a copy where its strides cannot be taken (numpy
     would fall back to scalar loops). Shapes on which a BLAS call is not worth its start are
@@ -49,7 +51,7 @@ def matmul(lhs: Array, rhs: Array) -> Array:
     if tiny and prod(lhs.shape[:-2]) >= _MANY_MATRICES:
         return _matrices_minor(lhs, rhs)
     use_threads_for(2.0 * m * k * n)
-    product: Array = np.matmul(_for_blas(lhs), _for_blas(rhs))
+    product: Array = np.matmul(_for_blas(lhs), _for_blas(rhs), out=out)
     return product
 
 

@@ -47,21 +47,27 @@ def reduce(
     element_types: Sequence[str],
     *,
     associative: bool | None = None,
+    out: Array | None = None,
 ) -> list[Array]:
     """Reduce operands over `dimensions`, each init taken in once; one result per operand.
 
     `combiner` is a monoid's name (one operand) or a region on (accumulators.., values..), whose
     order of evaluation `associative` decides (see `reduce_region`). Error bound of float sums and
-    products: c * log2(n) * eps * sum of magnitudes.
+    products: c * log2(n) * eps * sum of magnitudes. The result may be `out`, written.
     """
     if callable(combiner):
         return reduce_region(operands, inits, dimensions, combiner, associative=associative)
     reduced = reduce_monoid(operands[0], combiner, dimensions)
-    return [take_in(inits[0], reduced, combiner, element_types[0])]
+    return [take_in(inits[0], reduced, combiner, element_types[0], out)]
 
 
-def take_in(init: Array, reduced: Array, monoid: str, element_type: str) -> Array:
-    """Combine an init value with a reduced array and bring the result to its element type."""
+def take_in(
+    init: Array, reduced: Array, monoid: str, element_type: str, out: Array | None = None
+) -> Array:
+    """Combine an init value with a reduced array and bring the result to its element type.
+
+    Sums and products may be written to `out`.
+    """
     ufunc = UFUNCS[monoid]
     if monoid in ("minimum", "maximum"):
         if reduced.dtype.kind == "f":
@@ -73,7 +79,9 @@ def take_in(init: Array, reduced: Array, monoid: str, element_type: str) -> Arra
             return from_total_order_keys(np.asarray(keys), reduced.dtype)
         return np.asarray(ufunc(init, reduced))
     with quietly():
-        combined = ufunc(init, reduced, out=np.empty(reduced.shape, reduced.dtype))
+        if out is None or out.shape != reduced.shape or out.dtype != reduced.dtype:
+            out = np.empty(reduced.shape, reduced.dtype)
+        combined = ufunc(init, reduced, out=out)
     return finish(combined, element_type)
 
 

@@ -52,6 +52,10 @@ class Machine:
     assumed: frozenset[str]
     """Dotted keys of the numbers that rest on no source."""
 
+    def __hash__(self) -> int:
+        """Return what equal machines share; prices of all kinds are looked up by it."""
+        return hash(self.name)
+
     @property
     def interleaved_bytes(self) -> int:
         """Bytes of a tile's memory that code cannot lie in, and that load at twice the width."""

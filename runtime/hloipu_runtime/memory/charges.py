@@ -71,9 +71,12 @@ class ProgramCharges(NamedTuple):
     buffers: frozenset[VariableId]
 
 
-def charges_of(program: Program, machine: Machine) -> ProgramCharges:
-    """Return the charges of a program; a loop's or a function's steps count once."""
-    walker = _Walker(program, machine)
+def charges_of(program: Program, machine: Machine, forms: Forms | None = None) -> ProgramCharges:
+    """Return the charges of a program; a loop's or a function's steps count once.
+
+    `forms`: those of its transfers, where they are known already.
+    """
+    walker = _Walker(program, machine, forms or Forms(program, machine))
     everywhere = frozenset(range(program.ipus))
     for step in (program.body, *program.functions.values()):
         walker.walk(step, everywhere)
@@ -88,10 +91,10 @@ class _Code(NamedTuple):
 class _Walker:
     """Counts while it walks the tree."""
 
-    def __init__(self, program: Program, machine: Machine) -> None:
+    def __init__(self, program: Program, machine: Machine, forms: Forms) -> None:
         self.program = program
         self.machine = machine
-        self.forms = Forms(program, machine)
+        self.forms = forms
         self.charges = tuple(Charges() for _ in range(program.ipus))
         self.step_number = 0
         """Of the leaf at hand."""

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hloipu_runtime.costing.forms import Forms
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.categories import CATEGORY_OF_ROLE, LOW, Category
 from hloipu_runtime.memory.charges import Charges, charges_of
@@ -91,22 +92,28 @@ class MemoryPlan:
     @property
     def fits(self) -> bool:
         """Whether every tile has enough memory, and enough of it for code."""
-        executable = min(self.machine.memory.executable_bytes, self.available_bytes)
-        return all(
-            int(ipu.needed_bytes.max()) <= self.available_bytes
-            and int(ipu.low_bytes.max()) <= executable
-            for ipu in self.ipus
+        return self.has_room_for_code and all(
+            int(ipu.needed_bytes.max()) <= self.available_bytes for ipu in self.ipus
         )
 
+    @property
+    def has_room_for_code(self) -> bool:
+        """Whether every tile has enough memory of the part that code can lie in."""
+        executable = min(self.machine.memory.executable_bytes, self.available_bytes)
+        return all(int(ipu.low_bytes.max()) <= executable for ipu in self.ipus)
 
-def plan_memory(program: Program, machine: Machine, *, code_memory: bool = True) -> MemoryPlan:
+
+def plan_memory(
+    program: Program, machine: Machine, *, code_memory: bool = True, forms: Forms | None = None
+) -> MemoryPlan:
     """Return the memory plan of a proved program; it may need more than there is: see `fits`.
 
-    Without `code_memory`, code of vertices, control and exchanges is taken to need none. Raises
+    Without `code_memory`, code of vertices, control and exchanges is taken to need none. `forms`:
+    those of its transfers, where they are known already. Raises
     LimitError E5021 or E5022 for a program nested too deep or too long.
     """
     liveness = liveness_of(program)
-    charges = charges_of(program, machine)
+    charges = charges_of(program, machine, forms)
     addresses = [NO_ADDRESS] * len(program.variables)
     of_ipu: list[list[VariableId]] = [[] for _ in range(program.ipus)]
     for number, variable in enumerate(program.variables):

@@ -129,7 +129,8 @@ def contains(outer: Span, inner: Span, extent: int, size: int) -> bool:
     coordinates = np.arange(extent if axis >= 0 else 1, dtype=np.int64)
     inner_start = coordinates * (inner.step if inner.axis >= 0 else 0) + inner.offset
     outer_start = coordinates * (outer.step if outer.axis >= 0 else 0) + outer.offset
-    low, high = np.clip(inner_start, 0, size), np.clip(inner_start + inner.size, 0, size)
+    low = np.minimum(np.maximum(inner_start, 0), size)
+    high = np.minimum(np.maximum(inner_start + inner.size, 0), size)
     fits = (outer_start <= low) & (high <= outer_start + outer.size)
     return bool(np.all(fits | (low >= high)))
 
