@@ -38,6 +38,8 @@ _COMPILERS = ("hloipu_compiler", "hloipu_runtime")
 _MOST_TIMES = 4
 """As many times the bytes that are spared on average may be spared on the fullest tile. Assumed."""
 
+_USUAL_SHARE = Options().available_memory_proportion
+
 _LESS_PERCENT = (75, 50)
 """Of the memory that plans of products may take, tried where a program does not fit."""
 
@@ -290,10 +292,12 @@ def machine_of(options: Options) -> Machine:
 
 def shown_options(options: Options) -> Mapping[str, Any]:
     """Return the options that shape a program, as reports show them."""
-    return {
+    shown = {
         "target": options.target,
         "code_memory": options.code_memory,
         "over_memory": options.over_memory,
         "recompute": "cheap" if options.recompute == "cheap" else "none",
         "passes": _pipeline(options),
     }
+    share = options.available_memory_proportion
+    return shown if share == _USUAL_SHARE else {**shown, "available_memory_proportion": share}

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import numpy as np
 import pytest
 
 import hloipu
+from hloipu.options.resolve import resolve
 from hloipu.options.table import OPTIONS, Options
-from hloipu.session import key_options
+from hloipu.session import compile_once, compile_verified, key_options
+from hloipu_compiler.hlo.parse import parse
 from hloipu_runtime.compiled import Mode
 from tests.support.tile_texts import DOT, LOOP, TOO_LARGE
 
@@ -186,3 +189,23 @@ def test_watching_passes_over_buffers_that_hold_a_part(mode: Mode) -> None:
     exe.run(x, mode=mode, watch=lambda value, array: seen.update({value: array.copy()}))
     assert any(np.array_equal(array, -x) for array in seen.values())
     assert any(np.array_equal(array, -x[::8]) for array in seen.values())
+
+
+PRODUCT = """HloModule product
+ENTRY e {
+  a = f16[4096,4096] parameter(0)
+  b = f16[4096,4096] parameter(1)
+  ROOT c = f16[4096,4096] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}"""
+
+
+def test_what_does_not_fit_is_compiled_with_smaller_plans() -> None:
+    """A plan may take less than its share: one of all of a tile leaves no room for code."""
+    asked = resolve("compile", {"target": "bow", "available_memory_proportion": 1.0}).options
+    module = parse(PRODUCT)
+    assert not compile_once(module, asked).fits
+    made = compile_verified(module, asked)
+    assert made.fits
+    assert made.options["available_memory_proportion"] == 0.75
+    smaller = replace(asked, available_memory_proportion=0.75)
+    assert made.program == compile_once(module, smaller).program

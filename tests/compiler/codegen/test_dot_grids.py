@@ -1,6 +1,7 @@
 """Grids of dot products: prices against the steps of the programs they become, memory, slices."""
 
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 import pytest
@@ -118,6 +119,40 @@ def test_small_memory_is_sliced_in_a_program() -> None:
         if group.codelet.name == "dot"
     ]
     assert len(products) > 1
+
+
+def test_slices_are_put_together_at_once() -> None:
+    """One exchange takes all of them, with nothing to begin with and each element once."""
+    machine = load_machine("tiny")
+    a, b = np.ones((200, 40), np.float32), np.ones((40, 5), np.float32)
+    program = run_on_tiles(_text(200, 40, 5), machine, [a, b], Tuning("f32", 5)).program
+    made = [
+        definition
+        for step in program.body.steps
+        for definition in getattr(step, "definitions", ())
+        if len(definition.pieces) > 1
+    ]
+    assert len(made) == 1
+    assert made[0].base is None
+    assert sum(prod(high - low for low, high in piece.box) for piece in made[0].pieces) == 200 * 5
+
+
+def test_slices_are_put_together_where_they_are_wished() -> None:
+    """What is added to a sliced product meets it where it lies: nothing else is exchanged."""
+    text = """HloModule sum
+    ENTRY e {
+      a = f16[4096,4096] parameter(0)
+      b = f16[4096,4096] parameter(1)
+      c = f16[4096,4096] parameter(2)
+      product = f16[4096,4096] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+      ROOT sum = f16[4096,4096] add(product, c)
+    }"""
+    program = hloipu.compile(text, target="bow", cache=False)
+    last = [step for step in program.costs.steps if step.kind in ("exchange", "compute")][-1]
+    assert last.kind == "compute"
+    assert {name for name, _ in last.shares} == {"sum"}
+    exchanges = [step for step in program.costs.steps if step.kind == "exchange"]
+    assert {name for name, _ in exchanges[-1].shares} == {"product"}
 
 
 @pytest.mark.parametrize(
