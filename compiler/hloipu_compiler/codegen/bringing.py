@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from hloipu_compiler.codegen.placing import row_major
 from hloipu_runtime.costing.exchange_form import copy_charge, exchange_form, exchange_forms
-from hloipu_runtime.costing.sending import Sent, what_is_sent
-from hloipu_runtime.costing.traffic import transfer_traffic
+from hloipu_runtime.costing.sending import Sent, whole_sent
+from hloipu_runtime.costing.traffic import whole_traffic
+from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import sync
 from hloipu_runtime.machine.model import Machine
@@ -23,10 +24,7 @@ from hloipu_runtime.program.mapping import (
     contains,
     extent_of,
     whole,
-    whole_box,
 )
-from hloipu_runtime.program.program import Role, Variable
-from hloipu_runtime.program.steps import Transfer
 
 CODE_CYCLES_PER_BYTE = 8
 """Price of exchange code, which stays in the memory that all exchanges of a program share.
@@ -92,20 +90,14 @@ def _direct(
     machine: Machine, element_type: str, shape: Sizes, lying: Mapping, wanted: Mapping
 ) -> tuple[Bringing, int]:
     """Return what one exchange costs, and the most messages that a tile receives."""
-    source = Variable("", element_type, shape, lying, Role.TEMPORARY, 0, "")
-    target = Variable("", element_type, shape, wanted, Role.TEMPORARY, 0, "")
-    box = whole_box(shape)
-    zeros = (0,) * len(shape)
-    transfer = Transfer(
-        0, 1, wanted.tiles, whole_box(wanted.tiles.extents), wanted.spans, box, zeros, shape, 0
-    )
-    traffic = transfer_traffic(transfer, source, target, machine.chip.tiles_per_exchange_bus)
+    bus = machine.chip.tiles_per_exchange_bus
+    traffic = whole_traffic(ELEMENT_TYPES[element_type].bits, shape, lying, wanted, bus)
     if traffic is None:
         return STAYING, 0
     cycles = copy_charge(machine, traffic.copied_bytes, traffic.copied_runs).cycles
     if not traffic.received_bytes:
         return Bringing(cycles, 0), 0
-    sent = what_is_sent(transfer, source, target) if traffic.fragments else Sent(0, 0)
+    sent = whole_sent(shape, lying, wanted) if traffic.fragments else Sent(0, 0)
     form = exchange_form(exchange_forms(machine, traffic, sent), 1000 * CODE_CYCLES_PER_BYTE)
     rates = machine.exchange
     cycles += form.cycles + rates.setup_cycles + rates.route_cycles + sync(machine).cycles

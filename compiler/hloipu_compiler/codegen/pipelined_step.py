@@ -333,6 +333,8 @@ class _PipelinedStep:
     ) -> s.Stage:
         """Write one position's body; `carried` gets what it leaves for the next micro-batch."""
         builder, plan = self.builder, self.pipelining
+        if not position.call:
+            return s.Stage(position.name, position.ipu, s.Sequence())
         stage = _Stage(number, position)
         with builder.block(turns=True) as scope:
             builder.ipu = position.ipu

@@ -46,7 +46,7 @@ class Position(NamedTuple):
     """One call of the formed entry that runs for each micro-batch."""
 
     call: str
-    """Name of the instruction."""
+    """Name of the instruction; empty: there is nothing to do."""
     name: str
     """`F0`, `B3`, or `step`."""
     stage: int

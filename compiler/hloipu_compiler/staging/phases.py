@@ -248,7 +248,11 @@ class _Finding:
         needed = ancestors(entry, goals)
         phase = []
         for position, x in enumerate(entry.instructions):
-            if not needed[position] or x.parameter_number >= 0 or position == entry.root:
+            if (
+                not needed[position]
+                or x.parameter_number >= 0
+                or (position == entry.root and x.opcode == "tuple")
+            ):
                 phase.append("")
             elif x.opcode == "get-tuple-element" and phase[x.operands[0]]:
                 phase.append(phase[x.operands[0]])  # no tuple passes from one phase to another

@@ -1,9 +1,14 @@
 """From a flat step and what is asked of it to a module of calls, and the plan of its pipeline."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
+from hloipu_compiler.hlo.frontend_attributes import frontend_attributes_text
+from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.passes.names import Names
+from hloipu_compiler.passes.rewriting import with_operands
 from hloipu_compiler.plan.pipelining import Accumulation, PipelineRequest, Pipelining, Position
 from hloipu_compiler.plan.schedule import Schedule
 from hloipu_compiler.plan.wrapping import Wrapping
@@ -21,7 +26,7 @@ from hloipu_compiler.staging.phases import (
     Roles,
     phases_of,
 )
-from hloipu_compiler.staging.reach import parameter_positions, result_positions
+from hloipu_compiler.staging.reach import ancestors, parameter_positions, result_positions
 from hloipu_compiler.staging.recomputing import FULL, made_again
 
 
@@ -37,8 +42,12 @@ def pipelined(
     Raises what `phases_of` raises, and StagingError E0506 for stages that cannot be, E0507 for a
     device map that does not fit.
     """
+    phases, trains = phases_and_kind(module.entry, wrapping, request)
+    copied = _with_copies(module, phases)
+    if copied is not module:
+        module = copied
+        phases, trains = phases_and_kind(module.entry, wrapping, request)
     entry = module.entry
-    phases, trains = phases_and_kind(entry, wrapping, request)
     marked = annotated(entry)
     count = _stage_count(request, phases, marked)
     ahead = {n: s for n, s in marked.items() if phases.phase[n] in (FORWARD, BACKWARD)}
@@ -127,7 +136,7 @@ class _Planning:
         schedule = Schedule(len(self.ipus), request.schedule, request.micro_batches, trains)
         return Pipelining(
             schedule,
-            tuple(self._positions()),
+            tuple(self._positions(schedule)),
             self.ipus,
             tuple(self._accumulations()),
             tuple((x.parameter, x.result) for x in self.phases.per_micro_batch),
@@ -137,14 +146,17 @@ class _Planning:
             self._homes(),
         )
 
-    def _positions(self) -> list[Position]:
+    def _positions(self, schedule: Schedule) -> list[Position]:
+        """Return every position of the schedule; one without ops calls nothing."""
+        calls = {(place.phase, place.stage): name for place, name in self.made.calls}
+        if (STEP, 0) in calls:
+            return [Position(calls[STEP, 0], STEP, 0, self.ipus[0])]
         found = []
-        for place, name in self.made.calls:
-            if place.phase == STEP:
-                found.append(Position(name, STEP, 0, self.ipus[0]))
-            elif place.phase in (FORWARD, BACKWARD):
-                title = f"{'F' if place.phase == FORWARD else 'B'}{place.stage}"
-                found.append(Position(name, title, place.stage, self.ipus[place.stage]))
+        for number in range(schedule.positions):
+            stage = schedule.stage_of(number)
+            phase = FORWARD if number < schedule.stages else BACKWARD
+            call = calls.get((phase, stage), "")
+            found.append(Position(call, schedule.name_of(number), stage, self.ipus[stage]))
         return found
 
     def _accumulations(self) -> list[Accumulation]:
@@ -194,6 +206,41 @@ class _Planning:
             if result is not None and found[result] >= 0:
                 made[pair.parameter] = found[result]
         return made
+
+
+def _with_copies(module: Module, phases: Phases) -> Module:
+    """Return the module with a copy of each gradient that is what a queue feeds.
+
+    Such as the gradient of sum(w * x): a call cannot hand out what it does not compute.
+    """
+    entry = module.entry
+    fed = {
+        g.position for g in phases.gradients if entry.instructions[g.position].parameter_number >= 0
+    }
+    if not fed:
+        return module
+    names = Names(x.name for x in entry.instructions)
+    made: list[Instruction] = []
+    place: list[int] = []
+    copies: dict[int, int] = {}
+    marked = Attributes({"frontend_attributes": frontend_attributes_text({"ipu_phase": BACKWARD})})
+    loss = result_positions(entry)[phases.loss] if phases.loss >= 0 else None
+    ahead = ancestors(entry, [] if loss is None else [loss])
+    for position, x in enumerate(entry.instructions):
+        in_update = phases.phase[position] == UPDATE and not ahead[position]
+        operands = tuple(copies[i] if in_update and i in copies else place[i] for i in x.operands)
+        place.append(len(made))
+        made.append(with_operands(x, operands))
+        if position in fed:
+            copies[position] = len(made)
+            made.append(
+                Instruction(
+                    names.fresh(f"{x.name}.gradient"), "copy", x.shape, (place[-1],), marked
+                )
+            )
+    new = replace(entry, instructions=tuple(made), root=place[entry.root])
+    computations = tuple(new if c.name == entry.name else c for c in module.computations)
+    return replace(module, computations=computations)
 
 
 def _type_of(x: Instruction) -> str:

@@ -48,7 +48,7 @@ def _first_readers(module: Module, pipelining: Pipelining) -> list[int]:
     results = computation.instructions[computation.root].operands
     call = entry.position[pipelining.pre]
     for position in reversed(pipelining.positions):
-        for i in entry[position.call].operands:
+        for i in entry[position.call].operands if position.call else ():
             x = entry.instructions[i]
             if x.operands and x.operands[0] == call:
                 found[results[x.attributes.integer("index")]] = position.ipu

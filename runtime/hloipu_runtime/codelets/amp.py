@@ -4,6 +4,7 @@ Formulas: graphcore/poplibs: lib/poplin/PerformanceEstimation.hpp (1x1 and horiz
 multiply-accumulate vertices) and lib/poplin/poplinCycleEstimators.cpp.
 """
 
+from functools import lru_cache
 from typing import NamedTuple, overload
 
 import numpy as np
@@ -190,6 +191,17 @@ def _amp_1x1(
 
 def _inner_1x1_cycles(machine: Machine, rows: Amount, half: bool, *, zeroing: bool) -> Amount:
     """Return the cycles of one pass of all workers over the positions."""
+    if isinstance(rows, int):
+        return _inner_1x1_of_one(machine, rows, half, zeroing=zeroing)
+    return _inner_1x1_of_many(machine, rows, half, zeroing=zeroing)
+
+
+@lru_cache(1 << 12)
+def _inner_1x1_of_one(machine: Machine, rows: int, half: bool, *, zeroing: bool) -> int:
+    return int(_inner_1x1_of_many(machine, rows, half, zeroing=zeroing))
+
+
+def _inner_1x1_of_many(machine: Machine, rows: Amount, half: bool, *, zeroing: bool) -> Amount:
     contexts = machine.tile.worker_contexts
     most, least = over(rows, contexts), rows // contexts
     slowest = _worker_1x1_slots(machine, most, half, zeroing=zeroing)

@@ -87,7 +87,8 @@ def _form(machine: Machine, sending: Way, receiving: Way) -> ExchangeForm:
     )
     cycles = data + receiving.pieces * rates.control_cycles_per_fragment
     cycles += sending.rearranging.cycles + receiving.rearranging.cycles
-    cycles += sum(charge.cycles for charge in more_rounds(machine, rounds))
+    if rounds > 1:
+        cycles += sum(charge.cycles for charge in more_rounds(machine, rounds))
     return ExchangeForm(sending, receiving, rounds, cycles)
 
 

@@ -22,6 +22,8 @@ def longest(span: Span, extent: int, low: int, high: int) -> int:
     if high <= low:
         return 0
     axis, step, offset, size = span
+    if low <= offset and offset + size <= high:
+        return size  # of the first coordinate already
     if axis < 0 or step <= 0 or extent == 1:
         return max(0, min(offset + size, high) - max(offset, low))
     first_uncut, last_uncut = (low - offset) // step, (high - offset - size) // step

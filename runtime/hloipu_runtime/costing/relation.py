@@ -61,22 +61,22 @@ def relate(
     source_spans: Spans,
 ) -> Relation:
     """Return the relation of a destination's parts to a source's; no dimension is empty."""
+    same = view == source_shape
     every = [
         Along(
             view[d],
-            span._replace(offset=span.offset + shift[d]),
+            Span(axis, step, offset + shift[d], size) if shift[d] else span,
             shift[d],
             shape[d] + shift[d],
             box[d][0] + shift[d],
             box[d][1] + shift[d],
-            whole(view[d]),
+            source_spans[d] if same else whole(view[d]),
         )
         for d, span in enumerate(spans)
+        for axis, step, offset, size in (span,)
     ]
-    if view == source_shape:
-        return Relation(
-            tuple(a._replace(sender=s) for a, s in zip(every, source_spans, strict=True)), ()
-        )
+    if same:
+        return Relation(tuple(every), ())
     found: list[Along] = []
     mixed: list[MixedPart] = []
     place = 0

@@ -28,6 +28,12 @@ def what_is_sent(transfer: Transfer, source: Variable, destination: Variable) ->
     return _pieces(source.mapping, destination.mapping, sent_box, shift, view)
 
 
+def whole_sent(shape: Sizes, source: Mapping, destination: Mapping) -> Sent:
+    """Return what a sender sends where a whole value goes from one mapping to another."""
+    box = tuple([(0, size) for size in shape])
+    return _pieces(source, destination, box, (0,) * len(shape), shape)
+
+
 @lru_cache(1 << 14)
 def _pieces(source: Mapping, destination: Mapping, box: Box, shift: Sizes, shape: Sizes) -> Sent:
     """Return what is sent where the source keeps its shape; the box is the source's."""

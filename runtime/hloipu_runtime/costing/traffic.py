@@ -13,7 +13,7 @@ from hloipu_runtime.costing.receiving import messages_received, pieces_received
 from hloipu_runtime.costing.relation import Along, Relation, relate
 from hloipu_runtime.costing.staying import Moved, stay_or_move
 from hloipu_runtime.element_types import ELEMENT_TYPES
-from hloipu_runtime.program.mapping import Mapping, Span, Tiles, extent_of
+from hloipu_runtime.program.mapping import Mapping, Sizes, Span, Tiles, extent_of
 from hloipu_runtime.program.program import Variable
 from hloipu_runtime.program.steps import Transfer
 
@@ -68,18 +68,48 @@ def transfer_traffic(
         source.shape,
         source.mapping.spans,
     )
-    some_have_nothing = any(
-        size == 1 and span.axis >= 0
-        for size, span in zip(source.shape, source.mapping.spans, strict=True)
-    )
     return _traffic(
         relation,
         transfer.tiles,
         source.mapping,
-        source.ipu == destination.ipu and not some_have_nothing,
+        source.ipu == destination.ipu and not _some_have_nothing(source.shape, source.mapping),
         elements,
         ELEMENT_TYPES[destination.element_type].bits,
         tiles_per_bus,
+    )
+
+
+def whole_traffic(
+    bits: int, shape: Sizes, source: Mapping, destination: Mapping, tiles_per_bus: int
+) -> TransferTraffic | None:
+    """Return the traffic of a whole value of elements of so many bits; None if it is empty.
+
+    Both mappings are of one IPU.
+    """
+    elements = prod(shape)
+    if elements <= 0:
+        return None
+    along = tuple(
+        [
+            Along(size, held, 0, size, 0, size, sent)
+            for size, held, sent in zip(shape, destination.spans, source.spans, strict=True)
+        ]
+    )
+    return _traffic(
+        Relation(along, ()),
+        destination.tiles,
+        source,
+        not _some_have_nothing(shape, source),
+        elements,
+        bits,
+        tiles_per_bus,
+    )
+
+
+def _some_have_nothing(shape: Sizes, mapping: Mapping) -> bool:
+    """Whether tiles along an axis share a dimension of one element, which one of them has."""
+    return any(
+        size == 1 and span.axis >= 0 for size, span in zip(shape, mapping.spans, strict=True)
     )
 
 

@@ -11,13 +11,11 @@ def span_of(index: Index, label_spans: dict[int, Span], size: int) -> Span:
     along = label_spans.get(index.label) if index.label >= 0 else None
     if along is None or along.axis < 0:
         return whole(size)
+    _, stride, shift, window = index
+    if stride == window == 1 and not shift:
+        return along
     axis, step, offset, count = along
-    return Span(
-        axis,
-        step * index.stride,
-        offset * index.stride + index.offset,
-        (count - 1) * index.stride + index.window,
-    )
+    return Span(axis, step * stride, offset * stride + shift, (count - 1) * stride + window)
 
 
 def label_span(index: Index, span: Span) -> Span | None:

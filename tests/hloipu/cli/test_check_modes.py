@@ -1,7 +1,7 @@
 """`hloipu check --target`: programs against references, and the first wrong instruction."""
 
-from pathlib import Path
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest

@@ -23,7 +23,7 @@ def rows(x: Array, tiles: int, size: int) -> Block:
     memory = np.zeros((tiles * size, *x.shape[1:]), x.dtype)
     memory[: len(x)] = x
     parts = memory.reshape(tiles, size, *x.shape[1:])
-    starts = (np.arange(tiles) * size, *(0 for _ in x.shape[1:]))
+    starts: tuple[Array | int, ...] = (np.arange(tiles) * size, *(0 for _ in x.shape[1:]))
     return Block(parts, (tiles,), (size, *x.shape[1:]), starts, x.shape)
 
 
