@@ -69,7 +69,7 @@ def test_both_replicas_go_the_same_way(mode: str, micro_batches: int) -> None:
             errors = [x[2 * k + r] @ w - y[2 * k + r] for r in range(2)]
             wanted.append([float((d * d).sum()) for d in errors])
             total += sum(x[2 * k + r].T @ errors[r] for r in range(2)) / micro_batches
-        w = w - 0.01 * total
+        w = (w - 0.01 * total).astype(np.float32)
     np.testing.assert_allclose(losses, wanted, rtol=1e-4)
     np.testing.assert_array_equal(*found)
     np.testing.assert_allclose(found[0], w, rtol=1e-4, atol=1e-5)

@@ -5,8 +5,7 @@ runtime says how that is charged). Graphcore's stack does so in its `io_tiles` o
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.leaves import Held
@@ -19,7 +18,8 @@ from hloipu_runtime.program.mapping import Mapping
 from hloipu_runtime.program.program import Port, Role
 
 
-class IoTiles(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class IoTiles:
     """The tiles that are set apart: the last ones."""
 
     first: int

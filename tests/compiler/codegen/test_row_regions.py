@@ -79,7 +79,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Have one of the ways gone, whatever it costs."""
 
     def chosen(builder: Builder, ways: Sequence[Way], key: object = None) -> Sequence[Leaf]:
-        leaves = ways[request.param]()
+        leaves: Sequence[Leaf] | None = ways[request.param]()
         assert leaves is not None
         return leaves
 
@@ -89,8 +89,9 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
 
 @pytest.mark.parametrize("machine", [TINY, GC200], ids=lambda x: x.name)
 def test_both_ways_compute_the_same(machine: Any, way: int) -> None:
-    arguments = [RNG.uniform(1, 2, (9, 40)).astype(np.float32), RNG.uniform(1, 2, 40)]
-    run = run_on_tiles(sized(NORM, 9, 40), machine, [arguments[0], np.float32(arguments[1])])
+    rows = RNG.uniform(1, 2, (9, 40)).astype(np.float32)
+    scale = RNG.uniform(1, 2, 40).astype(np.float32)
+    run = run_on_tiles(sized(NORM, 9, 40), machine, [rows, scale])
     close(run.functional, run.evaluated)
     close(run.exact, run.evaluated)
     assert ("row_region" in codelets(run.program)) == bool(way)

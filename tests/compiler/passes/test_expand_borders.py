@@ -24,12 +24,11 @@ def check(module: Module) -> None:
     assert not any(is_border(x) for c in after.computations for x in c.instructions)
     assert borders_expanded(after) is after
     replicas, partitions = participants_of(module)
-    counts = {"replicas": replicas, "partitions": partitions}
-    wanted = evaluate_participants(module, [[X]], **counts)
+    wanted = evaluate_participants(module, [[X]], replicas=replicas, partitions=partitions)
     program = compile_module(module, MACHINE).program
-    assert {"replicas": program.replicas, "partitions": program.partitions} == counts
+    assert (program.replicas, program.partitions) == (replicas, partitions)
     for found in (
-        evaluate_participants(after, [[X]], **counts),
+        evaluate_participants(after, [[X]], replicas=replicas, partitions=partitions),
         CompiledProgram(program, MACHINE).run(X).everyone,
     ):
         np.testing.assert_array_equal(found, wanted)

@@ -8,6 +8,7 @@ from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.memory.plan import NO_ADDRESS, MemoryPlan, plan_memory
 from hloipu_runtime.memory.report import memory_report
 from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.steps import Exchange
 from hloipu_runtime.program.verify import faults_of
 from tests.support.memory_checker import (
     bytes_of,
@@ -98,6 +99,8 @@ def test_the_referee_sees_misplaced_messages() -> None:
         program = drawn(seed)
         plan = plan_memory(program, CRAMPED)
         for ipu, message in messages_of(plan)[:2]:
+            if not isinstance(message.step, Exchange):
+                continue
             transfer = message.step.transfers[0]
             if not any(message.step is step for step in program.body.steps):
                 continue
