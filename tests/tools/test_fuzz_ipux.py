@@ -35,7 +35,9 @@ def test_small_programs_are_among_the_cases() -> None:
 @pytest.mark.parametrize("name", TEXTS)
 def test_what_was_not_changed_runs(name: str) -> None:
     frame = forged(executables()[name], lambda meta, arrays: None)
-    assert trial.try_file(b"".join(encode_frame(frame))).detail == "run"
+    # One engine by itself stands for identical replicas, which may not ask who they are.
+    expected = "run E2071" if name == "meet" else "run"
+    assert trial.try_file(b"".join(encode_frame(frame))).detail == expected
 
 
 def test_a_traceback_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
