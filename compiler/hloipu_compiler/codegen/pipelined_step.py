@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.control import brought_home
+from hloipu_compiler.codegen.entry_calls import Element, EntryCalls
 from hloipu_compiler.codegen.errors import CodegenError
 from hloipu_compiler.codegen.gradient_sums import (
     COUNT_TYPE,
@@ -27,10 +28,9 @@ from hloipu_compiler.codegen.lowering import lower_instructions, streamed_in
 from hloipu_compiler.codegen.offloading import fetched, only_updated, remote_variable, stored
 from hloipu_compiler.codegen.planned import Record
 from hloipu_compiler.codegen.replica_means import mean_over_replicas
-from hloipu_compiler.codegen.site import leaves_of
 from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning
 from hloipu_compiler.ir.graph import Instruction, Module
-from hloipu_compiler.plan.pipelining import RUNNING_MEAN, Accumulation, Pipelining, Position
+from hloipu_compiler.plan.pipelining import RUNNING_MEAN, Pipelining, Position
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.wrapping import FeedBinding, Wrapping
 from hloipu_compiler.staging.update_places import placed
@@ -44,8 +44,6 @@ _LOOP, _PIPELINE = "loop", "micro-batches"
 _Operands = Callable[[int], Leaf]
 _COUNT = -1
 """Stands for the count of micro-batches, in place of the number of a gradient."""
-Element = tuple[str, int]
-"""Name of a call, and which of its results."""
 
 
 @dataclass(frozen=True)
@@ -89,15 +87,11 @@ class _PipelinedStep:
         self.plan = plan
         self.wrapping = wrapping
         self.pipelining = pipelining
-        self.arrays = [
-            (shape.element_type.name, shape.dimensions)
-            for position in self.entry.parameters
-            for shape in leaves_of(self.entry.instructions[position].shape)
-        ]
+        self.calls = EntryCalls(self.entry)
         kept = {pair.parameter for pair in wrapping.state}
         kept -= {parameter for parameter, _ in pipelining.per_micro_batch}
         self.remote = (
-            only_updated(self.entry, pipelining.update, dict(enumerate(self.arrays)), kept)
+            only_updated(self.entry, pipelining.update, dict(enumerate(self.calls.arrays)), kept)
             if offload
             else frozenset[int]()
         )
@@ -172,7 +166,7 @@ class _PipelinedStep:
         )
 
     def _keep(self, name: str, parameter: int, result: int) -> _Kept:
-        builder, kind = self.builder, self.arrays[parameter]
+        builder, kind = self.builder, self.calls.arrays[parameter]
         builder.origin = name
         builder.ipu = self.pipelining.homes.get(parameter, 0)
         initial = builder.value(*kind)
@@ -190,16 +184,16 @@ class _PipelinedStep:
         builder = self.builder
         builder.ipu = self.pipelining.homes.get(number, 0)
         stream = builder.origin = f"parameter.{number}"
-        self.parameters.append(Port(stream, *self.arrays[number]))
-        held = builder.constant(not_given(*self.arrays[number]), self.arrays[number][0])
+        self.parameters.append(Port(stream, *self.calls.arrays[number]))
+        held = builder.constant(not_given(*self.calls.arrays[number]), self.calls.arrays[number][0])
         self.loaded.append(held.value)
         return held
 
     def _streamed(self, number: int) -> Leaf:
         stream = self.builder.origin = f"parameter.{number}"
         self.builder.ipu = self.pipelining.homes.get(number, 0)
-        self.parameters.append(Port(stream, *self.arrays[number]))
-        return streamed_in(self.builder, stream, *self.arrays[number])
+        self.parameters.append(Port(stream, *self.calls.arrays[number]))
+        return streamed_in(self.builder, stream, *self.calls.arrays[number])
 
     # --- one update -------------------------------------------------------------------------------
 
@@ -254,28 +248,18 @@ class _PipelinedStep:
 
     def _outside(self, position: int) -> Leaf:
         """Return a value of the entry that is there before the pipeline."""
-        number = self._parameter(position)
+        number = self.calls.parameter(position)
         if number is not None:
             return self.given[number]
-        return self.made[self._element(position)]
+        return self.made[self.calls.element(position)]
 
     def _after(self, position: int, finished: dict[Element, Held]) -> Leaf:
         """Return a value of the entry after the pipeline: gradients added up, state as it is."""
-        number = self._parameter(position)
+        number = self.calls.parameter(position)
         if number is not None:
             return finished.get(("", number), self.given.get(number, self.fed.get(number)))  # type: ignore[return-value]
-        element = self._element(position)
+        element = self.calls.element(position)
         return finished.get(element, self.made[element])
-
-    def _parameter(self, position: int) -> int | None:
-        """Return the number of a parameter, arrays counted, or None for another value."""
-        x = self.entry.instructions[position]
-        return x.parameter_number if x.parameter_number >= 0 else None
-
-    def _element(self, position: int) -> Element:
-        x = self.entry.instructions[position]
-        call = self.entry.instructions[x.operands[0]]
-        return (call.name, x.attributes.integer("index"))
 
     # --- the pipeline -----------------------------------------------------------------------------
 
@@ -286,11 +270,11 @@ class _PipelinedStep:
         """
         builder, plan = self.builder, self.pipelining
         homes = {item.parameter: item for item in kept}
-        sums = {
-            (x.call, x.element): emptied(builder, self._ipu_of(x.call), x.element_type,
-                                         self._shape_of(x), f"accumulator.{x.call}.{x.element}")
-            for x in plan.accumulations
-        }  # fmt: skip
+        sums: dict[Element, tuple[Held, Held]] = {}
+        for x in plan.accumulations:
+            shape, name = self.calls.tensor_of(x)[1], f"accumulator.{x.call}.{x.element}"
+            made = emptied(builder, self._ipu_of(x.call), x.element_type, shape, name)
+            sums[(x.call, x.element)] = made
         if plan.reduction == RUNNING_MEAN:
             for call in dict.fromkeys(x.call for x in plan.accumulations):
                 name = f"micro-batches.{call}"
@@ -325,7 +309,7 @@ class _PipelinedStep:
             builder.origin = f"accumulator.{x.call}.{x.element}"
             key = (x.call, x.element)
             builder.ipu = self._ipu_of(x.call)
-            finished[key] = finished_type(builder, finished[key], self._type_of(x))
+            finished[key] = finished_type(builder, finished[key], self.calls.tensor_of(x)[0])
         return finished
 
     def _position(
@@ -362,9 +346,9 @@ class _PipelinedStep:
         self, position: int, stage: _Stage, carried: dict[Element, tuple[Held, Held, Held]]
     ) -> Leaf:
         """Return a value of the entry where a position of the pipeline reads it."""
-        number = self._parameter(position)
+        number = self.calls.parameter(position)
         if number is None:
-            leaf = self.made[self._element(position)]
+            leaf = self.made[self.calls.element(position)]
         elif ("", number) in carried:
             leaf = carried[("", number)][1]
             self._require_owner(number, stage)
@@ -410,7 +394,7 @@ class _PipelinedStep:
                 if number in feed.places
             )
             self.builder.origin = feed.name
-            held = streamed_in(self.builder, f"{feed.name}.{k}", *self.arrays[number])
+            held = streamed_in(self.builder, f"{feed.name}.{k}", *self.calls.arrays[number])
             self.builder.scope.owned.discard(held.variable)
             self.fed[number] = held
             self.maker[held.value] = (stage.number, held)
@@ -428,9 +412,9 @@ class _PipelinedStep:
             )
 
     def _is_made_by(self, result: int, position: Position) -> bool:
-        at = self._result_positions()[result]
+        at = self.calls.result_positions[result]
         x = self.entry.instructions[at]
-        return x.opcode == "get-tuple-element" and self._element(at)[0] == position.call
+        return x.opcode == "get-tuple-element" and self.calls.element(at)[0] == position.call
 
     def _after_micro_batch(
         self, key: Element, carried: dict[Element, tuple[Held, Held, Held]]
@@ -449,32 +433,20 @@ class _PipelinedStep:
                 return averaged(self.builder, total, leaf, carried[(call, _COUNT)][1])
             return accumulated(self.builder, total, leaf, plan.reduction, plan.micro_batches)
         result = dict(self.pipelining.per_micro_batch)[number]
-        leaf = self.made[self._element(self._result_positions()[result])]
+        leaf = self.made[self.calls.element(self.calls.result_positions[result])]
         return self.builder.held(leaf)
 
     # --- results ----------------------------------------------------------------------------------
 
-    def _result_positions(self) -> list[int]:
-        found: list[int] = []
-        waiting = [self.entry.root]
-        while waiting:
-            position = waiting.pop()
-            x = self.entry.instructions[position]
-            if x.opcode == "tuple":
-                waiting.extend(reversed(x.operands))
-            else:
-                found.append(position)
-        return found
-
     def _result_leaves(self) -> list[Leaf | None]:
         """Return each result, as far as it is made."""
         found: list[Leaf | None] = []
-        for position in self._result_positions():
-            number = self._parameter(position)
+        for position in self.calls.result_positions:
+            number = self.calls.parameter(position)
             if number is not None:
                 found.append(self.given.get(number))
             else:
-                found.append(self.made.get(self._element(position)))
+                found.append(self.made.get(self.calls.element(position)))
         return found
 
     def _hand_over(
@@ -482,17 +454,17 @@ class _PipelinedStep:
     ) -> None:
         """Write what goes out: of one position of the pipeline, or after the update."""
         calls = {position.call for position in self.pipelining.positions}
-        at = self._result_positions()
+        at = self.calls.result_positions
         for number, outfeed in enumerate(self.wrapping.outfeeds):
             for k, place in enumerate(outfeed.places):
-                maker = self._maker_of(at[place])
+                maker = self.calls.maker(at[place])
                 if (maker == call) if in_pipeline else (maker not in calls):
                     ports = self.streamed.setdefault(number, [])
                     ports.append(self._streamed_out(f"{outfeed.name}.{k}", leaves[place]))
         if in_pipeline:
             return
         for number, outfeed in enumerate(self.wrapping.outfeeds):
-            ports = sorted(self.streamed[number], key=lambda port: port.stream)
+            ports = sorted(self.streamed[number], key=_place_in_queue)
             self.queues.append(
                 Queue(outfeed.name, False, tuple(ports), outfeed.places, mode=outfeed.mode)
             )
@@ -502,12 +474,10 @@ class _PipelinedStep:
 
     def _feed(self, feed: FeedBinding) -> Queue:
         ports = tuple(
-            Port(f"{feed.name}.{k}", *self.arrays[number]) for k, number in enumerate(feed.places)
+            Port(f"{feed.name}.{k}", *self.calls.arrays[number])
+            for k, number in enumerate(feed.places)
         )
         return Queue(feed.name, True, ports, feed.places)
-
-    def _maker_of(self, position: int) -> str:
-        return "" if self._parameter(position) is not None else self._element(position)[0]
 
     def _streamed_out(self, stream: str, leaf: Leaf | None) -> Port:
         if leaf is None:
@@ -523,15 +493,10 @@ class _PipelinedStep:
     def _ipu_of(self, call: str) -> int:
         return next(x.ipu for x in self.pipelining.positions if x.call == call)
 
-    def _leaf_of(self, x: Accumulation) -> tuple[str, tuple[int, ...]]:
-        shape = leaves_of(self.entry[x.call].shape)[x.element]
-        return shape.element_type.name, shape.dimensions
 
-    def _shape_of(self, x: Accumulation) -> tuple[int, ...]:
-        return self._leaf_of(x)[1]
-
-    def _type_of(self, x: Accumulation) -> str:
-        return self._leaf_of(x)[0]
+def _place_in_queue(port: Port) -> int:
+    """Return the number that a stream's name ends in."""
+    return int(port.stream.rpartition(".")[2])
 
 
 def _require_lowered(wrapping: Wrapping) -> None:

@@ -42,6 +42,7 @@ def pipelined(
     Raises what `phases_of` raises, and StagingError E0506 for stages that cannot be, E0507 for a
     device map that does not fit.
     """
+    _require_arrays(module.entry)
     phases, trains = phases_and_kind(module.entry, wrapping, request)
     copied = _with_copies(module, phases)
     if copied is not module:
@@ -62,6 +63,18 @@ def pipelined(
     made = formed(module, phases, stages, count, again)
     planning = _Planning(module, made, phases, stages, ipus, request)
     return made.module, planning.plan(trains=trains)
+
+
+def _require_arrays(entry: Computation) -> None:
+    """Raise StagingError E0500 for a parameter that is a tuple."""
+    for position in entry.parameters:
+        x = entry.instructions[position]
+        if not isinstance(x.shape, ArrayShape):
+            raise StagingError(
+                "E0500",
+                f"parameter {x.name!r} is a tuple; steps are cut that take arrays",
+                hint="print the step with its arguments flattened, as JAX does",
+            )
 
 
 def phases_and_kind(

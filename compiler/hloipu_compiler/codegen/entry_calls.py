@@ -1,0 +1,64 @@
+"""The entry of a step that was cut into calls: what each of its values is."""
+
+from functools import cached_property
+
+from hloipu_compiler.codegen.site import leaves_of
+from hloipu_compiler.ir.graph import Computation, Instruction
+from hloipu_compiler.plan.pipelining import Accumulation
+from hloipu_runtime.program.mapping import Sizes
+
+Element = tuple[str, int]
+"""Name of a call, and which of its results."""
+
+
+class EntryCalls:
+    """An entry that holds parameters, calls, their results, and tuples of these."""
+
+    def __init__(self, entry: Computation) -> None:
+        self.entry = entry
+
+    def __getitem__(self, call: str) -> Instruction:
+        """Return a call by its name."""
+        return self.entry[call]
+
+    @cached_property
+    def arrays(self) -> list[tuple[str, Sizes]]:
+        """Element type and shape of each parameter."""
+        return [
+            (shape.element_type.name, shape.dimensions)
+            for position in self.entry.parameters
+            for shape in leaves_of(self.entry.instructions[position].shape)
+        ]
+
+    def parameter(self, position: int) -> int | None:
+        """Return the number of a parameter, or None for another value."""
+        number = self.entry.instructions[position].parameter_number
+        return number if number >= 0 else None
+
+    def element(self, position: int) -> Element:
+        """Return which result of which call a value is that is no parameter."""
+        x = self.entry.instructions[position]
+        return (self.entry.instructions[x.operands[0]].name, x.attributes.integer("index"))
+
+    def maker(self, position: int) -> str:
+        """Return the name of the call that makes a value; empty for a parameter."""
+        return "" if self.parameter(position) is not None else self.element(position)[0]
+
+    @cached_property
+    def result_positions(self) -> list[int]:
+        """The value of each result, tuples walked in order."""
+        found: list[int] = []
+        waiting = [self.entry.root]
+        while waiting:
+            position = waiting.pop()
+            x = self.entry.instructions[position]
+            if x.opcode == "tuple":
+                waiting.extend(reversed(x.operands))
+            else:
+                found.append(position)
+        return found
+
+    def tensor_of(self, x: Accumulation) -> tuple[str, Sizes]:
+        """Return element type and shape of a gradient."""
+        shape = leaves_of(self.entry[x.call].shape)[x.element]
+        return shape.element_type.name, shape.dimensions
