@@ -34,17 +34,23 @@ MOST_COORDINATES = 2**26
 """Tiles of all different mappings together: the proof looks at each."""
 
 
-def check_program(program: Program, machine: Machine | None = None, *, name: str = "") -> None:
-    """Raise ArtefactError E4011 where a program's numbers cannot be what they are for.
-
-    With a `machine`, one vertex of each kind is also run, and asked what it costs there.
-    """
+def refusing(name: str) -> Refuse:
+    """Return what raises ArtefactError E4011 for a place and what is wrong there."""
 
     def refuse(place: str, what: str) -> NoReturn:
         raise ArtefactError(
             "E4011", f"{place}: {what}", name=name, hint="have this hloipu write it again"
         )
 
+    return refuse
+
+
+def check_program(program: Program, machine: Machine | None = None, *, name: str = "") -> None:
+    """Raise ArtefactError E4011 where a program's numbers cannot be what they are for.
+
+    With a `machine`, one vertex of each kind is also run, and asked what it costs there.
+    """
+    refuse = refusing(name)
     if not 1 <= program.ipus <= MOST_IPUS:
         refuse("the program", f"{program.ipus} IPUs")
     least = min(program.replicas, program.partitions)

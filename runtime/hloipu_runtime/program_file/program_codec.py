@@ -9,7 +9,8 @@ from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.loading import not_given
 from hloipu_runtime.program.program import Array, Program, Value
 from hloipu_runtime.program.steps import Sequence
-from hloipu_runtime.program_file.checks import check_program
+from hloipu_runtime.program_file.checks import check_program, refusing
+from hloipu_runtime.program_file.span_checks import check_tensor
 from hloipu_runtime.records.coders import POOLS, Coder, coder_of, own_coder
 from hloipu_runtime.records.pools import Json, Reading, Writing
 
@@ -86,7 +87,10 @@ def _decode(meta: Json, arrays: Mapping[str, Array], reading: Reading) -> Progra
     for name, coder in _plain_fields().items():
         reading.place = name
         found[name] = coder.read(meta[name], reading)
-    known = {n: not_given(v.element_type, v.shape) for n, v in _given(found).items()}
+    known: dict[int, Array] = {}
+    for number, value in _given(found).items():
+        check_tensor(value.element_type, value.shape, f"value %{number}", refusing(reading.name))
+        known[number] = not_given(value.element_type, value.shape)
     found["constants"] = _read_constants(meta["constants"], arrays, reading, known)
     found["functions"] = _read_functions(meta["functions"], reading)
     return Program(**found)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from hloipu_runtime.element_types import ELEMENT_TYPES, Kind
+from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.program.collective import Collective, RemoteCopy, form_faults
 from hloipu_runtime.program.descriptors import is_complete
 from hloipu_runtime.program.mapping import Tiles
@@ -32,8 +33,9 @@ from hloipu_runtime.program.steps import (
 )
 from hloipu_runtime.program_file.groups import inner_steps
 from hloipu_runtime.program_file.port_checks import streams
-from hloipu_runtime.program_file.refusal import Refuse
+from hloipu_runtime.program_file.refusal import NONSENSE, Refuse
 from hloipu_runtime.program_file.span_checks import check_spans, check_tiles
+from hloipu_runtime.program_file.trying import try_expression
 
 MOST_TURNS = 2**62
 MOST_CALLED = 2**21
@@ -219,6 +221,11 @@ class StepChecks:
         kinds = [(x.element_type, x.shape) for x in records]
         count = len(step.inputs)
         form, participants = step.form, self.program.participants
+        if form.body is not None:
+            try:
+                try_expression(form.body)
+            except (*NONSENSE, MemoryError, HloipuError) as error:
+                self.refuse(place, f"a reducer that cannot be: {error}"[:200])
         for message in form_faults(form, kinds[:count], kinds[count:], participants):
             self.refuse(place, message)
 
