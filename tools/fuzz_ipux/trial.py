@@ -10,8 +10,7 @@ from hloipu_runtime.artefact.frame import parse_frame
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.executable import KIND, Executable, from_frame
-from hloipu_runtime.program.steps import Repeat, RepeatWhile, Step
-from hloipu_runtime.program_file.groups import inner_steps
+from hloipu_runtime.program.steps import Pipeline, Repeat, RepeatWhile, Step, inner_steps
 from tools.fuzz_ipux.running import run, run_resident
 from tools.fuzzing.trial import Outcome
 
@@ -96,6 +95,6 @@ def _steps(executable: Executable) -> Iterator[tuple[Step, int]]:
         yield step, turns
         if isinstance(step, RepeatWhile):
             turns *= 30
-        elif isinstance(step, Repeat):
+        elif isinstance(step, Repeat | Pipeline):
             turns *= step.count
         waiting += [(inner, turns) for inner in inner_steps(step)]

@@ -15,6 +15,7 @@ from hloipu_runtime.program.steps import (
     Step,
     Switch,
 )
+from hloipu_runtime.program.steps import blocks_of as blocks_within
 
 Path = tuple[int, ...]
 """First which tree (0: the body, then functions by name), then step and inner block in turn."""
@@ -42,19 +43,7 @@ def _blocks(sequence: Sequence, path: Path) -> Iterator[Block]:
 
 def inner_of(step: Step) -> tuple[Sequence, ...]:
     """Return the sequences that a step holds."""
-    match step:
-        case Sequence():
-            return (step,)
-        case Repeat():
-            return (step.body,)
-        case Pipeline():
-            return tuple(stage.body for stage in step.stages)
-        case RepeatWhile():
-            return (step.condition, step.body)
-        case If() | Switch() | Parallel():
-            return step.branches
-        case _:
-            return ()
+    return (step,) if isinstance(step, Sequence) else blocks_within(step)
 
 
 def with_steps(program: Program, path: Path, steps: tuple[Step, ...]) -> Program:

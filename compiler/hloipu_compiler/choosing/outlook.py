@@ -8,7 +8,7 @@ stashes. Compiling adds what one stage makes meanwhile, code and exchanges.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from hloipu_compiler.ir.graph import Module
@@ -182,11 +182,3 @@ def choice_of(outlooks: list[Outlook]) -> Outlook:
     least = min(x.kept_bytes for x in outlooks)
     small = [x for x in outlooks if x.kept_bytes <= _ABOUT * least]
     return max(fitting or small, key=lambda x: (x.per_second, -x.kept_bytes))
-
-
-def with_way(request: PipelineRequest, way: Way) -> PipelineRequest:
-    """Return a request that asks for a way."""
-    return replace(
-        request, micro_batches=way.micro_batches, stages=way.stages, schedule=way.schedule,
-        recompute=way.recompute,
-    )  # fmt: skip

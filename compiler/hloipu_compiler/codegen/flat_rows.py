@@ -5,7 +5,6 @@ rows leave, and what follows from them. Broadcasts vanish: an operand names the 
 space that it follows, and a row's value goes with each element of the row.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -224,8 +223,3 @@ class _Reader:
             raise NotRows
         self.rows.ops.append(op)
         return len(self.rows.ops) - 1
-
-
-def operands_of(rows: FlatRows, numbers: Sequence[int]) -> list[Operand]:
-    """Return the operands among some values."""
-    return [what for n in numbers if isinstance(what := rows.ops[n].what, Operand)]

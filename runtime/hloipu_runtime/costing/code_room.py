@@ -5,18 +5,7 @@ from collections.abc import Iterable, Iterator
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.channels import popped, pushed
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.steps import (
-    ComputeSet,
-    Exchange,
-    If,
-    Parallel,
-    Pipeline,
-    Repeat,
-    RepeatWhile,
-    Sequence,
-    Step,
-    Switch,
-)
+from hloipu_runtime.program.steps import ComputeSet, Exchange, Pipeline, Step, inner_steps
 
 _LEAST_SHARE = 4
 """Exchanges have at least one part in so many of the memory for code. Assumed."""
@@ -43,19 +32,10 @@ def phases(program: Program) -> Iterator[ComputeSet | Exchange]:
     waiting: list[Step] = [*program.functions.values(), program.body]
     while waiting:
         match waiting.pop():
-            case Sequence(steps=steps):
-                waiting += steps
             case ComputeSet() | Exchange() as phase:
                 yield phase
-            case Repeat(body=body):
-                waiting.append(body)
-            case Pipeline() as step:
-                waiting += [stage.body for stage in step.stages]
-                yield pushed(program, step.channels)
-                yield popped(program, step.channels)
-            case RepeatWhile(condition=condition, body=body):
-                waiting += (condition, body)
-            case If() | Switch() | Parallel() as step:
-                waiting += step.branches
-            case _:
-                pass
+            case step:
+                waiting += inner_steps(step)
+                if isinstance(step, Pipeline):
+                    yield pushed(program, step.channels)
+                    yield popped(program, step.channels)

@@ -1,17 +1,7 @@
 """Which sequence owns a variable: the innermost one around all steps that touch it."""
 
 from hloipu_runtime.program.program import Program, Role
-from hloipu_runtime.program.steps import (
-    If,
-    Parallel,
-    Pipeline,
-    Repeat,
-    RepeatWhile,
-    Sequence,
-    Step,
-    Switch,
-    VariableId,
-)
+from hloipu_runtime.program.steps import Sequence, Step, VariableId, blocks_of
 from hloipu_runtime.program.uses import touched_by
 
 _NOBODY = -1
@@ -65,18 +55,4 @@ class _Walk:
 
 
 def _inside(step: Step) -> tuple[Sequence, ...]:
-    match step:
-        case Sequence():
-            return (step,)
-        case Repeat():
-            return (step.body,)
-        case Pipeline():
-            return tuple(stage.body for stage in step.stages)
-        case Pipeline():
-            return tuple(stage.body for stage in step.stages)
-        case RepeatWhile():
-            return (step.condition, step.body)
-        case If() | Switch() | Parallel():
-            return step.branches
-        case _:
-            return ()
+    return (step,) if isinstance(step, Sequence) else blocks_of(step)

@@ -294,3 +294,23 @@ Step = (
     | Switch
     | Call
 )
+
+
+def blocks_of(step: Step) -> tuple[Sequence, ...]:
+    """Return the bodies, conditions and branches of a step; none of a plain one or a sequence."""
+    match step:
+        case Parallel() | If() | Switch():
+            return step.branches
+        case Repeat():
+            return (step.body,)
+        case Pipeline():
+            return tuple(stage.body for stage in step.stages)
+        case RepeatWhile():
+            return (step.condition, step.body)
+        case _:
+            return ()
+
+
+def inner_steps(step: Step) -> tuple[Step, ...]:
+    """Return the steps and blocks right within a step; a call's function is not within it."""
+    return step.steps if isinstance(step, Sequence) else blocks_of(step)

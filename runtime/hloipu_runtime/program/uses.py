@@ -9,16 +9,15 @@ from hloipu_runtime.program.steps import (
     ComputeSet,
     Exchange,
     If,
-    Parallel,
     Pipeline,
     Repeat,
     RepeatWhile,
-    Sequence,
     Step,
     StreamIn,
     StreamOut,
     Switch,
     VariableId,
+    inner_steps,
 )
 
 
@@ -47,24 +46,10 @@ def steps_within(step: Step, program: Program) -> Iterator[Step]:
 def _within(step: Step, program: Program, called: set[str]) -> Iterator[Step]:
     """Yield a step and all inside of it; functions in `called` were looked into already."""
     yield step
-    inner: tuple[Step, ...] = ()
-    match step:
-        case Sequence():
-            inner = step.steps
-        case Parallel() | If() | Switch():
-            inner = step.branches
-        case Pipeline():
-            inner = tuple(stage.body for stage in step.stages)
-        case Repeat():
-            inner = (step.body,)
-        case RepeatWhile():
-            inner = (step.condition, step.body)
-        case Call():
-            if step.function in program.functions and step.function not in called:
-                called.add(step.function)
-                inner = (program.functions[step.function],)
-        case _:
-            pass
+    inner = inner_steps(step)
+    if isinstance(step, Call) and step.function in program.functions.keys() - called:
+        called.add(step.function)
+        inner = (program.functions[step.function],)
     for each in inner:
         yield from _within(each, program, called)
 

@@ -3,35 +3,7 @@
 from collections.abc import Iterator
 
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.steps import (
-    ComputeSet,
-    If,
-    Parallel,
-    Pipeline,
-    Repeat,
-    RepeatWhile,
-    Sequence,
-    Step,
-    Switch,
-    VertexGroup,
-)
-
-
-def inner_steps(step: Step) -> tuple[Step, ...]:
-    """Return the steps and blocks right within a step."""
-    match step:
-        case Sequence():
-            return step.steps
-        case Parallel() | If() | Switch():
-            return step.branches
-        case Repeat():
-            return (step.body,)
-        case Pipeline():
-            return tuple(stage.body for stage in step.stages)
-        case RepeatWhile():
-            return (step.condition, step.body)
-        case _:
-            return ()
+from hloipu_runtime.program.steps import ComputeSet, Step, VertexGroup, inner_steps
 
 
 def groups_of(program: Program) -> Iterator[tuple[str, VertexGroup]]:

@@ -30,8 +30,8 @@ from hloipu_runtime.program.steps import (
     ValueId,
     VariableId,
     VertexGroup,
+    inner_steps,
 )
-from hloipu_runtime.program_file.groups import inner_steps
 from hloipu_runtime.program_file.port_checks import streams
 from hloipu_runtime.program_file.refusal import NONSENSE, Refuse
 from hloipu_runtime.program_file.span_checks import check_spans, check_tiles

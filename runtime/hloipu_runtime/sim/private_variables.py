@@ -2,19 +2,7 @@
 
 from hloipu_runtime.program.mapping import whole_box
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.steps import (
-    ComputeSet,
-    Exchange,
-    If,
-    Parallel,
-    Pipeline,
-    Repeat,
-    RepeatWhile,
-    Sequence,
-    Step,
-    Switch,
-    VariableId,
-)
+from hloipu_runtime.program.steps import ComputeSet, Exchange, Step, VariableId, inner_steps
 
 
 def private_variables(program: Program) -> frozenset[VariableId]:
@@ -38,22 +26,9 @@ def private_variables(program: Program) -> frozenset[VariableId]:
                         transfer.receivers != everyone
                     ):
                         found.add(transfer.destination)
-            case Sequence():
-                for inner in step.steps:
-                    walk(inner)
-            case Parallel() | If() | Switch():
-                for branch in step.branches:
-                    walk(branch)
-            case Repeat():
-                walk(step.body)
-            case Pipeline():
-                for stage in step.stages:
-                    walk(stage.body)
-            case RepeatWhile():
-                walk(step.condition)
-                walk(step.body)
             case _:
-                pass
+                for inner in inner_steps(step):
+                    walk(inner)
 
     walk(program.body)
     for body in program.functions.values():
