@@ -9,41 +9,34 @@ position that reads it.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.control import brought_home
 from hloipu_compiler.codegen.entry_calls import Element, EntryCalls
 from hloipu_compiler.codegen.errors import CodegenError
-from hloipu_compiler.codegen.gradient_sums import (
-    COUNT_TYPE,
-    accumulated,
-    averaged,
-    counted,
-    emptied,
-    finished_type,
-)
+from hloipu_compiler.codegen.gradient_sums import COUNT_TYPE, emptied, finished_type
 from hloipu_compiler.codegen.leaves import Held, Leaf
-from hloipu_compiler.codegen.lowering import lower_instructions, streamed_in
+from hloipu_compiler.codegen.lowering import streamed_in
 from hloipu_compiler.codegen.offloading import fetched, only_updated, remote_variable, stored
+from hloipu_compiler.codegen.pipeline_making import Making
+from hloipu_compiler.codegen.pipeline_positions import COUNT, Carried, Positions, Turning
+from hloipu_compiler.codegen.pipeline_results import Results
 from hloipu_compiler.codegen.planned import Record
 from hloipu_compiler.codegen.replica_means import mean_over_replicas
 from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning
-from hloipu_compiler.ir.graph import Instruction, Module
-from hloipu_compiler.plan.pipelining import RUNNING_MEAN, Pipelining, Position
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.plan.pipelining import RUNNING_MEAN, Pipelining
 from hloipu_compiler.plan.plan import Plan
-from hloipu_compiler.plan.wrapping import FeedBinding, Wrapping
+from hloipu_compiler.plan.wrapping import Wrapping
 from hloipu_compiler.staging.update_places import placed
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.loading import not_given
-from hloipu_runtime.program.program import Port, Program, Queue, Role, StatePort
+from hloipu_runtime.program.program import Port, Program, Role, StatePort
 from hloipu_runtime.program.steps import ValueId
 
 _LOOP, _PIPELINE = "loop", "micro-batches"
-_Operands = Callable[[int], Leaf]
-_COUNT = -1
-"""Stands for the count of micro-batches, in place of the number of a gradient."""
 
 
 @dataclass(frozen=True)
@@ -57,70 +50,34 @@ class _Kept:
     result: int
 
 
-@dataclass
-class _Stage:
-    """One position under construction."""
-
-    number: int
-    position: Position
-    known: dict[ValueId, Held] = field(default_factory=dict)
-    """Values of earlier positions that have come here."""
-    steps: list[s.Step] = field(default_factory=list)
-
-
 class _PipelinedStep:
     """The program under construction."""
 
-    def __init__(
-        self,
-        builder: Builder,
-        module: Module,
-        plan: Plan,
-        wrapping: Wrapping,
-        pipelining: Pipelining,
-        *,
-        offload: bool = False,
-    ) -> None:
-        self.builder = builder
-        self.module = module
-        self.entry = module.entry
-        self.plan = plan
-        self.wrapping = wrapping
-        self.pipelining = pipelining
-        self.calls = EntryCalls(self.entry)
+    def __init__(self, making: Making, *, offload: bool) -> None:
+        self.making = making
+        self.builder = making.builder
+        self.results = Results(making)
+        plan, wrapping = making.pipelining, making.wrapping
         kept = {pair.parameter for pair in wrapping.state}
-        kept -= {parameter for parameter, _ in pipelining.per_micro_batch}
+        kept -= {parameter for parameter, _ in plan.per_micro_batch}
+        kinds = dict(enumerate(making.calls.arrays))
         self.remote = (
-            only_updated(self.entry, pipelining.update, dict(enumerate(self.calls.arrays)), kept)
+            only_updated(making.module.entry, plan.update, kinds, kept)
             if offload
             else frozenset[int]()
         )
         """Parameters whose state lies in remote memory."""
-        self.parameters: list[Port] = []
-        self.results: list[Port] = []
-        self.loaded: list[ValueId] = []
-        self.queues: list[Queue] = []
-        self.given: dict[int, Leaf] = {}
-        """Arrays of the parameters that are there for the whole step."""
-        self.made: dict[Element, Leaf] = {}
-        """Results of calls."""
-        self.maker: dict[ValueId, tuple[int, Held]] = {}
-        """Values of the pipeline: the position that makes each, and where."""
-        self.channels: list[s.Channel] = []
-        self.fed: dict[int, Held] = {}
-        self.streamed: dict[int, list[Port]] = {}
-        """Of each outfeed, by its number."""
 
     # --- the whole --------------------------------------------------------------------------------
 
     def program(self) -> Program:
-        builder, wrapping = self.builder, self.wrapping
+        making, builder, wrapping = self.making, self.builder, self.making.wrapping
         kept = [self._keep(pair.name, pair.parameter, pair.result) for pair in wrapping.state]
         for number in wrapping.constants:
-            self.given[number] = self._constant(number)
+            making.given[number] = self._constant(number)
         for number in wrapping.inputs:
-            self.given[number] = self._streamed(number)
-        self.given.update({item.parameter: item.turn for item in kept})
+            making.given[number] = self._streamed(number)
+        making.given.update({item.parameter: item.turn for item in kept})
         with builder.block(turns=wrapping.loop is not None) as scope:
             scope.owned.update(item.home.variable for item in kept)
             following = self._step(kept)
@@ -135,43 +92,31 @@ class _PipelinedStep:
                 for x, after, last in zip(kept, following, final, strict=True)
             )
             builder.emit(s.Repeat(wrapping.loop, body, carried, _LOOP))
-        ports = tuple(
-            StatePort(
-                x.name,
-                x.home.variable,
-                x.home.value,
-                value,
-                x.parameter,
-                x.result,
-                self.pipelining.whole.get(x.parameter, ()),
-            )
-            for x, value in zip(kept, final, strict=True)
-        )
         return Program(
-            self.module.name,
+            making.module.name,
             builder.machine.name,
-            self.pipelining.ipu_count,
+            making.pipelining.ipu_count,
             tuple(builder.variables),
             tuple(builder.values),
             builder.constants,
             s.Sequence(tuple(builder.scope.steps)),
             {},
-            tuple(self.parameters),
-            tuple(self.results),
+            tuple(making.parameters),
+            tuple(making.results),
             tuple(builder.elided),
-            ports,
-            tuple(self.queues),
+            tuple(self._port(x, value) for x, value in zip(kept, final, strict=True)),
+            self.results.queues(),
             wrapping.loop or 1,
-            tuple(self.loaded),
+            tuple(making.loaded),
         )
 
     def _keep(self, name: str, parameter: int, result: int) -> _Kept:
-        builder, kind = self.builder, self.calls.arrays[parameter]
+        builder, kind = self.builder, self.making.calls.arrays[parameter]
         builder.origin = name
-        builder.ipu = self.pipelining.homes.get(parameter, 0)
+        builder.ipu = self.making.pipelining.homes.get(parameter, 0)
         initial = builder.value(*kind)
         turn = initial
-        if self.wrapping.loop is not None:
+        if self.making.wrapping.loop is not None:
             turn = builder.turn_value(Held(initial, -1, *kind)).value
         if parameter in self.remote:
             variable = remote_variable(builder, kind)
@@ -180,35 +125,42 @@ class _PipelinedStep:
         home = Held(initial, variable, *kind)
         return _Kept(name, home, replace(home, value=turn), parameter, result)
 
+    def _port(self, x: _Kept, final: ValueId) -> StatePort:
+        whole = self.making.pipelining.whole.get(x.parameter, ())
+        return StatePort(x.name, x.home.variable, x.home.value, final, x.parameter, x.result, whole)
+
     def _constant(self, number: int) -> Leaf:
-        builder = self.builder
-        builder.ipu = self.pipelining.homes.get(number, 0)
-        stream = builder.origin = f"parameter.{number}"
-        self.parameters.append(Port(stream, *self.calls.arrays[number]))
-        held = builder.constant(not_given(*self.calls.arrays[number]), self.calls.arrays[number][0])
-        self.loaded.append(held.value)
+        kind = self._parameter(number)
+        held = self.builder.constant(not_given(*kind), kind[0])
+        self.making.loaded.append(held.value)
         return held
 
     def _streamed(self, number: int) -> Leaf:
-        stream = self.builder.origin = f"parameter.{number}"
-        self.builder.ipu = self.pipelining.homes.get(number, 0)
-        self.parameters.append(Port(stream, *self.calls.arrays[number]))
-        return streamed_in(self.builder, stream, *self.calls.arrays[number])
+        kind = self._parameter(number)
+        return streamed_in(self.builder, f"parameter.{number}", *kind)
+
+    def _parameter(self, number: int) -> tuple[str, tuple[int, ...]]:
+        """Begin an array of the parameters that no queue feeds; return its kind."""
+        kind = self.making.calls.arrays[number]
+        self.builder.origin = f"parameter.{number}"
+        self.builder.ipu = self.making.pipelining.homes.get(number, 0)
+        self.making.parameters.append(Port(f"parameter.{number}", *kind))
+        return kind
 
     # --- one update -------------------------------------------------------------------------------
 
     def _step(self, kept: Sequence[_Kept]) -> list[ValueId]:
         """Write one update with its micro-batches; return the state after it."""
-        plan = self.pipelining
+        making, plan = self.making, self.making.pipelining
         self._call(plan.pre, self._outside)
         finished = self._pipeline(kept)
         for item in kept:
             if item.parameter in self.remote:
                 self.builder.origin = item.name
-                self.given[item.parameter] = fetched(self.builder, item.turn)
+                making.given[item.parameter] = fetched(self.builder, item.turn)
         self._call(plan.update, lambda operand: self._after(operand, finished))
-        leaves = self._result_leaves()
-        self._hand_over(leaves, in_pipeline=False)
+        leaves = making.result_leaves()
+        self.results.after_update(leaves)
         pairs = []
         away: dict[int, ValueId] = {}
         for item in kept:
@@ -226,277 +178,92 @@ class _PipelinedStep:
         home = iter(brought_home(self.builder, pairs))
         return [away[x.parameter] if x.parameter in away else next(home) for x in kept]
 
-    def _call(self, name: str, operand_of: _Operands) -> None:
-        """Lower what a call outside of the pipeline runs."""
+    def _call(self, name: str, operand_of: Callable[[int], Leaf]) -> None:
+        """Write what a call outside of the pipeline runs."""
         if not name:
             return
-        x = self.entry[name]
+        x = self.making.calls[name]
         self.builder.ipu = 0
         operands = [[operand_of(position)] for position in x.operands]
-        self._lower(x, operands, frozenset())
-
-    def _lower(
-        self, x: Instruction, operands: Sequence[Sequence[Leaf]], owned: frozenset[Leaf]
-    ) -> list[Leaf]:
-        computation = self.module.computation[x.attributes.called[0]]
-        found = lower_instructions(
-            self.builder, self.module, self.plan, computation, operands, owned
-        )
-        for number, leaf in enumerate(found):
-            self.made[(x.name, number)] = leaf
-        return found
+        self.making.lower(x, operands, frozenset())
 
     def _outside(self, position: int) -> Leaf:
         """Return a value of the entry that is there before the pipeline."""
-        number = self.calls.parameter(position)
+        making = self.making
+        number = making.calls.parameter(position)
         if number is not None:
-            return self.given[number]
-        return self.made[self.calls.element(position)]
+            return making.given[number]
+        return making.made[making.calls.element(position)]
 
     def _after(self, position: int, finished: dict[Element, Held]) -> Leaf:
         """Return a value of the entry after the pipeline: gradients added up, state as it is."""
-        number = self.calls.parameter(position)
-        if number is not None:
-            return finished.get(("", number), self.given.get(number, self.fed.get(number)))  # type: ignore[return-value]
-        element = self.calls.element(position)
-        return finished.get(element, self.made[element])
+        making = self.making
+        number = making.calls.parameter(position)
+        if number is None:
+            element = making.calls.element(position)
+            return finished.get(element, making.made[element])
+        if ("", number) in finished:
+            return finished[("", number)]
+        return making.given[number] if number in making.given else making.fed[number]
 
     # --- the pipeline -----------------------------------------------------------------------------
 
     def _pipeline(self, kept: Sequence[_Kept]) -> dict[Element, Held]:
-        """Write the pipeline; return what gradients and carried state are after it.
+        """Write the pipeline; return what gradients and carried state are after it."""
+        making, builder, plan = self.making, self.builder, self.making.pipelining
+        carried = self._begun({item.parameter: item for item in kept})
+        positions = Positions(making, self.results, carried)
+        stages = tuple(positions.stage(n, x) for n, x in enumerate(plan.positions))
+        loops = []
+        finished: dict[Element, Held] = {}
+        for key, x in carried.items():
+            last = builder.value(x.home.element_type, x.home.shape)
+            loops.append(
+                s.Carried(x.home.variable, x.home.value, x.turn.value, x.after.value, last)
+            )
+            finished[key] = replace(x.home, value=last)
+        interval = plan.schedule.interval if len(plan.positions) > 1 else 1
+        builder.emit(
+            s.Pipeline(
+                plan.micro_batches, interval, stages, tuple(making.channels), tuple(loops),
+                _PIPELINE,
+            )
+        )  # fmt: skip
+        return self._combined(finished)
 
-        Carried state goes by the element ("", number of its parameter).
-        """
-        builder, plan = self.builder, self.pipelining
-        homes = {item.parameter: item for item in kept}
-        sums: dict[Element, tuple[Held, Held]] = {}
+    def _begun(self, kept: dict[int, _Kept]) -> Carried:
+        """Write what accumulators begin with; return all that goes on to the next micro-batch."""
+        making, builder, plan = self.making, self.builder, self.making.pipelining
+        found: Carried = {}
         for x in plan.accumulations:
-            shape, name = self.calls.tensor_of(x)[1], f"accumulator.{x.call}.{x.element}"
-            made = emptied(builder, self._ipu_of(x.call), x.element_type, shape, name)
-            sums[(x.call, x.element)] = made
+            shape, name = making.calls.tensor_of(x)[1], f"accumulator.{x.call}.{x.element}"
+            home, turn = emptied(builder, making.ipus[x.call], x.element_type, shape, name)
+            found[(x.call, x.element)] = Turning(home, turn, turn)
         if plan.reduction == RUNNING_MEAN:
             for call in dict.fromkeys(x.call for x in plan.accumulations):
                 name = f"micro-batches.{call}"
-                sums[(call, _COUNT)] = emptied(builder, self._ipu_of(call), COUNT_TYPE, (), name)
-        carried: dict[Element, tuple[Held, Held, Held]] = {
-            key: (home, turn, turn) for key, (home, turn) in sums.items()
-        }
+                home, turn = emptied(builder, making.ipus[call], COUNT_TYPE, (), name)
+                found[(call, COUNT)] = Turning(home, turn, turn)
         for parameter, _ in plan.per_micro_batch:
-            item = homes[parameter]
-            turn = builder.turn_value(item.turn)
-            carried[("", parameter)] = (item.turn, turn, turn)
-        stages = []
-        for number, position in enumerate(plan.positions):
-            stages.append(self._position(number, position, carried))
-        loops = []
-        finished: dict[Element, Held] = {}
-        for key, (home, turn, after) in carried.items():
-            last = builder.value(home.element_type, home.shape)
-            loops.append(s.Carried(home.variable, home.value, turn.value, after.value, last))
-            finished[key] = replace(home, value=last)
-        step = s.Pipeline(
-            plan.micro_batches, plan.schedule.interval if len(plan.positions) > 1 else 1,
-            tuple(stages), tuple(self.channels), tuple(loops), _PIPELINE,
-        )  # fmt: skip
-        builder.emit(step)
-        if self.plan.averages_gradients:
+            turn = builder.turn_value(kept[parameter].turn)
+            found[("", parameter)] = Turning(kept[parameter].turn, turn, turn)
+        return found
+
+    def _combined(self, finished: dict[Element, Held]) -> dict[Element, Held]:
+        """Write how replicas average their gradients; return these in their own types."""
+        making, builder, plan = self.making, self.builder, self.making.pipelining
+        found = dict(finished)
+        if making.plan.averages_gradients:
             keys = [(x.call, x.element) for x in plan.accumulations]
             keys = [key for key in keys if key not in plan.combined]
-            means = mean_over_replicas(builder, self.plan.replicas, [finished[k] for k in keys])
-            finished.update(zip(keys, means, strict=True))
+            means = mean_over_replicas(builder, making.plan.replicas, [found[k] for k in keys])
+            found.update(zip(keys, means, strict=True))
         for x in plan.accumulations:
             builder.origin = f"accumulator.{x.call}.{x.element}"
             key = (x.call, x.element)
-            builder.ipu = self._ipu_of(x.call)
-            finished[key] = finished_type(builder, finished[key], self.calls.tensor_of(x)[0])
-        return finished
-
-    def _position(
-        self, number: int, position: Position, carried: dict[Element, tuple[Held, Held, Held]]
-    ) -> s.Stage:
-        """Write one position's body; `carried` gets what it leaves for the next micro-batch."""
-        builder, plan = self.builder, self.pipelining
-        if not position.call:
-            return s.Stage(position.name, position.ipu, s.Sequence())
-        stage = _Stage(number, position)
-        with builder.block(turns=True) as scope:
-            builder.ipu = position.ipu
-            x = self.entry[position.call]
-            mine = [k for k in carried if k[0] == position.call]
-            mine += [("", p) for p, r in plan.per_micro_batch if self._is_made_by(r, position)]
-            scope.owned.update(carried[key][0].variable for key in mine)
-            operands = [[self._inside(i, stage, carried)] for i in x.operands]
-            found = self._lower(x, operands, frozenset())
-            for element, leaf in enumerate(found):
-                held = builder.brought_here(builder.held(leaf))
-                if not isinstance(held, Held):
-                    raise CodegenError("E0470", f"{position.call} hands out a token")
-                self.made[(x.name, element)] = held
-                self.maker.setdefault(held.value, (number, held))
-            self._hand_over(self._result_leaves(), in_pipeline=True, call=x.name)
-            pairs = [(self._after_micro_batch(k, carried), carried[k][1]) for k in mine]
-            after = brought_home(builder, pairs)
-            for key, value in zip(mine, after, strict=True):
-                home, turn, _ = carried[key]
-                carried[key] = (home, turn, replace(home, value=value))
-            return s.Stage(position.name, position.ipu, s.Sequence(tuple(scope.steps)))
-
-    def _inside(
-        self, position: int, stage: _Stage, carried: dict[Element, tuple[Held, Held, Held]]
-    ) -> Leaf:
-        """Return a value of the entry where a position of the pipeline reads it."""
-        number = self.calls.parameter(position)
-        if number is None:
-            leaf = self.made[self.calls.element(position)]
-        elif ("", number) in carried:
-            leaf = carried[("", number)][1]
-            self._require_owner(number, stage)
-        elif number in self.given:
-            leaf = self.given[number]
-        else:
-            leaf = self._next_element(number, stage)
-        if not isinstance(leaf, Held):
-            return leaf
-        made = self.maker.get(leaf.value)
-        if made is None or made[0] == stage.number:
-            return self.builder.brought_here(leaf)
-        return self._through_channel(*made, stage)
-
-    def _through_channel(self, producer: int, source: Held, stage: _Stage) -> Held:
-        """Return what another position made, as it comes to this one."""
-        builder = self.builder
-        if source.value not in stage.known:
-            mapping = builder.variables[source.variable].mapping
-            kind = (source.element_type, source.shape)
-            builder.origin = builder.variables[source.variable].origin
-            destination = builder.variable(*kind, mapping)
-            timetable = self.pipelining.schedule.timetable
-            count = timetable.held(producer, stage.number)
-            places: tuple[int, ...] = (destination,)
-            if count > 1:
-                places = tuple(builder.variable(*kind, mapping) for _ in range(count))
-            builder.scope.owned.difference_update((destination, *places))
-            self.channels.append(
-                s.Channel(
-                    producer, stage.number, source.variable, places, destination, source.value
-                )
-            )
-            stage.known[source.value] = replace(source, variable=destination)
-        return stage.known[source.value]
-
-    def _next_element(self, number: int, stage: _Stage) -> Held:
-        """Return what a queue feeds, taken in by the first position that reads it."""
-        if number not in self.fed:
-            feed, k = next(
-                (feed, feed.places.index(number))
-                for feed in self.wrapping.feeds
-                if number in feed.places
-            )
-            self.builder.origin = feed.name
-            held = streamed_in(self.builder, f"{feed.name}.{k}", *self.calls.arrays[number])
-            self.builder.scope.owned.discard(held.variable)
-            self.fed[number] = held
-            self.maker[held.value] = (stage.number, held)
-        return self.fed[number]
-
-    def _require_owner(self, number: int, stage: _Stage) -> None:
-        """Raise where a position reads state that another one makes anew."""
-        result = dict(self.pipelining.per_micro_batch)[number]
-        if not self._is_made_by(result, stage.position):
-            raise CodegenError(
-                "E0508",
-                f"{stage.position.name} reads parameter {number}, which another stage makes anew "
-                "for each micro-batch",
-                hint="keep what reads and what makes that state in one stage",
-            )
-
-    def _is_made_by(self, result: int, position: Position) -> bool:
-        at = self.calls.result_positions[result]
-        x = self.entry.instructions[at]
-        return x.opcode == "get-tuple-element" and self.calls.element(at)[0] == position.call
-
-    def _after_micro_batch(
-        self, key: Element, carried: dict[Element, tuple[Held, Held, Held]]
-    ) -> Held:
-        """Return what carried state is after a micro-batch: a sum, or what the call made."""
-        call, number = key
-        total = carried[key][1]
-        if call and number == _COUNT:
-            return counted(self.builder, total)
-        if call:
-            plan = self.pipelining
-            leaf = self.made[key]
-            if not isinstance(leaf, Held):
-                raise TypeError(f"gradient {key} is not on tiles")
-            if plan.reduction == RUNNING_MEAN:
-                return averaged(self.builder, total, leaf, carried[(call, _COUNT)][1])
-            return accumulated(self.builder, total, leaf, plan.reduction, plan.micro_batches)
-        result = dict(self.pipelining.per_micro_batch)[number]
-        leaf = self.made[self.calls.element(self.calls.result_positions[result])]
-        return self.builder.held(leaf)
-
-    # --- results ----------------------------------------------------------------------------------
-
-    def _result_leaves(self) -> list[Leaf | None]:
-        """Return each result, as far as it is made."""
-        found: list[Leaf | None] = []
-        for position in self.calls.result_positions:
-            number = self.calls.parameter(position)
-            if number is not None:
-                found.append(self.given.get(number))
-            else:
-                found.append(self.made.get(self.calls.element(position)))
+            builder.ipu = making.ipus[x.call]
+            found[key] = finished_type(builder, found[key], making.calls.tensor_of(x)[0])
         return found
-
-    def _hand_over(
-        self, leaves: Sequence[Leaf | None], *, in_pipeline: bool, call: str = ""
-    ) -> None:
-        """Write what goes out: of one position of the pipeline, or after the update."""
-        calls = {position.call for position in self.pipelining.positions}
-        at = self.calls.result_positions
-        for number, outfeed in enumerate(self.wrapping.outfeeds):
-            for k, place in enumerate(outfeed.places):
-                maker = self.calls.maker(at[place])
-                if (maker == call) if in_pipeline else (maker not in calls):
-                    ports = self.streamed.setdefault(number, [])
-                    ports.append(self._streamed_out(f"{outfeed.name}.{k}", leaves[place]))
-        if in_pipeline:
-            return
-        for number, outfeed in enumerate(self.wrapping.outfeeds):
-            ports = sorted(self.streamed[number], key=_place_in_queue)
-            self.queues.append(
-                Queue(outfeed.name, False, tuple(ports), outfeed.places, mode=outfeed.mode)
-            )
-        self.queues[:0] = [self._feed(feed) for feed in self.wrapping.feeds]
-        for place in self.wrapping.results:
-            self.results.append(self._streamed_out(f"result.{place}", leaves[place]))
-
-    def _feed(self, feed: FeedBinding) -> Queue:
-        ports = tuple(
-            Port(f"{feed.name}.{k}", *self.calls.arrays[number])
-            for k, number in enumerate(feed.places)
-        )
-        return Queue(feed.name, True, ports, feed.places)
-
-    def _streamed_out(self, stream: str, leaf: Leaf | None) -> Port:
-        if leaf is None:
-            raise CodegenError("E0470", f"{stream} is a token, or is made nowhere")
-        builder = self.builder
-        held = builder.held(leaf)
-        builder.emit(s.Sync())
-        builder.emit(s.StreamOut(stream, held.variable, held.value))
-        return Port(stream, held.element_type, held.shape)
-
-    # --- looked up --------------------------------------------------------------------------------
-
-    def _ipu_of(self, call: str) -> int:
-        return next(x.ipu for x in self.pipelining.positions if x.call == call)
-
-
-def _place_in_queue(port: Port) -> int:
-    """Return the number that a stream's name ends in."""
-    return int(port.stream.rpartition(".")[2])
 
 
 def _require_lowered(wrapping: Wrapping) -> None:
@@ -541,5 +308,5 @@ def lower_pipelined(
     builder.ipus = pipelining.ipu_count
     builder.is_resident = True
     whole = replace(plan, ipus={**plan.ipus, **placed(module, pipelining)})
-    step = _PipelinedStep(builder, module, whole, wrapping, pipelining, offload=offload)
-    return step.program()
+    making = Making(builder, module, whole, wrapping, pipelining, EntryCalls(module.entry))
+    return _PipelinedStep(making, offload=offload).program()

@@ -1,0 +1,74 @@
+"""A step that is cut into micro-batches, under construction: what its parts share."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from hloipu_compiler.codegen.builder import Builder
+from hloipu_compiler.codegen.entry_calls import Element, EntryCalls
+from hloipu_compiler.codegen.leaves import Held, Leaf
+from hloipu_compiler.codegen.lowering import lower_instructions
+from hloipu_compiler.ir.graph import Instruction, Module
+from hloipu_compiler.plan.pipelining import Pipelining
+from hloipu_compiler.plan.plan import Plan
+from hloipu_compiler.plan.wrapping import Wrapping
+from hloipu_runtime.program import steps as s
+from hloipu_runtime.program.program import Port
+from hloipu_runtime.program.steps import ValueId
+
+
+@dataclass
+class Making:
+    """The step, what was decided of it, and what of it is there so far."""
+
+    builder: Builder
+    module: Module
+    plan: Plan
+    wrapping: Wrapping
+    pipelining: Pipelining
+    calls: EntryCalls
+    parameters: list[Port] = field(default_factory=list)
+    results: list[Port] = field(default_factory=list)
+    loaded: list[ValueId] = field(default_factory=list)
+    given: dict[int, Leaf] = field(default_factory=dict)
+    """Arrays of the parameters that are there for the whole step."""
+    fed: dict[int, Held] = field(default_factory=dict)
+    """Arrays of the parameters that queues feed to positions of the pipeline."""
+    made: dict[Element, Leaf] = field(default_factory=dict)
+    """Results of calls."""
+    maker: dict[ValueId, tuple[int, Held]] = field(default_factory=dict)
+    """Values of the pipeline: the position that makes each, and where."""
+    channels: list[s.Channel] = field(default_factory=list)
+
+    @cached_property
+    def in_pipeline(self) -> frozenset[str]:
+        """Names of the calls that run for each micro-batch."""
+        return frozenset(x.call for x in self.pipelining.positions if x.call)
+
+    @cached_property
+    def ipus(self) -> dict[str, int]:
+        """The IPU of each call of the pipeline."""
+        return {position.call: position.ipu for position in self.pipelining.positions}
+
+    def lower(
+        self, x: Instruction, operands: Sequence[Sequence[Leaf]], owned: frozenset[Leaf]
+    ) -> list[Leaf]:
+        """Write what a call runs; its results are known from then on."""
+        computation = self.module.computation[x.attributes.called[0]]
+        found = lower_instructions(
+            self.builder, self.module, self.plan, computation, operands, owned
+        )
+        for number, leaf in enumerate(found):
+            self.made[(x.name, number)] = leaf
+        return found
+
+    def result_leaves(self) -> list[Leaf | None]:
+        """Return each result of the entry, as far as it is made."""
+        found: list[Leaf | None] = []
+        for position in self.calls.result_positions:
+            number = self.calls.parameter(position)
+            if number is not None:
+                found.append(self.given.get(number))
+            else:
+                found.append(self.made.get(self.calls.element(position)))
+        return found

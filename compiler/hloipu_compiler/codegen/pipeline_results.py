@@ -1,0 +1,67 @@
+"""What a step that is cut into micro-batches hands over, in the pipeline or after the update."""
+
+from collections.abc import Sequence
+
+from hloipu_compiler.codegen.errors import CodegenError
+from hloipu_compiler.codegen.leaves import Leaf
+from hloipu_compiler.codegen.pipeline_making import Making
+from hloipu_compiler.plan.wrapping import FeedBinding
+from hloipu_runtime.program import steps as s
+from hloipu_runtime.program.program import Port, Queue
+
+
+class Results:
+    """The streams of outfeeds and results, written where what they carry is made."""
+
+    def __init__(self, making: Making) -> None:
+        self.making = making
+        self.streamed: dict[int, list[tuple[int, Port]]] = {}
+        """Of each outfeed, by its number: which of its arrays, and the port."""
+
+    def of_call(self, call: str) -> None:
+        """Write what goes out of one position of the pipeline."""
+        self._outfeeds(self.making.result_leaves(), frozenset((call,)))
+
+    def after_update(self, leaves: Sequence[Leaf | None]) -> None:
+        """Write what goes out once in each step."""
+        outside = {self._maker(n) for n in range(len(leaves))} - self.making.in_pipeline
+        self._outfeeds(leaves, frozenset(outside))
+        for place in self.making.wrapping.results:
+            self.making.results.append(self._streamed_out(f"result.{place}", leaves[place]))
+
+    def queues(self) -> tuple[Queue, ...]:
+        """Return all queues of the step, when everything is written."""
+        wrapping = self.making.wrapping
+        found = [self._feed(feed) for feed in wrapping.feeds]
+        for number, outfeed in enumerate(wrapping.outfeeds):
+            ports = tuple(port for _, port in sorted(self.streamed[number], key=lambda x: x[0]))
+            found.append(Queue(outfeed.name, False, ports, outfeed.places, mode=outfeed.mode))
+        return tuple(found)
+
+    def _outfeeds(self, leaves: Sequence[Leaf | None], makers: frozenset[str]) -> None:
+        for number, outfeed in enumerate(self.making.wrapping.outfeeds):
+            for k, place in enumerate(outfeed.places):
+                if self._maker(place) in makers:
+                    port = self._streamed_out(f"{outfeed.name}.{k}", leaves[place])
+                    self.streamed.setdefault(number, []).append((k, port))
+
+    def _maker(self, place: int) -> str:
+        """Return the name of the call that makes a result; empty for a parameter."""
+        calls = self.making.calls
+        return calls.maker(calls.result_positions[place])
+
+    def _feed(self, feed: FeedBinding) -> Queue:
+        ports = tuple(
+            Port(f"{feed.name}.{k}", *self.making.calls.arrays[number])
+            for k, number in enumerate(feed.places)
+        )
+        return Queue(feed.name, True, ports, feed.places)
+
+    def _streamed_out(self, stream: str, leaf: Leaf | None) -> Port:
+        if leaf is None:
+            raise CodegenError("E0470", f"{stream} is a token, or is made nowhere")
+        builder = self.making.builder
+        held = builder.held(leaf)
+        builder.emit(s.Sync())
+        builder.emit(s.StreamOut(stream, held.variable, held.value))
+        return Port(stream, held.element_type, held.shape)
