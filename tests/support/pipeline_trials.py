@@ -1,8 +1,7 @@
 """One training step cut in one way, against its gradients and update as JAX computes them apart."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import product
 from typing import Any
 
 import jax
@@ -10,11 +9,34 @@ import numpy as np
 
 import hloipu
 from hloipu_runtime.compiled import CompiledProgram, Mode
-from tests.support.training_steps import STEPS
+from tests.support.covering import Row, covering
+from tests.support.pipeline_reference import EVERY_STEP, UPDATES, expected, of_whole_batches
 
-UPDATES = 2
 RELATIVE, ABSOLUTE = 2e-5, 2e-6
 """Bounds for f32: sums of up to eight gradients in another order, then an optimizer's division."""
+_NARROW = {"f16": 2.0**-10, "bf16": 2.0**-7}
+"""The unit in the last place of 1: what a value is off by that is rounded the other way."""
+_WIDENED = 8
+"""Such units: sums of up to eight gradients, each rounded, and two updates."""
+DIMENSIONS: Mapping[str, tuple[Any, ...]] = {
+    "step": tuple(EVERY_STEP),
+    "stages": (1, 2, 3, 4),
+    "schedule": ("grouped", "interleaved", "sequential"),
+    "micro_batches": (1, 3, 4, 8),
+    "reduction": ("mean", "sum", "running_mean"),
+    "accumulator": (None, "f32", "bf16", "f16"),
+    "recompute": ("none", "cheap", "full"),
+    "replicas": (1, 2),
+    "offload": ("on", "off"),
+    "shard_optimizer": (False, True),
+    "loop": (UPDATES, None),
+    "map": ("", "back", "shared"),
+}
+"""All ways to cut a step."""
+_MAPS = {
+    ("back", 2): (1, 0), ("back", 3): (2, 1, 0), ("back", 4): (3, 2, 1, 0),
+    ("shared", 2): (0, 0), ("shared", 3): (0, 1, 0), ("shared", 4): (0, 1, 1, 0),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -27,71 +49,95 @@ class Cut:
     micro_batches: int
     reduction: str = "mean"
     accumulator: str | None = None
+    recompute: str = "none"
+    replicas: int = 1
+    offload: str = "auto"
+    shard_optimizer: bool = False
+    loop: int | None = UPDATES
+    map: str = ""
 
     def __str__(self) -> str:
         words = [self.step, f"{self.stages}x{self.micro_batches}", self.schedule, self.reduction]
-        return "-".join([*words, self.accumulator or ""]).rstrip("-")
+        said = [
+            (self.accumulator, self.accumulator), (self.recompute != "none", self.recompute),
+            (self.replicas > 1, f"{self.replicas}r"), (self.offload == "on", "offload"),
+            (self.shard_optimizer, "shard"), (self.loop is None, "noloop"), (self.map, self.map),
+        ]  # fmt: skip
+        return "-".join([*words, *(str(word) for is_said, word in said if is_said)])
 
 
 def compiled(cut: Cut, **options: Any) -> CompiledProgram:
-    """Compile a step as a configuration says, two updates a run."""
-    step = STEPS[cut.step]
+    """Compile a step as a configuration says."""
+    step = EVERY_STEP[cut.step]
     first = step.state_count
+    given = {
+        "stages": cut.stages, "schedule": cut.schedule, "micro_batches": cut.micro_batches,
+        "reduction": cut.reduction, "accumulator_dtype": cut.accumulator,
+        "recompute": cut.recompute, "replicas": cut.replicas, "offload": cut.offload,
+        "shard_optimizer": cut.shard_optimizer, "loop": cut.loop,
+        "device_map": _MAPS.get((cut.map, cut.stages)), **options,
+    }  # fmt: skip
     return hloipu.compile(
-        step.text, target="tiny", over_memory="allow", cache=False, loop=UPDATES,
-        feed={"data": (first, first + 1)}, outfeed=[f"loss={first}"], stages=cut.stages,
-        schedule=cut.schedule, micro_batches=cut.micro_batches, reduction=cut.reduction,
-        accumulator_dtype=cut.accumulator, **options,
+        step.text, target="tiny", over_memory="allow", cache=False,
+        feed={"data": (first, first + 1)}, outfeed=[f"loss={first}"], **given,
     )  # fmt: skip
 
 
-@lru_cache(64)
-def expected(name: str, micro_batches: int, reduction: str) -> tuple[list[Any], list[float]]:
-    """Return the state after two updates, and the losses of all micro-batches, in JAX."""
-    step = STEPS[name]
-    gradients, update = jax.jit(step.gradients), jax.jit(step.update)
-    weights, optimizer, statistics = step.state()
-    losses = []
-    for number in range(UPDATES):
-        total = None
-        for k in range(micro_batches):
-            data = step.batch(number * micro_batches + k)
-            loss, slopes, statistics = gradients(weights, statistics, *data)
-            losses.append(float(loss))
-            total = slopes if total is None else jax.tree.map(np.add, total, slopes)
-        if reduction != "sum":
-            total = jax.tree.map(lambda x: x / micro_batches, total)
-        weights, optimizer = update(total, optimizer, weights)
-    return [np.asarray(x) for x in jax.tree.leaves((weights, optimizer, statistics))], losses
+def bounds(cut: Cut) -> tuple[float, float]:
+    """Return how far a value may be off, relative to itself and absolutely.
+
+    Exact arithmetic is off by nothing, where means divide by powers of two.
+    """
+    model = EVERY_STEP[cut.step].model
+    narrow = cut.accumulator in _NARROW
+    if model.is_exact and not (narrow and cut.accumulator != "f16"):
+        thirds = cut.micro_batches == 3 and cut.reduction == "mean"
+        thirds |= cut.micro_batches > 2 and cut.reduction == "running_mean"
+        if not thirds:
+            return 0.0, 0.0
+    kinds = {np.dtype(model.precision).name, cut.accumulator}
+    kinds |= {"f16"} if cut.step.endswith("_scaled") else set()
+    unit = 0.0
+    for name, kind in (("float16", "f16"), ("bfloat16", "bf16")):
+        if kinds & {name, kind}:
+            unit = max(unit, _NARROW[kind])
+    return max(RELATIVE, _WIDENED * unit), max(ABSOLUTE, _WIDENED * unit / 4)
 
 
 def assert_equal_to_jax(cut: Cut, program: CompiledProgram, mode: Mode = "functional") -> None:
-    """Train for two updates and compare state and losses."""
-    step = STEPS[cut.step]
+    """Train for two updates and compare every replica's state and losses."""
+    step = EVERY_STEP[cut.step]
     state = [np.asarray(x) for x in jax.tree.leaves(step.state())]
-    count = UPDATES * cut.micro_batches
+    count = UPDATES * cut.micro_batches * cut.replicas
     batches = [step.batch(n) for n in range(count)]
     with program.session(state=state, infeeds={"data": iter(batches)}, mode=mode) as session:
         session.run(UPDATES)
-        losses = [float(x.element) for x in session.stream("loss").drain()]
-        found = list(session.state().values())
-    wanted, wanted_losses = expected(cut.step, cut.micro_batches, cut.reduction)
-    np.testing.assert_allclose(losses, wanted_losses, RELATIVE, ABSOLUTE)
+        losses = np.array([np.asarray(x.element) for x in session.stream("loss").drain()])
+        found = [list(session.state(replica).values()) for replica in range(cut.replicas)]
+    wanted = expected(cut.step, cut.micro_batches, cut.replicas, cut.reduction, cut.accumulator)
+    near = bounds(cut)
+    np.testing.assert_allclose(losses.reshape(wanted.losses.shape), wanted.losses, *near)
+    for mine, theirs in zip(found, wanted.states, strict=True):
+        _assert_near(mine, theirs, near)
+    if not step.model.couples and cut.accumulator in (None, "f32"):
+        whole = of_whole_batches(cut.step, cut.micro_batches, cut.replicas, cut.reduction)
+        _assert_near(found[0][: len(whole)], whole, near)
+
+
+def _assert_near(found: list[Any], wanted: list[Any], near: tuple[float, float]) -> None:
     for a, b in zip(found, wanted, strict=True):
+        assert a.dtype == b.dtype
         if np.issubdtype(b.dtype, np.integer):
             np.testing.assert_array_equal(a, b)
         else:
-            np.testing.assert_allclose(a, b, RELATIVE, ABSOLUTE)
+            np.testing.assert_allclose(a.astype(np.float64), b.astype(np.float64), *near)
 
 
-def every_cut() -> list[Cut]:
-    """Return all configurations, in an order in which neighbours differ in many ways."""
-    cuts = [
-        Cut(step, stages, schedule, micro_batches, reduction)
-        for step, stages, schedule, micro_batches, reduction in product(
-            STEPS, (1, 2, 3, 4), ("grouped", "interleaved", "sequential"), (1, 3, 4, 8),
-            ("mean", "sum", "running_mean"),
-        )
-    ]  # fmt: skip
-    order = np.random.default_rng(0).permutation(len(cuts))
-    return [cuts[n] for n in order]
+def _can_be(row: Row) -> bool:
+    """Leave out what says the same as another row."""
+    return not (row["map"] and row["stages"] == 1)
+
+
+def sample(count: int, seed: int = 0) -> list[Cut]:
+    """Return configurations in which every two values of different dimensions come together."""
+    return [Cut(**row) for row in covering(DIMENSIONS, count, seed, _can_be)]

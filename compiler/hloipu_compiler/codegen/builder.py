@@ -149,7 +149,8 @@ class Builder(Numbering):
             known = self._copy_of(leaf.value, mapping)
             if known is None:
                 depth = self._depth_to_copy(leaf)
-                if not depth and self._is_loaded_where_wanted(leaf, mapping):
+                crosses = lying.ipu != self.ipu
+                if (crosses or not depth) and self._is_loaded_where_wanted(leaf, mapping):
                     found.append(self._loaded_copy(leaf, mapping))
                     continue
                 known = self.variable(leaf.element_type, leaf.shape, mapping, depth=depth)
@@ -204,11 +205,15 @@ class Builder(Numbering):
     def _is_loaded_where_wanted(self, leaf: Held, mapping: Mapping) -> bool:
         """Whether a constant is loaded once more, in place of a copy in each run.
 
-        A number takes less memory on a tile than the exchange code that would bring it.
+        A number takes less memory on a tile than the exchange code that would bring it. Another IPU
+        has constants of its own.
         """
         if leaf.variable not in self.constants:
             return False
-        return prod(leaf.shape) < 2 or (self.is_resident and is_complete(mapping, leaf.shape))
+        crosses = self.variables[leaf.variable].ipu != self.ipu
+        return prod(leaf.shape) < 2 or (
+            (self.is_resident or crosses) and is_complete(mapping, leaf.shape)
+        )
 
     def _loaded_copy(self, leaf: Held, mapping: Mapping) -> int:
         """Return another variable that a constant is loaded into, as every run would copy it."""

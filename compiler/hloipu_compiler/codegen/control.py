@@ -30,7 +30,8 @@ def _while(site: Site) -> Sequence[Leaf]:
     settled = [
         builder.layout.homes.get((site.computation.name, site.instruction.name, n)) for n in carried
     ]
-    homes = _homes(builder, [builder.held(initial[n]) for n in carried], settled)
+    there = _ipus(site, carried)
+    homes = _homes(builder, [builder.held(initial[n]) for n in carried], settled, there)
     turns = {n: builder.turn_value(x) for n, x in zip(carried, homes, strict=True)}
     state: list[Leaf] = [turns.get(n, leaf) for n, leaf in enumerate(initial)]
     trips = site.plan.trips(site.computation.name, site.instruction.name)
@@ -91,17 +92,32 @@ def _unchanged(body: Computation) -> frozenset[int]:
     return frozenset(found)
 
 
-def _homes(builder: Builder, leaves: Sequence[Held], settled: Sequence[Home | None]) -> list[Held]:
+def _ipus(site: Site, leaves: Sequence[int]) -> list[int | None]:
+    """Return the IPU of each of some leaves of a loop's or branch's result, where it is settled."""
+    held, where = site.plan.held_ipus, (site.computation.name, site.instruction.name)
+    return [held.get((*where, n)) for n in leaves]
+
+
+def _homes(
+    builder: Builder,
+    leaves: Sequence[Held],
+    settled: Sequence[Home | None],
+    ipus: Sequence[int | None],
+) -> list[Held]:
     """Return variables of the loop's own that hold its first state, where that was settled."""
     homes = []
     transfers, definitions = [], []
-    for leaf, home in zip(leaves, settled, strict=True):
-        mapping = home.mapping if home else builder.variables[leaf.variable].mapping
+    here = builder.ipu
+    for leaf, home, ipu in zip(leaves, settled, ipus, strict=True):
+        lying = builder.variables[leaf.variable]
+        mapping = home.mapping if home else lying.mapping
+        builder.ipu = lying.ipu if ipu is None else ipu
         own = builder.variable(leaf.element_type, leaf.shape, mapping)
         transfer, definition = builder.plain_copy(leaf, own)
         transfers.append(transfer)
         definitions.append(definition)
         homes.append(Held(leaf.value, own, leaf.element_type, leaf.shape))
+    builder.ipu = here
     if transfers:
         builder.exchange(transfers, definitions)
     return homes
@@ -112,15 +128,18 @@ def brought_home(builder: Builder, pairs: Sequence[tuple[Held, Held]]) -> list[i
     homes = {home.variable for _, home in pairs}
     staged: list[Held] = []
     transfers, definitions = [], []
+    here = builder.ipu
     for leaf, home in pairs:
         if leaf.variable != home.variable and leaf.variable in homes:
             mapping = builder.variables[leaf.variable].mapping
+            builder.ipu = builder.variables[leaf.variable].ipu
             aside = builder.variable(leaf.element_type, leaf.shape, mapping)
             transfer, definition = builder.plain_copy(leaf, aside)
             transfers.append(transfer)
             definitions.append(definition)
             leaf = Held(leaf.value, aside, leaf.element_type, leaf.shape)
         staged.append(leaf)
+    builder.ipu = here
     if transfers:
         builder.exchange(transfers, definitions)
     transfers, definitions = [], []
@@ -158,7 +177,8 @@ def _conditional(site: Site) -> Sequence[Leaf]:
                 leaves.append(state_in(builder))
             made = [builder.held(x) for x, token in zip(leaves, tokens, strict=True) if not token]
             if not number:
-                shared = _shared(builder, made)
+                held = [n for n, token in enumerate(tokens) if not token]
+                shared = _shared(builder, made, _ipus(site, held))
             scope.owned.update(x.variable for x in shared)
             branch_values.append(brought_home(builder, list(zip(made, shared, strict=True))))
         blocks.append(s.Sequence(tuple(scope.steps)))
@@ -181,13 +201,18 @@ def _conditional(site: Site) -> Sequence[Leaf]:
     return [Token() if token else next(found) for token in tokens[:count]]
 
 
-def _shared(builder: Builder, made: Sequence[Held]) -> list[Held]:
+def _shared(
+    builder: Builder, made: Sequence[Held], ipus: Sequence[int | None]
+) -> list[Held]:
     """Return variables of the enclosing block for the results of all branches."""
     inner = builder.scopes.pop()
     found = []
-    for leaf in made:
+    here = builder.ipu
+    for leaf, ipu in zip(made, ipus, strict=True):
         mapping = builder.variables[leaf.variable].mapping
+        builder.ipu = builder.variables[leaf.variable].ipu if ipu is None else ipu
         variable = builder.variable(leaf.element_type, leaf.shape, mapping)
         found.append(Held(-1, variable, leaf.element_type, leaf.shape))
+    builder.ipu = here
     builder.scopes.append(inner)
     return found

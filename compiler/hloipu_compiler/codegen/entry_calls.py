@@ -58,6 +58,11 @@ class EntryCalls:
                 found.append(position)
         return found
 
+    def array_at(self, position: int) -> tuple[str, Sizes]:
+        """Return element type and shape of a value that is an array."""
+        (shape,) = leaves_of(self.entry.instructions[position].shape)
+        return shape.element_type.name, shape.dimensions
+
     def tensor_of(self, x: Accumulation) -> tuple[str, Sizes]:
         """Return element type and shape of a gradient."""
         shape = leaves_of(self.entry[x.call].shape)[x.element]

@@ -29,6 +29,9 @@ _PLANNED_CODE_BYTES, _CODE_BYTES = 1_200, 150
 """Code and state of vertices for an instruction that brings parts together from many tiles, and for
 any other one. Assumed: about what networks of some hundred instructions take."""
 
+_RUNNING = frozenset({"while", "conditional"})
+"""Ops whose computations may be on several IPUs: their ops bring what they read themselves."""
+
 _SCARCE_PERCENT = 60
 """Of a tile's memory: with more taken, parameters come in only when they are read."""
 
@@ -110,7 +113,7 @@ def lower_instructions(
             if arrivals is not None:
                 arrivals.need(operands)
             dies = tuple(dying.dies_at(position, leaves) for leaves in operands)
-            if builder.ipus > 1:
+            if builder.ipus > 1 and x.opcode not in _RUNNING:
                 operands = tuple(tuple(map(builder.brought_here, leaves)) for leaves in operands)
             site = Site(builder, module, plan, computation, x, operands, dies)
             known.append(_lowering(x)(site))
@@ -226,7 +229,7 @@ def lower(
     """
     builder = Builder(machine, tuning)
     builder.plans = plans
-    builder.ipus = 1 + max(plan.ipus.values(), default=0)
+    builder.ipus = plan.shards
     entry = module.entry
     builder.code_bytes = code_bytes_of(entry)
     late = _is_scarce(module, machine)
@@ -242,9 +245,9 @@ def lower(
     for position in entry.parameters:
         x = entry.instructions[position]
         builder.origin = x.name
-        builder.ipu = plan.ipus.get((entry.name, x.name), 0)
         leaves: list[Leaf] = []
-        for shape in leaves_of(x.shape):
+        for number, shape in enumerate(leaves_of(x.shape)):
+            builder.ipu = plan.held_ipus.get((entry.name, x.name, number), 0)
             kind, sizes = shape.element_type.name, shape.dimensions
             if kind == "token":
                 leaves.append(Token())

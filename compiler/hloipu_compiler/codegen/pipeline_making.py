@@ -50,6 +50,10 @@ class Making:
         """The IPU of each call of the pipeline."""
         return {position.call: position.ipu for position in self.pipelining.positions}
 
+    def maker_of(self, result: int) -> str:
+        """Return the name of the call that makes a result; empty for a parameter."""
+        return self.calls.maker(self.calls.result_positions[result])
+
     def lower(
         self, x: Instruction, operands: Sequence[Sequence[Leaf]], owned: frozenset[Leaf]
     ) -> list[Leaf]:

@@ -1,21 +1,40 @@
 """Lowers the positions of a pipeline: what each runs for a micro-batch, and what comes to it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import NamedTuple
 
 from hloipu_compiler.codegen.control import brought_home
-from hloipu_compiler.codegen.entry_calls import Element
 from hloipu_compiler.codegen.errors import CodegenError
 from hloipu_compiler.codegen.gradient_sums import accumulated, averaged, counted
 from hloipu_compiler.codegen.leaves import Held, Leaf
 from hloipu_compiler.codegen.lowering import streamed_in
+from hloipu_compiler.codegen.outfeed_sums import Sum, added
 from hloipu_compiler.codegen.pipeline_making import Making
 from hloipu_compiler.codegen.pipeline_results import Results
 from hloipu_compiler.plan.pipelining import RUNNING_MEAN, Position
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.steps import ValueId
 
-COUNT = -1
-"""Stands for the count of micro-batches, in place of the number of a gradient."""
+
+class Kind(Enum):
+    """What goes from micro-batch to micro-batch."""
+
+    GRADIENT = "gradient"
+    COUNT = "count of micro-batches"
+    STATE = "state"
+    OUTFEED = "sum that an outfeed takes"
+
+
+class Key(NamedTuple):
+    """One array that goes from micro-batch to micro-batch."""
+
+    kind: Kind
+    number: int = 0
+    """Of a gradient: which result of the call; of state: the parameter; of a sum: its own."""
+    call: str = ""
+    """Of the position that makes it; empty for state."""
 
 
 @dataclass
@@ -30,8 +49,7 @@ class Turning:
     """As one ends: the same as `turn` until its position is written."""
 
 
-Carried = dict[Element, Turning]
-"""Sums go by the call and the number of its result, state by "" and the number of its parameter."""
+Carried = dict[Key, Turning]
 
 
 @dataclass
@@ -47,11 +65,15 @@ class _Place:
 class Positions:
     """Writes the positions of a pipeline, one after the other."""
 
-    def __init__(self, making: Making, results: Results, carried: Carried) -> None:
+    def __init__(
+        self, making: Making, results: Results, carried: Carried, sums: Sequence[Sum]
+    ) -> None:
         self.making = making
         self.builder = making.builder
         self.results = results
         self.carried = carried
+        self.sums = sums
+        """That outfeeds take."""
 
     def stage(self, number: int, position: Position) -> s.Stage:
         """Write one position's body."""
@@ -77,11 +99,11 @@ class Positions:
                 self.carried[key].after = replace(self.carried[key].turn, value=value)
             return s.Stage(position.name, position.ipu, s.Sequence(tuple(scope.steps)))
 
-    def _kept_by(self, position: Position) -> list[Element]:
+    def _kept_by(self, position: Position) -> list[Key]:
         """Return what a position leaves for the next micro-batch."""
         state = self.making.pipelining.per_micro_batch
-        found = [key for key in self.carried if key[0] == position.call]
-        return found + [("", p) for p, r in state if self._is_made_by(r, position)]
+        found = [key for key in self.carried if key.call == position.call]
+        return found + [Key(Kind.STATE, p) for p, r in state if self._is_made_by(r, position)]
 
     def _read(self, position: int, place: _Place) -> Leaf:
         """Return a value of the entry where a position of the pipeline reads it."""
@@ -89,8 +111,8 @@ class Positions:
         number = making.calls.parameter(position)
         if number is None:
             leaf = making.made[making.calls.element(position)]
-        elif ("", number) in self.carried:
-            leaf = self.carried[("", number)].turn
+        elif Key(Kind.STATE, number) in self.carried:
+            leaf = self.carried[Key(Kind.STATE, number)].turn
             self._require_owner(number, place)
         elif number in making.given:
             leaf = making.given[number]
@@ -156,21 +178,27 @@ class Positions:
         x = calls.entry.instructions[at]
         return x.opcode == "get-tuple-element" and calls.element(at)[0] == position.call
 
-    def _after_micro_batch(self, key: Element) -> Held:
-        """Return what carried state is after a micro-batch: a sum, or what the call made."""
+    def _after_micro_batch(self, key: Key) -> Held:
+        """Return what goes on to the next micro-batch: a sum, or what the call made."""
         making, builder = self.making, self.builder
-        call, number = key
         total = self.carried[key].turn
-        if call and number == COUNT:
-            return counted(builder, total)
-        if call:
-            plan = making.pipelining
-            leaf = making.made[key]
-            if not isinstance(leaf, Held):
-                raise TypeError(f"gradient {key} is not on tiles")
-            if plan.reduction == RUNNING_MEAN:
-                return averaged(builder, total, leaf, self.carried[(call, COUNT)].turn)
-            return accumulated(builder, total, leaf, plan.reduction, plan.micro_batches)
-        result = dict(making.pipelining.per_micro_batch)[number]
-        leaf = making.made[making.calls.element(making.calls.result_positions[result])]
-        return builder.held(leaf)
+        match key.kind:
+            case Kind.COUNT:
+                return counted(builder, total)
+            case Kind.OUTFEED:
+                item = self.sums[key.number]
+                builder.origin = item.outfeed.name
+                return added(builder, replace(item, turn=total), self._result(item.place))
+            case Kind.STATE:
+                return self._result(dict(making.pipelining.per_micro_batch)[key.number])
+        plan = making.pipelining
+        gradient = builder.held(making.made[(key.call, key.number)])
+        if plan.reduction == RUNNING_MEAN:
+            count = self.carried[Key(Kind.COUNT, 0, key.call)].turn
+            return averaged(builder, total, gradient, count)
+        return accumulated(builder, total, gradient, plan.reduction, plan.micro_batches)
+
+    def _result(self, number: int) -> Held:
+        """Return a result of the entry that a position makes."""
+        calls = self.making.calls
+        return self.builder.held(self.making.made[calls.element(calls.result_positions[number])])

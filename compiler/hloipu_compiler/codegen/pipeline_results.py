@@ -1,13 +1,16 @@
 """What a step that is cut into micro-batches hands over, in the pipeline or after the update."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hloipu_compiler.codegen.errors import CodegenError
 from hloipu_compiler.codegen.leaves import Leaf
+from hloipu_compiler.codegen.outfeed_sums import Sum, finished
 from hloipu_compiler.codegen.pipeline_making import Making
 from hloipu_compiler.plan.wrapping import FeedBinding
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.program import Port, Queue
+from hloipu_runtime.program.steps import ValueId
 
 
 class Results:
@@ -24,10 +27,26 @@ class Results:
 
     def after_update(self, leaves: Sequence[Leaf | None]) -> None:
         """Write what goes out once in each step."""
-        outside = {self._maker(n) for n in range(len(leaves))} - self.making.in_pipeline
+        outside = {self.making.maker_of(n) for n in range(len(leaves))} - self.making.in_pipeline
         self._outfeeds(leaves, frozenset(outside))
         for place in self.making.wrapping.results:
             self.making.results.append(self._streamed_out(f"result.{place}", leaves[place]))
+
+    def sums(self, sums: Sequence[Sum], totals: Sequence[ValueId], turns: int) -> None:
+        """Write what becomes of the sums of outfeeds after the loop.
+
+        `totals`: what each holds then; `turns`: of the loop, in each of which a position of the
+        pipeline adds for every micro-batch.
+        """
+        making, builder = self.making, self.making.builder
+        for item, value in zip(sums, totals, strict=True):
+            count = turns
+            if making.maker_of(item.place) in making.in_pipeline:
+                count *= making.pipelining.micro_batches
+            builder.ipu = builder.variables[item.home.variable].ipu
+            builder.origin = item.outfeed.name
+            leaf = finished(builder, item, replace(item.home, value=value), count)
+            self._outfeed(making.wrapping.outfeeds.index(item.outfeed), item.place, leaf)
 
     def queues(self) -> tuple[Queue, ...]:
         """Return all queues of the step, when everything is written."""
@@ -35,20 +54,22 @@ class Results:
         found = [self._feed(feed) for feed in wrapping.feeds]
         for number, outfeed in enumerate(wrapping.outfeeds):
             ports = tuple(port for _, port in sorted(self.streamed[number], key=lambda x: x[0]))
-            found.append(Queue(outfeed.name, False, ports, outfeed.places, mode=outfeed.mode))
+            found.append(
+                Queue(outfeed.name, False, ports, outfeed.places, outfeed.reduction, outfeed.mode)
+            )
         return tuple(found)
 
     def _outfeeds(self, leaves: Sequence[Leaf | None], makers: frozenset[str]) -> None:
         for number, outfeed in enumerate(self.making.wrapping.outfeeds):
-            for k, place in enumerate(outfeed.places):
-                if self._maker(place) in makers:
-                    port = self._streamed_out(f"{outfeed.name}.{k}", leaves[place])
-                    self.streamed.setdefault(number, []).append((k, port))
+            for place in outfeed.places:
+                if self.making.maker_of(place) in makers and not outfeed.reduction:
+                    self._outfeed(number, place, leaves[place])
 
-    def _maker(self, place: int) -> str:
-        """Return the name of the call that makes a result; empty for a parameter."""
-        calls = self.making.calls
-        return calls.maker(calls.result_positions[place])
+    def _outfeed(self, number: int, place: int, leaf: Leaf | None) -> None:
+        outfeed = self.making.wrapping.outfeeds[number]
+        k = outfeed.places.index(place)
+        port = self._streamed_out(f"{outfeed.name}.{k}", leaf)
+        self.streamed.setdefault(number, []).append((k, port))
 
     def _feed(self, feed: FeedBinding) -> Queue:
         ports = tuple(

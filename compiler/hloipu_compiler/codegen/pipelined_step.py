@@ -8,19 +8,20 @@ before the pipeline begins. Each micro-batch takes the next element of the feeds
 position that reads it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.control import brought_home
-from hloipu_compiler.codegen.entry_calls import Element, EntryCalls
+from hloipu_compiler.codegen.entry_calls import EntryCalls
 from hloipu_compiler.codegen.errors import CodegenError
 from hloipu_compiler.codegen.gradient_sums import COUNT_TYPE, emptied, finished_type
 from hloipu_compiler.codegen.leaves import Held, Leaf
 from hloipu_compiler.codegen.lowering import streamed_in
 from hloipu_compiler.codegen.offloading import fetched, only_updated, remote_variable, stored
+from hloipu_compiler.codegen.outfeed_sums import Sum, added, begun
 from hloipu_compiler.codegen.pipeline_making import Making
-from hloipu_compiler.codegen.pipeline_positions import COUNT, Carried, Positions, Turning
+from hloipu_compiler.codegen.pipeline_positions import Carried, Key, Kind, Positions, Turning
 from hloipu_compiler.codegen.pipeline_results import Results
 from hloipu_compiler.codegen.planned import Record
 from hloipu_compiler.codegen.replica_means import mean_over_replicas
@@ -57,6 +58,8 @@ class _PipelinedStep:
         self.making = making
         self.builder = making.builder
         self.results = Results(making)
+        self.sums: list[Sum] = []
+        """That outfeeds take."""
         plan, wrapping = making.pipelining, making.wrapping
         kept = {pair.parameter for pair in wrapping.state}
         kept -= {parameter for parameter, _ in plan.per_micro_batch}
@@ -78,20 +81,21 @@ class _PipelinedStep:
         for number in wrapping.inputs:
             making.given[number] = self._streamed(number)
         making.given.update({item.parameter: item.turn for item in kept})
-        with builder.block(turns=wrapping.loop is not None) as scope:
+        self._begin_sums()
+        with builder.block(turns=True) as scope:
             scope.owned.update(item.home.variable for item in kept)
+            scope.owned.update(item.home.variable for item in self.sums)
             following = self._step(kept)
             body = s.Sequence(tuple(scope.steps))
-        final = following
-        if wrapping.loop is None:
-            builder.scope.steps += body.steps
-        else:
-            final = [builder.value(x.home.element_type, x.home.shape) for x in kept]
-            carried = tuple(
-                s.Carried(x.home.variable, x.home.value, x.turn.value, after, last)
-                for x, after, last in zip(kept, following, final, strict=True)
-            )
-            builder.emit(s.Repeat(wrapping.loop, body, carried, _LOOP))
+        moments = [(x.home, x.turn) for x in kept] + [(x.home, x.turn) for x in self.sums]
+        final = [builder.value(home.element_type, home.shape) for home, _ in moments]
+        carried = tuple(
+            s.Carried(home.variable, home.value, turn.value, after, last)
+            for (home, turn), after, last in zip(moments, following, final, strict=True)
+        )
+        turns = wrapping.loop or 1
+        builder.emit(s.Repeat(turns, body, carried, _LOOP))
+        self.results.sums(self.sums, final[len(kept) :], turns)
         return Program(
             making.module.name,
             builder.machine.name,
@@ -104,9 +108,9 @@ class _PipelinedStep:
             tuple(making.parameters),
             tuple(making.results),
             tuple(builder.elided),
-            tuple(self._port(x, value) for x, value in zip(kept, final, strict=True)),
+            tuple(self._port(x, value) for x, value in zip(kept, final, strict=False)),
             self.results.queues(),
-            wrapping.loop or 1,
+            turns,
             tuple(making.loaded),
         )
 
@@ -115,9 +119,7 @@ class _PipelinedStep:
         builder.origin = name
         builder.ipu = self.making.pipelining.homes.get(parameter, 0)
         initial = builder.value(*kind)
-        turn = initial
-        if self.making.wrapping.loop is not None:
-            turn = builder.turn_value(Held(initial, -1, *kind)).value
+        turn = builder.turn_value(Held(initial, -1, *kind)).value
         if parameter in self.remote:
             variable = remote_variable(builder, kind)
         else:
@@ -147,10 +149,20 @@ class _PipelinedStep:
         self.making.parameters.append(Port(f"parameter.{number}", *kind))
         return kind
 
+    def _begin_sums(self) -> None:
+        """Write the zeros of what outfeeds add up, where that is made."""
+        making, calls = self.making, self.making.calls
+        for outfeed in making.wrapping.outfeeds:
+            for number in outfeed.places if outfeed.reduction else ():
+                position = calls.result_positions[number]
+                self.builder.ipu = making.ipus.get(calls.maker(position), 0)
+                self.builder.origin = outfeed.name
+                self.sums.append(begun(self.builder, outfeed, number, *calls.array_at(position)))
+
     # --- one update -------------------------------------------------------------------------------
 
     def _step(self, kept: Sequence[_Kept]) -> list[ValueId]:
-        """Write one update with its micro-batches; return the state after it."""
+        """Write one update with its micro-batches; return state and sums after it."""
         making, plan = self.making, self.making.pipelining
         self._call(plan.pre, self._outside)
         finished = self._pipeline(kept)
@@ -164,7 +176,7 @@ class _PipelinedStep:
         pairs = []
         away: dict[int, ValueId] = {}
         for item in kept:
-            done = finished.get(("", item.parameter))
+            done = finished.get(Key(Kind.STATE, item.parameter))
             leaf = done if done is not None else leaves[item.result]
             if leaf is None:
                 raise CodegenError("E0470", f"result {item.result} is a token")
@@ -174,9 +186,24 @@ class _PipelinedStep:
                 away[item.parameter] = stored(self.builder, held, item.home)
             else:
                 pairs.append((held, item.turn))
+        for number, total in enumerate(self.sums):
+            pairs.append((self._sum_after(number, leaves[total.place], finished), total.turn))
         self.builder.origin = _LOOP
         home = iter(brought_home(self.builder, pairs))
-        return [away[x.parameter] if x.parameter in away else next(home) for x in kept]
+        found = [away[x.parameter] if x.parameter in away else next(home) for x in kept]
+        return [*found, *home]
+
+    def _sum_after(self, number: int, leaf: Leaf | None, finished: Mapping[Key, Held]) -> Held:
+        """Return a sum of an outfeed after an update, which adds to it what it made itself."""
+        item = self.sums[number]
+        call = self.making.maker_of(item.place)
+        if call in self.making.in_pipeline:
+            return finished[Key(Kind.OUTFEED, number, call)]
+        if leaf is None:
+            raise CodegenError("E0470", f"result {item.place} is a token")
+        self.builder.ipu = self.builder.variables[item.home.variable].ipu
+        self.builder.origin = item.outfeed.name
+        return added(self.builder, item, self.builder.held(self.builder.brought_here(leaf)))
 
     def _call(self, name: str, operand_of: Callable[[int], Leaf]) -> None:
         """Write what a call outside of the pipeline runs."""
@@ -195,27 +222,27 @@ class _PipelinedStep:
             return making.given[number]
         return making.made[making.calls.element(position)]
 
-    def _after(self, position: int, finished: dict[Element, Held]) -> Leaf:
+    def _after(self, position: int, finished: Mapping[Key, Held]) -> Leaf:
         """Return a value of the entry after the pipeline: gradients added up, state as it is."""
         making = self.making
         number = making.calls.parameter(position)
         if number is None:
-            element = making.calls.element(position)
-            return finished.get(element, making.made[element])
-        if ("", number) in finished:
-            return finished[("", number)]
+            call, element = making.calls.element(position)
+            return finished.get(Key(Kind.GRADIENT, element, call), making.made[(call, element)])
+        if Key(Kind.STATE, number) in finished:
+            return finished[Key(Kind.STATE, number)]
         return making.given[number] if number in making.given else making.fed[number]
 
     # --- the pipeline -----------------------------------------------------------------------------
 
-    def _pipeline(self, kept: Sequence[_Kept]) -> dict[Element, Held]:
+    def _pipeline(self, kept: Sequence[_Kept]) -> dict[Key, Held]:
         """Write the pipeline; return what gradients and carried state are after it."""
         making, builder, plan = self.making, self.builder, self.making.pipelining
         carried = self._begun({item.parameter: item for item in kept})
-        positions = Positions(making, self.results, carried)
+        positions = Positions(making, self.results, carried, self.sums)
         stages = tuple(positions.stage(n, x) for n, x in enumerate(plan.positions))
         loops = []
-        finished: dict[Element, Held] = {}
+        finished: dict[Key, Held] = {}
         for key, x in carried.items():
             last = builder.value(x.home.element_type, x.home.shape)
             loops.append(
@@ -238,29 +265,37 @@ class _PipelinedStep:
         for x in plan.accumulations:
             shape, name = making.calls.tensor_of(x)[1], f"accumulator.{x.call}.{x.element}"
             home, turn = emptied(builder, making.ipus[x.call], x.element_type, shape, name)
-            found[(x.call, x.element)] = Turning(home, turn, turn)
+            found[Key(Kind.GRADIENT, x.element, x.call)] = Turning(home, turn, turn)
         if plan.reduction == RUNNING_MEAN:
             for call in dict.fromkeys(x.call for x in plan.accumulations):
                 name = f"micro-batches.{call}"
                 home, turn = emptied(builder, making.ipus[call], COUNT_TYPE, (), name)
-                found[(call, COUNT)] = Turning(home, turn, turn)
+                found[Key(Kind.COUNT, 0, call)] = Turning(home, turn, turn)
         for parameter, _ in plan.per_micro_batch:
             turn = builder.turn_value(kept[parameter].turn)
-            found[("", parameter)] = Turning(kept[parameter].turn, turn, turn)
+            found[Key(Kind.STATE, parameter)] = Turning(kept[parameter].turn, turn, turn)
+        for number, item in enumerate(self.sums):
+            call = making.maker_of(item.place)
+            if call in making.in_pipeline:
+                turn = builder.turn_value(item.turn)
+                found[Key(Kind.OUTFEED, number, call)] = Turning(item.turn, turn, turn)
         return found
 
-    def _combined(self, finished: dict[Element, Held]) -> dict[Element, Held]:
+    def _combined(self, finished: Mapping[Key, Held]) -> dict[Key, Held]:
         """Write how replicas average their gradients; return these in their own types."""
         making, builder, plan = self.making, self.builder, self.making.pipelining
         found = dict(finished)
         if making.plan.averages_gradients:
-            keys = [(x.call, x.element) for x in plan.accumulations]
-            keys = [key for key in keys if key not in plan.combined]
+            keys = [
+                Key(Kind.GRADIENT, x.element, x.call)
+                for x in plan.accumulations
+                if (x.call, x.element) not in plan.combined
+            ]
             means = mean_over_replicas(builder, making.plan.replicas, [found[k] for k in keys])
             found.update(zip(keys, means, strict=True))
         for x in plan.accumulations:
             builder.origin = f"accumulator.{x.call}.{x.element}"
-            key = (x.call, x.element)
+            key = Key(Kind.GRADIENT, x.element, x.call)
             builder.ipu = making.ipus[x.call]
             found[key] = finished_type(builder, found[key], making.calls.tensor_of(x)[0])
         return found
@@ -268,14 +303,6 @@ class _PipelinedStep:
 
 def _require_lowered(wrapping: Wrapping) -> None:
     """Raise CodegenError E0513 for what loops around whole steps alone have."""
-    reduced = next((x for x in wrapping.outfeeds if x.reduction), None)
-    if reduced is not None:
-        raise CodegenError(
-            "E0513",
-            f"outfeed {reduced.name!r} asks for a {reduced.reduction} made on the device, which "
-            "steps on several replicas, or cut into micro-batches and stages, do not make",
-            hint=f"take all elements (--outfeed {reduced.name}) or the last",
-        )
     if wrapping.io_tiles:
         raise CodegenError(
             "E0513",
@@ -300,7 +327,7 @@ def lower_pipelined(
 
     Feeds take one element for each micro-batch; outfeeds of what micro-batches make give as many.
     `offload`: state that only the update reads lies in remote buffers. Raises CodegenError E0513
-    for sums that outfeeds are to make on the device, and for tiles set apart.
+    for tiles set apart.
     """
     _require_lowered(wrapping)
     builder = Builder(machine, tuning)

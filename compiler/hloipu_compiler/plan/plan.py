@@ -19,6 +19,11 @@ class Plan:
     ipus: Mapping[tuple[str, str], int] = field(default_factory=lambda: MappingProxyType({}))
     """Computation and instruction -> the IPU that it runs on, where it is not that of its caller.
     """
+    held_ipus: Mapping[tuple[str, str, int], int] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    """Computation, instruction and leaf of its result -> the IPU that holds it: of the entry's
+    parameters, of loops' state and of what branches share."""
     replicas: int = 1
     """Of those that meet at collectives: how many `replica-id` tells apart."""
     partitions: int = 1
@@ -28,6 +33,12 @@ class Plan:
     """
     pinned: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Options that the user gave and that no pass may decide otherwise."""
+
+    @property
+    def shards(self) -> int:
+        """IPUs that a replica takes: the next power of two, as Graphcore's multi-IPU devices have.
+        """
+        return 1 << max((*self.ipus.values(), *self.held_ipus.values()), default=0).bit_length()
 
     def trips(self, computation: str, instruction: str) -> int | None:
         """Return how often a loop runs, or None where that is not known."""

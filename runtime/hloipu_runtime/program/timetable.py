@@ -3,6 +3,11 @@
 Position s does micro-batch m in slot `interval * m + s`, for every m below `count`. Between its
 ramps a pipeline repeats itself every `interval` slots, so that however many micro-batches there
 are, slots differ in few ways only.
+
+Where one position alone works at a time, micro-batches may go through them in groups: all of a
+group through one position, then all through the next. With n in a group, the i-th of group g is
+done by position s of N in slot `(g * N + s) * n + i`; the last group may have fewer, r, and then
+its slots are `g * n * N + s * r + i`.
 """
 
 from collections.abc import Sequence
@@ -28,6 +33,14 @@ class Timetable:
     """Slots from one micro-batch to the next, at least 1."""
     count: int
     """Micro-batches."""
+    group: int = 1
+    """Micro-batches that one position does before the next does; if several, `interval` is
+    `positions`."""
+
+    @property
+    def groups(self) -> int:
+        """How many groups of micro-batches there are."""
+        return -(-self.count // self.group)
 
     @property
     def slots(self) -> int:
@@ -38,15 +51,25 @@ class Timetable:
 
     def slot(self, position: int, micro_batch: int) -> int:
         """Return the slot in which a position does a micro-batch."""
+        if self.group > 1:
+            first, place = self._group_of(micro_batch)
+            together = min(self.group, self.count - first)
+            return first * self.positions + position * together + place
         return self.interval * micro_batch + position
 
     def micro_batch(self, position: int, slot: int) -> int | None:
         """Return what a position does in a slot, or None where it waits."""
+        if self.group > 1:
+            at_work = self._at_work(slot)
+            return at_work[1] if at_work is not None and at_work[0] == position else None
         number, rest = divmod(slot - position, self.interval)
         return number if not rest and 0 <= number < self.count else None
 
     def active(self, slot: int) -> tuple[int, ...]:
         """Return the positions that work in a slot, ascending."""
+        if self.group > 1:
+            at_work = self._at_work(slot)
+            return () if at_work is None else at_work[:1]
         first = slot % self.interval
         return tuple(
             position
@@ -59,10 +82,14 @@ class Timetable:
 
         It is made at the end of the producer's slot and read in the consumer's.
         """
+        if self.group > 1:
+            return max(1, min(self.group, self.count))
         return -(-(consumer - producer) // self.interval)
 
     def patterns(self) -> list[Pattern]:
         """Return all slots, those alike in the steady state together; work: positions squared."""
+        if self.group > 1:
+            return [Pattern((n,), self.count) for n in range(self.positions) if self.count]
         first = self.positions - 1
         last = self.interval * (self.count - 1)
         if last - first < self.interval:
@@ -87,3 +114,17 @@ class Timetable:
                 busy[place] = busy.get(place, 0) + cycles[position]
             total += pattern.slots * max(busy.values(), default=0)
         return total
+
+    def _group_of(self, micro_batch: int) -> tuple[int, int]:
+        """Return the first micro-batch of a group, and how many of it come before this one."""
+        place = micro_batch % self.group
+        return micro_batch - place, place
+
+    def _at_work(self, slot: int) -> tuple[int, int] | None:
+        """Return the one position that works in a slot, and its micro-batch."""
+        if not 0 <= slot < self.slots:
+            return None
+        group, rest = divmod(slot, self.group * self.positions)
+        first = group * self.group
+        position, place = divmod(rest, min(self.group, self.count - first))
+        return position, first + place

@@ -1,0 +1,233 @@
+"""A flat module as cells that each lie on one IPU: ops, and what holds parameters and loops' state.
+
+Tuples and what is taken out of them are no cells: a cell is found behind them. The state of a loop
+has a cell for each array, read by what the body takes it for and made by what it starts from and
+by the body; so has each result of a branch. A parameter of the entry that is state is made by its
+next value. Constants lie everywhere.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.shapes import Shape, TupleShape, byte_count, leaves
+from hloipu_compiler.sharding.statements import Ipu, leaf_count, said
+
+OpKey = tuple[str, str]
+"""Names of a computation and of an op in it."""
+PlaceKey = tuple[str, str, int]
+"""Of the entry, a parameter and a leaf of it; or of a loop or branch and a leaf of its result."""
+_NOTHING = -1
+"""In place of a cell: a constant or a token."""
+
+
+@dataclass(slots=True)
+class Cell:
+    """One op, or one array that is held."""
+
+    key: OpKey | PlaceKey
+    said: Ipu
+    bytes: int
+    operands: list[int] = field(default_factory=list)
+    users: list[int] = field(default_factory=list)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it is a place that holds a value, no op."""
+        return len(self.key) == 3
+
+
+@dataclass
+class Cells:
+    """All cells of a module, in the order of its text."""
+
+    cells: list[Cell]
+    constants: list[tuple[OpKey, list[int]]]
+    """With their users."""
+
+
+def cells_of(
+    module: Module,
+    known: Mapping[OpKey, int],
+    state: Sequence[tuple[int, int]] = (),
+    partitions: int = 1,
+) -> Cells:
+    """Return the cells of a module.
+
+    `known` has the IPUs of ops that say nothing themselves, `state` the numbers of parameters and
+    results, tuples flattened, that are one array from run to run.
+    """
+    making = _Making(module, known, partitions)
+    given, results = making.entry()
+    for parameter, result in state:
+        if result < len(results) and parameter < len(given):
+            making.reads(given[parameter], [results[result]])
+    return Cells(making.cells, list(making.constants.values()))
+
+
+class _Making:
+    def __init__(self, module: Module, known: Mapping[OpKey, int], partitions: int) -> None:
+        self.module = module
+        self.known = known
+        self.partitions = partitions
+        self.cells: list[Cell] = []
+        self.constants: dict[int, tuple[OpKey, list[int]]] = {}
+        """By what stands for it in place of a cell, below `_NOTHING`."""
+
+    def entry(self) -> tuple[list[int], list[int]]:
+        """Return the cells of the entry's parameters and results, arrays counted."""
+        entry = self.module.entry
+        arguments = []
+        for position in entry.parameters:
+            x = entry.instructions[position]
+            stated = self._stated(entry, x)
+            arguments.append(self._held(entry, x, stated))
+        results = self._walk(entry, arguments, None)
+        tokens = [
+            at
+            for position, cells in zip(entry.parameters, arguments, strict=True)
+            for at, kind in zip(cells, _leaves(entry.instructions[position].shape), strict=True)
+            if not _is_token(kind)
+        ]
+        return tokens, results
+
+    def reads(self, cell: int, operands: Sequence[int]) -> None:
+        """Note what a cell is made of."""
+        for operand in dict.fromkeys(operands):
+            if operand >= 0:
+                self.cells[cell].operands.append(operand)
+                self.cells[operand].users.append(cell)
+            elif operand < _NOTHING:
+                self.constants[operand][1].append(cell)
+
+    def _stated(self, computation: Computation, x: Instruction) -> tuple[Ipu, ...]:
+        found = said(x, self.partitions)
+        key = (computation.name, x.name)
+        if not found and key in self.known:
+            found = (self.known[key],) * leaf_count(x)
+        return found
+
+    def _add(self, key: OpKey | PlaceKey, ipu: Ipu, size: int, operands: Sequence[int]) -> int:
+        self.cells.append(Cell(key, ipu, size))
+        self.reads(len(self.cells) - 1, operands)
+        return len(self.cells) - 1
+
+    def _held(
+        self,
+        computation: Computation,
+        x: Instruction,
+        stated: Sequence[Ipu],
+        default: Ipu = None,
+    ) -> list[int]:
+        """Return a cell for each leaf of what is held."""
+        found = []
+        for number, shape in enumerate(_leaves(x.shape)):
+            ipu = stated[number] if stated else None
+            ipu = default if ipu is None else ipu
+            key = (computation.name, x.name, number)
+            found.append(
+                _NOTHING if _is_token(shape) else self._add(key, ipu, byte_count(shape), [])
+            )
+        return found
+
+    def _walk(
+        self, computation: Computation, arguments: Sequence[Sequence[int]], default: Ipu
+    ) -> list[int]:
+        """Return the cells of a computation's result; `default`: where ops are that say nothing."""
+        known: list[Sequence[int]] = []
+        for x in computation.instructions:
+            stated = self._stated(computation, x)
+            if x.parameter_number >= 0:
+                known.append(arguments[x.parameter_number])
+            elif x.opcode == "tuple":
+                known.append([cell for i in x.operands for cell in known[i]])
+            elif x.opcode == "get-tuple-element":
+                known.append(self._element(computation, x, known, stated))
+            elif x.opcode == "after-all":
+                known.append([_NOTHING])
+            elif x.opcode == "constant":
+                mark = _NOTHING - 1 - len(self.constants)
+                self.constants[mark] = ((computation.name, x.name), [])
+                known.append([mark])
+            elif x.opcode == "while":
+                known.append(self._loop(computation, x, known, stated, default))
+            elif x.opcode == "conditional":
+                known.append(self._branches(computation, x, known, stated, default))
+            else:
+                ipu = next((ipu for ipu in stated if ipu is not None), default)
+                operands = [cell for i in x.operands for cell in known[i]]
+                key = (computation.name, x.name)
+                known.append([self._add(key, ipu, byte_count(x.shape), operands)] * leaf_count(x))
+        return list(known[computation.root])
+
+    def _element(
+        self,
+        computation: Computation,
+        x: Instruction,
+        known: Sequence[Sequence[int]],
+        stated: Sequence[Ipu],
+    ) -> Sequence[int]:
+        whole = computation.instructions[x.operands[0]].shape
+        found = known[x.operands[0]]
+        if isinstance(whole, TupleShape):
+            index = x.attributes.integer("index")
+            before = sum(len(_leaves(shape)) for shape in whole.elements[:index])
+            found = found[before : before + len(_leaves(whole.elements[index]))]
+        for cell, ipu in zip(found, stated, strict=False):
+            if cell >= 0 and self.cells[cell].is_held and self.cells[cell].said is None:
+                self.cells[cell].said = ipu
+        return found
+
+    def _loop(
+        self,
+        computation: Computation,
+        x: Instruction,
+        known: Sequence[Sequence[int]],
+        stated: Sequence[Ipu],
+        default: Ipu,
+    ) -> list[int]:
+        inner = _only(stated, default)
+        state = self._held(computation, x, stated, inner)
+        for cell, first in zip(state, known[x.operands[0]], strict=True):
+            if cell >= 0:
+                self.reads(cell, [first])
+        made: Sequence[int] = ()
+        for name in x.attributes.called:
+            made = self._walk(self.module.computation[name], [state], inner)
+            if len(made) == len(state) and name == x.attributes.text("body"):
+                for cell, following in zip(state, made, strict=True):
+                    if cell >= 0 and following != cell:
+                        self.reads(cell, [following])
+        return state
+
+    def _branches(
+        self,
+        computation: Computation,
+        x: Instruction,
+        known: Sequence[Sequence[int]],
+        stated: Sequence[Ipu],
+        default: Ipu,
+    ) -> list[int]:
+        inner = _only(stated, default)
+        results: list[list[int]] = []
+        for number, name in enumerate(x.attributes.called):
+            given = known[x.operands[number + 1]]
+            results.append(self._walk(self.module.computation[name], [given], inner))
+        made = self._held(computation, x, stated, inner)
+        for number, cell in enumerate(made):
+            if cell >= 0:
+                self.reads(cell, [branch[number] for branch in results])
+        return made
+
+
+def _only(stated: Sequence[Ipu], default: Ipu) -> Ipu:
+    """Return where the ops are that a loop or branch runs, unless they say more."""
+    return stated[0] if len(set(stated)) == 1 else default
+
+
+def _leaves(shape: Shape) -> list[Shape]:
+    return [leaf for _, leaf in leaves(shape)]
+
+
+def _is_token(shape: Shape) -> bool:
+    return str(shape).startswith("token")

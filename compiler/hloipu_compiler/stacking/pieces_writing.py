@@ -1,0 +1,270 @@
+"""The entry anew, values that are cut written piece by piece."""
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
+from hloipu_compiler.ir.attributes import Attributes, SliceRange
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.literals import Literal
+from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
+from hloipu_compiler.passes.attribute_edits import DESCRIBES_LEAVES, without
+from hloipu_compiler.passes.rewriting import Draft, with_operands
+from hloipu_compiler.stacking.pieces_choosing import Choice
+from hloipu_compiler.stacking.pieces_following import (
+    WHOLE,
+    combining,
+    followed,
+    narrowed,
+    sliced_range,
+)
+
+Range = tuple[int, int]
+"""From and up to which row."""
+
+
+def written(module: Module, choice: Choice) -> Computation:
+    """Return the entry with pieces in place of what is cut.
+
+    Parameters and results that are cut become several, one for each piece, in place of the one.
+    """
+    return _Writing(module, choice).computation()
+
+
+class _Writing:
+    """The new entry; `place` of old values that are whole there, `pieces` of ranges of rows."""
+
+    def __init__(self, module: Module, choice: Choice) -> None:
+        self.module = module
+        self.entry = module.entry
+        self.choice = choice
+        self.draft = Draft(module, module.entry)
+        self.place: list[int | None] = [None] * len(module.entry.instructions)
+        self.pieces: dict[tuple[int, int, Range], int] = {}
+        """Old position, axis and range -> new position."""
+
+    def computation(self) -> Computation:
+        numbers = self._numbers()
+        for position, x in enumerate(self.entry.instructions):
+            cut = self.choice.cut.get(position)
+            if position == self.entry.root:
+                self._root(x)
+            elif x.parameter_number >= 0:
+                self._parameter(position, x, numbers[x.parameter_number])
+            elif cut is not None:
+                for rows in pairwise(cut.bounds):
+                    self.pieces[position, cut.axis, rows] = self._piece(x, cut.axis, rows)
+            else:
+                self._plain(position, x)
+        for position in range(len(self.entry.instructions)):
+            self.draft.place.append(self._stand_in(position))
+        return self.draft.finish()
+
+    def _stand_in(self, position: int) -> int:
+        """Return what stands for an old value where ops name those that come before them."""
+        cut, whole = self.choice.cut.get(position), self.place[position]
+        if whole is not None or cut is None:
+            return self.whole(position)
+        return self.pieces[position, cut.axis, (cut.bounds[-2], cut.bounds[-1])]
+
+    # Old values
+
+    def whole(self, position: int) -> int:
+        """Return where all of an old value is."""
+        found = self.place[position]
+        if found is None:
+            cut = self.choice.cut[position]
+            found = self._joined(position, cut.axis, cut.bounds)
+            self.place[position] = found
+        return found
+
+    def rows(self, position: int, axis: int, rows: Range) -> int:
+        """Return where a range of an old value is."""
+        shape = self._shape(position)
+        if rows == (0, shape.dimensions[axis]):
+            return self.whole(position)
+        key = (position, axis, rows)
+        if key not in self.pieces:
+            cut = self.choice.cut.get(position)
+            if cut is not None and cut.axis == axis and {*rows} <= set(cut.bounds):
+                inside = [at for at in cut.bounds if rows[0] <= at <= rows[1]]
+                self.pieces[key] = self._joined(position, axis, inside)
+            else:
+                self.pieces[key] = self._sliced(position, axis, rows)
+        return self.pieces[key]
+
+    def _joined(self, position: int, axis: int, bounds: Sequence[int]) -> int:
+        x = self.entry.instructions[position]
+        parts = [self.pieces[position, axis, rows] for rows in pairwise(bounds)]
+        return self._beside(x, axis, parts)
+
+    def _beside(self, like: Instruction, axis: int, parts: Sequence[int]) -> int:
+        """Return where new values are side by side: in what they are all cut from, if any."""
+        if len(parts) == 1:
+            return parts[0]
+        source = self._cut_from(axis, parts)
+        if source is not None:
+            return source
+        shapes = [shape for i in parts if isinstance(shape := self.draft.shape(i), ArrayShape)]
+        shape = _resized(shapes[0], axis, sum(each.dimensions[axis] for each in shapes))
+        along = Attributes({"dimensions": (axis,)})
+        return self.draft.add(like, "concatenate", shape, parts, along)
+
+    def _cut_from(self, axis: int, parts: Sequence[int]) -> int | None:
+        """Return the one array whose neighbouring slices these are, if they are all of it."""
+        made = [self.draft.made[i] for i in parts]
+        if made[0].opcode != "slice" or len({x.operands for x in made}) != 1:
+            return None
+        (source,) = made[0].operands
+        whole = self.draft.shape(source)
+        found = [sliced_range(x, whole) for x in made if isinstance(whole, ArrayShape)]
+        at = 0
+        for each in found:
+            if each is None or each[0] != axis or each[1].start != at:
+                return None
+            at = each[1].limit
+        return source if isinstance(whole, ArrayShape) and at == whole.dimensions[axis] else None
+
+    def _sliced(self, position: int, axis: int, rows: Range) -> int:
+        x, shape = self.entry.instructions[position], self._shape(position)
+        given = [SliceRange(0, size) for size in shape.dimensions]
+        given[axis] = SliceRange(*rows)
+        shape = _resized(shape, axis, rows[1] - rows[0])
+        whole = self.whole(position)
+        return self.draft.add(x, "slice", shape, (whole,), Attributes({"slice": tuple(given)}))
+
+    def _shape(self, position: int) -> ArrayShape:
+        shape = self.entry.instructions[position].shape
+        if not isinstance(shape, ArrayShape):
+            raise TypeError(f"{self.entry.instructions[position].name} is no array")
+        return shape
+
+    def _shapes(self, x: Instruction) -> list[ArrayShape]:
+        return [self._shape(i) for i in x.operands]
+
+    # New ones
+
+    def _numbers(self) -> list[int]:
+        """Return the new number of each parameter, or of its first piece."""
+        counts = []
+        for position in self.entry.parameters:
+            several = position in self.choice.parameters
+            counts.append(len(self.choice.cut[position].bounds) - 1 if several else 1)
+        return [0, *accumulate(counts)]
+
+    def _parameter(self, position: int, x: Instruction, number: int) -> None:
+        if position not in self.choice.parameters:
+            self.place[position] = self.draft.append(x._replace(parameter_number=number))
+            return
+        cut = self.choice.cut[position]
+        kept = without(x.attributes, DESCRIBES_LEAVES)
+        for n, rows in enumerate(pairwise(cut.bounds)):
+            shape = _resized(self._shape(position), cut.axis, rows[1] - rows[0])
+            name = self.draft.fresh_name(f"{x.name}.rows.{rows[0]}")
+            made = x._replace(
+                name=name, shape=shape, attributes=kept, parameter_number=number + n,
+                start=-1, end=-1,
+            )  # fmt: skip
+            self.pieces[position, cut.axis, rows] = self.draft.append(made)
+
+    def _piece(self, x: Instruction, axis: int, rows: Range) -> int:
+        """Return where a piece of an op's result is, written now."""
+        shapes = self._shapes(x)
+        sliced = sliced_range(x, shapes[0]) if x.opcode == "slice" else None
+        if sliced is not None and sliced[0] == axis:
+            start = sliced[1].start
+            return self.rows(x.operands[0], axis, (start + rows[0], start + rows[1]))
+        if x.opcode == "concatenate" and x.attributes.integers("dimensions") == (axis,):
+            return self._of_concatenation(x, axis, rows)
+        places = followed(x, shapes, axis)
+        if places is None or not isinstance(x.shape, ArrayShape):
+            raise TypeError(f"{x.name} does not go by ranges of axis {axis}")
+        operands = tuple(
+            self.whole(i) if place == WHOLE else self.rows(i, place, rows)
+            for i, place in zip(x.operands, places, strict=True)
+        )
+        shape = _resized(x.shape, axis, rows[1] - rows[0])
+        attributes = without(narrowed(x, axis, rows[1] - rows[0]), DESCRIBES_LEAVES)
+        name = self.draft.fresh_name(f"{x.name}.rows.{rows[0]}")
+        made = x._replace(
+            name=name, shape=shape, operands=operands, attributes=attributes, start=-1, end=-1
+        )
+        return self.draft.append(made)
+
+    def _of_concatenation(self, x: Instruction, axis: int, rows: Range) -> int:
+        """Return rows of what stands side by side: those of one operand, or of several."""
+        found = []
+        first = 0
+        for i in x.operands:
+            size = self._shape(i).dimensions[axis]
+            inside = max(rows[0] - first, 0), min(rows[1] - first, size)
+            if inside[0] < inside[1]:
+                found.append(self.rows(i, axis, inside))
+            first += size
+        return self._beside(x, axis, found)
+
+    def _plain(self, position: int, x: Instruction) -> None:
+        """Write an op whose result is whole; it may read pieces."""
+        sliced = sliced_range(x, self._shape(x.operands[0])) if x.opcode == "slice" else None
+        if sliced is not None:
+            cut = self.choice.cut.get(x.operands[0])
+            if cut is not None and sliced[0] == cut.axis:
+                rows = (sliced[1].start, sliced[1].limit)
+                self.place[position] = self.rows(x.operands[0], cut.axis, rows)
+                return
+        if x.opcode != "reduce" or not self._reduced(position, x):
+            operands = tuple(self.whole(i) for i in x.operands)
+            self.place[position] = self.draft.append(with_operands(x, operands))
+
+    def _reduced(self, position: int, x: Instruction) -> bool:
+        """Reduce pieces over the axis that they are cut along, and put the results together."""
+        source = x.operands[0]
+        cut = self.choice.cut.get(source)
+        opcode = combining(self.module, x)
+        if cut is None or opcode is None or cut.axis not in x.attributes.integers("dimensions"):
+            return False
+        begun = self.whole(x.operands[1])
+        first = True
+        total = -1
+        for rows in pairwise(cut.bounds):
+            init = begun if first else self._neutral(x, opcode, begun)
+            if init is None:
+                return False
+            operands = (self.rows(source, cut.axis, rows), init)
+            name = self.draft.fresh_name(f"{x.name}.rows.{rows[0]}")
+            part = self.draft.append(with_operands(x, operands)._replace(name=name))
+            total = part if first else self.draft.add(x, opcode, x.shape, (total, part))
+            first = False
+        self.place[position] = total
+        return True
+
+    def _neutral(self, x: Instruction, opcode: str, begun: int) -> int | None:
+        """Return what reductions of all pieces but the first begin with, so that it counts once."""
+        if opcode not in _NEUTRAL:
+            return begun  # as often as one likes
+        return self.draft.add(
+            x, "constant", self.draft.shape(begun), literal=Literal(_NEUTRAL[opcode])
+        )
+
+    def _root(self, x: Instruction) -> None:
+        """Write the result, cut ones as several."""
+        operands: list[int] = []
+        for number, i in enumerate(x.operands):
+            cut = self.choice.results.get(number)
+            if cut is not None:
+                operands += [self.rows(i, cut.axis, rows) for rows in pairwise(cut.bounds)]
+            else:
+                operands.append(self.whole(i))
+        shape = TupleShape(tuple(self.draft.shape(i) for i in operands))
+        root = with_operands(x, tuple(operands))._replace(shape=shape)
+        if len(operands) != len(x.operands):
+            root = root._replace(attributes=without(x.attributes, DESCRIBES_LEAVES))
+        self.place[self.entry.root] = self.draft.append(root)
+
+
+_NEUTRAL = {"add": "0", "multiply": "1", "xor": "0"}
+
+
+def _resized(shape: ArrayShape, axis: int, size: int) -> ArrayShape:
+    sizes = list(shape.dimensions)
+    sizes[axis] = size
+    return ArrayShape(shape.element_type, tuple(sizes), shape.layout)
