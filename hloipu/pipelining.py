@@ -1,11 +1,15 @@
 """What options say of cutting a step into micro-batches and stages."""
 
+from math import prod
+
 from hloipu.options.table import Options
 from hloipu_compiler.plan.pipelining import PipelineRequest
+from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.machine.links import check_system
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.steps import Pipeline, Step, inner_steps
 
 
 def pipeline_request(options: Options) -> PipelineRequest:
@@ -28,12 +32,32 @@ def pipeline_request(options: Options) -> PipelineRequest:
         options.schedule,
         options.reduction,
         options.accumulator_dtype or "",
+        accumulator_types=dict(options.accumulator),
         recompute="none" if options.recompute == "auto" else options.recompute,
         device_map=tuple(device_map),
         loss=options.loss_output,
         shard_optimizer=options.shard_optimizer,
         offload=options.offload,
     )
+
+
+def stashed_bytes(program: Program) -> int:
+    """Return the bytes of micro-batches that wait for backward stages, on the IPU with most.
+
+    These are the places of channels that lead from an IPU to itself.
+    """
+    found = dict.fromkeys(range(program.ipus), 0)
+    waiting = list[Step](program.body.steps)
+    while waiting:
+        step = waiting.pop()
+        waiting.extend(inner_steps(step))
+        for channel in step.channels if isinstance(step, Pipeline) else ():
+            for place in channel.places:
+                record = program.variables[place]
+                if record.ipu == program.variables[channel.source].ipu:
+                    bits = ELEMENT_TYPES[record.element_type].bits
+                    found[record.ipu] += prod(record.shape) * bits // 8
+    return max(found.values())
 
 
 def check_ipus(program: Program, machine: Machine, options: Options) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from hloipu.choosing import Choice, chosen
 from hloipu.options.resolve import resolve
 from hloipu.options.table import OPTIONS, Options
-from hloipu.pipelining import check_ipus, pipeline_request
+from hloipu.pipelining import check_ipus, pipeline_request, stashed_bytes
 from hloipu.text import HloInput, read_source
 from hloipu.wrapping import wrapping_request
 from hloipu_compiler.analysis.live_bytes import peak_bytes
@@ -135,8 +135,9 @@ def compile_verified(
 ) -> CompiledProgram:
     """Compile a verified module as options say; `phase` encloses each part of the work.
 
-    What does not fit is compiled again, with `recompute="auto"` with cheap values made again, and
-    with plans of products that take less memory. What fits first is returned.
+    What does not fit is compiled again: with `recompute="auto"` with cheap values made again, and in
+    pipelines with all of them, then with plans of products that take less memory. What fits first
+    is returned.
     """
     with without_collection():
         made = compile_once(module, options, phase, fingerprint=fingerprint)
@@ -159,11 +160,16 @@ def _leaner(
         lacking = _lacking_bytes(made)
     if options.recompute == "auto" and not options.passes and has_room:
         # Values made again take code as well.
-        leaner = replace(options, recompute="cheap")
-        with phase("passes"):
-            may_fit = lacking <= _MOST_TIMES * _spared_bytes(module, leaner)
-        if may_fit:
-            yield leaner
+        cheap = replace(options, recompute="cheap")
+        if stashed := stashed_bytes(made.program):
+            if lacking <= _MOST_TIMES * stashed:
+                yield cheap
+                yield replace(options, recompute="full")
+        else:
+            with phase("passes"):
+                may_fit = lacking <= _MOST_TIMES * _spared_bytes(module, cheap)
+            if may_fit:
+                yield cheap
     room = made.machine.memory.bytes_per_tile * made.machine.chip.tiles_per_ipu
     if 100 * lacking <= _LACKING_PERCENT * room:
         for percent in _LESS_PERCENT:
@@ -296,7 +302,7 @@ def shown_options(options: Options) -> Mapping[str, Any]:
         "target": options.target,
         "code_memory": options.code_memory,
         "over_memory": options.over_memory,
-        "recompute": "cheap" if options.recompute == "cheap" else "none",
+        "recompute": "none" if options.recompute == "auto" else options.recompute,
         "passes": _pipeline(options),
     }
     share = options.available_memory_proportion

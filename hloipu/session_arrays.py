@@ -10,32 +10,26 @@ from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import UsageError
-from hloipu_runtime.program.program import Port, Program
-from hloipu_runtime.program.state_parts import user_shape
-
-
-def number_of(port: Port) -> int:
-    """Return the number in the stream of a parameter or a result."""
-    return int(port.stream.rpartition(".")[2])
+from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.seen import number_of, seen_by_users
 
 
 def constant_numbers(program: Program) -> list[int]:
     """Return the numbers of the parameters that are loaded once a session."""
-    return [number_of(port) for port in program.parameters]
+    return [number_of(port) for port in seen_by_users(program).parameters]
 
 
 def needed_arrays(program: Program) -> dict[int, tuple[str, ArrayShape]]:
     """Return name and shape of all that a session begins with, by number of the parameter."""
+    seen = seen_by_users(program)
     found = {
         number_of(port): (port.stream, ArrayShape(ELEMENT_TYPES[port.element_type], port.shape))
-        for port in program.parameters
+        for port in seen.parameters
     }
-    for port in program.state:
-        if port.parameter >= 0:
-            variable = program.variables[port.variable]
-            sizes = user_shape(program, port)
-            shape = ArrayShape(ELEMENT_TYPES[variable.element_type], sizes)
-            found[port.parameter] = (port.name, shape)
+    for kept in seen.state:
+        if kept.parameter >= 0:
+            shape = ArrayShape(ELEMENT_TYPES[kept.element_type], kept.shape)
+            found[kept.parameter] = (kept.name, shape)
     return dict(sorted(found.items()))
 
 

@@ -5,7 +5,7 @@ from hloipu_runtime.program.step_elements import elements_per_step
 __all__ = ["OF_CUTTING", "elements_per_step"]
 
 OF_CUTTING = frozenset(
-    "micro_batches schedule reduction accumulator_dtype recompute offload plan replicas "
-    "ipus".split()
+    "micro_batches schedule reduction accumulator_dtype accumulator recompute offload plan "
+    "replicas ipus".split()
 )
 """Options that make an update of several elements, or go with that; a forward step has none."""

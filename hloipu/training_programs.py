@@ -17,6 +17,7 @@ from hloipu_compiler.plan.wrapping import EntryArray, WrappingRequest
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.seen import number_of, seen_by_users
 from hloipu_runtime.session_inputs import spec_of_queue
 from hloipu_runtime.streams.element import ElementSpec, LeafSpec
 
@@ -160,11 +161,9 @@ def named_metrics(metrics: Metrics | None, results: Sequence[int]) -> dict[str, 
 
 def _state_of(program: Program) -> tuple[Kept, ...]:
     """Return the parameters that a program keeps, in order."""
-    ports = sorted((x for x in program.state if x.parameter >= 0), key=lambda x: x.parameter)
-    variables = ((x, program.variables[x.variable]) for x in ports)
-    return tuple(
-        Kept(x.parameter, x.name, (each.element_type, each.shape)) for x, each in variables
-    )
+    state = seen_by_users(program).state
+    ports = sorted((x for x in state if x.parameter >= 0), key=lambda x: x.parameter)
+    return tuple(Kept(x.parameter, x.name, (x.element_type, x.shape)) for x in ports)
 
 
 def _read(step: HloInput) -> tuple[str | Path, Module]:
@@ -175,7 +174,7 @@ def _read(step: HloInput) -> tuple[str | Path, Module]:
 
 
 def _fixed(program: CompiledProgram) -> StepPrograms:
-    queues = program.program.queues
+    queues = seen_by_users(program.program).queues
     feeds = {queue.name: spec_of_queue(queue) for queue in queues if queue.to_device}
     if not program.program.is_resident or not queues:
         raise UsageError(
@@ -213,8 +212,8 @@ def _looped(
 
 def _constants(program: Program) -> list[EntryArray]:
     return [
-        EntryArray(int(p.stream.rpartition(".")[2]), p.element_type, p.shape, p.stream)
-        for p in program.parameters
+        EntryArray(number_of(p), p.element_type, p.shape, p.stream)
+        for p in seen_by_users(program).parameters
     ]
 
 

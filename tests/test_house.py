@@ -19,6 +19,8 @@ STAIRS = (
     "hloipu_compiler.choosing",
     "hloipu_compiler.pricing",
     "hloipu_compiler.codegen",
+    "hloipu_compiler.sharding",
+    "hloipu_compiler.stacking",
     "hloipu_compiler.staging",
     "hloipu_compiler.passes",
     "hloipu_compiler.plan",

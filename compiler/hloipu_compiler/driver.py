@@ -14,15 +14,17 @@ from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning
 from hloipu_compiler.codegen.wrapped_step import lower_wrapped
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes.pipeline import Pipeline
-from hloipu_compiler.passes.pipelines import STAGED
+from hloipu_compiler.passes.pipelines import AFTER_FRONT, STAGED
 from hloipu_compiler.passes.runner import Watcher, run_passes
 from hloipu_compiler.plan.participants import meets_others, participants_for
 from hloipu_compiler.plan.pipelining import PipelineRequest, Pipelining
 from hloipu_compiler.plan.plan import Plan
-from hloipu_compiler.plan.roles import carried_of, required_wrapping, wrapping_of
-from hloipu_compiler.plan.sharding import shards_of
+from hloipu_compiler.plan.roles import accumulators_of, carried_of, required_wrapping, wrapping_of
 from hloipu_compiler.plan.wrapping import Wrapping, WrappingRequest, looped
 from hloipu_compiler.pricing.costing import costing_on
+from hloipu_compiler.sharding.handing_down import handed_down, says_anything
+from hloipu_compiler.sharding.placing import placed
+from hloipu_compiler.stacking.staged_loops import staged_step
 from hloipu_compiler.staging.call_marks import with_call_marks
 from hloipu_compiler.staging.pipelining import pipelined
 from hloipu_compiler.staging.sharded_update import sharded_update
@@ -101,11 +103,10 @@ def compile_module(
         return _with_participants(made)
     wrapped = wrapping_of(module, wrapping)
     with phase("passes"):
-        if wrapped is None:
-            begun = replace(begun, ipus=shards_of(module, {}, begun.partitions))
-        flat, plan = run_passes(module, begun, pipeline, verify_each=verify_each, watch=watch)
-        if plan.ipus:
-            plan = replace(plan, ipus=shards_of(flat, plan.ipus, plan.partitions))
+        if says_anything(module, begun.partitions):
+            flat, plan = _sharded(module, begun, pipeline, verify_each, watch, wrapped)
+        else:
+            flat, plan = run_passes(module, begun, pipeline, verify_each=verify_each, watch=watch)
     with phase("codegen"):
         if wrapped is None:
             program = lower(flat, plan, machine, tuning, plans)
@@ -114,6 +115,31 @@ def compile_module(
         if tuning.merge_steps:
             program = merged(program, machine.chip.tiles_per_ipu)
         return _with_participants(Compilation(flat, plan, program, wrapped))
+
+
+def _sharded(
+    module: Module,
+    begun: Plan,
+    pipeline: Pipeline | str,
+    verify_each: bool,
+    watch: Watcher | None,
+    wrapped: Wrapping | None,
+) -> tuple[Module, Plan]:
+    """Return what passes make of a module, and on which IPUs its ops run.
+
+    Ops are placed where the module is flat, before any are put together, and those that passes
+    made since once more.
+    """
+    state = [(x.parameter, x.result) for x in wrapped.state] if wrapped else []
+    module = handed_down(module, begun.partitions)
+    rest = AFTER_FRONT.get(pipeline) if isinstance(pipeline, str) else None
+    first = pipeline if rest is None else "front"
+    flat, plan = run_passes(module, begun, first, verify_each=verify_each, watch=watch)
+    plan = placed(flat, plan, {}, state)
+    if rest is not None:
+        flat, plan = run_passes(flat, plan, rest, verify_each=verify_each, watch=watch)
+        plan = placed(flat, plan, plan.ipus, state)
+    return flat, plan
 
 
 def _averages(module: Module, replicas: int) -> bool:
@@ -143,11 +169,18 @@ def _compile_pipelined(
     plans: list[Record] | None,
 ) -> Compilation:
     wrapped = required_wrapping(module, looped(wrapping), feeds_rest=True)
-    request = replace(request, carried=request.carried | carried_of(module, wrapping))
+    request = replace(
+        request,
+        carried=request.carried | carried_of(module, wrapping),
+        accumulators=accumulators_of(module, request.accumulator_types),
+    )
     with phase("passes"):
         flat, plan = run_passes(module, begun, "front", verify_each=verify_each, watch=watch)
         costing = costing_on(machine, request, tuning)
-        cut, pipelining = pipelined(flat, wrapped, request, costing)
+        step = staged_step(flat, wrapped, request, costing)
+        wrapped, request = step.pieces.wrapping, step.request
+        cut, pipelining = pipelined(step.pieces.module, wrapped, request, costing, step.known)
+        pipelining = replace(pipelining, loops=step.lines)
         copies = max(plan.replicas, ipus // pipelining.ipu_count)
         averages = _averages(module, copies)
         plan = replace(plan, replicas=copies, averages_gradients=averages)
@@ -162,6 +195,7 @@ def _compile_pipelined(
         )
         if tuning.merge_steps:
             program = merged(program, machine.chip.tiles_per_ipu)
+        program = replace(program, stacks=step.pieces.stacks)
     return Compilation(made, plan, program, wrapped, pipelining)
 
 

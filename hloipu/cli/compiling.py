@@ -40,7 +40,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _OF_COMPILING = (
     "target", "set", "ipus", "passes", "plugin", "loop", "role", "feed", "outfeed", "stages",
     "replicas", "shard_optimizer", "offload", "micro_batches", "schedule", "reduction",
-    "accumulator_dtype", "device_map", "loss_output", "plan",
+    "accumulator_dtype", "accumulator", "device_map", "loss_output", "plan",
 )  # fmt: skip
 """Options that say how to compile, which an executable has behind it."""
 

@@ -67,7 +67,8 @@ def command(
 
 def feeds_of(program: CompiledProgram) -> list[ElementSpec]:
     """Return what the elements of an executable's infeeds are; none: it has no queues."""
-    return [spec_of_queue(queue) for queue in program.program.queues if queue.to_device]
+    queues = seen_by_users(program.program).queues
+    return [spec_of_queue(queue) for queue in queues if queue.to_device]
 
 
 def batched_for(source: Source, feeds: list[ElementSpec]) -> Source:

@@ -13,13 +13,14 @@ from hloipu.cli.session_options import MEASURED, SYNTHETIC, SessionOptions
 from hloipu.inputs import save_arrays
 from hloipu.options.table import Options
 from hloipu.pipelining import pipeline_request
-from hloipu.session_arrays import constant_numbers, number_of
+from hloipu.session_arrays import constant_numbers
 from hloipu.wrapping import wrapping_request
 from hloipu_compiler.ir.graph import Module
 from hloipu_runtime.atomic_file import replacing
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.program.program import Program, Queue
+from hloipu_runtime.program.seen import number_of, seen_by_users
 from hloipu_runtime.report.profile import Profile
 from hloipu_runtime.session import Session
 from hloipu_runtime.session_inputs import spec_of_queue
@@ -60,10 +61,11 @@ def run_in_session(
     gave. Raises what sessions raise, UsageError E3151 for options that contradict each other.
     """
     _check(program.program, asked)
-    state = {p.name: arrays[p.parameter] for p in program.program.state if p.parameter in arrays}
+    seen = seen_by_users(program.program)
+    state = {p.name: arrays[p.parameter] for p in seen.state if p.parameter in arrays}
     infeeds = {
         queue.name: source_of_file(queue, asked.infeeds[queue.name], asked.repeats, options.seed)
-        for queue in program.program.queues
+        for queue in seen.queues
         if queue.to_device and queue.name in asked.infeeds
     }
     _known(program.program, asked)
@@ -93,7 +95,7 @@ def producer_rates(program: Program, asked: SessionOptions, seed: int) -> dict[s
     A rate that is measured is that of this machine now, of the file's first elements.
     """
     found: dict[str, float] = {}
-    queues = {queue.name: queue for queue in program.queues if queue.to_device}
+    queues = {queue.name: queue for queue in seen_by_users(program).queues if queue.to_device}
     for name, text in asked.rates.items():
         if text != MEASURED:
             found[name] = _rate(name, text)
@@ -200,12 +202,12 @@ def _folder(path: str) -> Path:
 
 def _by_result(session: Session, outputs: Sequence[Any]) -> dict[int, Any]:
     """Return results and state by the number of the entry's result that they are."""
+    seen = seen_by_users(session.program)
     found = {
-        number_of(port): array
-        for port, array in zip(session.program.results, outputs, strict=False)
+        number_of(port): array for port, array in zip(seen.results, outputs, strict=False)
     }
     state = session.state()
-    found |= {p.result: state[p.name] for p in session.program.state if p.result >= 0}
+    found |= {p.result: state[p.name] for p in seen.state if p.result >= 0}
     return dict(sorted(found.items()))
 
 

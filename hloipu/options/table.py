@@ -142,6 +142,13 @@ class Options:
             "Type of gradient accumulators; by default the gradient's own.",
         ),
     ] = None
+    accumulator: Annotated[
+        tuple[tuple[str, str], ...],
+        _wraps(
+            Pairs("PARAMETER", Choice(("f32", "f16", "bf16"))),
+            "Type of the accumulator of one weight, or of a group of weights; repeatable.",
+        ),
+    ] = ()
     loss_output: Annotated[
         int | None,
         _wraps(

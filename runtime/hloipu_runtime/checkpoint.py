@@ -5,7 +5,7 @@ leaves the one or the other.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ from hloipu_runtime.atomic_file import remove_unfinished
 from hloipu_runtime.errors import ArtefactError, UsageError
 from hloipu_runtime.kernels.storage import user_dtype
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.state_parts import user_shape
+from hloipu_runtime.program.seen import seen_by_users
+from hloipu_runtime.streams.element import LeafSpec
 
 Array = np.ndarray[Any, Any]
 KIND = "checkpoint"
@@ -57,8 +58,8 @@ class Checkpoint:
     def require_for(self, program: Program) -> None:
         """Raise UsageError E3157 unless the state is of this program's names, types and shapes."""
         variables = {
-            port.name: replace(program.variables[port.variable], shape=user_shape(program, port))
-            for port in program.state
+            port.name: LeafSpec(port.element_type, port.shape)
+            for port in seen_by_users(program).state
         }
         others = {
             of_participant(name, number): variable
@@ -79,7 +80,7 @@ class Checkpoint:
 
     def of(self, program: Program, participant: int) -> dict[str, Array]:
         """Return the state of one participant by name, where it is this program's."""
-        names = [port.name for port in program.state]
+        names = [port.name for port in seen_by_users(program).state]
         return {
             name: self.arrays.get(of_participant(name, participant), self.arrays[name])
             for name in names

@@ -20,6 +20,7 @@ from hloipu_runtime.errors import StreamError, UsageError
 from hloipu_runtime.kernels.subnormals import flushing_subnormals
 from hloipu_runtime.program.loading import loaded_with
 from hloipu_runtime.program.program import Array, Program
+from hloipu_runtime.program.seen import seen_by_users
 from hloipu_runtime.program.step_elements import elements_per_step
 from hloipu_runtime.report.build import About, profile_of_run
 from hloipu_runtime.report.profile import Profile
@@ -157,6 +158,7 @@ class Session:
             opened_outfeeds(program, outfeeds or {}, timeout, self._replicas),
             self._arrays,
             clock=self._now,
+            split=seen_by_users(program).split,
         )
         self._engine = self._engine_with(loaded_arrays(program, constants))
 
@@ -252,9 +254,13 @@ class Session:
             found = self._charges.counts(counts.runs or {"body": 0})
             spent = spent_of(self.costs, found).total.cycles
             self._clock.add(begun + spent + idle - self.cycles)
-        outputs = taken_arrays(self.program.results, self._arrays.outputs) if steps else []
+        outputs = self._outputs() if steps else []
         cycles = self.cycles - begun
         return SessionRun(steps, outputs, cycles, lambda: self._profile(counts.runs, idle))
+
+    def _outputs(self) -> list[Any]:
+        seen = seen_by_users(self.program)
+        return taken_arrays(seen.results, seen.joined(self._arrays.outputs))
 
     def profile(self) -> Profile:
         """Return the profile of all calls of `run` that ended well, together."""
@@ -427,7 +433,7 @@ class Session:
             if self._state is None:
                 raise UsageError(
                     "E3154",
-                    f"the state is not given: {len(self.program.state)} arrays",
+                    f"the state is not given: {len(seen_by_users(self.program).state)} arrays",
                     hint="give state={name: array, …}, or load a checkpoint; on the command line "
                     "--inputs FILE or --random SEED",
                 )

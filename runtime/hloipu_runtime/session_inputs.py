@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from hloipu_runtime.errors import StreamError, UsageError
-from hloipu_runtime.program.program import Array, Port, Program, Queue, StatePort
-from hloipu_runtime.program.state_parts import part_of, user_shape
+from hloipu_runtime.program.program import Array, Port, Program, Queue
+from hloipu_runtime.program.seen import SeenState, seen_by_users
+from hloipu_runtime.program.state_parts import part_of
 from hloipu_runtime.sim.ports import given_arrays
 from hloipu_runtime.streams.element import ElementSpec, LeafSpec
 from hloipu_runtime.streams.infeed import InfeedQueue
@@ -32,13 +33,13 @@ def streams_of_queue(queue: Queue) -> tuple[str, ...]:
 def given_state(
     program: Program, state: State, seed: int = 0, replica: int = 0
 ) -> dict[str, Array]:
-    """Return a replica's state by name, in storage form and copied.
+    """Return a replica's state by the names of the program's ports, in storage form and copied.
 
     The state of random ops begins with the seed unless given, with another one for each replica.
     Raises UsageError E3154 for arrays
     that are missing or unknown, E3142 for those that do not fit.
     """
-    ports = program.state
+    ports = seen_by_users(program).state
     if not isinstance(state, Mapping):
         wanted = [port for port in ports if port.parameter >= 0]
         if len(state) != len(wanted):
@@ -48,7 +49,7 @@ def given_state(
                 hint="give them in the order of the parameters, or by name",
             )
         state = {port.name: array for port, array in zip(wanted, state, strict=True)}
-    found = _by_port(program, state)
+    found = _by_port(ports, state)
     missing = [port for port in ports if port.name not in found and port.parameter >= 0]
     if missing:
         raise UsageError(
@@ -56,9 +57,10 @@ def given_state(
             f"state {missing[0].name!r} is not given, one of {len(missing)}",
             hint="give every array of the state, or load a checkpoint",
         )
-    return {
-        port.name: _stored(program, port, found.get(port.name), seed, replica) for port in ports
-    }
+    stored: dict[str, Array] = {}
+    for port in ports:
+        stored |= _stored(program, port, found.get(port.name), seed, replica)
+    return stored
 
 
 def replica_seed(seed: int, replica: int) -> int:
@@ -71,9 +73,9 @@ def replica_seed(seed: int, replica: int) -> int:
     return (seed + replica * 0x9E3779B97F4A7C15) % 2**64
 
 
-def _by_port(program: Program, state: Mapping[Any, Any]) -> dict[str, Any]:
-    names = {port.name for port in program.state}
-    numbers = {port.parameter: port.name for port in program.state if port.parameter >= 0}
+def _by_port(ports: Sequence[SeenState], state: Mapping[Any, Any]) -> dict[str, Any]:
+    names = {port.name for port in ports}
+    numbers = {port.parameter: port.name for port in ports if port.parameter >= 0}
     found: dict[str, Any] = {}
     for key, array in state.items():
         name = numbers.get(key) if isinstance(key, int) else key
@@ -85,25 +87,29 @@ def _by_port(program: Program, state: Mapping[Any, Any]) -> dict[str, Any]:
     return found
 
 
-def _stored(program: Program, port: StatePort, array: Any, seed: int, replica: int) -> Array:
-    variable = program.variables[port.variable]
+def _stored(
+    program: Program, port: SeenState, array: Any, seed: int, replica: int
+) -> dict[str, Array]:
+    """Return what a replica keeps of an array, of its own: the device overwrites it."""
     if array is None:
         array = np.array([replica_seed(seed, replica), 0, 0], np.uint64)
-    shape = user_shape(program, port)
-    given = given_arrays([Port(port.name, variable.element_type, shape)], [array])
-    if port.whole:
-        return part_of(given[port.name], replica, program.replicas)
-    return np.array(given[port.name])  # of its own: the device overwrites it
+    given = given_arrays([Port(port.name, port.element_type, port.shape)], [array])
+    pieces = zip(port.ports, port.pieces(given[port.name]), strict=True)
+    return {
+        own.name: part_of(piece, replica, program.replicas) if own.whole else np.array(piece)
+        for own, piece in pieces
+    }
 
 
 def loaded_arrays(program: Program, given: State) -> dict[str, Array]:
-    """Return the parameters that lie on the device as constants do, by stream, copied.
+    """Return the parameters that lie on the device as constants do, by program's stream, copied.
 
     As `given_state`, numbers are those of parameters. Raises UsageError E3154 for arrays that are
     missing or unknown, E3142 for those that do not fit.
     """
-    ports = program.parameters[: len(program.loaded)]
-    named = _named(program, given)
+    seen = seen_by_users(program)
+    ports = seen.parameters[: seen.loaded]
+    named = _named(seen.parameters, given)
     missing = [port.stream for port in ports if port.stream not in named]
     if missing:
         raise UsageError(
@@ -112,21 +118,23 @@ def loaded_arrays(program: Program, given: State) -> dict[str, Array]:
             hint="give constants={number: array, …}, or compile with a feed for it",
         )
     found = given_arrays(ports, [named[port.stream] for port in ports])
-    return {stream: np.array(array) for stream, array in found.items()}
+    return {stream: np.array(array) for stream, array in seen.into_pieces(found).items()}
 
 
 def called_with(program: Program, given: State) -> dict[str, Array]:
-    """Return parameters that come in with each call, those that are given, by stream."""
-    ports = program.parameters[len(program.loaded) :]
-    named = _named(program, given)
-    there = [port for port in ports if port.stream in named]
-    return given_arrays(there, [named[port.stream] for port in there])
+    """Return parameters that come in with each call, those that are given, by program's stream."""
+    seen = seen_by_users(program)
+    named = _named(seen.parameters, given)
+    there = [port for port in seen.parameters[seen.loaded :] if port.stream in named]
+    return seen.into_pieces(given_arrays(there, [named[port.stream] for port in there]))
 
 
 def require_inputs(program: Program, known: Mapping[str, Array]) -> None:
     """Raise UsageError E3154 where a parameter that comes in with each call is not given."""
-    for port in program.parameters[len(program.loaded) :]:
-        if port.stream not in known:
+    seen = seen_by_users(program)
+    for port in seen.parameters[seen.loaded :]:
+        first = seen.split[port.stream].streams[0] if port.stream in seen.split else port.stream
+        if seen.moved.get(first, first) not in known:
             raise UsageError(
                 "E3154",
                 f"{port.stream!r} is not given, which comes in with each call",
@@ -134,9 +142,9 @@ def require_inputs(program: Program, known: Mapping[str, Array]) -> None:
             )
 
 
-def _named(program: Program, given: State) -> dict[str, Any]:
+def _named(ports: Sequence[Port], given: State) -> dict[str, Any]:
     """Return arrays by stream; a list has the first parameters in their order."""
-    streams = [port.stream for port in program.parameters]
+    streams = [port.stream for port in ports]
     if not isinstance(given, Mapping):
         if len(given) > len(streams):
             raise UsageError(
@@ -158,7 +166,7 @@ def _named(program: Program, given: State) -> dict[str, Any]:
 
 def known_rates(program: Program, rates: Mapping[str, float]) -> dict[str, float]:
     """Return the rates of infeeds; UsageError E3155 for names that no infeed has."""
-    queues = {queue.name: queue for queue in program.queues if queue.to_device}
+    queues = {queue.name: queue for queue in seen_by_users(program).queues if queue.to_device}
     _same_names("infeed", rates, queues)
     return dict(rates)
 
@@ -170,7 +178,7 @@ def opened_infeeds(
 
     Replica i of R takes the elements i, i + R, i + 2R and so on.
     """
-    queues = {queue.name: queue for queue in program.queues if queue.to_device}
+    queues = {queue.name: queue for queue in seen_by_users(program).queues if queue.to_device}
     _same_names("infeed", given, queues)
     missing = [name for name in queues if name not in given]
     if missing:
@@ -203,7 +211,7 @@ def opened_outfeeds(
     With several replicas, arrays of an element have one more dimension, the first: of the replicas.
     Raises UsageError E3155 for names that no outfeed has, StreamError E2031 for unknown modes.
     """
-    queues = {queue.name: queue for queue in program.queues if not queue.to_device}
+    queues = {queue.name: queue for queue in seen_by_users(program).queues if not queue.to_device}
     _same_names("outfeed", given, queues)
     found = []
     for name, queue in queues.items():

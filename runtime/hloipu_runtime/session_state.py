@@ -8,7 +8,8 @@ import numpy as np
 from hloipu_runtime.checkpoint import Checkpoint
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.kernels.storage import from_storage
-from hloipu_runtime.program.program import Array, Program
+from hloipu_runtime.program.program import Array, Program, StatePort
+from hloipu_runtime.program.seen import seen_by_users
 from hloipu_runtime.program.state_parts import joined
 from hloipu_runtime.session_inputs import State, given_state
 from hloipu_runtime.sim.kept_state import Moment
@@ -39,15 +40,18 @@ def resumed_states(program: Program, found: Checkpoint, participants: int) -> St
 def in_users_types(
     program: Program, states: Sequence[Mapping[str, Array]], number: int
 ) -> dict[str, Any]:
-    """Return copies of a participant's state, with parts of all replicas put together."""
+    """Return copies of a participant's state: parts of all replicas together, and all pieces."""
     found = {}
-    for port in program.state:
-        array = states[number][port.name]
-        if port.whole:
-            array = joined([each[port.name] for each in states], port.whole)
-        kind = program.variables[port.variable].element_type
-        found[port.name] = np.array(from_storage(array, kind))
+    for seen in seen_by_users(program).state:
+        array = seen.joined([_of_replicas(port, states, number) for port in seen.ports])
+        found[seen.name] = np.array(from_storage(array, seen.element_type))
     return found
+
+
+def _of_replicas(port: StatePort, states: Sequence[Mapping[str, Array]], number: int) -> Array:
+    if port.whole:
+        return joined([each[port.name] for each in states], port.whole)
+    return states[number][port.name]
 
 
 def require_alike(program: Program) -> None:

@@ -44,8 +44,7 @@ def test_a_system_is_filled_with_copies() -> None:
         ({"ipus": 4, "replicas": 2}, "E0475"),
         ({"replicas": 300}, "E3210"),
         ({"ipus": 300}, "E3210"),
-        ({"replicas": 2, "outfeed": [f"loss:mean={FIRST}"]}, "E0513"),
-        ({"micro_batches": 2, "outfeed": [f"loss:sum={FIRST}"]}, "E0513"),
+        ({"micro_batches": 2, "accumulator": [f"{FIRST}=f16"]}, "E0514"),
         ({"replicas": 2, "io_tiles": 1}, "E0513"),
     ],
 )

@@ -22,6 +22,7 @@ from hloipu_runtime.program.mapping import Mapping
 from hloipu_runtime.program.program import Program, Role, Variable
 from hloipu_runtime.program.steps import (
     Call,
+    Channel,
     ComputeSet,
     Exchange,
     If,
@@ -86,7 +87,7 @@ def trace(program: Program, step: Step, draw: Random, path: str = "body") -> Ite
                 frozenset(here & {step.destination}),
             )
         case Pipeline():
-            yield from _one_by_one(program, step, draw, path)
+            yield from _slot_by_slot(program, step, draw, path)
         case Repeat():
             for _ in range(min(step.count, 3)):
                 yield from trace(program, step.body, draw, f"{path}/repeat")
@@ -110,19 +111,48 @@ def trace(program: Program, step: Step, draw: Random, path: str = "body") -> Ite
             pass
 
 
-def _one_by_one(program: Program, step: Pipeline, draw: Random, path: str) -> Iterator[Moment]:
-    """Yield what positions do with the first micro-batches, what they hand on copied in between."""
-    for turn in range(min(step.count, 3)):
-        for position, stage in enumerate(step.stages):
+def _slot_by_slot(program: Program, step: Pipeline, draw: Random, path: str) -> Iterator[Moment]:
+    """Yield what positions do with the first micro-batches, in slots as a machine has them.
+
+    In a slot, later positions take their turn first; what they hand on is copied at its end.
+    """
+    turns = range(min(step.count, 2 * step.group + 1))
+    slots: dict[int, list[tuple[int, int]]] = {}
+    for position in range(len(step.stages)):
+        for turn in turns:
+            slot = step.timetable.slot(position, turn)
+            slots.setdefault(slot, []).append((position, turn))
+    for slot in sorted(slots):
+        for position, turn in sorted(slots[slot], reverse=True):
+            stage, here = step.stages[position], f"{path}/repeat/{position}"
+            if turn % step.group == 0:
+                yield from trace(program, stage.first, draw, f"{here}/first")
             for channel in step.channels:
-                place = frozenset((channel.places[turn % len(channel.places)],))
+                place = _on_tiles(program, channel.places[turn % len(channel.places)])
                 if channel.consumer == position:
                     yield Moment(path, place, frozenset((channel.destination,)) - place)
-            yield from trace(program, stage.body, draw, f"{path}/repeat/{position}")
+            yield from trace(program, stage.body, draw, here)
+        for position, turn in sorted(slots[slot]):
             for channel in step.channels:
-                place = frozenset((channel.places[turn % len(channel.places)],))
                 if channel.producer == position:
-                    yield Moment(path, frozenset((channel.source,)), place)
+                    yield from _handed_on(program, channel, turn, path)
+
+
+def _handed_on(program: Program, channel: Channel, turn: int, path: str) -> Iterator[Moment]:
+    place = _on_tiles(program, channel.places[turn % len(channel.places)])
+    source = frozenset((channel.source,))
+    ends = {program.variables[v].ipu for v in (channel.source, channel.destination)}
+    if not place and len(ends) > 1:
+        landed = frozenset((channel.destination,))
+        yield Moment(path, source, landed)
+        yield Moment(path, landed, frozenset())
+    else:
+        yield Moment(path, source, place)
+
+
+def _on_tiles(program: Program, variable: int) -> frozenset[int]:
+    remote = program.variables[variable].role is Role.REMOTE
+    return frozenset() if remote else frozenset((variable,))
 
 
 def _interleaved(program: Program, step: Parallel, draw: Random, path: str) -> Iterator[Moment]:

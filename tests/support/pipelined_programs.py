@@ -5,12 +5,13 @@ from stage s + 1 what its forward stage made, and to a total. So that each total
 form, and stashes, copies between IPUs and accumulators are all there.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from hloipu_runtime.program.collective import RemoteCopy
 from hloipu_runtime.program.program import Program, Role, StatePort
-from hloipu_runtime.program.steps import Carried, Channel, Pipeline, Sequence, Stage
+from hloipu_runtime.program.steps import Carried, Channel, Pipeline, Sequence, Stage, Step
 from tests.support.program_builder import ProgramBuilder, rows
 
 SHAPE = (6,)
@@ -27,6 +28,10 @@ class PipelineMaker:
     ipus: tuple[int, ...] = ()
     spare: int = 0
     """Places of each channel beyond those that it needs."""
+    group: int = 1
+    """Micro-batches that a position does before the next one does."""
+    offloaded: frozenset[str] = frozenset()
+    """What lies in remote memory: `activations`, `weights`, `totals`."""
     make: ProgramBuilder = field(default_factory=ProgramBuilder)
     channels: list[Channel] = field(default_factory=list)
     carried: list[Carried] = field(default_factory=list)
@@ -41,8 +46,9 @@ class PipelineMaker:
         back = -1
         for stage in range(self.stages):
             with make.block() as steps:
+                weight = self._weight(stage)
                 came = self._input(stage, made)
-                made.append(make.add((came, self._weight(stage)), self._temporary(stage)))
+                made.append(make.add((came, weight), self._temporary(stage)))
             self.bodies.append(Sequence(tuple(steps)))
         for position in range(self.stages, 2 * self.stages):
             stage = 2 * self.stages - 1 - position
@@ -56,12 +62,15 @@ class PipelineMaker:
             self.bodies.append(Sequence(tuple(steps)))
         whole = [*range(self.stages), *reversed(range(self.stages))]
         stages = tuple(
-            Stage(f"p{n}", self.ipus[stage], body)
+            Stage(f"p{n}", (self.ipus[stage],), body)
             for n, (stage, body) in enumerate(zip(whole, self.bodies, strict=True))
         )
+        if self.group > 1:
+            stages = tuple(self._with_first(stage) for stage in stages)
         step = Pipeline(
-            self.count, self.interval, stages, tuple(self.channels), tuple(self.carried), "pipe"
-        )
+            self.count, self.interval, stages, tuple(self.channels), tuple(self.carried), "pipe",
+            self.group,
+        )  # fmt: skip
         make.emit(step)
         program = make.program()
         return Program(
@@ -72,12 +81,31 @@ class PipelineMaker:
     def _temporary(self, stage: int) -> int:
         return self.make.variable(SHAPE, ROWS, ipu=self.ipus[stage])
 
+    def _remote(self, stage: int) -> int:
+        return self.make.variable(SHAPE, ROWS, role=Role.REMOTE, ipu=self.ipus[stage])
+
     def _weight(self, stage: int) -> int:
-        variable = self.make.constant(SHAPE, ROWS, self.ipus[stage])
-        value, _ = self.make.constants[variable]
+        make = self.make
+        variable = make.constant(SHAPE, ROWS, self.ipus[stage])
+        value, _ = make.constants[variable]
         weight = np.full(SHAPE, 10.0**stage, np.float32)
-        self.make.constants[variable] = (value, weight)
-        return variable
+        make.constants[variable] = (value, weight)
+        if "weights" not in self.offloaded:
+            return variable
+        make.variables[variable] = replace(make.variables[variable], role=Role.REMOTE)
+        here = self._temporary(stage)
+        make.held[here] = value
+        make.emit(RemoteCopy(variable, here, value))
+        return here
+
+    def _with_first(self, stage: Stage) -> Stage:
+        """Return a stage that does before groups what it begins with: weights that come in."""
+        copies = [x for x in stage.body.steps if self._brings_weight(x)]
+        rest = [x for x in stage.body.steps if not self._brings_weight(x)]
+        return stage._replace(body=Sequence(tuple(rest)), first=Sequence(tuple(copies)))
+
+    def _brings_weight(self, step: Step) -> bool:
+        return isinstance(step, RemoteCopy) and step.source in self.make.constants
 
     def _input(self, stage: int, made: list[int]) -> int:
         if stage:
@@ -85,23 +113,40 @@ class PipelineMaker:
         return self.make.stream_in(self._temporary(0))
 
     def _channel(self, producer: int, consumer: int, source: int) -> int:
-        make, table_places = self.make, -(-(consumer - producer) // self.interval)
+        make = self.make
+        waiting = -(-(consumer - producer) // self.interval)
+        if self.group > 1:
+            waiting = max(1, min(self.group, self.count))
         stage = consumer if consumer < self.stages else 2 * self.stages - 1 - consumer
         destination = self._temporary(stage)
-        count = table_places + self.spare
-        places = (
-            (destination,) if count == 1 else tuple(self._temporary(stage) for _ in range(count))
-        )
+        count = waiting + self.spare
+        if "activations" in self.offloaded:
+            places = tuple(self._remote(stage) for _ in range(count))
+        elif count == 1:
+            places = (destination,)
+        else:
+            places = tuple(self._temporary(stage) for _ in range(count))
         value = make.held[destination] = make.held[source]
         self.channels.append(Channel(producer, consumer, source, places, destination, value))
         return destination
 
     def _add_up(self, stage: int, what: int) -> None:
         make = self.make
-        total = make.variable(SHAPE, ROWS, role=Role.STATE, ipu=self.ipus[stage])
+        remote = "totals" in self.offloaded
+        total = self._remote(stage) if remote else self._temporary(stage)
+        if not remote:
+            make.variables[total] = replace(make.variables[total], role=Role.STATE)
         initial, turn = make.value_like(total), make.value_like(total)
         make.held[total] = turn
-        make.add((total, what), total)
+        if remote:
+            here = self._temporary(stage)
+            make.held[here] = turn
+            make.emit(RemoteCopy(total, here, turn))
+            make.add((here, what), here)
+            make.emit(RemoteCopy(here, total, make.held[here]))
+            make.held[total] = make.held[here]
+        else:
+            make.add((total, what), total)
         final = make.value_like(total)
         self.carried.append(Carried(total, initial, turn, make.held[total], final))
         self.ports.append(StatePort(f"total{stage}", total, initial, final))

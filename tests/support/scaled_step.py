@@ -22,21 +22,21 @@ class ScaledStep(Step):
         return weights, (optimizer, np.float32(64), np.int32(0)), statistics
 
     def gradients(self, state: Tree, x: Any, y: Any) -> tuple[Any, Tree, Tree]:
-        """Return the loss, scaled gradients in f16 and the new statistics of one micro-batch."""
+        """Return the loss, scaled gradients of f16, in f32, and the new statistics of one micro-batch."""
         weights, (_, scale, _), statistics = state
         half = jax.tree.map(lambda w: w.astype(jnp.float16), weights)
 
         def scaled(half: Tree) -> tuple[Any, Any]:
-            loss, new = self.model.loss(half, statistics, x, y)
+            loss, new = self.model.loss(half, statistics, x.astype(jnp.float16), y)
             return loss * scale, (loss, new)
 
         slopes, (loss, new) = jax.grad(scaled, has_aux=True)(half)
-        return loss, slopes, new
+        return loss, jax.tree.map(lambda g: g.astype(jnp.float32), slopes), new
 
     def update(self, slopes: Tree, state: Tree) -> tuple[Tree, Tree]:
         """Return new weights and optimizer state, or the old ones with half of the scale."""
         weights, (optimizer, scale, good), statistics = state
-        slopes = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, slopes)
+        slopes = jax.tree.map(lambda g: g / scale, slopes)
         finite = jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(slopes)]).all()
         new = super().update(slopes, (weights, optimizer, statistics))
         weights, optimizer = jax.tree.map(

@@ -19,6 +19,7 @@ from hloipu_compiler.plan.roles import required_wrapping
 from hloipu_compiler.plan.schedule import Schedule
 from hloipu_compiler.plan.wrapping import Wrapping, WrappingRequest, looped
 from hloipu_compiler.pricing.costing import budget_of, costing_on
+from hloipu_compiler.stacking.staged_loops import peeled_step
 from hloipu_compiler.staging.balancing import Budget, burdens, cuts_of
 from hloipu_compiler.staging.loads import Loads, loads_of, size_of
 from hloipu_compiler.staging.pipelining import phases_and_kind
@@ -152,13 +153,16 @@ def priced_step(
     """
     wrapped = required_wrapping(module, looped(wrapping), feeds_rest=True)
     flat, _ = run_passes(module, Plan(), "front", verify_each=False)
-    phases, _ = phases_and_kind(flat.entry, wrapped, request)
+    phases_and_kind(flat.entry, wrapped, request)  # what is wrong is said in the user's numbers
+    peeled = peeled_step(flat, wrapped)
+    flat, pieces = peeled.module, peeled.wrapping
+    phases, _ = phases_and_kind(flat.entry, pieces, peeled.request(request))
     costing = costing_on(machine, request)(flat)
-    loads = loads_of(flat.entry, phases, wrapped.constants, costing.cycles)
+    loads = loads_of(flat.entry, phases, pieces.constants, costing.cycles)
     places = parameter_positions(flat.entry)
     fed = sum(
         size_of(flat.entry.instructions[places[number][0]].shape)
-        for feed in wrapped.feeds
+        for feed in pieces.feeds
         for number in feed.places
         if places[number]
     )

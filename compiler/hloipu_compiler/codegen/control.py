@@ -201,9 +201,7 @@ def _conditional(site: Site) -> Sequence[Leaf]:
     return [Token() if token else next(found) for token in tokens[:count]]
 
 
-def _shared(
-    builder: Builder, made: Sequence[Held], ipus: Sequence[int | None]
-) -> list[Held]:
+def _shared(builder: Builder, made: Sequence[Held], ipus: Sequence[int | None]) -> list[Held]:
     """Return variables of the enclosing block for the results of all branches."""
     inner = builder.scopes.pop()
     found = []

@@ -1,9 +1,11 @@
 """Lowers computations instruction by instruction, and the entry with its streams."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
-from hloipu_compiler.analysis.live_bytes import FORWARDING, buffers_of, live_bytes
+from hloipu_compiler.analysis.live_bytes import FORWARDING
 from hloipu_compiler.analysis.order import effectful_computations, live_positions
+from hloipu_compiler.codegen.alive_values import alive_bytes
 from hloipu_compiler.codegen.arrivals import Arrivals, first_uses
 from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.dying import Dying
@@ -73,13 +75,11 @@ def lower_instructions(
     dying = Dying(computation, [leaf for leaf in given if leaf not in owned])
     known: list[Sequence[Leaf]] = []
     late = arrivals is not None and bool(arrivals.waiting)
-    alive, outside = _alive_bytes(module, computation, late=late), builder.alive_bytes
+    alive, outside = alive_bytes(module, plan, computation, late=late), builder.alive_bytes
     here = builder.ipu
-    builder.code_bytes = builder.code_bytes or code_bytes_of(module.entry)
+    builder.code_bytes = builder.code_bytes or code_bytes_of(module.entry, plan.ipus)
     if computation is module.entry:
-        builder.may_fit = (
-            _taken_bytes(module, builder.machine, alive) <= builder.machine.usable_bytes
-        )
+        builder.may_fit = _taken_bytes(builder, alive) <= builder.machine.usable_bytes
     for position, x in enumerate(computation.instructions):
         if not live[position]:
             known.append(())
@@ -136,43 +136,26 @@ def _ends(computation: Computation, homes: Mapping[int, Held]) -> dict[int, Held
     return found
 
 
-def code_bytes_of(computation: Computation) -> int:
-    """Return a guess at the code that a computation makes on a tile."""
-    return sum(
-        _PLANNED_CODE_BYTES if x.opcode in _PLANNED else _CODE_BYTES
-        for x in computation.instructions
-        if x.opcode not in FORWARDING and x.parameter_number < 0
-    )
+def code_bytes_of(
+    computation: Computation, ipus: Mapping[tuple[str, str], int] = MappingProxyType({})
+) -> int:
+    """Return a guess at the code that a computation makes on a tile, of the IPU that has most."""
+    found: dict[int, int] = {}
+    for x in computation.instructions:
+        if x.opcode not in FORWARDING and x.parameter_number < 0:
+            ipu = ipus.get((computation.name, x.name), 0)
+            code = _PLANNED_CODE_BYTES if x.opcode in _PLANNED else _CODE_BYTES
+            found[ipu] = found.get(ipu, 0) + code
+    return max(found.values(), default=0)
 
 
-def _alive_bytes(module: Module, computation: Computation, *, late: bool) -> list[int]:
-    """Return the bytes that are alive while each instruction runs, without what it makes.
-
-    `late`: parameters come in when they are read first.
-    """
-    buffers = buffers_of(computation, module.computation, {})
-    alive = live_bytes(buffers, range(len(computation.instructions)))
-    found = [
-        max(0, every - sum(buffers.sizes[b] for b in makes))
-        for every, makes in zip(alive, buffers.makes, strict=True)
-    ]
-    if late:
-        waiting = set(buffers.given)
-        absent = sum(buffers.sizes[b] for b in waiting)
-        for position, reads in enumerate(buffers.reads):
-            for b in reads:
-                if b in waiting:
-                    waiting.remove(b)
-                    absent -= buffers.sizes[b]
-            found[position] -= absent
-    return found
-
-
-def _product_tunings(builder: Builder, module: Module, *, late: bool) -> dict[str, Tuning]:
+def _product_tunings(
+    builder: Builder, module: Module, plan: Plan, *, late: bool
+) -> dict[str, Tuning]:
     """Return the tunings with which the entry's products will be planned."""
-    alive = _alive_bytes(module, module.entry, late=late)
+    alive = alive_bytes(module, plan, module.entry, late=late)
     machine, tuning = builder.machine, builder.tuning
-    may_fit = _taken_bytes(module, machine, alive) <= machine.usable_bytes
+    may_fit = _taken_bytes(builder, alive) <= machine.usable_bytes
     return {
         x.name: tuning_within(machine, tuning, alive[position], builder.code_bytes)
         if may_fit
@@ -182,15 +165,16 @@ def _product_tunings(builder: Builder, module: Module, *, late: bool) -> dict[st
     }
 
 
-def _is_scarce(module: Module, machine: Machine) -> bool:
+def _is_scarce(builder: Builder, module: Module, plan: Plan) -> bool:
     """Whether values that are alive at once, and code, may take most of the memory."""
-    taken = _taken_bytes(module, machine, _alive_bytes(module, module.entry, late=False))
-    return 100 * taken > _SCARCE_PERCENT * machine.usable_bytes
+    taken = _taken_bytes(builder, alive_bytes(module, plan, module.entry, late=False))
+    return 100 * taken > _SCARCE_PERCENT * builder.machine.usable_bytes
 
 
-def _taken_bytes(module: Module, machine: Machine, alive: Sequence[int]) -> int:
+def _taken_bytes(builder: Builder, alive: Sequence[int]) -> int:
     """Return the bytes of a tile that code and values take, which lie on all tiles evenly."""
-    code = min(machine.memory.executable_bytes, code_bytes_of(module.entry))
+    machine = builder.machine
+    code = min(machine.memory.executable_bytes, builder.code_bytes)
     return code + max(alive, default=0) // machine.chip.tiles_per_ipu
 
 
@@ -231,9 +215,9 @@ def lower(
     builder.plans = plans
     builder.ipus = plan.shards
     entry = module.entry
-    builder.code_bytes = code_bytes_of(entry)
-    late = _is_scarce(module, machine)
-    tunings = _product_tunings(builder, module, late=late)
+    builder.code_bytes = code_bytes_of(entry, plan.ipus)
+    late = _is_scarce(builder, module, plan)
+    tunings = _product_tunings(builder, module, plan, late=late)
     builder.layout = layout_of(module, plan, machine, builder.tuning_here, tunings=tunings)
     if plans is not None:
         plans += placed_values(module, builder.layout, builder.machine)

@@ -79,7 +79,7 @@ class Positions:
         """Write one position's body."""
         builder, making = self.builder, self.making
         if not position.call:
-            return s.Stage(position.name, position.ipu, s.Sequence())
+            return s.Stage(position.name, (position.ipu,), s.Sequence())
         place = _Place(number, position)
         with builder.block(turns=True) as scope:
             builder.ipu = position.ipu
@@ -97,7 +97,7 @@ class Positions:
             pairs = [(self._after_micro_batch(key), self.carried[key].turn) for key in mine]
             for key, value in zip(mine, brought_home(builder, pairs), strict=True):
                 self.carried[key].after = replace(self.carried[key].turn, value=value)
-            return s.Stage(position.name, position.ipu, s.Sequence(tuple(scope.steps)))
+            return s.Stage(position.name, (position.ipu,), s.Sequence(tuple(scope.steps)))
 
     def _kept_by(self, position: Position) -> list[Key]:
         """Return what a position leaves for the next micro-batch."""

@@ -65,6 +65,8 @@ class _Step:
     entry: Computation
     arrays: list[tuple[str, tuple[int, ...]]]
     """Of the parameters, flattened."""
+    ipus: list[int]
+    """Of the parameters, flattened."""
     apart: IoTiles | None = None
     """Tiles that the queues of the loop have their buffers on."""
     parameters: list[Port] = field(default_factory=list)
@@ -83,7 +85,7 @@ def lower_wrapped(
     tuning: Tuning = DEFAULT_TUNING,
     plans: list[Record] | None = None,
 ) -> Program:
-    """Return the program of a module's entry as a step on the device, for one IPU.
+    """Return the program of a module's entry as a step on the device, on the plan's IPUs.
 
     Feeds take from streams `NAME.K`, outfeeds hand over to them, K counting their arrays. Raises
     UsageError E3152 where an infeed or outfeed op has the name of a queue.
@@ -91,10 +93,11 @@ def lower_wrapped(
     apart = io_tiles_of(machine, wrapping.io_tiles) if wrapping.io_tiles else None
     builder = Builder(without_them(machine, apart) if apart else machine, tuning)
     builder.plans = plans
+    builder.ipus = plan.shards
     entry = module.entry
-    step = _Step(builder, entry, _arrays(entry), apart)
+    step = _Step(builder, entry, _arrays(entry), _ipus(entry, plan), apart)
     follows = {pair.parameter: pair.result for pair in wrapping.state}
-    builder.code_bytes = code_bytes_of(entry)
+    builder.code_bytes = code_bytes_of(entry, plan.ipus)
     builder.layout = layout_of(module, plan, builder.machine, builder.tuning_here, follows)
     if plans is not None:
         plans += placed_values(module, builder.layout, builder.machine)
@@ -107,7 +110,7 @@ def lower_wrapped(
         known[number] = _given(step, number)
     turns = wrapping.loop is not None
     builder.turns = wrapping.loop or 1
-    _begin_sums(step, wrapping)
+    _begin_sums(step, wrapping, plan)
     with builder.block(turns=True) if turns else nullcontext(builder.scope) as scope:
         scope.owned.update(item.home.variable for item in kept)
         scope.owned.update(item.home.variable for item in step.sums)
@@ -132,7 +135,7 @@ def lower_wrapped(
     program = Program(
         module.name,
         machine.name,
-        1,
+        builder.ipus,
         tuple(builder.variables),
         tuple(builder.values),
         builder.constants,
@@ -158,17 +161,26 @@ def _arrays(entry: Computation) -> list[tuple[str, tuple[int, ...]]]:
     ]
 
 
+def _ipus(entry: Computation, plan: Plan) -> list[int]:
+    """Return the IPU on which each array of the parameters lies."""
+    return [
+        plan.held_ipus.get((entry.name, x.name, number), 0)
+        for x in (entry.instructions[position] for position in entry.parameters)
+        for number, shape in enumerate(leaves_of(x.shape))
+        if shape.element_type.name != "token"
+    ]
+
+
 def _kept(step: _Step, module: Module, wrapping: Wrapping) -> list[_Kept]:
     """Return variables for all state, that of random ops among it if the entry draws."""
     turns = wrapping.loop is not None
-    found = [
-        _keep(
-            step.builder, pair.name, step.arrays[pair.parameter], turns, pair.parameter, pair.result
-        )
-        for pair in wrapping.state
-    ]
+    builder, found = step.builder, []
+    for pair in wrapping.state:
+        kind, builder.ipu = step.arrays[pair.parameter], step.ipus[pair.parameter]
+        found.append(_keep(builder, pair.name, kind, turns, pair.parameter, pair.result))
+    builder.ipu = 0
     if draws(module, (step.entry.name,)):
-        found.append(_keep(step.builder, RANDOM_STATE, ("u64", (3,)), turns, _NOWHERE, _NOWHERE))
+        found.append(_keep(builder, RANDOM_STATE, ("u64", (3,)), turns, _NOWHERE, _NOWHERE))
     return found
 
 
@@ -196,6 +208,7 @@ def _constant(step: _Step, number: int) -> Leaf:
         return _given(step, number)
     stream = step.builder.origin = f"parameter.{number}"
     step.parameters.append(Port(stream, *step.arrays[number]))
+    step.builder.ipu = step.ipus[number]
     held = step.builder.constant(not_given(*step.arrays[number]), step.arrays[number][0])
     step.loaded.append(held.value)
     return held
@@ -205,6 +218,7 @@ def _given(step: _Step, number: int) -> Leaf:
     """Write the step that takes in a parameter once in each call."""
     stream = step.builder.origin = f"parameter.{number}"
     step.parameters.append(Port(stream, *step.arrays[number]))
+    step.builder.ipu = step.ipus[number]
     born = step.builder.layout.born(number)
     return streamed_in(step.builder, stream, *step.arrays[number], born)
 
@@ -216,19 +230,25 @@ def _fed(step: _Step, feed: FeedBinding) -> dict[int, Leaf]:
     )
     step.queues.append(Queue(feed.name, True, ports, feed.places))
     step.builder.origin = feed.name
-    if step.apart is not None:
-        born = [step.builder.layout.born(number) for number in feed.places]
-        return dict(zip(feed.places, taken_in(step.builder, step.apart, ports, born), strict=True))
-    return {
-        number: streamed_in(
-            step.builder,
-            port.stream,
-            port.element_type,
-            port.shape,
-            step.builder.layout.born(number),
-        )
-        for number, port in zip(feed.places, ports, strict=True)
-    }
+    found: dict[int, Leaf] = {}
+    here = step.builder.ipu
+    for ipu in dict.fromkeys(step.ipus[number] for number in feed.places):
+        step.builder.ipu = ipu
+        mine = [
+            (n, port) for n, port in zip(feed.places, ports, strict=True) if step.ipus[n] == ipu
+        ]
+        born = [step.builder.layout.born(number) for number, _ in mine]
+        arriving = [port for _, port in mine]
+        if step.apart is not None:
+            taken: Sequence[Held] = taken_in(step.builder, step.apart, arriving, born)
+        else:
+            taken = [
+                streamed_in(step.builder, port.stream, port.element_type, port.shape, mapping)
+                for port, mapping in zip(arriving, born, strict=True)
+            ]
+        found.update(zip((number for number, _ in mine), taken, strict=True))
+    step.builder.ipu = here
+    return found
 
 
 def _computed(
@@ -269,19 +289,27 @@ def _computed(
         if leaf is None:
             raise TypeError(f"result {total.place} is a token")
         builder.origin = total.outfeed.name
+        builder.ipu = builder.variables[total.home.variable].ipu
         pairs.append((added(builder, total, leaf), total.turn))
-    builder.origin = _LOOP
+    builder.origin, builder.ipu = _LOOP, 0
     return brought_home(builder, pairs)
 
 
-def _begin_sums(step: _Step, wrapping: Wrapping) -> None:
-    """Write zeros for all that outfeeds add up."""
-    root = step.entry.instructions[step.entry.root]
+def _begin_sums(step: _Step, wrapping: Wrapping, plan: Plan) -> None:
+    """Write zeros for all that outfeeds add up, each where what is added is made."""
+    entry = step.entry
+    root = entry.instructions[entry.root]
     shapes = [(x.element_type.name, x.dimensions) for x in leaves_of(root.shape)]
+    makers = [entry.instructions[i] for i in root.operands] if root.opcode == "tuple" else []
+    ipus = [
+        plan.ipus.get((entry.name, x.name), 0) for x in makers or [root] for _ in leaves_of(x.shape)
+    ]
     for outfeed in wrapping.outfeeds:
         step.builder.origin = outfeed.name
-        if outfeed.reduction:
-            step.sums += [begun(step.builder, outfeed, n, *shapes[n]) for n in outfeed.places]
+        for n in outfeed.places if outfeed.reduction else ():
+            step.builder.ipu = ipus[n]
+            step.sums.append(begun(step.builder, outfeed, n, *shapes[n]))
+    step.builder.ipu = 0
 
 
 def _hand_over_sums(step: _Step, totals: Sequence[ValueId], turns: int) -> None:
@@ -290,6 +318,7 @@ def _hand_over_sums(step: _Step, totals: Sequence[ValueId], turns: int) -> None:
     for item, value in zip(step.sums, totals, strict=True):
         step.builder.origin = item.outfeed.name
         found = ports.setdefault(item.outfeed, [])
+        step.builder.ipu = step.builder.variables[item.home.variable].ipu
         leaf = finished(step.builder, item, replace(item.home, value=value), turns)
         found.append(_streamed_out(step.builder, f"{item.outfeed.name}.{len(found)}", leaf))
     for outfeed, streams in ports.items():
@@ -327,6 +356,7 @@ def _streamed_out(
     if leaf is None:
         raise TypeError(f"{stream} is a token")
     port = Port(stream, leaf.element_type, leaf.shape)
+    builder.ipu = builder.variables[leaf.variable].ipu
     if apart is not None:
         leaf = brought_out(builder, apart, port, leaf)
     builder.emit(s.Sync())

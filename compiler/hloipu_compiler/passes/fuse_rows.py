@@ -9,7 +9,9 @@ elementwise ops on what they leave. Softmax is one, a layer norm, the gradient o
     d = f32[8,9] subtract(x, b)
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import ClassVar
 
 from hloipu_compiler.analysis.order import effectful_computations
@@ -23,8 +25,13 @@ from hloipu_compiler.passes.row_writing import with_regions
 from hloipu_compiler.plan.plan import Plan
 
 
-def rows_fused(module: Module, most_ops: int) -> Module:
-    """Return the module with regions of rows as fusions; the same one without any."""
+def rows_fused(
+    module: Module, most_ops: int, ipus: Mapping[tuple[str, str], int] = MappingProxyType({})
+) -> Module:
+    """Return the module with regions of rows as fusions; the same one without any.
+
+    Ops that are to run on different IPUs are not put together.
+    """
     names = Names(c.name for c in module.computations)
     runs = set(running(module))
     effects = effectful_computations(module)
@@ -33,7 +40,7 @@ def rows_fused(module: Module, most_ops: int) -> Module:
     changed = False
     for position, computation in enumerate(module.computations):
         if computation.name in runs:
-            regions = RowFinder(module, computation, effects, most_ops).found()
+            regions = RowFinder(module, computation, effects, most_ops, ipus).found()
             if regions:
                 computation, inner = with_regions(computation, regions, names)
                 made += inner
@@ -58,5 +65,5 @@ class FuseRows(Pass):
     """Ops and fusions of one region at most: its code lies on every tile that runs it."""
 
     def run(self, module: Module, plan: Plan) -> tuple[Module, Plan]:
-        """Return the module with fusions; the same one where ops are placed on several IPUs."""
-        return (module if plan.ipus else rows_fused(module, self.most_ops)), plan
+        """Return the module with fusions."""
+        return rows_fused(module, self.most_ops, plan.ipus), plan

@@ -62,6 +62,12 @@ _FRONT_PIPELINE = built(_FRONT)
 STAGED = built((RecogniseLoops(), *_BACK), _FRONT_PIPELINE.establishes)
 """What comes after `front` where a step has been cut into calls of stages, which stay."""
 
+AFTER_FRONT: dict[str, Pipeline] = {
+    "default": STAGED,
+    "lean": built((RecogniseLoops(), RecomputeCheap(), *_BACK), _FRONT_PIPELINE.establishes),
+}
+"""What comes after `front` in the pipelines that begin with it."""
+
 PIPELINES: dict[str, Pipeline] = {
     "simplify": built([_SIMPLIFY]),
     "front": _FRONT_PIPELINE,

@@ -5,7 +5,9 @@ computed at one moment: after all that it reads, and before all that reads it. O
 all regions.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from hloipu_compiler.analysis.order import has_side_effect
@@ -24,6 +26,8 @@ class Kind(NamedTuple):
 
     space: Sizes
     dimensions: Sizes
+    ipu: int = -1
+    """That the ops run on; -1: that of whoever runs them."""
 
     @property
     def rows(self) -> Sizes:
@@ -45,13 +49,19 @@ class RowFinder:
     """One walk over a computation, in text order."""
 
     def __init__(
-        self, module: Module, computation: Computation, effects: frozenset[str], most_ops: int
+        self,
+        module: Module,
+        computation: Computation,
+        effects: frozenset[str],
+        most_ops: int,
+        ipus: Mapping[tuple[str, str], int] = MappingProxyType({}),
     ) -> None:
         self.module = module
         self.computation = computation
         self.effects = effects
         self.most_ops = most_ops
-        self.kinds = _kinds(computation)
+        self.ipus = ipus
+        self.kinds = _kinds(computation, ipus)
         self.regions: list[_Region] = []
         self.open: dict[Kind, list[_Region]] = {}
         self.open_bits = 0
@@ -95,25 +105,26 @@ class RowFinder:
     def _kind(self, position: int, x: Instruction) -> Kind | None:
         """Return of which kind a region with this op would be."""
         sizes = sizes_of(x)
+        ipu = self.ipus.get((self.computation.name, x.name), -1)
         if x.opcode == "reduce":
-            return _kind_of_reduction(self.computation, x)
+            return _kind_of_reduction(self.computation, x, ipu)
         if not _is_elementwise(self.computation, x) or sizes is None:
             return None
         for operand in self._sources(x):
             region = self.region_of.get(operand)
             if region is not None and sizes and sizes == region.kind.rows:
-                return region.kind
-        if sizes not in self.kinds:
+                return region.kind if region.kind.ipu == ipu else None
+        if (sizes, ipu) not in self.kinds:
             return None
         readers = {
-            _kind_of_reduction(self.computation, self.computation.instructions[user])
+            _kind_of_reduction(self.computation, self.computation.instructions[user], ipu)
             if self.computation.instructions[user].opcode == "reduce"
             else None
             for user in self.computation.users[position]
         }
         if len(readers) == 1 and (only := readers.pop()) is not None:
             return only
-        return self.kinds[sizes]
+        return self.kinds[sizes, ipu]
 
     def _join(self, position: int, x: Instruction, kind: Kind, mask: int) -> None:
         """Put an op into the newest region that it can be in, or a new one."""
@@ -197,19 +208,24 @@ class RowFinder:
         ]
 
 
-def _kinds(computation: Computation) -> dict[Sizes, Kind]:
-    """Return for each space the dimensions that most of its reductions run along."""
+def _kinds(
+    computation: Computation, ipus: Mapping[tuple[str, str], int]
+) -> dict[tuple[Sizes, int], Kind]:
+    """Return for each space and IPU the dimensions that most of its reductions run along."""
     count: dict[Kind, int] = {}
     for x in computation.instructions:
-        if x.opcode == "reduce" and (kind := _kind_of_reduction(computation, x)) is not None:
-            count[kind] = count.get(kind, 0) + 1
-    best: dict[Sizes, Kind] = {}
+        if x.opcode == "reduce":
+            ipu = ipus.get((computation.name, x.name), -1)
+            kind = _kind_of_reduction(computation, x, ipu)
+            if kind is not None:
+                count[kind] = count.get(kind, 0) + 1
+    best: dict[tuple[Sizes, int], Kind] = {}
     for kind in sorted(count, key=lambda k: (count[k], k.dimensions)):
-        best[kind.space] = kind
+        best[kind.space, kind.ipu] = kind
     return best
 
 
-def _kind_of_reduction(computation: Computation, x: Instruction) -> Kind | None:
+def _kind_of_reduction(computation: Computation, x: Instruction, ipu: int) -> Kind | None:
     """Return the kind of a reduction of one array from a constant number, or None."""
     if len(x.operands) != 2 or not isinstance(x.shape, ArrayShape):
         return None
@@ -218,7 +234,7 @@ def _kind_of_reduction(computation: Computation, x: Instruction) -> Kind | None:
     if sizes is None or init.opcode != "constant":
         return None
     dimensions = tuple(sorted(x.attributes.integers("dimensions")))
-    return Kind(sizes, dimensions) if dimensions else None
+    return Kind(sizes, dimensions, ipu) if dimensions else None
 
 
 def _is_elementwise(computation: Computation, x: Instruction) -> bool:

@@ -23,12 +23,16 @@ class PipelineRequest:
     reduction: str = MEAN
     accumulator_type: str = ""
     """Element type; empty: that of each variable."""
+    accumulator_types: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Number, name, or name of a whole group of parameters -> element type of their own."""
     recompute: str = "none"
     """What backward stages make again of their forward stage: none, cheap or full."""
     device_map: tuple[int, ...] = ()
     """The IPU of each stage; empty: one after the other."""
     carried: frozenset[int] = frozenset()
     """Parameters said to go from micro-batch to micro-batch."""
+    accumulators: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
+    """`accumulator_types` by the numbers of the parameters."""
     loss: int | None = None
     """Number of the result that is the loss."""
     shard_optimizer: bool = False
@@ -85,6 +89,8 @@ class Pipelining:
     """Parameters of state that replicas keep in parts -> the shape of the whole array."""
     combined: frozenset[tuple[str, int]] = frozenset()
     """Gradients, by call and element, that the update itself combines over the replicas."""
+    loops: tuple[str, ...] = ()
+    """What was made of loops over layers, for people."""
 
     @property
     def ipu_count(self) -> int:
@@ -110,6 +116,7 @@ class Pipelining:
         if self.per_micro_batch:
             count = len(self.per_micro_batch)
             found.append(f"  {count} arrays of state go from micro-batch to micro-batch")
+        found += self.loops
         if self.whole:
             found.append(f"  {len(self.whole)} arrays of state lie in parts on the replicas")
         return found

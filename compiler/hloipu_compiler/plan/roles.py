@@ -43,6 +43,14 @@ def carried_of(module: Module, request: WrappingRequest) -> frozenset[int]:
     return frozenset(n for n, role in roles.items() if role in ("carry", "rng"))
 
 
+def accumulators_of(module: Module, asked: Mapping[str, str]) -> dict[int, str]:
+    """Return the element types asked for the accumulators of parameters, by their numbers.
+
+    Raises UsageError E3151 where a parameter is not there, or named twice with different types.
+    """
+    return _roles(asked, parameter_arrays(module))
+
+
 def required_wrapping(
     module: Module, request: WrappingRequest, *, feeds_rest: bool = False
 ) -> Wrapping:
@@ -116,7 +124,7 @@ def _data(parameters: Sequence[EntryArray], rest: Sequence[int]) -> tuple[int, .
 
 
 def _roles(asked: Mapping[str, str], parameters: Sequence[EntryArray]) -> dict[int, str]:
-    """Return the role of each parameter that the user names, by number, name or group."""
+    """Return what is said of each parameter that the user names, by number, name or group."""
     found: dict[int, str] = {}
     for key, role in asked.items():
         numbers = _named(key, parameters)
@@ -125,7 +133,7 @@ def _roles(asked: Mapping[str, str], parameters: Sequence[EntryArray]) -> dict[i
                 raise UsageError(
                     "E3151",
                     f"parameter {parameters[number]} is said to be {found[number]} and {role}",
-                    hint="give each parameter one role",
+                    hint="say one thing of each parameter",
                 )
     return found
 

@@ -31,11 +31,6 @@ class Cell:
     operands: list[int] = field(default_factory=list)
     users: list[int] = field(default_factory=list)
 
-    @property
-    def is_held(self) -> bool:
-        """Whether it is a place that holds a value, no op."""
-        return len(self.key) == 3
-
 
 @dataclass
 class Cells:
@@ -174,7 +169,7 @@ class _Making:
             before = sum(len(_leaves(shape)) for shape in whole.elements[:index])
             found = found[before : before + len(_leaves(whole.elements[index]))]
         for cell, ipu in zip(found, stated, strict=False):
-            if cell >= 0 and self.cells[cell].is_held and self.cells[cell].said is None:
+            if cell >= 0 and self.cells[cell].said is None:
                 self.cells[cell].said = ipu
         return found
 

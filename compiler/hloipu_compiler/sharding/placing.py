@@ -37,4 +37,3 @@ def placed(
         if users:
             ops[key] = ipus[users[0]]
     return replace(plan, ipus=ops, held_ipus=held)
-

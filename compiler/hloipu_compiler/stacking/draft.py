@@ -22,6 +22,8 @@ class EntryDraft:
         self.computation_names = Names(module.computation)
         self.metadata = ""
         """Of what helps to run the loop at hand."""
+        self.cuts: set[str] = set()
+        """Names of the ops that take rows of arrays, or join them."""
         self._known: dict[object, int] = {}
 
     def append(self, x: Instruction) -> int:
@@ -74,16 +76,19 @@ class EntryDraft:
             return self.add(stem, "broadcast", part, x.operands, x.attributes)
         ranges = [SliceRange(0, size) for size in shape.dimensions]
         ranges[axis] = SliceRange(first, last)
-        return self.add(stem, "slice", part, (position,), Attributes({"slice": tuple(ranges)}))
+        at = self.add(stem, "slice", part, (position,), Attributes({"slice": tuple(ranges)}))
+        self.cuts.add(self.made[at].name)
+        return at
 
     def joined(self, pieces: list[int], axis: int, shape: ArrayShape) -> int:
         """Return where pieces stand joined along an axis."""
         if len(pieces) == 1:
             return pieces[0]
         stem = f"{self.made[pieces[0]].name}.joined"
-        return self.add(
-            stem, "concatenate", shape, tuple(pieces), Attributes({"dimensions": (axis,)})
-        )
+        joining = Attributes({"dimensions": (axis,)})
+        at = self.add(stem, "concatenate", shape, tuple(pieces), joining)
+        self.cuts.add(self.made[at].name)
+        return at
 
 
 def with_rows(shape: ArrayShape, axis: int, count: int) -> ArrayShape:

@@ -35,8 +35,8 @@ def part(
     given, firsts = list(state), {}
     for index, element in enumerate(loop.elements):
         if element.kind == COUNTER:
-            at = draft.array(state[index])
-            given[index] = draft.number(loop.count(index, begin), at)
+            kind = draft.array(state[index])
+            given[index] = draft.number(loop.count(index, begin), kind)
         elif element.kind in (READ, WRITTEN):
             first, last = loop.rows_of(index, begin, end)
             firsts[index] = first

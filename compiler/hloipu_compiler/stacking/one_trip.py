@@ -92,34 +92,28 @@ class OneTrip:
         return self.draft.rows(state[index], element.axis, first, last)
 
     def _access(self, position: int, trip: int, place: dict[int, int]) -> int:
-        """Append what reads or writes a row of the rows at hand."""
+        """Append what reads or writes a row of the rows at hand; return where its value stands."""
         x = self.body.instructions[position]
         index = self.owner[position]
         axis = self.loop.elements[index].axis
-        first, _ = self.loop.rows_of(index, trip, trip + 1)
-        row = int(self.loop.rows[position][trip]) - first
+        row = int(self.loop.rows[position][trip]) - self.loop.rows_of(index, trip, trip + 1)[0]
         stack = place[x.operands[0]]
         shape = self.draft.array(stack)
-        begin = first_index(x)
-        part = place_of_part = None
+        whole = with_rows(shape, axis, 1).dimensions
+        operands, result = [stack], x.shape
         if x.opcode == _SLICE:
-            part = x.attributes.integers("dynamic_slice_sizes")
+            if x.attributes.integers("dynamic_slice_sizes") == whole:
+                return self.draft.rows(stack, axis, row, row + 1)
         else:
-            place_of_part = self._value(x.operands[1], trip, place)
-            part = self.draft.array(place_of_part).dimensions
-        whole_but_rows = with_rows(shape, axis, 1).dimensions == part
-        if whole_but_rows and place_of_part is not None and shape.dimensions[axis] == 1:
-            return place_of_part
-        if whole_but_rows and place_of_part is None:
-            return self.draft.rows(stack, axis, row, row + 1)
-        operands = [stack] if place_of_part is None else [stack, place_of_part]
-        for number, i in enumerate(x.operands[begin:]):
+            update = self._value(x.operands[1], trip, place)
+            if self.draft.array(update).dimensions == whole == shape.dimensions:
+                return update
+            operands, result = [stack, update], shape
+        for number, i in enumerate(x.operands[first_index(x) :]):
             if number == axis:
-                kind = self.body.instructions[i].shape
-                operands.append(self.draft.number(row, kind))
+                operands.append(self.draft.number(row, self.body.instructions[i].shape))
             else:
                 operands.append(self._value(i, trip, place))
-        stem = f"{self.x.name}.trip_{trip}.{x.name}"
-        result = x.shape if place_of_part is None else shape
+        name = self.draft.names.fresh(f"{self.x.name}.trip_{trip}.{x.name}")
         moved = with_operands(x, tuple(operands))
-        return self.draft.append(moved._replace(name=self.draft.names.fresh(stem), shape=result))
+        return self.draft.append(moved._replace(name=name, shape=result))

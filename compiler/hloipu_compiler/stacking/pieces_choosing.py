@@ -1,8 +1,8 @@
 """Which values of the entry are cut into pieces, along which axis and where.
 
-Dimensions that ops make one, and those of a state and of its next value, are a class (union-find). Where a
-slice or a concatenation cuts one of them, all are cut. Values that no piece is read of stay whole,
-and so do parameters of which an op reads all at once.
+Dimensions that ops make one, and those of a state and of its next value, are a class (union-find).
+Where a slice or a concatenation cuts one of them, all are cut. Values that no piece is read of stay
+whole, and so do parameters of which an op reads all at once.
 """
 
 from collections import Counter
@@ -71,6 +71,7 @@ class _Choosing:
         self.stride = max((s.rank for s in shapes), default=0) + 1
         self.above: dict[Cell, Cell] = {}
         self.bounds: dict[Cell, set[int]] = {}
+        self.cut: dict[int, Cut] = {}
 
     def choice(self) -> Choice:
         for position in range(len(self.entry.instructions)):
@@ -81,7 +82,10 @@ class _Choosing:
                 for axis in range(self.shapes[given].rank):
                     self._one(given, axis, made, axis)
         self._cut_classes()
-        self.cut = {p: c for p in range(len(self.shapes)) if (c := self._cut_of(p)) is not None}
+        for position in range(len(self.shapes)):
+            cut = self._cut_of(position)
+            if cut is not None and self._is_of_whole_pieces(position, cut):
+                self.cut[position] = cut
         if not self.cut:
             return NOTHING
         return self._kept()
@@ -165,6 +169,15 @@ class _Choosing:
             return None
         axis = max(axes, key=lambda a: (self.size[roots[a]], roots[a]))
         return Cut(axis, self.sorted[roots[axis]])
+
+    def _is_of_whole_pieces(self, position: int, own: Cut) -> bool:
+        """Whether the pieces of a slice are pieces of what it is of, should that be cut."""
+        x = self.entry.instructions[position]
+        sliced = sliced_range(x, self.shapes[x.operands[0]]) if x.opcode == "slice" else None
+        other = self.cut.get(x.operands[0]) if sliced is not None else None
+        if sliced is None or other is None or sliced[0] != own.axis:
+            return True
+        return other.axis == own.axis and _is_aligned(sliced[1], own, other)
 
     def _goes_by(self, position: int, axis: int) -> bool:
         """Whether an op makes a range of its result of ranges of its operands."""

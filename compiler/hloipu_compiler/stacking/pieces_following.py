@@ -1,4 +1,4 @@
-"""How pieces of a result follow from pieces of operands: for each op, which axis goes with which."""
+"""How pieces of a result follow from pieces of operands: which axis of an op goes with which."""
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
@@ -94,7 +94,7 @@ def _transpose(x: Instruction, shape: ArrayShape, operands: Shapes, axis: int) -
 
 
 def _reshape(x: Instruction, shape: ArrayShape, operands: Shapes, axis: int) -> Followed | None:
-    """The axis stays one: as many elements before it as there were, and as many along it."""
+    """Find the operand's axis with as many elements before it, and as many along it."""
     ahead, size = prod(shape.dimensions[:axis]), shape.dimensions[axis]
     before = 1
     for place, each in enumerate(operands[0].dimensions):
@@ -128,7 +128,7 @@ def _concatenate(x: Instruction, shape: ArrayShape, operands: Shapes, axis: int)
 def _dynamic_slice(
     x: Instruction, shape: ArrayShape, operands: Shapes, axis: int
 ) -> Followed | None:
-    """An axis that is taken whole begins at 0, whatever the index says."""
+    """Go by axes that are taken whole: they begin at 0, whatever the index says."""
     if operands[0].dimensions[axis] != shape.dimensions[axis]:
         return None
     return (axis, *(WHOLE,) * (len(operands) - 1))

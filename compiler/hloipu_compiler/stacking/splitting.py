@@ -29,6 +29,8 @@ class Split:
     parts: Mapping[str, tuple[str, int, int]]
     """Name of an op of the entry that computes for trips of a loop -> the loop's name, the first
     trip, and the one after the last."""
+    cuts: frozenset[str]
+    """Names of the ops of the entry that take rows of arrays, or join them."""
 
 
 def split_loops(
@@ -37,7 +39,7 @@ def split_loops(
     """Return the module with its loops in parts; those without boundaries stay as they are."""
     chosen = {loop.position: loop for loop in loops if len(boundaries.get(loop.name, ())) > 2}
     if not chosen:
-        return Split(module, {})
+        return Split(module, {}, frozenset())
     splitting = _Splitting(module, chosen, boundaries)
     return splitting.split()
 
@@ -82,7 +84,7 @@ class _Splitting:
         others = [c for c in self.module.computations if c.name != self.entry.name]
         whole = (*others, *self.draft.computations, entry)
         module = replace(self.module, computations=whole, entry_position=len(whole) - 1)
-        return Split(inlined(module), self.parts)
+        return Split(inlined(module), self.parts, frozenset(self.draft.cuts))
 
     def _spare_tuples(self) -> set[int]:
         """Return the tuples that nothing reads but loops that come in parts."""

@@ -37,7 +37,7 @@ _COMPUTED: Mapping[str, Callable[..., Values]] = {
     "not": np.invert,
     "negate": np.negative,
     "abs": np.abs,
-    "select": lambda which, a, b: np.where(which, a, b),
+    "select": lambda which, a, b: np.choose(which, (b, a)),
     "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
     "copy": lambda x: x,
     "bitcast": lambda x: x,

@@ -9,6 +9,7 @@ from math import prod
 
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+from hloipu_compiler.staging.forward_stages import forward_stages
 from hloipu_compiler.staging.phases import BACKWARD, FORWARD, Phases
 from hloipu_compiler.staging.reach import Mask
 
@@ -24,16 +25,9 @@ def whole_stages(
 ) -> Stages:
     """Return the stage of every forward and backward op.
 
-    `forward` has those of forward ops, and of such backward ops as are marked. Forward ops that it
-    lacks are where their operands are.
+    `forward` has those of forward ops, and of such backward ops as are marked.
     """
-    found = [-1] * len(entry.instructions)
-    for position, x in enumerate(entry.instructions):
-        if phases.phase[position] == FORWARD and _is_element(entry, phases, position):
-            found[position] = found[x.operands[0]]
-        elif phases.phase[position] == FORWARD:
-            highest = max((found[i] for i in x.operands), default=0)
-            found[position] = max(forward.get(position, 0), highest, 0)
+    found = forward_stages(entry, phases, forward)
     at_hand = _at_hand(entry, phases, found)
     floats = _floating(entry, phases)
     for position, x in enumerate(entry.instructions):

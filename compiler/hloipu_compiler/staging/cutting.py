@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, prod, sqrt
 
-from hloipu_compiler.hlo.frontend_attributes import read_frontend_attributes
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
 from hloipu_compiler.plan.schedule import Schedule
 from hloipu_compiler.staging.balancing import Budget, cuts_of
 from hloipu_compiler.staging.errors import StagingError
 from hloipu_compiler.staging.loads import loads_of
+from hloipu_compiler.staging.marks import marked_stages
 from hloipu_compiler.staging.phases import FORWARD, Phases
 
 
@@ -32,15 +32,7 @@ ASSUMED_BUDGET = Budget(0.25, inf)
 
 def annotated(entry: Computation) -> dict[int, int]:
     """Return the stage of every op whose attribute `ipu_stage` says so."""
-    found: dict[int, int] = {}
-    for position, x in enumerate(entry.instructions):
-        text = x.attributes.text("frontend_attributes")
-        if "ipu_stage" not in text:
-            continue
-        value = read_frontend_attributes(text).get("ipu_stage", "")
-        if value.isdecimal() and len(value) < 6:
-            found[position] = int(value)
-    return found
+    return marked_stages(entry)
 
 
 def cut(

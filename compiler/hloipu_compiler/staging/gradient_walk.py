@@ -72,6 +72,8 @@ class GradientWalk:
         mark = self.marks.get(position)
         if x.parameter_number >= 0 or mark in ("fwd", "bwd"):
             return own
+        if self.forward[position] and mark != "wu":
+            return own  # what the loss is made of cannot wait for the update
         operands = [i for i in x.operands if self.varying[i]]
         if x.opcode == "broadcast" and not _keeps_size(self.computation, x):
             return _NONE

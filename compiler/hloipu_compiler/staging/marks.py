@@ -19,6 +19,19 @@ def marked_phases(computation: Computation) -> dict[int, str]:
     return found
 
 
+def marked_stages(computation: Computation) -> dict[int, int]:
+    """Return the stage of every op whose attribute `ipu_stage` says so."""
+    found: dict[int, int] = {}
+    for position, x in enumerate(computation.instructions):
+        text = x.attributes.text("frontend_attributes")
+        if "ipu_stage" not in text:
+            continue
+        value = read_frontend_attributes(text).get("ipu_stage", "")
+        if value.isdecimal() and len(value) < 6:
+            found[position] = int(value)
+    return found
+
+
 def _attribute(x: Instruction) -> str:
     text = x.attributes.text("frontend_attributes")
     if "ipu_phase" not in text:

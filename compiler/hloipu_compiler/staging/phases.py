@@ -14,6 +14,7 @@ from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.staging.errors import StagingError
 from hloipu_compiler.staging.gradient_walk import GradientWalk
 from hloipu_compiler.staging.marks import marked_phases
+from hloipu_compiler.staging.optimizer_state import optimizing
 from hloipu_compiler.staging.reach import (
     Mask,
     ancestors,
@@ -23,6 +24,7 @@ from hloipu_compiler.staging.reach import (
 )
 
 FORWARD, BACKWARD, UPDATE, FREE = "fwd", "bwd", "wu", "free"
+_PRODUCTS = ("dot", "convolution", "while", "custom-call")
 
 
 class Pair(NamedTuple):
@@ -104,30 +106,71 @@ class _Finding:
     def found(self) -> Phases:
         self.kept = [x for x in self.roles.state if self._is_kept(x)]
         rest = [x for x in self.roles.state if x not in {*self.kept, *self.per_micro_batch}]
-        only_updated = [x.parameter for x in rest if not self._is_read_forward(x.parameter)]
+        weights = [x for x in rest if self._is_read_forward(x.parameter)]
+        aside = [self.parameters[x.parameter] for x in rest if x not in set(weights)]
+        learned = [self._result(x.result) for x in weights]
         walk = GradientWalk(
             self.entry,
             self.varying,
-            dependants(self.entry, self._at(only_updated)),
+            optimizing(self.entry, aside, learned, self.varying, self.forward),
             self.forward,
             self.marks,
         )
-        sources = walk.sources()
-        statistics = [x for x in rest if self._is_statistic(x, sources)]
-        self.per_micro_batch += statistics
-        self.updated = [x for x in rest if x not in set(statistics)]
-        self._walk(walk, sources)
+        self._walk(walk, [i for i in learned if self._is_float_at(i)])
+        statistics = self._statistics(walk, rest)
+        self.per_micro_batch += [x for x in rest if x in statistics]
+        self.updated = [x for x in rest if x not in statistics]
+        self._walk(walk, [self._result(x.result) for x in self.updated])
         self._check(walk)
         return self._phases(walk)
 
-    def _walk(self, walk: GradientWalk, sources: list[frozenset[int]]) -> None:
+    def _walk(self, walk: GradientWalk, ends: Sequence[int]) -> None:
         """Walk from tensors first: numbers take part in the update of all of them."""
-        ends = [self._result(x.result) for x in self.updated]
         tensors = [i for i in ends if _rank(self.entry.instructions[i])]
-        walk.walk(tensors, sources)
         numbers = [i for i in ends if not _rank(self.entry.instructions[i])]
-        if numbers:
-            walk.walk(numbers, walk.sources())
+        for some in (tensors, numbers):
+            if some:
+                walk.walk(some, walk.sources())
+
+    def _statistics(self, walk: GradientWalk, rest: Sequence[Pair]) -> set[Pair]:
+        """Return the state that each micro-batch makes anew: of its data, and of no gradient.
+
+        Known so far are the gradients of weights. A gradient that the loss itself is made of, as
+        that of a product with data is, tells nothing.
+        Raises StagingError E0504 for state that looks like a weight which the loss has no part in.
+        """
+        backward = [i for i in walk.gradients if not self.forward[i]]
+        after = dependants(self.entry, backward)
+        found = set()
+        for x in rest:
+            position = self._result(x.result)
+            if after[position] or not self.varying[position]:
+                continue
+            if position in walk.update or position in walk.gradients:
+                continue
+            if self._is_multiplied(x):
+                raise StagingError(
+                    "E0504",
+                    f"the loss, result {self.loss}, has no gradient for the new value of "
+                    f"parameter {x.parameter}, which products read",
+                    hint="name the loss of all weights with --loss-output N, or say of state that "
+                    "each micro-batch makes anew that its role is carry",
+                )
+            found.add(x)
+        return found
+
+    def _is_multiplied(self, pair: Pair) -> bool:
+        """Whether new state is made of a product with the old, as statistics are not."""
+        result = self._result(pair.result)
+        between = ancestors(self.entry, [result])
+        after = dependants(self.entry, self.parameters[pair.parameter])
+        return any(
+            between[n] and after[n] and x.opcode in _PRODUCTS
+            for n, x in enumerate(self.entry.instructions)
+        )
+
+    def _is_float_at(self, position: int) -> bool:
+        return _is_float(self.entry.instructions[position])
 
     def _at(self, parameters: Sequence[int]) -> list[int]:
         return [position for number in parameters for position in self.parameters[number]]
@@ -185,13 +228,6 @@ class _Finding:
     def _is_kept(self, pair: Pair) -> bool:
         return self._result(pair.result) in self.parameters[pair.parameter]
 
-    def _is_statistic(self, pair: Pair, sources: list[frozenset[int]]) -> bool:
-        """Whether new state is made of what the forward pass computes, and read by nothing else."""
-        made_of = sources[self._result(pair.result)]
-        if self._is_read_forward(pair.parameter) or not made_of:
-            return False
-        return all(self.forward[position] for position in made_of)
-
     def _check(self, walk: GradientWalk) -> None:
         entry = self.entry
         carried = {i for x in self.per_micro_batch for i in self.parameters[x.parameter]}
@@ -237,7 +273,9 @@ class _Finding:
         state = {x.result for x in self.roles.state}
         others = [(n, p) for n, p in enumerate(self.results) if n not in state and p is not None]
         after = [
-            n for n, p in others if not self.varying[p] or (late[p] and p not in walk.gradients)
+            n
+            for n, p in others
+            if not self.varying[p] or (late[p] and p not in walk.gradients and not self.forward[p])
         ]
         wu |= self._late_ancestors([self._result(n) for n in after], late, walk.gradients)
         early = [n for n, _ in others if n not in after]

@@ -1,7 +1,8 @@
 """From a flat step and what is asked of it to a module of calls, and the plan of its pipeline."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from hloipu_compiler.hlo.frontend_attributes import frontend_attributes_text
 from hloipu_compiler.ir.attributes import Attributes
@@ -21,6 +22,7 @@ from hloipu_compiler.staging.phases import (
     BACKWARD,
     FORWARD,
     UPDATE,
+    Gradient,
     Pair,
     Phases,
     Roles,
@@ -30,17 +32,31 @@ from hloipu_compiler.staging.reach import ancestors, parameter_positions, result
 from hloipu_compiler.staging.recomputing import FULL, made_again
 
 
-def pipelined(
+@dataclass(frozen=True)
+class Cutting:
+    """A step whose forward ops have stages."""
+
+    module: Module
+    phases: Phases
+    trains: bool
+    count: int
+    """Stages."""
+    ahead: Mapping[int, int]
+    """The stage of each forward op, by position, and of backward ops that are annotated."""
+    cycles: Sequence[float]
+    """Of each op, where that was asked for; empty otherwise."""
+
+
+def cutting_of(
     module: Module,
     wrapping: Wrapping,
     request: PipelineRequest,
     costing: Callable[[Module], Costing] | None = None,
-) -> tuple[Module, Pipelining]:
-    """Return a flat module cut as asked, and how.
+    known: Mapping[str, int] = MappingProxyType({}),
+) -> Cutting:
+    """Return where a flat module is cut: as annotated, as `known` by the names of ops, or anew.
 
-    `costing` is asked for what ops cost where stages are not annotated.
-    Raises what `phases_of` raises, and StagingError E0506 for stages that cannot be, E0507 for a
-    device map that does not fit.
+    Raises what `phases_of` raises, and StagingError E0506 for stages that cannot be.
     """
     _require_arrays(module.entry)
     phases, trains = phases_and_kind(module.entry, wrapping, request)
@@ -52,17 +68,42 @@ def pipelined(
     marked = annotated(entry)
     count = _stage_count(request, phases, marked)
     ahead = {n: s for n, s in marked.items() if phases.phase[n] in (FORWARD, BACKWARD)}
-    if not ahead:
-        schedule = Schedule(count, request.schedule, request.micro_batches, trains)
-        known = assumed_costing(entry) if count == 1 or costing is None else costing(module)
-        recomputes = request.recompute == FULL
-        ahead = cut(entry, phases, schedule, wrapping.constants, known, recomputes=recomputes)
-    stages = whole_stages(entry, phases, ahead, count)
+    if ahead:
+        return Cutting(module, phases, trains, count, ahead, ())
+    if known:
+        ahead = {
+            n: known[x.name]
+            for n, x in enumerate(entry.instructions)
+            if x.name in known and phases.phase[n] == FORWARD
+        }
+        return Cutting(module, phases, trains, count, ahead, ())
+    schedule = Schedule(count, request.schedule, request.micro_batches, trains)
+    costs = assumed_costing(entry) if count == 1 or costing is None else costing(module)
+    recomputes = request.recompute == FULL
+    ahead = cut(entry, phases, schedule, wrapping.constants, costs, recomputes=recomputes)
+    return Cutting(module, phases, trains, count, ahead, costs.cycles)
+
+
+def pipelined(
+    module: Module,
+    wrapping: Wrapping,
+    request: PipelineRequest,
+    costing: Callable[[Module], Costing] | None = None,
+    known: Mapping[str, int] = MappingProxyType({}),
+) -> tuple[Module, Pipelining]:
+    """Return a flat module cut as asked, and how.
+
+    `costing` is asked for what ops cost where stages are neither annotated nor `known` by the names
+    of ops. Raises what `cutting_of` raises, E0507 for a device map that does not fit.
+    """
+    found = cutting_of(module, wrapping, request, costing, known)
+    module, phases, count = found.module, found.phases, found.count
+    stages = whole_stages(module.entry, phases, found.ahead, count)
     ipus = _ipus(request, count)
-    again = made_again(entry, phases, stages, count, request.recompute)
+    again = made_again(module.entry, phases, stages, count, request.recompute)
     made = formed(module, phases, stages, count, again)
     planning = _Planning(module, made, phases, stages, ipus, request)
-    return made.module, planning.plan(trains=trains)
+    return made.module, planning.plan(trains=found.trains)
 
 
 def _require_arrays(entry: Computation) -> None:
@@ -178,11 +219,35 @@ class _Planning:
             made = self.made.made.get(gradient.position)
             if made is None:
                 continue  # the gradient of nothing that is updated, or what a queue feeds
-            kind = self.request.accumulator_type or _type_of(
-                self.entry.instructions[gradient.position]
-            )
-            found.append(Accumulation(*made, kind, gradient.parameters))
+            found.append(Accumulation(*made, self._accumulator(gradient), gradient.parameters))
+        self._require_accumulators(found)
         return found
+
+    def _accumulator(self, gradient: Gradient) -> str:
+        """Return the element type in which a gradient is added up."""
+        asked = self.request.accumulators
+        kinds = {asked[n] for n in gradient.parameters if n in asked}
+        x = self.entry.instructions[gradient.position]
+        if len(kinds) > 1:
+            raise StagingError(
+                "E0514",
+                f"{x.name!r} is the gradient of parameters {_listed(gradient.parameters)}, whose "
+                f"accumulators are to be {' and '.join(sorted(kinds))}",
+                hint="give what shares a gradient one type",
+            )
+        return kinds.pop() if kinds else self.request.accumulator_type or _type_of(x)
+
+    def _require_accumulators(self, found: Sequence[Accumulation]) -> None:
+        """Raise StagingError E0514 where a parameter is to have an accumulator and has none."""
+        there = {n for x in found for n in x.parameters}
+        left = sorted(self.request.accumulators.keys() - there)
+        if left:
+            raise StagingError(
+                "E0514",
+                f"parameter {left[0]} has no gradient that is added up, and is given an "
+                f"accumulator of {self.request.accumulators[left[0]]}",
+                hint=f"weights with gradients: parameters {_listed(sorted(there))}",
+            )
 
     def _homes(self) -> dict[int, int]:
         """Return the IPU of each array of the parameters.
@@ -254,6 +319,10 @@ def _with_copies(module: Module, phases: Phases) -> Module:
     new = replace(entry, instructions=tuple(made), root=place[entry.root])
     computations = tuple(new if c.name == entry.name else c for c in module.computations)
     return replace(module, computations=computations)
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))
 
 
 def _type_of(x: Instruction) -> str:

@@ -112,11 +112,12 @@ def _bytes_by_ipu(program: Program, step: c.Collective) -> dict[int, int]:
     found: Counter[int] = Counter()
     for moved in brought:
         variable = program.variables[moved.variable]
-        found[variable.ipu] += _bytes_of(variable)
+        found[variable.ipu] += bytes_of(variable)
     return dict(found)
 
 
-def _bytes_of(variable: Variable) -> int:
+def bytes_of(variable: Variable) -> int:
+    """Return the bytes of a variable's elements, each once."""
     return over(prod(variable.shape) * ELEMENT_TYPES[variable.element_type].bits, 8)
 
 
@@ -158,7 +159,7 @@ class RemotePhase:
 
     def add(self, variable: Variable) -> Charge:
         """Return what a variable's copy adds to the phase."""
-        self.size_bytes += _bytes_of(variable)
+        self.size_bytes += bytes_of(variable)
         total = remote_transfer(self.machine, self.size_bytes, write=self.write)
         before, self.charged = self.charged, total
         return Charge(
@@ -169,7 +170,7 @@ class RemotePhase:
 def remote_bytes(program: Program, ipu: int) -> int:
     """Return the bytes of an IPU's state in remote memory, of one participant."""
     return sum(
-        _bytes_of(variable)
+        bytes_of(variable)
         for variable in program.variables
         if variable.role is Role.REMOTE and variable.ipu == ipu
     )

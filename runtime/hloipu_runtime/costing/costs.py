@@ -9,7 +9,7 @@ from hloipu_runtime.machine.charges import Charge
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import Pipeline
-from hloipu_runtime.program.timetable import Pattern
+from hloipu_runtime.program.timetable import Pattern, longest_turns
 
 BlockNumber = int
 
@@ -77,28 +77,22 @@ class Pipelined(NamedTuple):
     """Micro-batches, each of which goes through every body."""
     bodies: tuple[BlockNumber, ...]
     """By position."""
-    ipus: tuple[int, ...]
-    """Of each position; those of one IPU take turns."""
+    ipus: tuple[tuple[int, ...], ...]
+    """Of each position; those that share one take turns."""
     patterns: tuple[Pattern, ...]
     """Which positions work in so many slots."""
     step: Pipeline
     """What it is the cost of."""
 
     def slowest(self, cycles: Sequence[float]) -> list[tuple[int, tuple[int, ...]]]:
-        """Return for each pattern its slots, and the positions of the IPU that takes longest.
+        """Return for each pattern its slots, and the positions whose turns take longest.
 
         `cycles`: of one execution of each position.
         """
-        found = []
-        for pattern in self.patterns:
-            on_ipu: dict[int, list[int]] = {}
-            for position in pattern.positions:
-                on_ipu.setdefault(self.ipus[position], []).append(position)
-            longest = max(
-                on_ipu.values(), key=lambda here: sum(cycles[n] for n in here), default=[]
-            )
-            found.append((pattern.slots, tuple(longest)))
-        return found
+        return [
+            (pattern.slots, longest_turns(pattern.positions, cycles, self.ipus))
+            for pattern in self.patterns
+        ]
 
 
 class Called(NamedTuple):

@@ -1,9 +1,10 @@
 """The static cost of every step of a program, in one walk over its tree."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from math import prod
 
-from hloipu_runtime.costing.collecting import RemotePhase, collective_cost
+from hloipu_runtime.costing.collecting import RemotePhase, bytes_of, collective_cost
 from hloipu_runtime.costing.computing import compute_cost
 from hloipu_runtime.costing.costs import (
     BlockCost,
@@ -26,10 +27,11 @@ from hloipu_runtime.costing.hosting import HostPhase
 from hloipu_runtime.costing.overlapping import Turn, overlapped
 from hloipu_runtime.costing.spent import Spent, sum_of
 from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.machine.charges import NOTHING
 from hloipu_runtime.machine.costs import sync
 from hloipu_runtime.machine.model import Machine
-from hloipu_runtime.machine.transfers import host_call
-from hloipu_runtime.program.channels import popped, pushed
+from hloipu_runtime.machine.transfers import host_call, remote_transfer
+from hloipu_runtime.program.channels import fetched, is_offloaded, popped, pushed, stored
 from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.faults import Fault, ProgramError
 from hloipu_runtime.program.program import Program, Role
@@ -51,6 +53,7 @@ from hloipu_runtime.program.steps import (
     VariableId,
 )
 from hloipu_runtime.program.timetable import Pattern
+from hloipu_runtime.program.uses import used
 
 
 def step_charges(program: Program, machine: Machine, forms: Forms | None = None) -> Costs:
@@ -78,6 +81,8 @@ class _Walk:
         self.calls: dict[str, str] = {}
         self.calling: set[str] = set()
         self.kept: list[Exchange] = []
+        self.here: tuple[int, ...] = ()
+        """The IPUs of the position of a pipeline that is at hand, or of its branch; none outside."""
 
     def block(
         self,
@@ -113,9 +118,55 @@ class _Walk:
         self.kept.append(step)
         return _exchanging(self.program, step, self.machine, self.forms, path)
 
+    def position(self, step: Pipeline, number: int, path: str) -> BlockNumber:
+        """Return the block of a position: its body, and what it takes from its channels."""
+        stage = step.stages[number]
+        taken = [c for c in step.channels if c.consumer == number]
+        found = _Block(self)
+        for place, copy in enumerate(fetched(self.program, taken)):
+            found.add(found.remote_copy(copy, f"{path}/fetched/{place}"))
+        found.remote = None
+        self.here = stage.ipus
+        found.sequence(stage.body, path)
+        self.here = ()
+        found.add(self.exchanging(popped(self.program, taken, name=stage.name), f"{path}/taken"))
+        self.blocks.append(found.made(path))
+        return len(self.blocks) - 1
+
+    def branch(self, body: Sequence, path: str) -> BlockNumber:
+        """Return the block of what runs on IPUs of its own, beside others."""
+        here = self.here
+        if here:
+            self.here = tuple(sorted({self.program.variables[v].ipu for v in used(body, self.program)}))
+        found = self.block(body, path)
+        self.here = here
+        return found
+
+    def who_meet(self, ipus: int) -> tuple[int, ...]:
+        """Return which IPUs a barrier of so many is for."""
+        return self.here[:ipus] if ipus <= len(self.here) else tuple(range(ipus))
+
+    def storing(self, step: Pipeline, patterns: tuple[Pattern, ...], path: str) -> StepCost:
+        """Return what the ends of all slots cost to bring to remote memory what waits there.
+
+        Each IPU has remote memory of its own: a slot's end takes as long as that with most to do.
+        """
+        ipus = tuple(sorted({ipu for stage in step.stages for ipu in stage.ipus}))
+        total, moved = NOTHING, 0
+        for pattern in patterns:
+            active = [c for c in step.channels if c.producer in pattern.positions]
+            sizes: Counter[int] = Counter()
+            for copy in stored(self.program, active):
+                variable = self.program.variables[copy.destination]
+                sizes[variable.ipu] += bytes_of(variable)
+            most = remote_transfer(self.machine, max(sizes.values(), default=0), write=True)
+            total = total.plus(most.times(pattern.slots))
+            moved += pattern.slots * sizes.total()
+        return _plain(path, "remote out", step.name, Spent(host=total), 0, ipus, moved)
+
     def slots(self, step: Pipeline, patterns: tuple[Pattern, ...], path: str) -> StepCost:
         """Return what the ends of all slots of a pipeline cost: copies, and a meeting of all."""
-        ipus = tuple(sorted({stage.ipu for stage in step.stages}))
+        ipus = tuple(sorted({ipu for stage in step.stages for ipu in stage.ipus}))
         meeting = Spent(sync=sync(self.machine, len(ipus)))
         turn = branches(self.machine, 1)
         total, moved = Spent(), 0
@@ -184,7 +235,7 @@ class _Block:
                 self.add(_exchanging(program, step, machine, self.walk.forms, path))
             case Sync():
                 spent = Spent(sync=sync(machine, step.ipus))
-                self.add(_plain(path, "sync", "", spent, ipus=tuple(range(step.ipus))))
+                self.add(_plain(path, "sync", "", spent, ipus=self.walk.who_meet(step.ipus)))
             case StreamIn() | StreamOut():
                 self.add(self.streaming(step, path))
             case Collective():
@@ -196,7 +247,7 @@ class _Block:
                 self.add_inner(Called(self.walk.function(step.function, path)))
             case Parallel():
                 found = tuple(
-                    self.walk.block(b, f"{path}|{n}") for n, b in enumerate(step.branches)
+                    self.walk.branch(b, f"{path}|{n}") for n, b in enumerate(step.branches)
                 )
                 self.add_inner(Together(path, found))
             case _:
@@ -269,19 +320,17 @@ class _Block:
         walk = self.walk
         bodies = []
         for position, stage in enumerate(step.stages):
-            taken = [c for c in step.channels if c.consumer == position]
             place = f"{path}/repeat/{position}"
-            found = walk.block(
-                stage.body,
-                place,
-                lambda _, taken=taken, place=place, stage=stage: walk.exchanging(  # type: ignore[misc]
-                    popped(walk.program, taken, name=stage.name), f"{place}/taken"
-                ),
-            )
-            bodies.append(found)
+            if stage.first.steps:
+                # One position works at a time where there are groups: beside nothing.
+                first = walk.block(stage.first, f"{place}/first")
+                self.add_inner(Loop(f"{place}/groups", stage.name, step.timetable.groups, first))
+            bodies.append(walk.position(step, position, place))
         patterns = tuple(step.timetable.patterns())
-        ipus = tuple(stage.ipu for stage in step.stages)
-        self.add(self.walk.slots(step, patterns, f"{path}/slots"))
+        ipus = tuple(stage.ipus for stage in step.stages)
+        self.add(walk.slots(step, patterns, f"{path}/slots"))
+        if any(is_offloaded(walk.program, c) for c in step.channels):
+            self.add(walk.storing(step, patterns, f"{path}/stored"))
         self.add_inner(Pipelined(path, step.name, step.count, tuple(bodies), ipus, patterns, step))
 
     def remote_copy(self, step: RemoteCopy, path: str) -> StepCost:

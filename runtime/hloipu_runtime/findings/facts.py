@@ -165,7 +165,9 @@ def _leaves(body: Sequence, path: str) -> Iterator[tuple[str, Step]]:
             case Repeat():
                 stack.append((f"{path}/repeat", step.body))
             case Pipeline():
-                stack += ((f"{path}/repeat/{n}", stage.body) for n, stage in enumerate(step.stages))
+                for n, stage in enumerate(step.stages):
+                    inside = [(f"{path}/repeat/{n}", stage.body)]
+                    stack += [*inside, (f"{path}/repeat/{n}/first", stage.first)]
             case RepeatWhile():
                 stack.append((f"{path}/condition", step.condition))
                 stack.append((f"{path}/while", step.body))

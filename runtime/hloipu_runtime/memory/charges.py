@@ -12,7 +12,7 @@ from hloipu_runtime.costing.forms import Forms
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.partakers import receivers, senders
-from hloipu_runtime.program.channels import popped, pushed
+from hloipu_runtime.program.channels import fetched, popped, pushed, stored
 from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.mapping import Tiles
 from hloipu_runtime.program.program import Program, Role
@@ -132,9 +132,14 @@ class _Walker:
                 self.walk(step.body, ipus)
             case Pipeline():
                 for stage in step.stages:
-                    self.walk(stage.body, frozenset((stage.ipu,)))
+                    for block in stage.blocks:
+                        self.walk(block, frozenset(stage.ipus))
                 self._exchange(pushed(self.program, step.channels, name=step.name))
                 self._exchange(popped(self.program, step.channels, name=step.name))
+                for copy in stored(self.program, step.channels):
+                    self._packets(copy.source, True, "remote copy")
+                for copy in fetched(self.program, step.channels):
+                    self._packets(copy.destination, False, "remote copy")
             case RepeatWhile():
                 self.walk(step.condition, ipus)
                 self.walk(step.body, ipus)

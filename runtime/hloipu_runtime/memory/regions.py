@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hloipu_runtime.errors import LimitError
+from hloipu_runtime.program.channels import crosses, is_offloaded
 from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import (
@@ -158,19 +159,57 @@ class _Builder:
         return found
 
     def pipeline(self, path: str, step: Pipeline, level: int) -> Item:
-        """Return the bodies one after the other, in a loop; what is handed on lives throughout."""
-        items = [
-            _block(f"/{n}", step, "", self.sequence(stage.body, level + 2))
-            for n, stage in enumerate(step.stages)
-        ]
-        whole = _joined(items)
+        """Return the bodies one after the other, in a loop; what is handed on lives throughout.
+
+        What waits in remote memory is on tiles only while it is made or read, as far as may be.
+        """
+        whole = _joined(self.stage(step, n, level + 2) for n in range(len(step.stages)))
         found = _loop(path, step, "/repeat", whole, surely=step.count > 0)
         handed = frozenset(v for c in step.channels for v in (c.source, c.destination, *c.places))
+        handed -= self.passing(step)
         return found._replace(
             touched=found.touched | handed,
             exposed=found.exposed - handed,
             forced=found.forced | handed,
         )
+
+    def stage(self, step: Pipeline, number: int, level: int) -> Item:
+        """Return what a position does, with the copies from and to remote memory around it."""
+        passing = self.passing(step)
+        came = frozenset(c.destination for c in step.channels if c.consumer == number) & passing
+        gone = frozenset(c.source for c in step.channels if c.producer == number) & passing
+        stage = step.stages[number]
+        body = _block("", step, "", self.sequence(stage.body, level + 1))
+        items = [body]
+        if came:
+            items.insert(0, _leaf("/fetched", step, NO_IDS, came))
+        if gone:
+            items.append(_leaf("/stored", step, gone, NO_IDS))
+        turn = _joined(items)
+        if stage.first.steps:
+            first = _block("/first", step, "", self.sequence(stage.first, level + 1))
+            turn = _joined((first, Item(
+                0, turn.length, "", step, turn.touched, turn.exposed, turn.killed,
+                children=(("", turn),), turns=True,
+            )))  # fmt: skip
+        return _block(f"/{number}", step, "", turn)
+
+    def passing(self, step: Pipeline) -> Ids:
+        """Return what lies on tiles only in its own position of what waits in remote memory.
+
+        Sources are copied at the end of a slot. Where positions that lie before theirs take a turn
+        in it on the same IPU, these must not take their memory.
+        """
+        away = [c for c in step.channels if is_offloaded(self.program, c)]
+        here = [c for c in away if not crosses(self.program, c)]
+        found = {c.destination for c in here}
+        for c in here:
+            ipus = frozenset(step.stages[c.producer].ipus)
+            before = (n for n in range(c.producer) if not ipus.isdisjoint(step.stages[n].ipus))
+            if step.group > 1 or all((c.producer - n) % step.interval for n in before):
+                found.add(c.source)
+        others = {v for c in step.channels if c not in here for v in (c.source, c.destination)}
+        return frozenset(found - others - {item.variable for item in step.carried})
 
     def repeat_while(self, path: str, step: RepeatWhile, level: int) -> Item:
         """Return condition, the look at the predicate, and a body that may be left out."""

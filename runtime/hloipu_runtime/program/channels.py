@@ -1,9 +1,10 @@
-"""What a pipeline copies between its positions, as exchanges."""
+"""What a pipeline copies between its positions: exchanges, and copies from and to remote memory."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from hloipu_runtime.program.collective import RemoteCopy
 from hloipu_runtime.program.mapping import whole_box
-from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.program import Program, Role
 from hloipu_runtime.program.steps import (
     Channel,
     Definition,
@@ -18,9 +19,31 @@ from hloipu_runtime.program.steps import (
 def pushed(
     program: Program, channels: Iterable[Channel], place: int = 0, name: str = ""
 ) -> Exchange:
-    """Return the copies at the end of a slot into one of the places of each channel."""
-    copies = ((c.source, c.places[place], c.value) for c in channels)
+    """Return the copies at the end of a slot into one of the places of each channel.
+
+    What waits in remote memory goes to its destination, if that is on another IPU.
+    """
+    copies = (
+        (c.source, c.destination if is_offloaded(program, c) else c.places[place], c.value)
+        for c in channels
+        if not is_offloaded(program, c) or crosses(program, c)
+    )
     return _exchange(program, copies, name)
+
+
+def stored(program: Program, channels: Iterable[Channel], place: int = 0) -> Iterator[RemoteCopy]:
+    """Yield what goes to remote memory at the end of a slot, after the exchange."""
+    for c in channels:
+        if is_offloaded(program, c):
+            leaving = c.destination if crosses(program, c) else c.source
+            yield RemoteCopy(leaving, c.places[place], c.value)
+
+
+def fetched(program: Program, channels: Iterable[Channel], place: int = 0) -> Iterator[RemoteCopy]:
+    """Yield what comes from remote memory before a consumer's body."""
+    for c in channels:
+        if is_offloaded(program, c):
+            yield RemoteCopy(c.places[place], c.destination, c.value)
 
 
 def popped(
@@ -28,7 +51,9 @@ def popped(
 ) -> Exchange:
     """Return the copies before a consumer's body, of channels that are not read in place."""
     copies = (
-        (c.places[place], c.destination, c.value) for c in channels if not is_read_in_place(c)
+        (c.places[place], c.destination, c.value)
+        for c in channels
+        if not is_read_in_place(c) and not is_offloaded(program, c)
     )
     return _exchange(program, copies, name)
 
@@ -36,6 +61,17 @@ def popped(
 def is_read_in_place(channel: Channel) -> bool:
     """Whether a channel's only place is what the consumer reads."""
     return channel.places == (channel.destination,)
+
+
+def is_offloaded(program: Program, channel: Channel) -> bool:
+    """Whether what is under way waits in remote memory."""
+    return any(program.variables[place].role is Role.REMOTE for place in channel.places[:1])
+
+
+def crosses(program: Program, channel: Channel) -> bool:
+    """Whether a channel leads from one IPU to another."""
+    variables = program.variables
+    return variables[channel.source].ipu != variables[channel.destination].ipu
 
 
 def _exchange(

@@ -143,11 +143,17 @@ class _Walk:
                 body = self.sequence(step.body)
                 return step if body is step.body else replace(step, body=body)
             case Pipeline():
-                bodies = [self.sequence(stage.body) for stage in step.stages]
-                if all(a is b.body for a, b in zip(bodies, step.stages, strict=True)):
+                stages = tuple(
+                    x._replace(body=self.sequence(x.body), first=self.sequence(x.first))
+                    for x in step.stages
+                )
+                blocks = [(x.body, x.first) for x in stages]
+                if all(
+                    body is x.body and first is x.first
+                    for (body, first), x in zip(blocks, step.stages, strict=True)
+                ):
                     return step
-                stages = zip(step.stages, bodies, strict=True)
-                return replace(step, stages=tuple(x._replace(body=body) for x, body in stages))
+                return replace(step, stages=stages)
             case RepeatWhile():
                 condition, body = self.sequence(step.condition), self.sequence(step.body)
                 if condition is step.condition and body is step.body:

@@ -10,6 +10,7 @@ import numpy as np
 
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.program.mapping import Mapping, Sizes
+from hloipu_runtime.program.stacks import Stack
 from hloipu_runtime.program.steps import Sequence, ValueId, VariableId
 
 Array = np.ndarray[Any, Any]
@@ -141,6 +142,8 @@ class Program:
     """Copies of the program, each on as many IPUs and with state and data of its own."""
     partitions: int = 1
     """Parts of one copy that run the same steps on tensors of their own."""
+    stacks: tuple[Stack, ...] = ()
+    """Arrays of which parameters or results are pieces: users see them whole (`program.seen`)."""
 
     @property
     def participants(self) -> int:

@@ -1,18 +1,20 @@
-"""Arrays that users see whole and of which a program has pieces: how they are numbered and put together.
+"""Arrays that users see whole and of which a program has pieces: numbers, cutting, joining.
 
 A program numbers parameters and results with every piece as one; users count the whole array once.
 Pieces of one array have neighbouring numbers, in the order of their rows.
 """
 
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hloipu_runtime.program.mapping import Sizes
-from hloipu_runtime.program.program import Array
 
+Array = np.ndarray[Any, Any]
 PARAMETER, RESULT = "parameter", "result"
 KINDS = (PARAMETER, RESULT)
 
@@ -39,8 +41,12 @@ class Stack:
         """Return the numbers of the pieces."""
         return range(self.first, self.first + len(self.sizes))
 
+    def piece_shape(self, place: int) -> Sizes:
+        """Return the shape of a piece."""
+        return (*self.shape[: self.axis], self.sizes[place], *self.shape[self.axis + 1 :])
+
     def pieces(self, array: Array) -> list[Array]:
-        """Return the pieces of the whole array, each of its own memory."""
+        """Return the pieces of the whole array, row-major, each of its own memory."""
         bounds = [0, *accumulate(self.sizes)]
         ahead = (slice(None),) * self.axis
         return [array[(*ahead, slice(a, b))].copy() for a, b in pairwise(bounds)]
@@ -49,3 +55,50 @@ class Stack:
         """Return the array that the pieces make up."""
         found: Array = np.concatenate(list(pieces), self.axis)
         return found
+
+
+class Whole(NamedTuple):
+    """One array as users count it: a place among others of which each may be in pieces."""
+
+    number: int
+    """The user's; -1 where the program's is."""
+    places: tuple[int, ...]
+    """Of its pieces, or the one place of an array that is in none."""
+    stack: Stack | None
+
+
+class Numbering:
+    """The users' numbers of a program's parameters, or of its results."""
+
+    def __init__(self, stacks: Iterable[Stack], kind: str) -> None:
+        self.stacks = sorted((x for x in stacks if x.kind == kind), key=lambda x: x.first)
+        self._of = {number: stack for stack in self.stacks for number in stack.numbers}
+        self._firsts = [x.first for x in self.stacks]
+        self._ahead = [0, *accumulate(len(x.sizes) - 1 for x in self.stacks)]
+
+    def stack_of(self, number: int) -> Stack | None:
+        """Return the stack that a program's number is a piece of."""
+        return self._of.get(number)
+
+    def users(self, number: int) -> int:
+        """Return the user's number of a program's; -1 of -1."""
+        if number < 0:
+            return -1
+        stack = self._of.get(number)
+        number = number if stack is None else stack.first
+        return number - self._ahead[bisect_left(self._firsts, number)]
+
+    def wholes(self, numbers: Sequence[int]) -> Iterator[Whole]:
+        """Yield the users' arrays of a row of program's numbers, pieces of one taken together.
+
+        ValueError where the row has not all pieces of an array side by side.
+        """
+        place = 0
+        while place < len(numbers):
+            stack = self._of.get(numbers[place])
+            count = 1 if stack is None else len(stack.sizes)
+            row = tuple(range(place, place + count))
+            if stack is not None and list(numbers[place : place + count]) != list(stack.numbers):
+                raise ValueError(f"pieces of {stack.name} are missing, or out of order")
+            yield Whole(self.users(numbers[place]), row, stack)
+            place += count

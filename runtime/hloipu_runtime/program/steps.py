@@ -169,16 +169,26 @@ class Stage(NamedTuple):
 
     name: str
     """`F0`, `B3` and the like."""
-    ipu: int
+    ipus: tuple[int, ...]
+    """All that it works on; it begins when they are free, and keeps them until it is through."""
     body: Sequence
+    first: Sequence = Sequence()
+    """Before the first micro-batch of each group: copies of what all of them read."""
+
+    @property
+    def blocks(self) -> tuple[Sequence, ...]:
+        """What it does before a group, if anything, and with each micro-batch."""
+        return (self.first, self.body) if self.first.steps else (self.body,)
 
 
 class Channel(NamedTuple):
     """A value that one position of a pipeline hands to a later one.
 
     At the end of the producer's slot for micro-batch m the source is copied to place m modulo the
-    number of places, on the consumer's IPU; before the consumer's body for m, from there to the
+    number of places, on an IPU of the consumer; before the consumer's body for m, from there to the
     destination. A single place may be the destination itself, and is then read where it lies.
+    Places may all lie in remote memory: what comes from another IPU goes by way of the destination
+    then.
     """
 
     producer: int
@@ -194,9 +204,10 @@ class Channel(NamedTuple):
 class Pipeline:
     """Runs every micro-batch through all positions, several at a time.
 
-    Position s does micro-batch m in slot `interval * m + s`. In a slot, positions on one IPU take
-    turns, later ones first, and IPUs work at the same time; then channels are copied, and all IPUs
-    meet. Logical form: all bodies in order, once for each micro-batch.
+    Position s does micro-batch m in slot `interval * m + s`. In a slot, positions that share an IPU
+    take turns, later ones first, and IPUs work at the same time; then channels are copied, and all
+    IPUs meet. Logical form: all bodies in order, once for each micro-batch. With `group` above 1,
+    one position works at a time, with so many micro-batches before the next one does (`timetable`).
     """
 
     count: int
@@ -209,16 +220,18 @@ class Pipeline:
     carried: tuple[Carried, ...]
     """Each of them is read and written by one position only."""
     name: str = ""
+    group: int = 1
+    """Micro-batches that a position does before the next position does."""
 
     def as_repeat(self) -> Repeat:
-        """Return the logical form: one micro-batch after the other."""
+        """Return the logical form: one micro-batch after the other, copies before groups aside."""
         bodies = tuple(stage.body for stage in self.stages)
         return Repeat(self.count, Sequence(bodies), self.carried, self.name)
 
     @property
     def timetable(self) -> Timetable:
         """The slots."""
-        return Timetable(len(self.stages), self.interval, self.count)
+        return Timetable(len(self.stages), self.interval, self.count, self.group)
 
 
 @dataclass(frozen=True)
@@ -304,7 +317,7 @@ def blocks_of(step: Step) -> tuple[Sequence, ...]:
         case Repeat():
             return (step.body,)
         case Pipeline():
-            return tuple(stage.body for stage in step.stages)
+            return tuple(block for stage in step.stages for block in stage.blocks)
         case RepeatWhile():
             return (step.condition, step.body)
         case _:

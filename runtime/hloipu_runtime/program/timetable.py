@@ -15,6 +15,27 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 
+def longest_turns(
+    positions: Sequence[int], cycles: Sequence[float], places: Sequence[Sequence[int]]
+) -> tuple[int, ...]:
+    """Return positions of one slot that wait for each other, and take longest together.
+
+    A position begins when all of its `places` are free, those of a slot later ones first.
+    """
+    free: dict[int, tuple[float, tuple[int, ...]]] = {}
+    longest: tuple[float, tuple[int, ...]] = (0, ())
+    for position in reversed(positions):
+        begun, before = max(
+            (free[place] for place in places[position] if place in free),
+            key=lambda turn: turn[0], default=(0, ()),
+        )
+        until = (begun + cycles[position], (*before, position))
+        free.update(dict.fromkeys(places[position], until))
+        if until[0] > longest[0] or not longest[1]:
+            longest = until
+    return longest[1]
+
+
 class Pattern(NamedTuple):
     """Slots in which the same positions are active."""
 
@@ -106,14 +127,11 @@ class Timetable:
 
         `cycles`: of each position; `places`: where it is, such as the number of its IPU.
         """
-        total = 0
-        for pattern in self.patterns():
-            busy: dict[int, int] = {}
-            for position in pattern.positions:
-                place = places[position]
-                busy[place] = busy.get(place, 0) + cycles[position]
-            total += pattern.slots * max(busy.values(), default=0)
-        return total
+        several = [(place,) for place in places]
+        return sum(
+            pattern.slots * sum(cycles[n] for n in longest_turns(pattern.positions, cycles, several))
+            for pattern in self.patterns()
+        )
 
     def _group_of(self, micro_batch: int) -> tuple[int, int]:
         """Return the first micro-batch of a group, and how many of it come before this one."""

@@ -40,6 +40,7 @@ from hloipu_runtime.program.uses import used, written
 from hloipu_runtime.program.verify_collective import collective_faults, remote_faults
 from hloipu_runtime.program.verify_exchange import exchange_faults
 from hloipu_runtime.program.verify_pipeline import pipeline_faults
+from hloipu_runtime.program.verify_stacks import stack_faults
 
 State = dict[VariableId, ValueId]
 
@@ -79,6 +80,8 @@ class _Proof:
         self._check_constants()
         for place, message in remote_faults(self.program):
             self.fault("remote", place, message)
+        for place, message in stack_faults(self.program):
+            self.fault("stack", place, message)
         for variable in self.program.variables:
             for message in variable_faults(variable.mapping, variable.shape, tiles_per_ipu):
                 self.fault("grid", variable.name, message)
@@ -349,6 +352,7 @@ class _Proof:
                         self.fault("version", where, f"value %{channel.value} is not there yet")
                     self.fits(channel.destination, channel.value, where)
                     state[channel.destination] = channel.value
+            self.walk(stage.first, state, f"{where}/first")
             self.walk(stage.body, state, where)
             for channel in step.channels:
                 if channel.producer == position:

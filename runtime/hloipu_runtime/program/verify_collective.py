@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from hloipu_runtime.program.channels import is_offloaded
 from hloipu_runtime.program.collective import Collective, Moved, RemoteCopy, form_faults
 from hloipu_runtime.program.program import Program, Role
 from hloipu_runtime.program.steps import Pipeline, Repeat, RepeatWhile, Step
@@ -41,7 +42,7 @@ def remote_faults(program: Program) -> Iterator[tuple[str, str]]:
             if isinstance(step, RemoteCopy):
                 yield from _copy_faults(program, step)
             elif remote:
-                for variable in sorted(remote & _used_in_place(step)):
+                for variable in sorted(remote & _used_in_place(program, step)):
                     yield program.variables[variable].name, "is remote, and a step uses it in place"
 
 
@@ -54,13 +55,15 @@ def _copy_faults(program: Program, step: RemoteCopy) -> Iterator[tuple[str, str]
         yield place, "lie at different IPUs"
 
 
-def _used_in_place(step: Step) -> frozenset[int]:
+def _used_in_place(program: Program, step: Step) -> frozenset[int]:
     """Return what a step reads or writes itself, what it only hands on to its turns left out."""
     match step:
         case Repeat() | RepeatWhile():
             return frozenset()
         case Pipeline():
-            return frozenset(v for c in step.channels for v in (c.source, *c.places, c.destination))
+            places = (c.places for c in step.channels if not is_offloaded(program, c))
+            ends = (v for c in step.channels for v in (c.source, c.destination))
+            return frozenset((*ends, *(v for each in places for v in each)))
         case _:
             return touched_by(step)
 

@@ -5,29 +5,40 @@ form does not protect them: nothing may be written that another position uses, a
 must wait in as many places as there are micro-batches under way.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from hloipu_runtime.program.channels import is_read_in_place
+from hloipu_runtime.program.collective import RemoteCopy
 from hloipu_runtime.program.faults import Fault
-from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.program import Program, Role
 from hloipu_runtime.program.steps import (
     Channel,
+    Exchange,
+    Parallel,
     Pipeline,
     Sequence,
+    Stage,
+    Step,
     StreamIn,
     StreamOut,
+    Sync,
     VariableId,
 )
 from hloipu_runtime.program.uses import steps_within, used, written
+from hloipu_runtime.program.verify_exchange import is_plain_copy
 
 
 def pipeline_faults(program: Program, step: Pipeline, place: str) -> list[Fault]:
     """Return the rules that a pipeline breaks, its bodies' own faults aside."""
     if step.count < 0 or step.interval < 1 or not step.stages:
         return [Fault("pipeline", place, "has no stages, or counts below what can be")]
+    if step.group != 1 and (step.group < 1 or step.interval != len(step.stages)):
+        message = f"has groups of {step.group}, and {step.interval} slots between micro-batches"
+        return [Fault("pipeline", place, message)]
     found = [Fault("pipeline", place, message) for message in _places_faults(program, step)]
     found += [Fault("race", place, message) for message in _race_faults(program, step)]
     found += [Fault("pipeline", place, message) for message in _channel_faults(program, step)]
+    found += [Fault("pipeline", place, message) for message in _first_faults(program, step)]
     return found
 
 
@@ -35,23 +46,40 @@ def _places_faults(program: Program, step: Pipeline) -> Iterator[str]:
     """Yield what lies on another IPU than the stage that uses it, and streams used twice."""
     streams: dict[str, int] = {}
     for position, stage in enumerate(step.stages):
-        for variable in sorted(used(stage.body, program)):
-            if program.variables[variable].ipu != stage.ipu:
-                name = _name(program, variable)
-                yield f"{stage.name} uses {name}, which is not on IPU {stage.ipu}"
+        for variable in sorted(_used(stage, program)):
+            if program.variables[variable].ipu not in stage.ipus:
+                name, places = _name(program, variable), named_ipus(stage.ipus)
+                yield f"{stage.name} uses {name}, which is not on {places}"
+        yield from _concurrency_faults(program, stage)
         for name in sorted(_streams(stage.body, program)):
             first = step.stages[streams.setdefault(name, position)].name
             if streams[name] != position:
                 yield f"stream {name!r} is used by {first} and {stage.name}"
 
 
+def _concurrency_faults(program: Program, stage: Stage) -> Iterator[str]:
+    """Yield branches that are not on IPUs of their own, and meetings of more IPUs than there are."""
+    for block in stage.blocks:
+        for step in steps_within(block, program):
+            if isinstance(step, Sync) and step.ipus > len(stage.ipus):
+                yield f"{stage.name} has {step.ipus} IPUs meet, and is on {named_ipus(stage.ipus)}"
+            if not isinstance(step, Parallel):
+                continue
+            taken: set[int] = set()
+            for branch in step.branches:
+                here = {program.variables[v].ipu for v in used(branch, program)}
+                if here & taken:
+                    yield f"branches of {stage.name} share {named_ipus(sorted(here & taken))}"
+                taken |= here
+
+
 def _race_faults(program: Program, step: Pipeline) -> Iterator[str]:
     users: dict[VariableId, set[int]] = {}
     writers: dict[VariableId, set[int]] = {}
     for position, stage in enumerate(step.stages):
-        for variable in used(stage.body, program):
+        for variable in _used(stage, program):
             users.setdefault(variable, set()).add(position)
-        for variable in written(stage.body, program):
+        for variable in _written(stage, program):
             writers.setdefault(variable, set()).add(position)
     for item in step.carried:
         writers.setdefault(item.variable, set()).update(users.get(item.variable, ()))
@@ -83,10 +111,47 @@ def _channel_faults(program: Program, step: Pipeline) -> Iterator[str]:
             yield f"{where} has {len(channel.places)} places for {held} micro-batches under way"
         targets = dict.fromkeys((*channel.places, channel.destination))
         expected = len(channel.places) + (0 if is_read_in_place(channel) else 1)
+        if len({program.variables[v].role is Role.REMOTE for v in channel.places}) > 1:
+            yield f"{where} has places on tiles and in remote memory"
         if len(targets) != expected or not channel.places or filled & targets.keys():
             yield f"{where} fills a variable twice"
         filled |= targets.keys()
         yield from _target_faults(program, step, channel, list(targets), where)
+
+
+def _first_faults(program: Program, step: Pipeline) -> Iterator[str]:
+    """Yield what stages do before groups that is more than copies of what does not change."""
+    handed = {v for c in step.channels for v in (*c.places, c.destination)}
+    handed.update(item.variable for item in step.carried)
+    for stage in step.stages:
+        if not stage.first.steps:
+            continue
+        if step.group < 2:
+            yield f"{stage.name} has copies before groups, and there are no groups"
+        if not all(_only_copies(program, inner) for inner in stage.first.steps):
+            yield f"{stage.name} does more before groups than to copy"
+        changing = handed | written(stage.body, program)
+        for variable in sorted(used(stage.first, program) & changing):
+            yield f"{stage.name} copies {_name(program, variable)} before groups, and it changes"
+
+
+def _only_copies(program: Program, step: Step) -> bool:
+    match step:
+        case Exchange():
+            shapes = (program.values[made.value].shape for made in step.definitions)
+            return all(map(is_plain_copy, step.definitions, shapes))
+        case RemoteCopy() | Sync():
+            return True
+        case _:
+            return False
+
+
+def _used(stage: Stage, program: Program) -> frozenset[VariableId]:
+    return frozenset[VariableId]().union(*(used(block, program) for block in stage.blocks))
+
+
+def _written(stage: Stage, program: Program) -> frozenset[VariableId]:
+    return frozenset[VariableId]().union(*(written(block, program) for block in stage.blocks))
 
 
 def _target_faults(
@@ -94,19 +159,25 @@ def _target_faults(
 ) -> Iterator[str]:
     variables = program.variables
     source = variables[channel.source]
-    if source.ipu != step.stages[channel.producer].ipu:
+    if source.ipu not in step.stages[channel.producer].ipus:
         yield f"{where} takes {source.name}, which is not on its producer's IPU"
     for number in targets:
         record = variables[number]
-        if record.ipu != step.stages[channel.consumer].ipu:
+        if record.ipu not in step.stages[channel.consumer].ipus:
             yield f"{where} fills {record.name}, which is not on its consumer's IPU"
-        kind = (record.element_type, record.shape, record.mapping)
+        mapping = source.mapping if record.role is Role.REMOTE else record.mapping
+        kind = (record.element_type, record.shape, mapping)
         if kind != (source.element_type, source.shape, source.mapping):
             yield f"{where} fills {record.name}, which is not laid out as {source.name}"
 
 
 def _streams(body: Sequence, program: Program) -> set[str]:
     return {x.stream for x in steps_within(body, program) if isinstance(x, StreamIn | StreamOut)}
+
+
+def named_ipus(ipus: Collection[int]) -> str:
+    """Return IPUs in words."""
+    return f"IPU{'s' if len(ipus) > 1 else ''} {', '.join(map(str, ipus))}"
 
 
 def _name(program: Program, variable: VariableId) -> str:

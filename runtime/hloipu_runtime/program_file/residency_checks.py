@@ -4,6 +4,7 @@ import re
 
 from hloipu_runtime.program.program import Program, StatePort
 from hloipu_runtime.program.state_parts import part_size
+from hloipu_runtime.program.verify_stacks import stack_faults
 from hloipu_runtime.program_file.refusal import Refuse
 from hloipu_runtime.program_file.span_checks import check_tensor
 
@@ -19,6 +20,8 @@ def check_residency(program: Program, refuse: Refuse) -> None:
     _check_state(program, refuse)
     _check_loaded(program, refuse)
     _check_queues(program, refuse)
+    for place, what in stack_faults(program):
+        refuse(place, what)
 
 
 def _check_state(program: Program, refuse: Refuse) -> None:

@@ -115,10 +115,17 @@ class StepChecks:
         turns = step.interval * (step.count + 1) + len(step.stages)
         if step.count < 0 or step.interval < 1 or turns > MOST_TURNS:
             self.refuse(place, f"a pipeline of {step.count} turns, one every {step.interval}")
+        if step.group != 1 and not (1 < step.group <= MOST_TURNS):
+            self.refuse(place, f"a pipeline in groups of {step.group}")
+        if step.group > 1 and step.interval != len(step.stages):
+            self.refuse(place, f"a pipeline in groups with one turn every {step.interval} slots")
         self._carried(step.carried, place)
         for stage in step.stages:
-            if not 0 <= stage.ipu < self.program.ipus:
-                self.refuse(place, f"a stage on IPU {stage.ipu}")
+            if not stage.ipus or len(frozenset(stage.ipus)) < len(stage.ipus):
+                self.refuse(place, "a stage on no IPU, or on one twice")
+            for ipu in stage.ipus:
+                if not 0 <= ipu < self.program.ipus:
+                    self.refuse(place, f"a stage on IPU {ipu}")
         for channel in step.channels:
             self._variables((channel.source, *channel.places, channel.destination), place)
             self._values((channel.value,), place)
@@ -126,7 +133,7 @@ class StepChecks:
                 not channel.places
             ):
                 self.refuse(place, "a channel between positions that are not there")
-        self._blocks(tuple(stage.body for stage in step.stages), place)
+        self._blocks((block for stage in step.stages for block in stage.blocks), place)
 
     def _variables(self, numbers: Iterable[VariableId], place: str) -> None:
         for number in numbers:

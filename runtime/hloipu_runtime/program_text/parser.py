@@ -17,6 +17,7 @@ from hloipu_runtime.program.program import (
     Value,
     Variable,
 )
+from hloipu_runtime.program.stacks import KINDS, Stack
 from hloipu_runtime.program_text.constants_text import read_constant
 from hloipu_runtime.program_text.geometry import read_sizes, read_spans, read_tiles
 from hloipu_runtime.program_text.reading import Names
@@ -65,6 +66,7 @@ class _Parser:
         loaded = self._table("loaded", self.names.value) if cursor.sees("loaded") else ()
         state = self._table("state", self._state) if cursor.sees("state") else ()
         queues = self._table("queues", self._queue) if cursor.sees("queues") else ()
+        stacks = self._table("stacks", self._stack) if cursor.sees("stacks") else ()
         elided = self._table("elided", cursor.string) if cursor.sees("elided") else ()
         steps = StepParser(self.names)
         functions: dict[str, s.Sequence] = {}
@@ -96,6 +98,7 @@ class _Parser:
             loaded=loaded,
             replicas=replicas,
             partitions=partitions,
+            stacks=stacks,
         )
 
     def _table(self, title: str, row: Callable[[], T]) -> tuple[T, ...]:
@@ -146,6 +149,20 @@ class _Parser:
         reduction = next((word for word in ("sum", "mean") if cursor.take(word)), "")
         mode = cursor.string() if cursor.take("keep") else ""
         return Queue(name, to_device, streams, tuple(places), reduction, mode)
+
+    def _stack(self) -> Stack:
+        cursor = self.cursor
+        name = cursor.string()
+        kind = next((kind for kind in KINDS if cursor.take(kind)), "")
+        if not kind:
+            cursor.wrong(" or ".join(KINDS))
+        first = cursor.integer()
+        cursor.expect("axis")
+        axis = cursor.integer()
+        cursor.expect("by")
+        sizes = read_sizes(cursor)
+        cursor.expect("of")
+        return Stack(name, kind, first, axis, sizes, read_sizes(cursor))
 
     def _variable(self) -> None:
         cursor = self.cursor

@@ -8,6 +8,7 @@ from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.mapping import Mapping, Sizes, whole_box
 from hloipu_runtime.program.program import Array, Port, Program, Queue, Role, StatePort, Variable
+from hloipu_runtime.program.stacks import Stack
 from hloipu_runtime.program_text.codelet_text import codelet_text
 from hloipu_runtime.program_text.collective_text import collective_text
 from hloipu_runtime.program_text.constants_text import constant_text
@@ -80,6 +81,8 @@ class _Printer:
             yield from self._table("state", map(_state_text, program.state))
         if program.queues:
             yield from self._table("queues", map(_queue_text, program.queues))
+        if program.stacks:
+            yield from self._table("stacks", map(_stack_text, program.stacks))
         if program.elided:
             yield from self._table("elided", map(_quoted, program.elided))
         for name, body in sorted(program.functions.items()):
@@ -154,11 +157,14 @@ class _Printer:
         yield "}"
 
     def _pipeline(self, step: s.Pipeline) -> Iterator[str]:
-        head = f"pipeline {step.count} every {step.interval}{_name(step.name)}"
+        groups = f" in groups of {step.group}" if step.group > 1 else ""
+        head = f"pipeline {step.count} every {step.interval}{groups}{_name(step.name)}"
         yield f"{head} {_carried_text(step.carried)} {{"
         for stage in step.stages:
-            title = f"stage {_quoted(stage.name)} ipu {stage.ipu}"
+            title = f"stage {_quoted(stage.name)} {_stage_ipus(stage.ipus)}"
             yield from (f"{_INDENT}{line}" for line in self._block(title, stage.body))
+            if stage.first.steps:
+                yield from (f"{_INDENT}{line}" for line in self._block("first", stage.first))
         for channel in step.channels:
             places = ", ".join(f"v{place}" for place in channel.places)
             yield (
@@ -253,6 +259,11 @@ def _queue_text(queue: Queue) -> str:
     return f"{way} {_quoted(queue.name)} ({streams}){places}{reduced}{kept}"
 
 
+def _stack_text(stack: Stack) -> str:
+    pieces = f"{stack.kind} {stack.first} axis {stack.axis} by {sizes_text(stack.sizes)}"
+    return f"{_quoted(stack.name)} {pieces} of {sizes_text(stack.shape)}"
+
+
 def _variable_text(number: int, variable: Variable) -> str:
     role = "" if variable.role is Role.TEMPORARY else f" {variable.role.value}"
     ipu = f" ipu {variable.ipu}" if variable.ipu else ""
@@ -265,6 +276,10 @@ def _variable_text(number: int, variable: Variable) -> str:
 
 def _mapping_text(mapping: Mapping, shape: Sizes) -> str:
     return f"{tiles_text(mapping.tiles)} {spans_text(mapping.spans, shape)}"
+
+
+def _stage_ipus(ipus: Sequence[int]) -> str:
+    return f"ipu {ipus[0]}" if len(ipus) == 1 else f"ipus ({', '.join(map(str, ipus))})"
 
 
 def _carried_text(carried: Sequence[s.Carried]) -> str:

@@ -182,19 +182,33 @@ class StepParser:
         count = cursor.integer()
         cursor.expect("every")
         interval = cursor.integer()
+        group = 1
+        if cursor.take("in"):
+            cursor.expect("groups")
+            cursor.expect("of")
+            group = cursor.integer()
         name = cursor.optional_string()
         carried = cursor.items("(", ")", self._carried)
         cursor.expect("{")
         stages: list[s.Stage] = []
         while cursor.take("stage"):
             title = cursor.string()
-            cursor.expect("ipu")
-            stages.append(s.Stage(title, cursor.integer(), self.block()))
+            stage = s.Stage(title, self._stage_ipus(), self.block())
+            if cursor.take("first"):
+                stage = stage._replace(first=self.block())
+            stages.append(stage)
         channels: list[s.Channel] = []
         while cursor.take("channel"):
             channels.append(self._channel())
         cursor.expect("}")
-        return s.Pipeline(count, interval, tuple(stages), tuple(channels), carried, name)
+        return s.Pipeline(count, interval, tuple(stages), tuple(channels), carried, name, group)
+
+    def _stage_ipus(self) -> tuple[int, ...]:
+        cursor = self.cursor
+        if cursor.take("ipus"):
+            return cursor.items("(", ")", cursor.integer)
+        cursor.expect("ipu")
+        return (cursor.integer(),)
 
     def _channel(self) -> s.Channel:
         cursor = self.cursor

@@ -28,7 +28,7 @@ def pipeline_lines(profile: Profile) -> list[str]:
 
 
 def _headline(row: PipelineRow) -> str:
-    ipus = len({position.ipu for position in row.positions})
+    ipus = len(_ipus_of(row))
     places = "1 IPU" if ipus == 1 else f"{ipus} IPUs"
     return (
         f"{row.name or row.path}: {row.micro_batches:,} through {len(row.positions)} "
@@ -47,8 +47,9 @@ def _lines(row: PipelineRow, memory: Mapping[str, Any], width: int) -> Iterator[
 
 
 def _grid(row: PipelineRow, width: int) -> Iterator[str]:
-    order = sorted(range(len(row.positions)), key=lambda n: (row.positions[n].ipu, n))
-    titles = [f"IPU {row.positions[n].ipu} {row.positions[n].name}" for n in order]
+    places = sorted((share.ipu, n) for n, x in enumerate(row.positions) for share in x.shares)
+    order = [n for _, n in places]
+    titles = [f"IPU {ipu} {row.positions[n].name}" for ipu, n in places]
     margin = max(len("slot"), *map(len, titles)) + 1
     cell = len(str(max(row.slots - 1, 0))) + 1
     room = max(_FEWEST_SLOTS, (width - margin) // cell)
@@ -89,13 +90,14 @@ def _positions(row: PipelineRow) -> list[str]:
     rows = [
         (
             position.name,
-            str(position.ipu),
-            f"{position.cycles:,}",
+            str(share.ipu),
+            f"{share.cycles:,}",
             str(position.depth),
-            f"{position.stash_bytes:,}",
-            f"{position.received_bytes:,}",
+            f"{share.stash_bytes:,}",
+            f"{share.received_bytes:,}",
         )
         for position in row.positions
+        for share in position.shares
     ]
     return _columns(head, rows)
 
@@ -104,21 +106,25 @@ def _ipus(row: PipelineRow, memory: Mapping[str, Any]) -> list[str]:
     head = ("IPU", "busy cycles", "at work", "stash bytes", "fullest tile", "all tiles")
     used = {use["ipu"]: use for use in memory.get("ipus", ())}
     rows = []
-    for ipu in sorted({position.ipu for position in row.positions}):
-        here = [position for position in row.positions if position.ipu == ipu]
-        busy = row.micro_batches * sum(position.cycles for position in here)
+    for ipu in _ipus_of(row):
+        here = [share for x in row.positions for share in x.shares if share.ipu == ipu]
+        busy = row.micro_batches * sum(share.cycles for share in here)
         use = used.get(ipu, {"peak_bytes": 0, "total_bytes": 0})
         rows.append(
             (
                 str(ipu),
                 f"{busy:,}",
                 f"{busy / row.cycles if row.cycles else 0:.0%}",
-                f"{sum(position.stash_bytes for position in here):,}",
+                f"{sum(share.stash_bytes for share in here):,}",
                 f"{use['peak_bytes']:,}",
                 f"{use['total_bytes']:,}",
             )
         )
     return _columns(head, rows)
+
+
+def _ipus_of(row: PipelineRow) -> list[int]:
+    return sorted({share.ipu for position in row.positions for share in position.shares})
 
 
 def _columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -4,11 +4,28 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple
 
-from hloipu_runtime.costing.costs import BlockCost, Costs, Pipelined
+from hloipu_runtime.costing.costs import (
+    BlockCost,
+    Costs,
+    Loop,
+    Pipelined,
+    Together,
+    blocks_inside,
+)
 from hloipu_runtime.costing.counting import BlockCounts, cycles_of_blocks
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.steps import Pipeline, VariableId
+from hloipu_runtime.program.steps import VariableId
+
+
+class ShareRow(NamedTuple):
+    """What a position does on one of its IPUs."""
+
+    ipu: int
+    cycles: int
+    """In which this IPU works on a micro-batch, what it waits for other branches left out."""
+    stash_bytes: int
+    received_bytes: int
 
 
 class PositionRow(NamedTuple):
@@ -16,14 +33,17 @@ class PositionRow(NamedTuple):
 
     name: str
     ipu: int
+    """The first of them, where branches run on several at once."""
     cycles: int
-    """Of one micro-batch, with what it takes from its channels."""
+    """Of one micro-batch, with what it takes from its channels; of branches those of the slowest."""
     stash_bytes: int
     """Of all micro-batches whose activations wait for it on the IPU that made them."""
     received_bytes: int
     """Of the places for what other IPUs send it."""
     depth: int
     """Micro-batches of a value that wait for it at most, the one that it works on included."""
+    shares: tuple[ShareRow, ...]
+    """Of each of its IPUs."""
 
 
 class PipelineRow(NamedTuple):
@@ -47,7 +67,11 @@ class PipelineRow(NamedTuple):
 
     def record(self) -> dict[str, Any]:
         """Return it as JSON data."""
-        return self._asdict() | {"positions": [row._asdict() for row in self.positions]}
+        rows = [
+            row._asdict() | {"shares": [share._asdict() for share in row.shares]}
+            for row in self.positions
+        ]
+        return self._asdict() | {"positions": rows}
 
 
 def pipeline_rows(costs: Costs, counts: BlockCounts) -> tuple[PipelineRow, ...]:
@@ -59,39 +83,80 @@ def pipeline_rows(costs: Costs, counts: BlockCounts) -> tuple[PipelineRow, ...]:
     for number, block in enumerate(costs.blocks):
         for inner in block.inner:
             if isinstance(inner, Pipelined):
-                each = [round(cycles[b] / max(counts.counts[b], 1)) for b in inner.bodies]
-                rows.append(_row(costs, block, inner, each, counts.counts[number]))
+                times = [
+                    round(total / max(count, 1))
+                    for total, count in zip(cycles, counts.counts, strict=True)
+                ]
+                rows.append(_row(costs, block, inner, times, counts.counts[number]))
     return tuple(sorted(rows))
 
 
 def _row(
-    costs: Costs, block: BlockCost, inner: Pipelined, each: Sequence[int], entered: int
+    costs: Costs, block: BlockCost, inner: Pipelined, times: Sequence[int], entered: int
 ) -> PipelineRow:
+    """Return one pipeline; `times`: cycles of one execution of each block."""
     step = inner.step
+    each = [times[b] for b in inner.bodies]
     span = sum(slots * sum(each[n] for n in on) for slots, on in inner.slowest(each))
     ends = sum(
         costs.steps[n].spent.total.cycles
         for n in block.steps
         if costs.steps[n].path == f"{inner.path}/slots"
     )
-    whole = len(set(inner.ipus)) * span
-    bubble = 1 - inner.turns * sum(each) / whole if whole else 0.0
-    positions = tuple(_position(costs.program, step, n, each[n]) for n in range(len(step.stages)))
+    whole = len({ipu for ipus in inner.ipus for ipu in ipus}) * span
+    positions = tuple(_position(costs, inner, n, times) for n in range(len(step.stages)))
+    work = inner.turns * sum(share.cycles for position in positions for share in position.shares)
+    bubble = 1 - work / whole if whole else 0.0
     slots = step.timetable.slots
     return PipelineRow(inner.path, inner.name, inner.turns, step.interval, slots, entered,
                        span + ends, ends, bubble, positions)  # fmt: skip
 
 
-def _position(program: Program, step: Pipeline, number: int, cycles: int) -> PositionRow:
+def _position(costs: Costs, inner: Pipelined, number: int, times: Sequence[int]) -> PositionRow:
+    program, step, block = costs.program, inner.step, inner.bodies[number]
     stage = step.stages[number]
-    sizes = {True: 0, False: 0}
+    sizes = {(ipu, at_home): 0 for ipu in stage.ipus for at_home in (True, False)}
     depth = 0
     for channel in step.channels:
         if channel.consumer == number:
-            at_home = step.stages[channel.producer].ipu == stage.ipu
-            sizes[at_home] += sum(_bytes(program, v) for v in channel.places)
+            here, there = (program.variables[v].ipu for v in (channel.destination, channel.source))
+            sizes[here, here == there] += sum(_bytes(program, v) for v in channel.places)
             depth = max(depth, len(channel.places))
-    return PositionRow(stage.name, stage.ipu, cycles, sizes[True], sizes[False], depth)
+    alone = len(stage.ipus) == 1
+    shares = tuple(
+        ShareRow(
+            ipu,
+            times[block] if alone else _worked(costs, times, block, ipu),
+            sizes[ipu, True],
+            sizes[ipu, False],
+        )
+        for ipu in stage.ipus
+    )
+    return PositionRow(
+        stage.name,
+        stage.ipus[0],
+        times[block],
+        sum(share.stash_bytes for share in shares),
+        sum(share.received_bytes for share in shares),
+        depth,
+        shares,
+    )
+
+
+def _worked(costs: Costs, times: Sequence[int], block: int, ipu: int) -> int:
+    """Return the cycles of a block in which an IPU takes part."""
+    found = 0
+    for n in costs.blocks[block].steps:
+        step = costs.steps[n]
+        if not step.ipus or ipu in step.ipus:
+            found += step.spent.total.cycles
+    for inner in costs.blocks[block].inner:
+        if isinstance(inner, Together):
+            found += sum(times[b] for b in inner.branches if ipu in costs.blocks[b].ipus)
+        elif any(ipu in costs.blocks[b].ipus for b in blocks_inside(inner)):
+            turns = inner.turns if isinstance(inner, Loop) else 1
+            found += turns * sum(times[b] for b in blocks_inside(inner))
+    return found
 
 
 def _bytes(program: Program, variable: VariableId) -> int:

@@ -320,6 +320,13 @@ class ExactEngine:
         def run() -> None:
             if not step.count:
                 return
+            firsts = [
+                [
+                    *self._fresh(stage.first, ()),
+                    *self._sequence(stage.first, f"{place}/repeat/{n}/first", host, counts),
+                ]
+                for n, stage in enumerate(step.stages)
+            ]
             bodies = [
                 [
                     *self._fresh(stage.body, step.carried),
@@ -330,8 +337,9 @@ class ExactEngine:
             pipelined(
                 self.program,
                 step,
+                firsts,
                 bodies,
-                lambda exchange: self._prepare(exchange, place, host, counts),
+                lambda copy: self._prepare(copy, place, host, counts),
             )()
             for _ in range(step.count):
                 counts.ran(f"{place}/repeat")

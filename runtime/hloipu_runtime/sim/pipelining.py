@@ -2,56 +2,74 @@
 
 from collections.abc import Callable, Sequence
 
-from hloipu_runtime.program.channels import popped, pushed
+from hloipu_runtime.program.channels import fetched, popped, pushed, stored
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.steps import Channel, Exchange, Pipeline
+from hloipu_runtime.program.steps import Channel, Pipeline, Step
 
 Action = Callable[[], None]
-Prepare = Callable[[Exchange], list[Action]]
+Prepare = Callable[[Step], list[Action]]
 Copies = list[list[list[Action]]]
 """Of each channel, and of each of its places: what fills or empties it."""
 
 
 def pipelined(
-    program: Program, step: Pipeline, bodies: Sequence[Sequence[Action]], prepare: Prepare
+    program: Program,
+    step: Pipeline,
+    firsts: Sequence[Sequence[Action]],
+    bodies: Sequence[Sequence[Action]],
+    prepare: Prepare,
 ) -> Action:
     """Return a pipeline as one call.
 
-    `bodies`: what each position does with a micro-batch, prepared; `prepare`: what prepares copies.
+    `firsts` and `bodies`: what each position does before a group of micro-batches and with each of
+    them, prepared; `prepare`: what prepares copies.
     """
     table = step.timetable
     positions = range(len(step.stages))
     pops = [
-        _copies(program, [c for c in step.channels if c.consumer == position], popped, prepare)
+        _copies(program, [c for c in step.channels if c.consumer == position], _taken, prepare)
         for position in positions
     ]
     pushes = [
-        _copies(program, [c for c in step.channels if c.producer == position], pushed, prepare)
+        _copies(program, [c for c in step.channels if c.producer == position], _handed, prepare)
         for position in positions
     ]
 
     def run() -> None:
         for slot in range(table.slots):
-            active = table.active(slot)
-            for position in reversed(active):
-                turn = (slot - position) // step.interval
+            active = [(n, table.micro_batch(n, slot) or 0) for n in table.active(slot)]
+            for position, turn in reversed(active):
+                if not turn % step.group:
+                    for action in firsts[position]:
+                        action()
                 _run(pops[position], turn)
                 for action in bodies[position]:
                     action()
-            for position in active:
-                _run(pushes[position], (slot - position) // step.interval)
+            for position, turn in active:
+                _run(pushes[position], turn)
 
     return run
+
+
+def _taken(program: Program, channel: Channel, place: int) -> tuple[Step, ...]:
+    return (popped(program, (channel,), place), *fetched(program, (channel,), place))
+
+
+def _handed(program: Program, channel: Channel, place: int) -> tuple[Step, ...]:
+    return (pushed(program, (channel,), place), *stored(program, (channel,), place))
 
 
 def _copies(
     program: Program,
     channels: Sequence[Channel],
-    copied: Callable[[Program, Sequence[Channel], int], Exchange],
+    copied: Callable[[Program, Channel, int], tuple[Step, ...]],
     prepare: Prepare,
 ) -> Copies:
     return [
-        [prepare(copied(program, (channel,), place)) for place in range(len(channel.places))]
+        [
+            [action for each in copied(program, channel, place) for action in prepare(each)]
+            for place in range(len(channel.places))
+        ]
         for channel in channels
     ]
 

@@ -2,17 +2,20 @@
 
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Protocol, TypeVar
 
 from hloipu_runtime.errors import StreamError
+from hloipu_runtime.program.seen import Split
+from hloipu_runtime.program.stacks import Stack
 from hloipu_runtime.streams import faults
 from hloipu_runtime.streams.element import Array, Leaves
 from hloipu_runtime.streams.infeed import InfeedQueue, InfeedState
 from hloipu_runtime.streams.outfeed import OutfeedQueue
+from hloipu_runtime.streams.splitting import NO_SPLIT, cut, cuts_of, joined, names_of
 
 T = TypeVar("T")
 
@@ -44,11 +47,15 @@ class _Reader:
     wanted: tuple[int, ...]
     """Leaves that the program reads."""
     unread: list[deque[Array]] = field(default_factory=list)
+    cuts: tuple[Stack | None, ...] = ()
+    """How each leaf of an element is cut; empty: none is, and pieces are leaves."""
 
     def take(self, leaf: int) -> Array:
         mine = self.unread[leaf]
         if not mine:
             element = self.queue.take(self.replica)
+            if self.cuts:
+                element = cut(element, self.cuts)
             if len(self.wanted) == 1:
                 return element[leaf]
             for number in self.wanted:
@@ -66,6 +73,7 @@ class _Writer:
     queue: OutfeedQueue
     replica: int
     given: list[deque[Array]]
+    cuts: tuple[Stack | None, ...] = ()
 
     def give(self, leaf: int, value: Array, clock: Clock | None) -> None:
         if len(self.given) == 1:
@@ -78,6 +86,8 @@ class _Writer:
             self._put(tuple(part.popleft() for part in self.given), clock)
 
     def _put(self, leaves: Leaves, clock: Clock | None) -> None:
+        if self.cuts:
+            leaves = joined(leaves, self.cuts)
         self.queue.put(leaves, None if clock is None else clock(), self.replica)
 
 
@@ -96,21 +106,23 @@ class StreamHost:
         replica: int = 0,
         clock: Clock | None = None,
         streams: Collection[str] | None = None,
+        split: Mapping[str, Split] = NO_SPLIT,
     ) -> None:
         """Bind queues to streams.
 
         `clock` stamps what arrives. `streams` are those that the program has: leaves of a queue
-        that it does not read are left out. Raises StreamError E2030 where two queues have one name
-        or one stream.
+        that it does not read are left out. `split`: leaves, by their streams, that go through
+        several. Raises StreamError E2030 where two queues have one name or one stream.
         """
         unique_names(infeeds, outfeeds)
         self.infeeds = tuple(infeeds)
         self.outfeeds = tuple(outfeeds)
         self.arrays = arrays
         self.clock = clock
+        self.split = split
         self._lock = threading.Lock()
-        read = chain.from_iterable(_read(queue, replica, streams) for queue in infeeds)
-        written = chain.from_iterable(_written(queue, replica) for queue in outfeeds)
+        read = chain.from_iterable(_read(queue, replica, streams, split) for queue in infeeds)
+        written = chain.from_iterable(_written(queue, replica, split) for queue in outfeeds)
         self._readers = _by_stream(read)
         self._writers = _by_stream(written)
 
@@ -244,19 +256,26 @@ def _framed(infeeds: Sequence[InfeedQueue], outfeeds: Sequence[OutfeedQueue]) ->
 
 
 def _read(
-    queue: InfeedQueue, replica: int, streams: Collection[str] | None
+    queue: InfeedQueue,
+    replica: int,
+    streams: Collection[str] | None,
+    split: Mapping[str, Split],
 ) -> Iterator[tuple[str, tuple[_Reader, int]]]:
+    names = names_of(queue.streams, split)
     wanted = tuple(
-        number
-        for number, stream in enumerate(queue.streams)
-        if streams is None or stream in streams
+        number for number, stream in enumerate(names) if streams is None or stream in streams
     )
-    reader = _Reader(queue, replica, wanted, [deque() for _ in queue.streams])
+    cuts = cuts_of(queue.streams, split)
+    reader = _Reader(queue, replica, wanted, [deque() for _ in names], cuts)
     for number in wanted:
-        yield queue.streams[number], (reader, number)
+        yield names[number], (reader, number)
 
 
-def _written(queue: OutfeedQueue, replica: int) -> Iterator[tuple[str, tuple[_Writer, int]]]:
-    writer = _Writer(queue, replica, [deque() for _ in queue.streams])
-    for number, stream in enumerate(queue.streams):
+def _written(
+    queue: OutfeedQueue, replica: int, split: Mapping[str, Split]
+) -> Iterator[tuple[str, tuple[_Writer, int]]]:
+    names = names_of(queue.streams, split)
+    cuts = cuts_of(queue.streams, split)
+    writer = _Writer(queue, replica, [deque() for _ in names], cuts)
+    for number, stream in enumerate(names):
         yield stream, (writer, number)

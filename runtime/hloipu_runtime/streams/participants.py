@@ -79,7 +79,12 @@ def hosts_of_all(first: StreamHost, program: _Program, clock: Clock) -> Hosts:
         host = first
         if replica:
             host = StreamHost(
-                first.infeeds, first.outfeeds, _Given(first), replica=replica, clock=clock
+                first.infeeds,
+                first.outfeeds,
+                _Given(first),
+                replica=replica,
+                clock=clock,
+                split=first.split,
             )
         if program.partitions == 1:
             found.append(host)

@@ -30,7 +30,8 @@ def test_cycles_are_those_of_slots_walked_one_by_one(
         for position in range(6):
             turn, rest = divmod(slot - position, interval)
             if not rest and 0 <= turn < count:
-                busy[inner.ipus[position]] = busy.get(inner.ipus[position], 0) + each[position]
+                (ipu,) = inner.ipus[position]
+                busy[ipu] = busy.get(ipu, 0) + each[position]
         expected += max(busy.values(), default=0)
     around = (
         sum(costs.steps[n].spent.total.cycles for n in costs.blocks[costs.root].steps)

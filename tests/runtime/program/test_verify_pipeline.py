@@ -88,7 +88,7 @@ def place_laid_out_otherwise(program: Program, step: Pipeline) -> Program:
 
 def stage_on_another_ipu(program: Program, step: Pipeline) -> Program:
     stages = list(step.stages)
-    stages[0] = stages[0]._replace(ipu=1)
+    stages[0] = stages[0]._replace(ipus=(1,))
     return with_pipeline(program, replace(step, stages=tuple(stages)))
 
 
@@ -102,7 +102,7 @@ def stream_of_two_stages(program: Program, step: Pipeline) -> Program:
     stages[-1] = stages[-1]._replace(body=body)
     wider = replace(
         program,
-        variables=(*program.variables, replace(like, name="again", ipu=stages[-1].ipu)),
+        variables=(*program.variables, replace(like, name="again", ipu=stages[-1].ipus[0])),
         values=(*program.values, program.values[0]),
     )
     return with_pipeline(wider, replace(step, stages=tuple(stages)))

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import hloipu
-from hloipu_compiler.plan.sharding import shards_of
+from hloipu_compiler.plan.plan import Plan
+from hloipu_compiler.sharding.placing import placed
 from hloipu_runtime.program.steps import Exchange, Sequence, Step
 
 # Four pairs of numbers, each added up on an IPU of its own, and the sums on the last one.

@@ -1,0 +1,14 @@
+"""On which device an op is to be, as `sharding={maximal device=N}` says."""
+
+import re
+
+from hloipu_compiler.ir.graph import Instruction
+
+_DEVICE = re.compile(r"maximal\s+device=(-?[0-9]{1,6})")
+EVERY = -1
+"""All devices at once: a stage of several that run side by side."""
+
+
+def devices_of(x: Instruction) -> tuple[int, ...]:
+    """Return the different devices that an op's sharding names, ascending."""
+    return tuple(sorted({int(found) for found in _DEVICE.findall(x.attributes.text("sharding"))}))

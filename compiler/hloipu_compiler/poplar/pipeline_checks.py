@@ -1,0 +1,261 @@
+"""What pipelines of Graphcore's encoding keep to, checked before one is read.
+
+The rules are those of its verifier and of the passes before it (graphcore/tensorflow:
+tensorflow/compiler/plugin/poplar/driver/passes/pipeline_verifier.cc, pipeline_fixer.cc and
+driver/tools/pipeline_util.cc). Backward stages may be missing at both ends: gradients that stand
+loose between calls are found by what they read.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from hloipu_compiler.analysis.feed_config import feed_config
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.poplar.call_config import BACKWARD, RECOMPUTATION, STAGE
+from hloipu_compiler.poplar.custom_ops import MOVES, target_of
+from hloipu_compiler.poplar.devices import EVERY, devices_of
+from hloipu_compiler.poplar.errors import PoplarError
+from hloipu_compiler.poplar.survey import Found, Survey
+
+_EFFECTS = frozenset({"infeed", "send", "recv", "send-done", "recv-done"})
+_PASSING = frozenset({"get-tuple-element", "copy", "tuple"})
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """The stages of a pipeline, checked."""
+
+    computation: Computation
+    """In which their calls stand."""
+    forward: tuple[Found, ...]
+    backward: Mapping[int, Found]
+    again: Mapping[int, Found]
+    """Those that make a forward stage's values again."""
+    devices: tuple[int, ...]
+    """Of each forward stage, as the text numbers them."""
+
+    @property
+    def count(self) -> int:
+        """Forward stages."""
+        return len(self.forward)
+
+
+def checked_stages(module: Module, found: Survey) -> Stages:
+    """Return a pipeline's stages in their order.
+
+    Raises PoplarError: E0543 for stages that are not numbered from 0 on or do not go together,
+    E0544 for values, parameters, queues or effects where none may be, E0548 for stages that run
+    side by side, and for batches taken in parts.
+    """
+    pipeline = found.pipeline
+    if pipeline is None:
+        first = (found.stages[0] if found.stages else found.update) or found.loops[0]
+        raise _wrong(f"{first.call.name!r} is part of a pipeline, and no call is one")
+    if not found.stages:
+        raise _wrong(f"pipeline {pipeline.call.name!r} has no stages")
+    parts = pipeline.config.count("PIPELINE_BATCH_SERIALIZATION_ITERATIONS", 1)
+    if parts > 1:
+        raise PoplarError(
+            "E0548",
+            f"pipeline {pipeline.call.name!r} takes each batch in {parts} parts",
+            hint="set PIPELINE_BATCH_SERIALIZATION_ITERATIONS to 1, and make micro-batches smaller",
+        )
+    by_kind: dict[str, dict[int, Found]] = {STAGE: {}, BACKWARD: {}, RECOMPUTATION: {}}
+    for each in found.stages:
+        _check_place(found, each)
+        number = each.config.count("PIPELINE_STAGE_ID")
+        known = by_kind[each.config.type].setdefault(number, each)
+        if known is not each:
+            raise _wrong(f"{known.call.name!r} and {each.call.name!r} are both stage {number}")
+    forward, backward = by_kind[STAGE], by_kind[BACKWARD]
+    _check_numbers(forward, backward, by_kind[RECOMPUTATION])
+    if backward and found.update is None:
+        name = next(iter(backward.values())).call.name
+        raise _wrong(f"{name!r} goes backward, and nothing updates: no call is a ResourceUpdate")
+    ordered = tuple(forward[number] for number in range(len(forward)))
+    devices = _devices(ordered, (*backward.values(), *by_kind[RECOMPUTATION].values()))
+    stages = Stages(ordered[0].computation, ordered, backward, by_kind[RECOMPUTATION], devices)
+    _check_values(stages)
+    _check_parameters(stages)
+    _check_effects(module, stages)
+    return stages
+
+
+def _wrong(what: str) -> PoplarError:
+    return PoplarError(
+        "E0543",
+        what,
+        hint="number forward stages from 0 without gaps in the order of the data, give backward "
+        "stages the numbers of theirs, and a pipeline that trains one ResourceUpdate call",
+    )
+
+
+def _check_place(found: Survey, stage: Found) -> None:
+    """Raise where a stage stands within another, or elsewhere than the first."""
+    if EVERY in devices_of(stage.call):
+        raise _side_by_side(stage)
+    if stage.computation.name != found.stages[0].computation.name:
+        called = {name for each in found.stages for name in each.call.attributes.called}
+        if {stage.computation.name, found.stages[0].computation.name} & called:
+            raise _side_by_side(stage)
+        raise _wrong(
+            f"{stage.call.name!r} and {found.stages[0].call.name!r} are stages of one pipeline, "
+            "and stand in different computations"
+        )
+
+
+def _side_by_side(stage: Found) -> PoplarError:
+    return PoplarError(
+        "E0548",
+        f"{stage.call.name!r} is a stage on several devices at once",
+        hint="give each part a stage of its own, one after the other",
+    )
+
+
+def _check_numbers(
+    forward: Mapping[int, Found], backward: Mapping[int, Found], again: Mapping[int, Found]
+) -> None:
+    if not forward:
+        name = next(iter({**backward, **again}.values())).call.name
+        raise _wrong(f"{name!r} goes backward, and no stage goes forward")
+    count = len(forward)
+    if max(forward) != count - 1:
+        missing = min(set(range(max(forward))) - set(forward))
+        raise _wrong(f"{forward[max(forward)].call.name!r} is stage {max(forward)}, and no stage "
+                     f"is number {missing}")  # fmt: skip
+    for number in range(1, count):
+        computation = forward[number].computation
+        at = [computation.position[forward[n].call.name] for n in (number - 1, number)]
+        if at[0] > at[1]:
+            raise _wrong(
+                f"{forward[number].call.name!r} is stage {number}, and stands before stage "
+                f"{number - 1}, {forward[number - 1].call.name!r}"
+            )
+    for number, each in sorted({**again, **backward}.items()):
+        if number >= count:
+            raise _wrong(f"{each.call.name!r} goes backward for stage {number}, of {count} stages")
+    gaps = set(range(min(backward, default=0), max(backward, default=0))) - set(backward)
+    if gaps:
+        raise _wrong(f"no call goes backward for stage {min(gaps)}, and calls for others do")
+
+
+def _devices(forward: tuple[Found, ...], others: tuple[Found, ...]) -> tuple[int, ...]:
+    """Return the device of each stage: as the calls say, or one after the other."""
+    said = [devices_of(each.call) for each in forward]
+    for each in (*forward, *others):
+        own = devices_of(each.call)
+        number = each.config.count("PIPELINE_STAGE_ID")
+        if len(own) > 1 or (own and said[number] and own != said[number]):
+            raise PoplarError(
+                "E0544",
+                f"stage {number}, {each.call.name!r}, is on devices "
+                f"{', '.join(map(str, sorted({*own, *said[number]})))}",
+                hint="give the calls of a stage one sharding={maximal device=N}",
+            )
+    if not any(said):
+        return tuple(range(len(forward)))
+    unsaid = [each.call.name for each, own in zip(forward, said, strict=True) if not own]
+    if unsaid:
+        raise PoplarError(
+            "E0544",
+            f"stage {unsaid[0]!r} has no device, and others have",
+            hint="give every stage sharding={maximal device=N}, or none",
+        )
+    return tuple(own[0] for own in said)
+
+
+def _check_values(stages: Stages) -> None:
+    """Raise where a stage's value skips the stages between."""
+    computation = stages.computation
+    origin: dict[int, frozenset[str]] = {}
+    owners = _owners(stages)
+    for position, x in enumerate(computation.instructions):
+        given = frozenset().union(*(origin.get(i, frozenset()) for i in x.operands))
+        if x.name in owners:
+            for name in sorted(given):
+                if not _may_pass(owners[name], owners[x.name]):
+                    raise PoplarError(
+                        "E0544",
+                        f"stage {x.name!r} reads what stage {name!r} makes, and does not follow it",
+                        hint="hand the value on through the stages between, as an output of each",
+                    )
+            origin[position] = frozenset((x.name,))
+        elif x.opcode in _PASSING or target_of(x) in MOVES:
+            origin[position] = given
+
+
+Owner = tuple[str, int]
+"""Kind and number of a stage."""
+
+
+def _owners(stages: Stages) -> dict[str, Owner]:
+    found = {each.call.name: (STAGE, n) for n, each in enumerate(stages.forward)}
+    found |= {each.call.name: (BACKWARD, n) for n, each in stages.backward.items()}
+    return found | {each.call.name: (RECOMPUTATION, n) for n, each in stages.again.items()}
+
+
+def _may_pass(maker: Owner, reader: Owner) -> bool:
+    kind, number = maker
+    other, place = reader
+    if kind == BACKWARD:
+        return other == BACKWARD and place in (number, number - 1)
+    if kind == RECOMPUTATION:
+        return other == BACKWARD and place == number
+    return place in ((number, number + 1) if other != BACKWARD else (number,))
+
+
+def _check_parameters(stages: Stages) -> None:
+    """Raise where stages on different devices read one parameter."""
+    computation = stages.computation
+    numbers = {each.call.name: n for n, each in enumerate(stages.forward)}
+    for position in computation.parameters:
+        readers = [
+            numbers[computation.instructions[user].name]
+            for user in computation.users[position]
+            if computation.instructions[user].name in numbers
+        ]
+        if len({stages.devices[n] for n in readers}) > 1:
+            name = computation.instructions[position].name
+            raise PoplarError(
+                "E0544",
+                f"stages {', '.join(map(str, readers))} read the pipeline's parameter {name!r}, and "
+                "are on different devices",
+                hint="put them on one device, or hand the value on from stage to stage",
+            )
+
+
+def _check_effects(module: Module, stages: Stages) -> None:
+    """Raise for a queue that two stages read, and for effects between the stages."""
+    for x in stages.computation.instructions:
+        if x.opcode in _EFFECTS or (
+            x.attributes.flag("custom_call_has_side_effect") and not target_of(x)
+        ):
+            raise PoplarError(
+                "E0544",
+                f"{x.name!r} ({x.opcode}) stands between the stages of a pipeline",
+                hint="put it into the stage that needs it",
+            )
+    readers: dict[str, Found] = {}
+    for each in stages.forward:
+        for x in _within(module, each.call):
+            if x.opcode == "infeed":
+                name = feed_config(x.attributes.text("infeed_config")).name
+                known = readers.setdefault(name, each)
+                if known is not each:
+                    raise PoplarError(
+                        "E0544",
+                        f"stages {known.call.name!r} and {each.call.name!r} both read the queue "
+                        f"{name!r}",
+                        hint="read it in one stage, and hand its values on",
+                    )
+
+
+def _within(module: Module, call: Instruction) -> Iterator[Instruction]:
+    """Yield what a call runs, and what that calls."""
+    waiting, seen = list(call.attributes.called), set(call.attributes.called)
+    while waiting:
+        for x in module.computation[waiting.pop()].instructions:
+            yield x
+            new = [name for name in x.attributes.called if name not in seen]
+            seen.update(new)
+            waiting.extend(new)

@@ -1,0 +1,164 @@
+"""Which pipeline, loop and update a module has: found once, and looked at for what cannot be."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from hloipu_compiler.analysis.call_graph import callees_first
+from hloipu_compiler.hlo.literal_values import literal_array
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.poplar.call_config import LOOP, PIPELINE, STAGES, UPDATE, CallConfig, config_of
+from hloipu_compiler.poplar.custom_ops import COUNT, WINDOWED, integer_of, target_of
+from hloipu_compiler.poplar.errors import PoplarError
+
+_NUMBERS = ("num_mini_batches", "count")
+
+
+class Found(NamedTuple):
+    """A call with the computation that it stands in."""
+
+    computation: Computation
+    call: Instruction
+    config: CallConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What a module has of Graphcore's encoding."""
+
+    pipeline: Found | None = None
+    stages: tuple[Found, ...] = ()
+    """Forward, backward and recomputing ones, as they stand."""
+    update: Found | None = None
+    loops: tuple[Found, ...] = ()
+    """Calls that repeat what they run."""
+    windows: tuple[Instruction, ...] = ()
+    """Accumulators of the older form, which need no update of their own."""
+    others: bool = False
+    """Whether there are custom calls of the encoding's besides."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether there is nothing of it."""
+        return not (
+            self.pipeline or self.stages or self.update or self.loops or self.windows or self.others
+        )
+
+
+def survey(module: Module) -> Survey:
+    """Return what a module has of Graphcore's encoding.
+
+    Raises PoplarError: E0540 for calls that cannot be read, E0542 for several pipelines or updates.
+    """
+    found: dict[str, list[Found]] = {}
+    windows: list[Instruction] = []
+    others = False
+    for computation in callees_first(module, only_reachable=True):
+        for x in computation.instructions:
+            config = config_of(x)
+            if config is not None:
+                found.setdefault(config.type, []).append(Found(computation, x, config))
+            target = target_of(x)
+            others |= bool(target)
+            if target in WINDOWED:
+                windows.append(x)
+    stages = [each for kind in STAGES for each in found.get(kind, ())]
+    return Survey(
+        _only(found.get(PIPELINE, []), "pipeline", "Pipeline"),
+        tuple(stages),
+        _only(found.get(UPDATE, []), "update of weights", "ResourceUpdate"),
+        tuple(found.get(LOOP, ())),
+        tuple(windows),
+        others,
+    )
+
+
+def _only(found: list[Found], what: str, kind: str) -> Found | None:
+    if len(found) > 1:
+        raise PoplarError(
+            "E0542",
+            f"{found[1].call.name!r} is a second {what}, beside {found[0].call.name!r}",
+            hint=f"compile a module for each, or join them into one {kind} call",
+        )
+    return found[0] if found else None
+
+
+def update_count(module: Module, update: Found) -> int | None:
+    """Return the micro-batches of an update, as its own computation says; None: it does not.
+
+    Raises PoplarError E0541 where that is no constant.
+    """
+    said = update.config.counts.get("NUM_BATCHES_TO_ACCUMULATE")
+    callee = module.computation[update.call.attributes.called[0]]
+    for x in callee.instructions:
+        if target_of(x) == COUNT:
+            found = _count_of(module, update, callee, x)
+            if found is None:
+                raise PoplarError(
+                    "E0541",
+                    f"{x.name!r} counts micro-batches by a value that is known only while running",
+                    hint="make it a constant, or give --micro-batches K",
+                )
+            if said not in (None, found):
+                raise disagree(x.name, found, str(update.call.name), said or 0)
+            said = found
+    return said
+
+
+def _count_of(module: Module, update: Found, callee: Computation, x: Instruction) -> int | None:
+    if not x.operands:
+        return integer_of(x, *_NUMBERS)
+    source = callee.instructions[x.operands[0]]
+    if source.parameter_number >= 0:
+        operand = update.call.operands[source.parameter_number]
+        return constant_number(module, update.computation, operand)
+    return constant_number(module, callee, x.operands[0])
+
+
+def disagree(one: str, count: int, other: str, another: int) -> PoplarError:
+    """Return the error of two counts of micro-batches."""
+    return PoplarError(
+        "E0541",
+        f"{one!r} says {count} micro-batches an update, and {other!r} says {another}",
+        hint="print the module with one count",
+    )
+
+
+def constant_number(module: Module, computation: Computation, position: int) -> int | None:
+    """Return an integer that a computation knows, through moves and calls; None: it does not."""
+    for place, at in _sources(module, computation, position):
+        x = place.instructions[at]
+        if x.opcode == "constant" and x.literal is not None:
+            value = literal_array(x.literal, x.shape, x.name)
+            size = getattr(value, "size", 0)
+            return int(value.reshape(()).item()) if size == 1 else None
+    return None
+
+
+_THROUGH = frozenset({"copy", "reshape", "bitcast", "convert"})
+
+
+def _sources(
+    module: Module, computation: Computation, position: int
+) -> Iterator[tuple[Computation, int]]:
+    """Yield what a value is moved from, as long as it is only moved."""
+    callers = {
+        name: (c, x)
+        for c in module.computations
+        for x in c.instructions
+        if x.opcode == "call"
+        for name in x.attributes.called
+    }
+    seen = 0
+    while seen < module.instruction_count:
+        seen += 1
+        yield computation, position
+        x = computation.instructions[position]
+        if x.opcode in _THROUGH:
+            position = x.operands[0]
+        elif x.parameter_number >= 0 and computation.name in callers:
+            number = x.parameter_number
+            computation, call = callers[computation.name]
+            position = call.operands[number]
+        else:
+            return

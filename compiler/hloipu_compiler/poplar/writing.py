@@ -1,0 +1,289 @@
+"""Computations written out into one: values are positions, tuples of them, or things not yet made.
+
+What Graphcore's encoding is made of besides plain ops (calls, accumulators, counters, queues) is left
+to whoever writes: methods to be overridden. Tuples are taken apart, so that no call hides what passes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from hloipu_compiler.hlo.frontend_attributes import (
+    frontend_attributes_text,
+    read_frontend_attributes,
+)
+from hloipu_compiler.ir.attributes import NO_ATTRIBUTES, Attributes
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.literals import Literal
+from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+from hloipu_compiler.passes.call_forms import INLINED
+from hloipu_compiler.passes.names import Names
+from hloipu_compiler.poplar.call_config import CallConfig, config_of
+from hloipu_compiler.poplar.custom_ops import MOVES, STORE, target_of
+from hloipu_compiler.poplar.errors import PoplarError
+
+MOST_DEPTH = 200
+"""Of calls within calls; Graphcore's own modules have about ten."""
+_KEY = "frontend_attributes"
+_DROPPED = frozenset({"sharding", "control-predecessors"})
+_CONFIGURES = ("CALL_CONFIG_TYPE", "PIPELINE_", "GradientAccumulation", "OFFLOAD_", "PARTITION_")
+
+
+class Made(NamedTuple):
+    """A tuple of which only the parts are there."""
+
+    parts: tuple["Value", ...]
+
+
+class Token(NamedTuple):
+    """What orders effects."""
+
+
+class Counter(NamedTuple):
+    """How often the computation around it has run; whoever uses it says which."""
+
+
+class Buffer(NamedTuple):
+    """An accumulator before its last use, by the number of its creation."""
+
+    number: int
+
+
+class Sunk(NamedTuple):
+    """What an accumulator holds when all micro-batches are through."""
+
+    position: int
+    name: str
+
+
+Value = int | Made | Token | Counter | Buffer | Sunk
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What ops are marked with where they stand."""
+
+    phase: str = ""
+    stage: int = -1
+    part: str = ""
+    """What the call around them says that it is."""
+
+    @property
+    def marks(self) -> dict[str, str]:
+        """The attributes of ops here."""
+        found = {"ipu_phase": self.phase} if self.phase else {}
+        return found | ({"ipu_stage": str(self.stage)} if self.stage >= 0 else {})
+
+
+OUTSIDE = Context()
+
+
+class Writer:
+    """Writes one computation, with the ops of all that it calls."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.made: list[Instruction] = []
+        self.names = Names(())
+        self.depth = 0
+
+    def computation(self, old: Computation, arguments: Sequence[Value], here: Context) -> Value:
+        """Write the ops of a computation with its parameters' values; return the root's value."""
+        self.depth += 1
+        if self.depth > MOST_DEPTH:
+            raise PoplarError(
+                "E0549",
+                f"calls stand in each other more than {MOST_DEPTH} deep, in {old.name!r}",
+                hint="write the calls out",
+            )
+        place: list[Value] = []
+        for x in old.instructions:
+            if x.parameter_number >= 0:
+                place.append(arguments[x.parameter_number])
+            else:
+                place.append(self.written(x, [place[i] for i in x.operands], here))
+        self.depth -= 1
+        return place[old.root]
+
+    def written(self, x: Instruction, operands: list[Value], here: Context) -> Value:
+        """Write one instruction; return its value."""
+        if x.opcode == "tuple":
+            return Made(tuple(operands))
+        if x.opcode == "get-tuple-element":
+            return self.element(x, operands[0], x.attributes.integer("index"))
+        if x.opcode in ("infeed", "outfeed"):
+            return self.fed(x, operands, here) if x.opcode == "infeed" else self.sent(
+                x, operands, here
+            )
+        if x.opcode == "after-all":
+            return Token()
+        if x.opcode == "add-dependency":
+            return operands[0]
+        if x.opcode in INLINED:
+            return self.called(x, config_of(x), operands, here)
+        target = target_of(x)
+        if target in MOVES:
+            return operands[0] if len(operands) == 1 else Made(tuple(operands))
+        if target == STORE:
+            new = operands[len(operands) // 2 :]
+            return new[0] if len(new) == 1 else Made(tuple(new))
+        if target:
+            return self.structure(x, target, operands, here)
+        return self.plain(x, operands, here)
+
+    def called(
+        self, x: Instruction, config: CallConfig | None, operands: list[Value], here: Context
+    ) -> Value:
+        """Write what a call runs."""
+        return self.computation(self.callee(x), operands, here)
+
+    def callee(self, x: Instruction) -> Computation:
+        """Return the computation that a call or a fusion runs."""
+        return self.module.computation[x.attributes.called[0]]
+
+    def structure(
+        self, x: Instruction, target: str, operands: list[Value], here: Context
+    ) -> Value:
+        """Write a custom call that belongs to a step's structure."""
+        raise NotImplementedError
+
+    def fed(self, x: Instruction, operands: list[Value], here: Context) -> Value:
+        """Write an infeed."""
+        raise NotImplementedError
+
+    def sent(self, x: Instruction, operands: list[Value], here: Context) -> Value:
+        """Write an outfeed."""
+        raise NotImplementedError
+
+    def plain(self, x: Instruction, operands: list[Value], here: Context) -> Value:
+        """Write any other op."""
+        return self.copied(x, [self.settled(v, x, here) for v in operands], here)
+
+    def copied(self, x: Instruction, operands: Sequence[int], here: Context) -> int:
+        """Append an op of the old module, marked."""
+        attributes = _marked(x.attributes, here.marks)
+        name = self.names.fresh(x.name)
+        self.made.append(
+            Instruction(
+                name, x.opcode, x.shape, tuple(operands), attributes, x.metadata,
+                x.backend_config, x.literal, -1, x.start, x.end,
+            )
+        )  # fmt: skip
+        return len(self.made) - 1
+
+    def add(
+        self,
+        name: str,
+        opcode: str,
+        shape: Shape,
+        operands: Sequence[int] = (),
+        here: Context = OUTSIDE,
+        attributes: Attributes = NO_ATTRIBUTES,
+        literal: Literal | None = None,
+        parameter_number: int = -1,
+    ) -> int:
+        """Append an op of our own."""
+        marked = _marked(attributes, here.marks)
+        self.made.append(
+            Instruction(
+                self.names.fresh(name), opcode, shape, tuple(operands), marked, literal=literal,
+                parameter_number=parameter_number,
+            )
+        )  # fmt: skip
+        return len(self.made) - 1
+
+    def element(self, x: Instruction, value: Value, index: int) -> Value:
+        """Return one part of a tuple."""
+        if isinstance(value, Made):
+            return value.parts[index]
+        if not isinstance(value, int):
+            raise _misplaced(x, value)
+        return self.copied(x, (value,), self.where(value))
+
+    def where(self, position: int) -> Context:
+        """Return what is to be said of a value's part, which is made where the whole is."""
+        said = read_frontend_attributes(self.made[position].attributes.text(_KEY))
+        stage = said.get("ipu_stage", "-1")
+        return Context(said.get("ipu_phase", ""), int(stage))
+
+    def settled(self, value: Value, user: Instruction, here: Context) -> int:
+        """Return the position of a value, made if it is not there yet."""
+        if isinstance(value, int):
+            return value
+        if isinstance(value, Made):
+            parts = [self.settled(part, user, here) for part in value.parts]
+            shape = TupleShape(tuple(self.made[at].shape for at in parts))
+            return self.add(f"{user.name}.parts", "tuple", shape, parts, here)
+        if isinstance(value, Counter):
+            return self.counted(here, user)
+        if isinstance(value, Token):
+            return self.ordered()
+        raise _misplaced(user, value)
+
+    def counted(self, here: Context, user: Instruction) -> int:
+        """Return the position of the counter of a place."""
+        raise NotImplementedError
+
+    def ordered(self) -> int:
+        """Return the position of a token."""
+        raise NotImplementedError
+
+    def leaves(self, value: Value, user: Instruction, here: Context) -> list[int]:
+        """Return the positions of the arrays that a value consists of; tokens do not count."""
+        if isinstance(value, Token):
+            return []
+        if isinstance(value, Made):
+            return [at for part in value.parts for at in self.leaves(part, user, here)]
+        position = self.settled(value, user, here)
+        shape = self.made[position].shape
+        if isinstance(shape, TupleShape):
+            return [
+                at
+                for index in range(len(shape.elements))
+                for at in self.leaves(self.part(position, index), user, here)
+            ]
+        if isinstance(shape, ArrayShape) and shape.element_type.name == "token":
+            return []
+        return [position]
+
+    def part(self, position: int, index: int) -> int:
+        """Write the element of a tuple that some op makes whole."""
+        whole = self.made[position]
+        shape = whole.shape
+        if not isinstance(shape, TupleShape):
+            raise TypeError(f"{whole.name} is no tuple")
+        return self.add(
+            f"{whole.name}.{index}", "get-tuple-element", shape.elements[index], (position,),
+            self.where(position), Attributes({"index": index}),
+        )  # fmt: skip
+
+    def number(self, name: str, shape: ArrayShape, text: str) -> int:
+        """Write a constant of no dimensions."""
+        return self.add(name, "constant", shape, literal=Literal(text))
+
+
+def _marked(attributes: Attributes, marks: dict[str, str]) -> Attributes:
+    """Return attributes with marks in place of what places ops in Graphcore's way."""
+    kept = {key: value for key, value in attributes.items() if key not in _DROPPED}
+    said = read_frontend_attributes(attributes.text(_KEY))
+    words = {key: text for key, text in said.items() if not key.startswith(_CONFIGURES)}
+    words = marks | words
+    kept.pop(_KEY, None)
+    if words:
+        kept[_KEY] = frontend_attributes_text(words)
+    return Attributes(kept, attributes.called)
+
+
+def _misplaced(user: Instruction, value: Value) -> PoplarError:
+    if isinstance(value, Sunk):
+        return PoplarError(
+            "E0545",
+            f"{user.name!r} ({user.opcode}) reads the accumulated {value.name!r} outside of an "
+            "update: it is there only when all micro-batches are through",
+            hint="read it in the computation of the ResourceUpdate call",
+        )
+    return PoplarError(
+        "E0545",
+        f"{user.name!r} ({user.opcode}) reads an accumulator that is still being filled",
+        hint="take it through a GradientAccumulatorSink and the ResourceUpdate call",
+    )

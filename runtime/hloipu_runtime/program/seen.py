@@ -1,0 +1,155 @@
+"""A program's ends as users see them: arrays that it has in pieces are one, under one number."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from hloipu_runtime.program.mapping import Sizes
+from hloipu_runtime.program.program import Port, Program, Queue, StatePort
+from hloipu_runtime.program.stacks import PARAMETER, RESULT, Array, Numbering, Stack
+from hloipu_runtime.program.state_parts import user_shape
+
+
+class SeenState(NamedTuple):
+    """An array that stays on the device."""
+
+    name: str
+    element_type: str
+    shape: Sizes
+    parameter: int
+    """The user's number; -1: it stands for none."""
+    result: int
+    ports: tuple[StatePort, ...]
+    """Of its pieces, or its own."""
+    stack: Stack | None
+
+    def pieces(self, array: Array) -> list[Array]:
+        """Return what its ports hold of an array."""
+        return [array] if self.stack is None else self.stack.pieces(array)
+
+    def joined(self, pieces: Sequence[Array]) -> Array:
+        """Return the array that its ports hold."""
+        return pieces[0] if self.stack is None else self.stack.joined(pieces)
+
+
+class Split(NamedTuple):
+    """The streams of a program that carry the pieces of what users see as one."""
+
+    streams: tuple[str, ...]
+    stack: Stack
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Parameters, results, state and queues by the users' numbers."""
+
+    parameters: tuple[Port, ...]
+    loaded: int
+    """So many of the parameters, the first ones, lie on the device as constants do."""
+    results: tuple[Port, ...]
+    state: tuple[SeenState, ...]
+    queues: tuple[Queue, ...]
+    split: Mapping[str, Split]
+    """By the stream that users see; others are the program's own."""
+    moved: Mapping[str, str]
+    """The program's stream by the users', where pieces before it shift its number."""
+
+    def into_pieces(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """Return arrays by the program's streams, from arrays by those that users see."""
+        found: dict[str, Array] = {}
+        for stream, array in arrays.items():
+            if stream in self.split:
+                split = self.split[stream]
+                found |= zip(split.streams, split.stack.pieces(array), strict=True)
+            else:
+                found[self.moved.get(stream, stream)] = array
+        return found
+
+    def joined(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """Return the results by the streams that users see, from those of the program."""
+        found = {}
+        for port in self.results:
+            split = self.split.get(port.stream)
+            if split is None:
+                found[port.stream] = arrays[self.moved.get(port.stream, port.stream)]
+            else:
+                found[port.stream] = split.stack.joined(arrays[x] for x in split.streams)
+        return found
+
+
+def seen_by_users(program: Program) -> Seen:
+    """Return what users see of a program whose stacks fit (`verify_stacks`)."""
+    given = Numbering(program.stacks, PARAMETER)
+    made = Numbering(program.stacks, RESULT)
+    split: dict[str, Split] = {}
+    moved: dict[str, str] = {}
+    parameters = _ports(program, program.parameters, given, split, moved)
+    loaded = len(_ports(program, program.parameters[: len(program.loaded)], given, {}, {}))
+    return Seen(
+        parameters,
+        loaded,
+        _ports(program, program.results, made, split, moved),
+        tuple(_states(program, given, made)),
+        tuple(_queue(x, given if x.to_device else made, split) for x in program.queues),
+        split,
+        moved,
+    )
+
+
+def number_of(port: Port) -> int:
+    """Return the number in the stream of a parameter or a result."""
+    return int(port.stream.rpartition(".")[2])
+
+
+def _ports(
+    program: Program,
+    ports: Sequence[Port],
+    numbering: Numbering,
+    split: dict[str, Split],
+    moved: dict[str, str],
+) -> tuple[Port, ...]:
+    """Return parameters or results as users number them."""
+    if not numbering.stacks:
+        return tuple(ports)
+    found = []
+    for whole in numbering.wholes([number_of(x) for x in ports]):
+        first = ports[whole.places[0]]
+        kind = first.stream.rpartition(".")[0]
+        port = replace(first, stream=f"{kind}.{whole.number}")
+        if whole.stack is not None:
+            port = replace(port, shape=whole.stack.shape)
+            streams = tuple(ports[place].stream for place in whole.places)
+            split[port.stream] = Split(streams, whole.stack)
+        elif port.stream != first.stream:
+            moved[port.stream] = first.stream
+        found.append(port)
+    return tuple(found)
+
+
+def _states(program: Program, given: Numbering, made: Numbering) -> Iterator[SeenState]:
+    for whole in given.wholes([port.parameter for port in program.state]):
+        ports = tuple(program.state[place] for place in whole.places)
+        kind = program.variables[ports[0].variable].element_type
+        result = made.users(ports[0].result)
+        stack = whole.stack
+        if stack is None:
+            name, shape = ports[0].name, user_shape(program, ports[0])
+        else:
+            name, shape = stack.name, stack.shape
+        yield SeenState(name, kind, shape, whole.number, result, ports, stack)
+
+
+def _queue(queue: Queue, numbering: Numbering, split: dict[str, Split]) -> Queue:
+    """Return a queue whose elements are whole; a leaf has the name of its first piece's stream."""
+    if not queue.places or not numbering.stacks:
+        return queue
+    streams, places = [], []
+    for whole in numbering.wholes(queue.places):
+        ports = [queue.streams[place] for place in whole.places]
+        port = ports[0]
+        if whole.stack is not None:
+            port = replace(port, shape=whole.stack.shape)
+            split[port.stream] = Split(tuple(x.stream for x in ports), whole.stack)
+        streams.append(port)
+        places.append(whole.number)
+    return replace(queue, streams=tuple(streams), places=tuple(places))

@@ -1,0 +1,144 @@
+"""The rules of arrays in pieces: that their pieces are there, and are theirs."""
+
+from collections.abc import Iterator, Sequence
+
+from hloipu_runtime.program.program import Port, Program, StatePort
+from hloipu_runtime.program.stacks import KINDS, PARAMETER, RESULT, Numbering, Stack, Whole
+from hloipu_runtime.program.state_parts import user_shape
+
+Tensor = tuple[str, tuple[int, ...]]
+
+
+def stack_faults(program: Program) -> Iterator[tuple[str, str]]:
+    """Yield places and faults of a program's stacks."""
+    if not program.stacks:
+        return
+    found = [fault for stack in program.stacks for fault in _form_faults(stack)]
+    if found:
+        yield from found
+        return
+    overlapping = list(_overlaps(program.stacks))
+    if overlapping:
+        yield from overlapping
+        return
+    given = Numbering(program.stacks, PARAMETER)
+    made = Numbering(program.stacks, RESULT)
+    met: set[Stack] = set()
+    yield from _row_faults("the parameters", _numbered(program.parameters), given, met)
+    loaded = program.parameters[: len(program.loaded)]
+    yield from _row_faults("the loaded parameters", _numbered(loaded), given, met)
+    yield from _row_faults("the results", _numbered(program.results), made, met)
+    kept = [(port.parameter, _held(program, port)) for port in program.state]
+    yield from _row_faults("the state", kept, given, met)
+    left = [(port.result, _held(program, port)) for port in program.state]
+    yield from _row_faults("the state's results", left, made, met)
+    yield from _state_faults(program.state, given, made)
+    for queue in program.queues:
+        tensors = [(port.element_type, port.shape) for port in queue.streams]
+        row = list(zip(queue.places, tensors, strict=False))
+        yield from _row_faults(
+            f"queue {queue.name!r}", row, given if queue.to_device else made, met
+        )
+    for stack in program.stacks:
+        if stack not in met:
+            yield _place(stack), "no port or queue has its pieces"
+
+
+def _form_faults(stack: Stack) -> Iterator[tuple[str, str]]:
+    place = _place(stack)
+    if not stack.name:
+        yield place, "it has no name"
+    if stack.kind not in KINDS or stack.first < 0:
+        yield place, f"its pieces cannot be {stack.kind[:40]} {stack.first}"
+    if not 0 <= stack.axis < len(stack.shape):
+        yield place, f"an array {list(stack.shape)} has no axis {stack.axis}"
+    elif min(stack.sizes, default=0) < 1 or sum(stack.sizes) != stack.shape[stack.axis]:
+        yield place, f"pieces of {list(stack.sizes)[:20]} are not {list(stack.shape)}"
+    if len(stack.sizes) < 2:
+        yield place, "it has no two pieces"
+
+
+def _overlaps(stacks: Sequence[Stack]) -> Iterator[tuple[str, str]]:
+    """Yield stacks that have a piece or a name in common with another one."""
+    end = dict.fromkeys(KINDS, 0)
+    names: set[tuple[str, str]] = set()
+    for stack in stacks:
+        if stack.first < end[stack.kind]:
+            yield _place(stack), f"{stack.kind} {stack.first} is a piece of the one before it"
+        if (stack.kind, stack.name) in names:
+            yield _place(stack), "another one has its name"
+        end[stack.kind] = stack.first + len(stack.sizes)
+        names.add((stack.kind, stack.name))
+
+
+def _row_faults(
+    place: str, row: Sequence[tuple[int, Tensor]], numbering: Numbering, met: set[Stack]
+) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with the pieces in a row of ports."""
+    try:
+        wholes = list(numbering.wholes([number for number, _ in row]))
+    except ValueError as error:
+        yield place, str(error)
+        return
+    seen: set[int] = set()
+    for whole in wholes:
+        if whole.number >= 0 and whole.number in seen:
+            yield place, f"number {whole.number} is there twice"
+        seen.add(whole.number)
+        if whole.stack is None:
+            continue
+        met.add(whole.stack)
+        kind = row[whole.places[0]][1][0]
+        for n, at in enumerate(whole.places):
+            wanted = (kind, whole.stack.piece_shape(n))
+            if row[at][1] != wanted:
+                yield place, f"{_place(whole.stack)}: its piece {n} is another tensor"
+
+
+def _state_faults(
+    state: Sequence[StatePort], given: Numbering, made: Numbering
+) -> Iterator[tuple[str, str]]:
+    """Yield state whose next value is in other pieces, and state of one name."""
+    names: list[str] = []
+    for whole in _quietly(given, [port.parameter for port in state]):
+        port = state[whole.places[0]]
+        names.append(port.name if whole.stack is None else whole.stack.name)
+        if whole.stack is None:
+            continue
+        results = [state[place].result for place in whole.places]
+        other = made.stack_of(results[0])
+        if set(results) == {-1}:
+            continue
+        if other is None or results != list(other.numbers):
+            yield _place(whole.stack), "its next value is not in pieces"
+        elif (other.axis, other.sizes, other.shape) != (
+            whole.stack.axis, whole.stack.sizes, whole.stack.shape,
+        ):  # fmt: skip
+            yield _place(whole.stack), "its next value is in other pieces"
+    if len(frozenset(names)) != len(names):
+        yield "the state", "two arrays have one name"
+
+
+def _quietly(numbering: Numbering, numbers: Sequence[int]) -> list[Whole]:
+    try:
+        return list(numbering.wholes(numbers))
+    except ValueError:  # told of already
+        return []
+
+
+def _numbered(ports: Sequence[Port]) -> list[tuple[int, Tensor]]:
+    """Return ports with the numbers in their streams; -2 where there is none."""
+    found = []
+    for port in ports:
+        said = port.stream.rpartition(".")[2]
+        number = int(said) if said.isdecimal() and said.isascii() and len(said) < 16 else -2
+        found.append((number, (port.element_type, port.shape)))
+    return found
+
+
+def _held(program: Program, port: StatePort) -> Tensor:
+    return program.variables[port.variable].element_type, user_shape(program, port)
+
+
+def _place(stack: Stack) -> str:
+    return f"stack {stack.name[:80]!r}"

@@ -1,0 +1,95 @@
+"""Training steps over stacked weights, printed by JAX with slices and concatenations of the stacks.
+
+What loops over stacks come to when they are split by trips: layers read their rows of each array,
+and the gradient of a stack is put together of those of its rows.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+ROWS, WIDTH, BATCH = 4, 6, 8
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def split(bounds: tuple[int, ...], axis: int, w: jax.Array) -> list[jax.Array]:
+    """Return the rows between neighbouring bounds."""
+    pairs = zip(bounds, bounds[1:], strict=False)
+    return [jax.lax.slice_in_dim(w, a, b, axis=axis) for a, b in pairs]
+
+
+def _forward(bounds: tuple[int, ...], axis: int, w: jax.Array) -> tuple[list[jax.Array], None]:
+    return split(bounds, axis, w), None
+
+
+def _backward(
+    bounds: tuple[int, ...], axis: int, _: None, gradients: Sequence[jax.Array]
+) -> tuple[jax.Array]:
+    return (jnp.concatenate(list(gradients), axis),)
+
+
+split.defvjp(_forward, _backward)
+
+
+@dataclass(frozen=True)
+class StackedStep:
+    """A step of `w` and `b`, stacks of layers along an axis, cut at bounds; and a head."""
+
+    optimizer: Callable[[], Any]
+    bounds: tuple[int, ...] = (0, 1, 3, 4)
+    axis: int = 0
+
+    def _loss(self, params: dict[str, jax.Array], x: jax.Array, y: jax.Array) -> jax.Array:
+        ws, bs = split(self.bounds, self.axis, params["w"]), split(self.bounds, 0, params["b"])
+        for w, b in zip(ws, bs, strict=True):
+            layers = jnp.moveaxis(w, self.axis, 0)
+            for n in range(layers.shape[0]):
+                x = jnp.tanh(x @ layers[n] + b[n]) + x
+        return jnp.mean((x @ params["head"] - y) ** 2)
+
+    def step(self, state: Any, x: jax.Array, y: jax.Array) -> Any:
+        """Return the new state and the loss."""
+        params, moments = state
+        loss, gradients = jax.value_and_grad(self._loss)(params, x, y)
+        updates, moments = self.optimizer().update(gradients, moments, params)
+        return (optax.apply_updates(params, updates), moments), loss
+
+    def state(self) -> Any:
+        """Return parameters and optimizer state."""
+        rng = np.random.default_rng(7)
+        shape = [WIDTH, WIDTH]
+        shape.insert(self.axis, ROWS)
+        params = {
+            "b": jnp.asarray(rng.normal(size=(ROWS, WIDTH)), jnp.float32),
+            "head": jnp.asarray(rng.normal(size=(WIDTH, 3)), jnp.float32),
+            "w": jnp.asarray(rng.normal(size=shape) / 3, jnp.float32),
+        }
+        return params, self.optimizer().init(params)
+
+    def batch(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return what one step is given."""
+        rng = np.random.default_rng(number)
+        x = rng.normal(size=(BATCH, WIDTH)).astype(np.float32)
+        return x, rng.normal(size=(BATCH, 3)).astype(np.float32)
+
+    @cached_property
+    def text(self) -> str:
+        """The step as JAX prints it."""
+        lowered = jax.jit(self.step, keep_unused=True).lower(self.state(), *self.batch(0))
+        return str(lowered.compiler_ir("hlo").as_hlo_text())
+
+
+STACKED = {
+    "sgd": StackedStep(lambda: optax.sgd(0.1)),
+    "adam": StackedStep(lambda: optax.adam(1e-2), (0, 2, 4)),
+    "adamw-clipped": StackedStep(
+        lambda: optax.chain(optax.clip_by_global_norm(0.5), optax.adamw(1e-2, weight_decay=0.1))
+    ),
+    "momentum-axis-1": StackedStep(lambda: optax.sgd(0.1, 0.9), (0, 1, 2, 4), axis=1),
+}
