@@ -7,14 +7,9 @@ from typing import Any
 from hloipu.options.table import Options
 from hloipu.pipelining import pipeline_request
 from hloipu.wrapping import wrapping_request
-from hloipu_compiler.choosing.outlook import (
-    Outlook,
-    Step,
-    Way,
-    best_of,
-    choice_of,
-    priced_step,
-)
+from hloipu_compiler.choosing.outlook import Step, best_of, choice_of
+from hloipu_compiler.choosing.priced_step import priced_step
+from hloipu_compiler.choosing.way import Outlook, Way
 from hloipu_compiler.choosing.ways import swept, ways_on
 from hloipu_compiler.ir.graph import Module
 from hloipu_runtime.compiled import CompiledProgram
@@ -69,8 +64,8 @@ def chosen(
         if memory.fits:
             return replace(choice, is_tried=True)
         over = memory.peak.total_bytes / memory.available_bytes
-        least, kept = min(x.kept_bytes for x in left), choice.best.kept_bytes
-        left = [x for x in left if x.kept_bytes <= max(kept / over, least) < kept]
+        least, kept = min(x.needed_bytes for x in left), choice.best.needed_bytes
+        left = [x for x in left if x.needed_bytes <= max(kept / over, least) < kept]
         if not left:
             break
         choice = replace(choice, best=choice_of(left))

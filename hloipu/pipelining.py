@@ -4,6 +4,7 @@ from math import prod
 
 from hloipu.options.table import Options
 from hloipu_compiler.plan.pipelining import PipelineRequest
+from hloipu_compiler.sharding.request import ShardRequest
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.machine.links import check_system
@@ -13,19 +14,8 @@ from hloipu_runtime.program.steps import Pipeline, Step, inner_steps
 
 
 def pipeline_request(options: Options) -> PipelineRequest:
-    """Return what options ask for: `stages`, `micro_batches` and what goes with them.
-
-    Raises UnsupportedError E0509 for stages that run on several IPUs at once.
-    """
-    device_map = []
-    for stage in options.device_map or ():
-        if not isinstance(stage, int):
-            raise UnsupportedError(
-                "E0509",
-                f"the device map puts one stage on IPUs {', '.join(map(str, stage))} at once",
-                hint="give one IPU for each stage",
-            )
-        device_map.append(stage)
+    """Return what options ask for: `stages`, `micro_batches` and what goes with them."""
+    device_map = [(x,) if isinstance(x, int) else tuple(x) for x in options.device_map or ()]
     return PipelineRequest(
         options.micro_batches,
         options.stages,
@@ -38,6 +28,10 @@ def pipeline_request(options: Options) -> PipelineRequest:
         loss=options.loss_output,
         shard_optimizer=options.shard_optimizer,
         offload=options.offload,
+        offload_activations=options.offload_activations,
+        offload_weights=options.offload_weights,
+        offload_accumulators=options.offload_accumulators,
+        batch_serialization=options.batch_serialization,
     )
 
 
@@ -58,6 +52,13 @@ def stashed_bytes(program: Program) -> int:
                     bits = ELEMENT_TYPES[record.element_type].bits
                     found[record.ipu] += prod(record.shape) * bits // 8
     return max(found.values())
+
+
+def shard_request(options: Options) -> ShardRequest:
+    """Return what options ask for of `shards`."""
+    if options.shards == "auto":
+        return ShardRequest(is_automatic=True)
+    return ShardRequest(int(options.shards) if options.shards is not None else None)
 
 
 def check_ipus(program: Program, machine: Machine, options: Options) -> None:

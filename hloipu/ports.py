@@ -8,6 +8,7 @@ from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.seen import seen_by_users
 
 
 def module_of_ports(program: Program) -> Module:
@@ -19,7 +20,7 @@ def module_of_ports(program: Program) -> Module:
             ArrayShape(ELEMENT_TYPES[port.element_type], port.shape),
             parameter_number=number,
         )
-        for number, port in enumerate(program.parameters)
+        for number, port in enumerate(seen_by_users(program).parameters)
     )
     shape = TupleShape(tuple(x.shape for x in parameters))
     root = Instruction("results", "tuple", shape, tuple(range(len(parameters))))

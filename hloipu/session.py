@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hloipu.choosing import Choice, chosen
+from hloipu.encoded import plain_step
 from hloipu.options.resolve import resolve
 from hloipu.options.table import OPTIONS, Options
-from hloipu.pipelining import check_ipus, pipeline_request, stashed_bytes
+from hloipu.pipelining import check_ipus, pipeline_request, shard_request, stashed_bytes
 from hloipu.text import HloInput, read_source
 from hloipu.wrapping import wrapping_request
 from hloipu_compiler.analysis.live_bytes import peak_bytes
@@ -65,6 +66,7 @@ def compile(given: HloInput, **options: Any) -> CompiledProgram:
     source = read_source(given)
     module = parse(source)
     verify(module)
+    module, _ = plain_step(module, options)
     found = resolve("compile", options, attributes=module_attributes(module)).options
     if found.plan == "auto":
         found = planned_options(module, source.text, found)[0]
@@ -170,6 +172,11 @@ def _leaner(
                 may_fit = lacking <= _MOST_TIMES * _spared_bytes(module, cheap)
             if may_fit:
                 yield cheap
+    if options.shards == "auto":
+        most = options.ipus if options.ipus > 1 else made.machine.links.max_ipus
+        for shards in (2 * made.program.ipus, 4 * made.program.ipus):
+            if shards <= most:
+                yield replace(options, shards=shards)
     room = made.machine.memory.bytes_per_tile * made.machine.chip.tiles_per_ipu
     if 100 * lacking <= _LACKING_PERCENT * room:
         for percent in _LESS_PERCENT:
@@ -213,6 +220,7 @@ def compile_once(
             phase=phase,
             wrapping=wrapping_request(options),
             pipelining=pipeline_request(options),
+            shards=shard_request(options),
             replicas=options.replicas,
             ipus=options.ipus,
             tuning=_tuning(options),
@@ -256,6 +264,7 @@ def planned(module: Module, options: Options) -> list[Record]:
             pipeline=_pipeline(options),
             wrapping=wrapping_request(options),
             pipelining=pipeline_request(options),
+            shards=shard_request(options),
             replicas=options.replicas,
             ipus=options.ipus,
             tuning=_tuning(options),

@@ -17,6 +17,7 @@ STAIRS = (
     "hloipu_compiler",
     "hloipu_compiler.driver",
     "hloipu_compiler.choosing",
+    "hloipu_compiler.poplar",
     "hloipu_compiler.pricing",
     "hloipu_compiler.codegen",
     "hloipu_compiler.sharding",

@@ -14,21 +14,24 @@ from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning
 from hloipu_compiler.codegen.wrapped_step import lower_wrapped
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes.pipeline import Pipeline
-from hloipu_compiler.passes.pipelines import AFTER_FRONT, STAGED
+from hloipu_compiler.passes.pipelines import STAGED
 from hloipu_compiler.passes.runner import Watcher, run_passes
 from hloipu_compiler.plan.participants import meets_others, participants_for
-from hloipu_compiler.plan.pipelining import PipelineRequest, Pipelining
+from hloipu_compiler.plan.pipelining import OFF, PipelineRequest, Pipelining
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.roles import accumulators_of, carried_of, required_wrapping, wrapping_of
 from hloipu_compiler.plan.wrapping import Wrapping, WrappingRequest, looped
+from hloipu_compiler.poplar.reading import flat_step
 from hloipu_compiler.pricing.costing import costing_on
-from hloipu_compiler.sharding.handing_down import handed_down, says_anything
-from hloipu_compiler.sharding.placing import placed
+from hloipu_compiler.sharding.handing_down import says_anything
+from hloipu_compiler.sharding.request import ShardingError, ShardRequest
+from hloipu_compiler.sharding.sharded import sharded
 from hloipu_compiler.stacking.staged_loops import staged_step
 from hloipu_compiler.staging.call_marks import with_call_marks
 from hloipu_compiler.staging.pipelining import pipelined
 from hloipu_compiler.staging.sharded_update import sharded_update
 from hloipu_compiler.verify.static import require_static
+from hloipu_runtime.errors import UsageError
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.merging import merged
 from hloipu_runtime.program.program import Program
@@ -44,6 +47,7 @@ def unmeasured(_name: str) -> AbstractContextManager[None]:
 
 NOT_WRAPPED = WrappingRequest()
 NOT_PIPELINED = PipelineRequest()
+NOT_SHARDED = ShardRequest()
 
 OPCODES = frozenset(LOWERINGS)
 """Ops that have a lowering to tiles."""
@@ -73,6 +77,7 @@ def compile_module(
     phase: Phase = unmeasured,
     wrapping: WrappingRequest = NOT_WRAPPED,
     pipelining: PipelineRequest = NOT_PIPELINED,
+    shards: ShardRequest = NOT_SHARDED,
     replicas: int | None = None,
     ipus: int = 1,
     tuning: Tuning = DEFAULT_TUNING,
@@ -83,19 +88,45 @@ def compile_module(
     `wrapping`: the entry is a step whose state stays on the device, in a loop of its own perhaps.
     `pipelining`: the step is cut into micro-batches and stages; the passes of
     `front` comes before the cut, `STAGED` after it, whatever `pipeline` says.
+    `shards`: ops are placed on several IPUs, as they are annotated too.
     `replicas`: copies that run it on data of their own; None: as many as its collectives name, or
     of a wrapped step that names none, as many as a system of `ipus` has room for.
+    A step in Graphcore's encoding is made plain first; what it states counts where nothing is asked.
     `plans` takes the records of what planners chose, made for nobody else.
     Raises NotStaticError for sizes known only while running, CodegenError for ops that have no
     program, UsageError E3150 to E3152 for a wrapping that cannot be, StagingError for a step that
     cannot be cut, and what passes raise.
     """
     require_static(module)
+    read = flat_step(module, pipelining.micro_batches if pipelining.micro_batches > 1 else None)
+    if read is not None:
+        module, stated = read.module, read.stated
+        wrapping, pipelining = stated.wrapping(wrapping), stated.pipelining(pipelining)
     module = with_call_marks(module)
     copies, partitions = participants_for(module, replicas)
     fills = replicas is None and ipus > 1 and not meets_others(module)
     begun = Plan(replicas=copies, partitions=partitions)
-    if pipelining.asks or (wrapping.asks and (fills or _averages(module, copies))):
+    averages = _averages(module, copies)
+    if shards.asks and pipelining.asks:
+        raise ShardingError(
+            "E0553",
+            "shards and a step that is cut into stages or micro-batches were asked for",
+            hint="leave --shards out: stages are on IPUs of their own, and --schedule sequential "
+            "runs them one after the other",
+        )
+    if shards.asks or (not pipelining.asks and says_anything(module, partitions)):
+        wanted = replace(
+            shards,
+            ipus=ipus,
+            most=machine.links.max_ipus,
+            fills=fills and (wrapping.asks or shards.asks),
+            averages=not meets_others(module),
+        )
+        return _compile_sharded(
+            module, begun, machine, pipeline, verify_each, watch, phase, wrapping, wanted,
+            tuning, plans,
+        )  # fmt: skip
+    if pipelining.asks or (wrapping.asks and (fills or averages)):
         made = _compile_pipelined(
             module, begun, machine, verify_each, watch, phase, wrapping, pipelining,
             ipus if fills else 1, tuning, plans,
@@ -103,10 +134,56 @@ def compile_module(
         return _with_participants(made)
     wrapped = wrapping_of(module, wrapping)
     with phase("passes"):
-        if says_anything(module, begun.partitions):
-            flat, plan = _sharded(module, begun, pipeline, verify_each, watch, wrapped)
-        else:
-            flat, plan = run_passes(module, begun, pipeline, verify_each=verify_each, watch=watch)
+        flat, plan = run_passes(module, begun, pipeline, verify_each=verify_each, watch=watch)
+    return _lowered(flat, plan, machine, wrapped, phase, tuning, plans)
+
+
+def _compile_sharded(
+    module: Module,
+    begun: Plan,
+    machine: Machine,
+    pipeline: Pipeline | str,
+    verify_each: bool,
+    watch: Watcher | None,
+    phase: Phase,
+    wrapping: WrappingRequest,
+    request: ShardRequest,
+    tuning: Tuning,
+    plans: list[Record] | None,
+) -> Compilation:
+    wrapped = wrapping_of(module, wrapping)
+    cut = PipelineRequest(stages=request.count, offload=OFF)
+
+    def running(module: Module, plan: Plan, pipeline: Pipeline | str) -> tuple[Module, Plan]:
+        return run_passes(module, plan, pipeline, verify_each=verify_each, watch=watch)
+
+    with phase("passes"):
+        roles = _roles_for_blocks(module, wrapping, wrapped) if request.asks else None
+        costing = costing_on(machine, cut, tuning)
+        flat, plan = sharded(module, begun, pipeline, request, wrapped, roles, running, costing)
+    return _lowered(flat, plan, machine, wrapped, phase, tuning, plans)
+
+
+def _roles_for_blocks(
+    module: Module, request: WrappingRequest, wrapped: Wrapping | None
+) -> Wrapping | None:
+    """Return what the parameters are, as far as can be told; blocks may be chosen without."""
+    try:
+        return required_wrapping(module, looped(request), feeds_rest=True)
+    except UsageError:
+        return wrapped
+
+
+def _lowered(
+    flat: Module,
+    plan: Plan,
+    machine: Machine,
+    wrapped: Wrapping | None,
+    phase: Phase,
+    tuning: Tuning,
+    plans: list[Record] | None,
+) -> Compilation:
+    """Return what becomes of a module and its plan after the passes."""
     with phase("codegen"):
         if wrapped is None:
             program = lower(flat, plan, machine, tuning, plans)
@@ -115,31 +192,6 @@ def compile_module(
         if tuning.merge_steps:
             program = merged(program, machine.chip.tiles_per_ipu)
         return _with_participants(Compilation(flat, plan, program, wrapped))
-
-
-def _sharded(
-    module: Module,
-    begun: Plan,
-    pipeline: Pipeline | str,
-    verify_each: bool,
-    watch: Watcher | None,
-    wrapped: Wrapping | None,
-) -> tuple[Module, Plan]:
-    """Return what passes make of a module, and on which IPUs its ops run.
-
-    Ops are placed where the module is flat, before any are put together, and those that passes
-    made since once more.
-    """
-    state = [(x.parameter, x.result) for x in wrapped.state] if wrapped else []
-    module = handed_down(module, begun.partitions)
-    rest = AFTER_FRONT.get(pipeline) if isinstance(pipeline, str) else None
-    first = pipeline if rest is None else "front"
-    flat, plan = run_passes(module, begun, first, verify_each=verify_each, watch=watch)
-    plan = placed(flat, plan, {}, state)
-    if rest is not None:
-        flat, plan = run_passes(flat, plan, rest, verify_each=verify_each, watch=watch)
-        plan = placed(flat, plan, plan.ipus, state)
-    return flat, plan
 
 
 def _averages(module: Module, replicas: int) -> bool:

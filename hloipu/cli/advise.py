@@ -37,7 +37,7 @@ def command(file: str | None, limits: Limits, asked: Asked, reporting: Reporting
     if shown_config(asked, reporting.as_json):
         return
     with timed(reporting) as phases:
-        module, text = read_verified(given_file(file), limits, phases)
+        module, text = read_verified(given_file(file), limits, phases, asked)
         options = options_for(asked, module, text)
         program = compile_verified(module, options, phases)
         profile = estimated(program, phases)

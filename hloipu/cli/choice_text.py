@@ -2,9 +2,9 @@
 
 from hloipu.choosing import MOST_ROWS, Choice
 from hloipu.cli.table import readable_bytes, table
-from hloipu_compiler.choosing.outlook import Outlook
+from hloipu_compiler.choosing.way import Outlook
 
-_HEAD = ("micro-batches/s", "kept on an IPU", "bubble", "fits", "flags")
+_HEAD = ("micro-batches/s", "needed on an IPU", "bubble", "fits", "flags")
 
 
 def choice_text(choice: Choice, most: int = MOST_ROWS) -> str:
@@ -21,7 +21,7 @@ def choice_text(choice: Choice, most: int = MOST_ROWS) -> str:
 def _row(row: Outlook) -> tuple[str, ...]:
     return (
         f"{row.per_second:,.1f}",
-        readable_bytes(row.kept_bytes),
+        readable_bytes(row.needed_bytes),
         f"{row.bubble:.1%}",
         "yes" if row.fits else "no",
         row.way.flags(),

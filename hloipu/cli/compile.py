@@ -53,7 +53,7 @@ def command(
     if shown_config(asked, reporting.as_json):
         return
     with timed(reporting) as phases:
-        module, text = read_verified(given_file(file), limits, phases)
+        module, text = read_verified(given_file(file), limits, phases, asked)
         program = compile_cached(module, text, options_for(asked, module, text), phases)
         profile = with_fitting(estimated(program, phases), program, phases)
         tell_pipelines(profile)

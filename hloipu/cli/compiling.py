@@ -17,6 +17,7 @@ from hloipu.cli.inputs import read_input
 from hloipu.cli.memory_text import culprits_text, uses_text
 from hloipu.cli.options import Asked, config_text, option_group
 from hloipu.cli.table import table
+from hloipu.encoded import plain_step
 from hloipu.options.origin import DEFAULT
 from hloipu.options.table import OPTIONS, Options
 from hloipu.phases import Phases
@@ -39,7 +40,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _OF_COMPILING = (
     "target", "set", "ipus", "passes", "plugin", "loop", "role", "feed", "outfeed", "stages",
-    "replicas", "shard_optimizer", "offload", "micro_batches", "schedule", "reduction",
+    "shards", "replicas", "shard_optimizer", "offload", "offload_activations",
+    "offload_weights", "offload_accumulators", "batch_serialization", "micro_batches", "schedule", "reduction",
     "accumulator_dtype", "accumulator", "device_map", "loss_output", "plan",
 )  # fmt: skip
 """Options that say how to compile, which an executable has behind it."""
@@ -98,13 +100,19 @@ def given_file(file: str | None) -> str:
     return file
 
 
-def read_verified(file: str, limits: Limits, phases: Phases) -> tuple[Module, str]:
-    """Return the verified module of a file, and its text."""
+def read_verified(file: str, limits: Limits, phases: Phases, asked: Asked) -> tuple[Module, str]:
+    """Return the verified module of a file, and its text.
+
+    A step in Graphcore's encoding is made plain; says on stderr what was read of it.
+    """
     with phases("parse"):
         source = read_input(file)
         module = parse(source, limits=limits)
     with phases("verify"):
         verify(module)
+        module, lines = plain_step(module, asked.given)
+    for line in lines:
+        click.echo(line, err=True)
     return module, source.text
 
 
@@ -127,7 +135,7 @@ def program_of(file: str, limits: Limits, asked: Asked, phases: Phases) -> Compi
     """Return the program of a file that holds HLO text, or an executable."""
     if is_executable(file):
         return loaded(file, asked, phases)[0]
-    module, text = read_verified(file, limits, phases)
+    module, text = read_verified(file, limits, phases, asked)
     return compile_cached(module, text, options_for(asked, module, text), phases)
 
 

@@ -11,6 +11,7 @@ from hloipu.cli.costs_text import costs_record, costs_text
 from hloipu.cli.inputs import HLO_FILE, limit_option, read_input
 from hloipu.cli.memory_text import memory_text
 from hloipu.cli.options import Asked, config_text, option_group
+from hloipu.encoded import plain_step
 from hloipu.phases import Phases
 from hloipu.session import compile_verified, module_attributes, passed, planned
 from hloipu_compiler.codegen.planned import plans_record, plans_text
@@ -110,6 +111,7 @@ def stage_text(
         verify(module)
     if stage == "hlo":
         return hlo_text(module, asking)
+    module, _ = plain_step(module, asked.given)
     options = asked.resolved(module_attributes(module)).options
     if stage == "front":
         return hlo_text(passed(module, options), asking)

@@ -71,7 +71,7 @@ def _tabulate(
     phases: Phases,
 ) -> None:
     """Print the outlook of each combination of what is swept over."""
-    module, _ = read_verified(file, limits, phases)
+    module, _ = read_verified(file, limits, phases, asked)
     options = asked.resolved(module_attributes(module)).options
     with phases("sweep"):
         choice = swept_over(module, options, _values(asked_for))

@@ -10,6 +10,7 @@ from hloipu.datasets import batched
 from hloipu_runtime.compiled import CompiledProgram, load
 from hloipu_runtime.errors import StreamError, UsageError
 from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.seen import seen_by_users
 from hloipu_runtime.program.steps import Parallel, Repeat, RepeatWhile, Sequence, StreamIn
 from hloipu_runtime.session_inputs import spec_of_queue
 from hloipu_runtime.streams.arrays import from_file

@@ -39,6 +39,7 @@ from hloipu_compiler.ir.graph import Module
 from hloipu_runtime.compiled import CompiledProgram, RunResult
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.seen import seen_by_users
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,7 @@ def prepared(file: str, inputs: Inputs, asked: Asked, phases: Phases) -> Work:
             return Work(program, options, arrays=session_arrays(program.program, None, inputs))
         ports = module_of_ports(program.program)
         return Work(program, options, arguments_of(ports, inputs)[1])
-    module, text = read_verified(file, inputs.limits.text, phases)
+    module, text = read_verified(file, inputs.limits.text, phases, asked)
     options = options_for(asked, module, text)
     if options.mode == "estimate":
         return Work(compile_cached(module, text, options, phases), options)
@@ -213,7 +214,7 @@ def show_values(
         return
     if reporting.as_json:
         return
-    ports = program.program.results
+    ports = seen_by_users(program.program).results
     for number, (port, value) in enumerate(zip(ports, result.outputs, strict=True)):
         sizes = ",".join(map(str, port.shape))
         click.echo(f"out_{number} {port.element_type}[{sizes}] = {shown(value)}")

@@ -203,9 +203,7 @@ def _folder(path: str) -> Path:
 def _by_result(session: Session, outputs: Sequence[Any]) -> dict[int, Any]:
     """Return results and state by the number of the entry's result that they are."""
     seen = seen_by_users(session.program)
-    found = {
-        number_of(port): array for port, array in zip(seen.results, outputs, strict=False)
-    }
+    found = {number_of(port): array for port, array in zip(seen.results, outputs, strict=False)}
     state = session.state()
     found |= {p.result: state[p.name] for p in seen.state if p.result >= 0}
     return dict(sorted(found.items()))

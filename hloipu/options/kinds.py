@@ -170,6 +170,32 @@ class Integer(Kind):
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class CountOrWord(Kind):
+    """An integer of a range, or one word in its place."""
+
+    count: Integer
+    word: str
+
+    @property
+    def metavar(self) -> str:
+        """What stands for the value in a help text."""
+        return f"{self.count.metavar}|{self.word}"
+
+    @property
+    def expected(self) -> str:
+        """What a value is."""
+        return f"{self.count.expected}, or {self.word}"
+
+    def read(self, text: str) -> object:
+        """Return the word or the integer."""
+        return text if text == self.word else self.count.read(text)
+
+    def check(self, value: object) -> object:
+        """Return the word or an integer."""
+        return value if value == self.word else self.count.check(value)
+
+
 class Proportion(Kind):
     """A number above 0 and up to 1."""
 

@@ -21,6 +21,9 @@ from hloipu.options.table import COMMANDS, OPTIONS, Options
 ATTRIBUTE_PREFIX = "ipu_"
 """How a module's own attributes begin that state options."""
 
+_PARTED = ";"
+"""Between what a module states of an option that may be given several times."""
+
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
@@ -199,7 +202,9 @@ def _module(attributes: Mapping[str, str]) -> Iterable[Assignment]:
                 place=place,
                 hint=f"give it as {option.flag}, or in hloipu.toml",
             )
-        yield assign_text(option, text, Origin(Level.MODULE, place))
+        parts = text.split(_PARTED) if option.kind.repeatable else [text]
+        for part in parts:
+            yield assign_text(option, part, Origin(Level.MODULE, place))
 
 
 def _file(config: str | os.PathLike[str] | None, folder: Path | None) -> Iterable[Assignment | str]:

@@ -18,7 +18,17 @@ from hloipu.options.composite_kinds import (
     Settings,
 )
 from hloipu.options.faults import wrong_value
-from hloipu.options.kinds import Choice, Flag, Integer, Kind, Location, Proportion, Size, Target
+from hloipu.options.kinds import (
+    Choice,
+    CountOrWord,
+    Flag,
+    Integer,
+    Kind,
+    Location,
+    Proportion,
+    Size,
+    Target,
+)
 
 COMMANDS = ("compile", "run", "estimate", "check", "emit")
 """The commands that take options of this table."""
@@ -113,6 +123,14 @@ class Options:
             in_module=True,
         ),
     ] = None
+    shards: Annotated[
+        int | str | None,
+        _wraps(
+            CountOrWord(Integer(1, _MOST_IPUS), "auto"),
+            "IPUs to place the ops of a plain step on; auto: as few as have room; by default those "
+            "it is annotated with.",
+        ),
+    ] = None
     stages: Annotated[
         int | None,
         _wraps(
@@ -177,6 +195,25 @@ class Options:
             "Keep what only the update reads in remote buffers; auto: where micro-batches run.",
         ),
     ] = "auto"
+    offload_activations: Annotated[
+        bool,
+        _wraps(Flag(), "Keep what waits for a later stage, or a backward one, in remote buffers."),
+    ] = False
+    offload_weights: Annotated[
+        bool,
+        _wraps(Flag(), "Keep weights in remote buffers, and bring them to stages that read them."),
+    ] = False
+    offload_accumulators: Annotated[
+        bool, _wraps(Flag(), "Keep the sums of micro-batches' gradients in remote buffers.")
+    ] = False
+    batch_serialization: Annotated[
+        int,
+        _wraps(
+            Integer(1, _MOST_COUNT),
+            "Micro-batches that a stage does one after the other before the next stage does, on the "
+            "sequential schedule.",
+        ),
+    ] = 1
     device_map: Annotated[
         tuple[int | tuple[int, ...], ...] | None, _wraps(DeviceMap(), "The IPU of each stage.")
     ] = None

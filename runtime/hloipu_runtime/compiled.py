@@ -26,6 +26,7 @@ from hloipu_runtime.memory.does_not_fit import require_fit
 from hloipu_runtime.memory.plan import MemoryPlan, plan_memory
 from hloipu_runtime.memory.report import MemoryReport, memory_report
 from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.seen import seen_by_users
 from hloipu_runtime.program.verify import verify
 from hloipu_runtime.report.build import (
     About,
@@ -174,7 +175,9 @@ class CompiledProgram:
                 f"{program.participants} participants take as many lists of arguments; "
                 f"{len(each)} were given",
             )
-        inputs = [given_arrays(program.parameters, x) for x in each or [arguments]]
+        seen = seen_by_users(program)
+        given = [given_arrays(seen.parameters, x) for x in each or [arguments]]
+        inputs = [seen.into_pieces(x) for x in given]
         hosts = [Arrays(inputs[n if each else 0]) for n in range(program.participants)]
         counts = Counts(progress=progress)
 
@@ -190,7 +193,7 @@ class CompiledProgram:
             run_together(meeting_participants(program), run_one)
         found = ChargePlan(self.costs).counts(counts.runs)
         profile = profile_of_run(self.costs, found, self._about, mode=mode)
-        everyone = [taken_arrays(program.results, host.outputs) for host in hosts]
+        everyone = [taken_arrays(seen.results, seen.joined(host.outputs)) for host in hosts]
         return RunResult(everyone[0], profile.lower_bound_cycles, profile, everyone)
 
     def session(

@@ -1,7 +1,19 @@
 """Texts whose ops are annotated with IPUs drawn at random, in every computation that runs."""
 
 import re
+from collections.abc import Iterator
 from random import Random
+
+from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.steps import (
+    Exchange,
+    If,
+    Repeat,
+    RepeatWhile,
+    Sequence,
+    Step,
+    Switch,
+)
 
 _OP = re.compile(r"^(  (?:ROOT )?%?[\w.-]+ = .*? )([a-z-]+)(\(.*)$")
 _HEAD = re.compile(r"^(?:ENTRY )?%?([\w.-]+)[^=]*\{$")
@@ -28,3 +40,32 @@ def annotated(text: str, draw: Random, ipus: int, share: float) -> str:
                 line = f"{line}, {form}"
         found.append(line)
     return "\n".join(found)
+
+
+def crossings(program: Program, step: Step | None = None) -> list[tuple[int, int]]:
+    """Return (value, IPU that it goes to) of all transfers between IPUs, each as often as it is."""
+    variables = program.variables
+    return [
+        (transfer.value, variables[transfer.destination].ipu)
+        for each in _steps(program.body if step is None else step)
+        if isinstance(each, Exchange)
+        for transfer in each.transfers
+        if variables[transfer.source].ipu != variables[transfer.destination].ipu
+    ]
+
+
+def _steps(step: Step) -> Iterator[Step]:
+    yield step
+    match step:
+        case Sequence():
+            inner = step.steps
+        case Repeat():
+            inner = (step.body,)
+        case RepeatWhile():
+            inner = (step.condition, step.body)
+        case If() | Switch():
+            inner = step.branches
+        case _:
+            inner = ()
+    for each in inner:
+        yield from _steps(each)

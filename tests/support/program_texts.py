@@ -334,6 +334,39 @@ body {
 """  # noqa: E501
 """Four participants: sums, parts of maxima, who they are, and state beside the IPU."""
 
+PIECES = """\
+program "pieces" for "tiny" ipus 1
+parameters {
+  "parameter.0": f32[2,2]
+  "parameter.1": f32[2,1]
+}
+results {
+  "result.0": f32[2,2]
+  "result.1": f32[2,1]
+}
+variables {
+  v0 "wide": f32[2,2] @0[2 x 1] (a0*1:1, *) from "p"
+  v1 "narrow": f32[2,1] @0[2 x 1] (a0*1:1, *) from "q"
+}
+values {
+  %0: f32[2,2] "p"
+  %1: f32[2,1] "q"
+}
+constants {
+}
+stacks {
+  "x" parameter 0 axis 1 by [2,1] of [2,3]
+  "y" result 0 axis 1 by [2,1] of [2,3]
+}
+body {
+  in "parameter.0" -> v0 = %0
+  in "parameter.1" -> v1 = %1
+  out "result.0" <- v0 = %0
+  out "result.1" <- v1 = %1
+}
+"""
+"""Users see one parameter and one result."""
+
 TEXTS = {
     "double": DOUBLE,
     "move": MOVE,
@@ -341,6 +374,7 @@ TEXTS = {
     "resident": RESIDENT,
     "pipeline": PIPELINE,
     "meet": MEET,
+    "pieces": PIECES,
 }
 
 

@@ -22,7 +22,7 @@ class ScaledStep(Step):
         return weights, (optimizer, np.float32(64), np.int32(0)), statistics
 
     def gradients(self, state: Tree, x: Any, y: Any) -> tuple[Any, Tree, Tree]:
-        """Return the loss, scaled gradients of f16, in f32, and the new statistics of one micro-batch."""
+        """Return the loss, scaled gradients of f16 in f32, and the new statistics."""
         weights, (_, scale, _), statistics = state
         half = jax.tree.map(lambda w: w.astype(jnp.float16), weights)
 

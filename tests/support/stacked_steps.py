@@ -7,6 +7,7 @@ and the gradient of a stack is put together of those of its rows.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -20,8 +21,7 @@ ROWS, WIDTH, BATCH = 4, 6, 8
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def split(bounds: tuple[int, ...], axis: int, w: jax.Array) -> list[jax.Array]:
     """Return the rows between neighbouring bounds."""
-    pairs = zip(bounds, bounds[1:], strict=False)
-    return [jax.lax.slice_in_dim(w, a, b, axis=axis) for a, b in pairs]
+    return [jax.lax.slice_in_dim(w, a, b, axis=axis) for a, b in pairwise(bounds)]
 
 
 def _forward(bounds: tuple[int, ...], axis: int, w: jax.Array) -> tuple[list[jax.Array], None]:
@@ -37,6 +37,11 @@ def _backward(
 split.defvjp(_forward, _backward)
 
 
+def _layer(x: jax.Array, layer: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+    w, b = layer
+    return jnp.tanh(x @ w + b) + x, None
+
+
 @dataclass(frozen=True)
 class StackedStep:
     """A step of `w` and `b`, stacks of layers along an axis, cut at bounds; and a head."""
@@ -48,9 +53,8 @@ class StackedStep:
     def _loss(self, params: dict[str, jax.Array], x: jax.Array, y: jax.Array) -> jax.Array:
         ws, bs = split(self.bounds, self.axis, params["w"]), split(self.bounds, 0, params["b"])
         for w, b in zip(ws, bs, strict=True):
-            layers = jnp.moveaxis(w, self.axis, 0)
-            for n in range(layers.shape[0]):
-                x = jnp.tanh(x @ layers[n] + b[n]) + x
+            layers = (jnp.moveaxis(w, self.axis, 0), b)
+            x, _ = jax.lax.scan(_layer, x, layers)
         return jnp.mean((x @ params["head"] - y) ** 2)
 
     def step(self, state: Any, x: jax.Array, y: jax.Array) -> Any:

@@ -31,7 +31,7 @@ class Model:
     statistics: Callable[[], Tree] = dict
     """State that goes from micro-batch to micro-batch."""
     couples: bool = False
-    """Whether samples of a batch act on each other, so that micro-batches are not one batch."""
+    """Whether micro-batches are not one batch: samples act on each other, or the loss is a sum."""
     batch_axis: int = 0
     """Of x; that of y is 0."""
     precision: DTypeLike = np.float32

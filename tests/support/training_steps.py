@@ -14,7 +14,7 @@ import numpy as np
 import optax
 
 from tests.support.training_models import USUAL, Model, Tree
-from tests.support.unusual_models import EXACT, NARROW, UNUSUAL
+from tests.support.unusual_models import EXACT, NARROW, RECURRENT, UNUSUAL
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,7 @@ STEPS = _named(USUAL, *OPTIMIZERS)
 """By name: `mlp_sgd` and so on."""
 UNUSUAL_STEPS = {
     **_named(UNUSUAL, "momentum", "adamw_clipped"),
+    **_named((RECURRENT,), "momentum"),
     **_named(NARROW, *SMOOTH),
     **{
         step.name: step

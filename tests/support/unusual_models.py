@@ -92,6 +92,39 @@ def _averaging() -> Model:
     return Model("averaging", _layers, loss, _regression, statistics, couples=True)
 
 
+def _queued() -> Model:
+    """A queue of features of earlier micro-batches, which the loss is compared with."""
+    length = 3 * BATCH
+
+    def loss(layers: Tree, statistics: Tree, x: Any, y: Any) -> tuple[Any, Tree]:
+        for layer in layers:
+            x = jnp.tanh(x @ layer["w"] + layer["b"])
+        against = jnp.mean(jax.nn.softmax(x @ statistics["queue"].T) ** 2)
+        kept = statistics["queue"][:-BATCH]
+        return jnp.mean((x - y) ** 2) + against, {"queue": jnp.concatenate([x, kept])}
+
+    def statistics() -> Tree:
+        return {"queue": np.zeros((length, _SIZES[-1]), np.float32)}
+
+    return Model("queued", _layers, loss, _regression, statistics, couples=True)
+
+
+def _recurrent() -> Model:
+    """What a net ends one micro-batch with, it begins the next one with."""
+
+    def loss(layers: Tree, statistics: Tree, x: Any, y: Any) -> tuple[Any, Tree]:
+        x = x + 0.5 * statistics["carry"]
+        for layer in layers[:-1]:
+            x = jnp.tanh(x @ layer["w"] + layer["b"])
+        x = x @ layers[-1]["w"] + layers[-1]["b"]
+        return jnp.mean((x - y) ** 2), {"carry": jnp.concatenate([x, jnp.flip(x, 1)], 1)}
+
+    def statistics() -> Tree:
+        return {"carry": np.zeros((BATCH, _SIZES[0]), np.float32)}
+
+    return Model("recurrent", _layers, loss, _regression, statistics, couples=True)
+
+
 def _adapted() -> Model:
     """Frozen weights beside small trained ones, as low-rank adapters have them."""
 
@@ -153,9 +186,11 @@ def _stairs(name: str, kind: DTypeLike) -> Model:
     def statistics() -> Tree:
         return {"seen": np.int32(0)}
 
-    return Model(name, weights, loss, data, statistics, precision=kind, is_exact=True)
+    return Model(name, weights, loss, data, statistics, couples=True, precision=kind, is_exact=True)
 
 
-UNUSUAL = (_dropout(), _counting(), _averaging(), _adapted())
+UNUSUAL = (_dropout(), _counting(), _averaging(), _queued(), _adapted())
+RECURRENT = _recurrent()
+"""State that the first stage reads and the last makes: for one stage."""
 NARROW = (_narrow("bf16_mlp", jnp.bfloat16), _narrow("f16_mlp", np.float16))
 EXACT = (_stairs("stairs", np.float32), _stairs("f16_stairs", np.float16))

@@ -1,84 +1,62 @@
-"""What a way to cut a step would cost, from the prices of its ops and the closed forms of slots.
+"""What a way to cut a step would cost, from a survey of the step and the closed forms of slots.
 
-    update = span + slots * (link + sync) + update of the stage with most state + all-reduce
+    update = slots of the slowest IPUs + ends of slots + update + remote memory + all-reduce
+    memory = state + accumulators + what waits + copies of weights + what is made + code
 
-where the span is the sum over slots of the slowest IPU (`Schedule.span`), and a link takes what the
-busiest stage is sent in a slot. Memory is what is kept from slot to slot: state, accumulators,
-stashes. Compiling adds what one stage makes meanwhile, code and exchanges.
+Nothing is compiled: see `pricing.survey` for what is known of the step.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
+import numpy as np
+
+from hloipu_compiler.choosing.slots import Floats, sums
+from hloipu_compiler.choosing.way import OFF, Outlook, Way
 from hloipu_compiler.ir.graph import Module
-from hloipu_compiler.passes.runner import run_passes
 from hloipu_compiler.plan.pipelining import PipelineRequest
-from hloipu_compiler.plan.plan import Plan
-from hloipu_compiler.plan.roles import required_wrapping
 from hloipu_compiler.plan.schedule import Schedule
-from hloipu_compiler.plan.wrapping import Wrapping, WrappingRequest, looped
-from hloipu_compiler.pricing.costing import budget_of, costing_on
-from hloipu_compiler.stacking.staged_loops import peeled_step
-from hloipu_compiler.staging.balancing import Budget, burdens, cuts_of
-from hloipu_compiler.staging.loads import Loads, loads_of, size_of
-from hloipu_compiler.staging.pipelining import phases_and_kind
-from hloipu_compiler.staging.reach import parameter_positions
+from hloipu_compiler.plan.wrapping import Wrapping
+from hloipu_compiler.pricing.costing import budget_of
+from hloipu_compiler.pricing.op_prices import OpPrice
+from hloipu_compiler.pricing.stage_memory import Parts, parts_of
+from hloipu_compiler.pricing.survey import Survey
+from hloipu_compiler.staging.assignment import whole_stages
+from hloipu_compiler.staging.balancing import Budget, cuts_of
+from hloipu_compiler.staging.cutting import by_cuts
+from hloipu_compiler.staging.loads import Loads, size_of
+from hloipu_compiler.staging.phases import Phases
+from hloipu_compiler.staging.reach import parameter_positions, result_positions
+from hloipu_compiler.staging.recomputing import FULL, made_again
+from hloipu_runtime.costing.deciding import branches
+from hloipu_runtime.costing.exchange_form import copy_charge
+from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import sync
+from hloipu_runtime.machine.links import Flow, link_transfer
 from hloipu_runtime.machine.model import Machine
-from hloipu_runtime.machine.transfers import cycles_at_rate
+from hloipu_runtime.machine.transfers import host_transfer, remote_transfer
+from hloipu_runtime.memory.plan import available_bytes
 
+_GAPS = 1.05
+"""Bytes of the fullest tile to those of an average one, with what placement wastes. Assumed."""
 _ABOUT = 1.1
-"""What may be kept beside the least that any way keeps, for speed. Assumed."""
+"""What may be needed beside the least that any way needs, for speed. Assumed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
-    """One way to cut a step."""
+@dataclass(frozen=True)
+class _Cut:
+    """A cut of the step, for any number of micro-batches and replicas."""
 
-    stages: int = 1
-    schedule: str = "grouped"
-    micro_batches: int = 1
-    recompute: str = "none"
-    replicas: int = 1
-
-    def flags(self) -> str:
-        """Return the command line's words for it."""
-        words = [f"--stages {self.stages}"]
-        if self.stages > 1:
-            words.append(f"--schedule {self.schedule}")
-        words.append(f"--micro-batches {self.micro_batches}")
-        if self.recompute == "full":
-            words.append("--recompute full")
-        if self.replicas > 1:
-            words.append(f"--replicas {self.replicas}")
-        return " ".join(words)
-
-
-@dataclass(frozen=True, slots=True)
-class Outlook:
-    """What a way would cost."""
-
-    way: Way
-    update_cycles: int
-    """Of one update, or of one round of micro-batches through an inference pipeline."""
-    per_second: float
-    """Micro-batches, of all replicas."""
-    kept_bytes: int
-    """Of the fullest IPU, from slot to slot."""
-    fits: bool
-    bubble: float
-
-    def record(self) -> dict[str, Any]:
-        """Return it as JSON data."""
-        way = self.way
-        return {
-            "stages": way.stages, "schedule": way.schedule, "micro_batches": way.micro_batches,
-            "recompute": way.recompute, "replicas": way.replicas,
-            "update_cycles": self.update_cycles,
-            "micro_batches_per_second": self.per_second, "kept_bytes_per_ipu": self.kept_bytes,
-            "fits": self.fits, "bubble": self.bubble, "flags": way.flags(),
-        }  # fmt: skip
+    parts: Parts
+    state: Floats
+    """Of each stage: weights and statistics, bytes."""
+    gradients: Floats
+    optimizer: Floats
+    """What only the update reads."""
+    fed: Floats
+    """Bytes from the host for each micro-batch, by stage."""
+    given: Floats
+    """Bytes to the host."""
 
 
 @dataclass(frozen=True)
@@ -86,96 +64,228 @@ class Step:
     """A step that has been priced on a machine."""
 
     machine: Machine
+    module: Module
+    """Flat, with loops over layers written out."""
+    phases: Phases
+    wrapping: Wrapping
     loads: Loads
-    feed_cycles: float
-    """That the host takes for the data of a micro-batch."""
-    known: dict[tuple[int, str, Budget, bool], tuple[int, ...]] = field(
-        default_factory=dict, repr=False
-    )
+    prices: list[OpPrice]
+    survey: Survey
+    weights: Loads
+    """As `loads`, but of state: without what the survey knows."""
+    marked: Mapping[int, int] = field(default_factory=dict)
+    """Stages of ops that are annotated."""
+    known: dict[tuple[object, ...], _Cut] = field(default_factory=dict, repr=False)
     """Cuts found before: they do not depend on how many micro-batches there are."""
+
+    @property
+    def has_remote(self) -> bool:
+        """Whether state can lie beside the IPUs."""
+        return self.machine.remote.remote_bytes > 0
 
     def outlook(self, way: Way) -> Outlook:
         """Return what a way would cost; the step has as many forward ops as stages at least."""
-        loads, machine = self.loads, self.machine
-        schedule = Schedule(way.stages, way.schedule, way.micro_batches, loads.trains)
-        budget = budget_of(machine, PipelineRequest(way.micro_batches, way.stages))
-        again = way.recompute == "full"
-        key = (way.stages, way.schedule, budget, again)
-        cuts = self.known.get(key)
-        if cuts is None:
-            cuts = self.known[key] = cuts_of(loads, schedule, budget, recomputes=again)
-        parts = burdens(loads, schedule, budget, cuts, recomputes=again)
-        cycles = [part.forward_cycles for part in parts]
-        cycles[0] += self.feed_cycles
-        if loads.trains:
-            cycles += [part.backward_cycles for part in reversed(parts)]
-        whole = [round(x) for x in cycles]
-        ipus = range(way.stages)
-        sent = max(part.bytes_in for part in parts) * budget.cycles_per_byte
-        ends = round(sent) + sync(machine, way.stages).cycles
-        state = [part.state_bytes for part in parts]
-        share = max(state) / sum(state) if sum(state) else 1.0
-        update = (
-            schedule.span(whole, ipus)
-            + schedule.timetable.slots * ends
-            + round(loads.update_cycles * share)
-            + round(self._together(way, share))
-        )
-        kept = max(part.memory_bytes for part in parts)
+        machine, trains = self.machine, self.loads.trains
+        schedule = Schedule(way.stages, way.schedule, way.micro_batches, trains)
+        cut = self._cut(way, schedule)
+        cycles, ends = self._cycles(way, schedule, cut)
+        span, between = sums(schedule, cycles, way.ipu_of_stage, ends)
+        meeting = sync(machine, way.ipus).cycles + branches(machine, 1).total.cycles
+        update = span + between + schedule.timetable.slots * meeting + self._update(way, cut)
+        whole = way.ipus * span
+        bubble = 1 - way.micro_batches * float(cycles.sum()) / whole if whole else 0.0
+        kept, needed = self._bytes(way, schedule, cut)
+        room = machine.chip.tiles_per_ipu * available_bytes(machine)
         return Outlook(
             way,
-            update,
-            way.replicas * way.micro_batches * machine.chip.clock_hz / max(update, 1),
+            round(update),
+            way.replicas * way.micro_batches * machine.chip.clock_hz / max(update, 1.0),
             round(kept),
-            kept <= budget.memory_bytes,
-            float(schedule.bubble(whole, ipus)),
+            round(needed),
+            needed <= room,
+            bubble,
         )
 
-    def _together(self, way: Way, share: float) -> float:
-        """Return the cycles in which replicas combine the gradients of one stage in a ring.
+    # --- where it is cut --------------------------------------------------------------------------
 
-        2 (R - 1) / R of its bytes go over each link (Patarasuk and Yuan, 2009).
+    def budget(self, way: Way) -> Budget:
+        """Return what the machine gives each stage, as the compiler will find."""
+        request = PipelineRequest(way.micro_batches, way.stages, offload=way.offload)
+        return budget_of(self.machine, request, self.prices)
+
+    def _cut(self, way: Way, schedule: Schedule) -> _Cut:
+        budget = self.budget(way)
+        key = (way.stages, way.schedule, budget, way.recompute)
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = self._found(way, schedule, budget)
+        return found
+
+    def _found(self, way: Way, schedule: Schedule, budget: Budget) -> _Cut:
+        entry, loads, stages = self.module.entry, self.loads, way.stages
+        ahead = self.marked
+        if not ahead:
+            recomputes = way.recompute == FULL
+            ahead = by_cuts(loads.ahead, cuts_of(loads, schedule, budget, recomputes=recomputes))
+        of_op = whole_stages(entry, self.phases, ahead, stages)
+        again = made_again(entry, self.phases, of_op, stages, way.recompute)
+        parts = parts_of(
+            self.survey, self.phases.phase, of_op, stages, again, trains=loads.trains
+        )
+        at = np.array([of_op[position] for position in loads.ahead])
+
+        def by_stage(until: Floats) -> Floats:
+            found = np.zeros(stages)
+            np.add.at(found, at, np.diff(until))
+            return found
+
+        return _Cut(
+            parts,
+            by_stage(self.weights.state_until),
+            by_stage(loads.gradients_until),
+            by_stage(loads.optimizer_until),
+            *self._host(of_op, stages),
+        )
+
+    def _host(self, of_op: tuple[int, ...], stages: int) -> tuple[Floats, Floats]:
+        """Return the bytes that go from and to the host for each micro-batch, by stage."""
+        entry = self.module.entry
+        fed, given = np.zeros(stages), np.zeros(stages)
+        places = parameter_positions(entry)
+        for number in (n for feed in self.wrapping.feeds for n in feed.places):
+            for i in places[number]:
+                readers = [of_op[user] for user in entry.users[i] if of_op[user] >= 0]
+                fed[min(readers, default=0)] += size_of(entry.instructions[i].shape)
+        results = result_positions(entry)
+        for number in (n for each in self.wrapping.outfeeds for n in each.places):
+            i = results[number]
+            if i is not None and of_op[i] >= 0:
+                given[of_op[i]] += size_of(entry.instructions[i].shape)
+        return fed, given
+
+    # --- cycles -----------------------------------------------------------------------------------
+
+    def _cycles(self, way: Way, schedule: Schedule, cut: _Cut) -> tuple[Floats, Floats]:
+        """Return the cycles of each position, and of the copies after it."""
+        cycles = cut.parts.cycles.copy()
+        for stage in range(way.stages):
+            for sizes, to_device in ((cut.fed, True), (cut.given, False)):
+                if sizes[stage]:
+                    cycles[stage] += self._host_cycles(way, stage, int(sizes[stage]), to_device)
+        machine, handed = self.machine, cut.parts.handed
+        ends = np.zeros(schedule.positions)
+        tiles = machine.chip.tiles_per_ipu
+        ipu = [way.ipu_of_stage[schedule.stage_of(n)] for n in range(schedule.positions)]
+        totals: dict[tuple[int, int], float] = {}
+        for size, maker, reader in zip(handed.bytes, handed.maker, handed.reader, strict=True):
+            totals[(maker, reader)] = totals.get((maker, reader), 0.0) + size
+        flows: dict[int, list[Flow]] = {}
+        for (maker, reader), size in totals.items():
+            if ipu[maker] != ipu[reader]:
+                flows.setdefault(maker, []).append(Flow(ipu[maker], ipu[reader], round(size)))
+            else:
+                ends[maker] += copy_charge(machine, over(round(size), tiles), 1).cycles
+            if schedule.timetable.held(maker, reader) > 1:
+                cycles[reader] += copy_charge(machine, over(round(size), tiles), 1).cycles
+        for maker, each in flows.items():
+            ends[maker] += link_transfer(machine, each, way.ipus).cycles
+        return cycles, ends
+
+    def _host_cycles(self, way: Way, stage: int, size: int, to_device: bool) -> int:
+        by_ipu = [0] * way.ipus
+        by_ipu[way.ipu_of_stage[stage]] = size
+        return host_transfer(
+            self.machine,
+            by_ipu * way.replicas,
+            to_device=to_device,
+            busiest_tile_bytes=over(size, self.machine.chip.tiles_per_ipu),
+            is_connected=True,
+        ).cycles
+
+    def _update(self, way: Way, cut: _Cut) -> float:
+        """Return the cycles of an update: what is computed, remote memory, and all-reduces."""
+        if not self.loads.trains:
+            return self.survey.update_cycles
+        parts = way.replicas if way.shard_optimizer else 1
+        found = self.survey.update_cycles / parts
+        if self.is_beside(way):
+            size = int(cut.optimizer.sum()) // parts
+            for write in (False, True):
+                found += remote_transfer(self.machine, size, write=write).cycles
+        return found + self._together(way, cut)
+
+    def is_beside(self, way: Way) -> bool:
+        """Whether what only the update reads lies in remote memory."""
+        several = way.micro_batches > 1 or way.stages > 1 or self.loads.trains
+        return self.has_remote and several and way.offload != OFF
+
+    def _together(self, way: Way, cut: _Cut) -> float:
+        """Return the cycles in which replicas combine gradients in a ring.
+
+        2 (R - 1) / R of the bytes go over each link (Patarasuk and Yuan, 2009).
         """
-        count = way.replicas
-        if count == 1 or not self.loads.trains:
+        count, ipus = way.replicas, way.ipus
+        if count == 1:
             return 0.0
-        per_byte = budget_of(self.machine, PipelineRequest()).cycles_per_byte
-        sent = 2 * (count - 1) / count * share * float(self.loads.gradients_until[-1])
-        return sent * per_byte + 2 * (count - 1) * sync(self.machine, count).cycles
+        sizes = np.zeros(ipus)
+        np.add.at(sizes, np.array(way.ipu_of_stage), cut.gradients)
+        system = ipus * count
+        flows = [
+            Flow(p * ipus + ipu, (p + 1) % count * ipus + ipu, round(size / count))
+            for p in range(count)
+            for ipu, size in enumerate(sizes)
+        ]
+        each = link_transfer(self.machine, flows, system).cycles + sync(self.machine, system).cycles
+        return float(2 * (count - 1) * each)
 
+    # --- memory -----------------------------------------------------------------------------------
 
-def priced_step(
-    module: Module, machine: Machine, wrapping: WrappingRequest, request: PipelineRequest
-) -> tuple[Step, Wrapping]:
-    """Return a verified step priced on a machine, and how it is wrapped.
+    def _bytes(self, way: Way, schedule: Schedule, cut: _Cut) -> tuple[float, float]:
+        """Return what the fullest IPU keeps from slot to slot, and what it needs in all."""
+        parts, stages = cut.parts, way.stages
+        ipu = np.array(way.ipu_of_stage)
+        share = 1 / way.replicas if way.shard_optimizer else 1.0
+        optimizer = cut.optimizer * share
+        waiting = self._waiting(schedule, parts)
+        beside = self.is_beside(way)
+        kept = cut.state + cut.gradients + waiting + parts.kept_bytes
+        if not beside:
+            kept = kept + optimizer
+        total = max(float(cut.state.sum()), 1.0)
+        update = self.survey.update_bytes * share * cut.state / total
+        update += cut.state + cut.gradients + optimizer
+        code = parts.code_bytes * self.machine.chip.tiles_per_ipu
 
-    Raises what finding the phases of a step raises, UsageError E3150 to E3152 for its wrapping.
-    """
-    wrapped = required_wrapping(module, looped(wrapping), feeds_rest=True)
-    flat, _ = run_passes(module, Plan(), "front", verify_each=False)
-    phases_and_kind(flat.entry, wrapped, request)  # what is wrong is said in the user's numbers
-    peeled = peeled_step(flat, wrapped)
-    flat, pieces = peeled.module, peeled.wrapping
-    phases, _ = phases_and_kind(flat.entry, pieces, peeled.request(request))
-    costing = costing_on(machine, request)(flat)
-    loads = loads_of(flat.entry, phases, pieces.constants, costing.cycles)
-    places = parameter_positions(flat.entry)
-    fed = sum(
-        size_of(flat.entry.instructions[places[number][0]].shape)
-        for feed in pieces.feeds
-        for number in feed.places
-        if places[number]
-    )
-    rate = machine.host.to_device_bytes_per_second
-    return Step(machine, loads, float(cycles_at_rate(machine, fed, rate))), wrapped
+        def on_ipus(sizes: Floats) -> Floats:
+            found = np.zeros(way.ipus)
+            np.add.at(found, ipu, sizes)
+            return found
+
+        working = np.zeros(way.ipus)
+        np.maximum.at(working, ipu, parts.working_bytes)
+        held = on_ipus(kept)
+        needed = _GAPS * np.maximum(held + working, on_ipus(update)) + on_ipus(code)
+        del stages
+        return float(held.max()), float(needed.max())
+
+    def _waiting(self, schedule: Schedule, parts: Parts) -> Floats:
+        """Return the bytes of each stage that channels take, whatever micro-batch is at work."""
+        handed = parts.handed
+        found = np.zeros(parts.stages)
+        stage = np.array([schedule.stage_of(n) for n in range(schedule.positions)])
+        held = -(-(handed.reader - handed.maker) // schedule.interval)
+        np.add.at(found, stage[handed.reader], handed.bytes * np.where(held > 1, held + 1, 1))
+        first = handed.is_first
+        np.add.at(found, stage[handed.maker[first]], handed.bytes[first])
+        return found
 
 
 def best_of(outlooks: Iterable[Outlook]) -> list[Outlook]:
     """Return those that no other one beats in throughput, memory and bubble; the fastest first."""
-    order = sorted(outlooks, key=lambda x: (-x.per_second, x.kept_bytes, x.bubble))
+    order = sorted(outlooks, key=lambda x: (-x.per_second, x.needed_bytes, x.bubble))
     found: list[Outlook] = []
     for each in order:
-        if not any(x.kept_bytes <= each.kept_bytes and x.bubble <= each.bubble for x in found):
+        if not any(x.needed_bytes <= each.needed_bytes and x.bubble <= each.bubble for x in found):
             found.append(each)
     return found
 
@@ -183,6 +293,6 @@ def best_of(outlooks: Iterable[Outlook]) -> list[Outlook]:
 def choice_of(outlooks: list[Outlook]) -> Outlook:
     """Return the fastest that fits, or where none does, of those that need about least."""
     fitting = [x for x in outlooks if x.fits]
-    least = min(x.kept_bytes for x in outlooks)
-    small = [x for x in outlooks if x.kept_bytes <= _ABOUT * least]
-    return max(fitting or small, key=lambda x: (x.per_second, -x.kept_bytes))
+    least = min(x.needed_bytes for x in outlooks)
+    small = [x for x in outlooks if x.needed_bytes <= _ABOUT * least]
+    return max(fitting or small, key=lambda x: (x.per_second, -x.needed_bytes))

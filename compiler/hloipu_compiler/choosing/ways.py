@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
-from hloipu_compiler.choosing.outlook import Step, Way
+from hloipu_compiler.choosing.outlook import Step
+from hloipu_compiler.choosing.way import Way
 from hloipu_compiler.plan.schedule import GROUPED, SCHEDULES, SEQUENTIAL
 from hloipu_compiler.staging.errors import StagingError
 

@@ -12,7 +12,7 @@ from hloipu_compiler.codegen.choosing import candidates, cheapest
 from hloipu_compiler.codegen.errors import CodegenError
 from hloipu_compiler.codegen.layout import NO_LAYOUT, Demand, Layout
 from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar, Spread
-from hloipu_compiler.codegen.numbering import Numbering
+from hloipu_compiler.codegen.numbering import Numbering, Scope
 from hloipu_compiler.codegen.placing import (
     Placement,
     default_placement,
@@ -162,7 +162,8 @@ class Builder(Numbering):
             found.append(known)
         for steps in (gathering, waiting):
             for depth, (transfers, definitions) in steps.items():
-                self.scopes[depth].steps += self.exchange_steps(transfers, definitions)
+                scope = self.scopes[depth]
+                scope.steps += self.exchange_steps(transfers, definitions, scope)
         return found
 
     def brought_here(self, leaf: Leaf) -> Leaf:
@@ -269,16 +270,16 @@ class Builder(Numbering):
         self, transfers: Sequence[s.Transfer], definitions: Sequence[s.Definition]
     ) -> None:
         """Append a sync and an exchange to the innermost block."""
-        self.scope.steps += self.exchange_steps(transfers, definitions)
+        self.scope.steps += self.exchange_steps(transfers, definitions, self.scope)
 
     def exchange_steps(
-        self, transfers: Sequence[s.Transfer], definitions: Sequence[s.Definition]
+        self, transfers: Sequence[s.Transfer], definitions: Sequence[s.Definition], scope: Scope
     ) -> list[s.Step]:
-        """Return a sync and an exchange; all IPUs meet where it leads from one to another."""
+        """Return a sync and an exchange; a block's IPUs meet where it leads from one to another."""
         crosses = any(
             self.variables[x.source].ipu != self.variables[x.destination].ipu for x in transfers
         )
-        meeting = s.Sync(self.ipus) if crosses else s.Sync()
+        meeting = s.Sync(scope.ipus or self.ipus) if crosses else s.Sync()
         return [meeting, s.Exchange(tuple(transfers), tuple(definitions), self.origin)]
 
     def assembled(

@@ -25,6 +25,8 @@ class Scope:
     """Value, mapping and IPU -> a variable that a transfer brought the value to."""
     turns: bool = False
     """Whether the block runs again and again: what does not change is better done before."""
+    ipus: int = 0
+    """That meet where an exchange leads from one to another; 0: all of the program."""
 
 
 class Numbering:
@@ -54,9 +56,12 @@ class Numbering:
         return self.scopes[-1]
 
     @contextmanager
-    def block(self, *, turns: bool = False) -> Iterator[Scope]:
-        """Write the steps of an inner block, which `turns` or is run once."""
-        self.scopes.append(Scope(turns=turns))
+    def block(self, *, turns: bool = False, ipus: int = 0) -> Iterator[Scope]:
+        """Write the steps of an inner block, which `turns` or is run once.
+
+        `ipus`: that work on it, where these are not those of the block around it.
+        """
+        self.scopes.append(Scope(turns=turns, ipus=ipus or self.scope.ipus))
         try:
             yield self.scope
         finally:
@@ -79,6 +84,13 @@ class Numbering:
         value = self.value(leaf.element_type, leaf.shape)
         self._depth_of[value] += 1
         return Held(value, leaf.variable, leaf.element_type, leaf.shape)
+
+    def made_here(self, value: int, depth: int = -1) -> None:
+        """Take a value that changes, or comes, with each turn of a block as one made in it.
+
+        Otherwise copies of what was known before the block would be made before it, too.
+        """
+        self._depth_of[value] = len(self.scopes) + depth
 
     def variable(
         self,

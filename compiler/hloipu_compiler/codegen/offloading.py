@@ -1,14 +1,17 @@
-"""State in remote buffers: what only the update reads lies beside the IPU while micro-batches run.
+"""What lies in remote buffers: beside the IPU, and on its tiles only while it is worked on.
 
-As Graphcore's backend does it by default where gradients are accumulated (graphcore/tensorflow:
-tensorflow/compiler/plugin/poplar/driver/passes/variables_offload_and_partition.cc), arrays of at
-least `LEAST_BYTES` alone.
+State that only the update reads, as Graphcore's backend has it by default where gradients are
+accumulated, and on request what waits between positions, weights, and accumulators
+(graphcore/tensorflow: tensorflow/compiler/plugin/poplar/driver/passes,
+variables_offload_and_partition.cc, gradient_accumulation_buffers_offload.cc and
+pipeline_fifo_inserter.cc); arrays of at least `LEAST_BYTES` alone.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from math import prod
 
-from hloipu_compiler.codegen.builder import Builder
+from hloipu_compiler.codegen.builder import Array, Builder
 from hloipu_compiler.codegen.leaves import Held
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.plan.pipelining import OFF, ON, PipelineRequest, Pipelining
@@ -25,21 +28,42 @@ LEAST_BYTES = 128
 Kind = tuple[str, Sizes]
 
 
-def offloads(request: PipelineRequest, pipelining: Pipelining, machine: Machine) -> bool:
-    """Return whether state is to lie in remote buffers: asked for, or of use and there.
+@dataclass(frozen=True, slots=True)
+class Offloads:
+    """Which kinds of values lie in remote buffers."""
+
+    state: bool = False
+    """That only the update reads."""
+    activations: bool = False
+    """That wait between positions."""
+    weights: bool = False
+    accumulators: bool = False
+
+
+NOTHING_OFFLOADED = Offloads()
+
+
+def offloads(request: PipelineRequest, pipelining: Pipelining, machine: Machine) -> Offloads:
+    """Return what is to lie in remote buffers: asked for, or of use and there.
 
     Raises UsageError E0511 where a machine without them is asked for it.
     """
-    if request.offload == ON and not machine.remote.remote_bytes:
+    if (request.offload == ON or request.asks_remote) and not machine.remote.remote_bytes:
         raise UsageError(
             "E0511",
             f"{machine.name} has no remote buffers to keep state in",
             hint="leave --offload out, or take a machine that has them, such as gc200",
         )
-    if request.offload in (ON, OFF):
-        return request.offload == ON
     several = pipelining.micro_batches > 1 or len(pipelining.positions) > 1
-    return several and machine.remote.remote_bytes > 0
+    state = several and machine.remote.remote_bytes > 0
+    if request.offload in (ON, OFF):
+        state = request.offload == ON
+    return Offloads(
+        state,
+        request.offload_activations,
+        request.offload_weights,
+        request.offload_accumulators,
+    )
 
 
 def only_updated(
@@ -49,16 +73,40 @@ def only_updated(
 
     `kinds`: of the entry's parameters, by number.
     """
-    found = set()
+    return frozenset(
+        number
+        for number, users in _users_of_large(entry, kinds, parameters).items()
+        if users == {update}
+    )
+
+
+def only_used_by(
+    entry: Computation, calls: Iterable[str], kinds: dict[int, Kind], parameters: Iterable[int]
+) -> frozenset[int]:
+    """Return the parameters of these that nothing but some calls reads, large enough."""
+    known = frozenset(calls)
+    return frozenset(
+        number
+        for number, users in _users_of_large(entry, kinds, parameters).items()
+        if users <= known
+    )
+
+
+def _users_of_large(
+    entry: Computation, kinds: dict[int, Kind], parameters: Iterable[int]
+) -> dict[int, set[str]]:
+    """Return who reads each of these parameters that is large enough, by name."""
     wanted = set(parameters)
-    for position, x in enumerate(entry.instructions):
-        number = x.parameter_number
-        if number not in wanted or bytes_of(kinds[number]) < LEAST_BYTES:
-            continue
-        users = {entry.instructions[user].name for user in entry.users[position]}
-        if users == {update}:
-            found.add(number)
-    return frozenset(found)
+    return {
+        x.parameter_number: {entry.instructions[user].name for user in entry.users[position]}
+        for position, x in enumerate(entry.instructions)
+        if x.parameter_number in wanted and is_large(kinds[x.parameter_number])
+    }
+
+
+def is_large(kind: Kind) -> bool:
+    """Whether an array is worth a remote buffer."""
+    return bytes_of(kind) >= LEAST_BYTES
 
 
 def bytes_of(kind: Kind) -> int:
@@ -72,20 +120,42 @@ def remote_variable(builder: Builder, kind: Kind) -> int:
     return builder.variable(*kind, nowhere, Role.REMOTE)
 
 
-def fetched(builder: Builder, there: Held) -> Held:
-    """Write the copy of remote state to tiles of its IPU; return it there."""
+def remote_constant(builder: Builder, value: int, kind: Kind, array: Array) -> Held:
+    """Return a variable beside the IPU at hand that the program is loaded with."""
+    variable = remote_variable(builder, kind)
+    builder.constants[variable] = (value, array)
+    return Held(value, variable, *kind)
+
+
+def fetched(builder: Builder, there: Held, depth: int = -1) -> Held:
+    """Write the copy of what is remote to tiles of its IPU, in a block; return it there."""
     builder.ipu = builder.variables[there.variable].ipu
     kind = (there.element_type, there.shape)
-    variable = builder.variable(*kind, builder.home(*kind))
-    builder.emit(RemoteCopy(there.variable, variable, there.value))
+    variable = builder.variable(*kind, builder.home(*kind), depth=depth)
+    builder.made_here(there.value, depth)
+    builder.scopes[depth].steps.append(RemoteCopy(there.variable, variable, there.value))
     return Held(there.value, variable, *kind)
 
 
 def stored(builder: Builder, leaf: Held, home: Held) -> int:
-    """Write the copy of new state to where it lies while micro-batches run; return its value."""
+    """Write the copy of what a step made to where it lies meanwhile; return its value."""
     builder.ipu = builder.variables[home.variable].ipu
     here = builder.brought_here(leaf)
     if not isinstance(here, Held):
         raise TypeError(f"{home} is not on tiles")
     builder.emit(RemoteCopy(here.variable, home.variable, here.value))
     return here.value
+
+
+def handed_over(builder: Builder, there: Held, ipu: int) -> Held:
+    """Write the copy of what is remote at one IPU to remote memory at another; return it there."""
+    here = fetched(builder, there)
+    kind = (there.element_type, there.shape)
+    mapping = builder.variables[here.variable].mapping
+    builder.ipu = ipu
+    landing = builder.variable(*kind, mapping)
+    transfer, definition = builder.plain_copy(here, landing)
+    builder.exchange([transfer], [definition])
+    found = Held(there.value, remote_variable(builder, kind), *kind)
+    builder.emit(RemoteCopy(landing, found.variable, there.value))
+    return found

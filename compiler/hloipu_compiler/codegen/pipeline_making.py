@@ -8,6 +8,7 @@ from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.entry_calls import Element, EntryCalls
 from hloipu_compiler.codegen.leaves import Held, Leaf
 from hloipu_compiler.codegen.lowering import lower_instructions
+from hloipu_compiler.codegen.offloading import NOTHING_OFFLOADED, Offloads
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.plan.pipelining import Pipelining
 from hloipu_compiler.plan.plan import Plan
@@ -39,16 +40,19 @@ class Making:
     maker: dict[ValueId, tuple[int, Held]] = field(default_factory=dict)
     """Values of the pipeline: the position that makes each, and where."""
     channels: list[s.Channel] = field(default_factory=list)
+    offloads: Offloads = NOTHING_OFFLOADED
+    remote: dict[int, dict[int, Held]] = field(default_factory=dict)
+    """Weights in remote memory: parameters -> IPUs -> where they lie there."""
 
     @cached_property
     def in_pipeline(self) -> frozenset[str]:
         """Names of the calls that run for each micro-batch."""
-        return frozenset(x.call for x in self.pipelining.positions if x.call)
+        return frozenset(x.call for x in self.pipelining.parts)
 
     @cached_property
     def ipus(self) -> dict[str, int]:
         """The IPU of each call of the pipeline."""
-        return {position.call: position.ipu for position in self.pipelining.positions}
+        return {part.call: part.ipu for part in self.pipelining.parts}
 
     def maker_of(self, result: int) -> str:
         """Return the name of the call that makes a result; empty for a parameter."""

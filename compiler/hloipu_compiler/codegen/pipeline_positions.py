@@ -1,8 +1,10 @@
 """Lowers the positions of a pipeline: what each runs for a micro-batch, and what comes to it."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import groupby
 from typing import NamedTuple
 
 from hloipu_compiler.codegen.control import brought_home
@@ -10,11 +12,13 @@ from hloipu_compiler.codegen.errors import CodegenError
 from hloipu_compiler.codegen.gradient_sums import accumulated, averaged, counted
 from hloipu_compiler.codegen.leaves import Held, Leaf
 from hloipu_compiler.codegen.lowering import streamed_in
+from hloipu_compiler.codegen.offloading import fetched, is_large, remote_variable, stored
 from hloipu_compiler.codegen.outfeed_sums import Sum, added
 from hloipu_compiler.codegen.pipeline_making import Making
 from hloipu_compiler.codegen.pipeline_results import Results
-from hloipu_compiler.plan.pipelining import RUNNING_MEAN, Position
+from hloipu_compiler.plan.pipelining import RUNNING_MEAN, Part, Position
 from hloipu_runtime.program import steps as s
+from hloipu_runtime.program.program import Role
 from hloipu_runtime.program.steps import ValueId
 
 
@@ -34,7 +38,7 @@ class Key(NamedTuple):
     number: int = 0
     """Of a gradient: which result of the call; of state: the parameter; of a sum: its own."""
     call: str = ""
-    """Of the position that makes it; empty for state."""
+    """That makes it; empty for state."""
 
 
 @dataclass
@@ -58,8 +62,10 @@ class _Place:
 
     number: int
     position: Position
-    known: dict[ValueId, Held] = field(default_factory=dict)
-    """Values of earlier positions that have come here."""
+    known: dict[tuple[ValueId, int], Held] = field(default_factory=dict)
+    """Values of earlier positions that have come here, by the IPU that they came to."""
+    after: dict[Key, Held] = field(default_factory=dict)
+    """What goes on to the next micro-batch."""
 
 
 class Positions:
@@ -74,36 +80,84 @@ class Positions:
         self.carried = carried
         self.sums = sums
         """That outfeeds take."""
+        self.is_grouped = making.pipelining.schedule.group > 1
 
     def stage(self, number: int, position: Position) -> s.Stage:
         """Write one position's body."""
-        builder, making = self.builder, self.making
-        if not position.call:
-            return s.Stage(position.name, (position.ipu,), s.Sequence())
+        builder = self.builder
+        if not position.parts:
+            return s.Stage(position.name, position.ipus, s.Sequence())
         place = _Place(number, position)
-        with builder.block(turns=True) as scope:
-            builder.ipu = position.ipu
-            x = making.calls[position.call]
-            mine = self._kept_by(position)
-            scope.owned.update(self.carried[key].home.variable for key in mine)
-            operands = [[self._read(i, place)] for i in x.operands]
-            for element, leaf in enumerate(making.lower(x, operands, frozenset())):
-                held = builder.brought_here(builder.held(leaf))
-                if not isinstance(held, Held):
-                    raise CodegenError("E0470", f"{position.call} hands out a token")
-                making.made[(x.name, element)] = held
-                making.maker.setdefault(held.value, (number, held))
-            self.results.of_call(x.name)
-            pairs = [(self._after_micro_batch(key), self.carried[key].turn) for key in mine]
-            for key, value in zip(mine, brought_home(builder, pairs), strict=True):
+        ipus = len(position.ipus)
+        with ExitStack() as blocks:
+            first = None
+            if self.is_grouped:
+                first = blocks.enter_context(builder.block(turns=True, ipus=ipus))
+            scope = blocks.enter_context(builder.block(turns=True, ipus=ipus))
+            for key in (key for part in position.parts for key in self._kept_by(part)):
+                scope.owned.add(self.carried[key].home.variable)
+                builder.made_here(self.carried[key].turn.value)
+            for _, parts in groupby(position.parts, key=lambda part: part.level):
+                self._level(tuple(parts), place)
+            pairs = [(held, self.carried[key].turn) for key, held in place.after.items()]
+            for key, value in zip(place.after, brought_home(builder, pairs), strict=True):
                 self.carried[key].after = replace(self.carried[key].turn, value=value)
-            return s.Stage(position.name, (position.ipu,), s.Sequence(tuple(scope.steps)))
+            body = s.Sequence(tuple(scope.steps))
+            before = s.Sequence(tuple(first.steps) if first else ())
+            return s.Stage(position.name, position.ipus, body, before)
 
-    def _kept_by(self, position: Position) -> list[Key]:
-        """Return what a position leaves for the next micro-batch."""
+    def _level(self, parts: Sequence[Part], place: _Place) -> None:
+        """Write calls that do not need each other, those of each IPU beside those of others."""
+        builder = self.builder
+        outer = builder.scope
+        operands = {part: self._operands(part, place) for part in parts}
+        if len(operands) == 1:
+            self._part(parts[0], operands[parts[0]], place)
+            return
+        branches = []
+        for ipu in dict.fromkeys(part.ipu for part in parts):
+            with builder.block(turns=True, ipus=1) as scope:
+                scope.owned |= {v for v in outer.owned if builder.variables[v].ipu == ipu}
+                for part in parts:
+                    if part.ipu == ipu:
+                        self._part(part, operands[part], place)
+                branches.append(s.Sequence(tuple(scope.steps)))
+        branches = [branch for branch in branches if branch.steps]
+        if len(branches) > 1:
+            builder.emit(s.Parallel(tuple(branches)))
+        else:
+            outer.steps += [step for branch in branches for step in branch.steps]
+
+    def _operands(self, part: Part, place: _Place) -> list[list[Leaf]]:
+        """Return what a call reads, on its IPU."""
+        self.builder.ipu = part.ipu
+        return [[self._read(i, place)] for i in self.making.calls[part.call].operands]
+
+    def _part(self, part: Part, operands: Sequence[Sequence[Leaf]], place: _Place) -> None:
+        """Write a call, and what of it goes out or on to the next micro-batch."""
+        builder, making = self.builder, self.making
+        builder.ipu = part.ipu
+        x = making.calls[part.call]
+        for element, leaf in enumerate(making.lower(x, operands, frozenset())):
+            held = builder.brought_here(builder.held(leaf))
+            if not isinstance(held, Held):
+                raise CodegenError("E0470", f"{part.call} hands out a token")
+            making.made[(part.call, element)] = held
+            making.maker.setdefault(held.value, (place.number, held))
+        self.results.of_call(part.call)
+        for key in self._kept_by(part):
+            item = self.carried[key]
+            if builder.variables[item.home.variable].role is Role.REMOTE:
+                after = self._after_micro_batch(key, fetched(builder, item.turn))
+                item.after = replace(item.turn, value=stored(builder, after, item.turn))
+            else:
+                place.after[key] = self._after_micro_batch(key, item.turn)
+
+    def _kept_by(self, part: Part) -> list[Key]:
+        """Return what a call leaves for the next micro-batch."""
         state = self.making.pipelining.per_micro_batch
-        found = [key for key in self.carried if key.call == position.call]
-        return found + [Key(Kind.STATE, p) for p, r in state if self._is_made_by(r, position)]
+        found = [key for key in self.carried if key.call == part.call]
+        return found + [Key(Kind.STATE, p) for p, r in state if self._is_made_by(r, (part.call,))]
 
     def _read(self, position: int, place: _Place) -> Leaf:
         """Return a value of the entry where a position of the pipeline reads it."""
@@ -114,6 +168,8 @@ class Positions:
         elif Key(Kind.STATE, number) in self.carried:
             leaf = self.carried[Key(Kind.STATE, number)].turn
             self._require_owner(number, place)
+        elif self.builder.ipu in making.remote.get(number, ()):
+            leaf = self._fetched(number, place)
         elif number in making.given:
             leaf = making.given[number]
         else:
@@ -128,7 +184,8 @@ class Positions:
     def _through_channel(self, producer: int, source: Held, place: _Place) -> Held:
         """Return what another position made, as it comes to this one."""
         builder = self.builder
-        if source.value not in place.known:
+        key = (source.value, builder.ipu)
+        if key not in place.known:
             mapping = builder.variables[source.variable].mapping
             kind = (source.element_type, source.shape)
             builder.origin = builder.variables[source.variable].origin
@@ -136,14 +193,27 @@ class Positions:
             timetable = self.making.pipelining.schedule.timetable
             count = timetable.held(producer, place.number)
             slots: tuple[int, ...] = (destination,)
-            if count > 1:
+            waits = timetable.slot(place.number, 0) - timetable.slot(producer, 0) > 1
+            if self.making.offloads.activations and waits and is_large(kind):
+                slots = tuple(remote_variable(builder, kind) for _ in range(count))
+            elif count > 1:
                 slots = tuple(builder.variable(*kind, mapping) for _ in range(count))
             builder.scope.owned.difference_update((destination, *slots))
             self.making.channels.append(
                 s.Channel(producer, place.number, source.variable, slots, destination, source.value)
             )
-            place.known[source.value] = replace(source, variable=destination)
-        return place.known[source.value]
+            place.known[key] = replace(source, variable=destination)
+        return place.known[key]
+
+    def _fetched(self, number: int, place: _Place) -> Held:
+        """Return a weight that lies in remote memory, brought in once where a position begins."""
+        there = self.making.remote[number][self.builder.ipu]
+        key = (there.value, self.builder.ipu)
+        if key not in place.known:
+            self.builder.origin = self.builder.variables[there.variable].origin
+            depth = -2 if self.is_grouped else -1
+            place.known[key] = fetched(self.builder, there, depth)
+        return place.known[key]
 
     def _next_element(self, number: int, place: _Place) -> Held:
         """Return what a queue feeds, taken in by the first position that reads it."""
@@ -164,7 +234,7 @@ class Positions:
     def _require_owner(self, number: int, place: _Place) -> None:
         """Raise where a position reads state that another one makes anew."""
         result = dict(self.making.pipelining.per_micro_batch)[number]
-        if not self._is_made_by(result, place.position):
+        if not self._is_made_by(result, place.position.calls):
             raise CodegenError(
                 "E0508",
                 f"{place.position.name} reads parameter {number}, which another stage makes anew "
@@ -172,16 +242,15 @@ class Positions:
                 hint="keep what reads and what makes that state in one stage",
             )
 
-    def _is_made_by(self, result: int, position: Position) -> bool:
+    def _is_made_by(self, result: int, makers: Collection[str]) -> bool:
         calls = self.making.calls
         at = calls.result_positions[result]
         x = calls.entry.instructions[at]
-        return x.opcode == "get-tuple-element" and calls.element(at)[0] == position.call
+        return x.opcode == "get-tuple-element" and calls.element(at)[0] in makers
 
-    def _after_micro_batch(self, key: Key) -> Held:
+    def _after_micro_batch(self, key: Key, total: Held) -> Held:
         """Return what goes on to the next micro-batch: a sum, or what the call made."""
         making, builder = self.making, self.builder
-        total = self.carried[key].turn
         match key.kind:
             case Kind.COUNT:
                 return counted(builder, total)

@@ -18,11 +18,19 @@ from hloipu_compiler.codegen.errors import CodegenError
 from hloipu_compiler.codegen.gradient_sums import COUNT_TYPE, emptied, finished_type
 from hloipu_compiler.codegen.leaves import Held, Leaf
 from hloipu_compiler.codegen.lowering import streamed_in
-from hloipu_compiler.codegen.offloading import fetched, only_updated, remote_variable, stored
+from hloipu_compiler.codegen.offloading import (
+    NOTHING_OFFLOADED,
+    Offloads,
+    fetched,
+    is_large,
+    remote_variable,
+    stored,
+)
 from hloipu_compiler.codegen.outfeed_sums import Sum, added, begun
 from hloipu_compiler.codegen.pipeline_making import Making
 from hloipu_compiler.codegen.pipeline_positions import Carried, Key, Kind, Positions, Turning
 from hloipu_compiler.codegen.pipeline_results import Results
+from hloipu_compiler.codegen.remote_parameters import RemoteParameters
 from hloipu_compiler.codegen.planned import Record
 from hloipu_compiler.codegen.replica_means import mean_over_replicas
 from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning
@@ -54,22 +62,13 @@ class _Kept:
 class _PipelinedStep:
     """The program under construction."""
 
-    def __init__(self, making: Making, *, offload: bool) -> None:
+    def __init__(self, making: Making) -> None:
         self.making = making
         self.builder = making.builder
         self.results = Results(making)
         self.sums: list[Sum] = []
         """That outfeeds take."""
-        plan, wrapping = making.pipelining, making.wrapping
-        kept = {pair.parameter for pair in wrapping.state}
-        kept -= {parameter for parameter, _ in plan.per_micro_batch}
-        kinds = dict(enumerate(making.calls.arrays))
-        self.remote = (
-            only_updated(making.module.entry, plan.update, kinds, kept)
-            if offload
-            else frozenset[int]()
-        )
-        """Parameters whose state lies in remote memory."""
+        self.remote = RemoteParameters(making)
 
     # --- the whole --------------------------------------------------------------------------------
 
@@ -77,7 +76,10 @@ class _PipelinedStep:
         making, builder, wrapping = self.making, self.builder, self.making.wrapping
         kept = [self._keep(pair.name, pair.parameter, pair.result) for pair in wrapping.state]
         for number in wrapping.constants:
-            making.given[number] = self._constant(number)
+            if number in self.remote.constants:
+                self.remote.constant(number, self._parameter(number))
+            else:
+                making.given[number] = self._constant(number)
         for number in wrapping.inputs:
             making.given[number] = self._streamed(number)
         making.given.update({item.parameter: item.turn for item in kept})
@@ -120,7 +122,7 @@ class _PipelinedStep:
         builder.ipu = self.making.pipelining.homes.get(parameter, 0)
         initial = builder.value(*kind)
         turn = builder.turn_value(Held(initial, -1, *kind)).value
-        if parameter in self.remote:
+        if parameter in self.remote.state:
             variable = remote_variable(builder, kind)
         else:
             variable = builder.variable(*kind, builder.home(*kind), Role.STATE)
@@ -165,9 +167,10 @@ class _PipelinedStep:
         """Write one update with its micro-batches; return state and sums after it."""
         making, plan = self.making, self.making.pipelining
         self._call(plan.pre, self._outside)
+        self.remote.begin_update({x.parameter: x.turn for x in kept})
         finished = self._pipeline(kept)
         for item in kept:
-            if item.parameter in self.remote:
+            if item.parameter in self.remote.state:
                 self.builder.origin = item.name
                 making.given[item.parameter] = fetched(self.builder, item.turn)
         self._call(plan.update, lambda operand: self._after(operand, finished))
@@ -182,7 +185,7 @@ class _PipelinedStep:
                 raise CodegenError("E0470", f"result {item.result} is a token")
             self.builder.ipu = self.builder.variables[item.home.variable].ipu
             held = self.builder.held(leaf)
-            if item.parameter in self.remote:
+            if item.parameter in self.remote.state:
                 away[item.parameter] = stored(self.builder, held, item.home)
             else:
                 pairs.append((held, item.turn))
@@ -243,19 +246,24 @@ class _PipelinedStep:
         stages = tuple(positions.stage(n, x) for n, x in enumerate(plan.positions))
         loops = []
         finished: dict[Key, Held] = {}
+        away: list[Key] = []
         for key, x in carried.items():
             last = builder.value(x.home.element_type, x.home.shape)
             loops.append(
                 s.Carried(x.home.variable, x.home.value, x.turn.value, x.after.value, last)
             )
             finished[key] = replace(x.home, value=last)
+            if builder.variables[x.home.variable].role is Role.REMOTE:
+                away.append(key)
         interval = plan.schedule.interval if len(plan.positions) > 1 else 1
+        group = plan.schedule.group
         builder.emit(
             s.Pipeline(
                 plan.micro_batches, interval, stages, tuple(making.channels), tuple(loops),
-                _PIPELINE,
+                _PIPELINE, group,
             )
         )  # fmt: skip
+        finished.update({key: fetched(builder, finished[key]) for key in away})
         return self._combined(finished)
 
     def _begun(self, kept: dict[int, _Kept]) -> Carried:
@@ -265,6 +273,10 @@ class _PipelinedStep:
         for x in plan.accumulations:
             shape, name = making.calls.tensor_of(x)[1], f"accumulator.{x.call}.{x.element}"
             home, turn = emptied(builder, making.ipus[x.call], x.element_type, shape, name)
+            if making.offloads.accumulators and is_large((home.element_type, shape)):
+                away = replace(home, variable=remote_variable(builder, (home.element_type, shape)))
+                stored(builder, home, away)
+                home, turn = away, replace(turn, variable=away.variable)
             found[Key(Kind.GRADIENT, x.element, x.call)] = Turning(home, turn, turn)
         if plan.reduction == RUNNING_MEAN:
             for call in dict.fromkeys(x.call for x in plan.accumulations):
@@ -321,12 +333,12 @@ def lower_pipelined(
     tuning: Tuning = DEFAULT_TUNING,
     plans: list[Record] | None = None,
     *,
-    offload: bool = False,
+    offload: Offloads = NOTHING_OFFLOADED,
 ) -> Program:
     """Return the program of a module of calls, on as many IPUs as its plan has.
 
     Feeds take one element for each micro-batch; outfeeds of what micro-batches make give as many.
-    `offload`: state that only the update reads lies in remote buffers. Raises CodegenError E0513
+    `offload`: what of it lies in remote buffers. Raises CodegenError E0513
     for tiles set apart.
     """
     _require_lowered(wrapping)
@@ -335,5 +347,7 @@ def lower_pipelined(
     builder.ipus = pipelining.ipu_count
     builder.is_resident = True
     whole = replace(plan, ipus={**plan.ipus, **placed(module, pipelining)})
-    making = Making(builder, module, whole, wrapping, pipelining, EntryCalls(module.entry))
-    return _PipelinedStep(making, offload=offload).program()
+    making = Making(
+        builder, module, whole, wrapping, pipelining, EntryCalls(module.entry), offloads=offload
+    )
+    return _PipelinedStep(making).program()

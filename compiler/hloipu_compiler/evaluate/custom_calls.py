@@ -92,8 +92,12 @@ def _custom_call(site: Site) -> Action:
     return lambda x: implementation(Call(site, x))
 
 
+PER_MICRO_BATCH = "hloipu.per_micro_batch"
+"""Marks a value that each micro-batch makes anew, even where it is the same for all of them."""
+
 IDENTITIES = frozenset(
     {
+        PER_MICRO_BATCH,
         "Sharding", "annotate_device_placement", "MoveToHost", "MoveToDevice",
         "xla.sdy.FuncResultSharding", "xla.sdy.PropagationBarrier", "InspectSharding",
         "LayoutConstraint",

@@ -1,6 +1,6 @@
 """How a step is cut into micro-batches, stages and one update: asked for, and decided."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
@@ -27,8 +27,9 @@ class PipelineRequest:
     """Number, name, or name of a whole group of parameters -> element type of their own."""
     recompute: str = "none"
     """What backward stages make again of their forward stage: none, cheap or full."""
-    device_map: tuple[int, ...] = ()
-    """The IPU of each stage; empty: one after the other."""
+    device_map: tuple[tuple[int, ...], ...] = ()
+    """The IPUs of each stage, of which it has several where branches run at once; empty: one after
+    the other."""
     carried: frozenset[int] = frozenset()
     """Parameters said to go from micro-batch to micro-batch."""
     accumulators: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -39,22 +40,56 @@ class PipelineRequest:
     """Whether each replica keeps a part of the state that elementwise updates read."""
     offload: str = AUTO
     """State that only the update reads in remote buffers: on, off, or where micro-batches run."""
+    offload_activations: bool = False
+    """Whether what waits for a later position does so in remote buffers."""
+    offload_weights: bool = False
+    """Whether weights lie there, and come for each micro-batch, or each group of them."""
+    offload_accumulators: bool = False
+    """Whether gradients are added up there."""
+    batch_serialization: int = 1
+    """Micro-batches that a stage does before the next one does; 1: as the schedule says."""
 
     @property
     def asks(self) -> bool:
         """Whether anything is to be cut."""
-        return self.micro_batches > 1 or self.stages is not None or self.offload == ON
+        return (
+            self.micro_batches > 1
+            or self.stages is not None
+            or self.offload == ON
+            or self.asks_remote
+        )
+
+    @property
+    def asks_remote(self) -> bool:
+        """Whether more than the optimizer's state is to lie in remote buffers."""
+        return self.offload_activations or self.offload_weights or self.offload_accumulators
 
 
-class Position(NamedTuple):
+class Part(NamedTuple):
     """One call of the formed entry that runs for each micro-batch."""
 
     call: str
-    """Name of the instruction; empty: there is nothing to do."""
+    """Name of the instruction."""
+    ipu: int
+    level: int = 0
+    """Parts of one level run at the same time, on IPUs of their own."""
+
+
+class Position(NamedTuple):
+    """What a stage does with each micro-batch, forward or backward."""
+
     name: str
     """`F0`, `B3`, or `step`."""
     stage: int
-    ipu: int
+    ipus: tuple[int, ...]
+    """Several where branches run at once, the one that joins them first."""
+    parts: tuple[Part, ...]
+    """In the order of their levels; none: there is nothing to do."""
+
+    @property
+    def calls(self) -> tuple[str, ...]:
+        """Names of the calls."""
+        return tuple(part.call for part in self.parts)
 
 
 class Accumulation(NamedTuple):
@@ -74,7 +109,7 @@ class Pipelining:
 
     schedule: Schedule
     positions: tuple[Position, ...]
-    ipus: tuple[int, ...]
+    ipus: tuple[tuple[int, ...], ...]
     """Of each stage."""
     accumulations: tuple[Accumulation, ...]
     per_micro_batch: tuple[tuple[int, int], ...]
@@ -95,7 +130,12 @@ class Pipelining:
     @property
     def ipu_count(self) -> int:
         """IPUs of one replica."""
-        return max(self.ipus) + 1
+        return max(map(max, self.ipus)) + 1
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """All calls that run for each micro-batch."""
+        return tuple(part for position in self.positions for part in position.parts)
 
     @property
     def micro_batches(self) -> int:
@@ -109,7 +149,7 @@ class Pipelining:
         ]
         if self.schedule.stages > 1:
             found.append(
-                f"{self.schedule.stages} stages on IPUs {', '.join(map(str, self.ipus))}, "
+                f"{self.schedule.stages} stages on IPUs {device_map_text(self.ipus)}, "
                 f"{self.schedule.kind}: {self.schedule.timetable.slots} slots an update"
             )
         found.append(f"  {len(self.accumulations)} gradients are added up")
@@ -120,3 +160,10 @@ class Pipelining:
         if self.whole:
             found.append(f"  {len(self.whole)} arrays of state lie in parts on the replicas")
         return found
+
+
+def device_map_text(ipus: Iterable[Sequence[int]]) -> str:
+    """Return the IPUs of each stage as `--device-map` takes them."""
+    return ",".join(
+        str(here[0]) if len(here) == 1 else f"[{','.join(map(str, here))}]" for here in ipus
+    )

@@ -28,6 +28,8 @@ class Schedule:
     micro_batches: int
     trains: bool = True
     """Whether there are backward stages."""
+    group: int = 1
+    """Micro-batches that a position does before the next one does, where it is sequential."""
 
     @property
     def positions(self) -> int:
@@ -44,7 +46,7 @@ class Schedule:
     @property
     def timetable(self) -> Timetable:
         """The slots."""
-        return Timetable(self.positions, self.interval, self.micro_batches)
+        return Timetable(self.positions, self.interval, self.micro_batches, self.group)
 
     def stage_of(self, position: int) -> int:
         """Return the stage of a position."""

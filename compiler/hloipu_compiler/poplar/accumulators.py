@@ -52,11 +52,13 @@ class Accumulator:
     addends: list[Addend] = field(default_factory=list)
     is_sunk: bool = False
 
-    def reduction(self) -> str:
-        """Return which reduction it follows.
+    def reduction(self, micro_batches: int) -> str:
+        """Return which reduction it follows; of one micro-batch, a sum.
 
         Raises PoplarError E0547 where what is kept of the sum before is none that is known.
         """
+        if micro_batches == 1 and len(self.addends) == 1:
+            return SUM  # whatever is made of the nothing before
         for number, each in enumerate(self.addends):
             is_first = not number
             if each.old == ONE or (is_first and each.old == RUNNING_OLD):
@@ -86,7 +88,7 @@ def addend_of(
 ) -> Addend:
     """Return what an AddWithScale adds, split into value and factor."""
     bare, factor = _split(ops, factors, value)
-    return Addend(x.name, value, bare, factor, factors.kind(scale))
+    return Addend(x.name, bare if factor == ONE else value, bare, factor, factors.kind(scale))
 
 
 def _split(ops: Ops, factors: Factors, value: int) -> tuple[int, str]:
@@ -112,7 +114,7 @@ def _split(ops: Ops, factors: Factors, value: int) -> tuple[int, str]:
             continue
         waiting.pop()
         found = {made[i][1] for i in inner}
-        if split is not None and kind in (SHARE, RUNNING_NEW):
+        if split is not None and kind:
             made[at] = (split[0], kind)
         elif inner and len(found) == 1 and found != {ONE}:
             parts = [made[i][0] for i in inner]
@@ -122,7 +124,7 @@ def _split(ops: Ops, factors: Factors, value: int) -> tuple[int, str]:
     return made[value]
 
 
-def common_reduction(accumulators: Sequence[Accumulator]) -> str:
+def common_reduction(accumulators: Sequence[Accumulator], micro_batches: int) -> str:
     """Return the reduction of all; a sum where they differ."""
-    found = {each.reduction() for each in accumulators if each.addends}
+    found = {each.reduction(micro_batches) for each in accumulators if each.addends}
     return found.pop() if len(found) == 1 else SUM

@@ -10,12 +10,20 @@ from dataclasses import dataclass, field
 from hloipu_compiler.analysis.feed_config import feed_config
 from hloipu_compiler.evaluate.custom_calls import PER_MICRO_BATCH
 from hloipu_compiler.ir.attributes import Attributes
-from hloipu_compiler.ir.graph import Instruction, Module
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
 from hloipu_compiler.plan.pipelining import MEAN, RUNNING_MEAN, SUM
 from hloipu_compiler.poplar.accumulators import Accumulator, addend_of, common_reduction
 from hloipu_compiler.poplar.call_config import BACKWARD, LOOP, RECOMPUTATION, STAGE, UPDATE, CallConfig
-from hloipu_compiler.poplar.custom_ops import ADD, COUNT, COUNTER, CREATE, NOTHING, SINK
+from hloipu_compiler.poplar.custom_ops import (
+    ADD,
+    COUNT,
+    COUNTER,
+    CREATE,
+    NOTHING,
+    SINK,
+    attributes_of,
+)
 from hloipu_compiler.poplar.errors import PoplarError
 from hloipu_compiler.poplar.repeating import Loops
 from hloipu_compiler.poplar.scales import Factors
@@ -24,6 +32,7 @@ from hloipu_compiler.poplar.writing import (
     Buffer,
     Context,
     Counter,
+    Lazy,
     Made,
     Sunk,
     Token,
@@ -34,6 +43,8 @@ from hloipu_runtime.element_types import S32
 
 FORWARD_PHASE, BACKWARD_PHASE, UPDATE_PHASE = "fwd", "bwd", "wu"
 COUNTS = ArrayShape(S32)
+_FEW = 4
+"""Operands of an op on numbers."""
 _PHASES = {STAGE: FORWARD_PHASE, BACKWARD: BACKWARD_PHASE, RECOMPUTATION: BACKWARD_PHASE}
 
 
@@ -103,9 +114,11 @@ class Count:
 class FlatWriter(Writer):
     """Writes a step flat."""
 
-    def __init__(self, module: Module, micro_batches: int, stages: int) -> None:
+    def __init__(self, module: Module, micro_batches: int, stages: int, turns: int) -> None:
         super().__init__(module)
         self.micro_batches = micro_batches
+        self.turns = turns
+        """Updates of a run."""
         self.stages = stages
         """Forward stages; 0: there is no pipeline."""
         self.has_backward = False
@@ -116,11 +129,24 @@ class FlatWriter(Writer):
         self.accumulators: list[Accumulator] = []
         self.anchors: list[Anchor] = []
         self.counts: dict[Context, Count] = {}
-        self.whole: Value | None = None
-        """What the pipeline or loop gives back."""
         self.inputs: list[Value] = []
-        """What it is given."""
+        """What goes into the pipeline or loop."""
+        self.outputs: list[Value] = []
+        """What comes out of it, input i as output i."""
         self.loops = Loops(module)
+
+    def entry(self, old: Computation) -> Value:
+        """Write the entry of a module; return what it results in."""
+        arguments = []
+        for position in old.parameters:
+            x = old.instructions[position]
+            arguments.append(self.add(x.name, "parameter", x.shape, parameter_number=0))
+            self.made[-1] = self.made[-1]._replace(metadata=x.metadata)
+        return self.computation(old, arguments, OUTSIDE)
+
+    def ending_here(self) -> Context:
+        """Return how what is made of the results is marked."""
+        return Context(UPDATE_PHASE) if self.trains else OUTSIDE
 
     # -- marks ---------------------------------------------------------------------------------
 
@@ -162,6 +188,9 @@ class FlatWriter(Writer):
         """Write an op where its operands say that it belongs."""
         given = [v for v in operands if isinstance(v, int)]
         here = self.placed(given, here)
+        counts = any(isinstance(v, Counter | Lazy) for v in operands)
+        if here == OUTSIDE and self.stages and counts and len(operands) <= _FEW:
+            return Lazy(x, tuple(operands))
         positions = [self.settled(v, x, here) for v in operands]
         return self.noted(self.copied(x, positions, here), positions, here)
 
@@ -268,7 +297,8 @@ class FlatWriter(Writer):
         if target == SINK:
             return self._sunk(x, operands)
         if target == COUNTER:
-            return Counter()
+            into = attributes_of(x).get("lower_into_pipeline_stage") in (True, "true", "1", 1)
+            return Counter(into or here.phase in (FORWARD_PHASE, BACKWARD_PHASE))
         if target in (COUNT, NOTHING):
             return Made(()) if isinstance(x.shape, TupleShape) else Token()
         return self.windowed(x, target, operands, here)
@@ -313,7 +343,9 @@ class FlatWriter(Writer):
     def factors(self) -> Factors:
         """Return what recognises factors among the ops so far."""
         counters = [count.parameter for count in self.counts.values()]
-        return Factors(self.made, counters, self.micro_batches)
+        return Factors(
+            self.made, counters, self.micro_batches, goes_on=not self.stages
+        )
 
     def _sunk(self, x: Instruction, operands: list[Value]) -> Value:
         numbers = {v.number for v in operands if isinstance(v, Buffer)}
@@ -342,7 +374,7 @@ class FlatWriter(Writer):
 
     def _total(self, x: Instruction, accumulator: Accumulator) -> int:
         """Write what an accumulator holds: what each place adds is added up there, then together."""
-        running = accumulator.reduction() == RUNNING_MEAN
+        running = accumulator.reduction(self.micro_batches) == RUNNING_MEAN
         places: dict[Context, list[int]] = {}
         for number, each in enumerate(accumulator.addends):
             found = self.trace((each.value,))
@@ -414,7 +446,7 @@ class FlatWriter(Writer):
                 f"no GradientAccumulatorSink closes the accumulator {open_ones[0]!r}",
                 hint="close it, and give what it holds to the ResourceUpdate call",
             )
-        reduction = common_reduction(self.accumulators)
+        reduction = common_reduction(self.accumulators, self.micro_batches)
         for anchor in self.anchors:
             taken = anchor.value
             if reduction in (MEAN, RUNNING_MEAN):
@@ -426,16 +458,25 @@ class FlatWriter(Writer):
 
     # -- counters and queues -------------------------------------------------------------------
 
-    def counted(self, here: Context, user: Instruction) -> int:
-        """Return the parameter that counts what runs here."""
-        key = Context(here.phase, here.stage)
+    def counted(self, counter: Counter, here: Context, user: Instruction) -> int:
+        """Return the parameter that counts what runs here.
+
+        In stages it counts the micro-batches of an update, in loops those of a run; elsewhere in
+        a pipeline it counts the updates of a run.
+        """
+        late = here.phase == UPDATE_PHASE or (self.stages > 0 and not counter.goes_into_stages)
+        key = Context(UPDATE_PHASE) if late else Context(here.phase, here.stage)
         found = self.counts.get(key)
         if found is None:
             at = self.add("execution_counter", "parameter", COUNTS, parameter_number=0)
             one = self.number("one", COUNTS, "1")
-            after = self.add("execution_counter.next", "add", COUNTS, (at, one), key)
+            window = self.micro_batches if self.stages else self.micro_batches * self.turns
+            end = self.number("end", COUNTS, str(self.turns if late else window))
+            after = self.add("execution_counter.after", "add", COUNTS, (at, one), key)
+            after = self.add("execution_counter.next", "remainder", COUNTS, (after, end), key)
             found = self.counts[key] = Count(at, after, key)
-            self.traces[at] = Trace(late=True) if here.phase == UPDATE_PHASE else Trace(fed=True)
+            if not late:
+                self.traces[at] = Trace(fed=True)
         return found.parameter
 
     def fed(self, x: Instruction, operands: list[Value], here: Context) -> Value:

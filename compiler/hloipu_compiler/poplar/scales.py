@@ -32,12 +32,19 @@ class Factors:
     """Recognises factors among the ops written so far."""
 
     def __init__(
-        self, made: Sequence[Instruction], counters: Sequence[int], micro_batches: int
+        self,
+        made: Sequence[Instruction],
+        counters: Sequence[int],
+        micro_batches: int,
+        *,
+        goes_on: bool = False,
     ) -> None:
         self.made = made
         self.counters = counters
         """Positions of parameters that count micro-batches."""
         self.micro_batches = micro_batches
+        self.goes_on = goes_on
+        """Whether counters go on after an update, not from 0 again."""
 
     def kind(self, position: int) -> str:
         """Return which of the known factors a value is in all its elements; empty: none."""
@@ -46,10 +53,12 @@ class Factors:
             return ""
         count = self.micro_batches
         numbers = sorted({*range(min(count, _FEW)), count - 1})
+        if self.goes_on:
+            numbers += [count, count + 1, 3 * count - 1]
         values = self._values(members, position, numbers)
         if values is None:
             return ""
-        n = np.array(numbers, np.float64)
+        n = np.array(numbers, np.float64) % count
         known = {
             ONE: np.ones_like(n),
             SHARE: np.full_like(n, 1 / count),

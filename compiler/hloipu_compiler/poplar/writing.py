@@ -42,6 +42,16 @@ class Token(NamedTuple):
 class Counter(NamedTuple):
     """How often the computation around it has run; whoever uses it says which."""
 
+    goes_into_stages: bool = False
+    """Whether it counts for the stage that reads it."""
+
+
+class Lazy(NamedTuple):
+    """An op on counters and constants alone, written anew for each place that reads it."""
+
+    instruction: Instruction
+    operands: tuple["Value", ...]
+
 
 class Buffer(NamedTuple):
     """An accumulator before its last use, by the number of its creation."""
@@ -56,7 +66,7 @@ class Sunk(NamedTuple):
     name: str
 
 
-Value = int | Made | Token | Counter | Buffer | Sunk
+Value = int | Made | Token | Counter | Lazy | Buffer | Sunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +95,9 @@ class Writer:
         self.module = module
         self.made: list[Instruction] = []
         self.names = Names(())
+        self._hurried: dict[tuple[int, Context], int] = {}
+        self._kept: list[Lazy] = []
+        """So that no other is at their address."""
         self.depth = 0
 
     def computation(self, old: Computation, arguments: Sequence[Value], here: Context) -> Value:
@@ -215,12 +228,25 @@ class Writer:
             shape = TupleShape(tuple(self.made[at].shape for at in parts))
             return self.add(f"{user.name}.parts", "tuple", shape, parts, here)
         if isinstance(value, Counter):
-            return self.counted(here, user)
+            return self.counted(value, here, user)
+        if isinstance(value, Lazy):
+            return self.hurried(value, user, here)
         if isinstance(value, Token):
             return self.ordered()
         raise _misplaced(user, value)
 
-    def counted(self, here: Context, user: Instruction) -> int:
+    def hurried(self, value: Lazy, user: Instruction, here: Context) -> int:
+        """Write an op that was put off, and those that it reads."""
+        key = (id(value), here)
+        found = self._hurried.get(key)
+        if found is None:
+            operands = [self.settled(v, user, here) for v in value.operands]
+            found = self.copied(value.instruction, operands, here)
+            self._hurried[key] = found
+            self._kept.append(value)
+        return found
+
+    def counted(self, counter: Counter, here: Context, user: Instruction) -> int:
         """Return the position of the counter of a place."""
         raise NotImplementedError
 

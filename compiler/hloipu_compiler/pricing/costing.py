@@ -1,32 +1,44 @@
 """What the cutting of stages asks of a machine: cycles of ops, links and memory."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.plan.pipelining import AUTO, ON, PipelineRequest
-from hloipu_compiler.pricing.op_prices import op_prices
+from hloipu_compiler.pricing.op_prices import OpPrice, op_prices
 from hloipu_compiler.staging.balancing import Budget
 from hloipu_compiler.staging.cutting import Costing, work
 from hloipu_runtime.machine.links import Segment, segment_rate
 from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.memory.plan import available_bytes
 
-KEPT_SHARE = 0.35
-"""Of an IPU's memory, for what is kept from slot to slot; the rest is for code, exchanges and what
-one stage makes. Assumed."""
+CODE_SHARE = 0.25
+"""Most of an IPU's memory that code is taken to need, by the number of ops. Assumed."""
+_LEAST_KEPT = 0.1
+"""Of an IPU's memory, for what is kept from slot to slot, however much an op needs."""
+_HANDED = 2.0
+"""Bytes for each byte that waits: where it was made, and where it is read."""
 
 
-def budget_of(machine: Machine, request: PipelineRequest) -> Budget:
-    """Return what a machine gives each stage."""
+def budget_of(
+    machine: Machine, request: PipelineRequest, prices: Sequence[OpPrice] = ()
+) -> Budget:
+    """Return what a machine gives each stage of a step whose ops take what `prices` say.
+
+    What one op needs at most, and the code of an even part of the ops, are no room for what is kept.
+    """
     rate = segment_rate(machine, Segment("up", 0))
-    room = machine.chip.tiles_per_ipu * machine.usable_bytes
-    accumulates = request.micro_batches > 1
-    cut = accumulates or (request.stages or 1) > 1
-    is_beside = request.offload == ON or (request.offload == AUTO and cut)
+    room = machine.chip.tiles_per_ipu * available_bytes(machine)
+    code = sum(price.code_bytes for price in prices) / (request.stages or 1)
+    code *= machine.chip.tiles_per_ipu
+    working = max((price.work_bytes for price in prices), default=0)
+    left = room - min(code, CODE_SHARE * room) - working
+    several = request.micro_batches > 1 or (request.stages or 1) > 1
+    is_beside = request.offload == ON or (request.offload == AUTO and several)
     return Budget(
         machine.chip.clock_hz / rate,
-        KEPT_SHARE * room,
-        1.0 if accumulates else 0.0,
+        max(left, _LEAST_KEPT * room) / _HANDED,
+        1.0,
         0.0 if is_beside and machine.remote.remote_bytes else 1.0,
     )
 
@@ -35,6 +47,10 @@ def costing_on(
     machine: Machine, request: PipelineRequest, tuning: Tuning = DEFAULT_TUNING
 ) -> Callable[[Module], Costing]:
     """Return what tells the costs of a flat module's ops on a machine."""
-    return lambda module: Costing(
-        op_prices(module, machine, tuning, work), budget_of(machine, request)
-    )
+
+    def costing(module: Module) -> Costing:
+        prices = op_prices(module, machine, tuning, work)
+        cycles = [price.cycles for price in prices]
+        return Costing(cycles, budget_of(machine, request, prices))
+
+    return costing

@@ -1,4 +1,4 @@
-"""Cycles of every op of the entry: of a program that consists of it alone, on one IPU.
+"""Cycles and bytes of every op of the entry: of a program that consists of it alone, on one IPU.
 
 Ops that are alike (same op, shapes, attributes and computations called) are priced once, so that
 time goes with the kinds of ops that there are, and not with layers. Compared with the whole program
@@ -6,7 +6,8 @@ rearrangements between ops are missing, and what fusion saves; barriers of eleme
 out, since they mostly run together with others.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import NamedTuple
 
 from hloipu_compiler.codegen.lowering import lower
 from hloipu_compiler.codegen.table import LOWERINGS
@@ -18,31 +19,51 @@ from hloipu_compiler.passes.names import Names
 from hloipu_compiler.passes.rewriting import with_operands
 from hloipu_compiler.passes.runner import run_passes
 from hloipu_compiler.plan.plan import Plan
+from hloipu_compiler.pricing.program_bytes import program_bytes
 from hloipu_runtime.costing.estimate import estimate
+from hloipu_runtime.costing.forms import Forms
+from hloipu_runtime.costing.step_costs import step_charges
 from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.machine.model import Machine
 
 Guess = Callable[[Computation, Instruction], float]
 """Cycles of an op that has no program of its own, or of which too many kinds are there."""
 
-_FREE = frozenset(
+FREE = frozenset(
     "parameter constant tuple get-tuple-element bitcast reshape after-all iota broadcast "
     "opt-barrier add-dependency copy infeed outfeed partition-id replica-id".split()
 )
 """Nothing is computed for them, or it goes together with what reads them."""
 _KEPT = frozenset(("tuple", "iota", "broadcast", "get-tuple-element"))
 """Written out where they are operands: how an op is computed depends on what they are."""
-_ELEMENTWISE = with_trait(Trait.ELEMENTWISE)
+ELEMENTWISE = with_trait(Trait.ELEMENTWISE)
 _NOT_OF_COST = frozenset(("frontend_attributes", "sharding", "control-predecessors"))
 _MOST_KINDS = 400
 """Programs that are made; kinds beyond that are guessed, in the order of the text."""
 _PIPELINE = "default"
 
 
-def op_prices(module: Module, machine: Machine, tuning: Tuning, guess: Guess) -> list[float]:
-    """Return the cycles of each op of a flat module's entry; nothing for what takes no work."""
+class OpPrice(NamedTuple):
+    """What an op takes."""
+
+    cycles: float
+    work_bytes: int = 0
+    """Of all tiles together, while it works, beside what it reads and leaves."""
+    code_bytes: int = 0
+    """On a tile; without the code of vertices, which ops share."""
+    vertex_code: Mapping[Hashable, int] = {}
+    """What codelets it runs -> bytes of their code."""
+
+
+def op_prices(
+    module: Module, machine: Machine, tuning: Tuning, guess: Guess
+) -> list[OpPrice]:
+    """Return what each op of a flat module's entry takes; nothing for what is no work."""
     pricing = _Pricing(module, machine, tuning, guess)
     return [pricing.price(position) for position in range(len(module.entry.instructions))]
+
+
+NOTHING = OpPrice(0.0)
 
 
 class _Pricing:
@@ -55,29 +76,36 @@ class _Pricing:
         self.tuning = tuning
         self.guess = guess
         self.names = frozenset(module.computation)
-        self.known: dict[Hashable, float] = {}
+        self.known: dict[Hashable, OpPrice] = {}
         self.looks: dict[str, Hashable] = {}
 
-    def price(self, position: int) -> float:
+    def price(self, position: int) -> OpPrice:
         x = self.entry.instructions[position]
-        if x.opcode in _FREE:
-            return 0.0
+        if x.opcode in FREE:
+            return NOTHING
         key = self._look(self.entry, x)
         found = self.known.get(key)
         if found is None:
             few = len(self.known) < _MOST_KINDS and x.opcode in LOWERINGS
-            found = self.known[key] = self._cycles(x) if few else self.guess(self.entry, x)
+            found = self.known[key] = self._found(x) if few else self._guessed(x)
         return found
 
-    def _cycles(self, x: Instruction) -> float:
+    def _guessed(self, x: Instruction) -> OpPrice:
+        return OpPrice(self.guess(self.entry, x))
+
+    def _found(self, x: Instruction) -> OpPrice:
         try:
             alone, plan = run_passes(_alone(self.module, x), Plan(), _PIPELINE, verify_each=False)
             program = lower(alone, plan, self.machine, self.tuning)
-            spent = estimate(program, self.machine).spent
+            forms = Forms(program, self.machine)
+            costs = step_charges(program, self.machine, forms)
+            spent = estimate(program, self.machine, costs=costs).spent
+            taken = program_bytes(program, self.machine, forms)
         except HloipuError:  # an op that needs its surroundings, such as a collective
-            return self.guess(self.entry, x)
+            return self._guessed(x)
         working = spent.compute.cycles + spent.exchange.cycles
-        return float(working if x.opcode in _ELEMENTWISE else working + spent.sync.cycles)
+        cycles = working if x.opcode in ELEMENTWISE else working + spent.sync.cycles
+        return OpPrice(float(cycles), taken.working, taken.code, taken.vertex_code)
 
     def _look(self, computation: Computation, x: Instruction) -> Hashable:
         """Return what ops have in common that cost the same."""

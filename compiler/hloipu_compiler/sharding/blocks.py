@@ -23,6 +23,10 @@ from hloipu_compiler.staging.pipelining import phases_and_kind
 from hloipu_compiler.staging.reach import parameter_positions
 
 
+_MUCH_LESS = 0.95
+"""Of the fullest IPU's bytes: where nothing fits, more blocks are worth it for less than that."""
+
+
 def blocks_of(
     module: Module,
     wrapping: Wrapping | None,
@@ -33,34 +37,43 @@ def blocks_of(
     """Return the block of the forward and backward ops of a flat module's entry.
 
     `count`: of the blocks; None: the least power of two, up to `most`, with which all have room,
-    by estimate. Raises ShardingError E0552 where there are fewer ops than blocks.
+    by estimate, or with which the fullest is least full. Raises ShardingError E0552 where there are
+    fewer ops than blocks.
     """
     entry = module.entry
     phases, trains = _phases(entry, wrapping)
     known = costing(module)
     loads = loads_of(entry, phases, wrapping.constants if wrapping else (), known.cycles)
     ops = len(loads.ahead)
-    blocks = count or 1
-    while True:
-        if count is not None and ops < blocks:
-            raise ShardingError(
-                "E0552",
-                f"{ops} forward ops cannot be put on {blocks} IPUs",
-                hint="ask for fewer shards",
-            )
+    if count is not None and ops < count:
+        raise ShardingError(
+            "E0552",
+            f"{ops} forward ops cannot be put on {count} IPUs",
+            hint="ask for fewer shards",
+        )
+    counts = [count] if count is not None else _powers_of_two(min(most, ops))
+    best: tuple[float, int, tuple[int, ...]] | None = None
+    for blocks in counts:
         schedule = Schedule(blocks, SEQUENTIAL, 1, trains)
         cuts = cuts_of(loads, schedule, known.budget)
-        found = burdens(loads, schedule, known.budget, cuts)
-        fits = all(x.memory_bytes <= known.budget.memory_bytes for x in found)
-        if count is not None or fits or 2 * blocks > min(most, ops):
+        fullest = max(x.memory_bytes for x in burdens(loads, schedule, known.budget, cuts))
+        if best is None or fullest < _MUCH_LESS * best[0]:
+            best = fullest, blocks, cuts
+        if fullest <= known.budget.memory_bytes:
             break
-        blocks *= 2
+    if best is None:
+        return {}
+    _, blocks, cuts = best
     stages = whole_stages(entry, phases, by_cuts(loads.ahead, cuts), blocks)
     return {
         (entry.name, x.name): stage
         for x, stage in zip(entry.instructions, stages, strict=True)
         if stage >= 0
     }
+
+
+def _powers_of_two(most: int) -> list[int]:
+    return [1 << n for n in range(max(most, 1).bit_length())]
 
 
 def _phases(entry: Computation, wrapping: Wrapping | None) -> tuple[Phases, bool]:

@@ -6,6 +6,7 @@ by the body; so has each result of a branch. A parameter of the entry that is st
 next value. Constants lie everywhere.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -44,15 +45,17 @@ class Cells:
 def cells_of(
     module: Module,
     known: Mapping[OpKey, int],
+    held: Mapping[PlaceKey, int],
     state: Sequence[tuple[int, int]] = (),
     partitions: int = 1,
 ) -> Cells:
     """Return the cells of a module.
 
-    `known` has the IPUs of ops that say nothing themselves, `state` the numbers of parameters and
-    results, tuples flattened, that are one array from run to run.
+    `known` has the IPUs of ops that say nothing themselves, `held` those of places that were
+    settled before, which hold for what has as many leaves as it had then. `state`: numbers of
+    parameters and results, tuples flattened, that are one array from run to run.
     """
-    making = _Making(module, known, partitions)
+    making = _Making(module, known, held, partitions)
     given, results = making.entry()
     for parameter, result in state:
         if result < len(results) and parameter < len(given):
@@ -61,9 +64,17 @@ def cells_of(
 
 
 class _Making:
-    def __init__(self, module: Module, known: Mapping[OpKey, int], partitions: int) -> None:
+    def __init__(
+        self,
+        module: Module,
+        known: Mapping[OpKey, int],
+        held: Mapping[PlaceKey, int],
+        partitions: int,
+    ) -> None:
         self.module = module
         self.known = known
+        self.held = held
+        self.held_leaves = Counter((computation, name) for computation, name, _ in held)
         self.partitions = partitions
         self.cells: list[Cell] = []
         self.constants: dict[int, tuple[OpKey, list[int]]] = {}
@@ -115,14 +126,20 @@ class _Making:
         default: Ipu = None,
     ) -> list[int]:
         """Return a cell for each leaf of what is held."""
+        shapes = _leaves(x.shape)
+        arrays = sum(not _is_token(shape) for shape in shapes)
+        is_settled = self.held_leaves[computation.name, x.name] == arrays
         found = []
-        for number, shape in enumerate(_leaves(x.shape)):
-            ipu = stated[number] if stated else None
-            ipu = default if ipu is None else ipu
+        for number, shape in enumerate(shapes):
+            if _is_token(shape):
+                found.append(_NOTHING)
+                continue
             key = (computation.name, x.name, number)
-            found.append(
-                _NOTHING if _is_token(shape) else self._add(key, ipu, byte_count(shape), [])
-            )
+            ipu = stated[number] if stated else None
+            if ipu is None and is_settled:
+                ipu = self.held.get(key)
+            ipu = default if ipu is None else ipu
+            found.append(self._add(key, ipu, byte_count(shape), []))
         return found
 
     def _walk(

@@ -17,11 +17,12 @@ def placed(
 ) -> Plan:
     """Return the plan with the IPUs of a flat module's ops.
 
-    `known` has those of ops that say nothing themselves, such as passes make of others. `state`:
-    numbers of parameters and results, tuples flattened, that are one array from run to run.
+    `known` has those of ops that say nothing themselves, such as passes make of others; what the
+    plan has of places that hold state stands. `state`: numbers of parameters and results, tuples
+    flattened, that are one array from run to run.
     The plan has no IPUs where all are on the first.
     """
-    found = cells_of(module, known, state, plan.partitions)
+    found = cells_of(module, known, plan.held_ipus, state, plan.partitions)
     ipus = propagated(found.cells)
     if not any(ipus):
         return replace(plan, ipus={}, held_ipus={})

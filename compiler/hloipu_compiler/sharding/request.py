@@ -19,6 +19,8 @@ class ShardRequest:
     """As few as have room."""
     ipus: int = 1
     """Of the system; 1: as many as it takes."""
+    most: int = 1
+    """That any system has."""
     fills: bool = False
     """Whether the system is filled with replicas."""
     averages: bool = False

@@ -86,17 +86,16 @@ def stacked_loop(module: Module, caller: Computation, position: int) -> StackedL
 
 
 def _is_plain(caller: Computation, position: int, body: Computation) -> bool:
-    """Whether a loop's state is a tuple that is put together and taken apart at its borders."""
+    """Whether a loop's state is a tuple that is put together before and in the body."""
     x = caller.instructions[position]
     if CONTROL in x.attributes or caller.instructions[x.operands[0]].opcode != "tuple":
         return False
-    if position == caller.root or not isinstance(x.shape, TupleShape) or x.shape.has_buffer:
+    if not isinstance(x.shape, TupleShape) or x.shape.has_buffer:
         return False
-    taken = all(caller.instructions[user].opcode == _GTE for user in caller.users[position])
     root, parameter = body.instructions[body.root], body.parameters[0]
     given = all(body.instructions[user].opcode == _GTE for user in body.users[parameter])
     free = not any(CONTROL in y.attributes for y in body.instructions)
-    return taken and given and free and root.opcode == "tuple" and not body.users[body.root]
+    return given and free and root.opcode == "tuple" and not body.users[body.root]
 
 
 def _counts(

@@ -68,6 +68,8 @@ def step_in_pieces(
         return InPieces(made, wrapping, (), None)
     numbers = numbers_of(module.entry, choice)
     names = [x.name for x in parameter_arrays(module)]
+    for pair in wrapping.state:
+        names[pair.parameter] = pair.name
     stacks = stacks_of(module.entry, choice, numbers, names)
     made = replace(made, attributes=renumbered_header(made, numbers))
     return InPieces(made, renumbered_wrapping(wrapping, numbers, stacks), stacks, numbers)

@@ -90,7 +90,9 @@ def renumbered_request(request: PipelineRequest, numbers: Numbers) -> PipelineRe
     if loss is not None and 0 <= loss < len(numbers.results):
         loss = numbers.results[loss][0]
     carried = frozenset(numbers.of_parameters(sorted(request.carried)))
-    return replace(request, carried=carried, loss=loss)
+    kinds = {new: kind for old, kind in request.accumulators.items()
+             for new in numbers.parameters[old]}  # fmt: skip
+    return replace(request, carried=carried, loss=loss, accumulators=kinds)
 
 
 def stacks_of(

@@ -41,6 +41,8 @@ class _Writing:
         self.place: list[int | None] = [None] * len(module.entry.instructions)
         self.pieces: dict[tuple[int, int, Range], int] = {}
         """Old position, axis and range -> new position."""
+        self.alike: dict[tuple[str, int], int] = {}
+        """Name of an op of whose operands pieces read all, and rows -> new position."""
 
     def computation(self) -> Computation:
         numbers = self._numbers()
@@ -182,13 +184,17 @@ class _Writing:
             self.whole(i) if place == WHOLE else self.rows(i, place, rows)
             for i, place in zip(x.operands, places, strict=True)
         )
-        shape = _resized(x.shape, axis, rows[1] - rows[0])
-        attributes = without(narrowed(x, axis, rows[1] - rows[0]), DESCRIBES_LEAVES)
+        size = rows[1] - rows[0]
+        if set(places) <= {WHOLE} and (x.name, size) in self.alike:
+            return self.alike[x.name, size]
+        shape = _resized(x.shape, axis, size)
+        attributes = without(narrowed(x, axis, size), DESCRIBES_LEAVES)
         name = self.draft.fresh_name(f"{x.name}.rows.{rows[0]}")
         made = x._replace(
             name=name, shape=shape, operands=operands, attributes=attributes, start=-1, end=-1
         )
-        return self.draft.append(made)
+        self.alike[x.name, size] = self.draft.append(made)
+        return self.alike[x.name, size]
 
     def _of_concatenation(self, x: Instruction, axis: int, rows: Range) -> int:
         """Return rows of what stands side by side: those of one operand, or of several."""

@@ -67,7 +67,8 @@ class _Splitting:
         for position, x in enumerate(self.entry.instructions):
             if position in self.chosen:
                 outs[position] = self._loop(self.chosen[position])
-                self.place.append(-1)
+                whole = self._is_taken_whole(position)
+                self.place.append(self._whole(x, outs[position]) if whole else -1)
             elif position in left_out:
                 self.place.append(-1)
             elif x.opcode == "get-tuple-element" and x.operands[0] in outs:
@@ -85,6 +86,17 @@ class _Splitting:
         whole = (*others, *self.draft.computations, entry)
         module = replace(self.module, computations=whole, entry_position=len(whole) - 1)
         return Split(inlined(module), self.parts, frozenset(self.draft.cuts))
+
+    def _is_taken_whole(self, position: int) -> bool:
+        """Whether somebody reads more of a loop's result than single elements."""
+        instructions = self.entry.instructions
+        users = (instructions[user].opcode for user in self.entry.users[position])
+        return position == self.entry.root or any(x != "get-tuple-element" for x in users)
+
+    def _whole(self, x: Instruction, outcome: "_Outcome") -> int:
+        """Return where all that a loop gave stands as one tuple."""
+        elements = tuple(outcome.value(n) for n in range(len(outcome.begun)))
+        return self.draft.add(f"{x.name}.whole", "tuple", x.shape, elements)
 
     def _spare_tuples(self) -> set[int]:
         """Return the tuples that nothing reads but loops that come in parts."""

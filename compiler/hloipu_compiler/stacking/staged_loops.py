@@ -5,8 +5,8 @@ stage become one loop again, so that their code is there once; a trip that is cu
 out. Loops that go back over the layers follow: what they do for a layer is done where its trip is.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from hloipu_compiler.ir.graph import Module
@@ -16,7 +16,8 @@ from hloipu_compiler.stacking.pieces import InPieces, step_in_pieces
 from hloipu_compiler.stacking.splitting import Boundaries, Split, split_loops
 from hloipu_compiler.stacking.weight_loops import LayerLoop, layer_loops
 from hloipu_compiler.staging.cutting import Costing, annotated
-from hloipu_compiler.staging.phases import FORWARD
+from hloipu_compiler.staging.errors import StagingError
+from hloipu_compiler.staging.phases import FORWARD, Phases
 from hloipu_compiler.staging.pipelining import Cutting, cutting_of, phases_and_kind
 
 _NEARLY_ALL = 15 / 16
@@ -37,14 +38,35 @@ class StagedStep:
     """What was done, for people."""
 
 
-def peeled_step(module: Module, wrapping: Wrapping) -> InPieces:
+@dataclass(frozen=True)
+class PeeledStep:
+    """A step with every trip of its loops over layers written out, in pieces."""
+
+    pieces: InPieces
+    phases: Phases
+    trains: bool
+    loops: tuple[LayerLoop, ...] = ()
+    split: Split | None = None
+
+
+def peeled_step(module: Module, wrapping: Wrapping, request: PipelineRequest) -> PeeledStep:
     """Return a flat step with every trip of its loops over layers written out, in pieces.
 
-    It comes back as it is where ops are annotated with stages.
+    Loops stay as they are where ops are annotated with stages. Raises what `phases_of` raises.
     """
-    if annotated(module.entry):
-        return InPieces(module, wrapping, (), None)
-    return _peeled(module, wrapping, layer_loops(module, wrapping))[0]
+    loops = [] if annotated(module.entry) else layer_loops(module, wrapping)
+    if not loops:
+        phases = phases_and_kind(module.entry, wrapping, request)
+        return PeeledStep(InPieces(module, wrapping, (), None), *phases)
+    every = {x.loop.name: range(x.loop.trips + 1) for x in loops}
+    split = split_loops(module, [x.loop for x in loops], every)
+    made = step_in_pieces(split.module, wrapping, split.cuts)
+    try:
+        phases = phases_and_kind(made.module.entry, made.wrapping, made.request(request))
+    except StagingError:
+        phases_and_kind(module.entry, wrapping, request)  # says it in the user's numbers
+        raise
+    return PeeledStep(made, *phases, tuple(loops), split)
 
 
 def staged_step(
@@ -55,42 +77,72 @@ def staged_step(
 ) -> StagedStep:
     """Return a flat step with its loops over layers cut into the stages asked for.
 
-    It comes back as it is where one stage is asked for, or ops are annotated with stages. Raises
+    Loops stay as they are where one stage is asked for, or ops are annotated with stages. Raises
     what `cutting_of` raises.
     """
     as_it_is = StagedStep(InPieces(module, wrapping, (), None), request, {})
-    if (request.stages or 1) == 1 or annotated(module.entry):
+    count = request.stages or 1
+    if count == request.micro_batches == 1 or annotated(module.entry):
         return as_it_is
-    loops = layer_loops(module, wrapping)
-    if not loops:
+    peeled = peeled_step(module, wrapping, request)
+    if peeled.split is None:
         return as_it_is
-    phases, _ = phases_and_kind(module.entry, wrapping, request)
-    peeled, split = _peeled(module, wrapping, loops)
-    found = cutting_of(peeled.module, peeled.wrapping, peeled.request(request), costing)
-    ahead = [x for x in loops if phases.phase[x.loop.position] == FORWARD]
-    stages = {x.loop.name: _trip_stages(x, found, split) for x in ahead}
-    for each in loops:
-        if each not in ahead:
-            stages[each.loop.name] = _following(each, ahead, stages)
-    boundaries = {name: _boundaries(of) for name, of in stages.items() if of}
-    parts = split_loops(module, [x.loop for x in loops], boundaries)
-    made = step_in_pieces(parts.module, wrapping, parts.cuts)
+    request = _with_carried(peeled, request)
+    if count == 1:
+        return replace(as_it_is, request=request)
+    made = peeled.pieces
+    found = cutting_of(made.module, made.wrapping, made.request(request), costing)
+    trips = _stages_of_trips(peeled.loops, peeled.split, found)
+    boundaries = {name: _boundaries(stages) for name, stages in trips.items() if stages}
+    split = split_loops(module, [x.loop for x in peeled.loops], boundaries)
+    made = step_in_pieces(split.module, wrapping, split.cuts)
+    lines = tuple(_line(name, stages) for name, stages in trips.items())
+    return StagedStep(made, made.request(request), _known(found, trips, split), lines)
+
+
+def _with_carried(peeled: PeeledStep, request: PipelineRequest) -> PipelineRequest:
+    """Return the request with the state that loops make anew for each micro-batch.
+
+    A loop reads all that it carries, as far as one can tell from outside; only trip by trip one
+    sees that the loss does not depend on moving averages, say.
+    """
+    moving = {pair.parameter for pair in peeled.phases.per_micro_batch}
+    numbers = peeled.pieces.numbers
+    if not peeled.trains or numbers is None:
+        return request
+    found = {n for n, new in enumerate(numbers.parameters) if moving.intersection(new)}
+    return replace(request, carried=request.carried | found)
+
+
+def _known(found: Cutting, trips: Mapping[str, list[int]], split: Split) -> dict[str, int]:
+    """Return the stages of forward ops by name: as cut trip by trip, and of parts of loops."""
     entry = found.module.entry
     known = {entry.instructions[n].name: stage for n, stage in found.ahead.items()}
-    for name, of in stages.items():
-        if of and min(of) == max(of) != _CUT:
-            known[name] = of[0]
-    for name, (loop, begin, _) in parts.parts.items():
-        if stages[loop][begin] != _CUT:
-            known[name] = stages[loop][begin]
-    lines = tuple(_line(name, of) for name, of in stages.items())
-    return StagedStep(made, made.request(request), known, lines)
+    for name, stages in trips.items():
+        if stages and min(stages) == max(stages) != _CUT:
+            known[name] = stages[0]
+    for name, (loop, begin, _) in split.parts.items():
+        if trips[loop][begin] != _CUT:
+            known[name] = trips[loop][begin]
+    return known
 
 
-def _peeled(module: Module, wrapping: Wrapping, loops: list[LayerLoop]) -> tuple[InPieces, Split]:
-    every = {x.loop.name: range(x.loop.trips + 1) for x in loops}
-    split = split_loops(module, [x.loop for x in loops], every)
-    return step_in_pieces(split.module, wrapping, split.cuts), split
+def _stages_of_trips(
+    loops: Sequence[LayerLoop], split: Split, found: Cutting
+) -> dict[str, list[int]]:
+    """Return the stage of each trip of each loop; none for a loop that stays whole."""
+    entry, phase = found.module.entry, found.phases.phase
+    forward = {
+        split.parts[x.name][0]
+        for n, x in enumerate(entry.instructions)
+        if x.name in split.parts and phase[n] == FORWARD
+    }
+    ahead = [x for x in loops if x.loop.name in forward]
+    stages = {x.loop.name: _trip_stages(x, found, split) for x in ahead}
+    for each in loops:
+        if each.loop.name not in forward:
+            stages[each.loop.name] = _following(each, ahead, stages)
+    return stages
 
 
 def _trip_stages(each: LayerLoop, found: Cutting, split: Split) -> list[int]:

@@ -86,12 +86,17 @@ def bound_to_places(entry: Computation, phases: Phases) -> Mask:
     found = Mask(len(entry.instructions))
     for position, x in enumerate(entry.instructions):
         if x.parameter_number >= 0:
-            found[position] = _elements(x.shape) > _FEW_ELEMENTS
+            found[position] = not is_small(x.shape)
         elif phases.phase[position] in (FORWARD, BACKWARD):
             found[position] = 1
         else:
             found[position] = any(found[i] for i in x.operands)
     return found
+
+
+def is_small(shape: Shape) -> bool:
+    """Whether an array may be anywhere, such as a number or a bias."""
+    return _elements(shape) <= _FEW_ELEMENTS
 
 
 def _elements(shape: Shape) -> int:
@@ -135,7 +140,7 @@ def _sink(
 
 
 def owners(
-    entry: Computation, phases: Phases, stages: Stages, parameters: Sequence[Sequence[int]]
+    entry: Computation, phases: Phases, stages: Sequence[int], parameters: Sequence[Sequence[int]]
 ) -> list[int]:
     """Return the stage that each array of the parameters is kept at: the first that reads it.
 

@@ -17,7 +17,7 @@ from hloipu_compiler.hlo.frontend_attributes import (
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 
-_KEYS = ("ipu_stage", "ipu_phase", "ipu_shard")
+_KEYS = ("ipu_stage", "ipu_phase", "ipu_shard", "ipu_branch")
 _POPLAR = {"PipelineStage": "fwd", "PipelineStageBackward": "bwd", "ResourceUpdate": "wu"}
 _KEY = "frontend_attributes"
 

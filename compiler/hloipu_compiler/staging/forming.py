@@ -4,7 +4,8 @@
     update = call(...), to_apply=update, frontend_attributes={ipu_phase="wu"}
 
 With stages the calls are `stage.0.forward`, …, `stage.0.backward`, with `ipu_phase` fwd or bwd and
-`ipu_stage`. What is the same for all micro-batches and takes work is computed by a call with
+`ipu_stage`. A stage whose branches run at once has a call for each, `stage.0.forward.branch.1` with
+`ipu_branch`, and for what comes before and after them. What is the same for all micro-batches and takes work is computed by a call with
 `ipu_phase="pre"`; constants, broadcasts of them and the like are written out wherever they are
 read. As it stands, the entry computes one micro-batch and one update: the step itself.
 """
@@ -21,9 +22,13 @@ from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
 from hloipu_compiler.passes.names import Names
 from hloipu_compiler.passes.rewriting import with_operands
 from hloipu_compiler.staging.assignment import Stages
+from hloipu_compiler.staging.branch_places import Spot, Spots
+from hloipu_compiler.staging.independent_parts import JOIN
 from hloipu_compiler.staging.phases import BACKWARD, FORWARD, FREE, UPDATE, Phases
 
 STEP, PRE = "step", "pre"
+ALONE = Spot(-1, JOIN)
+"""Of ops of stages that have no branches."""
 _CHEAP = frozenset({"constant", "iota", "broadcast", "reshape", "bitcast", "partition-id",
                     "replica-id"})  # fmt: skip
 _FEW_ELEMENTS = 64
@@ -36,25 +41,29 @@ class Place(NamedTuple):
     rank: int
     phase: str
     stage: int
+    spot: Spot = ALONE
 
     @property
     def computation(self) -> str:
         """Name of what is called."""
+        branch = "" if self.spot.branch == JOIN else f".branch.{self.spot.branch}"
         match self.phase:
             case "fwd":
-                return f"stage.{self.stage}.forward"
+                return f"stage.{self.stage}.forward{branch}"
             case "bwd":
-                return f"stage.{self.stage}.backward"
+                return f"stage.{self.stage}.backward{branch}"
             case "wu":
                 return "update"
             case phase:
-                return phase
+                return f"{phase}{branch}"
 
     def attributes(self) -> str:
         """Return the text that says what the call is."""
         said = {"ipu_phase": self.phase}
         if self.phase in (FORWARD, BACKWARD):
             said["ipu_stage"] = str(self.stage)
+        if self.spot.branch != JOIN:
+            said["ipu_branch"] = str(self.spot.branch)
         return frontend_attributes_text(said)
 
 
@@ -78,12 +87,14 @@ def formed(
     stages: Stages,
     count: int,
     again: Mapping[int, frozenset[int]] = MappingProxyType({}),
+    spots: Spots = MappingProxyType({}),
 ) -> Formed:
     """Return the module with an entry of calls; `stages` of every position, `count` of them.
 
-    `again`: what the backward part of a stage makes again of its forward part.
+    `again`: what the backward part of a stage makes again of its forward part; `spots`: of ops of
+    stages on several IPUs.
     """
-    return _Forming(module, phases, stages, count, again).formed()
+    return _Forming(module, phases, stages, count, again, spots).formed()
 
 
 class _Forming:
@@ -96,8 +107,10 @@ class _Forming:
         stages: Stages,
         count: int,
         again: Mapping[int, frozenset[int]],
+        spots: Spots,
     ) -> None:
         self.again = again
+        self.spots = spots
         self.module = module
         self.entry = module.entry
         self.phases = phases
@@ -179,16 +192,17 @@ class _Forming:
             if phase == UPDATE:
                 found[position] = self._last()
             elif phase in (FORWARD, BACKWARD):
-                found[position] = self._working(phase, self.stages[position])
+                spot = self.spots.get(position, ALONE)
+                found[position] = self._working(phase, self.stages[position], spot)
             elif phase == FREE:
                 found[position] = self._free(position, found)
         return found
 
-    def _working(self, phase: str, stage: int) -> Place:
+    def _working(self, phase: str, stage: int, spot: Spot) -> Place:
         if self.count == 1:
-            return Place(1, STEP, 0)
+            return Place(1, STEP, 0, spot)
         rank = stage if phase == FORWARD else 2 * self.count - 1 - stage
-        return Place(1 + rank, phase, stage)
+        return Place(1 + rank, phase, stage, spot)
 
     def _free(self, position: int, found: Sequence[Place | None]) -> Place:
         """Return where a value that does not vary is made: by the update if only it reads it."""
@@ -225,9 +239,21 @@ class _Forming:
         return self._closure(members)[1]
 
     def _with_again(self, place: Place, members: Sequence[int]) -> list[int]:
-        """Return what a call computes: its own members, and what it makes again."""
+        """Return what a call computes: its own members, and what it makes again.
+
+        Of a stage with branches that is what the call needs of its own branch.
+        """
         again = self.again.get(place.stage, ()) if place.phase == BACKWARD else ()
-        return sorted({*members, *(i for i in again if not self.cheap[i])})
+        if not again or place.spot == ALONE:
+            return sorted({*members, *(i for i in again if not self.cheap[i])})
+        found, waiting = set(members), list(members)
+        while waiting:
+            for i in self.entry.instructions[waiting.pop()].operands:
+                mine = i in again and self.spots[i].branch == place.spot.branch
+                if i not in found and (mine or self.cheap[i]):
+                    found.add(i)
+                    waiting.append(i)
+        return sorted(i for i in found if not self.cheap[i])
 
     def _last(self) -> Place:
         """Return the call that makes results which take no work and do not vary."""

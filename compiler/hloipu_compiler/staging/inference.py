@@ -1,6 +1,7 @@
 """The phases of a step without an update: everything that differs by micro-batch is forward."""
 
 from hloipu_compiler.ir.graph import Computation
+from hloipu_compiler.staging.marks import made_by_each
 from hloipu_compiler.staging.phases import FORWARD, FREE, Phases, Roles
 from hloipu_compiler.staging.reach import (
     ancestors,
@@ -24,7 +25,8 @@ def inference_phases(entry: Computation, roles: Roles) -> Phases:
     parameters, results = parameter_positions(entry), result_positions(entry)
     carried = tuple(pair for pair in roles.state if pair.parameter in roles.carried)
     seeds = [*roles.data, *(pair.parameter for pair in carried)]
-    varying = dependants(entry, [at for number in seeds for at in parameters[number]])
+    given = [at for number in seeds for at in parameters[number]]
+    varying = dependants(entry, [*given, *made_by_each(entry)])
     needed = ancestors(entry, [at for at in results if at is not None])
     phase = []
     for position, x in enumerate(entry.instructions):

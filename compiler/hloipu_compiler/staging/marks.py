@@ -1,5 +1,6 @@
 """What a dump itself says of an op's phase: attributes first, then the names that tracers leave."""
 
+from hloipu_compiler.evaluate.custom_calls import PER_MICRO_BATCH
 from hloipu_compiler.hlo.frontend_attributes import read_frontend_attributes
 from hloipu_compiler.hlo.metadata import read_metadata
 from hloipu_compiler.ir.graph import Computation, Instruction
@@ -30,6 +31,15 @@ def marked_stages(computation: Computation) -> dict[int, int]:
         if value.isdecimal() and len(value) < 6:
             found[position] = int(value)
     return found
+
+
+def made_by_each(computation: Computation) -> list[int]:
+    """Return the positions of what each micro-batch makes anew, whatever it depends on."""
+    return [
+        position
+        for position, x in enumerate(computation.instructions)
+        if x.opcode == "custom-call" and x.attributes.text("custom_call_target") == PER_MICRO_BATCH
+    ]
 
 
 def _attribute(x: Instruction) -> str:

@@ -13,7 +13,8 @@ from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.staging.errors import StagingError
 from hloipu_compiler.staging.gradient_walk import GradientWalk
-from hloipu_compiler.staging.marks import marked_phases
+from hloipu_compiler.staging.marks import made_by_each, marked_phases
+from hloipu_compiler.staging.moving_state import MovingState, is_float
 from hloipu_compiler.staging.optimizer_state import optimizing
 from hloipu_compiler.staging.reach import (
     Mask,
@@ -24,7 +25,6 @@ from hloipu_compiler.staging.reach import (
 )
 
 FORWARD, BACKWARD, UPDATE, FREE = "fwd", "bwd", "wu", "free"
-_PRODUCTS = ("dot", "convolution", "while", "custom-call")
 
 
 class Pair(NamedTuple):
@@ -82,30 +82,112 @@ def phases_of(entry: Computation, roles: Roles) -> Phases:
     after the gradients, E0504 where no gradient is found, E0505 where state goes from micro-batch
     to micro-batch and the update reads it.
     """
-    return _Finding(entry, roles).found()
+    first = None
+    for loss in _losses(entry, roles):
+        finding = _Finding(entry, roles, loss)
+        if not finding.doubtful:
+            return finding.phases()
+        first = first or finding
+    if first is None:
+        raise StagingError(
+            "E0501",
+            "no result is a loss: a float of no dimensions that depends on data and on state",
+            hint="return the loss from the step, name it with --loss-output N, or mark ops "
+            'with frontend_attributes={ipu_phase="fwd"}',
+        )
+    return first.phases()
+
+
+def _losses(entry: Computation, roles: Roles) -> list[int]:
+    """Return the results that may be the loss, the nearest to data first; -1: marks tell.
+
+    Norms of gradients, too, are numbers that depend on data and on state; they come last.
+    """
+    if roles.loss is not None:
+        return [roles.loss]
+    if "fwd" in marked_phases(entry).values():
+        return [-1]
+    parameters, results = parameter_positions(entry), result_positions(entry)
+    data = dependants(entry, [at for number in roles.data for at in parameters[number]])
+    weights = [at for pair in roles.state for at in parameters[pair.parameter]]
+    state = {x.result for x in roles.state}
+    found = []
+    for number, position in enumerate(results):
+        if position is None or number in state or not data[position]:
+            continue
+        x = entry.instructions[position]
+        if _rank(x) or not is_float(x):
+            continue
+        cone = ancestors(entry, [position])
+        if any(cone[i] for i in weights):
+            found.append((sum(cone), number))
+    return [number for _, number in sorted(found)]
 
 
 class _Finding:
     """The masks of one step, and what is worked out from them."""
 
-    def __init__(self, entry: Computation, roles: Roles) -> None:
+    def __init__(self, entry: Computation, roles: Roles, loss: int) -> None:
         self.entry = entry
         self.roles = roles
+        self.loss = loss
         self.parameters = parameter_positions(entry)
         self.results = result_positions(entry)
         self.marks = marked_phases(entry)
         self.data = dependants(entry, self._at(roles.data))
-        self.loss = self._loss()
-        goal = [] if self.loss < 0 else [self._result(self.loss)]
+        goal = [] if loss < 0 else [self._result(loss)]
         goal += [position for position, phase in self.marks.items() if phase == "fwd"]
         self.forward = ancestors(entry, goal)
+        self.kept = [x for x in roles.state if self._is_kept(x)]
         self.per_micro_batch = [x for x in roles.state if self._is_counter(x)]
         seeds = (*roles.data, *(x.parameter for x in self.per_micro_batch))
-        self.varying = dependants(entry, self._at(seeds))
+        self.varying = dependants(entry, [*self._at(seeds), *made_by_each(entry)])
+        self.kinds = MovingState(
+            entry, self.varying, self.forward, self._at([x.parameter for x in roles.state])
+        )
+        self._hand_on()
+        self.walk = self._walk_of_weights()
+        self.doubtful = self._tell_statistics()
 
-    def found(self) -> Phases:
-        self.kept = [x for x in self.roles.state if self._is_kept(x)]
-        rest = [x for x in self.roles.state if x not in {*self.kept, *self.per_micro_batch}]
+    def phases(self) -> Phases:
+        """Return what was found.
+
+        Raises what `phases_of` raises, E0504 for state in doubt: what looks like a weight that the
+        loss has no part in.
+        """
+        walk = self.walk
+        self._walk(walk, [self._result(x.result) for x in self.updated])
+        self._check(walk)
+        if self.doubtful:
+            raise StagingError(
+                "E0504",
+                f"the loss, result {self.loss}, has no gradient for the new value of parameter "
+                f"{self.doubtful[0].parameter}, which depends on data and weights all the same",
+                hint="name the loss of all weights with --loss-output N, or say of state that "
+                "each micro-batch makes anew that its role is carry",
+            )
+        return self._phases(walk)
+
+    def _rest(self) -> list[Pair]:
+        known = {*self.kept, *self.per_micro_batch}
+        return [x for x in self.roles.state if x not in known]
+
+    def _hand_on(self) -> None:
+        """Take state for such of micro-batches that the forward pass reads and hands on."""
+        self.per_micro_batch += [
+            x
+            for x in self._rest()
+            if self._is_read_forward(x.parameter)
+            and self.kinds.is_handed_on(self._result(x.result))
+        ]
+        self.varying = self.kinds.varying = dependants(
+            self.entry,
+            [*(n for n, x in enumerate(self.varying) if x),
+             *self._at([x.parameter for x in self.per_micro_batch])],
+        )  # fmt: skip
+
+    def _walk_of_weights(self) -> GradientWalk:
+        rest = self._rest()
         weights = [x for x in rest if self._is_read_forward(x.parameter)]
         aside = [self.parameters[x.parameter] for x in rest if x not in set(weights)]
         learned = [self._result(x.result) for x in weights]
@@ -116,13 +198,30 @@ class _Finding:
             self.forward,
             self.marks,
         )
-        self._walk(walk, [i for i in learned if self._is_float_at(i)])
-        statistics = self._statistics(walk, rest)
-        self.per_micro_batch += [x for x in rest if x in statistics]
-        self.updated = [x for x in rest if x not in statistics]
-        self._walk(walk, [self._result(x.result) for x in self.updated])
-        self._check(walk)
-        return self._phases(walk)
+        self._walk(walk, [i for i in learned if is_float(self.entry.instructions[i])])
+        return walk
+
+    def _tell_statistics(self) -> list[Pair]:
+        """Take state apart that no gradient goes into; return what is in doubt.
+
+        Known so far are the gradients of weights. A gradient that the loss itself is made of, as
+        that of a product with data is, tells nothing.
+        """
+        walk = self.walk
+        after = dependants(self.entry, [i for i in walk.gradients if not self.forward[i]])
+        doubtful = []
+        for x in self._rest():
+            position = self._result(x.result)
+            if after[position] or not self.varying[position]:
+                continue
+            if position in walk.update or position in walk.gradients:
+                continue
+            if self.kinds.is_statistic(position):
+                self.per_micro_batch.append(x)
+            else:
+                doubtful.append(x)
+        self.updated = self._rest()
+        return doubtful
 
     def _walk(self, walk: GradientWalk, ends: Sequence[int]) -> None:
         """Walk from tensors first: numbers take part in the update of all of them."""
@@ -131,46 +230,6 @@ class _Finding:
         for some in (tensors, numbers):
             if some:
                 walk.walk(some, walk.sources())
-
-    def _statistics(self, walk: GradientWalk, rest: Sequence[Pair]) -> set[Pair]:
-        """Return the state that each micro-batch makes anew: of its data, and of no gradient.
-
-        Known so far are the gradients of weights. A gradient that the loss itself is made of, as
-        that of a product with data is, tells nothing.
-        Raises StagingError E0504 for state that looks like a weight which the loss has no part in.
-        """
-        backward = [i for i in walk.gradients if not self.forward[i]]
-        after = dependants(self.entry, backward)
-        found = set()
-        for x in rest:
-            position = self._result(x.result)
-            if after[position] or not self.varying[position]:
-                continue
-            if position in walk.update or position in walk.gradients:
-                continue
-            if self._is_multiplied(x):
-                raise StagingError(
-                    "E0504",
-                    f"the loss, result {self.loss}, has no gradient for the new value of "
-                    f"parameter {x.parameter}, which products read",
-                    hint="name the loss of all weights with --loss-output N, or say of state that "
-                    "each micro-batch makes anew that its role is carry",
-                )
-            found.add(x)
-        return found
-
-    def _is_multiplied(self, pair: Pair) -> bool:
-        """Whether new state is made of a product with the old, as statistics are not."""
-        result = self._result(pair.result)
-        between = ancestors(self.entry, [result])
-        after = dependants(self.entry, self.parameters[pair.parameter])
-        return any(
-            between[n] and after[n] and x.opcode in _PRODUCTS
-            for n, x in enumerate(self.entry.instructions)
-        )
-
-    def _is_float_at(self, position: int) -> bool:
-        return _is_float(self.entry.instructions[position])
 
     def _at(self, parameters: Sequence[int]) -> list[int]:
         return [position for number in parameters for position in self.parameters[number]]
@@ -185,33 +244,6 @@ class _Finding:
             )
         return position
 
-    def _loss(self) -> int:
-        """Return the number of the result that is the loss: asked for, or the nearest to data."""
-        if self.roles.loss is not None:
-            return self.roles.loss
-        if "fwd" in self.marks.values():
-            return -1
-        state = {x.result for x in self.roles.state}
-        weights = self._at([x.parameter for x in self.roles.state])
-        best, least = -1, 0
-        for number, position in enumerate(self.results):
-            if position is None or number in state or not self.data[position]:
-                continue
-            x = self.entry.instructions[position]
-            if _rank(x) or not _is_float(x):
-                continue
-            cone = ancestors(self.entry, [position])
-            if any(cone[i] for i in weights) and (best < 0 or sum(cone) < least):
-                best, least = number, sum(cone)
-        if best < 0:
-            raise StagingError(
-                "E0501",
-                "no result is a loss: a float of no dimensions that depends on data and on state",
-                hint="return the loss from the step, name it with --loss-output N, or mark ops "
-                'with frontend_attributes={ipu_phase="fwd"}',
-            )
-        return best
-
     def _is_read_forward(self, parameter: int) -> bool:
         return any(self.forward[position] for position in self.parameters[parameter])
 
@@ -223,7 +255,7 @@ class _Finding:
         shape = self.entry.instructions[position].shape
         if self.data[position] or not self._is_read_forward(pair.parameter) or self._is_kept(pair):
             return False
-        return isinstance(shape, ArrayShape) and not _is_float(self.entry.instructions[position])
+        return isinstance(shape, ArrayShape) and not is_float(self.entry.instructions[position])
 
     def _is_kept(self, pair: Pair) -> bool:
         return self._result(pair.result) in self.parameters[pair.parameter]
@@ -308,7 +340,7 @@ class _Finding:
             tuple(phase),
             self._gradients(walk),
             tuple(self.updated),
-            tuple(self.per_micro_batch),
+            tuple(sorted(self.per_micro_batch)),
             tuple(self.kept),
             self.loss,
             tuple(after),
@@ -342,9 +374,3 @@ class _Finding:
 
 def _rank(x: Instruction) -> int:
     return len(x.shape.dimensions) if isinstance(x.shape, ArrayShape) else 0
-
-
-def _is_float(x: Instruction) -> bool:
-    if not isinstance(x.shape, ArrayShape):
-        return False
-    return x.shape.element_type.name.startswith(("f", "bf"))

@@ -10,13 +10,23 @@ from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.passes.names import Names
 from hloipu_compiler.passes.rewriting import with_operands
-from hloipu_compiler.plan.pipelining import Accumulation, PipelineRequest, Pipelining, Position
-from hloipu_compiler.plan.schedule import Schedule
+from hloipu_compiler.plan.pipelining import (
+    Accumulation,
+    Part,
+    PipelineRequest,
+    Pipelining,
+    Position,
+)
+from hloipu_compiler.plan.schedule import SEQUENTIAL, Schedule
 from hloipu_compiler.plan.wrapping import Wrapping
 from hloipu_compiler.staging.assignment import Stages, owners, whole_stages
+from hloipu_compiler.staging.branch_places import Spots, spots_of
+from hloipu_compiler.staging.branches import branch_counts, marked_branches
 from hloipu_compiler.staging.cutting import Costing, annotated, assumed_costing, cut
+from hloipu_compiler.staging.device_map import stage_ipus
 from hloipu_compiler.staging.errors import StagingError
 from hloipu_compiler.staging.forming import PRE, STEP, Formed, formed
+from hloipu_compiler.staging.independent_parts import JOIN
 from hloipu_compiler.staging.inference import inference_phases, updates_nothing
 from hloipu_compiler.staging.phases import (
     BACKWARD,
@@ -77,7 +87,7 @@ def cutting_of(
             if x.name in known and phases.phase[n] == FORWARD
         }
         return Cutting(module, phases, trains, count, ahead, ())
-    schedule = Schedule(count, request.schedule, request.micro_batches, trains)
+    schedule = schedule_of(request, count, trains=trains)
     costs = assumed_costing(entry) if count == 1 or costing is None else costing(module)
     recomputes = request.recompute == FULL
     ahead = cut(entry, phases, schedule, wrapping.constants, costs, recomputes=recomputes)
@@ -99,11 +109,35 @@ def pipelined(
     found = cutting_of(module, wrapping, request, costing, known)
     module, phases, count = found.module, found.phases, found.count
     stages = whole_stages(module.entry, phases, found.ahead, count)
-    ipus = _ipus(request, count)
-    again = made_again(module.entry, phases, stages, count, request.recompute)
-    made = formed(module, phases, stages, count, again)
-    planning = _Planning(module, made, phases, stages, ipus, request)
+    entry = module.entry
+    marked = marked_branches(entry)
+    ipus = stage_ipus(request.device_map, branch_counts(entry, phases, stages, marked, count))
+    known_cycles = found.cycles
+
+    def cycles() -> Sequence[float]:
+        return known_cycles or (costing or (lambda x: assumed_costing(x.entry)))(module).cycles
+
+    spots = spots_of(entry, phases, stages, ipus, marked, cycles)
+    again = made_again(entry, phases, stages, count, request.recompute)
+    made = formed(module, phases, stages, count, again, spots)
+    planning = _Planning(module, made, phases, stages, spots, ipus, request)
     return made.module, planning.plan(trains=found.trains)
+
+
+def schedule_of(request: PipelineRequest, stages: int, *, trains: bool) -> Schedule:
+    """Return the schedule that is asked for.
+
+    Raises StagingError E0555 for groups of micro-batches on another schedule than the sequential.
+    """
+    group = request.batch_serialization
+    if group > 1 and request.schedule != SEQUENTIAL:
+        raise StagingError(
+            "E0555",
+            f"stages are to do {group} micro-batches one after the other, on the "
+            f"{request.schedule} schedule, which has them work side by side",
+            hint="give --schedule sequential with --batch-serialization",
+        )
+    return Schedule(stages, request.schedule, request.micro_batches, trains, group)
 
 
 def _require_arrays(entry: Computation) -> None:
@@ -152,17 +186,6 @@ def _stage_count(request: PipelineRequest, phases: Phases, marked: Mapping[int, 
     return found or request.stages or 1
 
 
-def _ipus(request: PipelineRequest, count: int) -> tuple[int, ...]:
-    found = request.device_map or tuple(range(count))
-    if len(found) != count or sorted(set(found)) != list(range(max(found) + 1)):
-        raise StagingError(
-            "E0507",
-            f"the device map {','.join(map(str, found))} does not fit {count} stages",
-            hint="give an IPU for each stage, numbered from 0 without gaps",
-        )
-    return found
-
-
 class _Planning:
     """What is looked up in the old entry to describe the new one."""
 
@@ -172,13 +195,15 @@ class _Planning:
         made: Formed,
         phases: Phases,
         stages: Stages,
-        ipus: tuple[int, ...],
+        spots: Spots,
+        ipus: tuple[tuple[int, ...], ...],
         request: PipelineRequest,
     ) -> None:
         self.entry = module.entry
         self.made = made
         self.phases = phases
         self.stages = stages
+        self.spots = spots
         self.ipus = ipus
         self.request = request
         self.parameters = parameter_positions(module.entry)
@@ -187,7 +212,7 @@ class _Planning:
 
     def plan(self, *, trains: bool) -> Pipelining:
         request = self.request
-        schedule = Schedule(len(self.ipus), request.schedule, request.micro_batches, trains)
+        schedule = schedule_of(request, len(self.ipus), trains=trains)
         return Pipelining(
             schedule,
             tuple(self._positions(schedule)),
@@ -202,15 +227,19 @@ class _Planning:
 
     def _positions(self, schedule: Schedule) -> list[Position]:
         """Return every position of the schedule; one without ops calls nothing."""
-        calls = {(place.phase, place.stage): name for place, name in self.made.calls}
-        if (STEP, 0) in calls:
-            return [Position(calls[STEP, 0], STEP, 0, self.ipus[0])]
+        parts: dict[tuple[str, int], list[Part]] = {}
+        for place, name in self.made.calls:
+            ipu = self.ipus[max(place.stage, 0)][max(place.spot.branch, 0)]
+            part = Part(name, ipu, max(place.spot.level, 0))
+            parts.setdefault((place.phase, place.stage), []).append(part)
+        if (STEP, 0) in parts:
+            return [Position(STEP, 0, self.ipus[0], tuple(parts[STEP, 0]))]
         found = []
         for number in range(schedule.positions):
             stage = schedule.stage_of(number)
             phase = FORWARD if number < schedule.stages else BACKWARD
-            call = calls.get((phase, stage), "")
-            found.append(Position(call, schedule.name_of(number), stage, self.ipus[stage]))
+            here = tuple(parts.get((phase, stage), ()))
+            found.append(Position(schedule.name_of(number), stage, self.ipus[stage], here))
         return found
 
     def _accumulations(self) -> list[Accumulation]:
@@ -255,12 +284,13 @@ class _Planning:
         State that only the update reads is where the weight is that has its shape and is updated
         together with it, as the update's ops say.
         """
-        stage = owners(self.entry, self.phases, self.stages, self.parameters)
-        known = {n: self.ipus[s] for n, s in enumerate(stage) if s >= 0}
+        ranks = [self._rank(position) for position in range(len(self.stages))]
+        rank = owners(self.entry, self.phases, ranks, self.parameters)
+        known = {n: self._ipu(r) for n, r in enumerate(rank) if r >= 0}
         positions = {p: known[n] for n, at in enumerate(self.parameters) if n in known for p in at}
         for gradient in self.phases.gradients:
-            if self.stages[gradient.position] >= 0:
-                positions[gradient.position] = self.ipus[self.stages[gradient.position]]
+            if ranks[gradient.position] >= 0:
+                positions[gradient.position] = self._ipu(ranks[gradient.position])
         only_update = [
             positions.get(n, -1) if phase in (UPDATE, "free", "") or n in positions else -1
             for n, phase in enumerate(self.phases.phase)
@@ -270,6 +300,20 @@ class _Planning:
             if number not in known:
                 known[number] = by_result.get(number, 0)
         return known
+
+    def _rank(self, position: int) -> int:
+        """Return a number for where an op runs, by which earlier stages and branches come first."""
+        stage = self.stages[position]
+        if stage < 0:
+            return -1
+        spot, width = self.spots.get(position), 1 + max(map(len, self.ipus))
+        branch = width - 1 if spot is None or spot.branch == JOIN else spot.branch
+        return stage * width + branch
+
+    def _ipu(self, rank: int) -> int:
+        stage, branch = divmod(rank, 1 + max(map(len, self.ipus)))
+        ipus = self.ipus[stage]
+        return ipus[branch] if branch < len(ipus) else ipus[0]
 
     def _by_results(self, found: list[int]) -> dict[int, int]:
         """Return where state is that only the update reads: where its new value is made."""

@@ -14,10 +14,10 @@ def placed(module: Module, pipelining: Pipelining) -> dict[tuple[str, str], int]
 
     By computation and instruction; none where all is on one IPU.
     """
-    if len(set(pipelining.ipus)) == 1:
+    if len(frozenset(pipelining.ipus)) == 1 and pipelining.ipu_count == 1:
         return {}
     entry = module.entry
-    ipu_of = {x.call: x.ipu for x in pipelining.positions}
+    ipu_of = {x.call: x.ipu for x in pipelining.parts}
     found: dict[tuple[str, str], int] = {}
     if pipelining.update:
         computation = _called(module, pipelining.update)
@@ -47,11 +47,11 @@ def _first_readers(module: Module, pipelining: Pipelining) -> list[int]:
     found = [_NOWHERE] * len(computation.instructions)
     results = computation.instructions[computation.root].operands
     call = entry.position[pipelining.pre]
-    for position in reversed(pipelining.positions):
-        for i in entry[position.call].operands if position.call else ():
+    for part in reversed(pipelining.parts):
+        for i in entry[part.call].operands:
             x = entry.instructions[i]
             if x.operands and x.operands[0] == call:
-                found[results[x.attributes.integer("index")]] = position.ipu
+                found[results[x.attributes.integer("index")]] = part.ipu
     return found
 
 

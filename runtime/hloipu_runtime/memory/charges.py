@@ -83,9 +83,12 @@ def charges_of(program: Program, machine: Machine, forms: Forms | None = None) -
     return ProgramCharges(walker.charges, frozenset(walker.received - walker.computed))
 
 
-class _Code(NamedTuple):
+class Code(NamedTuple):
+    """The code of vertices that are alike."""
+
     key: Hashable
     size: int
+    """Bytes."""
 
 
 class _Walker:
@@ -204,7 +207,7 @@ class _Walker:
             self.computed.update(operand.variable for operand in group.outputs)
             types = tuple(variables[operand.variable].element_type for operand in every)
             ipu = variables[every[0].variable].ipu if every else 0
-            code = _code(group.codelet, types)
+            code = code_of(group.codelet, types)
             charges = self.charges[ipu]
             charges.vertex_code[(code.key, group.tiles)] = code.size
             charges.vertex_state[group.tiles] += group.codelet.state_bytes(
@@ -240,7 +243,7 @@ class _Walker:
 
 
 @lru_cache(1 << 12)
-def _code(codelet: Codelet, types: tuple[str, ...]) -> _Code:
+def code_of(codelet: Codelet, types: tuple[str, ...]) -> Code:
     """Return what tells one code from another, and its bytes.
 
     Code is compiled for its element types and for parameters such as names and expressions; numbers
@@ -248,7 +251,7 @@ def _code(codelet: Codelet, types: tuple[str, ...]) -> _Code:
     """
     values = (getattr(codelet, parameter.name) for parameter in fields(codelet))
     compiled = tuple(value for value in values if not _is_numbers(value))
-    return _Code((codelet.name, types, compiled, codelet.code_bytes), codelet.code_bytes)
+    return Code((codelet.name, types, compiled, codelet.code_bytes), codelet.code_bytes)
 
 
 def _is_numbers(value: object) -> bool:

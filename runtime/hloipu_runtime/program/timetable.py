@@ -27,7 +27,8 @@ def longest_turns(
     for position in reversed(positions):
         begun, before = max(
             (free[place] for place in places[position] if place in free),
-            key=lambda turn: turn[0], default=(0, ()),
+            key=lambda turn: turn[0],
+            default=(0, ()),
         )
         until = (begun + cycles[position], (*before, position))
         free.update(dict.fromkeys(places[position], until))
@@ -129,7 +130,8 @@ class Timetable:
         """
         several = [(place,) for place in places]
         return sum(
-            pattern.slots * sum(cycles[n] for n in longest_turns(pattern.positions, cycles, several))
+            pattern.slots
+            * sum(cycles[n] for n in longest_turns(pattern.positions, cycles, several))
             for pattern in self.patterns()
         )
 

@@ -53,7 +53,7 @@ def _grid(row: PipelineRow, width: int) -> Iterator[str]:
     margin = max(len("slot"), *map(len, titles)) + 1
     cell = len(str(max(row.slots - 1, 0))) + 1
     room = max(_FEWEST_SLOTS, (width - margin) // cell)
-    table = Timetable(len(row.positions), row.interval, row.micro_batches)
+    table = Timetable(len(row.positions), row.interval, row.micro_batches, row.group)
     shown = _shown(row.slots, room)
     yield "slot".ljust(margin) + _cells([_text(s) for s in shown], cell)
     left_out = _shown(len(order), _MOST_POSITIONS)
@@ -86,16 +86,20 @@ def _cells(texts: Sequence[str], width: int) -> str:
 
 
 def _positions(row: PipelineRow) -> list[str]:
-    head = ("position", "IPU", "cycles", "waiting", "stash bytes", "received bytes")
+    head = ["position", "IPU", "cycles", "waiting", "stash bytes", "received bytes"]
+    is_offloaded = any(position.remote_bytes for position in row.positions)
+    if is_offloaded:
+        head.append("remote bytes")
     rows = [
-        (
+        [
             position.name,
             str(share.ipu),
             f"{share.cycles:,}",
             str(position.depth),
             f"{share.stash_bytes:,}",
             f"{share.received_bytes:,}",
-        )
+            *([f"{share.remote_bytes:,}"] if is_offloaded else ()),
+        ]
         for position in row.positions
         for share in position.shares
     ]

@@ -14,6 +14,7 @@ from hloipu_runtime.costing.costs import (
 )
 from hloipu_runtime.costing.counting import BlockCounts, cycles_of_blocks
 from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.program.channels import is_offloaded
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import VariableId
 
@@ -26,6 +27,7 @@ class ShareRow(NamedTuple):
     """In which this IPU works on a micro-batch, what it waits for other branches left out."""
     stash_bytes: int
     received_bytes: int
+    remote_bytes: int
 
 
 class PositionRow(NamedTuple):
@@ -40,6 +42,8 @@ class PositionRow(NamedTuple):
     """Of all micro-batches whose activations wait for it on the IPU that made them."""
     received_bytes: int
     """Of the places for what other IPUs send it."""
+    remote_bytes: int
+    """Of what waits for it beside the IPU, in remote memory."""
     depth: int
     """Micro-batches of a value that wait for it at most, the one that it works on included."""
     shares: tuple[ShareRow, ...]
@@ -54,13 +58,17 @@ class PipelineRow(NamedTuple):
     micro_batches: int
     interval: int
     """Slots from one micro-batch to the next."""
+    group: int
+    """Micro-batches that a position does before the next position does."""
     slots: int
     entered: int
     """How often the program goes through it."""
     cycles: int
-    """Sum over the slots of the slowest IPU, and of their ends."""
+    """Sum over the slots of the slowest IPU, and of their ends, and of what is before groups."""
     slot_end_cycles: int
     """Of these, copies between positions and meetings of the IPUs at the ends of slots."""
+    group_cycles: int
+    """Of these, what positions bring in before each group of micro-batches."""
     bubble: float
     """Share of the IPUs' cycles in slots in which they wait for slower ones, or have no work."""
     positions: tuple[PositionRow, ...]
@@ -101,26 +109,35 @@ def _row(
     ends = sum(
         costs.steps[n].spent.total.cycles
         for n in block.steps
-        if costs.steps[n].path == f"{inner.path}/slots"
+        if costs.steps[n].path in (f"{inner.path}/slots", f"{inner.path}/stored")
+    )
+    firsts = {f"{inner.path}/repeat/{n}/groups" for n in range(len(step.stages))}
+    before = sum(
+        x.turns * times[x.body] for x in block.inner if isinstance(x, Loop) and x.path in firsts
     )
     whole = len({ipu for ipus in inner.ipus for ipu in ipus}) * span
     positions = tuple(_position(costs, inner, n, times) for n in range(len(step.stages)))
     work = inner.turns * sum(share.cycles for position in positions for share in position.shares)
     bubble = 1 - work / whole if whole else 0.0
     slots = step.timetable.slots
-    return PipelineRow(inner.path, inner.name, inner.turns, step.interval, slots, entered,
-                       span + ends, ends, bubble, positions)  # fmt: skip
+    return PipelineRow(inner.path, inner.name, inner.turns, step.interval, step.group, slots,
+                       entered, span + ends + before, ends, before, bubble, positions)  # fmt: skip
 
 
 def _position(costs: Costs, inner: Pipelined, number: int, times: Sequence[int]) -> PositionRow:
     program, step, block = costs.program, inner.step, inner.bodies[number]
     stage = step.stages[number]
     sizes = {(ipu, at_home): 0 for ipu in stage.ipus for at_home in (True, False)}
+    remote = dict.fromkeys(stage.ipus, 0)
     depth = 0
     for channel in step.channels:
         if channel.consumer == number:
             here, there = (program.variables[v].ipu for v in (channel.destination, channel.source))
-            sizes[here, here == there] += sum(_bytes(program, v) for v in channel.places)
+            waiting = sum(_bytes(program, v) for v in channel.places)
+            if is_offloaded(program, channel):
+                remote[here] += waiting
+            else:
+                sizes[here, here == there] += waiting
             depth = max(depth, len(channel.places))
     alone = len(stage.ipus) == 1
     shares = tuple(
@@ -129,6 +146,7 @@ def _position(costs: Costs, inner: Pipelined, number: int, times: Sequence[int])
             times[block] if alone else _worked(costs, times, block, ipu),
             sizes[ipu, True],
             sizes[ipu, False],
+            remote[ipu],
         )
         for ipu in stage.ipus
     )
@@ -138,6 +156,7 @@ def _position(costs: Costs, inner: Pipelined, number: int, times: Sequence[int])
         times[block],
         sum(share.stash_bytes for share in shares),
         sum(share.received_bytes for share in shares),
+        sum(share.remote_bytes for share in shares),
         depth,
         shares,
     )

@@ -17,6 +17,12 @@ from tests.support.pipelined_programs import PipelineMaker, expected_totals
 
 KINDS = ("activations", "weights", "totals")
 OFFLOADED = [frozenset(x) for n in range(4) for x in combinations(KINDS, n)]
+
+
+def named(offloaded: frozenset[str]) -> str:
+    return "+".join(sorted(offloaded)) or "nothing"
+
+
 MACHINE = load_machine("tiny")
 
 
@@ -41,7 +47,7 @@ def check(maker: PipelineMaker) -> None:
     check_memory(program, MACHINE)
 
 
-@pytest.mark.parametrize("offloaded", OFFLOADED, ids="+".join)
+@pytest.mark.parametrize("offloaded", OFFLOADED, ids=named)
 @pytest.mark.parametrize(("stages", "interval"), [(1, 1), (3, 1), (3, 2), (2, 4)])
 @pytest.mark.parametrize("count", [1, 3, 6])
 def test_what_lies_in_remote_memory_changes_nothing(
@@ -50,7 +56,7 @@ def test_what_lies_in_remote_memory_changes_nothing(
     check(PipelineMaker(stages, interval, count, offloaded=offloaded))
 
 
-@pytest.mark.parametrize("offloaded", OFFLOADED, ids="+".join)
+@pytest.mark.parametrize("offloaded", OFFLOADED, ids=named)
 @pytest.mark.parametrize("stages", [1, 3])
 @pytest.mark.parametrize(("count", "group"), [(1, 4), (4, 2), (5, 2), (6, 3), (7, 9)])
 def test_groups_change_nothing(
@@ -61,7 +67,7 @@ def test_groups_change_nothing(
 
 @pytest.mark.parametrize("ipus", [(0, 1, 1, 0), (0, 0, 0, 0), (0, 1, 0, 1)])
 @pytest.mark.parametrize("interval", [1, 2, 8])
-@pytest.mark.parametrize("offloaded", OFFLOADED[1:], ids="+".join)
+@pytest.mark.parametrize("offloaded", OFFLOADED[1:], ids=named)
 def test_stages_may_share_ipus(
     offloaded: frozenset[str], interval: int, ipus: tuple[int, ...]
 ) -> None:

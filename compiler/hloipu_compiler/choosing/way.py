@@ -1,0 +1,82 @@
+"""One way to cut a step over IPUs, and what it would cost."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from hloipu_compiler.plan.schedule import GROUPED
+
+AUTO, OFF = "auto", "off"
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to cut a step."""
+
+    stages: int = 1
+    schedule: str = GROUPED
+    micro_batches: int = 1
+    recompute: str = "none"
+    replicas: int = 1
+    offload: str = AUTO
+    """`auto`: state that only the update reads lies in remote buffers where that is of use."""
+    shard_optimizer: bool = False
+    device_map: tuple[int, ...] = ()
+    """The IPU of each stage; empty: one after the other."""
+
+    @property
+    def ipus(self) -> int:
+        """IPUs of one replica."""
+        return max(self.device_map) + 1 if self.device_map else self.stages
+
+    @property
+    def ipu_of_stage(self) -> tuple[int, ...]:
+        """The IPU of each stage."""
+        return self.device_map or tuple(range(self.stages))
+
+    def flags(self) -> str:
+        """Return the command line's words for it."""
+        words = [f"--stages {self.stages}"]
+        if self.stages > 1:
+            words.append(f"--schedule {self.schedule}")
+        if self.device_map:
+            words.append(f"--device-map {','.join(map(str, self.device_map))}")
+        words.append(f"--micro-batches {self.micro_batches}")
+        if self.recompute != "none":
+            words.append(f"--recompute {self.recompute}")
+        if self.offload != AUTO:
+            words.append(f"--offload {self.offload}")
+        if self.replicas > 1:
+            words.append(f"--replicas {self.replicas}")
+        if self.shard_optimizer:
+            words.append("--shard-optimizer")
+        return " ".join(words)
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What a way would cost."""
+
+    way: Way
+    update_cycles: int
+    """Of one update, or of one round of micro-batches through an inference pipeline."""
+    per_second: float
+    """Micro-batches, of all replicas."""
+    kept_bytes: int
+    """Of the fullest IPU, from slot to slot: state, accumulators, what waits between stages."""
+    needed_bytes: int
+    """Of the fullest IPU: what is kept, what is made meanwhile, and code."""
+    fits: bool
+    bubble: float
+
+    def record(self) -> dict[str, Any]:
+        """Return it as JSON data."""
+        way = self.way
+        return {
+            "stages": way.stages, "schedule": way.schedule, "micro_batches": way.micro_batches,
+            "recompute": way.recompute, "offload": way.offload, "replicas": way.replicas,
+            "shard_optimizer": way.shard_optimizer, "device_map": list(way.device_map),
+            "update_cycles": self.update_cycles,
+            "micro_batches_per_second": self.per_second, "kept_bytes_per_ipu": self.kept_bytes,
+            "needed_bytes_per_ipu": self.needed_bytes,
+            "fits": self.fits, "bubble": self.bubble, "flags": way.flags(),
+        }  # fmt: skip

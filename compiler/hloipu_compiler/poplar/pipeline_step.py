@@ -1,0 +1,131 @@
+"""A module with a Pipeline call, written as one plain step."""
+
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.poplar.call_config import PIPELINE, CallConfig
+from hloipu_compiler.poplar.errors import PoplarError
+from hloipu_compiler.poplar.flat_step import Ending, FlatStep, check_size
+from hloipu_compiler.poplar.flat_writing import FlatWriter
+from hloipu_compiler.poplar.pipeline_checks import Stages, checked_stages
+from hloipu_compiler.poplar.stated import Stated
+from hloipu_compiler.poplar.survey import (
+    Found,
+    Survey,
+    constant_number,
+    disagree,
+    survey,
+    update_count,
+)
+from hloipu_compiler.poplar.writing import OUTSIDE, Context, Made, Value
+
+_RECOMPUTES = ("Recompute_then_backpropagate", "Recompute_and_backpropagate_interleaved")
+
+
+class _PipelineWriter(FlatWriter):
+    """Writes an entry with a pipeline in it."""
+
+    def called(
+        self, x: Instruction, config: CallConfig | None, operands: list[Value], here: Context
+    ) -> Value:
+        if config is None or config.type != PIPELINE:
+            return super().called(x, config, operands, here)
+        given = [self.settled(v, x, here) for v in operands]
+        index = config.counts.get("GradientAccumulationOperandIndex", -1)
+        if 0 <= index < len(given):  # whatever the text says, it is as many as are asked for
+            shape = self.made[given[index]].shape
+            if isinstance(shape, ArrayShape) and shape.is_scalar:
+                given[index] = self.number("micro_batches", shape, str(self.micro_batches))
+        self.inputs = list(given)
+        found = self.computation(self.callee(x), self.inputs, here)
+        if not isinstance(found, Made):
+            raise PoplarError("E0543", f"pipeline {x.name!r} does not return a tuple")
+        self.outputs = list(found.parts)
+        return found
+
+
+def pipeline_step(module: Module, found: Survey, micro_batches: int | None) -> FlatStep:
+    """Return the step of a module that has a pipeline.
+
+    `micro_batches`: how many are asked for, whatever the module says.
+    Raises what `checked_stages` raises, and PoplarError E0541 where nothing says how many
+    micro-batches an update has.
+    """
+    if found.pipeline is None:
+        raise PoplarError("E0543", "there is no pipeline")
+    check_size(module)
+    stages = checked_stages(module, found)
+    pipeline = found.pipeline
+    count = micro_batches or _count(module, found)
+    turns = pipeline.config.count("PIPELINE_REPEAT_COUNT", 1) or 1
+    writer = _PipelineWriter(module, count, stages.count, turns)
+    writer.has_backward = bool(stages.backward)
+    writer.trains = found.update is not None
+    entry = module.entry
+    root = writer.entry(entry)
+    ending = Ending(module, writer, root, turns if found.update is not None else turns * count)
+    return ending.step(_stated(found, stages, count, turns))
+
+
+def _count(module: Module, found: Survey) -> int:
+    """Return the micro-batches of an update, as the module says."""
+    pipeline = found.pipeline
+    if pipeline is None:
+        raise PoplarError("E0543", "there is no pipeline")
+    said = _operand_count(module, pipeline)
+    own = update_count(module, found.update) if found.update is not None else None
+    if None not in (said, own) and said != own and found.update is not None:
+        raise disagree(pipeline.call.name, said or 0, found.update.call.name, own or 0)
+    count = said or own
+    if not count:
+        raise PoplarError(
+            "E0541",
+            f"pipeline {pipeline.call.name!r} says nowhere how many micro-batches an update has, "
+            "or not by a constant",
+            hint="give --micro-batches K, or make the operand GradientAccumulationOperandIndex a "
+            "constant",
+        )
+    return count
+
+
+def _operand_count(module: Module, pipeline: Found) -> int | None:
+    config, call = pipeline.config, pipeline.call
+    if "GRADIENT_ACCUMULATION_COUNT" in config.counts:
+        return config.counts["GRADIENT_ACCUMULATION_COUNT"]
+    index = config.counts.get("GradientAccumulationOperandIndex")
+    if index is not None and index >= len(call.operands):
+        raise PoplarError(
+            "E0541",
+            f"pipeline {call.name!r} takes the number of micro-batches from operand {index}, and "
+            f"has {len(call.operands)}",
+            hint="set GradientAccumulationOperandIndex to the operand that is the number",
+        )
+    if index is None:
+        index = len(call.operands) - 1
+        if index < 0 or not _is_count(pipeline.computation, call.operands[index]):
+            return None
+    return constant_number(module, pipeline.computation, call.operands[index])
+
+
+def _is_count(computation: Computation, position: int) -> bool:
+    return str(computation.instructions[position].shape).startswith("s32[]")
+
+
+def _stated(found: Survey, stages: Stages, count: int, turns: int) -> Stated:
+    pipeline = found.pipeline
+    if pipeline is None:
+        raise PoplarError("E0543", "there is no pipeline")
+    config = pipeline.config
+    update = found.update.config if found.update is not None else None
+    numbers = sorted(set(stages.devices))
+    recomputes = bool(stages.again) or config.choices.get("RECOMPUTATION_MODE") in _RECOMPUTES
+    return Stated(
+        count,
+        stages.count,
+        config.choices.get("PIPELINE_SCHEDULE", "Grouped").lower(),
+        recompute="full" if recomputes and update is not None else "",
+        offload=update.state("OFFLOAD_WEIGHT_UPDATE_VARIABLES") if update is not None else "",
+        shard_optimizer=update is not None
+        and update.state("PARTITION_OFFLOADED_WEIGHT_UPDATE_VARIABLES") == "on",
+        device_map=tuple(numbers.index(device) for device in stages.devices),
+        loop=turns,
+    )

@@ -1,0 +1,107 @@
+"""What a module in Graphcore's encoding asks for, as hloipu's own options and requests.
+
+A flat step says it in its header, `frontend_attributes={ipu_schedule="interleaved",…}`, so that it
+is a whole program by itself, and whatever the command line says comes before it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+
+from hloipu_compiler.plan.pipelining import PipelineRequest
+from hloipu_compiler.plan.wrapping import WrappingRequest
+
+PREFIX = "ipu_"
+SEPARATOR = ";"
+"""Between the parts of an option that is given several times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """What is asked for; what is left open is empty or None."""
+
+    micro_batches: int = 1
+    stages: int | None = None
+    schedule: str = ""
+    reduction: str = ""
+    recompute: str = ""
+    offload: str = ""
+    shard_optimizer: bool = False
+    device_map: tuple[int, ...] = ()
+    loop: int | None = None
+    roles: tuple[tuple[int, str], ...] = ()
+    feeds: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    outfeeds: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """Names with their mode, as `NAME:MODE`."""
+
+    def attributes(self) -> dict[str, str]:
+        """Return it as attributes of a module."""
+        found = {
+            "micro_batches": str(self.micro_batches) if self.micro_batches > 1 else "",
+            "stages": str(self.stages or ""),
+            "schedule": self.schedule,
+            "reduction": self.reduction,
+            "recompute": self.recompute,
+            "offload": self.offload,
+            "shard_optimizer": "true" if self.shard_optimizer else "",
+            "device_map": ",".join(map(str, self.device_map)),
+            "loop": str(self.loop or ""),
+            "role": SEPARATOR.join(f"{number}={role}" for number, role in self.roles),
+            "feed": SEPARATOR.join(_pair(x) for x in self.feeds),
+            "outfeed": SEPARATOR.join(_pair(x) for x in self.outfeeds),
+        }
+        return {PREFIX + key: text for key, text in found.items() if text}
+
+    def pipelining(self, asked: PipelineRequest) -> PipelineRequest:
+        """Return a request with what is stated, where the request itself is as it is by default."""
+        said = {
+            "micro_batches": self.micro_batches if self.micro_batches > 1 else None,
+            "stages": self.stages,
+            "schedule": self.schedule or None,
+            "reduction": self.reduction or None,
+            "recompute": self.recompute or None,
+            "offload": self.offload or None,
+            "shard_optimizer": self.shard_optimizer or None,
+            "device_map": tuple((ipu,) for ipu in self.device_map) or None,
+        }
+        default = PipelineRequest()
+        changes = {
+            field.name: said[field.name]
+            for field in fields(PipelineRequest)
+            if said.get(field.name) is not None
+            and getattr(asked, field.name) == getattr(default, field.name)
+        }
+        return replace(asked, **changes)  # type: ignore[arg-type]
+
+    def wrapping(self, asked: WrappingRequest) -> WrappingRequest:
+        """Return a request with what is stated, where the request itself says nothing."""
+        return replace(
+            asked,
+            loop=self.loop if asked.loop is None else asked.loop,
+            roles={str(number): role for number, role in self.roles} | dict(asked.roles),
+            feeds=dict(asked.feeds) or dict(self.feeds),
+            outfeeds=asked.outfeeds or tuple(_pair(x) for x in self.outfeeds),
+        )
+
+    def lines(self) -> list[str]:
+        """Return what was read, for people."""
+        words = [f"{self.micro_batches} micro-batches an update"]
+        if self.stages:
+            words.append(f"{self.stages} stages")
+        words += [x for x in (self.schedule, self.reduction) if x]
+        if self.device_map:
+            words.append(f"on IPUs {', '.join(map(str, self.device_map))}")
+        if self.loop:
+            words.append(f"{self.loop} updates a run")
+        words += [f"{key} {text}" for key, text in self._others() if text]
+        return [f"read from Graphcore's encoding: {'; '.join(words)}"]
+
+    def _others(self) -> Mapping[str, str]:
+        return {  # type: ignore[return-value]
+            "recompute": self.recompute,
+            "offload": self.offload,
+            "shard optimizer": "on" if self.shard_optimizer else "",
+        }.items()
+
+
+def _pair(named: tuple[str, tuple[int, ...]]) -> str:
+    return f"{named[0]}={','.join(map(str, named[1]))}"

@@ -1,0 +1,194 @@
+"""What the IPUs of a step that is cut into stages have to keep, from a survey of the step.
+
+Each stage has a forward and a backward part. An array that one part alone touches is there from its
+first touch in it to its last. What a part makes and others read goes through channels: the array
+itself, the place where a reader takes it, and if several micro-batches wait, a place for each,
+all of which are there throughout (`hloipu_runtime.program.channels`).
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hloipu_compiler.pricing.survey import Numbers, Survey
+from hloipu_compiler.staging.phases import BACKWARD
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Handed:
+    """Arrays that one part of a stage hands to others, one row for each reader."""
+
+    bytes: Floats
+    maker: Numbers
+    """Position in the pipeline."""
+    reader: Numbers
+    is_first: NDArray[np.bool_]
+    """Whether it is the first reader's row."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What follows from where a step is cut, for any schedule and any number of micro-batches."""
+
+    stages: int
+    cycles: Floats
+    """Of each position of the pipeline, without the host and channels."""
+    working_bytes: Floats
+    """Of each stage: most that its parts make at once."""
+    kept_bytes: Floats
+    """Copies of weights that are there throughout."""
+    code_bytes: Floats
+    """On a tile."""
+    handed: Handed
+
+
+def parts_of(
+    survey: Survey,
+    phase: Sequence[str],
+    stage_of: Sequence[int],
+    stages: int,
+    again: Mapping[int, Collection[int]],
+    *,
+    trains: bool,
+) -> Parts:
+    """Return what a cut makes of a step.
+
+    `stage_of` has the stage of every position, `again` the ops that backward parts of stages work
+    out again.
+    """
+    of_op = np.array(stage_of, np.int64)
+    behind = np.array([x == BACKWARD for x in phase])
+    positions = 2 * stages if trains else stages
+    place = np.where(behind, 2 * stages - 1 - of_op, of_op)
+    cycles = np.zeros(positions)
+    used = of_op >= 0
+    np.add.at(cycles, place[used], np.array(survey.cycles)[used])
+    part = _filled(np.where(used, place, -1)[survey.point_op])
+    repeats = _repeats(survey, part, again, stages)
+    for stage, ops in again.items():
+        cycles[2 * stages - 1 - stage] += sum(survey.cycles[op] for op in ops)
+    working, handed = _arrays(survey, part, repeats, positions)
+    ipu = np.minimum(np.arange(positions), positions - 1 - np.arange(positions))
+    if not trains:
+        ipu = np.arange(positions)
+    needed = np.zeros(stages)
+    np.maximum.at(needed, ipu, working)
+    return Parts(
+        stages, cycles, needed, _kept(survey, of_op, stages), _code(survey, of_op, again, stages),
+        handed,
+    )  # fmt: skip
+
+
+def _filled(part: Numbers) -> Numbers:
+    """Return the parts of points; those of ops without a stage go with the point before."""
+    known = np.where(part >= 0, np.arange(len(part)), -1)
+    last = np.maximum.accumulate(known) if len(part) else known
+    filled: Numbers = np.where(last >= 0, part[np.maximum(last, 0)], 0)
+    return filled
+
+
+def _repeats(
+    survey: Survey, part: Numbers, again: Mapping[int, Collection[int]], stages: int
+) -> Numbers:
+    """Return the part that does each point again, or -1."""
+    found = np.full(len(part), -1, np.int64)
+    for stage, ops in again.items():
+        mine = np.isin(survey.point_op, np.fromiter(ops, np.int64))
+        found[mine & (part == stage)] = 2 * stages - 1 - stage
+    return found
+
+
+def _arrays(
+    survey: Survey, part: Numbers, repeats: Numbers, positions: int
+) -> tuple[Floats, Handed]:
+    """Return the most that each part makes at once, and what parts hand to each other."""
+    points = len(part)
+    nothing = Handed(np.zeros(0), *np.zeros((2, 0), np.int64), np.zeros(0, np.bool_))
+    if not points or not len(survey.touched):
+        return np.zeros(positions), nothing
+    array, at = survey.touched, survey.touched_at
+    more = repeats[at] >= 0
+    in_part = np.concatenate((part[at], repeats[at][more]))
+    arrays = np.concatenate((array, array[more]))
+    # What a part works out again comes before what it does for the first time.
+    when = np.concatenate((at + points, at[more]))
+    rank = in_part * (2 * points) + when
+    order = np.lexsort((rank, arrays))
+    arrays, in_part, rank = arrays[order], in_part[order], rank[order]
+    begins = np.r_[True, (arrays[1:] != arrays[:-1]) | (in_part[1:] != in_part[:-1])]
+    first = np.flatnonzero(begins)
+    last = np.r_[first[1:] - 1, len(arrays) - 1]
+    one, where = arrays[first], in_part[first]
+    maker = _makers(survey, part)
+    made_here = (maker[one] == where) | ~survey.is_value[one]
+    is_again = np.zeros(len(survey.array_bytes), np.int64) - 1
+    made_at = _first_touches(survey)
+    is_again[array[made_at]] = repeats[at[made_at]]
+    made_here |= is_again[one] == where
+    goes_on = np.zeros(len(survey.array_bytes), np.bool_)
+    goes_on[one[~made_here]] = True
+    inside = made_here & ~(goes_on[one] & (maker[one] == where))
+    sizes = survey.array_bytes[one].astype(float)
+    working = _peaks(rank[first][inside], rank[last][inside], sizes[inside], where[inside],
+                     positions)  # fmt: skip
+    out = ~made_here
+    readers = one[out]
+    is_first = np.r_[True, readers[1:] != readers[:-1]] if len(readers) else nothing.is_first
+    return working, Handed(sizes[out], maker[readers], where[out], is_first)
+
+
+def _first_touches(survey: Survey) -> Numbers:
+    """Return the place of each array's first touch."""
+    return np.flatnonzero(np.r_[True, survey.touched[1:] != survey.touched[:-1]])
+
+
+def _makers(survey: Survey, part: Numbers) -> Numbers:
+    """Return the part in which each array is touched first."""
+    first = _first_touches(survey)
+    found = np.zeros(len(survey.array_bytes), np.int64)
+    found[survey.touched[first]] = part[survey.touched_at[first]]
+    return found
+
+
+def _peaks(first: Numbers, last: Numbers, sizes: Floats, part: Numbers, positions: int) -> Floats:
+    """Return the most bytes that are there at once in each part."""
+    # At one moment arrays begin before others end: all that an op touches is there together.
+    when = np.concatenate((2 * first, 2 * last + 1))
+    change = np.concatenate((sizes, -sizes))
+    parts = np.concatenate((part, part))
+    order = np.argsort(when, kind="stable")
+    level = np.cumsum(change[order])
+    found = np.zeros(positions)
+    np.maximum.at(found, parts[order], level)
+    return found
+
+
+def _kept(survey: Survey, of_op: Numbers, stages: int) -> Floats:
+    """Return what each stage keeps of arrays that its ops touch."""
+    found = np.zeros(stages)
+    if len(survey.kept):
+        pairs = np.stack((survey.kept, of_op[survey.kept_op]))
+        pairs = np.unique(pairs[:, pairs[1] >= 0], axis=1)
+        np.add.at(found, pairs[1], survey.kept_bytes[pairs[0]].astype(float))
+    return found
+
+
+def _code(
+    survey: Survey, of_op: Numbers, again: Mapping[int, Collection[int]], stages: int
+) -> Floats:
+    """Return the bytes of code on a tile of each stage."""
+    found = np.full(stages, float(survey.stack_bytes))
+    own = np.array(survey.op_code)
+    used = of_op >= 0
+    np.add.at(found, of_op[used], own[used])
+    for stage, ops in again.items():
+        found[stage] += sum(survey.op_code[op] for op in ops)
+    if len(survey.code):
+        pairs = np.stack((survey.code, of_op[survey.code_op]))
+        pairs = np.unique(pairs[:, pairs[1] >= 0], axis=1)
+        np.add.at(found, pairs[1], survey.code_bytes[pairs[0]])
+    return found

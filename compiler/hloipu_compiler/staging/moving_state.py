@@ -1,0 +1,83 @@
+"""Which state goes from micro-batch to micro-batch, told by what its new value is made of.
+
+New state is walked backwards through elementwise ops and such as move elements. What is met then is
+its origin: of a weight it is a gradient; of a moving average, a count or a queue of features it is
+what the forward pass computes, whole numbers, or what no weight goes into. A metric of floats that
+the loss is not made of looks as the gradient of another loss does: it is in doubt.
+"""
+
+from collections.abc import Iterable, Set
+
+from hloipu_compiler.ir.graph import Computation, Instruction
+from hloipu_compiler.ir.ops import Trait, with_trait
+from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.staging.reach import Mask
+
+_MOVING = frozenset(
+    {"transpose", "reshape", "bitcast", "copy", "slice", "concatenate", "dynamic-update-slice",
+     "dynamic-slice", "pad", "reverse", "broadcast", "get-tuple-element", "tuple", "opt-barrier"}
+)  # fmt: skip
+_MIXING = _MOVING | with_trait(Trait.ELEMENTWISE) | {"scatter", "convert"}
+
+
+class MovingState:
+    """One step: what varies by micro-batch, what the loss is made of, where state is taken."""
+
+    def __init__(
+        self, entry: Computation, varying: Mask, forward: Mask, state: Iterable[int]
+    ) -> None:
+        self.entry = entry
+        self.varying = varying
+        self.forward = forward
+        self.sloped = _sloped(entry, state)
+
+    def is_handed_on(self, result: int) -> bool:
+        """Whether new state is what the forward pass computes, moved at most.
+
+        Such as the last output of a recurrent net, or a queue of features: no weight, of which
+        something is taken away.
+        """
+        if not self.varying[result]:
+            return False
+        return all(
+            self.forward[i] and self.entry.instructions[i].parameter_number < 0
+            for i in self._origins(result, _MOVING)
+        )
+
+    def is_statistic(self, result: int) -> bool:
+        """Whether new state that no gradient goes into is made by each micro-batch for certain."""
+        return all(
+            self.forward[i] or not self.sloped[i] or not is_float(self.entry.instructions[i])
+            for i in self._origins(result, _MIXING)
+        )
+
+    def _origins(self, result: int, through: Set[str]) -> set[int]:
+        found, seen, waiting = set[int](), {result}, [result]
+        while waiting:
+            position = waiting.pop()
+            x = self.entry.instructions[position]
+            if self.forward[position] or x.parameter_number >= 0 or x.opcode not in through:
+                found.add(position)
+                continue
+            new = {i for i in x.operands if self.varying[i]} - seen
+            seen |= new
+            waiting.extend(new)
+        return found
+
+
+def _sloped(entry: Computation, state: Iterable[int]) -> Mask:
+    """Return what depends on state of floats by floats alone: what has a derivative by it."""
+    found = Mask(len(entry.instructions))
+    for position in state:
+        found[position] = is_float(entry.instructions[position])
+    for position, x in enumerate(entry.instructions):
+        if not found[position] and any(found[i] for i in x.operands):
+            found[position] = is_float(x)
+    return found
+
+
+def is_float(x: Instruction) -> bool:
+    """Whether an array is of floats; a tuple may have some."""
+    if not isinstance(x.shape, ArrayShape):
+        return True
+    return x.shape.element_type.name.startswith(("f", "bf"))

@@ -1,0 +1,17 @@
+"""Modules in Graphcore's encoding, made plain before anything else looks at them."""
+
+from collections.abc import Mapping
+
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.poplar.reading import flat_step
+
+
+def plain_step(module: Module, given: Mapping[str, object]) -> tuple[Module, list[str]]:
+    """Return a verified module as a plain step, and what was read of it, for people.
+
+    Any other module is returned as it is. `given`: the options of the call, which come before what
+    the module says; it states its own in its header. Raises PoplarError E0540 to E0549.
+    """
+    count = given.get("micro_batches")
+    found = flat_step(module, count if isinstance(count, int) else None)
+    return (module, []) if found is None else (found.module, found.stated.lines())

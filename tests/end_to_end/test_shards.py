@@ -1,0 +1,122 @@
+"""Training steps on several IPUs without stages: annotated at random, and in blocks by cost."""
+
+from itertools import product
+from random import Random
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import hloipu
+from hloipu_compiler.sharding.request import ShardingError
+from hloipu_runtime.compiled import CompiledProgram, Mode
+from hloipu_runtime.errors import HloipuError
+from tests.support.annotated_texts import annotated, crossings
+from tests.support.memory_checker import overlaps
+from tests.support.pipeline_trials import Cut, assert_equal_to_jax, compiled
+from tests.support.training_steps import STEPS
+
+MODELS = ("mlp", "cnn", "transformer", "lstm", "residual")
+ANNOTATED = [(f"{m}_{o}", seed) for m, o, seed in product(MODELS, ("momentum", "adam"), (0, 1))]
+BLOCKS = [
+    Cut(f"{m}_{o}", 1, "grouped", 1, replicas=r)
+    for m, (o, r) in zip(
+        MODELS * 2, [("sgd", 1), ("adamw_clipped", 2), ("adam", 4)] * 4, strict=False
+    )
+]
+
+
+def sharded(cut: Cut, shards: int | str, **options: Any) -> CompiledProgram:
+    return compiled(cut, stages=None, shards=shards, **options)
+
+
+def trained(text: str, name: str, mode: Mode) -> tuple[CompiledProgram, list[Any]]:
+    step = STEPS[name]
+    first = step.state_count
+    program = hloipu.compile(
+        text, target="tiny", over_memory="allow", cache=False, loop=2,
+        feed={"data": (first, first + 1)}, outfeed=[f"loss={first}"],
+    )  # fmt: skip
+    state = [np.asarray(x) for x in jax.tree.leaves(step.state())]
+    batches = iter([step.batch(0), step.batch(1)])
+    with program.session(state=state, infeeds={"data": batches}, mode=mode) as session:
+        session.run(2)
+        losses = [np.asarray(x.element) for x in session.stream("loss").drain()]
+        return program, losses + list(session.state().values())
+
+
+def evaluated(name: str) -> list[Any]:
+    """Return losses and state after two steps, op by op."""
+    step = STEPS[name]
+    state = [np.asarray(x) for x in jax.tree.leaves(step.state())]
+    losses = []
+    for seed in (0, 1):
+        *state, loss = hloipu.evaluate(step.text, *state, *step.batch(seed))
+        losses.append(loss)
+    return losses + state
+
+
+@pytest.mark.parametrize(("name", "seed"), ANNOTATED)
+def test_annotated_steps_train_as_plain_ones_do(name: str, seed: int) -> None:
+    draw = Random(f"{name}{seed}")
+    text = annotated(STEPS[name].text, draw, draw.randint(2, 4), draw.choice((0.1, 0.5, 1)))
+    program, found = trained(text, name, "functional" if seed else "exact")
+    assert program.program.ipus > 1
+    for a, b in zip(found, evaluated(name), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("shards", [2, 3, 4])
+@pytest.mark.parametrize("cut", BLOCKS, ids=str)
+def test_blocks_train_as_gradients_and_updates_taken_apart_do(cut: Cut, shards: int) -> None:
+    program = sharded(cut, shards)
+    assert program.program.ipus == {2: 2, 3: 4, 4: 4}[shards]
+    assert_equal_to_jax(cut, program)
+
+
+def test_tiles_by_themselves_come_to_the_same() -> None:
+    cut = Cut("residual_momentum", 1, "grouped", 1, replicas=2)
+    assert_equal_to_jax(cut, sharded(cut, 2), "exact")
+
+
+def test_no_two_live_variables_share_a_byte() -> None:
+    program = sharded(Cut("cnn_adam", 1, "grouped", 1), 4)
+    assert overlaps(program.program, program.memory_plan.addresses, Random(0), 2) == []
+
+
+def test_a_block_has_its_weights_and_what_updates_them() -> None:
+    program = sharded(Cut("mlp_adam", 1, "grouped", 1), 2).program
+    names = {port.name: program.variables[port.variable].ipu for port in program.state}
+    assert set(names.values()) == {0, 1}
+    crossing = crossings(program)
+    assert len(crossing) == len(set(crossing)), "each value goes to an IPU once"
+    shapes = {program.variables[port.variable].shape for port in program.state}
+    moved = [program.values[value].shape for value, _ in crossing]
+    assert not [shape for shape in moved if len(shape) == 2 and shape in shapes], "no weight does"
+
+
+def test_replicas_fill_a_system_and_shards_divide_it() -> None:
+    cut = Cut("mlp_sgd", 1, "grouped", 1)
+    program = sharded(cut, 2, ipus=8, replicas=None).program
+    assert (program.ipus, program.replicas) == (2, 4)
+    with pytest.raises(ShardingError, match="6 IPUs were asked for, and a replica takes 4") as told:
+        sharded(cut, 3, ipus=6, replicas=None)
+    assert told.value.code == "E0551"
+
+
+def test_shards_are_refused_with_stages_and_where_annotations_say_others() -> None:
+    cut = Cut("mlp_sgd", 1, "grouped", 1)
+    with pytest.raises(HloipuError) as told:
+        compiled(cut, stages=2, shards=2)
+    assert told.value.code == "E0553"
+    text = annotated(STEPS["mlp_sgd"].text, Random(0), 2, 1)
+    with pytest.raises(HloipuError) as told:
+        hloipu.compile(text, target="tiny", cache=False, over_memory="allow", shards=4)
+    assert told.value.code == "E0550"
+    with pytest.raises(HloipuError) as told:
+        hloipu.compile(
+            "HloModule m\nENTRY e { p = f32[2]{0} parameter(0)\n ROOT n = f32[2]{0} negate(p) }",
+            target="tiny", cache=False, shards=4,
+        )  # fmt: skip
+    assert told.value.code == "E0552"
