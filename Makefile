@@ -112,7 +112,7 @@ prove-exchanges: install ## 5,000 tampered programs: who finds out (3 minutes)
 	$(BIN)/python -m tools.prove_exchanges --programs 200 --mutants 5000
 
 .PHONY: pipeline-conformance
-pipeline-conformance: install ## 500 ways to cut training steps, against JAX (25 minutes)
+pipeline-conformance: install ## 500 ways to cut training steps, against JAX (6 minutes)
 	$(BIN)/python -m tools.pipeline_conformance
 
 .PHONY: bench

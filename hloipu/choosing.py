@@ -1,7 +1,8 @@
 """From options to the ways of cutting a step over IPUs, their table, and the best of them."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hloipu.options.table import Options
@@ -10,16 +11,24 @@ from hloipu.wrapping import wrapping_request
 from hloipu_compiler.choosing.outlook import Step, best_of, choice_of
 from hloipu_compiler.choosing.priced_step import priced_step
 from hloipu_compiler.choosing.way import Outlook, Way
-from hloipu_compiler.choosing.ways import swept, ways_on
+from hloipu_compiler.choosing.ways import Given, swept, ways_on
+from hloipu_compiler.codegen.tuning import Tuning
 from hloipu_compiler.ir.graph import Module
 from hloipu_runtime.compiled import CompiledProgram
+from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.machine.load import load_machine
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.memory.plan import available_bytes
 
 SCHEMA = "hloipu.sweep/1"
 MOST_ROWS = 12
 """Of a table for people."""
 _TRIALS = 4
-"""Compilations before a way is taken that may not fit."""
+"""Programs that are made to find one that fits."""
+_TRIAL_SECONDS = 15.0
+"""After which no other way is tried."""
+_HARDLY = 1.25
+"""Times the memory that there is: what needs more by estimate is not tried."""
 
 
 @dataclass(frozen=True)
@@ -32,14 +41,17 @@ class Choice:
     looked_at: int
     is_tried: bool = False
     """Whether the best one was compiled, and fits."""
+    program: CompiledProgram | None = field(default=None, repr=False)
+    """Of the best one, if it was compiled."""
 
     def options(self, options: Options) -> Options:
         """Return options that ask for the best way."""
         way = self.best.way
         return replace(
             options, plan="none", ipus=1, stages=way.stages, schedule=way.schedule,
-            micro_batches=way.micro_batches, replicas=way.replicas,
-            recompute="full" if way.recompute == "full" else options.recompute,
+            micro_batches=way.micro_batches, replicas=way.replicas, offload=way.offload,
+            shard_optimizer=way.shard_optimizer, device_map=way.device_map or None,
+            recompute=options.recompute if way.recompute == "none" else way.recompute,
         )  # fmt: skip
 
 
@@ -48,27 +60,50 @@ def chosen(
 ) -> Choice:
     """Return the best way to cut a verified module's step over `options.ipus` IPUs, by estimate.
 
-    Stages, schedules, micro-batches (unless more than one is asked for), recomputation and replicas
-    are looked at. With `tried`, which compiles, a way that does not fit after all makes room for
-    one that keeps less, a few times. Raises what finding the phases of a step raises.
+    Stages and where they are, schedules, micro-batches, recomputation, replicas, offload and sharded
+    optimizers are looked at, but for what options settle. With `tried`, which compiles, a way that
+    does not fit after all tells how far estimates are off, and another takes its place, a few
+    times. Raises what finding the phases of a step raises.
     """
     step = priced(module, options)
-    given = options.micro_batches if options.micro_batches > 1 else None
-    found = [step.outlook(way) for way in ways_on(step, options.ipus, given)]
+    found = [step.outlook(way) for way in ways_on(step, options.ipus, _given(options))]
     choice = Choice(best_of(found), choice_of(found), len(found))
-    if tried is None or not choice.best.fits:
-        return choice
-    left = found
+    return choice if tried is None else _with_trials(choice, found, options, tried, step.machine)
+
+
+def _with_trials(
+    choice: Choice,
+    found: list[Outlook],
+    options: Options,
+    tried: Callable[[Options], CompiledProgram],
+    machine: Machine,
+) -> Choice:
+    """Return a choice that was compiled, and fits, if one is found soon."""
+    room = machine.chip.tiles_per_ipu * available_bytes(machine)
+    left, best, begun = found, choice.best, time.monotonic()
     for _ in range(_TRIALS):
-        memory = tried(choice.options(options)).memory
-        if memory.fits:
-            return replace(choice, is_tried=True)
-        over = memory.peak.total_bytes / memory.available_bytes
-        least, kept = min(x.needed_bytes for x in left), choice.best.needed_bytes
-        left = [x for x in left if x.needed_bytes <= max(kept / over, least) < kept]
+        if best.needed_bytes > _HARDLY * room or time.monotonic() - begun > _TRIAL_SECONDS:
+            break
+        left = [x for x in left if x is not best]
+        try:
+            program = tried(replace(choice, best=best).options(options))
+        except HloipuError:  # what estimates do not know of; another way may do
+            left = [x for x in left if x.way.shard_optimizer != best.way.shard_optimizer]
+        else:
+            memory = program.memory
+            if memory.fits:
+                return replace(choice, best=best, is_tried=True, program=program)
+            # Estimates of other ways are off about as much as this one was.
+            over = memory.peak.total_bytes / memory.available_bytes
+            off = max(1.0, over * room / max(best.needed_bytes, 1))
+            left = [
+                replace(x, fits=x.needed_bytes * off <= room)
+                for x in left
+                if x.needed_bytes < best.needed_bytes
+            ]
         if not left:
             break
-        choice = replace(choice, best=choice_of(left))
+        best = choice_of(left)
     return choice
 
 
@@ -78,10 +113,12 @@ def sweep(module: Module, options: Options, asked: Mapping[str, Sequence[str]]) 
     Raises StagingError E0520 for what cannot be swept over.
     """
     step = priced(module, options)
-    again = "full" if options.recompute == "full" else "none"
+    given = _given(options)
     start = Way(
-        options.stages or 1, options.schedule, options.micro_batches, again, options.replicas or 1
-    )
+        options.stages or step.stage_count or 1, options.schedule, options.micro_batches,
+        given.recompute or "none", options.replicas or 1, options.offload, options.shard_optimizer,
+        given.device_map or (),
+    )  # fmt: skip
     found = [step.outlook(way) for way in swept(step, asked, start)]
     return Choice(found, choice_of(found), len(found))
 
@@ -89,7 +126,25 @@ def sweep(module: Module, options: Options, asked: Mapping[str, Sequence[str]]) 
 def priced(module: Module, options: Options) -> Step:
     """Return a verified module's step, priced on the machine that options ask for."""
     machine = load_machine(options.target, dict(options.set))
-    return priced_step(module, machine, wrapping_request(options), pipeline_request(options))[0]
+    tuning = Tuning(options.partials_type, round(100 * options.available_memory_proportion))
+    return priced_step(
+        module, machine, wrapping_request(options), pipeline_request(options), tuning
+    )[0]
+
+
+def _given(options: Options) -> Given:
+    """Return what options settle; what they say by default is to be looked for."""
+    usual = Options()
+    return Given(
+        options.stages,
+        None if options.schedule == usual.schedule else options.schedule,
+        options.micro_batches if options.micro_batches > 1 else None,
+        None if options.recompute == usual.recompute else options.recompute,
+        None if options.offload == usual.offload else options.offload,
+        options.replicas,
+        True if options.shard_optimizer else None,
+        pipeline_request(options).device_map or None,
+    )
 
 
 def choice_record(choice: Choice) -> dict[str, Any]:

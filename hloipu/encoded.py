@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.poplar.plain_module import plain_module
 from hloipu_compiler.poplar.reading import flat_step
 
 
@@ -15,3 +16,11 @@ def plain_step(module: Module, given: Mapping[str, object]) -> tuple[Module, lis
     count = given.get("micro_batches")
     found = flat_step(module, count if isinstance(count, int) else None)
     return (module, []) if found is None else (found.module, found.stated.lines())
+
+
+def with_plain_loops(module: Module) -> Module:
+    """Return a verified module with the loops of Graphcore's encoding written out in HLO's own.
+
+    Any other module is returned as it is. Raises PoplarError E0540 to E0549.
+    """
+    return plain_module(module)

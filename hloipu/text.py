@@ -112,10 +112,12 @@ def evaluate(given: HloInput, *arguments: Any) -> list[Any]:
     Arrays are numpy's, with ml_dtypes for bf16, f8 and the like; a tuple parameter takes a list.
     A module that is written for several replicas or partitions is evaluated on all of them, each
     on the same arguments; the results are the first one's.
+    Pipelines and repeat loops in Graphcore's encoding run as their micro-batches and updates.
     Returns the leaves of the result, in order. Raises what `verify` raises, UsageError where an
     argument does not fit, UnsupportedError and LimitError where the module cannot be computed.
     """
     # imports numpy and every kernel
+    from hloipu.encoded import with_plain_loops
     from hloipu_compiler.evaluate.participants import evaluate_everywhere
 
-    return evaluate_everywhere(verify(given), *arguments)
+    return evaluate_everywhere(with_plain_loops(verify(given)), *arguments)

@@ -44,6 +44,7 @@ def samples() -> Iterator[Sample]:
     """Yield the samples."""
     yield from _train_steps()
     yield from _transformers()
+    yield _scanned_layers()
     yield from _loops_and_branches()
     yield from _data()
     yield _sharded()
@@ -87,6 +88,40 @@ def _transformers() -> Iterator[Sample]:
         Case("transformer_block_bf16", block.apply, [variables, inputs]),
         "A pre-norm transformer block: parameters in f32, arithmetic in bf16.",
     )
+
+
+def _scanned_layers() -> Sample:
+    layers, width, hidden = 4, 32, 64
+    optimizer = optax.adam(1e-3)
+
+    def block(x: Any, w: Any) -> tuple[Any, None]:
+        normed = x * lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-6) * w["scale"]
+        return x + jax.nn.gelu(normed @ w["up"]) @ w["down"], None
+
+    def loss(w: Any, x: Any, y: Any) -> Any:
+        x, _ = lax.scan(jax.checkpoint(block), x @ w["first"], w["blocks"])
+        return jnp.mean((x @ w["last"] - y) ** 2)
+
+    def step(w: Any, state: Any, x: Any, y: Any) -> Any:
+        error, slopes = jax.value_and_grad(loss)(w, x, y)
+        changes, state = optimizer.update(slopes, state, w)
+        return optax.apply_updates(w, changes), state, error
+
+    blocks = {
+        "scale": f32(layers, width),
+        "up": f32(layers, width, hidden),
+        "down": f32(layers, hidden, width),
+    }
+    weights = {"first": f32(16, width), "blocks": blocks, "last": f32(width, 8)}
+    state = jax.eval_shape(optimizer.init, weights)
+    return Sample(
+        Case(
+            "scanned_blocks_train_step", step, [weights, state, f32(8, 16), f32(8, 8)],
+            {"donate_argnums": (0, 1)},
+        ),
+        "One training step of four blocks scanned over stacked weights, checkpointed, under Adam:\n"
+        "one loop over the layers forward, one backward. Try --stages 4 --micro-batches 8.",
+    )  # fmt: skip
 
 
 def _loops_and_branches() -> Iterator[Sample]:

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 
 from hloipu_compiler.analysis.source_lines import SourceLines
-from hloipu_compiler.codegen.lowering import lower
+from hloipu_compiler.codegen.lowering import lower, taken_share
 from hloipu_compiler.codegen.offloading import offloads
 from hloipu_compiler.codegen.pipelined_step import lower_pipelined
 from hloipu_compiler.codegen.planned import Record
@@ -160,7 +161,10 @@ def _compile_sharded(
     with phase("passes"):
         roles = _roles_for_blocks(module, wrapping, wrapped) if request.asks else None
         costing = costing_on(machine, cut, tuning)
-        flat, plan = sharded(module, begun, pipeline, request, wrapped, roles, running, costing)
+        taken = partial(taken_share, machine=machine)
+        flat, plan = sharded(
+            module, begun, pipeline, request, wrapped, roles, running, costing, taken
+        )
     return _lowered(flat, plan, machine, wrapped, phase, tuning, plans)
 
 

@@ -12,6 +12,7 @@ from hloipu.cli.compiling import stop_unless_fits
 from hloipu.cli.inputs import HLO_FILE, read_input
 from hloipu.cli.options import Asked, config_text, option_group
 from hloipu.cli.values import ValueLimits, given_arguments, input_options
+from hloipu.encoded import with_plain_loops
 from hloipu.inputs import as_user_dtype, stored_arrays
 from hloipu.options.table import Options
 from hloipu.session import compile_verified, module_attributes, passed
@@ -68,6 +69,7 @@ def command(
         return
     module = parse(read_input(file), limits=limits.text)
     verify(module)
+    module = with_plain_loops(module)
     refuse_infeeds(module)
     options = asked.resolved(module_attributes(module)).options if asked.given else None
     seed = 0 if random is None and inputs is None else random

@@ -10,6 +10,7 @@ import numpy as np
 
 from hloipu.cli.inputs import HLO_FILE, read_input
 from hloipu.cli.values import SEED, ValueLimits, given_arguments, input_options
+from hloipu.encoded import with_plain_loops
 from hloipu.inputs import grouped, save_arrays
 from hloipu_compiler.evaluate.participants import evaluate_participants, participants_of
 from hloipu_compiler.evaluate.site import Effects, array_leaves
@@ -49,6 +50,7 @@ def command(
     """Compute FILE (- for standard input) op by op and print or store its results."""
     module = parse(read_input(file), limits=limits.text)
     verify(module)
+    module = with_plain_loops(module)
     check_names(module, watch)
     module, leaves = given_arguments(module, inputs, random, fill, limits.values)
     arguments = grouped(module, leaves)

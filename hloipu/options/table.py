@@ -210,8 +210,8 @@ class Options:
         int,
         _wraps(
             Integer(1, _MOST_COUNT),
-            "Micro-batches that a stage does one after the other before the next stage does, on the "
-            "sequential schedule.",
+            "Micro-batches that a stage does one after the other before the next stage does; on "
+            "the sequential schedule.",
         ),
     ] = 1
     device_map: Annotated[

@@ -15,11 +15,17 @@ import numpy as np
 
 from tests.support.scaled_step import ScaledStep
 from tests.support.training_models import USUAL, Tree
-from tests.support.training_steps import OPTIMIZERS, STEPS, UNUSUAL_STEPS, Step
+from tests.support.training_steps import (
+    OPTIMIZERS,
+    SCANNED_STEPS,
+    STEPS,
+    UNUSUAL_STEPS,
+    Step,
+)
 
 UPDATES = 2
 SCALED = ScaledStep(USUAL[0], "scaled", OPTIMIZERS["momentum"])
-EVERY_STEP = {**STEPS, **UNUSUAL_STEPS, SCALED.name: SCALED}
+EVERY_STEP = {**STEPS, **UNUSUAL_STEPS, **SCANNED_STEPS, SCALED.name: SCALED}
 """By name."""
 _TYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 

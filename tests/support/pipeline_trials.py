@@ -32,6 +32,7 @@ DIMENSIONS: Mapping[str, tuple[Any, ...]] = {
     "shard_optimizer": (False, True),
     "loop": (UPDATES, None),
     "map": ("", "back", "shared"),
+    "named": (False, True),
 }
 """All ways to cut a step."""
 _MAPS = {
@@ -56,6 +57,7 @@ class Cut:
     shard_optimizer: bool = False
     loop: int | None = UPDATES
     map: str = ""
+    named: bool = False
 
     def __str__(self) -> str:
         words = [self.step, f"{self.stages}x{self.micro_batches}", self.schedule, self.reduction]
@@ -63,6 +65,7 @@ class Cut:
             (self.accumulator, self.accumulator), (self.recompute != "none", self.recompute),
             (self.replicas > 1, f"{self.replicas}r"), (self.offload == "on", "offload"),
             (self.shard_optimizer, "shard"), (self.loop is None, "noloop"), (self.map, self.map),
+            (self.named, "named"),
         ]  # fmt: skip
         return "-".join([*words, *(str(word) for is_said, word in said if is_said)])
 
@@ -78,8 +81,9 @@ def compiled(cut: Cut, **options: Any) -> CompiledProgram:
         "shard_optimizer": cut.shard_optimizer, "loop": cut.loop,
         "device_map": _MAPS.get((cut.map, cut.stages)), **options,
     }  # fmt: skip
+    text = step.named_text if cut.named else step.text
     return hloipu.compile(
-        step.text, target="tiny", over_memory="allow", cache=False,
+        text, target="tiny", over_memory="allow", cache=False,
         feed={"data": (first, first + 1)}, outfeed=[f"loss={first}"], **given,
     )  # fmt: skip
 

@@ -160,7 +160,8 @@ class _Text:
         for k in self.layers:
             lines += [
                 f"  g{k} = {SHAPE} parameter({k})", f"  w{k} = {SHAPE} parameter({n + k})",
-                f"  m{k} = {SHAPE} parameter({2 * n + k})", f"  v{k} = {SHAPE} parameter({3 * n + k})",
+                f"  m{k} = {SHAPE} parameter({2 * n + k})",
+                f"  v{k} = {SHAPE} parameter({3 * n + k})",
             ]  # fmt: skip
         lines += [
             f"  t = f32[] parameter({4 * n})", "  one = f32[] constant(1)",
@@ -177,13 +178,20 @@ class _Text:
                       f"  {b}.f = {SHAPE} broadcast({b}.r), dimensions={{}}"]  # fmt: skip
         for k in self.layers:
             lines += [
-                f"  m{k}.a = {SHAPE} multiply(m{k}, b1)", f"  m{k}.b = {SHAPE} multiply(g{k}, c1)",
-                f"  m{k}.n = {SHAPE} add(m{k}.a, m{k}.b)", f"  g{k}.s = {SHAPE} multiply(g{k}, g{k})",
-                f"  v{k}.a = {SHAPE} multiply(v{k}, b2)", f"  v{k}.b = {SHAPE} multiply(g{k}.s, c2)",
-                f"  v{k}.n = {SHAPE} add(v{k}.a, v{k}.b)", f"  m{k}.h = {SHAPE} divide(m{k}.n, b1.f)",
-                f"  v{k}.h = {SHAPE} divide(v{k}.n, b2.f)", f"  v{k}.q = {SHAPE} sqrt(v{k}.h)",
-                f"  v{k}.e = {SHAPE} add(v{k}.q, eps)", f"  u{k} = {SHAPE} divide(m{k}.h, v{k}.e)",
-                f"  u{k}.l = {SHAPE} multiply(u{k}, lr)", f"  w{k}.n = {SHAPE} subtract(w{k}, u{k}.l)",
+                f"  m{k}.a = {SHAPE} multiply(m{k}, b1)",
+                f"  m{k}.b = {SHAPE} multiply(g{k}, c1)",
+                f"  m{k}.n = {SHAPE} add(m{k}.a, m{k}.b)",
+                f"  g{k}.s = {SHAPE} multiply(g{k}, g{k})",
+                f"  v{k}.a = {SHAPE} multiply(v{k}, b2)",
+                f"  v{k}.b = {SHAPE} multiply(g{k}.s, c2)",
+                f"  v{k}.n = {SHAPE} add(v{k}.a, v{k}.b)",
+                f"  m{k}.h = {SHAPE} divide(m{k}.n, b1.f)",
+                f"  v{k}.h = {SHAPE} divide(v{k}.n, b2.f)",
+                f"  v{k}.q = {SHAPE} sqrt(v{k}.h)",
+                f"  v{k}.e = {SHAPE} add(v{k}.q, eps)",
+                f"  u{k} = {SHAPE} divide(m{k}.h, v{k}.e)",
+                f"  u{k}.l = {SHAPE} multiply(u{k}, lr)",
+                f"  w{k}.n = {SHAPE} subtract(w{k}, u{k}.l)",
             ]  # fmt: skip
         names = [f"{a}{k}.n" for a in "wmv" for k in self.layers]
         shapes = ", ".join([SHAPE] * (3 * n))
@@ -285,8 +293,9 @@ class _Text:
     def _wrapper(self) -> str:
         shapes, names = self._results()
         n = 3 * self.written.stages
+        given = ", ".join(self._state())
         lines = [*self._parameters(), f"  k = s32[] parameter({n + 1})",
-                 f"  inner = ({shapes}) call({', '.join(self._state())}), to_apply=pipeline"]  # fmt: skip
+                 f"  inner = ({shapes}) call({given}), to_apply=pipeline"]  # fmt: skip
         lines += [
             f"  r{k} = {'f32[]' if k == n else SHAPE} get-tuple-element(inner), index={k}"
             for k in range(n + 1)

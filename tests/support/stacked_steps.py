@@ -64,6 +64,22 @@ class StackedStep:
         updates, moments = self.optimizer().update(gradients, moments, params)
         return (optax.apply_updates(params, updates), moments), loss
 
+    def expected(self, elements: int, updates: int) -> Any:
+        """Return the state after updates by mean gradients of so many batches each."""
+        params, moments = self.state()
+        slope = jax.jit(jax.grad(self._loss))
+        for update in range(updates):
+            first = update * elements
+            each = [slope(params, *self.batch(first + n)) for n in range(elements)]
+            mean = jax.tree.map(lambda *x: sum(x) / len(x), *each)
+            changes, moments = self.optimizer().update(mean, moments, params)
+            params = optax.apply_updates(params, changes)
+        return params, moments
+
+    def batches(self, count: int) -> tuple[np.ndarray, ...]:
+        """Return the first batches, one after the other."""
+        return tuple(np.stack(x) for x in zip(*map(self.batch, range(count)), strict=True))
+
     def state(self) -> Any:
         """Return parameters and optimizer state."""
         rng = np.random.default_rng(7)
@@ -97,3 +113,13 @@ STACKED = {
     ),
     "momentum-axis-1": StackedStep(lambda: optax.sgd(0.1, 0.9), (0, 1, 2, 4), axis=1),
 }
+
+SCANNED = {
+    "adam": StackedStep(lambda: optax.adam(1e-2), (0, ROWS)),
+    "adamw-clipped": StackedStep(
+        lambda: optax.chain(optax.clip_by_global_norm(0.5), optax.adamw(1e-2, weight_decay=0.1)),
+        (0, ROWS),
+    ),
+    "momentum-axis-1": StackedStep(lambda: optax.sgd(0.1, 0.9), (0, ROWS), axis=1),
+}
+"""One loop over all layers each, as scans print it."""

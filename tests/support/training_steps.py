@@ -12,7 +12,9 @@ from typing import Any
 import jax
 import numpy as np
 import optax
+from jaxlib import _hlo
 
+from tests.support.scanned_models import SCANNED
 from tests.support.training_models import USUAL, Model, Tree
 from tests.support.unusual_models import EXACT, NARROW, RECURRENT, UNUSUAL
 
@@ -64,13 +66,23 @@ class Step:
         return (*self.update(slopes, state), statistics), loss
 
     @cached_property
+    def _lowered(self) -> Any:
+        given = self.state(), *self.batch(0)
+        return jax.jit(self.whole, donate_argnums=0, keep_unused=True).lower(*given)
+
+    @cached_property
     def text(self) -> str:
         """The step as HLO text, its state donated, without metadata."""
-        lowered = jax.jit(self.whole, donate_argnums=0, keep_unused=True).lower(
-            self.state(), *self.batch(0)
-        )
-        text: str = lowered.compiler_ir("hlo").as_hlo_text(print_large_constants=True)
+        text: str = self._lowered.compiler_ir("hlo").as_hlo_text(print_large_constants=True)
         return text
+
+    @cached_property
+    def named_text(self) -> str:
+        """The same with metadata, which has the names that JAX gives to what it differentiates."""
+        options = _hlo.HloPrintOptions()
+        options.print_large_constants = True
+        module = self._lowered.compiler_ir("hlo").as_hlo_module()
+        return str(module.to_string(options))
 
     @property
     def state_count(self) -> int:
@@ -112,3 +124,5 @@ UNUSUAL_STEPS = {
     },
 }
 """What the state or the arithmetic of is unusual."""
+SCANNED_STEPS = _named(SCANNED, "adam", "adamw_clipped")
+"""Loops over layers, whose weights are stacks."""

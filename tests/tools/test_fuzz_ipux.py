@@ -28,8 +28,8 @@ def test_a_case_is_the_same_file_each_time() -> None:
     assert [first.data(n) for n in (4, 5, 6)] == [second.data(n) for n in (4, 5, 6)]
 
 
-def test_small_programs_are_among_the_cases() -> None:
-    assert len(cases.read(0, [Path("no such folder")]).frames) == len(TEXTS)
+def test_small_programs_and_one_in_pieces_are_among_the_cases() -> None:
+    assert len(cases.read(0, [Path("no such folder")]).frames) == len(TEXTS) + 1
 
 
 @pytest.mark.parametrize("name", TEXTS)

@@ -14,6 +14,7 @@ from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.executable import Executable, to_frame
 from hloipu_runtime.machine.load import load_machine
 from tests.support.program_texts import small_programs
+from tests.support.stacked_program import stacked
 from tools.fuzz_ipux.mutations import mutate
 
 MOST_CHARACTERS = 30_000
@@ -38,7 +39,8 @@ class Cases:
 def read(seed: int, folders: Sequence[Path]) -> Cases:
     """Compile the modules of some folders, those that have a program, and add small programs."""
     machine = load_machine("tiny")
-    made = [Executable(program, machine) for program in small_programs().values()]
+    programs = (*small_programs().values(), stacked().program)
+    made = [Executable(program, machine) for program in programs]
     for path in (path for folder in folders for path in sorted(folder.glob("*.hlo"))):
         text = path.read_text(encoding="utf-8")
         if len(text) > MOST_CHARACTERS:

@@ -9,6 +9,7 @@ from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.executable import Executable
 from hloipu_runtime.kernels.storage import from_storage, storage_dtype
 from hloipu_runtime.program.program import Array, Port
+from hloipu_runtime.program.seen import seen_by_users
 from hloipu_runtime.program_file.port_checks import streams
 from hloipu_runtime.sim.exact import ExactEngine
 from hloipu_runtime.sim.functional import FunctionalEngine
@@ -17,7 +18,7 @@ from hloipu_runtime.sim.host import Arrays
 
 def run(program: CompiledProgram) -> str:
     """Run a program once in each mode and say how they differ."""
-    ports = program.program.parameters
+    ports = seen_by_users(program.program).parameters
     inputs = [from_storage(_stored(x.element_type, x.shape), x.element_type) for x in ports]
     functional = program.run(*inputs, mode="functional")
     exact = program.run(*inputs, mode="exact", poison=True)
@@ -42,6 +43,10 @@ def run_resident(executable: Executable) -> str:
             engine.run(host)
         outputs.append(host.outputs)
         states.append(engine.state)
+        for kept in seen_by_users(program).state:
+            pieces = [engine.state[port.name] for port in kept.ports]
+            if kept.stack is not None and kept.joined(pieces).shape != kept.shape:
+                return f"the pieces of state {kept.name!r} are not the whole"
     for one, other in (outputs, states):
         if one.keys() != other.keys():
             return f"{sorted(one)} and {sorted(other)} were given"

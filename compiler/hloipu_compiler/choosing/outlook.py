@@ -19,7 +19,7 @@ from hloipu_compiler.plan.schedule import Schedule
 from hloipu_compiler.plan.wrapping import Wrapping
 from hloipu_compiler.pricing.costing import budget_of
 from hloipu_compiler.pricing.op_prices import OpPrice
-from hloipu_compiler.pricing.stage_memory import Parts, parts_of
+from hloipu_compiler.pricing.stage_memory import Parts, Reads, parts_of
 from hloipu_compiler.pricing.survey import Survey
 from hloipu_compiler.staging.assignment import whole_stages
 from hloipu_compiler.staging.balancing import Budget, cuts_of
@@ -37,8 +37,12 @@ from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.machine.transfers import host_transfer, remote_transfer
 from hloipu_runtime.memory.plan import available_bytes
 
-_GAPS = 1.05
+_GAPS = 1.08
 """Bytes of the fullest tile to those of an average one, with what placement wastes. Assumed."""
+_ALIKE = 1.02
+"""Ways whose memory differs by no more, or whose bubbles by so many points, are shown as one."""
+_AS_FAST = 1.01
+"""Ways that differ by less in throughput are taken to be as fast: estimates tell no more."""
 _ABOUT = 1.1
 """What may be needed beside the least that any way needs, for speed. Assumed."""
 
@@ -71,6 +75,7 @@ class Step:
     loads: Loads
     prices: list[OpPrice]
     survey: Survey
+    reads: Reads
     weights: Loads
     """As `loads`, but of state: without what the survey knows."""
     marked: Mapping[int, int] = field(default_factory=dict)
@@ -79,14 +84,21 @@ class Step:
     """Cuts found before: they do not depend on how many micro-batches there are."""
 
     @property
+    def stage_count(self) -> int:
+        """Stages that ops are annotated with; 0: none are."""
+        return max(self.marked.values(), default=-1) + 1
+
+    @property
     def has_remote(self) -> bool:
         """Whether state can lie beside the IPUs."""
         return self.machine.remote.remote_bytes > 0
 
     def outlook(self, way: Way) -> Outlook:
         """Return what a way would cost; the step has as many forward ops as stages at least."""
-        machine, trains = self.machine, self.loads.trains
-        schedule = Schedule(way.stages, way.schedule, way.micro_batches, trains)
+        machine = self.machine
+        schedule = Schedule(
+            way.stages, way.schedule, way.micro_batches, self.loads.trains and way.stages > 1
+        )
         cut = self._cut(way, schedule)
         cycles, ends = self._cycles(way, schedule, cut)
         span, between = sums(schedule, cycles, way.ipu_of_stage, ends)
@@ -130,7 +142,7 @@ class Step:
         of_op = whole_stages(entry, self.phases, ahead, stages)
         again = made_again(entry, self.phases, of_op, stages, way.recompute)
         parts = parts_of(
-            self.survey, self.phases.phase, of_op, stages, again, trains=loads.trains
+            self.survey, self.reads, self.phases.phase, of_op, stages, again, has_backward=schedule.trains
         )
         at = np.array([of_op[position] for position in loads.ahead])
 
@@ -242,7 +254,7 @@ class Step:
 
     def _bytes(self, way: Way, schedule: Schedule, cut: _Cut) -> tuple[float, float]:
         """Return what the fullest IPU keeps from slot to slot, and what it needs in all."""
-        parts, stages = cut.parts, way.stages
+        parts = cut.parts
         ipu = np.array(way.ipu_of_stage)
         share = 1 / way.replicas if way.shard_optimizer else 1.0
         optimizer = cut.optimizer * share
@@ -253,7 +265,8 @@ class Step:
             kept = kept + optimizer
         total = max(float(cut.state.sum()), 1.0)
         update = self.survey.update_bytes * share * cut.state / total
-        update += cut.state + cut.gradients + optimizer
+        # State from remote memory is there as it was, and as it will be, until it is stored.
+        update += cut.state + cut.gradients + optimizer * (2 if beside else 1)
         code = parts.code_bytes * self.machine.chip.tiles_per_ipu
 
         def on_ipus(sizes: Floats) -> Floats:
@@ -265,7 +278,6 @@ class Step:
         np.maximum.at(working, ipu, parts.working_bytes)
         held = on_ipus(kept)
         needed = _GAPS * np.maximum(held + working, on_ipus(update)) + on_ipus(code)
-        del stages
         return float(held.max()), float(needed.max())
 
     def _waiting(self, schedule: Schedule, parts: Parts) -> Floats:
@@ -281,18 +293,27 @@ class Step:
 
 
 def best_of(outlooks: Iterable[Outlook]) -> list[Outlook]:
-    """Return those that no other one beats in throughput, memory and bubble; the fastest first."""
+    """Return those that no other one beats in throughput, memory and bubble; the fastest first.
+
+    What is hardly better than a faster one, in all of these, is left out.
+    """
     order = sorted(outlooks, key=lambda x: (-x.per_second, x.needed_bytes, x.bubble))
     found: list[Outlook] = []
     for each in order:
-        if not any(x.needed_bytes <= each.needed_bytes and x.bubble <= each.bubble for x in found):
+        bytes_enough, bubble_enough = each.needed_bytes * _ALIKE, each.bubble + _ALIKE - 1
+        if not any(x.needed_bytes <= bytes_enough and x.bubble <= bubble_enough for x in found):
             found.append(each)
     return found
 
 
 def choice_of(outlooks: list[Outlook]) -> Outlook:
-    """Return the fastest that fits, or where none does, of those that need about least."""
+    """Return the fastest that fits, or where none does, of those that need about least.
+
+    Of ways that are about as fast the one that needs least memory.
+    """
     fitting = [x for x in outlooks if x.fits]
     least = min(x.needed_bytes for x in outlooks)
-    small = [x for x in outlooks if x.needed_bytes <= _ABOUT * least]
-    return max(fitting or small, key=lambda x: (x.per_second, -x.needed_bytes))
+    some = fitting or [x for x in outlooks if x.needed_bytes <= _ABOUT * least]
+    fastest = max(x.per_second for x in some)
+    fast = [x for x in some if x.per_second * _AS_FAST >= fastest]
+    return min(fast, key=lambda x: (x.needed_bytes, -x.per_second))

@@ -11,6 +11,7 @@ from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.roles import accumulators_of, carried_of, required_wrapping
 from hloipu_compiler.plan.wrapping import Wrapping, WrappingRequest, looped
 from hloipu_compiler.pricing.op_prices import op_prices
+from hloipu_compiler.pricing.stage_memory import reads_of
 from hloipu_compiler.pricing.survey import Survey, survey_of_kinds
 from hloipu_compiler.pricing.whole_step import survey_of_step
 from hloipu_compiler.stacking.staged_loops import peeled_step
@@ -50,7 +51,7 @@ def priced_step(
     flat, wrapped, request = pieces.module, pieces.wrapping, pieces.request(request)
     prices = op_prices(flat, machine, tuning, work)
     cycles = [price.cycles for price in prices]
-    loads = loads_of(flat.entry, phases, wrapped.constants, cycles)
+    loads = loads_of(flat.entry, phases, wrapped.constants, cycles, peeled.trips)
     survey = _whole(flat, wrapped, request, machine, tuning)
     weights = loads
     if survey is None:
@@ -58,7 +59,11 @@ def priced_step(
     else:
         weights = loads_of(flat.entry, phases, (), cycles)
     stages = {n: s for n, s in marked.items() if phases.phase[n] in (FORWARD, BACKWARD)}
-    return Step(machine, flat, phases, wrapped, loads, prices, survey, weights, stages), wrapped
+    reads = reads_of(flat.entry, phases)
+    step = Step(
+        machine, flat, phases, wrapped, loads, prices, survey, reads, weights, stages
+    )
+    return step, wrapped
 
 
 def _whole(

@@ -5,7 +5,6 @@ from types import MappingProxyType
 
 from hloipu_compiler.analysis.live_bytes import FORWARDING
 from hloipu_compiler.analysis.order import effectful_computations, live_positions
-from hloipu_compiler.codegen.alive_values import alive_bytes
 from hloipu_compiler.codegen.arrivals import Arrivals, first_uses
 from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.dying import Dying
@@ -20,6 +19,7 @@ from hloipu_compiler.codegen.stream_names import require_unique
 from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning, tuning_within
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import TupleShape
+from hloipu_compiler.plan.alive_values import alive_bytes
 from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program import steps as s
@@ -169,6 +169,13 @@ def _is_scarce(builder: Builder, module: Module, plan: Plan) -> bool:
     """Whether values that are alive at once, and code, may take most of the memory."""
     taken = _taken_bytes(builder, alive_bytes(module, plan, module.entry, late=False))
     return 100 * taken > _SCARCE_PERCENT * builder.machine.usable_bytes
+
+
+def taken_share(module: Module, plan: Plan, machine: Machine) -> float:
+    """Return an estimate of the share of the fullest IPU's memory that code and values take."""
+    code = min(machine.memory.executable_bytes, code_bytes_of(module.entry, plan.ipus))
+    alive = max(alive_bytes(module, plan, module.entry, late=False), default=0)
+    return (code + alive / machine.chip.tiles_per_ipu) / machine.usable_bytes
 
 
 def _taken_bytes(builder: Builder, alive: Sequence[int]) -> int:

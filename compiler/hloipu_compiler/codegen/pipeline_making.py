@@ -9,6 +9,7 @@ from hloipu_compiler.codegen.entry_calls import Element, EntryCalls
 from hloipu_compiler.codegen.leaves import Held, Leaf
 from hloipu_compiler.codegen.lowering import lower_instructions
 from hloipu_compiler.codegen.offloading import NOTHING_OFFLOADED, Offloads
+from hloipu_compiler.codegen.update_order import order_by_results
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.plan.pipelining import Pipelining
 from hloipu_compiler.plan.plan import Plan
@@ -63,6 +64,8 @@ class Making:
     ) -> list[Leaf]:
         """Write what a call runs; its results are known from then on."""
         computation = self.module.computation[x.attributes.called[0]]
+        if x.name == self.pipelining.update and self.offloads != NOTHING_OFFLOADED:
+            computation = order_by_results(computation)
         found = lower_instructions(
             self.builder, self.module, self.plan, computation, operands, owned
         )

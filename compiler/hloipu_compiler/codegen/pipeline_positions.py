@@ -10,6 +10,7 @@ from typing import NamedTuple
 from hloipu_compiler.codegen.control import brought_home
 from hloipu_compiler.codegen.errors import CodegenError
 from hloipu_compiler.codegen.gradient_sums import accumulated, averaged, counted
+from hloipu_compiler.codegen.late_copies import late_copies
 from hloipu_compiler.codegen.leaves import Held, Leaf
 from hloipu_compiler.codegen.lowering import streamed_in
 from hloipu_compiler.codegen.offloading import fetched, is_large, remote_variable, stored
@@ -102,7 +103,8 @@ class Positions:
             pairs = [(held, self.carried[key].turn) for key, held in place.after.items()]
             for key, value in zip(place.after, brought_home(builder, pairs), strict=True):
                 self.carried[key].after = replace(self.carried[key].turn, value=value)
-            body = s.Sequence(tuple(scope.steps))
+            steps = late_copies(scope.steps, builder.variables, builder.machine)
+            body = s.Sequence(tuple(steps))
             before = s.Sequence(tuple(first.steps) if first else ())
             return s.Stage(position.name, position.ipus, body, before)
 
@@ -235,11 +237,14 @@ class Positions:
         """Raise where a position reads state that another one makes anew."""
         result = dict(self.making.pipelining.per_micro_batch)[number]
         if not self._is_made_by(result, place.position.calls):
+            entry = self.making.module.entry
+            name = entry.instructions[entry.parameters[number]].name
             raise CodegenError(
                 "E0508",
-                f"{place.position.name} reads parameter {number}, which another stage makes anew "
-                "for each micro-batch",
-                hint="keep what reads and what makes that state in one stage",
+                f"{place.position.name} reads {name!r}, parameter {number}, which another stage "
+                "makes anew for each micro-batch",
+                hint="keep what reads and what makes that state in one stage (ipu_stage), or take "
+                "fewer stages",
             )
 
     def _is_made_by(self, result: int, makers: Collection[str]) -> bool:

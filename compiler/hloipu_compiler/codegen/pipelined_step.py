@@ -16,6 +16,7 @@ from hloipu_compiler.codegen.control import brought_home
 from hloipu_compiler.codegen.entry_calls import EntryCalls
 from hloipu_compiler.codegen.errors import CodegenError
 from hloipu_compiler.codegen.gradient_sums import COUNT_TYPE, emptied, finished_type
+from hloipu_compiler.codegen.late_copies import late_copies
 from hloipu_compiler.codegen.leaves import Held, Leaf
 from hloipu_compiler.codegen.lowering import streamed_in
 from hloipu_compiler.codegen.offloading import (
@@ -30,8 +31,8 @@ from hloipu_compiler.codegen.outfeed_sums import Sum, added, begun
 from hloipu_compiler.codegen.pipeline_making import Making
 from hloipu_compiler.codegen.pipeline_positions import Carried, Key, Kind, Positions, Turning
 from hloipu_compiler.codegen.pipeline_results import Results
-from hloipu_compiler.codegen.remote_parameters import RemoteParameters
 from hloipu_compiler.codegen.planned import Record
+from hloipu_compiler.codegen.remote_parameters import RemoteParameters
 from hloipu_compiler.codegen.replica_means import mean_over_replicas
 from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning
 from hloipu_compiler.ir.graph import Module
@@ -88,7 +89,7 @@ class _PipelinedStep:
             scope.owned.update(item.home.variable for item in kept)
             scope.owned.update(item.home.variable for item in self.sums)
             following = self._step(kept)
-            body = s.Sequence(tuple(scope.steps))
+            body = s.Sequence(tuple(late_copies(scope.steps, builder.variables, builder.machine)))
         moments = [(x.home, x.turn) for x in kept] + [(x.home, x.turn) for x in self.sums]
         final = [builder.value(home.element_type, home.shape) for home, _ in moments]
         carried = tuple(

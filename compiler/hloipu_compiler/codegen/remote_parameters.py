@@ -5,13 +5,13 @@ reads them, for each micro-batch or each group of them. Those that several IPUs 
 of these, handed over before the pipeline begins.
 """
 
+from hloipu_compiler.codegen.leaves import Held
 from hloipu_compiler.codegen.offloading import (
     handed_over,
     only_updated,
     only_used_by,
     remote_constant,
 )
-from hloipu_compiler.codegen.leaves import Held
 from hloipu_compiler.codegen.pipeline_making import Making
 from hloipu_runtime.program.loading import not_given
 from hloipu_runtime.program.mapping import Sizes

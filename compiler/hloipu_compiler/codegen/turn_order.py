@@ -6,7 +6,7 @@ Poplar's users reach the same by ordering their program (graphcore/poplibs: in-p
 popops elementwise ops).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
@@ -26,6 +26,11 @@ def order_for_state(body: Computation) -> Computation:
     order = _sorted(body, edges)
     if order is None or order == list(range(len(order))):
         return body
+    return in_order(body, order)
+
+
+def in_order(body: Computation, order: Sequence[int]) -> Computation:
+    """Return a computation with its instructions, all of them, in another order."""
     place = {old: new for new, old in enumerate(order)}
     instructions = tuple(
         x._replace(operands=tuple(place[i] for i in x.operands)) if x.operands else x

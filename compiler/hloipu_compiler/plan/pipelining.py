@@ -55,6 +55,7 @@ class PipelineRequest:
         return (
             self.micro_batches > 1
             or self.stages is not None
+            or bool(self.device_map)
             or self.offload == ON
             or self.asks_remote
         )

@@ -1,8 +1,8 @@
 """Accumulators: what is added to each, and which reduction their arithmetic amounts to.
 
-`AddWithScale(a, g, s)` is a s + g, g converted to a's type. Where all accumulators of a module follow
-one known reduction, its factors are left out, and the reduction asked for in their place: it holds
-for any number of micro-batches then. Otherwise gradients are added up as they stand, with a
+`AddWithScale(a, g, s)` is a s + g, g converted to a's type. Where all accumulators of a module
+follow one known reduction, its factors are left out, and the reduction asked for in their place:
+it holds for any number of micro-batches then. Otherwise gradients are added up as they stand, with a
 factor 1/K for those whose running mean is taken.
 """
 
@@ -22,9 +22,7 @@ class Ops(Protocol):
 
     made: list[Instruction]
 
-    def add(
-        self, name: str, opcode: str, shape: Shape, operands: Sequence[int] = ...
-    ) -> int:
+    def add(self, name: str, opcode: str, shape: Shape, operands: Sequence[int] = ...) -> int:
         """Append an op; return its position."""
 
 
@@ -83,9 +81,7 @@ class Accumulator:
         return MEAN if factors == {SHARE} else SUM
 
 
-def addend_of(
-    ops: Ops, factors: Factors, x: Instruction, value: int, scale: int
-) -> Addend:
+def addend_of(ops: Ops, factors: Factors, x: Instruction, value: int, scale: int) -> Addend:
     """Return what an AddWithScale adds, split into value and factor."""
     bare, factor = _split(ops, factors, value)
     return Addend(x.name, bare if factor == ONE else value, bare, factor, factors.kind(scale))

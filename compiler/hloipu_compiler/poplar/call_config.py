@@ -1,8 +1,8 @@
 """What a call says of its part in a step, in either spelling of Graphcore's plugin.
 
 `frontend_attributes={CALL_CONFIG_TYPE="Pipeline",PIPELINE_SCHEDULE="1",…}` is what TensorFlow's
-bridge writes, `backend_config="{\\"callConfig\\":{\\"type\\":\\"Pipeline\\",…}}"` what the plugin makes of it
-(graphcore/tensorflow: tensorflow/compiler/plugin/poplar/driver/backend_config.proto and
+bridge writes, `{"callConfig":{"type":"Pipeline",…}}` in `backend_config` what the plugin makes of
+it (graphcore/tensorflow: tensorflow/compiler/plugin/poplar/driver/backend_config.proto and
 driver/passes/parse_poplar_backend_config.cc). Where both are there, the attributes count.
 """
 

@@ -1,7 +1,7 @@
 """Custom calls of Graphcore's plugin that a step's structure consists of, and their attributes.
 
-Names: graphcore/tensorflow: tensorflow/compiler/plugin/poplar/kernels/ops.proto. Attributes stand in
-`backend_config`, as JSON.
+Names: graphcore/tensorflow: tensorflow/compiler/plugin/poplar/kernels/ops.proto. Attributes stand
+in `backend_config`, as JSON.
 """
 
 import json

@@ -19,8 +19,9 @@ from hloipu_compiler.passes.call_forms import MOST_INSTRUCTIONS, check_inlined_s
 from hloipu_compiler.passes.names import Names
 from hloipu_compiler.poplar.errors import PoplarError
 from hloipu_compiler.poplar.flat_writing import UPDATE_PHASE, FlatWriter, Queue
+from hloipu_compiler.poplar.reaching import reached_from
 from hloipu_compiler.poplar.stated import Stated
-from hloipu_compiler.poplar.writing import Value
+from hloipu_compiler.poplar.writing import Value, marked
 
 _SAME_VALUE = frozenset({"reshape", "copy", "bitcast", "convert"})
 _KEPT_IN_HEADER = frozenset({"replica_count", "num_partitions"})
@@ -52,6 +53,8 @@ class Ending:
         self.made = writer.made
         self.turns = turns
         """Updates of a run."""
+        self.read: list[int] = []
+        """Values that count turns of a loop, which nothing may read."""
         entry = module.entry
         last = entry.instructions[entry.root]
         self.results = writer.leaves(root, last, writer.ending_here())
@@ -62,6 +65,11 @@ class Ending:
         reduction = self.writer.reduced()
         states = self._states()
         live = self._live(states)
+        for at in self.read:
+            if live[at]:
+                raise self._no_state(at, at)
+        if not self.writer.stages:
+            self._mark_forward(states, live)
         counts = [x for x in self.writer.counts.values() if live[x.parameter]]
         numbers = {at: n for n, at in enumerate(self._parameter_positions(counts))}
         for count in counts:
@@ -152,8 +160,8 @@ class Ending:
     def _no_state(self, number: int, position: int) -> PoplarError:
         return PoplarError(
             "E0549",
-            f"value {number}, {self.made[position].name!r}, goes from one update to the next, and is "
-            "no parameter of the module by itself",
+            f"value {number}, {self.made[position].name!r}, goes from one update to the next, and "
+            "is no parameter of the module by itself",
             hint="make what the loop begins with a parameter, and return what it ends with",
         )
 
@@ -168,6 +176,24 @@ class Ending:
         for number, (old, new) in enumerate(pairs):
             if isinstance(old, int) and old == new and depends[old]:
                 raise self._no_state(number, old)
+
+    def _mark_forward(self, states: Sequence[_State], live: bytearray) -> None:
+        """Mark what leads to what micro-batches give out, or to gradients where that is nothing."""
+        writer = self.writer
+        goals = [at for queue in writer.outfeeds if not queue.late for at in queue.positions]
+        goals += [s.new for s in states if s.role == "carry"]
+        goals = goals or [anchor.position for anchor in writer.anchors]
+        wanted = bytearray(len(self.made))
+        for at in goals:
+            wanted[at] = 1
+        for at in range(len(self.made) - 1, -1, -1):
+            x = self.made[at]
+            if not wanted[at]:
+                continue
+            for i in x.operands:
+                wanted[i] = 1
+            if live[at] and x.parameter_number < 0 and x.opcode != "constant":
+                self.made[at] = x._replace(attributes=marked(x.attributes, {"ipu_phase": "fwd"}))
 
     # -- the module ----------------------------------------------------------------------------
 
@@ -205,12 +231,10 @@ class Ending:
             if live[at]:
                 place[at] = len(made)
                 operands = tuple(place[i] for i in x.operands)
-                made.append(
-                    x._replace(operands=operands, parameter_number=numbers.get(at, -1))
-                )
+                made.append(x._replace(operands=operands, parameter_number=numbers.get(at, -1)))
         entry = Computation(module.entry.name, tuple(made), len(made) - 1)
         others = [c for c in module.computations if c.name != module.entry.name]
-        reached = _reached(entry, [*others, *self.writer.loops.computations])
+        reached = reached_from(entry, [*others, *self.writer.loops.computations])
         said = read_frontend_attributes(str(module.attributes.get("frontend_attributes", "")))
         header = {key: v for key, v in module.attributes.items() if key in _KEPT_IN_HEADER}
         if aliases:
@@ -235,20 +259,6 @@ def _are_alike(one: object, other: object) -> bool:
         and one.element_type is other.element_type
         and one.dimensions == other.dimensions
     )
-
-
-def _reached(entry: Computation, others: Sequence[Computation]) -> list[Computation]:
-    """Return the computations that an entry calls, in their order."""
-    known = {c.name: c for c in others}
-    found: set[str] = set()
-    waiting = [entry]
-    while waiting:
-        for x in waiting.pop().instructions:
-            for name in x.attributes.called:
-                if name not in found:
-                    found.add(name)
-                    waiting.append(known[name])
-    return [c for c in others if c.name in found]
 
 
 def check_size(module: Module) -> None:

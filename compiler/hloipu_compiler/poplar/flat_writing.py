@@ -1,11 +1,11 @@
 """One micro-batch and its update written out flat, with queues as parameters and results.
 
-What makes a step of Graphcore's encoding is gone afterwards: calls are marks on ops, accumulators are
-the gradients that they add up, counters are state, and queues feed parameters and take results.
+What makes a step of Graphcore's encoding is gone afterwards: calls are marks on ops, accumulators
+are the gradients that they add up, counters are state, and queues feed parameters and take results.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from hloipu_compiler.analysis.feed_config import feed_config
 from hloipu_compiler.evaluate.custom_calls import PER_MICRO_BATCH
@@ -14,7 +14,14 @@ from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
 from hloipu_compiler.plan.pipelining import MEAN, RUNNING_MEAN, SUM
 from hloipu_compiler.poplar.accumulators import Accumulator, addend_of, common_reduction
-from hloipu_compiler.poplar.call_config import BACKWARD, LOOP, RECOMPUTATION, STAGE, UPDATE, CallConfig
+from hloipu_compiler.poplar.call_config import (
+    BACKWARD,
+    LOOP,
+    RECOMPUTATION,
+    STAGE,
+    UPDATE,
+    CallConfig,
+)
 from hloipu_compiler.poplar.custom_ops import (
     ADD,
     COUNT,
@@ -192,6 +199,7 @@ class FlatWriter(Writer):
         if here == OUTSIDE and self.stages and counts and len(operands) <= _FEW:
             return Lazy(x, tuple(operands))
         positions = [self.settled(v, x, here) for v in operands]
+        x = self.loops.without_structure(x)
         return self.noted(self.copied(x, positions, here), positions, here)
 
     def element(self, x: Instruction, value: Value, index: int) -> Value:
@@ -235,7 +243,7 @@ class FlatWriter(Writer):
     ) -> Value:
         """Write a loop that is part of a micro-batch."""
         before = len(self.made)
-        made = self.loops.repeated(self, x, config, positions, here)
+        made = self.loops.call(self, x, config, positions, here)
         for at in range(before, len(self.made)):
             self.noted(at, self.made[at].operands, here)
         return made
@@ -278,7 +286,7 @@ class FlatWriter(Writer):
         return self.anchored(self.made[value].name, value, Context(BACKWARD_PHASE, found.backward))
 
     def anchored(self, name: str, value: int, here: Context) -> int:
-        """Write the op that says that a value is one of each micro-batch, whatever it depends on."""
+        """Write the op that says that each micro-batch makes a value, whatever it depends on."""
         target = Attributes({"custom_call_target": PER_MICRO_BATCH})
         shape = self.made[value].shape
         at = self.add(f"{name}.each", "custom-call", shape, (value,), here, target)
@@ -286,9 +294,7 @@ class FlatWriter(Writer):
 
     # -- structure -----------------------------------------------------------------------------
 
-    def structure(
-        self, x: Instruction, target: str, operands: list[Value], here: Context
-    ) -> Value:
+    def structure(self, x: Instruction, target: str, operands: list[Value], here: Context) -> Value:
         """Take in accumulators and counters."""
         if target == CREATE:
             return self._created(x)
@@ -303,9 +309,7 @@ class FlatWriter(Writer):
             return Made(()) if isinstance(x.shape, TupleShape) else Token()
         return self.windowed(x, target, operands, here)
 
-    def windowed(
-        self, x: Instruction, target: str, operands: list[Value], here: Context
-    ) -> Value:
+    def windowed(self, x: Instruction, target: str, operands: list[Value], here: Context) -> Value:
         """Take in an accumulator of the older form."""
         raise PoplarError(
             "E0546",
@@ -343,9 +347,7 @@ class FlatWriter(Writer):
     def factors(self) -> Factors:
         """Return what recognises factors among the ops so far."""
         counters = [count.parameter for count in self.counts.values()]
-        return Factors(
-            self.made, counters, self.micro_batches, goes_on=not self.stages
-        )
+        return Factors(self.made, counters, self.micro_batches, goes_on=not self.stages)
 
     def _sunk(self, x: Instruction, operands: list[Value]) -> Value:
         numbers = {v.number for v in operands if isinstance(v, Buffer)}
@@ -373,7 +375,7 @@ class FlatWriter(Writer):
         return Sunk(self._total(x, found), found.name)
 
     def _total(self, x: Instruction, accumulator: Accumulator) -> int:
-        """Write what an accumulator holds: what each place adds is added up there, then together."""
+        """Write what an accumulator holds: each place adds up what it adds, then all together."""
         running = accumulator.reduction(self.micro_batches) == RUNNING_MEAN
         places: dict[Context, list[int]] = {}
         for number, each in enumerate(accumulator.addends):
@@ -400,7 +402,10 @@ class FlatWriter(Writer):
         total = -1
         for value in values:
             shape = self.made[value].shape
-            if not isinstance(shape, ArrayShape) or shape.dimensions != accumulator.shape.dimensions:
+            if (
+                not isinstance(shape, ArrayShape)
+                or shape.dimensions != accumulator.shape.dimensions
+            ):
                 raise PoplarError(
                     "E0545",
                     f"the accumulator {accumulator.name!r} is {accumulator.shape}, and {shape} is "
@@ -408,10 +413,9 @@ class FlatWriter(Writer):
                     hint="give the accumulator the shape of its gradients",
                 )
             if shape.element_type is not accumulator.shape.element_type:
-                value = self.noted(
-                    self.add(f"{accumulator.name}.as", "convert", accumulator.shape, (value,), here),
-                    (value,), here,
-                )  # fmt: skip
+                name = f"{accumulator.name}.as"
+                taken = self.add(name, "convert", accumulator.shape, (value,), here)
+                value = self.noted(taken, (value,), here)
             if total >= 0:
                 value = self.noted(
                     self.add(f"{accumulator.name}.sum", "add", accumulator.shape, (total, value),
@@ -424,14 +428,10 @@ class FlatWriter(Writer):
         kind = ArrayShape(accumulator.shape.element_type)
         text = repr(1 / self.micro_batches)
         number = self.number(f"{accumulator.name}.share", kind, text)
-        whole = self.add(
-            f"{accumulator.name}.shares", "broadcast", accumulator.shape, (number,),
-            attributes=Attributes({"dimensions": ()}),
-        )  # fmt: skip
-        return self.noted(
-            self.add(f"{accumulator.name}.part", "multiply", accumulator.shape, (value, whole), here),
-            (value,), here,
-        )  # fmt: skip
+        whole = self.spread(f"{accumulator.name}.shares", accumulator.shape, number)
+        name = f"{accumulator.name}.part"
+        part = self.add(name, "multiply", accumulator.shape, (value, whole), here)
+        return self.noted(part, (value,), here)
 
     def placing(self, here: Context) -> "_Placing":
         """Return where ops are written that stand in one place."""

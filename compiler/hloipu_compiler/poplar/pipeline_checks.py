@@ -218,8 +218,8 @@ def _check_parameters(stages: Stages) -> None:
             name = computation.instructions[position].name
             raise PoplarError(
                 "E0544",
-                f"stages {', '.join(map(str, readers))} read the pipeline's parameter {name!r}, and "
-                "are on different devices",
+                f"stages {', '.join(map(str, readers))} read the pipeline's parameter {name!r}, "
+                "and are on different devices",
                 hint="put them on one device, or hand the value on from stage to stage",
             )
 

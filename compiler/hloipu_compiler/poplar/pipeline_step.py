@@ -13,10 +13,9 @@ from hloipu_compiler.poplar.survey import (
     Survey,
     constant_number,
     disagree,
-    survey,
     update_count,
 )
-from hloipu_compiler.poplar.writing import OUTSIDE, Context, Made, Value
+from hloipu_compiler.poplar.writing import Context, Made, Value
 
 _RECOMPUTES = ("Recompute_then_backpropagate", "Recompute_and_backpropagate_interleaved")
 
@@ -55,7 +54,7 @@ def pipeline_step(module: Module, found: Survey, micro_batches: int | None) -> F
     check_size(module)
     stages = checked_stages(module, found)
     pipeline = found.pipeline
-    count = micro_batches or _count(module, found)
+    count = micro_batches or pipeline_count(module, found)
     turns = pipeline.config.count("PIPELINE_REPEAT_COUNT", 1) or 1
     writer = _PipelineWriter(module, count, stages.count, turns)
     writer.has_backward = bool(stages.backward)
@@ -66,8 +65,11 @@ def pipeline_step(module: Module, found: Survey, micro_batches: int | None) -> F
     return ending.step(_stated(found, stages, count, turns))
 
 
-def _count(module: Module, found: Survey) -> int:
-    """Return the micro-batches of an update, as the module says."""
+def pipeline_count(module: Module, found: Survey) -> int:
+    """Return the micro-batches of an update, as a module with a pipeline says.
+
+    Raises PoplarError E0541 where it does not, or says different things.
+    """
     pipeline = found.pipeline
     if pipeline is None:
         raise PoplarError("E0543", "there is no pipeline")

@@ -1,7 +1,7 @@
 """What factors of gradients and accumulators are, as functions of the micro-batch's number.
 
-Graphcore's plugin writes reductions as arithmetic: a mean multiplies each gradient by 1/K, a running
-mean multiplies the accumulator by n/(n+1) and the gradient by 1/(n+1), with n from an execution
+Graphcore's plugin writes reductions as arithmetic: a mean multiplies each gradient by 1/K, a
+running mean multiplies the accumulator by n/(n+1) and the gradient by 1/(n+1), with n from an execution
 counter (graphcore/tensorflow: tensorflow/python/ipu/gradient_accumulation.py). However they are
 spelled, factors are computed for several n and compared with these.
 """

@@ -32,6 +32,8 @@ class Stated:
     feeds: tuple[tuple[str, tuple[int, ...]], ...] = ()
     outfeeds: tuple[tuple[str, tuple[int, ...]], ...] = ()
     """Names with their mode, as `NAME:MODE`."""
+    why: str = ""
+    """Why a loop stays a loop, where one does."""
 
     def attributes(self) -> dict[str, str]:
         """Return it as attributes of a module."""
@@ -84,6 +86,10 @@ class Stated:
 
     def lines(self) -> list[str]:
         """Return what was read, for people."""
+        if self.why:
+            return [f"read from Graphcore's encoding: loops are written out, for {self.why}"]
+        if self == Stated():
+            return ["read from Graphcore's encoding: its ops are written out"]
         words = [f"{self.micro_batches} micro-batches an update"]
         if self.stages:
             words.append(f"{self.stages} stages")
@@ -92,15 +98,15 @@ class Stated:
             words.append(f"on IPUs {', '.join(map(str, self.device_map))}")
         if self.loop:
             words.append(f"{self.loop} updates a run")
-        words += [f"{key} {text}" for key, text in self._others() if text]
+        words += [f"{key} {text}" for key, text in self._others().items() if text]
         return [f"read from Graphcore's encoding: {'; '.join(words)}"]
 
     def _others(self) -> Mapping[str, str]:
-        return {  # type: ignore[return-value]
+        return {
             "recompute": self.recompute,
             "offload": self.offload,
             "shard optimizer": "on" if self.shard_optimizer else "",
-        }.items()
+        }
 
 
 def _pair(named: tuple[str, tuple[int, ...]]) -> str:

@@ -130,8 +130,8 @@ def constant_number(module: Module, computation: Computation, position: int) -> 
         x = place.instructions[at]
         if x.opcode == "constant" and x.literal is not None:
             value = literal_array(x.literal, x.shape, x.name)
-            size = getattr(value, "size", 0)
-            return int(value.reshape(()).item()) if size == 1 else None
+            is_one = not isinstance(value, list) and value.size == 1
+            return int(value.flat[0]) if is_one else None  # type: ignore[union-attr]
     return None
 
 

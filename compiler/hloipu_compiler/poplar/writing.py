@@ -1,7 +1,8 @@
 """Computations written out into one: values are positions, tuples of them, or things not yet made.
 
-What Graphcore's encoding is made of besides plain ops (calls, accumulators, counters, queues) is left
-to whoever writes: methods to be overridden. Tuples are taken apart, so that no call hides what passes.
+What Graphcore's encoding is made of besides plain ops (calls, accumulators, counters, queues) is
+left to whoever writes: methods to be overridden. Tuples are taken apart, so that no call hides what
+passes.
 """
 
 from collections.abc import Sequence
@@ -66,7 +67,19 @@ class Sunk(NamedTuple):
     name: str
 
 
-Value = int | Made | Token | Counter | Lazy | Buffer | Sunk
+class Late(NamedTuple):
+    """What the update makes, while a micro-batch is written."""
+
+    name: str
+
+
+class Varying(NamedTuple):
+    """What a micro-batch makes, while the update is written."""
+
+    name: str
+
+
+Value = int | Made | Token | Counter | Lazy | Buffer | Sunk | Late | Varying
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +112,8 @@ class Writer:
         self._kept: list[Lazy] = []
         """So that no other is at their address."""
         self.depth = 0
+        self.current = module.entry
+        """What is being written out."""
 
     def computation(self, old: Computation, arguments: Sequence[Value], here: Context) -> Value:
         """Write the ops of a computation with its parameters' values; return the root's value."""
@@ -109,6 +124,7 @@ class Writer:
                 f"calls stand in each other more than {MOST_DEPTH} deep, in {old.name!r}",
                 hint="write the calls out",
             )
+        outer, self.current = self.current, old
         place: list[Value] = []
         for x in old.instructions:
             if x.parameter_number >= 0:
@@ -116,6 +132,7 @@ class Writer:
             else:
                 place.append(self.written(x, [place[i] for i in x.operands], here))
         self.depth -= 1
+        self.current = outer
         return place[old.root]
 
     def written(self, x: Instruction, operands: list[Value], here: Context) -> Value:
@@ -125,8 +142,10 @@ class Writer:
         if x.opcode == "get-tuple-element":
             return self.element(x, operands[0], x.attributes.integer("index"))
         if x.opcode in ("infeed", "outfeed"):
-            return self.fed(x, operands, here) if x.opcode == "infeed" else self.sent(
-                x, operands, here
+            return (
+                self.fed(x, operands, here)
+                if x.opcode == "infeed"
+                else self.sent(x, operands, here)
             )
         if x.opcode == "after-all":
             return Token()
@@ -154,9 +173,7 @@ class Writer:
         """Return the computation that a call or a fusion runs."""
         return self.module.computation[x.attributes.called[0]]
 
-    def structure(
-        self, x: Instruction, target: str, operands: list[Value], here: Context
-    ) -> Value:
+    def structure(self, x: Instruction, target: str, operands: list[Value], here: Context) -> Value:
         """Write a custom call that belongs to a step's structure."""
         raise NotImplementedError
 
@@ -174,7 +191,7 @@ class Writer:
 
     def copied(self, x: Instruction, operands: Sequence[int], here: Context) -> int:
         """Append an op of the old module, marked."""
-        attributes = _marked(x.attributes, here.marks)
+        attributes = marked(x.attributes, here.marks)
         name = self.names.fresh(x.name)
         self.made.append(
             Instruction(
@@ -196,10 +213,10 @@ class Writer:
         parameter_number: int = -1,
     ) -> int:
         """Append an op of our own."""
-        marked = _marked(attributes, here.marks)
+        attributes = marked(attributes, here.marks)
         self.made.append(
             Instruction(
-                self.names.fresh(name), opcode, shape, tuple(operands), marked, literal=literal,
+                self.names.fresh(name), opcode, shape, tuple(operands), attributes, literal=literal,
                 parameter_number=parameter_number,
             )
         )  # fmt: skip
@@ -283,12 +300,23 @@ class Writer:
             self.where(position), Attributes({"index": index}),
         )  # fmt: skip
 
+    def spread(self, name: str, shape: ArrayShape, value: int, here: Context = OUTSIDE) -> int:
+        """Write an array whose elements are all one number."""
+        nothing = Attributes({"dimensions": ()})
+        return self.add(name, "broadcast", shape, (value,), here, nothing)
+
+    def zeros(self, shape: ArrayShape, name: str, here: Context) -> int:
+        """Write an array of zeros."""
+        text = "false" if shape.element_type.name == "pred" else "0"
+        zero = self.number(f"{name}.zero", ArrayShape(shape.element_type), text)
+        return self.spread(f"{name}.zeros", shape, zero, here) if shape.dimensions else zero
+
     def number(self, name: str, shape: ArrayShape, text: str) -> int:
         """Write a constant of no dimensions."""
         return self.add(name, "constant", shape, literal=Literal(text))
 
 
-def _marked(attributes: Attributes, marks: dict[str, str]) -> Attributes:
+def marked(attributes: Attributes, marks: dict[str, str]) -> Attributes:
     """Return attributes with marks in place of what places ops in Graphcore's way."""
     kept = {key: value for key, value in attributes.items() if key not in _DROPPED}
     said = read_frontend_attributes(attributes.text(_KEY))

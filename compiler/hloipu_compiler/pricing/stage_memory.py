@@ -12,10 +12,23 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hloipu_compiler.pricing.survey import Numbers, Survey
-from hloipu_compiler.staging.phases import BACKWARD
+from hloipu_compiler.ir.graph import Computation
+from hloipu_compiler.pricing.survey import Floats, Numbers, Survey
+from hloipu_compiler.staging.loads import size_of
+from hloipu_compiler.staging.phases import BACKWARD, FORWARD, Phases
 
-Floats = NDArray[np.float64]
+_MOST_SOURCES = 8
+"""Of a value that is made wherever it is read."""
+
+
+@dataclass(frozen=True)
+class Reads:
+    """Which ops read what others make, by pairs; views and the like are looked through."""
+
+    maker: Numbers
+    reader: Numbers
+    size_bytes: Floats
+    """Of what the maker makes."""
 
 
 @dataclass(frozen=True)
@@ -46,24 +59,44 @@ class Parts:
     handed: Handed
 
 
+def reads_of(entry: Computation, phases: Phases) -> Reads:
+    """Return which forward and backward ops read what others make.
+
+    What is cheap and alike for all micro-batches is made wherever it is read.
+    """
+    made_of: list[tuple[int, ...]] = []
+    pairs: list[tuple[int, int]] = []
+    sizes = np.zeros(len(entry.instructions))
+    for position, x in enumerate(entry.instructions):
+        works = phases.phase[position] in (FORWARD, BACKWARD)
+        sources = {source for i in x.operands for source in made_of[i]}
+        if works:
+            pairs.extend((source, position) for source in sources)
+            sizes[position] = size_of(x.shape)
+        made_of.append((position,) if works else tuple(sources)[:_MOST_SOURCES])
+    both = np.array(pairs, np.int64).reshape(-1, 2)
+    return Reads(both[:, 0], both[:, 1], sizes)
+
+
 def parts_of(
     survey: Survey,
+    reads: Reads,
     phase: Sequence[str],
     stage_of: Sequence[int],
     stages: int,
     again: Mapping[int, Collection[int]],
     *,
-    trains: bool,
+    has_backward: bool,
 ) -> Parts:
-    """Return what a cut makes of a step.
+    """Return what a cut makes of a step, whose stages have backward parts or one part only.
 
     `stage_of` has the stage of every position, `again` the ops that backward parts of stages work
     out again.
     """
     of_op = np.array(stage_of, np.int64)
     behind = np.array([x == BACKWARD for x in phase])
-    positions = 2 * stages if trains else stages
-    place = np.where(behind, 2 * stages - 1 - of_op, of_op)
+    positions = 2 * stages if has_backward else stages
+    place = np.where(behind & has_backward, 2 * stages - 1 - of_op, of_op)
     cycles = np.zeros(positions)
     used = of_op >= 0
     np.add.at(cycles, place[used], np.array(survey.cycles)[used])
@@ -71,9 +104,10 @@ def parts_of(
     repeats = _repeats(survey, part, again, stages)
     for stage, ops in again.items():
         cycles[2 * stages - 1 - stage] += sum(survey.cycles[op] for op in ops)
-    working, handed = _arrays(survey, part, repeats, positions)
+    working = _working(survey, part, repeats, positions)
+    handed = _handed(reads, np.where(used, place, -1), again, stages)
     ipu = np.minimum(np.arange(positions), positions - 1 - np.arange(positions))
-    if not trains:
+    if not has_backward:
         ipu = np.arange(positions)
     needed = np.zeros(stages)
     np.maximum.at(needed, ipu, working)
@@ -102,14 +136,14 @@ def _repeats(
     return found
 
 
-def _arrays(
-    survey: Survey, part: Numbers, repeats: Numbers, positions: int
-) -> tuple[Floats, Handed]:
-    """Return the most that each part makes at once, and what parts hand to each other."""
+def _working(survey: Survey, part: Numbers, repeats: Numbers, positions: int) -> Floats:
+    """Return the most bytes that each part makes at once.
+
+    What ops make and several parts touch is handed on, and left out.
+    """
     points = len(part)
-    nothing = Handed(np.zeros(0), *np.zeros((2, 0), np.int64), np.zeros(0, np.bool_))
     if not points or not len(survey.touched):
-        return np.zeros(positions), nothing
+        return np.zeros(positions)
     array, at = survey.touched, survey.touched_at
     more = repeats[at] >= 0
     in_part = np.concatenate((part[at], repeats[at][more]))
@@ -123,35 +157,34 @@ def _arrays(
     first = np.flatnonzero(begins)
     last = np.r_[first[1:] - 1, len(arrays) - 1]
     one, where = arrays[first], in_part[first]
-    maker = _makers(survey, part)
-    made_here = (maker[one] == where) | ~survey.is_value[one]
-    is_again = np.zeros(len(survey.array_bytes), np.int64) - 1
     made_at = _first_touches(survey)
-    is_again[array[made_at]] = repeats[at[made_at]]
-    made_here |= is_again[one] == where
-    goes_on = np.zeros(len(survey.array_bytes), np.bool_)
-    goes_on[one[~made_here]] = True
-    inside = made_here & ~(goes_on[one] & (maker[one] == where))
-    sizes = survey.array_bytes[one].astype(float)
-    working = _peaks(rank[first][inside], rank[last][inside], sizes[inside], where[inside],
-                     positions)  # fmt: skip
-    out = ~made_here
-    readers = one[out]
-    is_first = np.r_[True, readers[1:] != readers[:-1]] if len(readers) else nothing.is_first
-    return working, Handed(sizes[out], maker[readers], where[out], is_first)
+    again = np.full(len(survey.array_bytes), -1)
+    again[array[made_at]] = repeats[at[made_at]]
+    mine = np.bincount(one[again[one] != where], minlength=len(survey.array_bytes))
+    inside = ~survey.is_value[one] | (mine[one] < 2) | (again[one] == where)
+    return _peaks(rank[first][inside], rank[last][inside],
+                  survey.array_bytes[one[inside]].astype(float), where[inside], positions)  # fmt: skip
+
+
+def _handed(reads: Reads, place: Numbers, again: Mapping[int, Collection[int]], stages: int) -> Handed:
+    """Return what parts hand to each other."""
+    maker, reader = reads.maker, reads.reader
+    pairs = [np.stack((maker, place[reader]))]
+    for stage, ops in again.items():
+        theirs = np.isin(reader, np.fromiter(ops, np.int64))
+        pairs.append(np.stack((maker[theirs], np.full(int(theirs.sum()), 2 * stages - 1 - stage))))
+    found = np.unique(np.concatenate(pairs, axis=1), axis=1)
+    goes = (found[1] >= 0) & (place[found[0]] >= 0) & (found[1] != place[found[0]])
+    for stage, ops in again.items():
+        goes &= ~((found[1] == 2 * stages - 1 - stage) & np.isin(found[0], np.fromiter(ops, np.int64)))
+    ops, readers = found[0][goes], found[1][goes]
+    is_first = np.r_[True, ops[1:] != ops[:-1]] if len(ops) else np.zeros(0, np.bool_)
+    return Handed(reads.size_bytes[ops], place[ops], readers, is_first)
 
 
 def _first_touches(survey: Survey) -> Numbers:
     """Return the place of each array's first touch."""
     return np.flatnonzero(np.r_[True, survey.touched[1:] != survey.touched[:-1]])
-
-
-def _makers(survey: Survey, part: Numbers) -> Numbers:
-    """Return the part in which each array is touched first."""
-    first = _first_touches(survey)
-    found = np.zeros(len(survey.array_bytes), np.int64)
-    found[survey.touched[first]] = part[survey.touched_at[first]]
-    return found
 
 
 def _peaks(first: Numbers, last: Numbers, sizes: Floats, part: Numbers, positions: int) -> Floats:

@@ -213,7 +213,7 @@ class _Surveying:
             ranges = _clipped(whole, points.first, points.last)
             if number in points.carried or variable.role is Role.STATE:
                 continue
-            if any(a < points.first and b >= points.last for a, b in whole):
+            if variable.role is Role.CONSTANT or _goes_through(whole, points):
                 kept_touches.extend((len(kept), points.ops[place]) for place in set(places))
                 kept.append(size)
                 continue
@@ -327,3 +327,8 @@ def _clipped(ranges: _RANGES, first: int, last: int) -> list[tuple[int, int]]:
     return [
         (max(a, first) - first, min(b, last) - first) for a, b in ranges if b >= first and a <= last
     ]
+
+
+def _goes_through(ranges: _RANGES, points: _Points) -> bool:
+    """Whether one range begins before the micro-batches and ends with them or after."""
+    return any(a < points.first and b >= points.last for a, b in ranges)

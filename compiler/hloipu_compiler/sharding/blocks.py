@@ -4,35 +4,42 @@ Cuts are those of a pipeline of one micro-batch (`staging.balancing`): forward a
 block are on one IPU, and so are its weights with what updates them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from math import inf
 
-from hloipu_compiler.ir.graph import Computation, Module
+from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.plan.pipelining import PipelineRequest
 from hloipu_compiler.plan.schedule import SEQUENTIAL, Schedule
 from hloipu_compiler.plan.wrapping import Wrapping
 from hloipu_compiler.sharding.cells import OpKey
 from hloipu_compiler.sharding.request import ShardingError
 from hloipu_compiler.staging.assignment import whole_stages
-from hloipu_compiler.staging.balancing import burdens, cuts_of
+from hloipu_compiler.staging.balancing import Budget, cuts_of
 from hloipu_compiler.staging.cutting import Costing, by_cuts
 from hloipu_compiler.staging.errors import StagingError
 from hloipu_compiler.staging.inference import inference_phases
-from hloipu_compiler.staging.loads import loads_of
+from hloipu_compiler.staging.loads import Loads, loads_of
 from hloipu_compiler.staging.phases import Phases, Roles
 from hloipu_compiler.staging.pipelining import phases_and_kind
 from hloipu_compiler.staging.reach import parameter_positions
 
-
+_UNEVEN = 1.2
+"""What the fullest block may keep beside the mean, where cuts can be found for that. Assumed."""
 _MUCH_LESS = 0.95
 """Of the fullest IPU's bytes: where nothing fits, more blocks are worth it for less than that."""
 
+Filling = Callable[[Mapping[OpKey, int]], float]
+"""Returns the share of the memory of the fullest IPU that is taken with ops in their blocks."""
+
 
 def blocks_of(
-    module: Module,
+    entry: Computation,
     wrapping: Wrapping | None,
     count: int | None,
     most: int,
-    costing: Callable[[Module], Costing],
+    known: Costing,
+    filling: Filling,
 ) -> dict[OpKey, int]:
     """Return the block of the forward and backward ops of a flat module's entry.
 
@@ -40,9 +47,7 @@ def blocks_of(
     by estimate, or with which the fullest is least full. Raises ShardingError E0552 where there are
     fewer ops than blocks.
     """
-    entry = module.entry
     phases, trains = _phases(entry, wrapping)
-    known = costing(module)
     loads = loads_of(entry, phases, wrapping.constants if wrapping else (), known.cycles)
     ops = len(loads.ahead)
     if count is not None and ops < count:
@@ -51,25 +56,37 @@ def blocks_of(
             f"{ops} forward ops cannot be put on {count} IPUs",
             hint="ask for fewer shards",
         )
-    counts = [count] if count is not None else _powers_of_two(min(most, ops))
-    best: tuple[float, int, tuple[int, ...]] | None = None
-    for blocks in counts:
-        schedule = Schedule(blocks, SEQUENTIAL, 1, trains)
-        cuts = cuts_of(loads, schedule, known.budget)
-        fullest = max(x.memory_bytes for x in burdens(loads, schedule, known.budget, cuts))
-        if best is None or fullest < _MUCH_LESS * best[0]:
-            best = fullest, blocks, cuts
-        if fullest <= known.budget.memory_bytes:
+
+    def cut(blocks: int) -> dict[OpKey, int]:
+        cuts = cuts_of(loads, Schedule(blocks, SEQUENTIAL, 1, trains), _even(loads, known, blocks))
+        stages = whole_stages(entry, phases, by_cuts(loads.ahead, cuts), blocks)
+        names = zip(entry.instructions, stages, strict=True)
+        return {(entry.name, x.name): stage for x, stage in names if stage >= 0}
+
+    if count is not None:
+        return cut(count)
+    best: dict[OpKey, int] = {}
+    fullest = inf
+    for blocks in _powers_of_two(min(most, ops)):
+        found = cut(blocks)
+        taken = filling(found)
+        if taken < _MUCH_LESS * fullest:
+            best, fullest = found, taken
+        if taken <= 1:
             break
-    if best is None:
-        return {}
-    _, blocks, cuts = best
-    stages = whole_stages(entry, phases, by_cuts(loads.ahead, cuts), blocks)
-    return {
-        (entry.name, x.name): stage
-        for x, stage in zip(entry.instructions, stages, strict=True)
-        if stage >= 0
-    }
+    return best
+
+
+def _even(loads: Loads, known: Costing, blocks: int) -> Budget:
+    """Return a budget with which blocks keep about the same."""
+    budget = known.budget
+    kept = (
+        loads.state_until[-1]
+        + loads.stash_until[-1]
+        + budget.accumulators * loads.gradients_until[-1]
+        + budget.optimizer * loads.optimizer_until[-1]
+    )
+    return replace(budget, memory_bytes=min(budget.memory_bytes, _UNEVEN * float(kept) / blocks))
 
 
 def _powers_of_two(most: int) -> list[int]:

@@ -31,13 +31,15 @@ def sharded(
     roles: Wrapping | None,
     running: Running,
     costing: Callable[[Module], Costing],
+    taken_share: Callable[[Module, Plan], float],
 ) -> tuple[Module, Plan]:
     """Return what passes make of a module, and on which IPUs its ops run.
 
     Ops are placed where the module is flat, before any are put together, and those that passes
     made since once more. `wrapped`: how the entry is wrapped; `roles`: what its parameters are,
-    if only for choosing blocks. Raises ShardingError E0550 to E0552, and where replicas combine
-    gradients what `staging.phases.phases_of` raises.
+    if only for choosing blocks; `taken_share`: of the memory of the fullest IPU, by estimate.
+    Raises ShardingError E0550 to E0552, and where replicas combine gradients what
+    `staging.phases.phases_of` raises.
     """
     state = [(x.parameter, x.result) for x in wrapped.state] if wrapped else []
     module = handed_down(module, begun.partitions)
@@ -47,7 +49,12 @@ def sharded(
     annotated = says_anything(flat, plan.partitions)
     if request.asks and not annotated:
         most = request.ipus if request.ipus > 1 else request.most
-        known = blocks_of(flat, roles, request.count, most, costing)
+
+        def filling(blocks: Mapping[OpKey, int]) -> float:
+            return taken_share(flat, placed(flat, plan, blocks, state))
+
+        costs = costing(flat)
+        known = blocks_of(flat.entry, roles, request.count, most, costs, filling)
     plan = placed(flat, plan, known, state)
     if annotated:
         request.check(plan.shards)

@@ -67,8 +67,8 @@ class _Splitting:
         for position, x in enumerate(self.entry.instructions):
             if position in self.chosen:
                 outs[position] = self._loop(self.chosen[position])
-                whole = self._is_taken_whole(position)
-                self.place.append(self._whole(x, outs[position]) if whole else -1)
+                is_whole = self._is_taken_whole(position)
+                self.place.append(self._whole(x, outs[position]) if is_whole else -1)
             elif position in left_out:
                 self.place.append(-1)
             elif x.opcode == "get-tuple-element" and x.operands[0] in outs:

@@ -13,6 +13,7 @@ from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.plan.pipelining import PipelineRequest
 from hloipu_compiler.plan.wrapping import Wrapping
 from hloipu_compiler.stacking.pieces import InPieces, step_in_pieces
+from hloipu_compiler.stacking.plain_stacks import with_plain_stacks
 from hloipu_compiler.stacking.splitting import Boundaries, Split, split_loops
 from hloipu_compiler.stacking.weight_loops import LayerLoop, layer_loops
 from hloipu_compiler.staging.cutting import Costing, annotated
@@ -45,8 +46,15 @@ class PeeledStep:
     pieces: InPieces
     phases: Phases
     trains: bool
+    whole: Module
+    """Before its loops were written out."""
     loops: tuple[LayerLoop, ...] = ()
     split: Split | None = None
+
+    @property
+    def trips(self) -> Mapping[str, tuple[str, int, int]]:
+        """What trips ops were of, by name."""
+        return self.split.parts if self.split is not None else {}
 
 
 def peeled_step(module: Module, wrapping: Wrapping, request: PipelineRequest) -> PeeledStep:
@@ -57,16 +65,19 @@ def peeled_step(module: Module, wrapping: Wrapping, request: PipelineRequest) ->
     loops = [] if annotated(module.entry) else layer_loops(module, wrapping)
     if not loops:
         phases = phases_and_kind(module.entry, wrapping, request)
-        return PeeledStep(InPieces(module, wrapping, (), None), *phases)
+        return PeeledStep(InPieces(module, wrapping, (), None), *phases, module)
+    whole, module = module, with_plain_stacks(module, loops)
+    if module is not whole:
+        loops = layer_loops(module, wrapping)
     every = {x.loop.name: range(x.loop.trips + 1) for x in loops}
     split = split_loops(module, [x.loop for x in loops], every)
     made = step_in_pieces(split.module, wrapping, split.cuts)
     try:
         phases = phases_and_kind(made.module.entry, made.wrapping, made.request(request))
     except StagingError:
-        phases_and_kind(module.entry, wrapping, request)  # says it in the user's numbers
+        phases_and_kind(whole.entry, wrapping, request)  # says it in the user's numbers
         raise
-    return PeeledStep(made, *phases, tuple(loops), split)
+    return PeeledStep(made, *phases, module, tuple(loops), split)
 
 
 def staged_step(
@@ -91,10 +102,12 @@ def staged_step(
     if count == 1:
         return replace(as_it_is, request=request)
     made = peeled.pieces
-    found = cutting_of(made.module, made.wrapping, made.request(request), costing)
+    found = cutting_of(
+        made.module, made.wrapping, made.request(request), costing, trips=peeled.trips
+    )
     trips = _stages_of_trips(peeled.loops, peeled.split, found)
     boundaries = {name: _boundaries(stages) for name, stages in trips.items() if stages}
-    split = split_loops(module, [x.loop for x in peeled.loops], boundaries)
+    split = split_loops(peeled.whole, [x.loop for x in peeled.loops], boundaries)
     made = step_in_pieces(split.module, wrapping, split.cuts)
     lines = tuple(_line(name, stages) for name, stages in trips.items())
     return StagedStep(made, made.request(request), _known(found, trips, split), lines)

@@ -6,18 +6,25 @@ backwards (dynamic programming), since what a stage keeps depends on how many co
 that cost nearly the same those at which least crosses are taken: the borders of equal blocks.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hloipu_compiler.plan.schedule import Schedule
 from hloipu_compiler.staging.loads import Floats, Loads
+
+Places = NDArray[np.int64]
 
 MOST_PLACES = 256
 """Places to cut at that are looked at: those at which least crosses."""
 _NEARLY = 1.02
 """What borders with less to send may cost beside the best. Assumed."""
+_WHOLE = 1.1
+"""What stages of whole trips of loops may cost beside others: the code of a trip is there once for
+each stage, and least goes from one trip to the next. Assumed."""
 _ROOMS = (1.0, 1.5, 2.0, 4.0, 16.0, np.inf)
 """Of the memory that there is: where nothing fits, stages that need least beyond it."""
 
@@ -63,24 +70,35 @@ def cuts_of(
     There are at least as many forward ops as stages. `recomputes`: stages keep their inputs only,
     and work forward twice.
     """
-    count, stages = len(loads.ahead), schedule.stages
-    if stages == 1:
+    if schedule.stages == 1:
         return ()
-    order = np.lexsort((np.arange(1, count), loads.crossing[1:count]))
-    places = np.sort(order[: max(MOST_PLACES, stages - 1)] + 1)
-    ends = np.concatenate(([0], places, [count]))
-    tables = _Tables(loads, schedule, budget, ends, recomputes)
+    places = range(1, len(loads.ahead))
+    tables = _Tables(loads, schedule, budget, _least_crossed(loads, places, schedule), recomputes)
     room = next(room for room in _ROOMS if np.isfinite(tables.dearest(room)))
-    most = tables.dearest(room) * _NEARLY
-    return tuple(int(ends[n]) for n in tables.chosen(room, most))
+    least = tables.dearest(room)
+    if loads.inside:
+        borders = _least_crossed(loads, [n for n in places if n not in loads.inside], schedule)
+        few = _Tables(loads, schedule, budget, borders, recomputes)
+        if few.dearest(room) <= least * _WHOLE:
+            tables, least = few, few.dearest(room)
+    return tuple(int(tables.ends[n]) for n in tables.chosen(room, least * _NEARLY))
+
+
+def _least_crossed(loads: Loads, places: Sequence[int], schedule: Schedule) -> Places:
+    """Return the places at which least crosses, in order, between those of begin and end."""
+    at = np.asarray(places, np.int64)
+    order = np.lexsort((at, loads.crossing[at]))
+    found = np.sort(at[order[: max(MOST_PLACES, schedule.stages - 1)]])
+    return np.concatenate(([0], found, [len(loads.ahead)]))
 
 
 class _Tables:
     """Costs of all stages between two places."""
 
     def __init__(
-        self, loads: Loads, schedule: Schedule, budget: Budget, ends: Floats, recomputes: bool
+        self, loads: Loads, schedule: Schedule, budget: Budget, ends: Places, recomputes: bool
     ) -> None:
+        self.ends = ends
         self.schedule, self.budget, self.recomputes = schedule, budget, recomputes
         self.stages = schedule.stages
         into = loads.crossing[ends] * budget.cycles_per_byte

@@ -166,7 +166,7 @@ def _levels(
 ) -> dict[int, Spot]:
     """Return the spots of the ops of one position; `members` ascend."""
     inside = frozenset(members)
-    stands_for = {}
+    stands_for: dict[int, int] = {}
     for n in members:  # no tuple passes from one call to another
         operand = entry.instructions[n].operands[:1]
         stands_for[n] = stands_for[operand[0]] if is_element(entry, inside, n) else n

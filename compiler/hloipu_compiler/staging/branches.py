@@ -76,9 +76,9 @@ class Branching:
     def forward(self, stage: int, count: int, cycles: Sequence[float]) -> dict[int, int]:
         """Return the branch of each forward op of a stage, or `JOIN`.
 
-        `cycles`: of each op, where nothing is annotated. Raises StagingError E0562 for branches that
-        depend on one another, E0563 for weights that two of them read, E0564 for a stage that does
-        not fall into so many.
+        `cycles`: of each op, where nothing is annotated. Raises StagingError E0562 for branches
+        that depend on one another, E0563 for weights that two of them read, E0564 for a stage that
+        does not fall into so many.
         """
         members = [
             n
@@ -162,8 +162,8 @@ class Branching:
                 names = [self.entry.instructions[i].name for i in (n, mine[other])]
                 raise StagingError(
                     "E0562",
-                    f"{names[0]!r} of branch {found[n]} of stage {stage} needs {names[1]!r} of branch "
-                    f"{other}",
+                    f"{names[0]!r} of branch {found[n]} of stage {stage} needs {names[1]!r} of "
+                    f"branch {other}",
                     hint="branches of a stage run at once: put one of them into a later stage, or "
                     "leave ipu_branch out of what reads several",
                 )

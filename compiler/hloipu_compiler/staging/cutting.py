@@ -4,9 +4,10 @@ Forward ops are taken in their order; `balancing` finds the best places between 
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, prod, sqrt
+from types import MappingProxyType
 
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
@@ -43,11 +44,12 @@ def cut(
     costing: Costing,
     *,
     recomputes: bool = False,
+    trips: Mapping[str, Hashable] = MappingProxyType({}),
 ) -> dict[int, int]:
     """Return the stage of every forward op, so that stages are alike and little crosses.
 
-    `constants`: parameters that stay on the device and are no state. Raises StagingError E0506
-    where there are fewer forward ops than stages.
+    `constants`: parameters that stay on the device and are no state; `trips`: of ops that were in a
+    loop, by name. Raises StagingError E0506 where there are fewer forward ops than stages.
     """
     stages = schedule.stages
     ahead = [n for n, phase in enumerate(phases.phase) if phase == FORWARD]
@@ -59,7 +61,7 @@ def cut(
         )
     if stages == 1:
         return dict.fromkeys(ahead, 0)
-    loads = loads_of(entry, phases, constants, costing.cycles)
+    loads = loads_of(entry, phases, constants, costing.cycles, trips)
     cuts = cuts_of(loads, schedule, costing.budget, recomputes=recomputes)
     return by_cuts(loads.ahead, cuts)
 

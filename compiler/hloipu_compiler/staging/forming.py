@@ -5,9 +5,10 @@
 
 With stages the calls are `stage.0.forward`, …, `stage.0.backward`, with `ipu_phase` fwd or bwd and
 `ipu_stage`. A stage whose branches run at once has a call for each, `stage.0.forward.branch.1` with
-`ipu_branch`, and for what comes before and after them. What is the same for all micro-batches and takes work is computed by a call with
-`ipu_phase="pre"`; constants, broadcasts of them and the like are written out wherever they are
-read. As it stands, the entry computes one micro-batch and one update: the step itself.
+`ipu_branch`, and for what comes before and after them. What is the same for all micro-batches and
+takes work is computed by a call with `ipu_phase="pre"`; constants, broadcasts of them and the like
+are written out wherever they are read. As it stands, the entry computes one micro-batch and one
+update: the step itself.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -80,7 +80,7 @@ class _Finding:
         return min((self._parts(bound) for bound in bounds), key=lambda x: (-x.used, x.cycles))
 
     def _parts(self, bound: float) -> Parts:
-        """Return the parts, where ops that have no more cycles left than `bound` may join others."""
+        """Return the parts where ops with no more cycles left than `bound` may join others."""
         groups = _Groups()
         for n in self.members:
             if self.left[n] > bound:

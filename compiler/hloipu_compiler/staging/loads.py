@@ -5,8 +5,9 @@ which something is at hand that it reads. State counts where it is read first, v
 backward pass reads where they are read last.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,16 +42,38 @@ class Loads:
     """Bytes that later ops take from those before each place."""
     update_cycles: float
     trains: bool
+    inside: frozenset[int] = frozenset()
+    """Places between ops of one trip of a loop: better not cut at."""
 
 
 def loads_of(
-    entry: Computation, phases: Phases, constants: Sequence[int], cycles: Sequence[float]
+    entry: Computation,
+    phases: Phases,
+    constants: Sequence[int],
+    cycles: Sequence[float],
+    trips: Mapping[str, Hashable] = MappingProxyType({}),
 ) -> Loads:
     """Return the loads of a step's forward ops.
 
-    `constants`: parameters that are no state and stay on the device; `cycles`: of every op.
+    `constants`: parameters that are no state and stay on the device; `cycles`: of every op;
+    `trips`: of ops that were in a loop, by name.
     """
-    return _Loading(entry, phases, constants, cycles).loads()
+    found = _Loading(entry, phases, constants, cycles).loads()
+    of_op = [trips.get(entry.instructions[position].name) for position in found.ahead]
+    return replace(found, inside=_inside(of_op))
+
+
+def _inside(trips: Sequence[Hashable]) -> frozenset[int]:
+    """Return the places before and behind which the same trip is; ops of none count for nothing."""
+    found: set[int] = set()
+    last, since = None, 0
+    for place, trip in enumerate(trips):
+        if trip is None:
+            continue
+        if trip == last:
+            found.update(range(since, place + 1))
+        last, since = trip, place + 1
+    return frozenset(found)
 
 
 class _Loading:

@@ -140,14 +140,12 @@ class _Finding:
         self.forward = ancestors(entry, goal)
         self.kept = [x for x in roles.state if self._is_kept(x)]
         self.per_micro_batch = [x for x in roles.state if self._is_counter(x)]
-        seeds = (*roles.data, *(x.parameter for x in self.per_micro_batch))
-        self.varying = dependants(entry, [*self._at(seeds), *made_by_each(entry)])
+        self.varying = self._varying()
         self.kinds = MovingState(
             entry, self.varying, self.forward, self._at([x.parameter for x in roles.state])
         )
         self._hand_on()
-        self.walk = self._walk_of_weights()
-        self.doubtful = self._tell_statistics()
+        self.doubtful = self._tell_statistics(self._walk_of_weights())
 
     def phases(self) -> Phases:
         """Return what was found.
@@ -155,7 +153,7 @@ class _Finding:
         Raises what `phases_of` raises, E0504 for state in doubt: what looks like a weight that the
         loss has no part in.
         """
-        walk = self.walk
+        walk = self._walk_of_weights()
         self._walk(walk, [self._result(x.result) for x in self.updated])
         self._check(walk)
         if self.doubtful:
@@ -167,6 +165,11 @@ class _Finding:
                 "each micro-batch makes anew that its role is carry",
             )
         return self._phases(walk)
+
+    def _varying(self) -> Mask:
+        """Return what differs by micro-batch, with the state known so far that they hand on."""
+        seeds = (*self.roles.data, *(x.parameter for x in self.per_micro_batch))
+        return dependants(self.entry, [*self._at(seeds), *made_by_each(self.entry)])
 
     def _rest(self) -> list[Pair]:
         known = {*self.kept, *self.per_micro_batch}
@@ -180,11 +183,7 @@ class _Finding:
             if self._is_read_forward(x.parameter)
             and self.kinds.is_handed_on(self._result(x.result))
         ]
-        self.varying = self.kinds.varying = dependants(
-            self.entry,
-            [*(n for n, x in enumerate(self.varying) if x),
-             *self._at([x.parameter for x in self.per_micro_batch])],
-        )  # fmt: skip
+        self.varying = self.kinds.varying = self._varying()
 
     def _walk_of_weights(self) -> GradientWalk:
         rest = self._rest()
@@ -201,13 +200,12 @@ class _Finding:
         self._walk(walk, [i for i in learned if is_float(self.entry.instructions[i])])
         return walk
 
-    def _tell_statistics(self) -> list[Pair]:
+    def _tell_statistics(self, walk: GradientWalk) -> list[Pair]:
         """Take state apart that no gradient goes into; return what is in doubt.
 
         Known so far are the gradients of weights. A gradient that the loss itself is made of, as
         that of a product with data is, tells nothing.
         """
-        walk = self.walk
         after = dependants(self.entry, [i for i in walk.gradients if not self.forward[i]])
         doubtful = []
         for x in self._rest():
@@ -221,6 +219,7 @@ class _Finding:
             else:
                 doubtful.append(x)
         self.updated = self._rest()
+        self.varying = self._varying()
         return doubtful
 
     def _walk(self, walk: GradientWalk, ends: Sequence[int]) -> None:
@@ -263,7 +262,7 @@ class _Finding:
     def _check(self, walk: GradientWalk) -> None:
         entry = self.entry
         carried = {i for x in self.per_micro_batch for i in self.parameters[x.parameter]}
-        for position in sorted(walk.crossings):
+        for position in sorted(walk.crossings | (walk.gradients & carried)):
             self._crossing(position, carried)
         cone = ancestors(entry, walk.gradients)
         early = [i for i in sorted(walk.update) if cone[i] and i not in walk.gradients]

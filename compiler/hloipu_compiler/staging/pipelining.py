@@ -1,6 +1,6 @@
 """From a flat step and what is asked of it to a module of calls, and the plan of its pipeline."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -63,10 +63,11 @@ def cutting_of(
     request: PipelineRequest,
     costing: Callable[[Module], Costing] | None = None,
     known: Mapping[str, int] = MappingProxyType({}),
+    trips: Mapping[str, Hashable] = MappingProxyType({}),
 ) -> Cutting:
     """Return where a flat module is cut: as annotated, as `known` by the names of ops, or anew.
 
-    Raises what `phases_of` raises, and StagingError E0506 for stages that cannot be.
+    `trips`: of ops that were in a loop, by name; a trip stays whole where that costs little. Raises what `phases_of` raises, and StagingError E0506 for stages that cannot be.
     """
     _require_arrays(module.entry)
     phases, trains = phases_and_kind(module.entry, wrapping, request)
@@ -90,7 +91,9 @@ def cutting_of(
     schedule = schedule_of(request, count, trains=trains)
     costs = assumed_costing(entry) if count == 1 or costing is None else costing(module)
     recomputes = request.recompute == FULL
-    ahead = cut(entry, phases, schedule, wrapping.constants, costs, recomputes=recomputes)
+    ahead = cut(
+        entry, phases, schedule, wrapping.constants, costs, recomputes=recomputes, trips=trips
+    )
     return Cutting(module, phases, trains, count, ahead, costs.cycles)
 
 

@@ -22,7 +22,7 @@ from hloipu_runtime.machine.links import Flow, check_system, link_transfer
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.machine.transfers import remote_transfer
 from hloipu_runtime.program import collective as c
-from hloipu_runtime.program.program import Program, Role, Variable
+from hloipu_runtime.program.program import Program, Variable
 
 
 class Phase(NamedTuple):
@@ -165,12 +165,3 @@ class RemotePhase:
         return Charge(
             total.cycles - before.cycles, max(0, total.assumed_cycles - before.assumed_cycles)
         )
-
-
-def remote_bytes(program: Program, ipu: int) -> int:
-    """Return the bytes of an IPU's state in remote memory, of one participant."""
-    return sum(
-        bytes_of(variable)
-        for variable in program.variables
-        if variable.role is Role.REMOTE and variable.ipu == ipu
-    )

@@ -82,7 +82,7 @@ class _Walk:
         self.calling: set[str] = set()
         self.kept: list[Exchange] = []
         self.here: tuple[int, ...] = ()
-        """The IPUs of the position of a pipeline that is at hand, or of its branch; none outside."""
+        """IPUs of the position of a pipeline that is at hand, or of its branch; none outside."""
 
     def block(
         self,
@@ -137,7 +137,9 @@ class _Walk:
         """Return the block of what runs on IPUs of its own, beside others."""
         here = self.here
         if here:
-            self.here = tuple(sorted({self.program.variables[v].ipu for v in used(body, self.program)}))
+            self.here = tuple(
+                sorted({self.program.variables[v].ipu for v in used(body, self.program)})
+            )
         found = self.block(body, path)
         self.here = here
         return found

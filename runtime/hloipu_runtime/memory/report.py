@@ -6,10 +6,10 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from hloipu_runtime.costing.collecting import remote_bytes
 from hloipu_runtime.memory.categories import NOT_VARIABLES, Category
 from hloipu_runtime.memory.liveness import Ranges, moment
 from hloipu_runtime.memory.plan import IpuMemory, MemoryPlan, kept_bytes, rounded
+from hloipu_runtime.memory.remote_parts import RemoteParts, remote_parts
 from hloipu_runtime.memory.report_records import (
     Bin,
     CodeCulprit,
@@ -18,7 +18,6 @@ from hloipu_runtime.memory.report_records import (
     MemoryReport,
     TilePeak,
 )
-from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import ComputeSet, Exchange, Step, StreamIn, StreamOut
 
 __all__ = ["MemoryReport", "memory_report", "step_name"]
@@ -63,7 +62,10 @@ def memory_report(
         ),
         parts=total,
         ipus=tuple(
-            _ipu_use(plan.program, ipu, count) for ipu, count in zip(plan.ipus, counts, strict=True)
+            _ipu_use(ipu, count, remote)
+            for ipu, count, remote in zip(
+                plan.ipus, counts, remote_parts(plan.program), strict=True
+            )
         ),
         histogram=_histogram(plan, counts),
     )
@@ -190,11 +192,11 @@ def _culprit(plan: MemoryPlan, number: int, sources: Mapping[str, str]) -> Culpr
     )
 
 
-def _ipu_use(program: Program, ipu: IpuMemory, tiles_of_class: Numbers) -> IpuUse:
+def _ipu_use(ipu: IpuMemory, tiles_of_class: Numbers, remote: RemoteParts) -> IpuUse:
     fullest = int(ipu.needed_bytes.argmax())
     return IpuUse(
         ipu=ipu.ipu,
-        remote_bytes=remote_bytes(program, ipu.ipu),
+        remote=remote,
         peak_tile=int(ipu.classes.first_tile[fullest]),
         peak_bytes=int(ipu.needed_bytes[fullest]),
         total_bytes=int(ipu.needed_bytes @ tiles_of_class),

@@ -1,9 +1,12 @@
 """The records of a memory report, and their JSON."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from hloipu_runtime.memory.categories import Category
+from hloipu_runtime.memory.remote_parts import RemoteCategory
 from hloipu_runtime.program.mapping import Sizes
 
 Parts = dict[Category, int]
@@ -73,8 +76,18 @@ class IpuUse(NamedTuple):
     """Of all its tiles."""
     tiles_used: int
     """Tiles that hold a variable."""
-    remote_bytes: int = 0
-    """Of its state in the memory beside it."""
+    remote: Mapping[RemoteCategory, int] = MappingProxyType({})
+    """Bytes of each kind in the memory beside it."""
+
+    @property
+    def remote_bytes(self) -> int:
+        """Bytes in the memory beside it."""
+        return sum(self.remote.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as a JSON object."""
+        parts = {category.value: size for category, size in self.remote.items()}
+        return {**self._asdict(), "remote_bytes": self.remote_bytes, "remote": parts}
 
 
 @dataclass(frozen=True)
@@ -124,7 +137,7 @@ class MemoryReport:
             "exchange_culprits": [c._asdict() for c in self.exchange_culprits],
             "total_bytes": self.total_bytes,
             "parts": _parts_json(self.parts),
-            "ipus": [use._asdict() for use in self.ipus],
+            "ipus": [use.to_json() for use in self.ipus],
             "histogram": [one._asdict() for one in self.histogram],
         }
 

@@ -1,6 +1,6 @@
 """Bytes that are live at each step of a sequence, while its steps are being moved.
 
-Tiles are looked at in stretches, each as full as if all its variables lay on one tile.
+Tiles of each IPU are looked at in stretches, each as full as if all its variables lay on one tile.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,11 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.program import Program, Variable
 from hloipu_runtime.program.steps import VariableId
 
 STRETCHES = 64
-"""More cost time, fewer take narrow variables on different tiles for ones on the same."""
+"""Of one IPU. More cost time, fewer take narrow variables on different tiles for ones on the same.
+"""
+_MOST_STRETCHES = 2 * STRETCHES
+"""Of several IPUs together, unless there are more of these."""
 
 Numbers = NDArray[np.int64]
 
@@ -72,7 +75,7 @@ class LiveBytes:
         return True
 
     def _sum(self, variables: Sequence[VariableId]) -> Numbers:
-        total = np.zeros(STRETCHES, np.int64)
+        total = np.zeros(len(self.most), np.int64)
         for variable in variables:
             total += self.sizes[variable]
         return total
@@ -96,24 +99,31 @@ def live_bytes_of(
             last[variable] = number
     born: list[list[VariableId]] = [[] for _ in touched]
     dying: list[list[VariableId]] = [[] for _ in touched]
-    sizes = {variable: _sizes(program, variable, tiles_per_ipu) for variable in first}
-    change = np.zeros((len(touched) + 1, STRETCHES), np.int64)
+    ipus = sorted({program.variables[variable].ipu for variable in first})
+    each = min(STRETCHES, max(1, _MOST_STRETCHES // max(1, len(ipus))))
+    begins = {ipu: n * each for n, ipu in enumerate(ipus)}
+    count = each * max(1, len(ipus))
+    change = np.zeros((len(touched) + 1, count), np.int64)
+    sizes: dict[VariableId, Numbers] = {}
     for variable in first:
+        record = program.variables[variable]
+        begin = begins[record.ipu]
+        sizes[variable] = np.zeros(count, np.int64)
+        sizes[variable][begin : begin + each] = _sizes(record, tiles_per_ipu, each)
         born[first[variable]].append(variable)
         dying[last[variable]].append(variable)
         change[first[variable]] += sizes[variable]
         change[last[variable] + 1] -= sizes[variable]
     most = np.cumsum(change, axis=0).max(axis=0)
-    steps = np.zeros((len(touched), STRETCHES), np.int64)
-    return LiveBytes(born, dying, sizes, most, steps, np.zeros(STRETCHES, np.int64))
+    steps = np.zeros((len(touched), count), np.int64)
+    return LiveBytes(born, dying, sizes, most, steps, np.zeros(count, np.int64))
 
 
-def _sizes(program: Program, variable: VariableId, tiles_per_ipu: int) -> Numbers:
-    """Return the bytes of a variable on each stretch of tiles that it touches."""
-    record = program.variables[variable]
+def _sizes(record: Variable, tiles_per_ipu: int, stretches: int) -> Numbers:
+    """Return the bytes of a variable on each stretch of its IPU's tiles that it touches."""
     grid = record.mapping.tiles
-    found = np.zeros(STRETCHES, np.int64)
-    first = grid.first * STRETCHES // max(1, tiles_per_ipu)
-    last = grid.last * STRETCHES // max(1, tiles_per_ipu)
+    found = np.zeros(stretches, np.int64)
+    first = grid.first * stretches // max(1, tiles_per_ipu)
+    last = grid.last * stretches // max(1, tiles_per_ipu)
     found[first : last + 1] = record.bytes_per_tile
     return found

@@ -58,7 +58,7 @@ def _places_faults(program: Program, step: Pipeline) -> Iterator[str]:
 
 
 def _concurrency_faults(program: Program, stage: Stage) -> Iterator[str]:
-    """Yield branches that are not on IPUs of their own, and meetings of more IPUs than there are."""
+    """Yield branches that share IPUs, and meetings of more IPUs than a stage has."""
     for block in stage.blocks:
         for step in steps_within(block, program):
             if isinstance(step, Sync) and step.ipus > len(stage.ipus):

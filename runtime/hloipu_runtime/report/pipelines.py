@@ -37,7 +37,7 @@ class PositionRow(NamedTuple):
     ipu: int
     """The first of them, where branches run on several at once."""
     cycles: int
-    """Of one micro-batch, with what it takes from its channels; of branches those of the slowest."""
+    """Of one micro-batch, with what it takes from its channels; of branches the slowest's."""
     stash_bytes: int
     """Of all micro-batches whose activations wait for it on the IPU that made them."""
     received_bytes: int

@@ -105,7 +105,7 @@ def compiled(text: str) -> CompiledProgram:
 def assert_as_evaluated(text: str, *arrays: Any, exact: bool = True) -> None:
     program = compiled(text)
     for mode in ("functional", "exact") if exact else ("functional",):
-        found = program.run(*arrays, mode=mode).outputs  # type: ignore[arg-type]
+        found = program.run(*arrays, mode=mode).outputs
         wanted = hloipu.evaluate(text, *arrays)
         for a, b in zip(found, wanted, strict=True):
             np.testing.assert_allclose(a, b, rtol=2e-6)
@@ -127,7 +127,7 @@ def test_what_a_loop_does_not_change_crosses_before_it() -> None:
     program = compiled(text).program
     inside = {v for v, _ in crossings(program)}
     repeat = next(x for x in program.body.steps if type(x).__name__ == "Repeat")
-    turning = crossings(program, repeat)  # type: ignore[arg-type]
+    turning = crossings(program, repeat)
     assert len(turning) == 1, "tanh's result alone goes over in each turn"
     assert len(inside) > 1, "and the weight once, before"
 

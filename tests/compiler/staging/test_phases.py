@@ -9,7 +9,8 @@ from hloipu_compiler.passes.runner import run_passes
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.staging.errors import StagingError
 from hloipu_compiler.staging.phases import Pair, Phases, Roles, phases_of
-from tests.support.training_steps import STEPS, Step
+from tests.support.pipeline_reference import EVERY_STEP, SCALED
+from tests.support.training_steps import Step
 
 
 def phases(text: str, state: int, data: tuple[int, ...]) -> Phases:
@@ -17,9 +18,15 @@ def phases(text: str, state: int, data: tuple[int, ...]) -> Phases:
     return phases_of(module.entry, Roles(tuple(Pair(n, n) for n in range(state)), data))
 
 
-@pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
-def test_every_weight_has_a_gradient_of_its_shape(step: Step) -> None:
-    module, _ = run_passes(hloipu.verify(step.text), Plan(), "front")
+CASES = [(step, number % 3 == 0) for number, step in enumerate(EVERY_STEP.values())]
+
+
+@pytest.mark.parametrize(
+    ("step", "named"), CASES, ids=[f"{step.name}-{named}" for step, named in CASES]
+)
+def test_every_weight_has_a_gradient_of_its_shape(step: Step, named: bool) -> None:
+    text = step.named_text if named else step.text
+    module, _ = run_passes(hloipu.verify(text), Plan(), "front")
     count = step.state_count
     roles = Roles(tuple(Pair(n, n) for n in range(count)), (count, count + 1))
     found = phases_of(module.entry, roles)
@@ -30,8 +37,10 @@ def test_every_weight_has_a_gradient_of_its_shape(step: Step) -> None:
         shape = module.entry.instructions[gradient.position].shape
         assert shape.dimensions == shapes[gradient.parameters[0]]  # type: ignore[union-attr]
     first = len(shapes) + len(jax.tree.leaves(others))
-    carried = [pair.parameter for pair in found.per_micro_batch]
-    assert carried == list(range(first, first + len(jax.tree.leaves(statistics))))
+    carried = found.kept or found.per_micro_batch
+    assert [pair.parameter for pair in carried] == list(
+        range(first, first + len(jax.tree.leaves(statistics)))
+    )
     assert found.loss == count
     assert found.early == (count,)
 
@@ -104,3 +113,77 @@ def test_gradients_of_an_updated_model_are_refused() -> None:
     with pytest.raises(StagingError, match="'ahead' is part of the update") as caught:
         phases(text, 2, (2,))
     assert caught.value.code == "E0503"
+
+
+def test_a_scale_of_the_loss_is_updated_and_no_optimizer_state() -> None:
+    """The update makes it anew of all gradients; the walk does not go on past it to data."""
+    count = SCALED.state_count
+    found = phases(SCALED.text, count, (count, count + 1))
+    scale = count - 2
+    assert scale in {pair.parameter for pair in found.updated}
+    assert all(scale not in gradient.parameters for gradient in found.gradients)
+
+
+TWO_LOSSES = """ENTRY e {
+  v = f32[3,2] parameter(0)
+  w = f32[3,2] parameter(1)
+  x = f32[4,3] parameter(2)
+  zero = f32[] constant(0)
+  y = f32[4,2] dot(x, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  first = f32[] reduce(y, zero), dimensions={0,1}, to_apply=add
+  z = f32[4,2] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  squares = f32[4,2] multiply(z, z)
+  second = f32[] reduce(squares, zero), dimensions={0,1}, to_apply=add
+  both = f32[] add(first, second)
+  one = f32[] constant(1)
+  ones = f32[4,2] broadcast(one), dimensions={}
+  h = f32[3,2] dot(x, ones), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  g = f32[3,2] dot(x, z), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  new.v = f32[3,2] subtract(v, h)
+  new.w = f32[3,2] subtract(w, g)
+  ROOT t = (f32[3,2], f32[3,2], f32[]RESULTS)
+}"""
+
+
+def two_losses(*names: str) -> str:
+    shapes = ", f32[]" * (len(names) - 1)
+    text = TWO_LOSSES.replace("RESULTS", f"{shapes}) tuple(new.v, new.w, {', '.join(names)}")
+    return HEAD + text
+
+
+def test_of_several_losses_that_of_all_weights_is_taken() -> None:
+    found = phases(two_losses("first", "both"), 2, (2,))
+    assert found.loss == 3
+    assert [gradient.parameters for gradient in found.gradients] == [(0,), (1,)]
+
+
+def test_a_weight_beside_the_loss_is_in_doubt() -> None:
+    with pytest.raises(StagingError, match=r"result 2, has no gradient .* parameter 1") as caught:
+        phases(two_losses("first"), 2, (2,))
+    assert caught.value.code == "E0504"
+
+
+def test_an_update_may_not_read_what_each_micro_batch_counts() -> None:
+    text = (
+        HEAD
+        + """ENTRY e {
+  w = f32[3,2] parameter(0)
+  seen = f32[] parameter(1)
+  x = f32[4,3] parameter(2)
+  zero = f32[] constant(0)
+  y = f32[4,2] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  squares = f32[4,2] multiply(y, y)
+  loss = f32[] reduce(squares, zero), dimensions={0,1}, to_apply=add
+  g = f32[3,2] dot(x, y), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  more = f32[] reduce(x, zero), dimensions={0,1}, to_apply=add
+  new.seen = f32[] add(seen, more)
+  rate = f32[] exponential(seen)
+  rates = f32[3,2] broadcast(rate), dimensions={}
+  change = f32[3,2] multiply(g, rates)
+  new = f32[3,2] subtract(w, change)
+  ROOT t = (f32[3,2], f32[], f32[]) tuple(new, new.seen, loss)
+}"""
+    )
+    with pytest.raises(StagingError, match="the update reads 'seen'") as caught:
+        phases(text, 2, (2,))
+    assert caught.value.code == "E0505"

@@ -97,7 +97,9 @@ def stream_of_two_stages(program: Program, step: Pipeline) -> Program:
     variable = len(program.variables)
     value = len(program.values)
     like = program.variables[0]
-    taken = StreamIn("in0", variable, value)
+    first = stages[0].body.steps[0]
+    assert isinstance(first, StreamIn)
+    taken = StreamIn(first.stream, variable, value)
     body = Sequence((taken, *stages[-1].body.steps))
     stages[-1] = stages[-1]._replace(body=body)
     wider = replace(
@@ -132,7 +134,7 @@ def accumulator_read_elsewhere(program: Program, step: Pipeline) -> Program:
         (place_on_another_ipu, 1, "not on its consumer's IPU"),
         (place_laid_out_otherwise, 1, "not laid out as"),
         (stage_on_another_ipu, 1, "which is not on IPU 1"),
-        (stream_of_two_stages, 1, "stream 'in0' is used by p0 and p3"),
+        (stream_of_two_stages, 1, "is used by p0 and p3"),
         (accumulator_read_elsewhere, 1, "race: v16 is written in p0 and p3"),
     ],
 )

@@ -1,0 +1,76 @@
+"""Copies from remote memory right before what reads them, and to it right after what is stored.
+
+So tiles hold what comes from there for as short as can be. Every copy that stands alone pays the
+access again; small ones, that take no longer than an access, stay together where they were written.
+"""
+
+from collections.abc import Sequence
+from math import prod
+
+from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.collective import RemoteCopy
+from hloipu_runtime.program.program import Role, Variable
+from hloipu_runtime.program.steps import Step, Sync, VariableId, inner_steps
+from hloipu_runtime.program.uses import touched_by
+
+
+def late_copies(
+    steps: Sequence[Step], variables: Sequence[Variable], machine: Machine
+) -> list[Step]:
+    """Return steps in an order in which large remote copies go late from there, early to there.
+
+    Time grows with what the steps touch.
+    """
+    moved = [x for x in steps if isinstance(x, RemoteCopy) and _is_large(x, variables, machine)]
+    if not moved:
+        return list(steps)
+    fetches = {id(x) for x in moved if variables[x.source].role is Role.REMOTE}
+    stores = {id(x) for x in moved} - fetches
+    later = _before_use(list(steps), fetches)
+    return _before_use(later[::-1], stores)[::-1]
+
+
+def _before_use(steps: list[Step], moved: set[int]) -> list[Step]:
+    """Return steps with some of them right before the first one that touches what they do.
+
+    Never between a step and the barrier before it.
+    """
+    touched = [_touched(step) for step in steps]
+    next_touch: dict[VariableId, int] = {}
+    before: dict[int, list[Step]] = {}
+    end = len(steps)
+    for number in range(end - 1, -1, -1):
+        step = steps[number]
+        if id(step) in moved:
+            place = min((next_touch.get(v, end) for v in touched[number]), default=end)
+            before.setdefault(place, []).append(step)
+            next_touch.update(dict.fromkeys(touched[number], place))
+        else:
+            next_touch.update(dict.fromkeys(touched[number], number))
+    found: list[Step] = []
+    for number in range(end + 1):
+        waiting = before.get(number, [])[::-1]
+        if waiting:
+            place = len(found)
+            while place and isinstance(found[place - 1], Sync):
+                place -= 1
+            found[place:place] = waiting
+        if number < end and id(steps[number]) not in moved:
+            found.append(steps[number])
+    return found
+
+
+def _touched(step: Step) -> frozenset[VariableId]:
+    """Return all that a step touches; it calls no functions."""
+    inner = (_touched(each) for each in inner_steps(step))
+    return touched_by(step).union(*inner)
+
+
+def _is_large(copy: RemoteCopy, variables: Sequence[Variable], machine: Machine) -> bool:
+    variable, remote = variables[copy.source], machine.remote
+    rate = remote.read_bytes_per_second
+    if variables[copy.destination].role is Role.REMOTE:
+        rate = remote.write_bytes_per_second
+    bits = prod(variable.shape) * ELEMENT_TYPES[variable.element_type].bits
+    return bits * 10**9 > 8 * rate * remote.access_nanoseconds

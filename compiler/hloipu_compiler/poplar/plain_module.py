@@ -1,0 +1,72 @@
+"""A module in Graphcore's encoding with its meaning written out in HLO's own loops.
+
+This is what the encoding computes, whatever is cut how: the evaluator runs it, and so can
+everything else that knows plain HLO.
+"""
+
+from dataclasses import replace
+
+from hloipu_compiler.hlo.frontend_attributes import (
+    frontend_attributes_text,
+    read_frontend_attributes,
+)
+from hloipu_compiler.ir.attributes import Attributes
+from hloipu_compiler.ir.graph import Computation, Module
+from hloipu_compiler.passes.call_forms import MOST_INSTRUCTIONS, check_inlined_size
+from hloipu_compiler.poplar.loop_body import DIRECT, LoopBody
+from hloipu_compiler.poplar.pipeline_checks import checked_stages
+from hloipu_compiler.poplar.pipeline_step import pipeline_count
+from hloipu_compiler.poplar.reaching import reached_from
+from hloipu_compiler.poplar.repeating import Loops
+from hloipu_compiler.poplar.survey import Survey, survey, update_count
+from hloipu_compiler.poplar.writing import OUTSIDE
+
+
+def plain_module(module: Module, micro_batches: int | None = None) -> Module:
+    """Return a verified module without Graphcore's encoding; the same one where it has none.
+
+    Raises PoplarError E0540 to E0549.
+    """
+    found = survey(module)
+    if found.is_plain:
+        return module
+    check_inlined_size(module, MOST_INSTRUCTIONS)
+    return written_out(module, found, micro_batches)
+
+
+def written_out(module: Module, found: Survey, micro_batches: int | None) -> Module:
+    """Return a module with its loops written out."""
+    count = micro_batches
+    if found.pipeline is not None:
+        checked_stages(module, found)
+        count = count or pipeline_count(module, found)
+    elif found.update is not None:
+        count = count or update_count(module, found.update)
+    loops = Loops(module, count)
+    writer = LoopBody(loops, DIRECT, 1)
+    entry = module.entry
+    arguments = []
+    for position in entry.parameters:
+        x = entry.instructions[position]
+        writer.made.append(x)
+        writer.names.fresh(x.name)
+        arguments.append(len(writer.made) - 1)
+    root = writer.settled_in(writer.computation(entry, arguments, OUTSIDE), "out")
+    made = Computation(entry.name, tuple(writer.made), root)
+    return with_entry(module, loops, made)
+
+
+def with_entry(module: Module, loops: Loops, entry: Computation) -> Module:
+    """Return a module with another entry, and what that reaches."""
+    others = [c for c in module.computations if c.name != module.entry.name]
+    reached = reached_from(entry, [*others, *loops.computations])
+    said = read_frontend_attributes(str(module.attributes.get("frontend_attributes", "")))
+    header = dict(module.attributes)
+    if said:
+        header["frontend_attributes"] = frontend_attributes_text(said)
+    return replace(
+        module,
+        computations=(*reached, entry),
+        entry_position=len(reached),
+        attributes=Attributes(header),
+    )

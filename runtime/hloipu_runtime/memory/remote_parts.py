@@ -1,0 +1,54 @@
+"""What the remote memory beside each IPU is for, read off the steps that use it."""
+
+from collections import Counter
+from enum import Enum
+
+from hloipu_runtime.costing.collecting import bytes_of
+from hloipu_runtime.program.program import Program, Role
+from hloipu_runtime.program.steps import Pipeline, VariableId
+from hloipu_runtime.program.uses import steps_within, used
+
+
+class RemoteCategory(Enum):
+    """Kinds of what lies in remote memory."""
+
+    STATE = "state"
+    """That no micro-batch reads: an optimizer's."""
+    WEIGHTS = "weights"
+    ACTIVATIONS = "activations"
+    """That wait between positions of a pipeline."""
+    ACCUMULATORS = "accumulators"
+
+
+RemoteParts = dict[RemoteCategory, int]
+
+
+def remote_parts(program: Program) -> tuple[RemoteParts, ...]:
+    """Return for each IPU the bytes of each kind in remote memory, of one participant."""
+    found: list[Counter[RemoteCategory]] = [Counter() for _ in range(program.ipus)]
+    remote = frozenset(n for n, v in enumerate(program.variables) if v.role is Role.REMOTE)
+    if remote:
+        categories = _categories(program)
+        for number in sorted(remote):
+            variable = program.variables[number]
+            category = categories.get(number, RemoteCategory.STATE)
+            found[variable.ipu][category] += bytes_of(variable)
+    return tuple({c: sizes[c] for c in RemoteCategory if sizes[c]} for sizes in found)
+
+
+def _categories(program: Program) -> dict[VariableId, RemoteCategory]:
+    """Return the kind of what pipelines use: what they add up, hand on, or only read."""
+    kept = frozenset(port.variable for port in program.state)
+    found: dict[VariableId, RemoteCategory] = {}
+    for body in (program.body, *program.functions.values()):
+        for step in steps_within(body, program):
+            if not isinstance(step, Pipeline):
+                continue
+            for block in (block for stage in step.stages for block in stage.blocks):
+                for variable in used(block, program):
+                    found.setdefault(variable, RemoteCategory.WEIGHTS)
+            for channel in step.channels:
+                found.update(dict.fromkeys(channel.places, RemoteCategory.ACTIVATIONS))
+            carried = {item.variable for item in step.carried} - kept
+            found.update(dict.fromkeys(carried, RemoteCategory.ACCUMULATORS))
+    return found
