@@ -134,6 +134,14 @@ bench-passes: install ## each pass's effect on cycles and memory, one row a pass
 bench-feeds: install ## 10,000 training steps with feeds and without, against XLA:CPU
 	$(BIN)/python -m tools.bench_feeds
 
+.PHONY: judge-search
+judge-search: install ## estimates of --plan auto against compiling, and its choices (5 minutes)
+	$(BIN)/python -m tools.judge_search $(if $(DUMPS),$(wildcard $(DUMPS)/*_step.hlo $(DUMPS)/*_predict.hlo))
+
+.PHONY: bench-scale
+bench-scale: install ## time and memory of estimates of long steps on up to 64 IPUs
+	$(BIN)/python -m tools.bench_scale
+
 .PHONY: demo-train
 demo-train: install ## train two nets on digits in a loop on the device, against JAX
 	$(BIN)/python -m pip install --quiet --group demo

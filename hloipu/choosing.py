@@ -1,6 +1,5 @@
 """From options to the ways of cutting a step over IPUs, their table, and the best of them."""
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,6 +13,7 @@ from hloipu_compiler.choosing.way import Outlook, Way
 from hloipu_compiler.choosing.ways import Given, swept, ways_on
 from hloipu_compiler.codegen.tuning import Tuning
 from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.staging.errors import StagingError
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.machine.load import load_machine
@@ -25,8 +25,6 @@ MOST_ROWS = 12
 """Of a table for people."""
 _TRIALS = 4
 """Programs that are made to find one that fits."""
-_TRIAL_SECONDS = 15.0
-"""After which no other way is tried."""
 _HARDLY = 1.25
 """Times the memory that there is: what needs more by estimate is not tried."""
 
@@ -60,10 +58,10 @@ def chosen(
 ) -> Choice:
     """Return the best way to cut a verified module's step over `options.ipus` IPUs, by estimate.
 
-    Stages and where they are, schedules, micro-batches, recomputation, replicas, offload and sharded
-    optimizers are looked at, but for what options settle. With `tried`, which compiles, a way that
-    does not fit after all tells how far estimates are off, and another takes its place, a few
-    times. Raises what finding the phases of a step raises.
+    Stages and where they are, schedules, micro-batches, recomputation, replicas, offload and
+    sharded optimizers are looked at, but for what options settle. With `tried`, which compiles, a
+    way that does not fit after all tells how far estimates are off, and another takes its place, a
+    few times. Raises what finding the phases of a step raises.
     """
     step = priced(module, options)
     found = [step.outlook(way) for way in ways_on(step, options.ipus, _given(options))]
@@ -80,9 +78,9 @@ def _with_trials(
 ) -> Choice:
     """Return a choice that was compiled, and fits, if one is found soon."""
     room = machine.chip.tiles_per_ipu * available_bytes(machine)
-    left, best, begun = found, choice.best, time.monotonic()
+    left, best = found, choice.best
     for _ in range(_TRIALS):
-        if best.needed_bytes > _HARDLY * room or time.monotonic() - begun > _TRIAL_SECONDS:
+        if best.needed_bytes > _HARDLY * room:
             break
         left = [x for x in left if x is not best]
         try:
@@ -143,8 +141,20 @@ def _given(options: Options) -> Given:
         None if options.offload == usual.offload else options.offload,
         options.replicas,
         True if options.shard_optimizer else None,
-        pipeline_request(options).device_map or None,
+        tuple(ipu for (ipu,) in _map_of(options)) or None,
     )
+
+
+def _map_of(options: Options) -> tuple[tuple[int, ...], ...]:
+    """Return the IPUs of each stage; StagingError E0565 for several of one stage."""
+    found = pipeline_request(options).device_map
+    if any(len(ipus) != 1 for ipus in found):
+        raise StagingError(
+            "E0565",
+            "ways to cut a step are looked at with stages on one IPU each",
+            hint="leave --plan auto and --sweep out where --device-map puts a stage on several",
+        )
+    return found
 
 
 def choice_record(choice: Choice) -> dict[str, Any]:

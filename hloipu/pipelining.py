@@ -3,6 +3,7 @@
 from math import prod
 
 from hloipu.options.table import Options
+from hloipu.places import system_ipus
 from hloipu_compiler.plan.pipelining import PipelineRequest
 from hloipu_compiler.sharding.request import ShardRequest
 from hloipu_runtime.element_types import ELEMENT_TYPES
@@ -67,11 +68,12 @@ def check_ipus(program: Program, machine: Machine, options: Options) -> None:
     UnsupportedError E0475, MachineError E3210.
     """
     taken = program.ipus * program.participants
-    check_system(machine, max(taken, options.ipus))
-    if options.ipus not in (1, taken):
+    wanted = system_ipus(machine, options)
+    check_system(machine, max(taken, wanted))
+    if wanted not in (1, taken):
         raise UnsupportedError(
             "E0475",
-            f"{options.ipus} IPUs were asked for; the program takes {taken}",
+            f"{wanted} IPUs were asked for; the program takes {taken}",
             hint="leave --ipus out, cut the step into stages (--stages N) or run copies of it "
             "(--replicas R)",
         )

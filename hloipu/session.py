@@ -10,6 +10,7 @@ from hloipu.encoded import plain_step
 from hloipu.options.resolve import resolve
 from hloipu.options.table import OPTIONS, Options
 from hloipu.pipelining import check_ipus, pipeline_request, shard_request, stashed_bytes
+from hloipu.places import in_system, system_ipus
 from hloipu.text import HloInput, read_source
 from hloipu.wrapping import wrapping_request
 from hloipu_compiler.analysis.live_bytes import peak_bytes
@@ -68,15 +69,43 @@ def compile(given: HloInput, **options: Any) -> CompiledProgram:
     verify(module)
     module, _ = plain_step(module, options)
     found = resolve("compile", options, attributes=module_attributes(module)).options
-    if found.plan == "auto":
-        found = planned_options(module, source.text, found)[0]
-    return compile_cached(module, source.text, found)
+    return compile_cached(module, source.text, settled_options(module, source.text, found)[0])
 
 
-def planned_options(module: Module, text: str, options: Options) -> tuple[Options, Choice]:
-    """Return options that ask for the best way to cut a step that fits, and what was looked at."""
-    choice = chosen(module, options, lambda tried: compile_cached(module, text, tried))
-    return choice.options(options), choice
+def settled_options(
+    module: Module, text: str | None, options: Options
+) -> tuple[Options, Choice | None]:
+    """Return options with the best way to cut a step in place of `plan="auto"`, and the choice.
+
+    Its program is not made again by who compiles the module next. `text` is that of the module, for
+    the cache; None: nothing is to be kept.
+    """
+    if options.plan != "auto":
+        return options, None
+    with without_collection():
+        choice = chosen(module, options, lambda tried: _trial(module, text, tried))
+    found = choice.options(options)
+    if choice.program is not None:
+        _tried[:] = [(module, found, choice.program)]
+    return found, choice
+
+
+_tried: list[tuple[Module, Options, CompiledProgram]] = []
+"""The program that a choice has left for who compiles it; at most one."""
+
+
+def _trial(module: Module, text: str | None, options: Options) -> CompiledProgram:
+    """Compile as options say, and nothing else where that does not fit."""
+    if text is not None and options.cache and not options.plugin:
+        return compile_cached(module, text, options, leaner=False)
+    return compile_once(module, options)
+
+
+def _taken(module: Module, options: Options) -> CompiledProgram | None:
+    """Return the program that a choice has left, if it is that of a module and options."""
+    if _tried and _tried[0][0] is module and _tried[0][1] == options:
+        return _tried.pop()[2]
+    return None
 
 
 def module_attributes(module: Module) -> Mapping[str, str]:
@@ -85,11 +114,17 @@ def module_attributes(module: Module) -> Mapping[str, str]:
 
 
 def compile_cached(
-    module: Module, text: str, options: Options, phase: Phase = unmeasured
+    module: Module,
+    text: str,
+    options: Options,
+    phase: Phase = unmeasured,
+    *,
+    leaner: bool = True,
 ) -> CompiledProgram:
     """Compile a verified module, or take what was compiled of this text and these options before.
 
-    What a plugin compiles is not kept: its code may depend on anything.
+    What a plugin compiles is not kept: its code may depend on anything. Without `leaner` what does
+    not fit is left at that, and not kept.
     """
     if not options.cache or options.plugin:
         return compile_verified(module, options, phase)
@@ -104,8 +139,13 @@ def compile_cached(
         found = cache.get(key)
     if found is not None:
         return as_asked(compiled_program(found), options, _Advisor(module, options))
-    made = compile_verified(module, options, phase, fingerprint=key)
+    if leaner:
+        made = compile_verified(module, options, phase, fingerprint=key)
+    else:
+        made = compile_once(module, options, phase, fingerprint=key)
     with phase("memory"):
+        if not leaner and not made.fits:
+            return made
         made.memory  # noqa: B018 - a part of the file
     with phase("cache"):
         cache.put(key, made.executable())
@@ -141,6 +181,9 @@ def compile_verified(
     pipelines with all of them, then with plans of products that take less memory. What fits first
     is returned.
     """
+    ready = _taken(module, options)
+    if ready is not None:
+        return ready
     with without_collection():
         made = compile_once(module, options, phase, fingerprint=fingerprint)
         for leaner in _leaner(module, options, made, phase):
@@ -222,13 +265,14 @@ def compile_once(
             pipelining=pipeline_request(options),
             shards=shard_request(options),
             replicas=options.replicas,
-            ipus=options.ipus,
+            ipus=system_ipus(machine, options),
             tuning=_tuning(options),
         )
-    check_ipus(made.program, machine, options)
+    program = in_system(made, machine, options)
+    check_ipus(program, machine, options)
     with phase("proof"):
         return CompiledProgram(
-            made.program,
+            program,
             machine,
             code_memory=options.code_memory,
             over_memory=_over_memory(options),
@@ -266,7 +310,7 @@ def planned(module: Module, options: Options) -> list[Record]:
             pipelining=pipeline_request(options),
             shards=shard_request(options),
             replicas=options.replicas,
-            ipus=options.ipus,
+            ipus=system_ipus(machine_of(options), options),
             tuning=_tuning(options),
             plans=plans,
         )

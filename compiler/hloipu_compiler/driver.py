@@ -17,6 +17,7 @@ from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes.pipeline import Pipeline
 from hloipu_compiler.passes.pipelines import STAGED
 from hloipu_compiler.passes.runner import Watcher, run_passes
+from hloipu_compiler.plan.flat_arrays import with_flat_parameters, with_flat_results
 from hloipu_compiler.plan.participants import meets_others, participants_for
 from hloipu_compiler.plan.pipelining import OFF, PipelineRequest, Pipelining
 from hloipu_compiler.plan.plan import Plan
@@ -231,7 +232,9 @@ def _compile_pipelined(
         accumulators=accumulators_of(module, request.accumulator_types),
     )
     with phase("passes"):
+        module = with_flat_parameters(module)
         flat, plan = run_passes(module, begun, "front", verify_each=verify_each, watch=watch)
+        flat = with_flat_results(flat)
         costing = costing_on(machine, request, tuning)
         step = staged_step(flat, wrapped, request, costing)
         wrapped, request = step.pieces.wrapping, step.request

@@ -21,7 +21,7 @@ from hloipu.encoded import plain_step
 from hloipu.options.origin import DEFAULT
 from hloipu.options.table import OPTIONS, Options
 from hloipu.phases import Phases
-from hloipu.session import as_asked, compile_cached, module_attributes, planned_options
+from hloipu.session import as_asked, compile_cached, module_attributes, settled_options
 from hloipu.wrapping import wrapping_lines
 from hloipu_compiler.hlo.limits import Limits
 from hloipu_compiler.hlo.parse import parse
@@ -123,8 +123,8 @@ def options_for(asked: Asked, module: Module, text: str) -> Options:
     for the best way to cut it, shows the others, and returns options for that one.
     """
     options = asked.resolved(module_attributes(module)).options
-    if options.plan == "auto":
-        options, choice = planned_options(module, text, options)
+    options, choice = settled_options(module, text, options)
+    if choice is not None:
         click.echo(choice_text(choice), err=True)
     for line in wrapping_lines(module, options):
         click.echo(line, err=True)

@@ -13,7 +13,7 @@ from hloipu.cli.memory_text import memory_text
 from hloipu.cli.options import Asked, config_text, option_group
 from hloipu.encoded import plain_step
 from hloipu.phases import Phases
-from hloipu.session import compile_verified, module_attributes, passed, planned
+from hloipu.session import compile_verified, module_attributes, passed, planned, settled_options
 from hloipu_compiler.codegen.planned import plans_record, plans_text
 from hloipu_compiler.hlo.dot_text import MOST_NODES, dot_module
 from hloipu_compiler.hlo.limits import Limits
@@ -115,6 +115,7 @@ def stage_text(
     options = asked.resolved(module_attributes(module)).options
     if stage == "front":
         return hlo_text(passed(module, options), asking)
+    options, _ = settled_options(module, None, options)
     if stage == "plans":
         records = planned(module, options)
         return (

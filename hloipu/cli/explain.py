@@ -9,7 +9,7 @@ import click
 
 from hloipu.cli.inputs import limit_option, read_input
 from hloipu.cli.options import Asked, config_text, option_group
-from hloipu.session import module_attributes, planned
+from hloipu.session import module_attributes, planned, settled_options
 from hloipu_compiler.codegen.planned import PlannedOp, Record, plans_record, plans_text
 from hloipu_compiler.explanations import all_codes, explain
 from hloipu_compiler.hlo.limits import Limits
@@ -49,7 +49,8 @@ def command(words: tuple[str, ...], as_json: bool, limits: Limits, asked: Asked)
 def _explain_plan(op: str, file: str, limits: Limits, asked: Asked, *, as_json: bool) -> None:
     module = parse(read_input(file), limits=limits)
     verify(module)
-    records = planned(module, asked.resolved(module_attributes(module)).options)
+    options, _ = settled_options(module, None, asked.resolved(module_attributes(module)).options)
+    records = planned(module, options)
     found = records_of(records, op)
     if as_json:
         click.echo(json.dumps(plans_record(found), ensure_ascii=False))

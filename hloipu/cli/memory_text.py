@@ -53,8 +53,8 @@ def _sections(report: MemoryReport) -> Iterator[str]:
     for use in report.ipus:
         if use.remote_bytes:
             parts = ", ".join(f"{x.value} {size:,}" for x, size in use.remote.items())
-            total = f"{use.remote_bytes:,} bytes"
-            yield f"beside IPU {use.ipu}, in remote buffers: {total} ({parts})"
+            needed = f"{use.remote_bytes:,} of {report.remote_available_bytes:,} bytes"
+            yield f"beside IPU {use.ipu}, in remote buffers: {needed} ({parts})"
     rows = [
         (category.value, f"{size:,}", f"{report.parts[category]:,}")
         for category, size in peak.parts.items()

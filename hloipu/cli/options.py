@@ -142,7 +142,6 @@ def _click_option(row: Option) -> Callable[[Any], Any]:
         row=row,
         default=None,
         help=row.about.help + default,
-        hidden=row.about.later,
         **shapes,
     )
 

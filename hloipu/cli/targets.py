@@ -6,6 +6,7 @@ import click
 
 from hloipu.cli.table import readable_bytes, table
 from hloipu_runtime.errors import MachineError
+from hloipu_runtime.machine.devices import ORDERS, devices_of, in_order
 from hloipu_runtime.machine.load import MACHINE_NAMES, load_machine
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.machine.schema import shown
@@ -80,8 +81,20 @@ def machine_text(machine: Machine) -> str:
             if number.key.startswith(f"{section}.")
         ]
         parts.append(table((f"[{section}]", "value", "unit", "source"), rows, left=4))
+    parts.append(_devices_text(machine))
     parts.append(f"{len(machine.assumed)} of {len(numbers)} numbers are assumed")
     return "\n\n".join(parts)
+
+
+def _devices_text(machine: Machine) -> str:
+    """Return the ids of devices by their size, and a device's IPUs in each order."""
+    found = list(devices_of(machine))
+    rows = []
+    for size in dict.fromkeys(len(device.ipus) for device in found):
+        ids = [device.id for device in found if len(device.ipus) == size]
+        orders = (",".join(map(str, in_order(order, size))) for order in ORDERS)
+        rows.append((f"{ids[0]}-{ids[-1]}" if len(ids) > 1 else str(ids[0]), str(size), *orders))
+    return table(("[devices]", "IPUs", *ORDERS), rows, left=5)
 
 
 def list_record(machines: list[Machine]) -> dict[str, object]:
@@ -111,6 +124,7 @@ def machine_record(machine: Machine) -> dict[str, object]:
         "name": machine.name,
         "description": machine.description,
         "numbers": [number._asdict() for number in machine.numbers()],
+        "devices": [{"id": device.id, "ipus": list(device.ipus)} for device in devices_of(machine)],
     }
 
 

@@ -44,9 +44,8 @@ _IPU_CONFIG = """
 ## Graphcore's IPUConfig
 
 Its keys are accepted in the table `[ipu_config]` of `hloipu.toml` and in `HLOIPU_FLAGS`
-(`--ipu_model.tiles_per_ipu=64`). Those below mean an option of hloipu; what means one that is not
-available yet is refused, unless it asks for what happens anyway. The others are accepted with a
-warning where they ask for something, since they have no effect here. Keys that IPUConfig does not
+(`--ipu_model.tiles_per_ipu=64`). Those below mean an option of hloipu. The others are accepted with
+a warning where they ask for something, since they have no effect here. Keys that IPUConfig does not
 have are refused. `HLOIPU_FLAGS` takes the words of TF_POPLAR_FLAGS in the same way:
 `--executable_cache_path` is `cache_dir`, `--ipu_model_tiles` sets `tiles_per_ipu`.
 
@@ -58,6 +57,7 @@ _EQUAL = {
     "allow_recompute": "`recompute`: `auto` or `none`",
     "auto_select_ipus": "`ipus`; a list of several devices is refused",
     "select_ipus": "`ipu_ids`",
+    "selection_order": "`selection_order`",
     "device_connection.version": "`target`: `ipu1` is `gc2`, `ipu2` is `gc200`",
     "io_tiles.num_io_tiles": "`io_tiles`",
     "ipu_model.compile_ipu_code": "`code_memory`",
@@ -73,13 +73,10 @@ _EQUAL = {
 def document() -> str:
     """Return the page."""
     rows = list(OPTIONS.values())
-    now = _table(row for row in rows if not row.about.later)
-    later = _table(row for row in rows if row.about.later)
     keys = ", ".join(f"`{key}`" for key in _without_effect())
     idle = f"Without effect: {keys}."
     parts = [
-        f"{_HEAD}\n## Available\n\n{now}",
-        f"\n## Not available yet\n\nTo ask for one of these is an error (E3013).\n\n{later}",
+        f"{_HEAD}\n## Available\n\n{_table(rows)}",
         _IPU_CONFIG + "".join(f"| `{key}` | {text} |\n" for key, text in _EQUAL.items()),
         f"\n{fill(idle, 100, break_long_words=False, break_on_hyphens=False)}\n",
     ]

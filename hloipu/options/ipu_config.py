@@ -23,7 +23,7 @@ def translate(
     """Yield what a key of IPUConfig means here: assignments, or a warning that it means nothing.
 
     `text` says that the value is the text of one. Raises UsageError E3010 for a name that
-    IPUConfig does not have, E3011 for a value of the wrong type, E3013 as `assign` does, and
+    IPUConfig does not have, E3011 for a value of the wrong type, and
     E3014 for a value that cannot be had here.
     """
     if not known(name):

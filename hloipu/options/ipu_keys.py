@@ -138,7 +138,11 @@ KEYS: Mapping[str, Key] = MappingProxyType({
     "scheduling.maximum_scheduler_search_space_size": Key(_COUNT, 64),
     "io_tiles.available_memory_proportion": Key(_TEXT, "0.9"),
     "serialization_output_folder": Key(_TEXT, ""),
-    "selection_order": Key(Choice(("AUTO", "ZIGZAG", "SNAKE", "HOOF")), "AUTO"),
+    "selection_order": Key(
+        Choice(("AUTO", "ZIGZAG", "SNAKE", "HOOF")),
+        "AUTO",
+        lambda value: ("selection_order", str(value).lower()),
+    ),
     "device_connection.type": Key(
         Choice(("ALWAYS", "ON_DEMAND", "PRE_COMPILE", "NEVER")), "ALWAYS"
     ),

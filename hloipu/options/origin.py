@@ -46,8 +46,7 @@ class Assignment:
 def assign(option: Option, value: object, origin: Origin) -> Assignment:
     """Return the assignment of a value given in Python or TOML.
 
-    Raises UsageError: E3011 for a value that is not of the option's kind, E3013 for an option
-    that nothing honours yet.
+    Raises UsageError: E3011 for a value that is not of the option's kind.
     """
     return _checked(option, value, option.kind.check(value), origin)
 
@@ -61,13 +60,6 @@ def _checked(option: Option, given: object, value: object, origin: Origin) -> As
     if value is None:
         raise wrong_value(
             origin.key or option.name, option.kind.expected, given, place=origin.place
-        )
-    if option.about.later and value != option.default:
-        raise fault(
-            "E3013",
-            f"{option.name} is not available yet",
-            place=str(origin),
-            hint="leave it out; docs/options.md lists what is available",
         )
     if origin.level is Level.MODULE and option.kind.names_file(value):
         raise fault(

@@ -37,11 +37,9 @@ class Resolved:
     warnings: tuple[str, ...] = ()
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """Return (option, value, origin) of all that are available, in the order of the table."""
+        """Return (option, value, origin) of all in the order of the table."""
         rows = []
         for name, option in OPTIONS.items():
-            if option.about.later:
-                continue
             value = getattr(self.options, name)
             if isinstance(option.kind, Pairs) and value:
                 kind = option.kind.value

@@ -51,8 +51,6 @@ class About:
     kind: Kind
     commands: tuple[str, ...]
     help: str
-    later: bool = False
-    """It has its place in the table, and nothing honours it yet."""
     in_module: bool = False
     """A module may state it as its own attribute `ipu_NAME`: it tells of the program."""
     in_file: bool = True
@@ -76,10 +74,6 @@ class Option:
     def flag(self) -> str:
         """How the command line spells it."""
         return "--" + self.name.replace("_", "-")
-
-
-def _later(kind: Kind, help: str, *, in_module: bool = True) -> About:
-    return About(kind, _ALL, help, later=True, in_module=in_module)
 
 
 def _wraps(kind: Kind, help: str) -> About:
@@ -112,8 +106,22 @@ class Options:
     ] = 1
     ipu_ids: Annotated[
         tuple[int, ...] | None,
-        _later(Integers(0, 2 * _MOST_IPUS), "Which IPUs of the system to use.", in_module=False),
+        About(
+            Integers(0, 2 * _MOST_IPUS),
+            _ALL,
+            "Devices of the system whose IPUs are taken, by their ids; hloipu targets lists them.",
+        ),
     ] = None
+    selection_order: Annotated[
+        str,
+        About(
+            Choice(("auto", "zigzag", "snake", "hoof")),
+            _ALL,
+            "Which IPUs of a device a program's are, in order; auto: snake for stages that follow "
+            "each other, else zigzag.",
+            in_module=True,
+        ),
+    ] = "auto"
     replicas: Annotated[
         int | None,
         About(

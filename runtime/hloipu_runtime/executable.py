@@ -110,8 +110,9 @@ def from_frame(frame: Frame, *, name: str = "", is_own: bool = False) -> Executa
     _check_addresses(addresses, program, name)
     if machine.name != program.machine:
         raise _refused(name, "its program is for another machine than it brings")
-    if program.ipus > machine.links.max_ipus:
-        raise _refused(name, f"its machine has no system of {program.ipus} IPUs")
+    if max(program.ipus, program.system_ipus) > machine.links.max_ipus:
+        most = max(program.ipus, program.system_ipus)
+        raise _refused(name, f"its machine has no system of {most} IPUs")
     _prove(program, machine, name)
     return Executable(
         program,

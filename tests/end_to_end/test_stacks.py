@@ -11,7 +11,7 @@ import pytest
 import hloipu
 from hloipu_runtime.compiled import CompiledProgram, load
 from tests.support.command_line import run
-from tests.support.stacked_steps import SCANNED
+from tests.support.stacked_steps import ROWS, SCANNED, UNROLLED, StackedStep
 
 UPDATES = 2
 ADAM = SCANNED["adam"]
@@ -53,6 +53,24 @@ def test_updates_are_those_of_the_plain_step(name: str, number: int) -> None:
         for got, want in zip(each.values(), expected, strict=True):
             assert got.shape == want.shape
             np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("step", UNROLLED.values(), ids=UNROLLED)
+def test_stacks_of_written_out_loops_are_cut_as_well(step: StackedStep) -> None:
+    program = hloipu.compile(
+        step.text, target="tiny", loop=UPDATES, over_memory="allow", cache=False, stages=2,
+        micro_batches=2,
+    )  # fmt: skip
+    stacks = {x.name for x in program.program.stacks if x.kind == "parameter"}
+    stacked = [x for x in leaves(step.state()) if ROWS in x.shape[: step.axis + 1] and x.ndim > 1]
+    assert len(stacks) == len(stacked)
+    with program.session(
+        state=leaves(step.state()), infeeds={"data": step.batches(2 * UPDATES)}
+    ) as session:
+        session.run()
+        found = session.state()
+    for got, want in zip(found.values(), leaves(step.expected(2, UPDATES)), strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-6)
 
 
 def test_tiles_by_themselves_come_to_the_same() -> None:

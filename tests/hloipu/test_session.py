@@ -135,7 +135,7 @@ def test_what_does_not_fit_runs_only_where_that_is_allowed() -> None:
         ({"taget": "tiny"}, "E3010"),
         ({"target": 7}, "E3011"),
         ({"poison": True}, "E3014"),
-        ({"ipu_ids": (1,)}, "E3013"),
+        ({"ipu_ids": (31,)}, "E0554"),
     ],
 )
 def test_options_are_those_of_the_command_line(options: dict[str, object], code: str) -> None:

@@ -10,7 +10,8 @@ import numpy as np
 
 import hloipu
 from hloipu_runtime.compiled import CompiledProgram, Mode
-from hloipu_runtime.program.steps import Parallel, Pipeline, Step as ProgramStep, inner_steps
+from hloipu_runtime.program.steps import Parallel, Pipeline, inner_steps
+from hloipu_runtime.program.steps import Step as ProgramStep
 from tests.support.covering import covering
 from tests.support.tower_models import TOWERS
 from tests.support.training_models import Tree
@@ -157,7 +158,7 @@ def pipeline_of(program: CompiledProgram) -> Pipeline:
     raise LookupError("no pipeline")
 
 
-def concurrent_blocks(pipeline: Pipeline) -> list[int]:
+def branches_at_once(pipeline: Pipeline) -> list[int]:
     """Return how many branches each position runs at once at most; 0: none."""
     return [
         max((len(x.branches) for x in stage.body.steps if isinstance(x, Parallel)), default=0)

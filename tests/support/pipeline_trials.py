@@ -139,7 +139,12 @@ def _assert_near(found: list[Any], wanted: list[Any], near: tuple[float, float])
 
 
 def _can_be(row: Row) -> bool:
-    """Leave out what says the same as another row, and what is refused."""
+    """Leave out what says the same as another row, what is refused, and what has no bounds.
+
+    Gradients below 6e-8 are nothing in f16 or twice themselves, and Adam divides by their size.
+    """
+    if row["accumulator"] == "f16" and "_adam" in row["step"]:
+        return False
     if row["stages"] == 1:
         return not row["map"]
     return EVERY_STEP[row["step"]].model is not RECURRENT

@@ -5,7 +5,7 @@ and the gradient of a stack is put together of those of its rows.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
@@ -49,12 +49,18 @@ class StackedStep:
     optimizer: Callable[[], Any]
     bounds: tuple[int, ...] = (0, 1, 3, 4)
     axis: int = 0
+    unroll: int = 1
+    """Layers in a turn of the loop; 0: no loop, rows are taken one by one."""
 
     def _loss(self, params: dict[str, jax.Array], x: jax.Array, y: jax.Array) -> jax.Array:
         ws, bs = split(self.bounds, self.axis, params["w"]), split(self.bounds, 0, params["b"])
         for w, b in zip(ws, bs, strict=True):
             layers = (jnp.moveaxis(w, self.axis, 0), b)
-            x, _ = jax.lax.scan(_layer, x, layers)
+            if self.unroll:
+                x, _ = jax.lax.scan(_layer, x, layers, unroll=self.unroll)
+                continue
+            for n in range(w.shape[self.axis]):
+                x, _ = _layer(x, (layers[0][n], layers[1][n]))
         return jnp.mean((x @ params["head"] - y) ** 2)
 
     def step(self, state: Any, x: jax.Array, y: jax.Array) -> Any:
@@ -123,3 +129,11 @@ SCANNED = {
     "momentum-axis-1": StackedStep(lambda: optax.sgd(0.1, 0.9), (0, ROWS), axis=1),
 }
 """One loop over all layers each, as scans print it."""
+
+UNROLLED = {
+    "scan": replace(SCANNED["adam"], unroll=ROWS),
+    "half": replace(SCANNED["adam"], unroll=2),
+    "rows": replace(SCANNED["adam"], unroll=0),
+    "columns": replace(SCANNED["momentum-axis-1"], unroll=0),
+}
+"""Loops written out, in part or as a whole."""

@@ -4,8 +4,9 @@ Each has a stage of branches; `marked` says whether ops are annotated with these
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -29,11 +30,11 @@ class Towers:
     branches: int = 2
 
 
-def _stage(number: int) -> AbstractContextManager[Any]:
+def _stage(number: int) -> Any:
     return set_xla_metadata(ipu_stage=str(number))
 
 
-def _branch(number: int, *, marked: bool) -> AbstractContextManager[Any]:
+def _branch(number: int, *, marked: bool) -> Any:
     return set_xla_metadata(ipu_branch=str(number)) if marked else nullcontext()
 
 
@@ -49,10 +50,7 @@ def _pair(rng: np.random.Generator, inputs: tuple[int, ...], outputs: int) -> tu
 
 
 def _layers(rng: np.random.Generator, *sizes: int) -> Tree:
-    return [
-        {"w": _normal(rng, a, b), "b": np.zeros(b, np.float32)}
-        for a, b in zip(sizes, sizes[1:], strict=False)
-    ]
+    return [{"w": _normal(rng, a, b), "b": np.zeros(b, np.float32)} for a, b in pairwise(sizes)]
 
 
 def _dense(layers: Tree, x: Any) -> Any:

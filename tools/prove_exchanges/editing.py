@@ -72,7 +72,14 @@ def _with_inner(step: Step, which: int, inner: Sequence) -> Step:
             return replace(step, body=inner)
         case Pipeline():
             stages = list(step.stages)
-            stages[which] = stages[which]._replace(body=inner)
+            places = [
+                (number, block is stage.body)
+                for number, stage in enumerate(stages)
+                for block in stage.blocks
+            ]
+            number, is_body = places[which]
+            stage = stages[number]
+            stages[number] = stage._replace(body=inner) if is_body else stage._replace(first=inner)
             return replace(step, stages=tuple(stages))
         case RepeatWhile():
             return replace(step, body=inner) if which else replace(step, condition=inner)

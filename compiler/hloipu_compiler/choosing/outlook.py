@@ -6,19 +6,19 @@
 Nothing is compiled: see `pricing.survey` for what is known of the step.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from hloipu_compiler.choosing.slots import Floats, sums
+from hloipu_compiler.choosing.slots import Floats, Work, sums
 from hloipu_compiler.choosing.way import OFF, Outlook, Way
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.plan.pipelining import PipelineRequest
 from hloipu_compiler.plan.schedule import Schedule
 from hloipu_compiler.plan.wrapping import Wrapping
-from hloipu_compiler.pricing.costing import budget_of
-from hloipu_compiler.pricing.op_prices import OpPrice
+from hloipu_compiler.pricing.costing import Needs, budget_of
 from hloipu_compiler.pricing.stage_memory import Parts, Reads, parts_of
 from hloipu_compiler.pricing.survey import Survey
 from hloipu_compiler.staging.assignment import whole_stages
@@ -43,11 +43,13 @@ _ALIKE = 1.02
 """Ways whose memory differs by no more, or whose bubbles by so many points, are shown as one."""
 _AS_FAST = 1.01
 """Ways that differ by less in throughput are taken to be as fast: estimates tell no more."""
+_SURELY = 0.8
+"""Of the memory that there is: what needs less fits, however far estimates are off. Assumed."""
 _ABOUT = 1.1
 """What may be needed beside the least that any way needs, for speed. Assumed."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Cut:
     """A cut of the step, for any number of micro-batches and replicas."""
 
@@ -63,6 +65,17 @@ class _Cut:
     """Bytes to the host."""
 
 
+class _Known:
+    """What was found before: it does not depend on how many micro-batches there are."""
+
+    def __init__(self) -> None:
+        self.cuts: dict[tuple[object, ...], tuple[int, ...]] = {}
+        self.made: dict[tuple[object, ...], _Cut] = {}
+        self.work: dict[tuple[object, ...], Work] = {}
+        self.copying: dict[int, int] = {}
+        self.together: dict[tuple[object, ...], float] = {}
+
+
 @dataclass(frozen=True)
 class Step:
     """A step that has been priced on a machine."""
@@ -73,15 +86,16 @@ class Step:
     phases: Phases
     wrapping: Wrapping
     loads: Loads
-    prices: list[OpPrice]
+    needs: Needs
     survey: Survey
     reads: Reads
     weights: Loads
     """As `loads`, but of state: without what the survey knows."""
+    aside: tuple[int, ...] = ()
+    """Bytes of each array of state that only the update reads."""
     marked: Mapping[int, int] = field(default_factory=dict)
     """Stages of ops that are annotated."""
-    known: dict[tuple[object, ...], _Cut] = field(default_factory=dict, repr=False)
-    """Cuts found before: they do not depend on how many micro-batches there are."""
+    known: _Known = field(default_factory=_Known, repr=False)
 
     @property
     def stage_count(self) -> int:
@@ -100,12 +114,12 @@ class Step:
             way.stages, way.schedule, way.micro_batches, self.loads.trains and way.stages > 1
         )
         cut = self._cut(way, schedule)
-        cycles, ends = self._cycles(way, schedule, cut)
-        span, between = sums(schedule, cycles, way.ipu_of_stage, ends)
+        work = self._work(way, schedule, cut)
+        span, between = sums(schedule, work, way.ipu_of_stage)
         meeting = sync(machine, way.ipus).cycles + branches(machine, 1).total.cycles
         update = span + between + schedule.timetable.slots * meeting + self._update(way, cut)
         whole = way.ipus * span
-        bubble = 1 - way.micro_batches * float(cycles.sum()) / whole if whole else 0.0
+        bubble = 1 - way.micro_batches * float(work.cycles.sum()) / whole if whole else 0.0
         kept, needed = self._bytes(way, schedule, cut)
         room = machine.chip.tiles_per_ipu * available_bytes(machine)
         return Outlook(
@@ -114,6 +128,7 @@ class Step:
             way.replicas * way.micro_batches * machine.chip.clock_hz / max(update, 1.0),
             round(kept),
             round(needed),
+            room,
             needed <= room,
             bubble,
         )
@@ -122,28 +137,33 @@ class Step:
 
     def budget(self, way: Way) -> Budget:
         """Return what the machine gives each stage, as the compiler will find."""
-        request = PipelineRequest(way.micro_batches, way.stages, offload=way.offload)
-        return budget_of(self.machine, request, self.prices)
+        request = PipelineRequest(2, way.stages, offload=way.offload)
+        return budget_of(self.machine, request, self.needs)
 
     def _cut(self, way: Way, schedule: Schedule) -> _Cut:
-        budget = self.budget(way)
-        key = (way.stages, way.schedule, budget, way.recompute)
-        found = self.known.get(key)
-        if found is None:
-            found = self.known[key] = self._found(way, schedule, budget)
-        return found
+        budget, stages = self.budget(way), way.stages
+        recomputes = way.recompute == FULL
+        if self.marked:
+            cuts: tuple[int, ...] = ()
+        else:
+            key = (stages, way.schedule, budget, recomputes)
+            if key not in self.known.cuts:
+                self.known.cuts[key] = cuts_of(self.loads, schedule, budget, recomputes=recomputes)
+            cuts = self.known.cuts[key]
+        made = (stages, cuts, way.recompute)
+        if made not in self.known.made:
+            ahead = self.marked or by_cuts(self.loads.ahead, cuts)
+            self.known.made[made] = self._made(way, schedule, ahead)
+        return self.known.made[made]
 
-    def _found(self, way: Way, schedule: Schedule, budget: Budget) -> _Cut:
+    def _made(self, way: Way, schedule: Schedule, ahead: Mapping[int, int]) -> _Cut:
         entry, loads, stages = self.module.entry, self.loads, way.stages
-        ahead = self.marked
-        if not ahead:
-            recomputes = way.recompute == FULL
-            ahead = by_cuts(loads.ahead, cuts_of(loads, schedule, budget, recomputes=recomputes))
         of_op = whole_stages(entry, self.phases, ahead, stages)
         again = made_again(entry, self.phases, of_op, stages, way.recompute)
         parts = parts_of(
-            self.survey, self.reads, self.phases.phase, of_op, stages, again, has_backward=schedule.trains
-        )
+            self.survey, self.reads, self.phases.phase, of_op, stages, again,
+            has_backward=schedule.trains,
+        )  # fmt: skip
         at = np.array([of_op[position] for position in loads.ahead])
 
         def by_stage(until: Floats) -> Floats:
@@ -170,38 +190,52 @@ class Step:
                 fed[min(readers, default=0)] += size_of(entry.instructions[i].shape)
         results = result_positions(entry)
         for number in (n for each in self.wrapping.outfeeds for n in each.places):
-            i = results[number]
-            if i is not None and of_op[i] >= 0:
-                given[of_op[i]] += size_of(entry.instructions[i].shape)
+            made = results[number]
+            if made is not None and of_op[made] >= 0:
+                given[of_op[made]] += size_of(entry.instructions[made].shape)
         return fed, given
 
     # --- cycles -----------------------------------------------------------------------------------
 
-    def _cycles(self, way: Way, schedule: Schedule, cut: _Cut) -> tuple[Floats, Floats]:
-        """Return the cycles of each position, and of the copies after it."""
+    def _work(self, way: Way, schedule: Schedule, cut: _Cut) -> Work:
+        """Return what positions do in a slot."""
+        key = (cut, way.schedule, way.replicas, way.device_map)
+        if key not in self.known.work:
+            self.known.work[key] = self._work_of(way, schedule, cut)
+        return self.known.work[key]
+
+    def _work_of(self, way: Way, schedule: Schedule, cut: _Cut) -> Work:
         cycles = cut.parts.cycles.copy()
         for stage in range(way.stages):
             for sizes, to_device in ((cut.fed, True), (cut.given, False)):
                 if sizes[stage]:
                     cycles[stage] += self._host_cycles(way, stage, int(sizes[stage]), to_device)
-        machine, handed = self.machine, cut.parts.handed
-        ends = np.zeros(schedule.positions)
-        tiles = machine.chip.tiles_per_ipu
+        copies, links = np.zeros(schedule.positions), np.zeros(schedule.positions)
         ipu = [way.ipu_of_stage[schedule.stage_of(n)] for n in range(schedule.positions)]
-        totals: dict[tuple[int, int], float] = {}
-        for size, maker, reader in zip(handed.bytes, handed.maker, handed.reader, strict=True):
-            totals[(maker, reader)] = totals.get((maker, reader), 0.0) + size
-        flows: dict[int, list[Flow]] = {}
-        for (maker, reader), size in totals.items():
+        flows: dict[int, Counter[tuple[int, int]]] = {}
+        handed = cut.parts.handed
+        for size, maker, reader in zip(
+            handed.bytes.tolist(), handed.maker.tolist(), handed.reader.tolist(), strict=True
+        ):
+            each = self._copying(round(size))
             if ipu[maker] != ipu[reader]:
-                flows.setdefault(maker, []).append(Flow(ipu[maker], ipu[reader], round(size)))
+                flows.setdefault(maker, Counter())[ipu[maker], ipu[reader]] += round(size)
             else:
-                ends[maker] += copy_charge(machine, over(round(size), tiles), 1).cycles
-            if schedule.timetable.held(maker, reader) > 1:
-                cycles[reader] += copy_charge(machine, over(round(size), tiles), 1).cycles
-        for maker, each in flows.items():
-            ends[maker] += link_transfer(machine, each, way.ipus).cycles
-        return cycles, ends
+                copies[maker] += each
+            if reader - maker > schedule.interval:  # several wait: it is taken from its place
+                cycles[reader] += each
+        for maker, sent in flows.items():
+            all_of = [Flow(*ends, size) for ends, size in sent.items()]
+            links[maker] = link_transfer(self.machine, all_of, way.ipus).cycles
+        return Work(cycles, copies, links)
+
+    def _copying(self, size: int) -> int:
+        """Return the cycles of a copy of an array on its own tiles."""
+        on_tile = over(size, self.machine.chip.tiles_per_ipu)
+        known = self.known.copying
+        if on_tile not in known:
+            known[on_tile] = copy_charge(self.machine, on_tile, 1).cycles
+        return known[on_tile]
 
     def _host_cycles(self, way: Way, stage: int, size: int, to_device: bool) -> int:
         by_ipu = [0] * way.ipus
@@ -218,12 +252,12 @@ class Step:
         """Return the cycles of an update: what is computed, remote memory, and all-reduces."""
         if not self.loads.trains:
             return self.survey.update_cycles
+        # A part of the state is as much work as all of it, as long as tiles have little to do.
+        found = self.survey.update_cycles
         parts = way.replicas if way.shard_optimizer else 1
-        found = self.survey.update_cycles / parts
-        if self.is_beside(way):
-            size = int(cut.optimizer.sum()) // parts
+        for size in self.aside if self.is_beside(way) else ():
             for write in (False, True):
-                found += remote_transfer(self.machine, size, write=write).cycles
+                found += remote_transfer(self.machine, over(size, parts), write=write).cycles
         return found + self._together(way, cut)
 
     def is_beside(self, way: Way) -> bool:
@@ -239,6 +273,9 @@ class Step:
         count, ipus = way.replicas, way.ipus
         if count == 1:
             return 0.0
+        key = (cut, count, way.device_map)
+        if key in self.known.together:
+            return self.known.together[key]
         sizes = np.zeros(ipus)
         np.add.at(sizes, np.array(way.ipu_of_stage), cut.gradients)
         system = ipus * count
@@ -248,7 +285,8 @@ class Step:
             for ipu, size in enumerate(sizes)
         ]
         each = link_transfer(self.machine, flows, system).cycles + sync(self.machine, system).cycles
-        return float(2 * (count - 1) * each)
+        found = self.known.together[key] = float(2 * (count - 1) * each)
+        return found
 
     # --- memory -----------------------------------------------------------------------------------
 
@@ -309,11 +347,17 @@ def best_of(outlooks: Iterable[Outlook]) -> list[Outlook]:
 def choice_of(outlooks: list[Outlook]) -> Outlook:
     """Return the fastest that fits, or where none does, of those that need about least.
 
-    Of ways that are about as fast the one that needs least memory.
+    Of ways that are about as fast the plainest that surely fits, or that which needs least.
     """
     fitting = [x for x in outlooks if x.fits]
     least = min(x.needed_bytes for x in outlooks)
     some = fitting or [x for x in outlooks if x.needed_bytes <= _ABOUT * least]
     fastest = max(x.per_second for x in some)
     fast = [x for x in some if x.per_second * _AS_FAST >= fastest]
-    return min(fast, key=lambda x: (x.needed_bytes, -x.per_second))
+    least = min(x.needed_bytes for x in fast)
+    return min(fast, key=lambda x: _preference(x, least))
+
+
+def _preference(x: Outlook, least: int) -> tuple[int, int, float]:
+    sure = x.fits and x.needed_bytes <= _SURELY * x.room_bytes
+    return (0, x.way.extras, -x.per_second) if sure else (1, x.needed_bytes - least, -x.per_second)

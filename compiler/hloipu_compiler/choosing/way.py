@@ -33,6 +33,12 @@ class Way:
         """The IPU of each stage."""
         return self.device_map or tuple(range(self.stages))
 
+    @property
+    def extras(self) -> int:
+        """What it asks for beside stages, schedule, micro-batches and replicas."""
+        said = (self.recompute != "none", self.offload != AUTO, self.shard_optimizer)
+        return sum(said) + bool(self.device_map)
+
     def flags(self) -> str:
         """Return the command line's words for it."""
         words = [f"--stages {self.stages}"]
@@ -65,6 +71,8 @@ class Outlook:
     """Of the fullest IPU, from slot to slot: state, accumulators, what waits between stages."""
     needed_bytes: int
     """Of the fullest IPU: what is kept, what is made meanwhile, and code."""
+    room_bytes: int
+    """Of an IPU."""
     fits: bool
     bubble: float
 
@@ -77,6 +85,6 @@ class Outlook:
             "shard_optimizer": way.shard_optimizer, "device_map": list(way.device_map),
             "update_cycles": self.update_cycles,
             "micro_batches_per_second": self.per_second, "kept_bytes_per_ipu": self.kept_bytes,
-            "needed_bytes_per_ipu": self.needed_bytes,
+            "needed_bytes_per_ipu": self.needed_bytes, "available_bytes_per_ipu": self.room_bytes,
             "fits": self.fits, "bubble": self.bubble, "flags": way.flags(),
         }  # fmt: skip

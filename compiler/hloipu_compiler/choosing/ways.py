@@ -81,7 +81,7 @@ def _systems(step: Step, ipus: int, given: Given) -> list[tuple[int, tuple[int, 
     powers = {2**n for n in range(1, most.bit_length())}
     counts = [settled] if settled else sorted({1, most} | powers)
     found: list[tuple[int, tuple[int, ...]]] = [(n, ()) for n in counts if n <= ipus]
-    doubled = [settled] if settled else [2 * n for n in counts if 1 < n and 2 * n <= ahead]
+    doubled = [settled] if settled else [2 * n for n in counts if n > 1 and 2 * n <= ahead]
     for count in doubled:
         if count % 2 == 0 and 2 < count <= 2 * ipus:
             found += [(count, device_map(kind, count)) for kind in _MAPS[1:]]

@@ -27,14 +27,14 @@ def late_copies(
         return list(steps)
     fetches = {id(x) for x in moved if variables[x.source].role is Role.REMOTE}
     stores = {id(x) for x in moved} - fetches
-    later = _before_use(list(steps), fetches)
-    return _before_use(later[::-1], stores)[::-1]
+    later = _before_use(list(steps), fetches, barriers_lead=True)
+    return _before_use(later[::-1], stores, barriers_lead=False)[::-1]
 
 
-def _before_use(steps: list[Step], moved: set[int]) -> list[Step]:
+def _before_use(steps: list[Step], moved: set[int], *, barriers_lead: bool) -> list[Step]:
     """Return steps with some of them right before the first one that touches what they do.
 
-    Never between a step and the barrier before it.
+    `barriers_lead`: barriers belong to the step behind them, and nothing comes in between.
     """
     touched = [_touched(step) for step in steps]
     next_touch: dict[VariableId, int] = {}
@@ -53,7 +53,7 @@ def _before_use(steps: list[Step], moved: set[int]) -> list[Step]:
         waiting = before.get(number, [])[::-1]
         if waiting:
             place = len(found)
-            while place and isinstance(found[place - 1], Sync):
+            while barriers_lead and place and isinstance(found[place - 1], Sync):
                 place -= 1
             found[place:place] = waiting
         if number < end and id(steps[number]) not in moved:

@@ -78,7 +78,9 @@ def _ids(module: Module, computation: Computation, x: Instruction) -> tuple[str,
         return "replicas", count
     if x.opcode.startswith(_BY_PARTITION):
         return "partitions", count
-    return "devices" if attributes.flag("use_global_device_ids") else "replicas", count
+    everybody = not ids  # one group of all replicas with all their partitions
+    is_flat = everybody or attributes.flag("use_global_device_ids")
+    return "devices" if is_flat else "replicas", count
 
 
 def _everybody(computation: Computation, x: Instruction) -> int:

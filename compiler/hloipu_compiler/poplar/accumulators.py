@@ -2,8 +2,8 @@
 
 `AddWithScale(a, g, s)` is a s + g, g converted to a's type. Where all accumulators of a module
 follow one known reduction, its factors are left out, and the reduction asked for in their place:
-it holds for any number of micro-batches then. Otherwise gradients are added up as they stand, with a
-factor 1/K for those whose running mean is taken.
+it holds for any number of micro-batches then. Otherwise gradients are added up as they stand, with
+a factor 1/K for those whose running mean is taken.
 """
 
 from collections.abc import Sequence

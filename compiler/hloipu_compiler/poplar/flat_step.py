@@ -125,9 +125,11 @@ class Ending:
         writer = self.writer
         found: dict[int, _State] = {}
         changed: list[int] = []
-        for number, (old, new) in enumerate(zip(writer.inputs, writer.outputs, strict=True)):
+        for number, (old, new) in enumerate(zip(writer.inputs, writer.outputs, strict=False)):
             if not isinstance(old, int) or not isinstance(new, int) or old == new:
                 continue
+            if not _are_alike(self.made[old].shape, self.made[new].shape):
+                raise self._no_state(number, old)
             parameter = self._parameter(old)
             if parameter is None or parameter in found:
                 if self.turns > 1:
@@ -172,7 +174,7 @@ class Ending:
             depends[at] = 1
         for at, x in enumerate(self.made):
             depends[at] |= any(depends[i] for i in x.operands)
-        pairs = zip(self.writer.inputs, self.writer.outputs, strict=True)
+        pairs = zip(self.writer.inputs, self.writer.outputs, strict=False)
         for number, (old, new) in enumerate(pairs):
             if isinstance(old, int) and old == new and depends[old]:
                 raise self._no_state(number, old)
@@ -182,25 +184,20 @@ class Ending:
         writer = self.writer
         goals = [at for queue in writer.outfeeds if not queue.late for at in queue.positions]
         goals += [s.new for s in states if s.role == "carry"]
-        goals = goals or [anchor.position for anchor in writer.anchors]
-        wanted = bytearray(len(self.made))
-        for at in goals:
-            wanted[at] = 1
-        for at in range(len(self.made) - 1, -1, -1):
-            x = self.made[at]
-            if not wanted[at]:
-                continue
-            for i in x.operands:
-                wanted[i] = 1
-            if live[at] and x.parameter_number < 0 and x.opcode != "constant":
+        wanted = self._ancestors(goals)
+        ends = [i for x in writer.anchors for i in self.made[x.position].operands]
+        learning = self._ancestors(ends)
+        learned = [s.parameter for s in states if s.new != s.parameter and learning[s.parameter]]
+        if not goals or not all(wanted[at] for at in learned):
+            wanted = bytearray(a | b for a, b in zip(wanted, learning, strict=True))
+        for at, x in enumerate(self.made):
+            if wanted[at] and live[at] and x.parameter_number < 0 and x.opcode != "constant":
                 self.made[at] = x._replace(attributes=marked(x.attributes, {"ipu_phase": "fwd"}))
 
     # -- the module ----------------------------------------------------------------------------
 
-    def _live(self, states: Sequence[_State]) -> bytearray:
+    def _ancestors(self, goals: Sequence[int]) -> bytearray:
         found = bytearray(len(self.made))
-        goals = [*self.results, *(s.new for s in states)]
-        goals += [at for queue in self.writer.outfeeds for at in queue.positions]
         for at in goals:
             found[at] = 1
         for at in range(len(self.made) - 1, -1, -1):
@@ -208,6 +205,12 @@ class Ending:
                 for i in self.made[at].operands:
                     found[i] = 1
         return found
+
+    def _live(self, states: Sequence[_State]) -> bytearray:
+        goals = [*self.results, *(s.new for s in states)]
+        return self._ancestors(
+            [*goals, *(at for queue in self.writer.outfeeds for at in queue.positions)]
+        )
 
     def _module(
         self, numbers: dict[int, int], aliases: tuple[Alias, ...], stated: Stated

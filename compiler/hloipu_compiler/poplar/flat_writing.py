@@ -124,6 +124,8 @@ class FlatWriter(Writer):
     def __init__(self, module: Module, micro_batches: int, stages: int, turns: int) -> None:
         super().__init__(module)
         self.micro_batches = micro_batches
+        self.written_count = 0
+        """Micro-batches of an update as the text says; 0: as many."""
         self.turns = turns
         """Updates of a run."""
         self.stages = stages
@@ -347,7 +349,13 @@ class FlatWriter(Writer):
     def factors(self) -> Factors:
         """Return what recognises factors among the ops so far."""
         counters = [count.parameter for count in self.counts.values()]
-        return Factors(self.made, counters, self.micro_batches, goes_on=not self.stages)
+        return Factors(
+            self.made,
+            counters,
+            self.micro_batches,
+            goes_on=not self.stages,
+            written=self.written_count,
+        )
 
     def _sunk(self, x: Instruction, operands: list[Value]) -> Value:
         numbers = {v.number for v in operands if isinstance(v, Buffer)}
@@ -524,7 +532,7 @@ class FlatWriter(Writer):
                 hint="send to each queue in one place",
             )
         for at in self.leaves(values, x, here):
-            queue.positions.append(at if late else self.anchored(x.name, at, here))
+            queue.positions.append(self.anchored(x.name, at, here))
         self.outfeeds.append(queue)
         return Token()
 

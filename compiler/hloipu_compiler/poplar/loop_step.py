@@ -15,12 +15,13 @@ from hloipu_compiler.poplar.accumulators import Accumulator, Addend
 from hloipu_compiler.poplar.call_config import LOOP, CallConfig
 from hloipu_compiler.poplar.custom_ops import ACCUMULATE, ACCUMULATE_REDUCE, MOMENTUM_REDUCE
 from hloipu_compiler.poplar.errors import PoplarError
+from hloipu_compiler.poplar.facts import window_in
 from hloipu_compiler.poplar.flat_step import Ending, FlatStep, check_size
 from hloipu_compiler.poplar.flat_writing import UPDATE_PHASE, FlatWriter, Trace
-from hloipu_compiler.poplar.repeating import repeat_count, window_in
+from hloipu_compiler.poplar.repeating import repeat_count
 from hloipu_compiler.poplar.scales import ONE
 from hloipu_compiler.poplar.stated import Stated
-from hloipu_compiler.poplar.survey import Survey
+from hloipu_compiler.poplar.survey import Survey, update_count
 from hloipu_compiler.poplar.unchanged import unchanged
 from hloipu_compiler.poplar.windows import averaged, reduced
 from hloipu_compiler.poplar.writing import OUTSIDE, Context, Made, Value
@@ -51,6 +52,8 @@ class _LoopWriter(FlatWriter):
     def __init__(self, module: Module, micro_batches: int | None, fed: frozenset[int]) -> None:
         super().__init__(module, micro_batches or 1, 0, 1)
         self.given = micro_batches
+        self.said = 0
+        """Micro-batches of an update as its own computation says."""
         self.fed_numbers = fed
         self.counters: list[_Goes] = []
         self.varied: set[int] = set()
@@ -103,6 +106,7 @@ class _LoopWriter(FlatWriter):
         self.is_written = True
         windows = window_in(self.module, self.module.computation[callee])
         count = self.given or windows
+        self.written_count = self.said
         if not count:
             raise PoplarError(
                 "E0541",
@@ -276,6 +280,8 @@ def loop_step(module: Module, found: Survey, micro_batches: int | None) -> FlatS
     fed: frozenset[int] = frozenset()
     for _ in range(_ROUNDS):
         writer = _LoopWriter(module, micro_batches, fed)
+        if found.update is not None:
+            writer.said = update_count(module, found.update) or 0
         root = writer.entry(module.entry)
         if not writer.is_written:
             name = found.update.call.name if found.update is not None else module.name

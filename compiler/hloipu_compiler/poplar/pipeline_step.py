@@ -39,6 +39,13 @@ class _PipelineWriter(FlatWriter):
         if not isinstance(found, Made):
             raise PoplarError("E0543", f"pipeline {x.name!r} does not return a tuple")
         self.outputs = list(found.parts)
+        if len(self.outputs) > len(self.inputs):
+            raise PoplarError(
+                "E0549",
+                f"pipeline {x.name!r} takes {len(self.inputs)} values and returns "
+                f"{len(self.outputs)}",
+                hint="return every operand at its own place, changed or not, and nothing else",
+            )
         return found
 
 
@@ -57,6 +64,8 @@ def pipeline_step(module: Module, found: Survey, micro_batches: int | None) -> F
     count = micro_batches or pipeline_count(module, found)
     turns = pipeline.config.count("PIPELINE_REPEAT_COUNT", 1) or 1
     writer = _PipelineWriter(module, count, stages.count, turns)
+    if micro_batches is not None:
+        writer.written_count = _said_count(module, found)
     writer.has_backward = bool(stages.backward)
     writer.trains = found.update is not None
     entry = module.entry
@@ -87,6 +96,14 @@ def pipeline_count(module: Module, found: Survey) -> int:
             "constant",
         )
     return count
+
+
+def _said_count(module: Module, found: Survey) -> int:
+    """Return the micro-batches that a text speaks of; 0 where it does not, or not clearly."""
+    try:
+        return pipeline_count(module, found)
+    except PoplarError:
+        return 0
 
 
 def _operand_count(module: Module, pipeline: Found) -> int | None:

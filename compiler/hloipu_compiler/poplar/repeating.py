@@ -14,20 +14,11 @@ from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
 from hloipu_compiler.passes.attribute_edits import renamed
 from hloipu_compiler.passes.names import Names
-from hloipu_compiler.poplar.call_config import (
-    CALL,
-    FUNCTION,
-    MULTI_CONV,
-    PIPELINE,
-    STAGES,
-    UPDATE,
-    CallConfig,
-    config_of,
-)
-from hloipu_compiler.poplar.custom_ops import WINDOWED, target_of
+from hloipu_compiler.poplar.call_config import PIPELINE, CallConfig
 from hloipu_compiler.poplar.errors import PoplarError
+from hloipu_compiler.poplar.facts import facts_of, window_in
 from hloipu_compiler.poplar.loop_body import COUNTS, DIRECT, INNER, OUTER, LoopBody
-from hloipu_compiler.poplar.windows import window_of, windowed
+from hloipu_compiler.poplar.windows import windowed
 from hloipu_compiler.poplar.writing import OUTSIDE, Context, Made, Value, Varying, Writer
 from hloipu_runtime.element_types import PRED, ElementType
 
@@ -46,8 +37,7 @@ class Loops:
         self.computations: list[Computation] = []
         """New ones, callees first."""
         self._rewritten: dict[str, str] = {}
-        self._accumulates: dict[str, bool] = {}
-        self._plain: dict[str, bool] = {}
+        self.facts = facts_of(module)
         self._reducers: dict[ElementType, str] = {}
 
     def call(
@@ -103,7 +93,7 @@ class Loops:
         turns: int, here: Context,
     ) -> Value:  # fmt: skip
         count = window_in(self.module, self.module.computation[callee])
-        update = self._updates(callee)
+        update = self.facts[callee].updates
         count = self.micro_batches or 0 if update else count
         if update and not count:
             raise PoplarError(
@@ -147,30 +137,11 @@ class Loops:
 
     def accumulates(self, name: str) -> bool:
         """Whether a computation updates or accumulates, itself or by plain calls."""
-        found = self._accumulates.get(name)
-        if found is None:
-            computation = self.module.computation[name]
-            found = self._accumulates[name] = any(
-                self._is_update(x) or target_of(x) in WINDOWED for x in computation.instructions
-            ) or any(
-                self.accumulates(callee)
-                for x in computation.instructions
-                if x.opcode == "call" and _runs_along(x)
-                for callee in x.attributes.called
-            )
-        return found
+        return self.facts[name].accumulates
 
-    def _updates(self, name: str) -> bool:
-        """Whether a computation has an update, itself or by plain calls."""
-        return any(
-            self._is_update(x)
-            or (x.opcode == "call" and _runs_along(x) and self._updates(x.attributes.called[0]))
-            for x in self.module.computation[name].instructions
-        )
-
-    def _is_update(self, x: Instruction) -> bool:
-        config = config_of(x)
-        return config is not None and config.type == UPDATE
+    def is_plain(self, name: str) -> bool:
+        """Whether a computation, and all that it calls, has none of Graphcore's ops."""
+        return self.facts[name].is_plain
 
     def without_structure(self, x: Instruction) -> Instruction:
         """Return an op calling computations without Graphcore's ops."""
@@ -193,7 +164,7 @@ class Loops:
         """
         inner = LoopBody(self, DIRECT, micro_batches, is_pipeline=is_pipeline)
         values = inner.begin([writer.made[at].shape for at in operands])
-        made = _parts(body(inner, values), name)
+        made = _parts(body(inner, values), name, values)
         results = [inner.settled_in(v, name) for v in made]
         _check_shapes(name, inner, values, results)
         results += [extra.next for extra in inner.extras]
@@ -211,7 +182,7 @@ class Loops:
         inner = LoopBody(self, INNER, micro_batches, is_pipeline=is_pipeline)
         values = inner.begin([COUNTS, *shapes])
         inner.update_count = values[0]
-        made = _parts(body(inner, values[1:]), name)
+        made = _parts(body(inner, values[1:]), name, values[1:])
         late = inner.late_parts(made)
         kept = [
             old if is_late else inner.settled_in(v, name)
@@ -236,7 +207,7 @@ class Loops:
             Varying(self._name(writer, operands[n])) if is_changed else starts[n]
             for n, is_changed in enumerate(changed)
         ]
-        again = _parts(body(outer, given), name)
+        again = _parts(body(outer, given), name, given)
         results = [
             outer.settled_in(v, name) if is_late else ends[1 + n]
             for n, (v, is_late) in enumerate(zip(again, late, strict=True))
@@ -282,20 +253,6 @@ class Loops:
             found = self._rewritten[name] = self._made_plain(self.module.computation[name])
         return found
 
-    def is_plain(self, name: str) -> bool:
-        """Whether a computation, and all that it calls, has none of Graphcore's ops."""
-        found = self._plain.get(name)
-        if found is None:
-            self._plain[name] = True
-            xs = self.module.computation[name].instructions
-            found = self._plain[name] = all(
-                not target_of(x)
-                and config_of(x) is None
-                and all(self.is_plain(callee) for callee in x.attributes.called)
-                for x in xs
-            )
-        return found
-
     def _made_plain(self, old: Computation) -> str:
         if self.is_plain(old.name):
             return old.name
@@ -311,35 +268,6 @@ class Loops:
         return name
 
 
-def window_in(module: Module, computation: Computation) -> int:
-    """Return after how many turns accumulators of the older form give their sums out; 0: no such.
-
-    Raises PoplarError E0541 where they do not agree.
-    """
-    found: dict[int, str] = {}
-    waiting = [computation]
-    while waiting:
-        for x in waiting.pop().instructions:
-            if target_of(x) in WINDOWED:
-                found.setdefault(window_of(x), x.name)
-            elif x.opcode == "call" and _runs_along(x):
-                waiting.extend(module.computation[name] for name in x.attributes.called)
-    if len(found) > 1:
-        (one, first), (other, second) = list(found.items())[:2]
-        raise PoplarError(
-            "E0541",
-            f"{first!r} accumulates {one} micro-batches and {second!r} {other}, in one loop",
-            hint="give all accumulators of a loop one num_mini_batches",
-        )
-    return next(iter(found), 0)
-
-
-def _runs_along(x: Instruction) -> bool:
-    """Whether a call is but a part of what is around it."""
-    config = config_of(x)
-    return config is None or config.type in (CALL, FUNCTION, MULTI_CONV) or config.type in STAGES
-
-
 def repeat_count(x: Instruction, config: CallConfig) -> int:
     """Return how often a RepeatLoop call runs; PoplarError E0540 where it does not say so."""
     count = config.counts.get("REPEAT_COUNT")
@@ -352,12 +280,13 @@ def repeat_count(x: Instruction, config: CallConfig) -> int:
     return count
 
 
-def _parts(value: Value, name: str) -> tuple[Value, ...]:
-    if isinstance(value, Made):
-        return value.parts
+def _parts(value: Value, name: str, given: Sequence[Value]) -> tuple[Value, ...]:
+    """Return the values that go on: what the body does not return stays as it is."""
+    if isinstance(value, Made) and len(value.parts) <= len(given):
+        return (*value.parts, *given[len(value.parts) :])
     raise PoplarError(
         "E0549",
-        f"what {name!r} runs does not return a tuple of the values that go on",
+        f"what {name!r} runs does not return a tuple of the {len(given)} values that go on",
         hint="return as many values as there are parameters, as a tuple",
     )
 

@@ -1,9 +1,9 @@
 """What factors of gradients and accumulators are, as functions of the micro-batch's number.
 
 Graphcore's plugin writes reductions as arithmetic: a mean multiplies each gradient by 1/K, a
-running mean multiplies the accumulator by n/(n+1) and the gradient by 1/(n+1), with n from an execution
-counter (graphcore/tensorflow: tensorflow/python/ipu/gradient_accumulation.py). However they are
-spelled, factors are computed for several n and compared with these.
+running mean multiplies the accumulator by n/(n+1) and the gradient by 1/(n+1), with n from an
+execution counter (graphcore/tensorflow: tensorflow/python/ipu/gradient_accumulation.py). However
+they are spelled, factors are computed for several n and compared with these.
 """
 
 from collections.abc import Sequence
@@ -38,11 +38,14 @@ class Factors:
         micro_batches: int,
         *,
         goes_on: bool = False,
+        written: int = 0,
     ) -> None:
         self.made = made
         self.counters = counters
         """Positions of parameters that count micro-batches."""
         self.micro_batches = micro_batches
+        self.written = written or micro_batches
+        """How many the text says that there are."""
         self.goes_on = goes_on
         """Whether counters go on after an update, not from 0 again."""
 
@@ -59,13 +62,14 @@ class Factors:
         if values is None:
             return ""
         n = np.array(numbers, np.float64) % count
-        known = {
-            ONE: np.ones_like(n),
-            SHARE: np.full_like(n, 1 / count),
-            RUNNING_NEW: 1 / (n + 1),
-            RUNNING_OLD: n / (n + 1),
-        }
-        for name, wanted in known.items():
+        known = (
+            (ONE, np.ones_like(n)),
+            (SHARE, np.full_like(n, 1 / count)),
+            (SHARE, np.full_like(n, 1 / self.written)),
+            (RUNNING_NEW, 1 / (n + 1)),
+            (RUNNING_OLD, n / (n + 1)),
+        )
+        for name, wanted in known:
             if np.allclose(values, wanted, rtol=_RELATIVE, atol=0):
                 return name
         return ""

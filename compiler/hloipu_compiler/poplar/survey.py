@@ -36,13 +36,15 @@ class Survey:
     """Accumulators of the older form, which need no update of their own."""
     others: bool = False
     """Whether there are custom calls of the encoding's besides."""
+    is_marked: bool = False
+    """Whether stages and updates are but marks on the calls of a plain entry."""
 
     @property
     def is_plain(self) -> bool:
-        """Whether there is nothing of it."""
-        return not (
-            self.pipeline or self.stages or self.update or self.loops or self.windows or self.others
-        )
+        """Whether there is nothing of it, or marks on calls alone."""
+        structure = self.pipeline or self.loops or self.windows or self.others
+        marks = self.stages or self.update
+        return not structure and (self.is_marked or not marks)
 
 
 def survey(module: Module) -> Survey:
@@ -63,13 +65,16 @@ def survey(module: Module) -> Survey:
             if target in WINDOWED:
                 windows.append(x)
     stages = [each for kind in STAGES for each in found.get(kind, ())]
+    update = _only(found.get(UPDATE, []), "update of weights", "ResourceUpdate")
+    places = {x.computation.name for x in (*stages, *([update] if update is not None else []))}
     return Survey(
         _only(found.get(PIPELINE, []), "pipeline", "Pipeline"),
         tuple(stages),
-        _only(found.get(UPDATE, []), "update of weights", "ResourceUpdate"),
+        update,
         tuple(found.get(LOOP, ())),
         tuple(windows),
         others,
+        places <= {module.entry.name},
     )
 
 

@@ -23,7 +23,7 @@ from hloipu_compiler.poplar.call_config import CallConfig, config_of
 from hloipu_compiler.poplar.custom_ops import MOVES, STORE, target_of
 from hloipu_compiler.poplar.errors import PoplarError
 
-MOST_DEPTH = 200
+MOST_DEPTH = 60
 """Of calls within calls; Graphcore's own modules have about ten."""
 _KEY = "frontend_attributes"
 _DROPPED = frozenset({"sharding", "control-predecessors"})

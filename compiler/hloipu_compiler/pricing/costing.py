@@ -1,6 +1,7 @@
 """What the cutting of stages asks of a machine: cycles of ops, links and memory."""
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning
 from hloipu_compiler.ir.graph import Module
@@ -20,19 +21,37 @@ _HANDED = 2.0
 """Bytes for each byte that waits: where it was made, and where it is read."""
 
 
-def budget_of(
-    machine: Machine, request: PipelineRequest, prices: Sequence[OpPrice] = ()
-) -> Budget:
-    """Return what a machine gives each stage of a step whose ops take what `prices` say.
+class Needs(NamedTuple):
+    """What the ops of a step need beside what is kept."""
 
-    What one op needs at most, and the code of an even part of the ops, are no room for what is kept.
+    code_bytes: int = 0
+    """On a tile, of all of them."""
+    work_bytes: int = 0
+    """On an IPU, of that which needs most."""
+
+
+def needs_of(prices: Sequence[OpPrice]) -> Needs:
+    """Return what ops need that take what `prices` say."""
+    return Needs(
+        sum(price.code_bytes for price in prices),
+        max((price.work_bytes for price in prices), default=0),
+    )
+
+
+NOTHING_KNOWN = Needs()
+
+
+def budget_of(machine: Machine, request: PipelineRequest, needs: Needs = NOTHING_KNOWN) -> Budget:
+    """Return what a machine gives each stage of a step.
+
+    What one op needs at most, and the code of an even part of the ops, leave no room for what is
+    kept.
     """
     rate = segment_rate(machine, Segment("up", 0))
-    room = machine.chip.tiles_per_ipu * available_bytes(machine)
-    code = sum(price.code_bytes for price in prices) / (request.stages or 1)
-    code *= machine.chip.tiles_per_ipu
-    working = max((price.work_bytes for price in prices), default=0)
-    left = room - min(code, CODE_SHARE * room) - working
+    tiles = machine.chip.tiles_per_ipu
+    room = tiles * available_bytes(machine)
+    code = tiles * needs.code_bytes / (request.stages or 1)
+    left = room - min(code, CODE_SHARE * room) - needs.work_bytes
     several = request.micro_batches > 1 or (request.stages or 1) > 1
     is_beside = request.offload == ON or (request.offload == AUTO and several)
     return Budget(
@@ -51,6 +70,6 @@ def costing_on(
     def costing(module: Module) -> Costing:
         prices = op_prices(module, machine, tuning, work)
         cycles = [price.cycles for price in prices]
-        return Costing(cycles, budget_of(machine, request, prices))
+        return Costing(cycles, budget_of(machine, request, needs_of(prices)))
 
     return costing

@@ -55,9 +55,7 @@ class OpPrice(NamedTuple):
     """What codelets it runs -> bytes of their code."""
 
 
-def op_prices(
-    module: Module, machine: Machine, tuning: Tuning, guess: Guess
-) -> list[OpPrice]:
+def op_prices(module: Module, machine: Machine, tuning: Tuning, guess: Guess) -> list[OpPrice]:
     """Return what each op of a flat module's entry takes; nothing for what is no work."""
     pricing = _Pricing(module, machine, tuning, guess)
     return [pricing.price(position) for position in range(len(module.entry.instructions))]

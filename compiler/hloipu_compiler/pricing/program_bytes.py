@@ -63,7 +63,9 @@ def own_code(charges: Charges, tiles: int) -> Counter[str]:
     found: Counter[str] = Counter()
     found["exchange"] += round(mean(charges.exchange_code.items()))
     found["state"] += round(mean(charges.vertex_state.items()))
-    found["control"] += round(mean((grid, size) for (_, grid), size in charges.control_code.items()))
+    found["control"] += round(
+        mean((grid, size) for (_, grid), size in charges.control_code.items())
+    )
     found["control"] += charges.common_code_bytes
     return found
 

@@ -162,11 +162,13 @@ def _working(survey: Survey, part: Numbers, repeats: Numbers, positions: int) ->
     again[array[made_at]] = repeats[at[made_at]]
     mine = np.bincount(one[again[one] != where], minlength=len(survey.array_bytes))
     inside = ~survey.is_value[one] | (mine[one] < 2) | (again[one] == where)
-    return _peaks(rank[first][inside], rank[last][inside],
-                  survey.array_bytes[one[inside]].astype(float), where[inside], positions)  # fmt: skip
+    sizes = survey.array_bytes[one[inside]].astype(float)
+    return _peaks(rank[first][inside], rank[last][inside], sizes, where[inside], positions)
 
 
-def _handed(reads: Reads, place: Numbers, again: Mapping[int, Collection[int]], stages: int) -> Handed:
+def _handed(
+    reads: Reads, place: Numbers, again: Mapping[int, Collection[int]], stages: int
+) -> Handed:
     """Return what parts hand to each other."""
     maker, reader = reads.maker, reads.reader
     pairs = [np.stack((maker, place[reader]))]
@@ -176,7 +178,9 @@ def _handed(reads: Reads, place: Numbers, again: Mapping[int, Collection[int]], 
     found = np.unique(np.concatenate(pairs, axis=1), axis=1)
     goes = (found[1] >= 0) & (place[found[0]] >= 0) & (found[1] != place[found[0]])
     for stage, ops in again.items():
-        goes &= ~((found[1] == 2 * stages - 1 - stage) & np.isin(found[0], np.fromiter(ops, np.int64)))
+        goes &= ~(
+            (found[1] == 2 * stages - 1 - stage) & np.isin(found[0], np.fromiter(ops, np.int64))
+        )
     ops, readers = found[0][goes], found[1][goes]
     is_first = np.r_[True, ops[1:] != ops[:-1]] if len(ops) else np.zeros(0, np.bool_)
     return Handed(reads.size_bytes[ops], place[ops], readers, is_first)

@@ -112,9 +112,7 @@ def survey_of_kinds(
     touched.sort()
     both = np.array(touched, np.int64).reshape(-1, 2)
     update = [
-        position
-        for position, phase in enumerate(phases.phase)
-        if phase not in (FORWARD, BACKWARD)
+        position for position, phase in enumerate(phases.phase) if phase not in (FORWARD, BACKWARD)
     ]
     codes = Codes()
     for position in points:

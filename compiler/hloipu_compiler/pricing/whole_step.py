@@ -88,6 +88,29 @@ class _Points:
     carried: frozenset[int] = frozenset()
 
 
+@dataclass
+class _Arrays:
+    """Arrays found so far, each with the points or ops that touch it."""
+
+    sizes: list[int] = field(default_factory=list)
+    values: list[bool] = field(default_factory=list)
+    touches: list[tuple[int, int]] = field(default_factory=list)
+    kept: list[int] = field(default_factory=list)
+    kept_touches: list[tuple[int, int]] = field(default_factory=list)
+
+    def add(self, size: int, points: set[int], *, is_value: bool) -> None:
+        """Add an array of a micro-batch."""
+        if points:
+            self.touches.extend((len(self.sizes), point) for point in sorted(points))
+            self.sizes.append(size)
+            self.values.append(is_value)
+
+    def keep(self, size: int, ops: set[int]) -> None:
+        """Add an array that is there throughout."""
+        self.kept_touches.extend((len(self.kept), op) for op in ops)
+        self.kept.append(size)
+
+
 class _Surveying:
     def __init__(self, module: Module, machine: Machine, program: Program) -> None:
         self.machine = machine
@@ -110,14 +133,15 @@ class _Surveying:
         charges = charges_of(self.program, self.machine, self.forms).ipus[0]
         points = self._points(liveness.region)
         cycles, update = self._cycles(costs)
-        sizes, values, touches, kept, kept_touches = self._arrays(liveness, points, charges)
-        touched = np.array(sorted(touches), np.int64).reshape(-1, 2)
-        kept_at = np.array(kept_touches, np.int64).reshape(-1, 2)
+        arrays = self._arrays(liveness, points, charges)
+        touched = np.array(arrays.touches, np.int64).reshape(-1, 2)
+        kept_at = np.array(arrays.kept_touches, np.int64).reshape(-1, 2)
         own, codes = self._code(charges, points), self._codes()
         return Survey(
             cycles, update, np.array(points.ops, np.int64),
-            np.array(sizes, np.int64), np.array(values, np.bool_), touched[:, 0], touched[:, 1],
-            np.array(kept, np.int64), kept_at[:, 0], kept_at[:, 1],
+            np.array(arrays.sizes, np.int64), np.array(arrays.values, np.bool_),
+            touched[:, 0], touched[:, 1],
+            np.array(arrays.kept, np.int64), kept_at[:, 0], kept_at[:, 1],
             self._update_bytes(liveness, points), own, *codes.arrays(),
             self.machine.memory.stack_bytes,
         )  # fmt: skip
@@ -127,6 +151,24 @@ class _Surveying:
     def _cycles(self, costs: Costs) -> tuple[list[float], float]:
         """Return the cycles of each op for each micro-batch, and those of an update."""
         counts = estimate(self.program, self.machine, 1, costs).counts.counts
+        owner, within = self._owners(costs)
+        found = [0.0] * self.count
+        update, last = 0.0, 0
+        for number, block in enumerate(costs.blocks):
+            for step in (costs.steps[n] for n in block.steps):
+                if step.kind in _HOST or step.kind == "slots":
+                    continue
+                if number not in within:
+                    update += counts[number] * step.spent.total.cycles
+                    continue
+                for name, charge in step.shares or (("", step.spent.total),):
+                    known = owner.get(number, -1)
+                    last = known if known >= 0 else self.position.get(name, last)
+                    found[last] += counts[number] / MICRO_BATCHES * charge.cycles
+        return found, update
+
+    def _owners(self, costs: Costs) -> tuple[dict[int, int], set[int]]:
+        """Return the loops of the entry that blocks are in, and the blocks of micro-batches."""
         owner: dict[int, int] = {}
         within: set[int] = set()
         for number in range(costs.root, -1, -1):
@@ -136,24 +178,7 @@ class _Surveying:
                     owner[block] = owner.get(number, -1) if owner.get(number, -1) >= 0 else named
                     if number in within or isinstance(inner, Pipelined):
                         within.add(block)
-        found = [0.0] * self.count
-        update, last = 0.0, 0
-        for number, block in enumerate(costs.blocks):
-            for n in block.steps:
-                step = costs.steps[n]
-                if step.kind in _HOST or step.kind == "slots":
-                    continue
-                if number not in within:
-                    update += counts[number] * step.spent.total.cycles
-                    continue
-                share = counts[number] / MICRO_BATCHES
-                for name, charge in step.shares or (("", step.spent.total),):
-                    known = owner.get(number, -1)
-                    if known < 0:
-                        known = self.position.get(name, last)
-                    last = known
-                    found[known] += share * charge.cycles
-        return found, update
+        return owner, within
 
     # --- points -----------------------------------------------------------------------------------
 
@@ -192,58 +217,29 @@ class _Surveying:
 
     # --- arrays -----------------------------------------------------------------------------------
 
-    def _arrays(
-        self, liveness: Liveness, points: _Points, charges: Charges
-    ) -> tuple[
-        list[int], list[bool], list[tuple[int, int]], list[int], list[tuple[int, int]]
-    ]:
-        """Return sizes of arrays, whether they are values, touches; sizes and touches of kept."""
+    def _arrays(self, liveness: Liveness, points: _Points, charges: Charges) -> "_Arrays":
+        """Return what micro-batches make and touch."""
         touched: dict[int, list[int]] = {}
         for variable, point in points.touched:
             touched.setdefault(variable, []).append(point)
-        sizes: list[int] = []
-        values: list[bool] = []
-        touches: list[tuple[int, int]] = []
-        kept: list[int] = []
-        kept_touches: list[tuple[int, int]] = []
+        found = _Arrays()
         for number, places in touched.items():
-            variable = self.program.variables[number]
-            size = on_all_tiles(variable, self.machine)
-            whole = liveness.ranges[number]
-            ranges = _clipped(whole, points.first, points.last)
-            if number in points.carried or variable.role is Role.STATE:
+            record = self.program.variables[number]
+            if number in points.carried or record.role is Role.STATE:
                 continue
-            if variable.role is Role.CONSTANT or _goes_through(whole, points):
-                kept_touches.extend((len(kept), points.ops[place]) for place in set(places))
-                kept.append(size)
+            size, whole = on_all_tiles(record, self.machine), liveness.ranges[number]
+            if record.role is Role.CONSTANT or _goes_through(whole, points):
+                found.keep(size, {points.ops[place] for place in places})
                 continue
-            places.sort()
             is_value = number in self.computed or number in self.primary
-            for first, last in ranges:
-                mine = [place for place in places if first <= place <= last]
-                if mine:
-                    touches.extend((len(sizes), place) for place in mine)
-                    sizes.append(size)
-                    values.append(is_value)
-        self._messages(liveness, points, charges, sizes, values, touches)
-        return sizes, values, touches, kept, kept_touches
-
-    def _messages(
-        self,
-        liveness: Liveness,
-        points: _Points,
-        charges: Charges,
-        sizes: list[int],
-        values: list[bool],
-        touches: list[tuple[int, int]],
-    ) -> None:
-        """Add the memory of exchanges that rearrange, for as long as each lasts."""
+            for first, last in _clipped(whole, points.first, points.last):
+                found.add(size, {x for x in places if first <= x <= last}, is_value=is_value)
         at = points_of(liveness.region, {id(step): step for step, _, _ in charges.messages})
-        for step, tiles, size in charges.messages:
+        for step, tiles, each in charges.messages:
             for first, last in _clipped(at[id(step)], points.first, points.last):
-                touches.extend({(len(sizes), first), (len(sizes), last)})
-                sizes.append(rounded(size, self.machine) * tiles.count)
-                values.append(False)
+                size = rounded(each, self.machine) * tiles.count
+                found.add(size, {first, last}, is_value=False)
+        return found
 
     def _update_bytes(self, liveness: Liveness, points: _Points) -> float:
         """Return the most bytes, beside what is always there, that are outside micro-batches."""
@@ -254,7 +250,10 @@ class _Surveying:
             outside = tuple(
                 part
                 for first, last in liveness.ranges[number]
-                for part in ((first, min(last, points.first - 1)), (max(first, points.last + 1), last))
+                for part in (
+                    (first, min(last, points.first - 1)),
+                    (max(first, points.last + 1), last),
+                )
                 if part[0] <= part[1]
             )
             spans.append((on_all_tiles(variable, self.machine), outside))
@@ -283,7 +282,9 @@ class _Surveying:
         found, variables = Codes(), self.program.variables
         for step in _leaves(self.program):
             for group in step.groups if isinstance(step, ComputeSet) else ():
-                types = tuple(variables[x.variable].element_type for x in (*group.inputs, *group.outputs))
+                types = tuple(
+                    variables[x.variable].element_type for x in (*group.inputs, *group.outputs)
+                )
                 code = code_of(group.codelet, types)
                 found.add(code.key, code.size, self.position.get(group.name, -1))
         found.uses = {use for use in found.uses if use[1] >= 0}

@@ -6,6 +6,7 @@ from dataclasses import replace
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes.pipeline import Pipeline
 from hloipu_compiler.passes.pipelines import AFTER_FRONT
+from hloipu_compiler.plan.flat_arrays import with_flat_parameters, with_flat_results
 from hloipu_compiler.plan.pipelining import PipelineRequest
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.wrapping import Wrapping
@@ -42,9 +43,10 @@ def sharded(
     `staging.phases.phases_of` raises.
     """
     state = [(x.parameter, x.result) for x in wrapped.state] if wrapped else []
-    module = handed_down(module, begun.partitions)
+    module = with_flat_parameters(handed_down(module, begun.partitions))
     rest = AFTER_FRONT.get(pipeline) if isinstance(pipeline, str) else None
     flat, plan = running(module, begun, pipeline if rest is None else "front")
+    flat = with_flat_results(flat)
     known: Mapping[OpKey, int] = {}
     annotated = says_anything(flat, plan.partitions)
     if request.asks and not annotated:

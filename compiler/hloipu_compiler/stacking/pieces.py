@@ -11,7 +11,6 @@ the rows themselves are done piece by piece and then put together, so that sums 
 differ in their last bits.
 """
 
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from hloipu_compiler.ir.graph import Module
@@ -19,7 +18,7 @@ from hloipu_compiler.passes.eliminate_dead_code import dead_code_eliminated
 from hloipu_compiler.plan.entry_arrays import parameter_arrays
 from hloipu_compiler.plan.pipelining import PipelineRequest
 from hloipu_compiler.plan.wrapping import Wrapping
-from hloipu_compiler.stacking.pieces_choosing import chosen
+from hloipu_compiler.stacking.pieces_choosing import Cuts, chosen
 from hloipu_compiler.stacking.pieces_numbers import (
     Numbers,
     numbers_of,
@@ -48,12 +47,11 @@ class InPieces:
         return request if self.numbers is None else renumbered_request(request, self.numbers)
 
 
-def step_in_pieces(
-    module: Module, wrapping: Wrapping, cuts: Collection[str] | None = None
-) -> InPieces:
+def step_in_pieces(module: Module, wrapping: Wrapping, cuts: Cuts | None = None) -> InPieces:
     """Return a flat step of which stacked arrays are pieces wherever slices cut them.
 
-    `cuts`: names of the slices and concatenations of the entry that cut arrays; None: all do.
+    `cuts`: names of the slices and concatenations of the entry that cut arrays, with the places
+    where they do, or wherever their rows begin and end; None: all do.
     Whatever goes by the rows of such an array is done piece by piece, and its parameters, with
     their next values, and results become several, unless an op reads all of a parameter at once.
     Numbers in the wrapping are the new ones.
@@ -76,7 +74,7 @@ def step_in_pieces(
 
 
 def in_pieces(
-    module: Module, wrapping: Wrapping, cuts: Collection[str] | None = None
+    module: Module, wrapping: Wrapping, cuts: Cuts | None = None
 ) -> tuple[Module, Wrapping, tuple[Stack, ...]]:
     """Return module, wrapping and stacks of `step_in_pieces`."""
     made = step_in_pieces(module, wrapping, cuts)

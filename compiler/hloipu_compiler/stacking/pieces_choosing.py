@@ -6,11 +6,11 @@ whole, and so do parameters of which an op reads all at once.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from math import lcm
 
-from hloipu_compiler.ir.attributes import SliceRange
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.plan.wrapping import Wrapping
@@ -25,6 +25,9 @@ from hloipu_runtime.element_types import ELEMENT_TYPES
 
 MOST_PIECES = 1_000_000
 """Of all values of a class; classes that would make more stay whole."""
+
+MOST_PARTS = 2**62
+"""Of a unit in which dimensions of several sizes can all be cut."""
 
 Cell = int
 """One dimension of one value: position * stride + axis."""
@@ -50,10 +53,14 @@ class Choice:
     """Numbers of results that become several."""
 
 
+Cuts = Collection[str] | Mapping[str, Collection[int]]
+"""Names of ops that cut what they read or make, with the places where they do; else wherever they
+begin and end."""
+
 NOTHING = Choice({}, frozenset(), {})
 
 
-def chosen(module: Module, wrapping: Wrapping, cuts: Collection[str] | None) -> Choice:
+def chosen(module: Module, wrapping: Wrapping, cuts: Cuts | None) -> Choice:
     """Return what is to be cut; `cuts` as `in_pieces` takes it."""
     return _Choosing(module, wrapping, cuts).choice()
 
@@ -61,7 +68,7 @@ def chosen(module: Module, wrapping: Wrapping, cuts: Collection[str] | None) -> 
 class _Choosing:
     """The entry as it is looked at, for classes first, then from users to operands."""
 
-    def __init__(self, module: Module, wrapping: Wrapping, cuts: Collection[str] | None) -> None:
+    def __init__(self, module: Module, wrapping: Wrapping, cuts: Cuts | None) -> None:
         self.module = module
         self.entry = module.entry
         self.wrapping = wrapping
@@ -70,7 +77,8 @@ class _Choosing:
         self.shapes: list[ArrayShape] = shapes
         self.stride = max((s.rank for s in shapes), default=0) + 1
         self.above: dict[Cell, Cell] = {}
-        self.bounds: dict[Cell, set[int]] = {}
+        self.cuts_of: dict[Cell, list[tuple[int, list[int]]]] = {}
+        """Of a class: sizes of dimensions, and where these are cut."""
         self.cut: dict[int, Cut] = {}
 
     def choice(self) -> Choice:
@@ -82,13 +90,26 @@ class _Choosing:
                 for axis in range(self.shapes[given].rank):
                     self._one(given, axis, made, axis)
         self._cut_classes()
-        for position in range(len(self.shapes)):
-            cut = self._cut_of(position)
-            if cut is not None and self._is_of_whole_pieces(position, cut):
-                self.cut[position] = cut
-        if not self.cut:
-            return NOTHING
-        return self._kept()
+        while True:
+            cuts = ((position, self._cut_of(position)) for position in range(len(self.shapes)))
+            self.cut = {position: cut for position, cut in cuts if cut is not None}
+            found = self._kept() if self.cut else NOTHING
+            torn = self._torn(found)
+            if not torn:
+                return found
+            for root in torn:
+                self.sorted.pop(root, None)
+
+    def _torn(self, choice: Choice) -> set[Cell]:
+        """Return the classes of state that stays whole while its next value would be in pieces.
+
+        What is added to such state, and what goes with that, is better left whole, too.
+        """
+        return {
+            self._find(p * self.stride + self.cut[p].axis)
+            for p, made in zip(*self._state(), strict=True)
+            if p in self.cut and p not in choice.parameters and made in choice.cut
+        }
 
     def _state(self) -> tuple[list[int], list[int]]:
         """Return the positions of each state, and of its next value, where both are arrays."""
@@ -113,7 +134,7 @@ class _Choosing:
 
     def _one(self, a: int, i: int, b: int, k: int) -> None:
         """Put two dimensions into one class."""
-        if self.shapes[a].dimensions[i] > 1:
+        if min(self.shapes[a].dimensions[i], self.shapes[b].dimensions[k]) > 1:
             first, second = self._find(a * self.stride + i), self._find(b * self.stride + k)
             self.above[first] = second
 
@@ -131,20 +152,27 @@ class _Choosing:
             if self.cuts is not None and x.name not in self.cuts:
                 continue
             for at, axis, places in self._cutting(position, x):
+                if isinstance(self.cuts, Mapping):
+                    kept = self.cuts[x.name]
+                    places = [places[0], *(p for p in places[1:-1] if p in kept), places[-1]]
                 root = self._find(at * self.stride + axis)
-                self.bounds.setdefault(root, set()).update(places)
-        self.size: Counter[Cell] = Counter()
-        if self.bounds:
+                size = self.shapes[at].dimensions[axis]
+                self.cuts_of.setdefault(root, []).append((size, places))
+        self.members: Counter[Cell] = Counter()
+        if self.cuts_of:
             for position, shape in enumerate(self.shapes):
                 for axis in range(shape.rank):
                     root = self._find(position * self.stride + axis)
-                    if root in self.bounds:
-                        self.size[root] += 1
-        self.sorted = {
-            root: tuple(sorted(places))
-            for root, places in self.bounds.items()
-            if len(places) > 2 and len(places) * self.size[root] <= MOST_PIECES
-        }
+                    if root in self.cuts_of:
+                        self.members[root] += 1
+        self.sorted: dict[Cell, tuple[int, ...]] = {}
+        """Of a class: where it is cut, in parts of its unit."""
+        self.unit: dict[Cell, int] = {}
+        for root, cuts in self.cuts_of.items():
+            unit = lcm(*{n for n, _ in cuts})
+            found = {at * unit // n for n, cut in cuts for at in cut}
+            if 2 < len(found) <= MOST_PIECES // self.members[root] and unit <= MOST_PARTS:
+                self.sorted[root], self.unit[root] = tuple(sorted(found)), unit
 
     def _cutting(self, position: int, x: Instruction) -> Iterator[tuple[int, int, list[int]]]:
         """Yield position and axis of what an op cuts, and where."""
@@ -167,17 +195,19 @@ class _Choosing:
         axes = [axis for axis in axes if x.parameter_number >= 0 or self._goes_by(position, axis)]
         if not axes:
             return None
-        axis = max(axes, key=lambda a: (self.size[roots[a]], roots[a]))
-        return Cut(axis, self.sorted[roots[axis]])
+        axis = max(axes, key=lambda a: (self.members[roots[a]], roots[a]))
+        root, sizes = roots[axis], {shape.dimensions[axis]}
+        if x.opcode == "reshape":
+            (place,) = followed(x, [self.shapes[x.operands[0]]], axis) or (axis,)
+            sizes.add(self.shapes[x.operands[0]].dimensions[place])
+        return self._cut_along(axis, root, shape.dimensions[axis], sizes)
 
-    def _is_of_whole_pieces(self, position: int, own: Cut) -> bool:
-        """Whether the pieces of a slice are pieces of what it is of, should that be cut."""
-        x = self.entry.instructions[position]
-        sliced = sliced_range(x, self.shapes[x.operands[0]]) if x.opcode == "slice" else None
-        other = self.cut.get(x.operands[0]) if sliced is not None else None
-        if sliced is None or other is None or sliced[0] != own.axis:
-            return True
-        return other.axis == own.axis and _is_aligned(sliced[1], own, other)
+    def _cut_along(self, axis: int, root: Cell, size: int, sizes: Collection[int]) -> Cut | None:
+        """Return how a dimension is cut, where all of these sizes can be cut there."""
+        unit, bounds = self.unit[root], self.sorted[root]
+        if any(at * each % unit for each in sizes if each != unit for at in bounds):
+            return None
+        return Cut(axis, bounds if size == unit else tuple(at * size // unit for at in bounds))
 
     def _goes_by(self, position: int, axis: int) -> bool:
         """Whether an op makes a range of its result of ranges of its operands."""
@@ -263,19 +293,13 @@ class _Choosing:
             if other is None:
                 yield i, False
             elif sliced is not None:
-                yield i, sliced[0] == other.axis and _is_aligned(sliced[1], own, other)
+                yield i, sliced[0] == other.axis
             elif places is not None:
                 yield i, places[number] == other.axis
             elif number == 0 and other.axis in along:
                 yield i, combining(self.module, x) is not None
             else:
                 yield i, False
-
-
-def _is_aligned(taken: SliceRange, own: Cut | None, other: Cut) -> bool:
-    """Whether a slice, in pieces of its own perhaps, takes whole pieces of what it is of."""
-    ends = {taken.start, taken.limit, *(taken.start + at for at in (own.bounds if own else ()))}
-    return ends <= set(other.bounds)
 
 
 def _array(x: Instruction) -> ArrayShape:

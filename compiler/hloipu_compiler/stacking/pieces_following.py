@@ -20,8 +20,9 @@ _Rule = Callable[[Instruction, ArrayShape, Shapes, int], Followed | None]
 def followed(x: Instruction, operands: Shapes, axis: int) -> Followed | None:
     """Return the operands' axes that go with an axis of an op's result.
 
-    A range of the result along `axis` is then what the op makes of the same range of them. None
-    where the op does not go by ranges of that axis.
+    A range of the result along `axis` is then what the op makes of the same part of them: the same
+    range, or where a reshape parts or joins axes one of as many more or fewer elements. None where
+    the op does not go by ranges of that axis.
     """
     rule = _RULES.get(x.opcode)
     if rule is None or not isinstance(x.shape, ArrayShape):
@@ -94,14 +95,19 @@ def _transpose(x: Instruction, shape: ArrayShape, operands: Shapes, axis: int) -
 
 
 def _reshape(x: Instruction, shape: ArrayShape, operands: Shapes, axis: int) -> Followed | None:
-    """Find the operand's axis with as many elements before it, and as many along it."""
+    """Find the operand's axis with as many elements before it, and as many along it.
+
+    Else one that has a multiple of these, or of which these are a multiple.
+    """
     ahead, size = prod(shape.dimensions[:axis]), shape.dimensions[axis]
-    before = 1
+    before, found = 1, None
     for place, each in enumerate(operands[0].dimensions):
         if before == ahead and each == size:
             return (place,)
+        if before == ahead and min(each, size) > 1 and max(each, size) % min(each, size) == 0:
+            found = (place,)
         before *= each
-    return None
+    return found
 
 
 def _reverse(x: Instruction, shape: ArrayShape, operands: Shapes, axis: int) -> Followed | None:

@@ -1,5 +1,6 @@
 """The entry anew, values that are cut written piece by piece."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
@@ -9,7 +10,7 @@ from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
 from hloipu_compiler.passes.attribute_edits import DESCRIBES_LEAVES, without
 from hloipu_compiler.passes.rewriting import Draft, with_operands
-from hloipu_compiler.stacking.pieces_choosing import Choice
+from hloipu_compiler.stacking.pieces_choosing import Choice, Cut
 from hloipu_compiler.stacking.pieces_following import (
     WHOLE,
     combining,
@@ -75,7 +76,7 @@ class _Writing:
         found = self.place[position]
         if found is None:
             cut = self.choice.cut[position]
-            found = self._joined(position, cut.axis, cut.bounds)
+            found = self._joined(position, cut, (0, cut.bounds[-1]))
             self.place[position] = found
         return found
 
@@ -86,18 +87,28 @@ class _Writing:
             return self.whole(position)
         key = (position, axis, rows)
         if key not in self.pieces:
-            cut = self.choice.cut.get(position)
-            if cut is not None and cut.axis == axis and {*rows} <= set(cut.bounds):
-                inside = [at for at in cut.bounds if rows[0] <= at <= rows[1]]
-                self.pieces[key] = self._joined(position, axis, inside)
+            x, cut = self.entry.instructions[position], self.choice.cut.get(position)
+            if cut is not None and cut.axis == axis:
+                self.pieces[key] = self._joined(position, cut, rows)
             else:
-                self.pieces[key] = self._sliced(position, axis, rows)
+                self.pieces[key] = self._sliced(x, self.whole(position), axis, rows)
         return self.pieces[key]
 
-    def _joined(self, position: int, axis: int, bounds: Sequence[int]) -> int:
-        x = self.entry.instructions[position]
-        parts = [self.pieces[position, axis, rows] for rows in pairwise(bounds)]
-        return self._beside(x, axis, parts)
+    def _joined(self, position: int, cut: Cut, rows: Range) -> int:
+        """Return where a range of a cut value is: pieces, and parts of the first and last."""
+        x, parts = self.entry.instructions[position], []
+        place = bisect_right(cut.bounds, rows[0]) - 1
+        while cut.bounds[place] < rows[1]:
+            begin, end = cut.bounds[place], cut.bounds[place + 1]
+            piece = self.pieces[position, cut.axis, (begin, end)]
+            inside = max(rows[0], begin) - begin, min(rows[1], end) - begin
+            if inside != (0, end - begin):
+                piece = self._sliced(x, piece, cut.axis, inside)
+            parts.append(piece)
+            place += 1
+            if place == len(cut.bounds) - 1:
+                break
+        return self._beside(x, cut.axis, parts)
 
     def _beside(self, like: Instruction, axis: int, parts: Sequence[int]) -> int:
         """Return where new values are side by side: in what they are all cut from, if any."""
@@ -126,13 +137,15 @@ class _Writing:
             at = each[1].limit
         return source if isinstance(whole, ArrayShape) and at == whole.dimensions[axis] else None
 
-    def _sliced(self, position: int, axis: int, rows: Range) -> int:
-        x, shape = self.entry.instructions[position], self._shape(position)
+    def _sliced(self, like: Instruction, source: int, axis: int, rows: Range) -> int:
+        """Return where rows of a new value are."""
+        shape = self.draft.shape(source)
+        if not isinstance(shape, ArrayShape):
+            raise TypeError(f"{like.name} is no array")
         given = [SliceRange(0, size) for size in shape.dimensions]
         given[axis] = SliceRange(*rows)
-        shape = _resized(shape, axis, rows[1] - rows[0])
-        whole = self.whole(position)
-        return self.draft.add(x, "slice", shape, (whole,), Attributes({"slice": tuple(given)}))
+        part = _resized(shape, axis, rows[1] - rows[0])
+        return self.draft.add(like, "slice", part, (source,), Attributes({"slice": tuple(given)}))
 
     def _shape(self, position: int) -> ArrayShape:
         shape = self.entry.instructions[position].shape
@@ -180,9 +193,12 @@ class _Writing:
         places = followed(x, shapes, axis)
         if places is None or not isinstance(x.shape, ArrayShape):
             raise TypeError(f"{x.name} does not go by ranges of axis {axis}")
+        whole = x.shape.dimensions[axis]
         operands = tuple(
-            self.whole(i) if place == WHOLE else self.rows(i, place, rows)
-            for i, place in zip(x.operands, places, strict=True)
+            self.whole(i)
+            if place == WHOLE
+            else self.rows(i, place, _scaled(rows, whole, of, place))
+            for i, of, place in zip(x.operands, shapes, places, strict=True)
         )
         size = rows[1] - rows[0]
         if set(places) <= {WHOLE} and (x.name, size) in self.alike:
@@ -268,6 +284,12 @@ class _Writing:
 
 
 _NEUTRAL = {"add": "0", "multiply": "1", "xor": "0"}
+
+
+def _scaled(rows: Range, size: int, operand: ArrayShape, axis: int) -> Range:
+    """Return the part of an operand's axis that is the same part as rows are of `size`."""
+    own = operand.dimensions[axis]
+    return rows[0] * own // size, rows[1] * own // size
 
 
 def _resized(shape: ArrayShape, axis: int, size: int) -> ArrayShape:

@@ -7,13 +7,15 @@ out. Loops that go back over the layers follow: what they do for a layer is done
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.plan.pipelining import PipelineRequest
 from hloipu_compiler.plan.wrapping import Wrapping
+from hloipu_compiler.stacking.own_broadcasts import with_own_broadcasts
 from hloipu_compiler.stacking.pieces import InPieces, step_in_pieces
 from hloipu_compiler.stacking.plain_stacks import with_plain_stacks
+from hloipu_compiler.stacking.rows_apart import each_row_apart, rows_apart
 from hloipu_compiler.stacking.splitting import Boundaries, Split, split_loops
 from hloipu_compiler.stacking.weight_loops import LayerLoop, layer_loops
 from hloipu_compiler.staging.cutting import Costing, annotated
@@ -60,13 +62,13 @@ class PeeledStep:
 def peeled_step(module: Module, wrapping: Wrapping, request: PipelineRequest) -> PeeledStep:
     """Return a flat step with every trip of its loops over layers written out, in pieces.
 
-    Loops stay as they are where ops are annotated with stages. Raises what `phases_of` raises.
+    Loops stay as they are where ops are annotated with stages; a step without such loops has rows
+    that are read one by one in pieces. Raises what `phases_of` raises.
     """
     loops = [] if annotated(module.entry) else layer_loops(module, wrapping)
     if not loops:
-        phases = phases_and_kind(module.entry, wrapping, request)
-        return PeeledStep(InPieces(module, wrapping, (), None), *phases, module)
-    whole, module = module, with_plain_stacks(module, loops)
+        return _without_loops(module, wrapping, request)
+    whole, module = module, with_own_broadcasts(with_plain_stacks(module, loops))
     if module is not whole:
         loops = layer_loops(module, wrapping)
     every = {x.loop.name: range(x.loop.trips + 1) for x in loops}
@@ -80,6 +82,16 @@ def peeled_step(module: Module, wrapping: Wrapping, request: PipelineRequest) ->
     return PeeledStep(made, *phases, module, tuple(loops), split)
 
 
+def _without_loops(module: Module, wrapping: Wrapping, request: PipelineRequest) -> PeeledStep:
+    made = each_row_apart(module, wrapping)
+    try:
+        phases = phases_and_kind(made.module.entry, made.wrapping, made.request(request))
+    except StagingError:
+        made = InPieces(module, wrapping, (), None)  # whose errors are in the user's numbers
+        phases = phases_and_kind(module.entry, wrapping, request)
+    return PeeledStep(made, *phases, module)
+
+
 def staged_step(
     module: Module,
     wrapping: Wrapping,
@@ -88,16 +100,19 @@ def staged_step(
 ) -> StagedStep:
     """Return a flat step with its loops over layers cut into the stages asked for.
 
-    Loops stay as they are where one stage is asked for, or ops are annotated with stages. Raises
-    what `cutting_of` raises.
+    Loops stay as they are where one stage is asked for, or ops are annotated with stages. Stacks
+    whose rows no loop reads are cut as well. Raises what `cutting_of` raises.
     """
     as_it_is = StagedStep(InPieces(module, wrapping, (), None), request, {})
     count = request.stages or 1
-    if count == request.micro_batches == 1 or annotated(module.entry):
+    if annotated(module.entry):
+        return _by_rows(module, wrapping, request, costing) or as_it_is
+    if count == request.micro_batches == 1:
         return as_it_is
     peeled = peeled_step(module, wrapping, request)
     if peeled.split is None:
-        return as_it_is
+        by_rows = _by_rows(module, wrapping, request, costing) if count > 1 else None
+        return by_rows or as_it_is
     request = _with_carried(peeled, request)
     if count == 1:
         return replace(as_it_is, request=request)
@@ -106,11 +121,26 @@ def staged_step(
         made.module, made.wrapping, made.request(request), costing, trips=peeled.trips
     )
     trips = _stages_of_trips(peeled.loops, peeled.split, found)
-    boundaries = {name: _boundaries(stages) for name, stages in trips.items() if stages}
+    boundaries = _shared(
+        peeled.loops, {name: _boundaries(stages) for name, stages in trips.items()}
+    )
     split = split_loops(peeled.whole, [x.loop for x in peeled.loops], boundaries)
     made = step_in_pieces(split.module, wrapping, split.cuts)
     lines = tuple(_line(name, stages) for name, stages in trips.items())
     return StagedStep(made, made.request(request), _known(found, trips, split), lines)
+
+
+def _by_rows(
+    module: Module,
+    wrapping: Wrapping,
+    request: PipelineRequest,
+    costing: Callable[[Module], Costing] | None,
+) -> StagedStep | None:
+    """Return a step without such loops, its stacks cut where the stage of their readers changes."""
+    found = rows_apart(module, wrapping, request, costing)
+    if found is None:
+        return None
+    return StagedStep(found.pieces, found.pieces.request(request), found.known, found.lines)
 
 
 def _with_carried(peeled: PeeledStep, request: PipelineRequest) -> PipelineRequest:
@@ -194,9 +224,29 @@ def _following(
 
 
 def _boundaries(stages: list[int]) -> Boundaries:
-    """Return where a part ends: where the stage changes, and around each trip that is cut."""
+    """Return where a part ends: where the stage changes, and around each trip that is cut.
+
+    Nowhere for a loop of which nothing tells.
+    """
     inner = [n for n, (a, b) in enumerate(pairwise(stages), 1) if a != b or b == _CUT]
-    return [0, *inner, len(stages)]
+    return [0, *inner, len(stages)] if stages else []
+
+
+def _shared(loops: Sequence[LayerLoop], own: Mapping[str, Boundaries]) -> dict[str, Boundaries]:
+    """Return boundaries such that loops over one stack cut it in the same places.
+
+    A stack that one loop takes whole could not be in pieces for others.
+    """
+    found = {x.loop.name: {0, x.loop.trips, *own[x.loop.name]} for x in loops}
+    for one, other in permutations(loops, 2):
+        for source in one.reads.keys() & other.reads.keys():
+            at = other.reads[source]
+            rows = {trip: row for row, trip in one.reads[source].items()}
+            for n in own[one.loop.name][1:-1]:
+                pair = at.get(rows[n - 1]), at.get(rows[n])
+                if None not in pair:
+                    found[other.loop.name].add(max(x for x in pair if x is not None))
+    return {name: sorted(cuts) for name, cuts in found.items()}
 
 
 def _line(name: str, stages: list[int]) -> str:

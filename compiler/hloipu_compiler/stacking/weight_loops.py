@@ -4,7 +4,7 @@ Weights are floats that stay on the device and do not differ by micro-batch. A l
 rows of data, and is left whole.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
 from hloipu_compiler.ir.graph import Computation, Module
@@ -32,38 +32,62 @@ class LayerLoop:
     """Stack -> row -> the trip that reads it."""
     writes: Mapping[Source, Mapping[int, int]] = field(default_factory=dict)
 
+    @property
+    def stacks(self) -> Set[Source]:
+        """What it reads and writes rows of."""
+        return self.reads.keys() | self.writes.keys()
+
 
 def layer_loops(module: Module, wrapping: Wrapping) -> list[LayerLoop]:
-    """Return the loops of a flat module's entry that run over layers, in order."""
+    """Return the loops of a flat module's entry that run over layers, in order.
+
+    Those that read rows of a stack that another one reads or writes rows of are among them.
+    """
     entry = module.entry
+    found = [
+        _layer_loop(entry, loop)
+        for position, x in enumerate(entry.instructions)
+        if x.opcode == "while" and (loop := stacked_loop(module, entry, position)) is not None
+    ]
+    if not found:
+        return []
+    weights = _weights(entry, wrapping)
+    chosen = [x for x in found if _is_over_weights(entry, x, weights)]
+    known: set[Source] = set()
+    while new := {at for x in chosen for at in x.stacks if at[1] >= 0 or weights[at[0]]} - known:
+        known |= new
+        chosen = [x for x in found if not known.isdisjoint(x.stacks)]
+    return _few(module, chosen)
+
+
+def _weights(entry: Computation, wrapping: Wrapping) -> Mask:
+    """Return what is made of parameters and does not differ by micro-batch."""
     places = parameter_positions(entry)
     data = [at for feed in wrapping.feeds for n in feed.places for at in places[n]]
     data += [at for n in wrapping.inputs for at in places[n]]
     varying = dependants(entry, data)
     begun = dependants(entry, [at for each in places for at in each])
-    weights = Mask(b and not v for b, v in zip(begun, varying, strict=True))
-    return list(_found(module, weights))
+    return Mask(b and not v for b, v in zip(begun, varying, strict=True))
 
 
-def _found(module: Module, weights: Mask) -> Iterator[LayerLoop]:
-    entry = module.entry
-    written: set[Source] = set()
-    left = _MOST_OPS
-    for position, x in enumerate(entry.instructions):
-        loop = stacked_loop(module, entry, position) if x.opcode == "while" else None
-        if loop is None:
-            continue
-        found = _layer_loop(entry, loop)
-        given = entry.instructions[x.operands[0]].operands
-        over_weights = any(
-            element.kind == READ and weights[given[n]] and _is_large_float(entry, given[n])
-            for n, element in enumerate(loop.elements)
-        )
-        cost = loop.trips * len(module.computation[x.attributes.text("body")].instructions)
-        if cost <= left and (over_weights or not written.isdisjoint(found.reads)):
-            left -= cost
-            written |= found.writes.keys()
-            yield found
+def _is_over_weights(entry: Computation, each: LayerLoop, weights: Mask) -> bool:
+    given = entry.instructions[entry.instructions[each.loop.position].operands[0]].operands
+    return any(
+        element.kind == READ and weights[given[n]] and _is_large_float(entry, given[n])
+        for n, element in enumerate(each.loop.elements)
+    )
+
+
+def _few(module: Module, loops: list[LayerLoop]) -> list[LayerLoop]:
+    """Return the loops, the first of which do not make too many ops when written out."""
+    found, left = [], _MOST_OPS
+    for each in loops:
+        x = module.entry.instructions[each.loop.position]
+        body = module.computation[x.attributes.text("body")]
+        left -= each.loop.trips * len(body.instructions)
+        if left >= 0:
+            found.append(each)
+    return found
 
 
 def _layer_loop(entry: Computation, loop: StackedLoop) -> LayerLoop:

@@ -46,6 +46,8 @@ def whole_stages(
         here = [max((s for s in at_hand[i] if s <= bound), default=bound) for i in x.operands
                 if at_hand[i]]  # fmt: skip
         found[position] = min(bound, *here) if here else bound
+    for position in forward:
+        floats[position] = 0  # what is annotated stays
     _sink(entry, phases, floats, at_hand, found)
     return tuple(found)
 

@@ -114,19 +114,36 @@ class _Tables:
         self.inputs = np.broadcast_to(loads.crossing[ends][:, None], self.stash.shape)
         self.work[np.tril_indices(len(ends))] = np.inf  # a stage ends behind its beginning
 
+    def kept(self, stage: int) -> Floats:
+        """Return the bytes that a stage keeps, by its first and last place."""
+        depth = self.schedule.stash_depth(stage) + 1
+        if not self.schedule.trains:
+            return self.state + self.inputs
+        if self._works_again(stage):
+            return self.state + depth * self.inputs + self.stash
+        return self.state + depth * self.stash
+
+    def _works_again(self, stage: int) -> bool:
+        return self.recomputes and stage < self.stages - 1
+
     def costs(self, stage: int, room: float) -> Floats:
         """Return the cost of a stage by its first and last place; infinite where it has no room."""
-        again = self.recomputes and stage < self.stages - 1
-        costs: Floats = self.work + self.forward if again else self.work
+        costs: Floats = self.work + self.forward if self._works_again(stage) else self.work
         if not np.isfinite(room):
             return costs
-        depth = self.schedule.stash_depth(stage) + 1
-        stash = depth * self.inputs + self.stash if again else depth * self.stash
-        if not self.schedule.trains:
-            stash = self.inputs
-        has_room = self.state + stash <= room * self.budget.memory_bytes
+        has_room = self.kept(stage) <= room * self.budget.memory_bytes
         allowed: Floats = np.where(has_room, costs, np.inf)
         return allowed
+
+    def _too_much(self, stage: int) -> Floats:
+        """Return the squares of what a stage keeps beyond the memory that there is, in its units.
+
+        Squares, so that where not all fits no stage has much more than others.
+        """
+        if not np.isfinite(self.budget.memory_bytes):
+            return np.zeros_like(self.state)
+        beyond: Floats = np.maximum(self.kept(stage) / self.budget.memory_bytes - 1.0, 0.0)
+        return beyond * beyond
 
     def dearest(self, room: float) -> float:
         """Return the cost of the dearest stage of the best cuts."""
@@ -137,13 +154,18 @@ class _Tables:
         return float(rest[0])
 
     def chosen(self, room: float, most: float) -> list[int]:
-        """Return the cuts at which least crosses, of those whose stages cost `most` at most."""
+        """Return the cuts at which least crosses, of those whose stages cost `most` at most.
+
+        Where not all have room, first those that are least beyond it.
+        """
+        everything = 1.0 + float(self.into.sum())
         rest = np.full(len(self.into), np.inf)
         rest[-1] = 0.0
         after = []
         for stage in range(self.stages - 1, -1, -1):
             allowed = np.where(self.costs(stage, room) <= most, 0.0, np.inf)
             whole = allowed + self.into[:, None] + rest[None, :]
+            whole += everything * self._too_much(stage)
             after.append(np.argmin(whole, axis=1))
             rest = whole[np.arange(len(rest)), after[-1]]
         found, at = [], 0

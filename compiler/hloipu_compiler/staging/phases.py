@@ -13,6 +13,7 @@ from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.staging.errors import StagingError
 from hloipu_compiler.staging.gradient_walk import GradientWalk
+from hloipu_compiler.staging.losses import losses_of, no_loss
 from hloipu_compiler.staging.marks import made_by_each, marked_phases
 from hloipu_compiler.staging.moving_state import MovingState, is_float
 from hloipu_compiler.staging.optimizer_state import optimizing
@@ -23,6 +24,7 @@ from hloipu_compiler.staging.reach import (
     parameter_positions,
     result_positions,
 )
+from hloipu_compiler.staging.separation import check_separable, check_update, no_gradient
 
 FORWARD, BACKWARD, UPDATE, FREE = "fwd", "bwd", "wu", "free"
 
@@ -83,45 +85,14 @@ def phases_of(entry: Computation, roles: Roles) -> Phases:
     to micro-batch and the update reads it.
     """
     first = None
-    for loss in _losses(entry, roles):
+    for loss in losses_of(entry, roles.state, roles.data, roles.loss):
         finding = _Finding(entry, roles, loss)
         if not finding.doubtful:
             return finding.phases()
         first = first or finding
     if first is None:
-        raise StagingError(
-            "E0501",
-            "no result is a loss: a float of no dimensions that depends on data and on state",
-            hint="return the loss from the step, name it with --loss-output N, or mark ops "
-            'with frontend_attributes={ipu_phase="fwd"}',
-        )
+        raise no_loss(entry, [x.result for x in roles.state])
     return first.phases()
-
-
-def _losses(entry: Computation, roles: Roles) -> list[int]:
-    """Return the results that may be the loss, the nearest to data first; -1: marks tell.
-
-    Norms of gradients, too, are numbers that depend on data and on state; they come last.
-    """
-    if roles.loss is not None:
-        return [roles.loss]
-    if "fwd" in marked_phases(entry).values():
-        return [-1]
-    parameters, results = parameter_positions(entry), result_positions(entry)
-    data = dependants(entry, [at for number in roles.data for at in parameters[number]])
-    weights = [at for pair in roles.state for at in parameters[pair.parameter]]
-    state = {x.result for x in roles.state}
-    found = []
-    for number, position in enumerate(results):
-        if position is None or number in state or not data[position]:
-            continue
-        x = entry.instructions[position]
-        if _rank(x) or not is_float(x):
-            continue
-        cone = ancestors(entry, [position])
-        if any(cone[i] for i in weights):
-            found.append((sum(cone), number))
-    return [number for _, number in sorted(found)]
 
 
 class _Finding:
@@ -154,7 +125,9 @@ class _Finding:
         loss has no part in.
         """
         walk = self._walk_of_weights()
-        self._walk(walk, [self._result(x.result) for x in self.updated])
+        said = {at for at in made_by_each(self.entry) if self.marks.get(at) == UPDATE}
+        given = [at for at in self.results if at in said]
+        self._walk(walk, [*(self._result(x.result) for x in self.updated), *given])
         self._check(walk)
         if self.doubtful:
             raise StagingError(
@@ -214,6 +187,8 @@ class _Finding:
                 continue
             if position in walk.update or position in walk.gradients:
                 continue
+            if self.marks.get(position) == UPDATE:
+                continue  # the dump itself says that the update makes it
             if self.kinds.is_statistic(position):
                 self.per_micro_batch.append(x)
             else:
@@ -252,6 +227,8 @@ class _Finding:
             return True
         position = self._result(pair.result)
         shape = self.entry.instructions[position].shape
+        if self.marks.get(position) == UPDATE:
+            return False
         if self.data[position] or not self._is_read_forward(pair.parameter) or self._is_kept(pair):
             return False
         return isinstance(shape, ArrayShape) and not is_float(self.entry.instructions[position])
@@ -260,43 +237,13 @@ class _Finding:
         return self._result(pair.result) in self.parameters[pair.parameter]
 
     def _check(self, walk: GradientWalk) -> None:
-        entry = self.entry
         carried = {i for x in self.per_micro_batch for i in self.parameters[x.parameter]}
-        for position in sorted(walk.crossings | (walk.gradients & carried)):
-            self._crossing(position, carried)
-        cone = ancestors(entry, walk.gradients)
-        early = [i for i in sorted(walk.update) if cone[i] and i not in walk.gradients]
-        if early:
-            raise StagingError(
-                "E0503",
-                f"{entry.instructions[early[0]].name!r} is part of the update, and a gradient "
-                "depends on it: the update cannot be put off",
-                hint="steps that compute gradients of an updated model cannot be cut",
-            )
+        check_separable(self.entry, walk, carried)
         if not walk.gradients:
-            stopped = ", ".join(str(x.parameter) for x in self.updated[:5]) or "none"
-            raise StagingError(
-                "E0504",
-                f"no gradient is found behind the new values of parameters {stopped}",
-                hint='mark the update with frontend_attributes={ipu_phase="wu"}, or give the '
-                "parameters' roles with --role",
-            )
-
-    def _crossing(self, position: int, carried: Set[int]) -> None:
-        x = self.entry.instructions[position]
-        if position in carried:
-            raise StagingError(
-                "E0505",
-                f"the update reads {x.name!r}, which goes from micro-batch to micro-batch",
-                hint="keep two counters, one of updates and one of micro-batches",
-            )
-        raise StagingError(
-            "E0502",
-            f"the update reads {x.name!r} ({x.opcode}), which differs from micro-batch to "
-            "micro-batch and is no gradient",
-            hint='mark it with frontend_attributes={ipu_phase="bwd"} if it is a gradient, or '
-            "compute it outside of the step",
-        )
+            raise no_gradient([x.parameter for x in self.updated])
+        for x in self.updated:
+            if self._is_read_forward(x.parameter):
+                check_update(self.entry, walk, x.parameter, self._result(x.result))
 
     def _phases(self, walk: GradientWalk) -> Phases:
         entry = self.entry

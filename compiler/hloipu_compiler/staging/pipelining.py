@@ -67,7 +67,8 @@ def cutting_of(
 ) -> Cutting:
     """Return where a flat module is cut: as annotated, as `known` by the names of ops, or anew.
 
-    `trips`: of ops that were in a loop, by name; a trip stays whole where that costs little. Raises what `phases_of` raises, and StagingError E0506 for stages that cannot be.
+    `trips`: of ops that were in a loop, by name; a trip stays whole where that costs little. Raises
+    what `phases_of` raises, and StagingError E0506 for stages that cannot be.
     """
     _require_arrays(module.entry)
     phases, trains = phases_and_kind(module.entry, wrapping, request)

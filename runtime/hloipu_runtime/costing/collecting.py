@@ -126,11 +126,11 @@ def _phase_cost(
 ) -> Spent:
     system = program.ipus * program.participants
     flows = [
-        Flow(source * program.ipus + ipu, target * program.ipus + ipu, over(size, phase.parts))
+        Flow(program.place(ipu, source), program.place(ipu, target), over(size, phase.parts))
         for source, target in phase.pairs
         for ipu, size in sizes.items()
     ]
-    exchange = link_transfer(machine, flows, system)
+    exchange = link_transfer(machine, flows, program.system_ipus or system)
     part = max(over(size, phase.parts) for size in sizes.values()) if sizes else 0
     compute = _added(machine, over(part, max(tiles, 1))) if phase.reduces else NOTHING
     return Spent(compute=compute, exchange=exchange, sync=sync(machine, system))

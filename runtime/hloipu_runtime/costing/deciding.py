@@ -13,6 +13,8 @@ WORD_BYTES = 4
 def decision(machine: Machine, at_ipu: int, ipus: frozenset[int], system_ipus: int) -> Spent:
     """Return what it costs that all tiles learn a predicate or an index, and branch.
 
+    IPUs are given by their places in the system.
+
     No source tells how Poplar does it. Taken is a barrier, one word from the tile that holds it to
     all others, and each supervisor's load and branch.
     """

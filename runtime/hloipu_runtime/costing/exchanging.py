@@ -64,12 +64,13 @@ def exchange_cost(program: Program, step: Exchange, machine: Machine, forms: For
         if form.receiving.buffer_bytes:
             after.append((target.ipu, _load(found.receivers, tuple(form.receiving.rearranging))))
         if source.ipu != target.ipu:
-            flows[source.ipu, target.ipu] += found.total_bytes
+            flows[program.place(source.ipu), program.place(target.ipu)] += found.total_bytes
     on_chip = slowest(
         exchange(machine, [_traffic_of(peak.amounts) for peak in peaks(loads)])
         for loads in _by_ipu(traffic)
     )
-    links = link_transfer(machine, (Flow(*way, n) for way, n in flows.items()), program.ipus)
+    system = program.system_ipus or program.ipus
+    links = link_transfer(machine, (Flow(*way, n) for way, n in flows.items()), system)
     copying = _slowest(before).plus(_slowest(after))
     starting, syncs = more_rounds(machine, rounds)
     present = len(ipus) * machine.chip.tiles_per_ipu

@@ -185,7 +185,10 @@ class _Walk:
     ) -> StepCost:
         """Return the cost of handing what a variable says to all tiles that follow it."""
         at = self.program.variables[variable].ipu
-        spent = decision(self.machine, at, ipus, self.program.ipus)
+        program = self.program
+        there = frozenset(map(program.place, ipus))
+        system = program.system_ipus or program.ipus
+        spent = decision(self.machine, program.place(at), there, system)
         everyone = tuple(sorted(ipus | {at}))
         tiles = len(everyone) * self.machine.chip.tiles_per_ipu
         return _plain(path, kind, name, spent, tiles, everyone)

@@ -73,6 +73,12 @@ def _link_rules(machine: Machine) -> Iterator[Rule]:
         "without gateways there are no more IPUs than links connect",
     )
     yield Rule(
+        "links.system_ipus",
+        "links.max_ipus",
+        links.system_ipus <= links.max_ipus and links.system_ipus & (links.system_ipus - 1) == 0,
+        "a system is a power of two of IPUs, and no larger than there are",
+    )
+    yield Rule(
         "links.ipus_per_link_domain",
         "links.ipus_per_machine",
         links.ipus_per_link_domain % links.ipus_per_machine == 0,

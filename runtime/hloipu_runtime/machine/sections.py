@@ -157,6 +157,8 @@ class Links:
     """
 
     max_ipus: Number
+    system_ipus: Number
+    """IPUs of the system that ids of devices are counted in; a power of two."""
     ipus_per_link_domain: Number
     """IPUs that links alone connect; beyond, traffic takes the gateways."""
     torus_ipus: NumberOrNone

@@ -11,12 +11,15 @@ _GO_ON = "--over-memory=allow goes on"
 
 
 class DoesNotFit(HloipuError):
-    """A tile needs more memory than it has (E1001), or more for code than code may use (E1002)."""
+    """A tile needs more memory than it has (E1001), or more for code than code may use (E1002).
+
+    Or what lies in remote buffers is more than the memory beside an IPU holds (E1003).
+    """
 
     exit_code = 5
 
     def __init__(self, report: MemoryReport, advice: Sequence[str] = ()) -> None:
-        peak = report.peak
+        peak, use = report.peak, report.fullest_beside
         if peak.total_bytes > report.available_bytes:
             code, name = "E1001", f" ({peak.step_name})" if peak.step_name else ""
             largest = "".join(
@@ -37,6 +40,14 @@ class DoesNotFit(HloipuError):
             )
             otherwise = _GO_ON
             hint = f"split the model over more IPUs or use a smaller batch; {otherwise}"
+        elif use.remote_bytes > report.remote_available_bytes:
+            parts = ", ".join(f"{kind.value} {size:,}" for kind, size in use.remote.items())
+            code, otherwise = "E1003", _GO_ON
+            message = (
+                f"remote buffers of IPU {use.ipu} need {use.remote_bytes:,} bytes of "
+                f"{report.remote_available_bytes:,} ({parts})"
+            )
+            hint = f"keep less there (--offload off), or split the model over more IPUs; {_GO_ON}"
         else:
             code, peak = "E1002", report.code_peak
             message = (

@@ -1,6 +1,7 @@
 """The memory of a program: an address for every variable, and what each tile's bytes are for."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from hloipu_runtime.memory.counting import fixed_bytes, most_live
 from hloipu_runtime.memory.liveness import Liveness, liveness_of
 from hloipu_runtime.memory.messages import Message, points_of
 from hloipu_runtime.memory.placing import place
+from hloipu_runtime.memory.remote_parts import RemoteParts, remote_parts
 from hloipu_runtime.memory.requests import Request
 from hloipu_runtime.memory.tile_classes import TileClasses, classes_of
 from hloipu_runtime.program.program import Program, Role, Variable
@@ -91,10 +93,23 @@ class MemoryPlan:
 
     @property
     def fits(self) -> bool:
-        """Whether every tile has enough memory, and enough of it for code."""
-        return self.has_room_for_code and all(
-            int(ipu.needed_bytes.max()) <= self.available_bytes for ipu in self.ipus
+        """Whether every tile has enough memory, enough of it for code, and every IPU beside it."""
+        return (
+            self.has_room_for_code
+            and self.has_room_beside
+            and all(int(ipu.needed_bytes.max()) <= self.available_bytes for ipu in self.ipus)
         )
+
+    @cached_property
+    def remote_parts(self) -> tuple[RemoteParts, ...]:
+        """Bytes of each kind in the remote memory of each IPU."""
+        return remote_parts(self.program)
+
+    @property
+    def has_room_beside(self) -> bool:
+        """Whether the remote memory of every IPU has room for what lies there."""
+        most = self.machine.remote.remote_bytes
+        return all(sum(parts.values()) <= most for parts in self.remote_parts)
 
     @property
     def has_room_for_code(self) -> bool:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from hloipu_runtime.memory.categories import NOT_VARIABLES, Category
 from hloipu_runtime.memory.liveness import Ranges, moment
 from hloipu_runtime.memory.plan import IpuMemory, MemoryPlan, kept_bytes, rounded
-from hloipu_runtime.memory.remote_parts import RemoteParts, remote_parts
+from hloipu_runtime.memory.remote_parts import RemoteParts
 from hloipu_runtime.memory.report_records import (
     Bin,
     CodeCulprit,
@@ -49,6 +49,7 @@ def memory_report(
         code_memory=plan.code_memory,
         available_bytes=plan.available_bytes,
         executable_bytes=plan.machine.memory.executable_bytes,
+        remote_available_bytes=plan.machine.remote.remote_bytes,
         peak=_tile_peak(plan, fullest, parts_of[fullest.ipu], full_class),
         code_peak=_tile_peak(plan, most_code, parts_of[most_code.ipu], code_class),
         code_bytes=int(most_code.low_bytes[code_class]),
@@ -64,7 +65,7 @@ def memory_report(
         ipus=tuple(
             _ipu_use(ipu, count, remote)
             for ipu, count, remote in zip(
-                plan.ipus, counts, remote_parts(plan.program), strict=True
+                plan.ipus, counts, plan.remote_parts, strict=True
             )
         ),
         histogram=_histogram(plan, counts),

@@ -99,6 +99,8 @@ class MemoryReport:
     available_bytes: int
     """Of each tile."""
     executable_bytes: int
+    remote_available_bytes: int
+    """Beside each IPU."""
     peak: TilePeak
     """The fullest tile."""
     code_peak: TilePeak
@@ -117,6 +119,11 @@ class MemoryReport:
     histogram: tuple[Bin, ...]
 
     @property
+    def fullest_beside(self) -> IpuUse:
+        """The IPU with most in its remote memory."""
+        return max(self.ipus, key=lambda use: (use.remote_bytes, -use.ipu))
+
+    @property
     def peak_bytes_per_tile(self) -> int:
         """Bytes that the fullest tile needs."""
         return self.peak.total_bytes
@@ -130,6 +137,7 @@ class MemoryReport:
             "code_memory": self.code_memory,
             "available_bytes_per_tile": self.available_bytes,
             "executable_bytes_per_tile": self.executable_bytes,
+            "remote_available_bytes_per_ipu": self.remote_available_bytes,
             "peak": _peak_json(self.peak),
             "code_peak": {**_peak_json(self.code_peak), "code_bytes": self.code_bytes},
             "culprits": [{**c._asdict(), "shape": list(c.shape)} for c in self.culprits],

@@ -142,6 +142,10 @@ class Program:
     """Copies of the program, each on as many IPUs and with state and data of its own."""
     partitions: int = 1
     """Parts of one copy that run the same steps on tensors of their own."""
+    places: tuple[int, ...] = ()
+    """Where each IPU of each participant is, one participant after the other; empty: in order."""
+    system_ipus: int = 0
+    """Of the system that these places are in; 0: as many as the participants have."""
     stacks: tuple[Stack, ...] = ()
     """Arrays of which parameters or results are pieces: users see them whole (`program.seen`)."""
 
@@ -149,6 +153,22 @@ class Program:
     def participants(self) -> int:
         """Who meets at collectives, numbered replica * partitions + partition."""
         return self.replicas * self.partitions
+
+    @property
+    def has_places(self) -> bool:
+        """Whether every IPU of every participant has a place of its own in the system."""
+        if not self.places:
+            return self.system_ipus == 0
+        return (
+            len(self.places) == len(set(self.places)) == self.ipus * self.participants
+            and min(self.places) >= 0
+            and max(self.places) < self.system_ipus
+        )
+
+    def place(self, ipu: int, participant: int = 0) -> int:
+        """Return where an IPU of a participant is in the system."""
+        number = participant * self.ipus + ipu
+        return self.places[number] if self.places else number
 
     @property
     def is_resident(self) -> bool:

@@ -78,6 +78,8 @@ class _Proof:
 
     def check_variables(self, tiles_per_ipu: int) -> None:
         self._check_constants()
+        if not self.program.has_places:
+            self.fault("grid", "places", "are not one for each IPU, apart, and in the system")
         for place, message in remote_faults(self.program):
             self.fault("remote", place, message)
         for place, message in stack_faults(self.program):

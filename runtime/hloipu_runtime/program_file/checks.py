@@ -56,6 +56,8 @@ def check_program(program: Program, machine: Machine | None = None, *, name: str
     least = min(program.replicas, program.partitions)
     if least < 1 or program.participants > MOST_PARTICIPANTS:
         refuse("the program", f"{program.replicas} replicas of {program.partitions} partitions")
+    if not program.has_places:
+        refuse("the program", f"places {program.places} in a system of {program.system_ipus}")
     _check_variables(program, refuse)
     for number, value in enumerate(program.values):
         check_tensor(value.element_type, value.shape, f"value %{number}", refuse)
@@ -104,7 +106,7 @@ def _check_constants(program: Program, refuse: Refuse) -> None:
             refuse(place, f"it holds what is no {variable.element_type}")
         if not is_complete(variable.mapping, variable.shape):
             refuse(place, "some of its elements lie on no tile")
-        if variable.role is not Role.CONSTANT:
+        if variable.role not in (Role.CONSTANT, Role.REMOTE):
             refuse(place, f"its variable is for another role: {variable.role.value}")
 
 

@@ -57,6 +57,12 @@ class _Parser:
         ipus = cursor.integer()
         replicas = cursor.integer() if cursor.take("replicas") else 1
         partitions = cursor.integer() if cursor.take("partitions") else 1
+        places: tuple[int, ...] = ()
+        system_ipus = 0
+        if cursor.take("places"):
+            places = cursor.items("(", ")", cursor.integer)
+            cursor.expect("of")
+            system_ipus = cursor.integer()
         steps_per_run = cursor.integer() if cursor.take("steps") else 1
         parameters = self._table("parameters", self._port)
         results = self._table("results", self._port)
@@ -98,6 +104,8 @@ class _Parser:
             loaded=loaded,
             replicas=replicas,
             partitions=partitions,
+            places=places,
+            system_ipus=system_ipus,
             stacks=stacks,
         )
 

@@ -56,6 +56,8 @@ class _Printer:
         machine = _quoted(program.machine)
         copies = "" if program.replicas == 1 else f" replicas {program.replicas}"
         copies += "" if program.partitions == 1 else f" partitions {program.partitions}"
+        if program.places:
+            copies += f" places ({', '.join(map(str, program.places))}) of {program.system_ipus}"
         turns = "" if program.steps_per_run == 1 else f" steps {program.steps_per_run}"
         yield f"program {_quoted(program.name)} for {machine} ipus {program.ipus}{copies}{turns}"
         yield from self._table("parameters", map(_port_text, program.parameters))

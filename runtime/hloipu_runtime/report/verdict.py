@@ -1,6 +1,7 @@
 """The verdict: twelve lines on a terminal that say whether it fits and where the cycles go."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from hloipu_runtime.report.feeds import feeds_line
 from hloipu_runtime.report.finding import Finding
@@ -100,7 +101,17 @@ def _memory(profile: Profile) -> str:
     peak, available = memory["peak"]["total_bytes"], memory["available_bytes_per_tile"]
     fits = "fits" if memory["fits"] else "does NOT fit"
     share = _share(peak, available)
-    return f"{fits}: {peak:,} of {available:,} bytes ({share}) on tile {memory['peak']['tile']:,}"
+    return (
+        f"{fits}: {peak:,} of {available:,} bytes ({share}) on tile {memory['peak']['tile']:,}"
+        f"{_beside(memory)}"
+    )
+
+
+def _beside(memory: Mapping[str, Any]) -> str:
+    """Say how full the remote memory of the fullest IPU is, where it has not enough."""
+    most = max((use.get("remote_bytes", 0) for use in memory.get("ipus", ())), default=0)
+    there = memory.get("remote_available_bytes_per_ipu", most)
+    return f"; remote buffers need {most:,} of {there:,}" if most > there else ""
 
 
 def _cycles(profile: Profile) -> str:

@@ -87,6 +87,46 @@ def test_every_micro_batch_passes_every_position_once(
     assert counted == one_by_one
 
 
+@pytest.mark.parametrize("trains", [True, False])
+@pytest.mark.parametrize("group", [2, 3, 4, 9])
+@pytest.mark.parametrize("micro_batches", [0, 1, 2, 3, 4, 7, 8, 32])
+@pytest.mark.parametrize("stages", [1, 2, 3, 8])
+def test_groups_go_through_one_position_after_the_other(
+    stages: int, micro_batches: int, group: int, trains: bool
+) -> None:
+    table = Schedule(stages, SEQUENTIAL, micro_batches, trains, group).timetable
+    order = [
+        (position, m)
+        for first in range(0, micro_batches, group)
+        for position in range(2 * stages if trains else stages)
+        for m in range(first, min(first + group, micro_batches))
+    ]
+    assert table.slots == len(order)
+    assert table.groups == ceil(micro_batches / group)
+    counts: dict[int, int] = {}
+    for slot, (position, m) in enumerate(order):
+        assert table.slot(position, m) == slot
+        assert table.active(slot) == (position,)
+        assert table.micro_batch(position, slot) == m
+        assert table.micro_batch(position + 1, slot) is None
+        counts[position] = counts.get(position, 0) + 1
+    assert table.active(len(order)) == ()
+    assert {x.positions: x.slots for x in table.patterns()} == {(n,): c for n, c in counts.items()}
+
+
+@pytest.mark.parametrize(("micro_batches", "group"), [(1, 4), (5, 2), (6, 3), (3, 3), (7, 4)])
+def test_places_of_groups_are_as_many_as_wait(micro_batches: int, group: int) -> None:
+    table = Schedule(2, SEQUENTIAL, micro_batches, group=group).timetable
+    for producer in range(4):
+        for consumer in range(producer + 1, 4):
+            under_way = most = 0
+            for slot in range(table.slots):
+                under_way -= table.micro_batch(consumer, slot) is not None
+                under_way += table.micro_batch(producer, slot) is not None
+                most = max(most, under_way)
+            assert table.held(producer, consumer) == most
+
+
 @pytest.mark.parametrize("kind", SCHEDULES)
 @pytest.mark.parametrize("stages", [2, 3, 4, 8])
 def test_no_value_is_overwritten_before_it_is_read(stages: int, kind: str) -> None:

@@ -140,6 +140,59 @@ def test_ops_that_keep_rows_apart_are_done_by_rows(line: str, kind: str) -> None
     assert not whole
 
 
+SPREAD = """HloModule m
+
+ENTRY e {
+  s = f32[8,3] parameter(0)
+  t = f32[8,3] negate(s)
+  a = f32[2,3] slice(t), slice={[0:2],[0:3]}
+  b = f32[3,3] slice(t), slice={[1:4],[0:3]}
+  c = f32[1,3] slice(t), slice={[5:6],[0:3]}
+  d = f32[7,3] slice(s), slice={[1:8],[0:3]}
+  f = f32[7,3] tanh(d)
+  g = f32[2,3] slice(f), slice={[3:5],[0:3]}
+  ROOT r = (f32[2,3], f32[3,3], f32[1,3], f32[7,3], f32[2,3]) tuple(a, b, c, f, g)
+}
+"""
+
+
+@pytest.mark.parametrize("cuts", ["a", "b", "c", "d", "g", "abcdg"])
+def test_ranges_across_pieces_and_within_them_are_taken_from_pieces(cuts: str) -> None:
+    made = in_pieces_alike(SPREAD, wrapping_with(constants=(0,), results=5), frozenset(cuts))
+    entry = made.module.entry
+    given = [entry.instructions[p].shape for p in entry.parameters]
+    assert all(isinstance(x, ArrayShape) and x.dimensions[0] < 8 for x in given) == (cuts != "g")
+
+
+PARTED = """HloModule m
+
+ENTRY e {
+  s = f32[8,3] parameter(0)
+  a = f32[2,3] slice(s), slice={[0:2],[0:3]}
+  h = f32[4,2,3] reshape(s)
+  i = f32[1,2,3] slice(h), slice={[1:2],[0:2],[0:3]}
+  j = f32[1,2,3] slice(h), slice={[2:3],[0:2],[0:3]}
+  n = f32[4,2,3] negate(h)
+  k = f32[8,3] reshape(n)
+  l = f32[1,3] slice(s), slice={[3:4],[0:3]}
+  ROOT r = (f32[2,3], f32[1,2,3], f32[1,2,3], f32[8,3], f32[1,3]) tuple(a, i, j, k, l)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("cuts", "sizes"), [("a", (2, 6)), ("i", (2, 2, 4)), ("aij", (2, 2, 2, 2)), ("al", None)]
+)
+def test_what_reshapes_part_or_join_is_cut_where_both_can_be(
+    cuts: str, sizes: tuple[int, ...] | None
+) -> None:
+    made = in_pieces_alike(PARTED, wrapping_with(constants=(0,), results=5), frozenset(cuts))
+    given = [x for x in made.stacks if x.kind == "parameter"]
+    assert [x.sizes for x in given] == ([] if sizes is None else [sizes])
+    rows = [x for x in made.module.entry.instructions if x.name.startswith("n.rows")]
+    assert len(rows) == len(sizes or ())
+
+
 def _ones(rows: int, columns: int) -> str:
     row = ",".join(str(n + 1) for n in range(columns))
     return "{" + ",".join([f"{{{row}}}"] * rows) + "}"

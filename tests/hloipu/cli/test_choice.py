@@ -2,7 +2,8 @@
 
 import json
 
-from hloipu_compiler.choosing.outlook import Outlook, Way, best_of, choice_of
+from hloipu_compiler.choosing.outlook import best_of, choice_of
+from hloipu_compiler.choosing.way import Outlook, Way
 from tests.support.command_line import run
 
 SAMPLE = "hlo_samples/mnist_train_step.hlo"
@@ -56,8 +57,8 @@ def test_a_plan_is_found_and_compiled() -> None:
     assert "--replicas 2" in outcome.err
 
 
-def outlook(speed: float, kept: int, bubble: float = 0.0, fits: bool = True) -> Outlook:
-    return Outlook(Way(), 1, speed, kept, fits, bubble)
+def outlook(speed: float, needed: int, bubble: float = 0.0, fits: bool = True) -> Outlook:
+    return Outlook(Way(), 1, speed, needed, needed, 100, fits, bubble)
 
 
 def test_rows_that_another_beats_in_everything_are_dropped() -> None:

@@ -59,7 +59,7 @@ def test_only_what_was_given_arrives() -> None:
         (("--set", "a=1", "--set", "b.a=2"), "E3012", "--set says one thing twice"),
         (("--set", "a"), "E3011", "--set: set is KEY=VALUE"),
         (("--plugin", "x.py", "--plugin", "x.py"), "E3012", "--plugin says one thing twice"),
-        (("--ipu-ids", "2"), "E3013", "command line: ipu_ids is not available yet"),
+        (("--ipu-ids", "two"), "E3011", "--ipu-ids: ipu_ids is"),
     ],
 )
 def test_refusals(arguments: tuple[str, ...], code: str, said: str) -> None:
@@ -80,7 +80,7 @@ def test_help_shows_what_is_available() -> None:
     assert "--over-memory refuse|allow" in said
     assert "--code-memory / --no-code-memory" in said
     assert "[default: 1GiB]" in said
-    assert "--ipu-ids" not in said
+    assert "--ipu-ids" in said
 
 
 def test_print_config_shows_values_and_where_they_come_from(
@@ -113,9 +113,9 @@ def test_a_named_file_is_read(tmp_path: Path) -> None:
 
 
 def test_warnings_go_to_stderr() -> None:
-    Path("hloipu.toml").write_text('[ipu_config]\nselection_order = "HOOF"\n')
+    Path("hloipu.toml").write_text('[ipu_config]\nnorms.use_stable_statistics = true\n')
     result = run("m.hlo")
     assert result.stdout == "m.hlo {}\n"
     assert result.stderr == (
-        "warning: hloipu.toml:2: 'selection_order' is accepted and has no effect here\n"
+        "warning: hloipu.toml:2: 'norms.use_stable_statistics' is accepted and has no effect here\n"
     )

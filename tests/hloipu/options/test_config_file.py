@@ -75,7 +75,6 @@ def test_paths_are_taken_from_the_file_s_folder(tmp_path: Path) -> None:
         (b"# ok\n\xff", "E3016", "hloipu.toml:2: not UTF-8"),
         ("#" * 17_000, "E3015", "more than 16384 bytes"),
         ('plugin = ["x.py"]', "E3014", "hloipu.toml:1: a file may not state plugin"),
-        ("\nipu_ids = [1]", "E3013", "hloipu.toml:2: ipu_ids is not available yet"),
         ("set = 4", "E3011", "set is KEY=VALUE"),
         ("ipu_config = 4", "E3011", "ipu_config is a table, not 4"),
         (".".join("a" * 5_000) + " = 1", "E3010", "there is no option 'a'"),

@@ -51,7 +51,6 @@ def test_keys_with_a_meaning(tmp_path: Path, line: str, expected: Options) -> No
 @pytest.mark.parametrize(
     "line",
     [
-        'selection_order = "ZIGZAG"',
         "floating_point_behaviour.oflo = true",
         "io_tiles.available_memory_proportion = 0.5",
         "optimizations.maximum_cross_replica_sum_buffer_size = 1000",
@@ -81,7 +80,6 @@ def test_what_is_so_anyway_needs_no_warning(tmp_path: Path, line: str) -> None:
         ('ipu_model.version = "ipu21"', "E3014", "ipu_model.version = ipu21 cannot be had here"),
         ("auto_select_ipus = [2, 4]", "E3014", "cannot be had here"),
         ("auto_select_ipus = 0", "E3011", "auto_select_ipus is an integer from 1"),
-        ("select_ipus = [0, 1]", "E3013", "ipu_ids is not available yet"),
         ("io_tiles.num_io_tiles = 193", "E3011", "an integer from 0 to 192"),
         ('selection_order = "RANDOM"', "E3011", "selection_order is one of AUTO"),
         ("slices.poplar_options = 3", "E3011", "slices.poplar_options holds options by name"),

@@ -130,7 +130,6 @@ def test_the_record_has_every_value_with_its_source(folder: Path) -> None:
         ({"ipus": "4"}, "E3011", "keyword: ipus is an integer from 1 to 65536, not '4'"),
         ({"ipus": 0}, "E3011", "keyword: ipus is an integer from 1 to 65536, not 0"),
         ({"set": ["a=1", "b.a=1"]}, "E3011", "keyword: set is KEY=VALUE, no KEY twice"),
-        ({"ipu_ids": [2]}, "E3013", "keyword: ipu_ids is not available yet"),
         ({"over_memory": []}, "E3011", "over_memory is one of refuse, allow, not a list"),
     ],
 )
@@ -149,11 +148,6 @@ def test_a_command_refuses_the_options_of_others(folder: Path) -> None:
     error = refused(folder, {"poison": True}, command="compile")
     assert error.code == "E3014"
     assert error.message == "compile takes no option poison, run and check do"
-
-
-def test_a_later_option_may_be_given_what_happens_anyway(folder: Path) -> None:
-    assert resolved(folder, {"ipu_ids": None}).options == Options()
-    assert refused(folder, flags="--ipu-ids=1").code == "E3013"
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,6 @@ def test_a_command_takes_the_options_that_the_table_gives_it(command: str) -> No
     assert list(made) == [x.name for x in OPTIONS.values() if command in x.about.commands]
     for name, option in made.items():
         assert option.opts == [f"--{name.replace('_', '-')}"]
-        assert option.hidden == OPTIONS[name].about.later
         assert OPTIONS[name].about.help in str(option.help)
 
 
@@ -65,10 +64,8 @@ def test_the_page_is_up_to_date() -> None:
     assert PAGE.read_text(encoding="utf-8") == document()
 
 
-def test_the_page_lists_every_option_once_and_later_ones_apart() -> None:
-    now, later = document().split("## Not available yet")
-    assert list(page_rows(now)) == [x.name for x in OPTIONS.values() if not x.about.later]
-    assert list(page_rows(later)) == [x.name for x in OPTIONS.values() if x.about.later]
+def test_the_page_lists_every_option_once() -> None:
+    assert list(page_rows(document())) == list(OPTIONS)
 
 
 def test_the_page_says_what_every_key_of_ipu_config_is() -> None:

@@ -1,5 +1,7 @@
 """Live bytes while steps move: counted by hand on two tiles."""
 
+from dataclasses import replace
+
 from hloipu_runtime.program.live_bytes import STRETCHES, LiveBytes, live_bytes_of
 from tests.support.program_builder import ProgramBuilder, rows
 
@@ -36,3 +38,12 @@ def test_a_step_stays_where_there_is_none() -> None:
     last = {0: 0, 3: -1}
     assert not live.moved(2, 1, last)
     assert list(live.steps[1][:3]) == [24, 24, 0]
+
+
+def test_variables_on_two_ipus_are_not_on_one_tile() -> None:
+    make = ProgramBuilder()
+    for ipu in (0, 1):
+        make.variable((4,), rows(2, 2), ipu=ipu)
+    program = replace(make.program(), ipus=2)
+    live = live_bytes_of(program, [frozenset((0, 1))], frozenset((0, 1)), STRETCHES)
+    assert sorted(live.most)[-5:] == [0, 8, 8, 8, 8]

@@ -5,12 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from hloipu_runtime.program.program import Program, Variable
+from hloipu_runtime.program.collective import RemoteCopy
+from hloipu_runtime.program.program import Program, Role, Variable
 from hloipu_runtime.program.steps import (
     Channel,
     ComputeSet,
     Pipeline,
     Sequence,
+    Stage,
     Step,
     StreamIn,
     VariableId,
@@ -121,6 +123,102 @@ def accumulator_read_elsewhere(program: Program, step: Pipeline) -> Program:
     changed = replace(group, inputs=inputs, reads=(group.reads[0], total.turn))
     stages[0] = stages[0]._replace(body=Sequence((stream, ComputeSet((changed,)))))
     return with_pipeline(program, replace(step, stages=tuple(stages)))
+
+
+def with_stage(program: Program, step: Pipeline, number: int, stage: Stage) -> Program:
+    stages = list(step.stages)
+    stages[number] = stage
+    return with_pipeline(program, replace(step, stages=tuple(stages)))
+
+
+def places_of_both_kinds(program: Program, step: Pipeline) -> Program:
+    place = step.channels[a_stash(step)].places[-1]
+    record = program.variables[step.channels[a_stash(step)].destination]
+    return with_variable(program, place, replace(record, role=Role.TEMPORARY))
+
+
+def remote_place_used_by_a_body(program: Program, step: Pipeline) -> Program:
+    """Have the consumer of a stash write where micro-batches wait."""
+    channel = step.channels[a_stash(step)]
+    stage = step.stages[channel.consumer]
+    copy = RemoteCopy(channel.destination, channel.places[0], channel.value)
+    body = Sequence((copy, *stage.body.steps))
+    return with_stage(program, step, channel.consumer, stage._replace(body=body))
+
+
+def remote_place_at_another_ipu(program: Program, step: Pipeline) -> Program:
+    place = step.channels[a_stash(step)].places[0]
+    other = 1 - program.variables[place].ipu
+    return with_variable(program, place, replace(program.variables[place], ipu=other))
+
+
+def remote_source(program: Program, step: Pipeline) -> Program:
+    source = step.channels[0].source
+    return with_variable(program, source, replace(program.variables[source], role=Role.REMOTE))
+
+
+def groups_side_by_side(program: Program, step: Pipeline) -> Program:
+    return with_pipeline(program, replace(step, interval=1))
+
+
+def larger_groups(program: Program, step: Pipeline) -> Program:
+    return with_pipeline(program, replace(step, group=step.group + 1))
+
+
+def groups_of_none(program: Program, step: Pipeline) -> Program:
+    return with_pipeline(program, replace(step, group=0))
+
+
+def copies_before_no_groups(program: Program, step: Pipeline) -> Program:
+    return with_pipeline(program, replace(step, group=1))
+
+
+def computing_before_groups(program: Program, step: Pipeline) -> Program:
+    stage = step.stages[1]
+    moved = stage._replace(first=Sequence((*stage.first.steps, *stage.body.steps)), body=Sequence())
+    return with_stage(program, step, 1, moved)
+
+
+def what_changes_before_groups(program: Program, step: Pipeline) -> Program:
+    """Have a backward stage fetch its total once for each group."""
+    stage = step.stages[3]
+    fetch = next(x for x in stage.body.steps if isinstance(x, RemoteCopy))
+    rest = tuple(x for x in stage.body.steps if x is not fetch)
+    moved = stage._replace(first=Sequence((fetch,)), body=Sequence(rest))
+    return with_stage(program, step, 3, moved)
+
+
+EVERYTHING = frozenset(("activations", "weights", "totals"))
+
+
+@pytest.mark.parametrize(
+    ("change", "group", "said"),
+    [
+        (places_of_both_kinds, 1, "has places on tiles and in remote memory"),
+        (remote_place_used_by_a_body, 1, "holds what is under way, and a body uses it"),
+        (remote_place_at_another_ipu, 1, "not on its consumer's IPU"),
+        (remote_source, 1, "is remote, and a step uses it in place"),
+        (too_few_places, 1, "places for"),
+        (one_place_twice, 1, "fills a variable twice"),
+        (too_few_places, 3, "places for"),
+        (larger_groups, 3, "places for"),
+        (groups_side_by_side, 3, "has groups of 3, and 1 slots between micro-batches"),
+        (groups_of_none, 3, "has groups of 0"),
+        (copies_before_no_groups, 3, "has copies before groups, and there are no groups"),
+        (computing_before_groups, 3, "does more before groups than to copy"),
+        (what_changes_before_groups, 3, "before groups, and it changes"),
+    ],
+)
+def test_what_breaks_a_rule_of_remote_memory_or_groups_is_told(
+    change: Change, group: int, said: str
+) -> None:
+    interval = 4 if group > 1 else 1
+    program = PipelineMaker(2, interval, 7, group=group, offloaded=EVERYTHING).program()
+    assert told(program) == []
+    step = program.body.steps[-1]
+    assert isinstance(step, Pipeline)
+    found = told(change(program, step))
+    assert any(said in line for line in found), found
 
 
 @pytest.mark.parametrize(

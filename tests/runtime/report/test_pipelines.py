@@ -14,6 +14,7 @@ from hloipu_runtime.program.program import Program
 from hloipu_runtime.report.build import profile_of_estimate
 from hloipu_runtime.report.pipeline_chart import chart, pipeline_lines
 from hloipu_runtime.report.profile import Profile
+from tests.support.concurrent_programs import ConcurrentMaker
 from tests.support.pipelined_programs import SHAPE, PipelineMaker
 
 MACHINE = load_machine("tiny")
@@ -94,3 +95,27 @@ def test_the_record_is_json_and_every_key_is_documented() -> None:
     (pipeline,) = record["pipelines"]
     text = (Path(__file__).parents[3] / "docs" / "profile.md").read_text()
     assert {*pipeline, *pipeline["positions"][0]} <= set(re.findall(r"[a-z_]+", text))
+
+
+def test_a_stage_on_several_ipus_says_what_each_of_them_does() -> None:
+    """The second branch adds more often; the first IPU joins them and waits for it."""
+    profile = profile_of(ConcurrentMaker(4, more=5).program())
+    (row,) = profile.pipelines
+    middle = row.positions[1]
+    short, long = middle.shares
+    assert (middle.ipu, short.ipu, long.ipu) == (1, 1, 2)
+    assert short.cycles < middle.cycles
+    assert long.cycles < middle.cycles
+    assert middle.received_bytes == short.received_bytes + long.received_bytes == 2 * VALUE_BYTES
+    alone = [share for x in (row.positions[0], row.positions[2]) for share in x.shares]
+    work = 4 * sum(share.cycles for share in (short, long, *alone))
+    span = row.cycles - row.slot_end_cycles
+    assert row.bubble == pytest.approx(float(1 - Fraction(work, 4 * span)))
+    lines = chart(profile, 80).splitlines()
+    assert [line.split() for line in lines[2:6]] == [
+        ["IPU", "0", "p0", "0", "1", "2", "3", "·", "·"],
+        ["IPU", "1", "p1", "·", "0", "1", "2", "3", "·"],
+        ["IPU", "2", "p1", "·", "0", "1", "2", "3", "·"],
+        ["IPU", "3", "p2", "·", "·", "0", "1", "2", "3"],
+    ]
+    assert json.loads(json.dumps(row.record()))["positions"][1]["shares"][1]["ipu"] == 2

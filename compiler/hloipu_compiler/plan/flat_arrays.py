@@ -1,0 +1,166 @@
+"""Entries whose parameters and results are arrays, from those that take and make tuples.
+
+TensorFlow and PyTorch/XLA print steps that take one tuple; what is cut takes arrays. Numbers of
+flattened parameters and results (`entry_arrays`) stay what they are.
+"""
+
+from dataclasses import replace
+
+from hloipu_compiler.ir.attributes import NO_ATTRIBUTES, Alias, Attributes, Donor, Value
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.shapes import Shape, TupleShape
+from hloipu_compiler.plan.entry_arrays import all_leaves
+
+_OF_SHAPES = ("allow_spmd_sharding_propagation_to_parameters",)
+_TOKEN = "token"
+
+
+def with_flat_parameters(module: Module) -> Module:
+    """Return the module with an array in place of each leaf of tuples that its entry takes.
+
+    The same one where it takes none, or one that has tokens in it. Elements that are taken out of
+    what is put together again are left for `simplify-tuples`.
+    """
+    entry = module.entry
+    given = [entry.instructions[position] for position in entry.parameters]
+    if not any(isinstance(x.shape, TupleShape) for x in given):
+        return module
+    if any(leaf.element_type.name == _TOKEN for x in given for _, leaf in all_leaves(x.shape)):
+        return module
+    first: list[int] = []
+    count = 0
+    for x in given:
+        first.append(count)
+        count += len(all_leaves(x.shape))
+    made = _Flattening(entry, first).written()
+    new = replace(module, computations=_with(module, made))
+    return replace(new, attributes=_renumbered(new, [x.shape for x in given], first))
+
+
+def with_flat_results(module: Module) -> Module:
+    """Return the module with a root that puts every array of the result together itself.
+
+    The same one where it does. Loops and calls make tuples whole: their elements are taken out.
+    """
+    entry = module.entry
+    names = {x.name for x in entry.instructions}
+    made = list(entry.instructions)
+    root = _apart(made, names, entry.root)
+    if root == entry.root and len(made) == len(entry.instructions):
+        return module
+    new = replace(entry, instructions=tuple(made), root=root)
+    return replace(module, computations=_with(module, new))
+
+
+class _Flattening:
+    """An entry in the making."""
+
+    def __init__(self, entry: Computation, first: list[int]) -> None:
+        self.entry = entry
+        self.first = first
+        self.names = {x.name for x in entry.instructions}
+        self.made: list[Instruction] = []
+
+    def written(self) -> Computation:
+        """Return the entry with arrays as parameters, and tuples of these behind them."""
+        place: list[int] = []
+        for x in self.entry.instructions:
+            if x.parameter_number < 0:
+                at = self._add(x._replace(operands=tuple(place[i] for i in x.operands)))
+            else:
+                number = self.first[x.parameter_number]
+                at = self._given(x, x.shape, number, x.name)[0]
+            place.append(at)
+        return replace(self.entry, instructions=tuple(self.made), root=place[self.entry.root])
+
+    def _add(self, x: Instruction) -> int:
+        self.made.append(x)
+        return len(self.made) - 1
+
+    def _given(self, x: Instruction, shape: Shape, number: int, name: str) -> tuple[int, int]:
+        """Add the parameters that make up a shape; return where it is, and the next number."""
+        if not isinstance(shape, TupleShape):
+            attributes = x.attributes if shape is x.shape else NO_ATTRIBUTES
+            new = x._replace(name=name, shape=shape, parameter_number=number, attributes=attributes)
+            return self._add(new), number + 1
+        parts = []
+        for index, part in enumerate(shape.elements):
+            inner = _fresh(self.names, f"{name}.{index}")
+            at, number = self._given(x, part, number, inner)
+            parts.append(at)
+        whole = Instruction(name, "tuple", shape, tuple(parts), NO_ATTRIBUTES, x.metadata)
+        return self._add(whole), number
+
+
+def _apart(made: list[Instruction], names: set[str], position: int) -> int:
+    """Return where a value is whose tuples are all put together by the entry's own ops."""
+    x = made[position]
+    if not isinstance(x.shape, TupleShape):
+        return position
+    if x.opcode == "tuple":
+        parts = tuple(_apart(made, names, i) for i in x.operands)
+        if parts == x.operands:
+            return position
+    else:
+        parts = tuple(
+            _apart(made, names, _element(made, names, position, index, shape))
+            for index, shape in enumerate(x.shape.elements)
+        )
+    name = _fresh(names, x.name)
+    made.append(Instruction(name, "tuple", x.shape, parts, NO_ATTRIBUTES, x.metadata))
+    return len(made) - 1
+
+
+def _element(
+    made: list[Instruction], names: set[str], position: int, index: int, shape: Shape
+) -> int:
+    source = made[position]
+    name = _fresh(names, f"{source.name}.{index}")
+    attributes = Attributes({"index": index})
+    made.append(
+        Instruction(name, "get-tuple-element", shape, (position,), attributes, source.metadata)
+    )
+    return len(made) - 1
+
+
+def _fresh(names: set[str], stem: str) -> str:
+    name, number = stem, 0
+    while name in names:
+        number += 1
+        name = f"{stem}.{number}"
+    names.add(name)
+    return name
+
+
+def _with(module: Module, entry: Computation) -> tuple[Computation, ...]:
+    return tuple(entry if c.name == entry.name else c for c in module.computations)
+
+
+def _renumbered(module: Module, shapes: list[Shape], first: list[int]) -> Attributes:
+    """Return the header's attributes with places of parameters by their arrays' numbers."""
+    numbers = {
+        (parameter, index): first[parameter] + n
+        for parameter, shape in enumerate(shapes)
+        for n, (index, _) in enumerate(all_leaves(shape))
+    }
+    values: dict[str, Value] = {}
+    for key, value in module.attributes.items():
+        if key == "input_output_alias" and isinstance(value, tuple):
+            aliases = [x for x in value if isinstance(x, Alias)]
+            value = tuple(
+                x._replace(parameter=numbers[x.parameter, x.parameter_index], parameter_index=())
+                for x in aliases
+                if (x.parameter, x.parameter_index) in numbers
+            )
+        elif key == "buffer_donor" and isinstance(value, tuple):
+            donors = [x for x in value if isinstance(x, Donor)]
+            value = tuple(
+                Donor(numbers[x.parameter, x.parameter_index], ())
+                for x in donors
+                if (x.parameter, x.parameter_index) in numbers
+            )
+        elif key == "entry_computation_layout":
+            value = module.entry.program_shape
+        if key not in _OF_SHAPES and value != ():
+            values[key] = value
+    return Attributes(values, module.attributes.called)

@@ -1,0 +1,139 @@
+"""What texts in Graphcore's encoding compute, against the formulas of a perceptron in f64."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from hloipu_compiler.evaluate.evaluator import Evaluator
+from hloipu_compiler.evaluate.site import Effects
+from hloipu_compiler.hlo.printer import print_module
+from hloipu_compiler.poplar.plain_module import plain_module
+from tests.support.poplar_small import (
+    TAKEN,
+    TEXT,
+    WEIGHTS,
+    Array,
+    changed,
+    elements,
+    read,
+    trained,
+)
+from tests.support.poplar_texts import Spelling, Written, batches, start, text_of
+from tests.support.poplar_texts import trained as perceptron_trained
+from tests.support.poplar_variants import VARIANTS
+
+
+def evaluated(
+    text: str, arguments: list[Array], data: list[object]
+) -> tuple[list[Array], list[list[float]]]:
+    """Return the results of a text, and what its outfeed got."""
+    module = plain_module(read(text))
+    read(print_module(module))
+    source, sent = iter(data), []
+    effects = Effects(
+        infeed=lambda _: next(source),  # type: ignore[arg-type]
+        outfeed=lambda _, values: sent.append([float(x) for x in values]),
+    )
+    made = Evaluator(module, effects)(*arguments)
+    assert next(source, None) is None, "not every element was taken"
+    return made, sent
+
+
+FORMS = ("pipeline", "loop", "while")
+REDUCTIONS = ("sum", "mean", "running_mean")
+
+
+@pytest.mark.parametrize(
+    ("form", "reduction", "micro_batches"),
+    list(itertools.product(FORMS, REDUCTIONS, (1, 3))),
+)
+def test_every_form_trains_as_its_formulas_say(
+    form: str, reduction: str, micro_batches: int
+) -> None:
+    written = Written(
+        form=form, reduction=reduction, micro_batches=micro_batches, repeat=3,
+        spelling=Spelling(as_json=micro_batches == 3),
+    )  # fmt: skip
+    state, losses = perceptron_trained(written)
+    made, sent = evaluated(text_of(written), start(written), list(batches(written)))
+    for mine, theirs in zip(made, state, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=2e-5, atol=2e-6)
+    np.testing.assert_allclose([x for (x,) in sent], losses, rtol=2e-5)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_variants_compute_what_they_say(name: str) -> None:
+    variant = VARIANTS[name]
+    made, sent = evaluated(variant.text, WEIGHTS, [(x,) for x in variant.data])
+    for mine, theirs in zip(made, variant.weights, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    assert sent == [[x] for x in variant.sent]
+
+
+def test_plain_modules_are_left_alone() -> None:
+    module = read("HloModule m\n\nENTRY e {\n  ROOT x = f32[2] parameter(0)\n}\n")
+    assert plain_module(module) is module
+
+
+def test_loops_within_a_stage_turn_as_often_as_they_say() -> None:
+    inner = """twice {
+  v = f32[2] parameter(0)
+  counter = s32[] custom-call(), custom_call_target="ExecutionCounter"
+  n = f32[] convert(counter)
+  ns = f32[2] broadcast(n), dimensions={}
+  d = f32[2] add(v, ns)
+  ROOT out = (f32[2]) tuple(d)
+}
+
+"""
+    call = (
+        '  t = (f32[2]) call(p), to_apply=twice, backend_config="{\\"callConfig\\":{\\"type\\":'
+        '\\"RepeatLoop\\",\\"repeatConfig\\":{\\"repeatCount\\":\\"4\\"}}}"\n'
+        "  h = f32[2] get-tuple-element(t), index=0"
+    )
+    text = changed(
+        ("  h = f32[2] multiply(x, w0)", "  p = f32[2] multiply(x, w0)\n" + call),
+        ("forward_0 {", inner + "forward_0 {"),
+    )
+    _, sent = evaluated(text, WEIGHTS, [(x,) for x in elements()])
+    first = elements()[0] * WEIGHTS[0] + (0 + 1 + 2 + 3)
+    assert sent[0] == [float(np.sum(first * WEIGHTS[1]))]
+
+
+def test_an_older_accumulator_counts_its_window() -> None:
+    text = """HloModule older
+
+body {
+  w = f32[2] parameter(0)
+  ready = token[] after-all()
+  feed = ((f32[2]), token[]) infeed(ready), infeed_config="x"
+  data = (f32[2]) get-tuple-element(feed), index=0
+  x = f32[2] get-tuple-element(data), index=0
+  g = f32[2] multiply(x, w)
+  s = f32[2] custom-call(g), custom_call_target="StatefulGradientAccumulate", backend_config="{\\"num_mini_batches\\":3}"
+  n = f32[2] subtract(w, s)
+  ROOT out = (f32[2]) tuple(n)
+}
+
+ENTRY main {
+  w = f32[2] parameter(0)
+  p = (f32[2]) call(w), to_apply=body, backend_config="{\\"callConfig\\":{\\"type\\":\\"RepeatLoop\\",\\"repeatConfig\\":{\\"repeatCount\\":\\"6\\"}}}"
+  ROOT r = f32[2] get-tuple-element(p), index=0
+}
+"""  # noqa: E501
+    data = elements()
+    made, _ = evaluated(text, [WEIGHTS[0]], [(x,) for x in data])
+    w = np.asarray(WEIGHTS[0], np.float64)
+    for turn in range(2):
+        w = w - sum(x * w for x in data[3 * turn : 3 * turn + 3])
+    np.testing.assert_array_equal(made[0], w)
+
+
+def test_the_text_itself_is_right() -> None:
+    weights, losses = trained()
+    made, sent = evaluated(TEXT, WEIGHTS, [(x,) for x in elements()])
+    np.testing.assert_array_equal(made[0], weights[0])
+    np.testing.assert_array_equal(made[1], weights[1])
+    assert [x for (x,) in sent] == losses
+    assert TAKEN in TEXT

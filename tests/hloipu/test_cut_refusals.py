@@ -1,0 +1,138 @@
+"""Cuts that cannot be: each refused by a typed error that names what is wrong and what helps."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import hloipu
+from hloipu_runtime.errors import HloipuError
+from tests.support.command_line import run
+from tests.support.training_steps import STEPS
+
+STEP = STEPS["mlp_sgd"]
+FIRST = STEP.state_count
+
+
+def refusal(text: str, **options: Any) -> HloipuError:
+    given = {
+        "target": "tiny", "over_memory": "allow", "cache": False, "loop": 2,
+        "feed": {"data": (FIRST, FIRST + 1)}, **options,
+    }  # fmt: skip
+    with pytest.raises(HloipuError) as caught:
+        hloipu.compile(text, **given)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        ({"micro_batches": 0}, "E3011", "from 1 to"),
+        ({"micro_batches": -1}, "E3011", "from 1 to"),
+        ({"micro_batches": 2**70}, "E3011", "from 1 to"),
+        ({"stages": 0}, "E3011", "from 1 to"),
+        ({"stages": 1000}, "E0506", "18 forward ops cannot make up 1000 stages"),
+        ({"stages": 2, "device_map": (0,)}, "E0507", "does not fit 2 stages"),
+        ({"stages": 2, "device_map": (0, 2)}, "E0507", "0,2 does not fit"),
+        ({"stages": 2, "device_map": (1, 1)}, "E0507", "1,1 does not fit"),
+        ({"device_map": (0, 1)}, "E0507", "does not fit 1 stages"),
+        ({"stages": 2, "device_map": "0,x"}, "E3011", "0,x"),
+        ({"stages": 2, "ipus": 3}, "E0475", "3 IPUs were asked for; the program takes 2"),
+        ({"stages": 4, "ipus": 2}, "E0475", "2 IPUs were asked for; the program takes 4"),
+        ({"replicas": 2, "ipus": 5}, "E0475", "5 IPUs were asked for; the program takes 2"),
+        ({"replicas": 0}, "E3011", "from 1 to"),
+        ({"replicas": 257}, "E3210", "1 to 256"),
+        ({"stages": 2, "replicas": 129}, "E3210", "1 to 256"),
+        ({"schedule": "fast"}, "E3011", "grouped, interleaved, sequential"),
+        ({"reduction": "max"}, "E3011", "sum, mean, running_mean"),
+        ({"accumulator_dtype": "s32"}, "E3011", "f32, f16, bf16"),
+        ({"micro_batches": 2, "loss_output": 99}, "E0501", "result 99 .* results 0 to 10"),
+        ({"stages": 2, "loss_output": 3}, "E0501", "result 3 .* next value of state"),
+        ({"stages": 2, "role": {"nothing": "weight"}}, "E3151", "'nothing'"),
+    ],
+    ids=str,
+)
+def test_options_that_cannot_be(options: dict[str, Any], code: str, said: str) -> None:
+    error = refusal(STEP.text, **options)
+    assert error.code == code
+    with pytest.raises(HloipuError, match=said):
+        raise error
+
+
+def scanned(outputs: bool) -> str:
+    """Return three steps in a loop as HLO text."""
+
+    def steps(state: Any, x: Any, y: Any) -> Any:
+        new, losses = jax.lax.scan(lambda s, batch: STEP.whole(s, *batch), state, (x, y))
+        return new, losses if outputs else losses.mean()
+
+    batches = [STEP.batch(n) for n in range(3)]
+    x, y = (np.stack(part) for part in zip(*batches, strict=True))
+    lowered = jax.jit(steps, donate_argnums=0, keep_unused=True).lower(STEP.state(), x, y)
+    text: str = lowered.compiler_ir("hlo").as_hlo_text(print_large_constants=True)
+    return text
+
+
+@pytest.mark.parametrize(
+    ("outputs", "code", "said"),
+    [(True, "E0501", "the loop 'while"), (False, "E0504", r"comes out of 'while.*\(while\)")],
+)
+def test_a_loop_of_whole_steps_has_no_micro_batches(outputs: bool, code: str, said: str) -> None:
+    for options in ({"micro_batches": 2}, {"stages": 2}):
+        error = refusal(scanned(outputs), **options)
+        assert error.code == code
+        assert error.hint
+        with pytest.raises(HloipuError, match=said):
+            raise error
+
+
+ALL_REDUCE = """HloModule m, replica_count=4
+
+add {{ a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = f32[] add(a, b) }}
+
+ENTRY e {{
+  p = f32[4] parameter(0)
+  ROOT total = f32[4] all-reduce(p), replica_groups={}, to_apply=add
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("groups", "options", "code"),
+    [
+        ("{{0,1}}", {}, "E0314"),
+        ("{{0,1},{2,5}}", {}, "E0313"),
+        ("{{0,1},{1,3}}", {}, "E0313"),
+        ("{{0,1},{2,3}}", {"replicas": 2}, "E0510"),
+        ("{{0,1},{2,3}}", {"ipus": 3}, "E0475"),
+    ],
+)
+def test_groups_that_do_not_cover_the_replicas(
+    groups: str, options: dict[str, Any], code: str
+) -> None:
+    with pytest.raises(HloipuError) as caught:
+        hloipu.compile(ALL_REDUCE.format(groups), target="tiny", cache=False, **options)
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("--micro-batches", "0"), ""),
+        (("--stages", "1000"), "E0506"),
+        (("--stages", "2", "--device-map", "0,2"), "E0507"),
+        (("--stages", "2", "--ipus", "3"), "E0475"),
+        (("--stages", "2", "--loss-output", "77"), "E0501"),
+    ],
+)
+def test_the_command_says_so_without_a_traceback(
+    words: tuple[str, ...], code: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "step.hlo"
+    path.write_text(STEP.text)
+    said = run("compile", str(path), "--feed", f"data={FIRST},{FIRST + 1}", "--no-cache", *words)
+    assert said.code not in (0, 1, 70)
+    assert "Traceback" not in said.err
+    assert (f"error[{code}]" in said.err) if code else ("--micro-batches" in said.err)

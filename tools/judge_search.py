@@ -1,0 +1,233 @@
+"""How far the estimates of `--plan auto` are from what compiling gives, and how good its choice is.
+
+    python -m tools.judge_search [--ways N] [--ipus N] [--only WORDS] [--json FILE] [DUMP ...]
+
+For each step, on a whole machine and on one with so few tiles that one IPU has no room for it, some
+ways to cut it are drawn and compiled. Printed are estimates over the truth, of cycles of an update
+and of bytes on the fullest tile: the median and the extremes; how well both agree on the order
+(Spearman's rho); ways that fit and were not thought to (`missed`) and that were thought to and do
+not (`false`); and the throughput of what the search chooses, over the best of those drawn that fit.
+"""
+
+import argparse
+import json
+import random
+import statistics
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+import hloipu
+from hloipu.choosing import Choice, chosen, priced
+from hloipu.options.resolve import resolve
+from hloipu.options.table import Options
+from hloipu.session import compile_once
+from hloipu_compiler.choosing.outlook import Step
+from hloipu_compiler.choosing.way import Outlook, Way
+from hloipu_compiler.choosing.ways import ways_on
+from hloipu_compiler.ir.graph import Module
+from hloipu_runtime.errors import HloipuError
+
+SAMPLES = Path(__file__).parents[1] / "hlo_samples"
+STEPS = ("mnist_train_step", "mnist_adam_step", "convnet_train_step")
+LOOP = 100
+"""Updates of a run: what a run takes beside them counts little."""
+_TURNS = 4
+"""Sizes that are looked at until a machine is small enough: code takes as much on each."""
+_FULL = 0.7
+"""Of what one IPU would need for the whole step, the memory of the smaller machine."""
+
+
+@dataclass
+class Verdict:
+    """What was found for one step on one machine."""
+
+    name: str
+    tiles: int
+    ways: list[str] = field(default_factory=list)
+    """Their flags."""
+    cycles: list[float] = field(default_factory=list)
+    """Estimate over truth, of each way."""
+    memory: list[float] = field(default_factory=list)
+    cycles_rho: float = 1.0
+    memory_rho: float = 1.0
+    missed: int = 0
+    false: int = 0
+    choice: float | None = None
+    """Throughput of what was chosen over the best; None: nothing fits."""
+    refused: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Truth:
+    outlook: Outlook
+    cycles: int
+    tile_bytes: int
+    fits: bool
+
+    @property
+    def per_second(self) -> float:
+        """Micro-batches, up to a factor that all ways share."""
+        way = self.outlook.way
+        return way.replicas * way.micro_batches / self.cycles
+
+
+def compiled(module: Module, options: Options, outlook: Outlook) -> _Truth:
+    """Return what a way costs that is compiled; HloipuError where it cannot be."""
+    program = compile_once(module, Choice([outlook], outlook, 1).options(options))
+    plan = program.memory_plan
+    most = max(int(ipu.needed_bytes.max()) for ipu in plan.ipus)
+    return _Truth(outlook, program.estimate().lower_bound_cycles // LOOP, most, plan.fits)
+
+
+def judged(name: str, module: Module, options: Options, count: int, seed: int) -> Verdict:
+    """Return the verdict on a step."""
+    step = priced(module, options)
+    tiles = step.machine.chip.tiles_per_ipu
+    found = Verdict(name, tiles)
+    ways = drawn(step, options.ipus, count, seed)
+    truths: list[_Truth] = []
+    for way in ways:
+        try:
+            truths.append(compiled(module, options, step.outlook(way)))
+        except HloipuError as error:
+            found.refused.append(f"{way.flags()}: {error}")
+    found.ways = [x.outlook.way.flags() for x in truths]
+    found.cycles = [x.outlook.update_cycles / x.cycles for x in truths]
+    found.memory = [x.outlook.needed_bytes / tiles / x.tile_bytes for x in truths]
+    found.cycles_rho = rank_agreement(
+        [x.outlook.per_second for x in truths], [x.per_second for x in truths]
+    )
+    found.memory_rho = rank_agreement(
+        [x.outlook.needed_bytes for x in truths], [x.tile_bytes for x in truths]
+    )
+    found.missed = sum(x.fits and not x.outlook.fits for x in truths)
+    found.false = sum(x.outlook.fits and not x.fits for x in truths)
+    choice = chosen(module, options, lambda asked: compile_once(module, asked))
+    best = max((x.per_second for x in truths if x.fits), default=0.0)
+    if choice.is_tried:
+        mine = compiled(module, options, choice.best)
+        found.choice = mine.per_second / max(best, mine.per_second)
+    elif best:
+        found.choice = 0.0
+    return found
+
+
+def drawn(step: Step, ipus: int, count: int, seed: int) -> list[Way]:
+    """Return so many ways to cut a step, of few micro-batches and of many."""
+    ways = [way for way in ways_on(step, ipus) if way.micro_batches in (1, 4, 16)]
+    random.Random(seed).shuffle(ways)
+    return ways[:count]
+
+
+def rank_agreement(estimates: Sequence[float], truths: Sequence[float]) -> float:
+    """Return Spearman's rho: 1 where both have one order."""
+    if len(truths) < 2:
+        return 1.0
+    ranks = [np.argsort(np.argsort(np.array(x))) for x in (estimates, truths)]
+    a, b = ranks
+    n = len(truths)
+    return float(1 - 6 * ((a - b) ** 2).sum() / (n * (n * n - 1)))
+
+
+def options_of(ipus: int, target: str, tiles: int | None) -> Options:
+    """Return options that ask for a choice on a system."""
+    given = {"target": target, "ipus": ipus, "plan": "auto", "loop": LOOP, "cache": False}
+    if tiles is not None:
+        given["set"] = {"tiles_per_ipu": str(tiles)}
+    return resolve("compile", given).options
+
+
+def machines(module: Module, ipus: int, target: str) -> Iterator[Options]:
+    """Yield options for the whole machine, and for one that is too small for one IPU to do it."""
+    options = options_of(ipus, target, None)
+    yield options
+    tiles = 0
+    for _ in range(_TURNS):
+        step = priced(module, options)
+        alone = step.outlook(Way())
+        full = alone.needed_bytes / alone.room_bytes
+        if tiles and full >= 1:
+            break
+        tiles = round(_FULL * full * step.machine.chip.tiles_per_ipu)
+        if not 4 <= tiles < step.machine.chip.tiles_per_ipu:
+            return
+        options = options_of(ipus, target, tiles)
+    yield options
+
+
+def steps(dumps: Sequence[Path]) -> Iterator[tuple[str, str]]:
+    """Yield names and texts: samples, the demo's transformer, dumps that were named."""
+    for name in STEPS:
+        yield name, (SAMPLES / f"{name}.hlo").read_text(encoding="utf-8")
+    try:
+        from tools.demo_pipeline import Model, Sizes, lower
+    except ImportError:
+        print("without jax: no transformer", file=sys.stderr)
+    else:
+        model = Model(Sizes(4, 64))
+        yield "transformer", lower(model.step, model.state(), *model.batches(1)[0], donate=0).text
+    for path in dumps:
+        yield path.stem, path.read_text(encoding="utf-8")
+
+
+def line(found: Verdict) -> str:
+    """Return a row of the table."""
+
+    def spread(values: Sequence[float]) -> str:
+        if not values:
+            return f"{'-':>18}"
+        return f"{statistics.median(values):6.2f} {min(values):5.2f}-{max(values):5.2f}"
+
+    chosen_one = "-" if found.choice is None else f"{found.choice:.2f}"
+    return (
+        f"{found.name:<28}{found.tiles:>6}{len(found.cycles):>5}  {spread(found.cycles)}"
+        f"{found.cycles_rho:>6.2f}  {spread(found.memory)}{found.memory_rho:>6.2f}"
+        f"{found.missed:>7}{found.false:>6}{chosen_one:>8}"
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Judge, print the table, write the JSON."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("dumps", nargs="*", type=Path)
+    parser.add_argument("--ways", type=int, default=16, help="ways to compile for each step")
+    parser.add_argument("--ipus", type=int, default=8)
+    parser.add_argument("--target", default="gc200")
+    parser.add_argument("--only", default="", help="words that a step's name must hold")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--list", action="store_true", help="print each way that was compiled")
+    parser.add_argument("--json", type=Path, help="write the figures here as well")
+    asked = parser.parse_args(arguments)
+    print(
+        f"{'step':<28}{'tiles':>6}{'ways':>5}  {'cycles: est./truth':>18}{'rho':>6}"
+        f"  {'bytes: est./truth':>18}{'rho':>6}{'missed':>7}{'false':>6}{'choice':>8}"
+    )
+    verdicts = []
+    for name, text in steps(asked.dumps):
+        if not any(word in name for word in asked.only.split(",")):
+            continue
+        module = hloipu.verify(text)
+        try:
+            for options in machines(module, asked.ipus, asked.target):
+                found = judged(name, module, options, asked.ways, asked.seed)
+                print(line(found), flush=True)
+                for row in zip(found.cycles, found.memory, found.ways, strict=True):
+                    if asked.list:
+                        print("  cycles {:.2f}, bytes {:.2f}: {}".format(*row))
+                for refused in found.refused:
+                    print(f"  refused: {refused.splitlines()[0]}", file=sys.stderr)
+                verdicts.append(found)
+        except HloipuError as error:
+            print(f"{name}: {error}", file=sys.stderr)
+    if asked.json:
+        figures = {"schema": "hloipu.judge-search/1", "rows": [asdict(x) for x in verdicts]}
+        asked.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
