@@ -10,7 +10,7 @@ from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.machine.links import check_system
 from hloipu_runtime.machine.model import Machine
-from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.program import Program, Role
 from hloipu_runtime.program.steps import Pipeline, Step, inner_steps
 
 
@@ -39,7 +39,7 @@ def pipeline_request(options: Options) -> PipelineRequest:
 def stashed_bytes(program: Program) -> int:
     """Return the bytes of micro-batches that wait for backward stages, on the IPU with most.
 
-    These are the places of channels that lead from an IPU to itself.
+    These are the places of channels that lead from an IPU to itself, those on tiles.
     """
     found = dict.fromkeys(range(program.ipus), 0)
     waiting = list[Step](program.body.steps)
@@ -49,6 +49,8 @@ def stashed_bytes(program: Program) -> int:
         for channel in step.channels if isinstance(step, Pipeline) else ():
             for place in channel.places:
                 record = program.variables[place]
+                if record.role is Role.REMOTE:
+                    continue
                 if record.ipu == program.variables[channel.source].ipu:
                     bits = ELEMENT_TYPES[record.element_type].bits
                     found[record.ipu] += prod(record.shape) * bits // 8

@@ -28,6 +28,7 @@ from hloipu_compiler.pricing.costing import costing_on
 from hloipu_compiler.sharding.handing_down import says_anything
 from hloipu_compiler.sharding.request import ShardingError, ShardRequest
 from hloipu_compiler.sharding.sharded import sharded
+from hloipu_compiler.stacking.named_pieces import with_stacks
 from hloipu_compiler.stacking.staged_loops import staged_step
 from hloipu_compiler.staging.call_marks import with_call_marks
 from hloipu_compiler.staging.pipelining import pipelined
@@ -254,7 +255,7 @@ def _compile_pipelined(
         )
         if tuning.merge_steps:
             program = merged(program, machine.chip.tiles_per_ipu)
-        program = replace(program, stacks=step.pieces.stacks)
+        program = with_stacks(program, step.pieces.stacks)
     return Compilation(made, plan, program, wrapped, pipelining)
 
 

@@ -80,6 +80,7 @@ def _families(
         yield stages
     if options.recompute == "none":
         yield [Candidate("flag", lean)]
+    yield _offloaded(options, lean, program)
     given = options.available_memory_proportion
     smaller = [{"available_memory_proportion": p} for p in _PROPORTIONS if p < given]
     if not is_far:
@@ -108,6 +109,21 @@ def _staged(options: Options, settings: Mapping[str, Any], stages: int) -> Candi
     ipus = options.ipus * stages if options.ipus > 1 else options.ipus
     given = {"stages": stages, **({"ipus": ipus} if ipus > 1 else {}), **settings}
     return Candidate("flag", given, f"{flags(given)} ({max(ipus, stages)} IPUs)")
+
+
+def _offloaded(
+    options: Options, settings: Mapping[str, Any], program: CompiledProgram
+) -> list[Candidate]:
+    """Return more and more of a cut step in remote buffers, what is moved least first."""
+    if not program.machine.remote.remote_bytes or not program.profile().pipelines:
+        return []
+    more: dict[str, bool] = {}
+    found = []
+    for name in ("offload_activations", "offload_accumulators", "offload_weights"):
+        if not getattr(options, name):
+            more[name] = True
+            found.append(Candidate("flag", {**settings, **more}))
+    return found
 
 
 def _has_batch(module: Module) -> bool:

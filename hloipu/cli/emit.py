@@ -26,7 +26,7 @@ from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.program_text.printer import print_program
 
-STAGES = ("hlo", "front", "plans", "program", "memory", "costs")
+STAGES = ("hlo", "step", "front", "plans", "program", "memory", "costs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,8 @@ class Asking:
     type=click.Choice(STAGES),
     default="hlo",
     show_default=True,
-    help="hlo: as read; front: after the passes; plans: how ops are spread over tiles, and why; "
+    help="hlo: as read; step: one micro-batch and its update, of a module in Graphcore's encoding; "
+    "front: after the passes; plans: how ops are spread over tiles, and why; "
     "program: on tiles; memory and costs: of its tiles and steps.",
 )
 @click.option(
@@ -112,6 +113,8 @@ def stage_text(
     if stage == "hlo":
         return hlo_text(module, asking)
     module, _ = plain_step(module, asked.given)
+    if stage == "step":
+        return hlo_text(module, asking)
     options = asked.resolved(module_attributes(module)).options
     if stage == "front":
         return hlo_text(passed(module, options), asking)
@@ -128,7 +131,12 @@ def stage_text(
 
 def check_format(stage: str, output_format: str) -> None:
     """Raise UsageError E3145 for a format that a stage has not."""
-    formats = {"hlo": "text json dot", "front": "text json dot", "program": "text"}
+    formats = {
+        "hlo": "text json dot",
+        "step": "text json dot",
+        "front": "text json dot",
+        "program": "text",
+    }
     allowed = formats.get(stage, "text json").split()
     if output_format not in allowed:
         raise UsageError(

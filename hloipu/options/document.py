@@ -22,7 +22,7 @@ these wins:
 3. `hloipu.toml` in the current folder or the nearest folder above it, or the file that
    `--config FILE` names; relative paths in it are taken from its folder;
 4. `frontend_attributes={ipu_target="bow"}` of the module, for the options marked *module* below;
-   a module can name no file;
+   a module can name no file, and parts what it gives several times by `;`;
 5. the default.
 
 `set` is put together key by key from all of them. `--print-config` prints each value and where it

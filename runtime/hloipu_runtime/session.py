@@ -120,6 +120,7 @@ class Session:
                 hint=f"modes: {', '.join(MODES)}",
             )
         self.program = program
+        self._seen = seen_by_users(program)
         self.costs = costs
         self.about = about
         self.steps = 0
@@ -158,7 +159,7 @@ class Session:
             opened_outfeeds(program, outfeeds or {}, timeout, self._replicas),
             self._arrays,
             clock=self._now,
-            split=seen_by_users(program).split,
+            split=self._seen.split,
         )
         self._engine = self._engine_with(loaded_arrays(program, constants))
 
@@ -259,7 +260,7 @@ class Session:
         return SessionRun(steps, outputs, cycles, lambda: self._profile(counts.runs, idle))
 
     def _outputs(self) -> list[Any]:
-        seen = seen_by_users(self.program)
+        seen = self._seen
         return taken_arrays(seen.results, seen.joined(self._arrays.outputs))
 
     def profile(self) -> Profile:
@@ -433,7 +434,7 @@ class Session:
             if self._state is None:
                 raise UsageError(
                     "E3154",
-                    f"the state is not given: {len(seen_by_users(self.program).state)} arrays",
+                    f"the state is not given: {len(self._seen.state)} arrays",
                     hint="give state={name: array, …}, or load a checkpoint; on the command line "
                     "--inputs FILE or --random SEED",
                 )

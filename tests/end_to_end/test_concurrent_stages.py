@@ -1,5 +1,6 @@
 """Stages whose branches run at once: the same training, sooner."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,23 @@ def test_state_is_that_of_gradients_taken_apart(cut: Concurrent) -> None:
 @pytest.mark.parametrize("cut", SAMPLE[:10], ids=map(str, SAMPLE[:10]))
 def test_tiles_by_themselves_come_to_the_same(cut: Concurrent) -> None:
     assert_equal_to_jax(cut, compiled(cut), mode="exact")
+
+
+@pytest.mark.parametrize("model", TOWERS)
+def test_steps_without_annotations_are_cut_where_branches_are(model: str) -> None:
+    cut = Concurrent(model, marked=False)
+    step, towers = cut.step, TOWERS[model]
+    first = step.state_count
+    plain = re.sub(r", frontend_attributes=\{[^}]*\}", "", step.text)
+    program = hloipu.compile(
+        plain, target="tiny", over_memory="allow", cache=False, feed={"data": (first, first + 1)},
+        outfeed=[f"loss={first}"], micro_batches=cut.micro_batches, loop=2, stages=towers.stages,
+        device_map=cut.device_map,
+    )  # fmt: skip
+    wanted = [0] * towers.stages
+    wanted[towers.concurrent] = towers.branches
+    assert branches_at_once(pipeline_of(program)) == wanted + wanted[::-1]
+    assert_equal_to_jax(cut, program)
 
 
 def row_of(program: CompiledProgram) -> PipelineRow:

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 import hloipu
+from tests.support.pipeline_reference import SCALED, TYPES, accumulated
 from tests.support.pipeline_trials import Cut, assert_equal_to_jax, compiled, sample
+from tests.support.training_steps import STEPS, UNUSUAL_STEPS
 
-SAMPLE = sample(60)
+SAMPLE = sample(60, steps=(*STEPS, *UNUSUAL_STEPS, SCALED.name))
 
 
 @pytest.mark.parametrize("cut", SAMPLE, ids=map(str, SAMPLE))
@@ -53,3 +55,45 @@ def test_a_gradient_may_be_what_a_queue_feeds(reduction: str, left: float) -> No
         session.run(1)
         (found,) = session.state().values()
     np.testing.assert_array_equal(found, ones * np.float32(left))
+
+
+TYPED = """HloModule linear, input_output_alias={ {0}: (0, {}, may-alias) }
+add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = f32[] add(a, b) }
+ENTRY e {
+  w = KIND[40] parameter(0)
+  x = KIND[40] parameter(1)
+  zero = f32[] constant(0)
+  product = KIND[40] multiply(w, x)
+  wide = f32[40] convert(product)
+  loss = f32[] reduce(wide, zero), dimensions={0}, to_apply=add
+  new = KIND[40] subtract(w, x)
+  ROOT t = (KIND[40], f32[]) tuple(new, loss)
+}
+"""
+
+
+KINDS, REDUCTIONS = ("f32", "bf16", "f16"), ("mean", "sum", "running_mean")
+SQUARE = [
+    (kind, accumulator, REDUCTIONS[(i + j) % 3])
+    for i, kind in enumerate(KINDS)
+    for j, accumulator in enumerate((*KINDS, None))
+]
+"""Every two of gradient's type, accumulator's type and reduction."""
+
+
+@pytest.mark.parametrize(("kind", "accumulator", "reduction"), SQUARE)
+def test_sums_are_rounded_as_documented(kind: str, accumulator: str | None, reduction: str) -> None:
+    """Scaled in the gradient's type, added up in the accumulator's, converted back: bit by bit."""
+    program = hloipu.compile(
+        TYPED.replace("KIND", kind), target="tiny", cache=False, micro_batches=5, stages=1,
+        reduction=reduction, accumulator_dtype=accumulator, feed={"data": (1,)},
+    )  # fmt: skip
+    random = np.random.default_rng(len(kind))
+    fed = [random.normal(size=40).astype(TYPES[kind]) for _ in range(5)]
+    for mode in ("functional", "exact"):
+        state = [np.zeros(40, TYPES[kind])]
+        infeeds = {"data": iter([(x,) for x in fed])}
+        with program.session(state=state, infeeds=infeeds, mode=mode) as session:
+            session.run(1)
+            (found,) = session.state().values()
+        assert (-found).tobytes() == accumulated(fed, reduction, accumulator).tobytes()

@@ -1,11 +1,16 @@
 """Steps that scan over stacked layers, cut into stages, train as JAX's gradients and update do."""
 
+from typing import Any
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 import hloipu
-from tests.support.pipeline_trials import UPDATES, Cut, assert_equal_to_jax, compiled
+from tests.support.pipeline_reference import UPDATES
+from tests.support.pipeline_trials import Cut, assert_equal_to_jax, compiled
 from tests.support.training_steps import SCANNED_STEPS
 
 CUTS = [
@@ -50,3 +55,78 @@ def test_names_of_what_jax_differentiates_change_nothing() -> None:
             found.append(list(session.state().values()))
     for a, b in zip(*found, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+LAYERS, WIDTH, BATCH, LENGTH, WORDS = 4, 8, 2, 6, 13
+Tree = Any
+
+
+def _block(x: Any, w: Tree, keys: Any, values: Any, position: Any) -> Any:
+    scores = jnp.einsum("bd,btd->bt", x @ w["q"], keys) / np.sqrt(WIDTH)
+    scores = jnp.where(jnp.arange(LENGTH) <= position, scores, -1e9)
+    x = x + jnp.einsum("bt,btd->bd", jax.nn.softmax(scores), values)
+    return x + jnp.tanh(x @ w["up"]) @ w["down"]
+
+
+def rows_of_caches(caches: Tree, w: Tree, token: Any, position: Any) -> tuple[Tree, Any]:
+    """Answer a token; each layer gets rows of the caches, and gives new ones."""
+
+    def layer(x: Any, given: tuple[Tree, Any, Any]) -> tuple[Any, Any]:
+        w, keys, values = given
+        keys = lax.dynamic_update_slice(keys, (x @ w["k"])[:, None], (0, position, 0))
+        values = lax.dynamic_update_slice(values, (x @ w["v"])[:, None], (0, position, 0))
+        return _block(x, w, keys, values, position), (keys, values)
+
+    x, new = lax.scan(layer, w["words"][token], (w["layers"], *caches))
+    return new, x @ w["words"].T
+
+
+def whole_caches(caches: Tree, w: Tree, token: Any, position: Any) -> tuple[Tree, Any]:
+    """Answer a token; the loop carries the caches, and each layer writes a part of a row."""
+
+    def layer(state: tuple[Any, Any, Any], given: tuple[Tree, Any]) -> tuple[Any, None]:
+        (x, keys, values), (w, n) = state, given
+        at = (n, 0, position, 0)
+        keys = lax.dynamic_update_slice(keys, (x @ w["k"])[None, :, None], at)
+        values = lax.dynamic_update_slice(values, (x @ w["v"])[None, :, None], at)
+        return (_block(x, w, keys[n], values[n], position), keys, values), None
+
+    given = (w["words"][token], *caches)
+    (x, *new), _ = lax.scan(layer, given, (w["layers"], jnp.arange(LAYERS)))
+    return tuple(new), x @ w["words"].T
+
+
+@pytest.mark.parametrize(("stages", "micro_batches"), [(2, 1), (2, 3), (4, 3)])
+@pytest.mark.parametrize("answer", [rows_of_caches, whole_caches])
+def test_caches_go_with_their_layers(answer: Any, stages: int, micro_batches: int) -> None:
+    rng = np.random.default_rng(0)
+
+    def normal(*sizes: int) -> Any:
+        return rng.normal(0, 0.4, sizes).astype(np.float32)
+
+    square = (LAYERS, WIDTH, WIDTH)
+    layers = {name: normal(*square) for name in ("q", "k", "v", "up", "down")}
+    weights = {"layers": layers, "words": normal(WORDS, WIDTH)}
+    caches = [np.zeros((LAYERS, BATCH, LENGTH, WIDTH), np.float32)] * 2
+    tokens = rng.integers(0, WORDS, (LENGTH, BATCH)).astype(np.int32)
+    function = jax.jit(answer, donate_argnums=0, keep_unused=True)
+    text = function.lower(tuple(caches), weights, tokens[0], np.int32(0)).compiler_ir("hlo")
+    program = hloipu.compile(
+        text.as_hlo_text(print_large_constants=True), target="tiny", over_memory="allow",
+        cache=False, stages=stages, micro_batches=micro_batches, loop=LENGTH // micro_batches,
+        role={"0": "carry", "1": "carry"}, feed={"data": (8, 9)}, outfeed=["scores=2"],
+    )  # fmt: skip
+    rows = [stack.sizes for stack in program.program.stacks if stack.name.startswith("caches")]
+    assert rows
+    fed = iter(zip(tokens, np.arange(LENGTH, dtype=np.int32), strict=True))
+    constants = jax.tree.leaves(weights)
+    with program.session(state=caches, constants=constants, infeeds={"data": fed}) as session:
+        session.run(LENGTH // micro_batches)
+        found = [np.asarray(x.element) for x in session.stream("scores").drain()]
+        kept = list(session.state().values())
+    state: Tree = tuple(caches)
+    for number, scores in enumerate(found):
+        state, wanted = jax.jit(answer)(state, weights, tokens[number], np.int32(number))
+        np.testing.assert_allclose(scores, wanted, 1e-4, 1e-5)
+    for a, b in zip(kept, state, strict=True):
+        np.testing.assert_allclose(a, b, 1e-4, 1e-5)

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from jax.experimental.xla_metadata import set_xla_metadata
 
 import hloipu
 from hloipu_compiler.sharding.request import ShardingError
@@ -67,6 +68,47 @@ def test_annotated_steps_train_as_plain_ones_do(name: str, seed: int) -> None:
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)
 
 
+def loss(weights: list[Any], x: Any, y: Any) -> Any:
+    """Return the loss of two layers, on an IPU each."""
+    with set_xla_metadata(ipu_shard="0"):
+        hidden = jax.numpy.tanh(x @ weights[0])
+    with set_xla_metadata(ipu_shard="1"):
+        return jax.numpy.mean((hidden @ weights[1] - y) ** 2)
+
+
+@pytest.mark.parametrize("io_tiles", [0, 1])
+@pytest.mark.parametrize("outfeed", ["loss=2", "loss:sum=2"])
+def test_state_and_gradients_of_jax_s_own_annotations_lie_where_they_are_read(
+    io_tiles: int, outfeed: str
+) -> None:
+    def step(weights: list[Any], x: Any, y: Any) -> Any:
+        found, slopes = jax.value_and_grad(loss)(weights, x, y)
+        return [w - 0.25 * slope for w, slope in zip(weights, slopes, strict=True)], found
+
+    draw = np.random.default_rng(0)
+    weights = [draw.normal(size=s).astype(np.float32) for s in ((8, 16), (16, 4))]
+    data = [[draw.normal(size=(5, n)).astype(np.float32) for n in (8, 4)] for _ in range(3)]
+    lowered = jax.jit(step, donate_argnums=0).lower(weights, *data[0])
+    program = hloipu.compile(
+        lowered.compiler_ir("hlo").as_hlo_text(), target="tiny", over_memory="allow", cache=False,
+        loop=3, feed={"data": (2, 3)}, outfeed=[outfeed], io_tiles=io_tiles,
+    )  # fmt: skip
+    ports = program.program.state
+    assert [program.program.variables[port.variable].ipu for port in ports] == [0, 1]
+    with program.session(state=weights, infeeds={"data": iter(data)}, mode="exact") as session:
+        session.run(3)
+        told = [np.asarray(x.element) for x in session.stream("loss").drain()]
+        found = list(session.state().values())
+    losses = []
+    for x, y in data:
+        weights, value = step(weights, x, y)
+        losses.append(float(value))
+    wanted = [sum(losses)] if "sum" in outfeed else losses
+    np.testing.assert_allclose(np.ravel(told), wanted, rtol=2e-5)
+    for a, b in zip(found, weights, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)
+
+
 @pytest.mark.parametrize("shards", [2, 3, 4])
 @pytest.mark.parametrize("cut", BLOCKS, ids=str)
 def test_blocks_train_as_gradients_and_updates_taken_apart_do(cut: Cut, shards: int) -> None:
@@ -103,6 +145,17 @@ def test_replicas_fill_a_system_and_shards_divide_it() -> None:
     with pytest.raises(ShardingError, match="6 IPUs were asked for, and a replica takes 4") as told:
         sharded(cut, 3, ipus=6, replicas=None)
     assert told.value.code == "E0551"
+
+
+def test_as_few_shards_are_taken_as_have_room() -> None:
+    cut = Cut("transformer_adam", 1, "grouped", 1)
+    plenty = sharded(cut, "auto", ipus=1, set={"bytes_per_tile": 2**20, "executable_bytes": 2**20})
+    assert plenty.program.ipus == 1
+    scarce = sharded(cut, "auto", ipus=1)
+    assert not sharded(cut, 1).fits
+    assert scarce.fits
+    assert scarce.program.ipus == 2
+    assert_equal_to_jax(cut, scarce)
 
 
 def test_shards_are_refused_with_stages_and_where_annotations_say_others() -> None:

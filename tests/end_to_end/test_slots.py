@@ -25,7 +25,11 @@ from tests.support.pipeline_trials import Cut, compiled
 from tests.support.pipelined_programs import PipelineMaker
 from tests.support.training_steps import STEPS
 
-INTERVALS = {"grouped": lambda n: 1, "interleaved": lambda n: 2, "sequential": lambda n: n}
+INTERVALS: dict[str, Callable[[int], int]] = {
+    "grouped": lambda n: 1,
+    "interleaved": lambda n: 2,
+    "sequential": lambda n: n,
+}
 
 
 def start_cycles(program: Program, machine: Machine) -> int:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import hloipu
+import hloipu.jax
 from hloipu_runtime.compiled import CompiledProgram, load
 from tests.support.command_line import run
 from tests.support.stacked_steps import ROWS, SCANNED, UNROLLED, StackedStep
@@ -136,6 +137,21 @@ def test_the_command_line_takes_and_gives_whole_arrays(tmp_path: Path) -> None:
     with np.load(tmp_path / "out.npz") as made:
         for n, want in enumerate(leaves(ADAM.expected(2, UPDATES))):
             np.testing.assert_allclose(made[f"out_{n}"], want, rtol=2e-5, atol=2e-6)
+
+
+def test_jax_functions_are_given_and_give_what_they_do() -> None:
+    program = hloipu.jax.compile(
+        ADAM.step, ADAM.state(), *ADAM.batch(0), donate=0, loop=UPDATES, stages=2,
+        micro_batches=2, target="tiny", over_memory="allow", cache=False,
+    )  # fmt: skip
+    assert program.program.program.stacks
+    with program.session(infeeds={"data": ADAM.batches(2 * UPDATES)}) as session:
+        session.run()
+        (found,) = program.nested_state(session)
+    expected = ADAM.expected(2, UPDATES)
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    for got, want in zip(leaves(found), leaves(expected), strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-6)
 
 
 def test_a_trainer_keeps_whole_arrays() -> None:

@@ -75,16 +75,13 @@ def scanned(outputs: bool) -> str:
     return text
 
 
-@pytest.mark.parametrize(
-    ("outputs", "code", "said"),
-    [(True, "E0501", "the loop 'while"), (False, "E0504", r"comes out of 'while.*\(while\)")],
-)
-def test_a_loop_of_whole_steps_has_no_micro_batches(outputs: bool, code: str, said: str) -> None:
+@pytest.mark.parametrize(("outputs", "code"), [(True, "E0501"), (False, "E0504")])
+def test_a_loop_of_whole_steps_has_no_micro_batches(outputs: bool, code: str) -> None:
     for options in ({"micro_batches": 2}, {"stages": 2}):
         error = refusal(scanned(outputs), **options)
         assert error.code == code
         assert error.hint
-        with pytest.raises(HloipuError, match=said):
+        with pytest.raises(HloipuError, match=r"the loop 'while[.0-9]*' makes the new state"):
             raise error
 
 

@@ -84,7 +84,11 @@ def test_loops_train_like_pipelines(form: str, reduction: str, micro_batches: in
 @pytest.mark.parametrize("schedule", [None, "interleaved", "sequential"])
 def test_variants_are_compiled_to_what_they_say(name: str, schedule: str | None) -> None:
     variant = VARIANTS[name]
+    if name == "batches in parts" and schedule not in (None, "sequential"):
+        pytest.skip("a stage takes parts of a batch on the sequential schedule alone")
     program = compiled(variant.text, schedule=schedule)
+    if name == "branches":
+        assert program.program.ipus == 3
     feeds = {"x": iter([(x,) for x in variant.data])} if variant.data else {}
     made, sent = ran(program, [*WEIGHTS, *variant.state], feeds, TURNS, "l")
     np.testing.assert_array_equal(made[0], variant.weights[0])
@@ -109,7 +113,7 @@ def test_older_accumulators_train_alike(name: str) -> None:
     feeds = {"x": iter([(x,) for x in elements()])}
     step = flat_step(read(window.text))
     assert step is not None
-    assert not step.stated.why is window.is_step
+    assert (step.stated.why == "") is window.is_step
     if window.is_step:
         made, _ = ran(program, begun, feeds, TURNS, "l")
     else:

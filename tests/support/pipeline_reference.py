@@ -5,7 +5,7 @@ their own type, converted to the accumulator's, added up one after the other, co
 the update; replicas are averaged last.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ UPDATES = 2
 SCALED = ScaledStep(USUAL[0], "scaled", OPTIMIZERS["momentum"])
 EVERY_STEP = {**STEPS, **UNUSUAL_STEPS, **SCANNED_STEPS, SCALED.name: SCALED}
 """By name."""
-_TYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
+TYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 
 
 class Expected(NamedTuple):
@@ -71,14 +71,14 @@ def expected(
 
 
 def _added_up(slopes: list[Tree], reduction: str, accumulator: str | None) -> Tree:
-    return jax.tree.map(lambda *x: _accumulated(x, reduction, accumulator), *slopes)
+    return jax.tree.map(lambda *x: accumulated(x, reduction, accumulator), *slopes)
 
 
-def _accumulated(slopes: tuple[Any, ...], reduction: str, accumulator: str | None) -> Any:
+def accumulated(slopes: Sequence[Any], reduction: str, accumulator: str | None) -> Any:
     """Return one array's accumulator after all micro-batches, in the type of its gradients."""
     arrays = [np.asarray(x) for x in slopes]
     own = arrays[0].dtype.type
-    kind = _TYPES[accumulator] if accumulator else own
+    kind = TYPES[accumulator] if accumulator else own
     total = np.zeros(arrays[0].shape, kind)
     for n, x in enumerate(arrays):
         if reduction == "running_mean":

@@ -1,6 +1,6 @@
 """One training step cut in one way, against its gradients and update as JAX computes them apart."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,19 +22,25 @@ _WIDENED = 8
 DIMENSIONS: Mapping[str, tuple[Any, ...]] = {
     "step": tuple(EVERY_STEP),
     "stages": (1, 2, 3, 4),
-    "schedule": ("grouped", "interleaved", "sequential"),
+    "schedule": ("grouped", "interleaved", "sequential", "sequential/2", "sequential/3"),
     "micro_batches": (1, 3, 4, 8),
     "reduction": ("mean", "sum", "running_mean"),
     "accumulator": (None, "f32", "bf16", "f16"),
     "recompute": ("none", "cheap", "full"),
     "replicas": (1, 2),
     "offload": ("on", "off"),
+    "away": ("", "activations", "weights", "accumulators", "all"),
     "shard_optimizer": (False, True),
     "loop": (UPDATES, None),
     "map": ("", "back", "shared"),
     "named": (False, True),
 }
-"""All ways to cut a step."""
+"""All ways to cut a step.
+
+`sequential/2`: groups of two micro-batches. `away`: what lies in remote buffers beside state that
+only the update reads. `map`: stages on IPUs in turn, backwards, or several on one.
+"""
+_AWAY = ("activations", "weights", "accumulators")
 _MAPS = {
     ("back", 2): (1, 0), ("back", 3): (2, 1, 0), ("back", 4): (3, 2, 1, 0),
     ("shared", 2): (0, 0), ("shared", 3): (0, 1, 0), ("shared", 4): (0, 1, 1, 0),
@@ -54,18 +60,21 @@ class Cut:
     recompute: str = "none"
     replicas: int = 1
     offload: str = "auto"
+    away: str = ""
     shard_optimizer: bool = False
     loop: int | None = UPDATES
     map: str = ""
+    io_tiles: int = 0
     named: bool = False
 
     def __str__(self) -> str:
-        words = [self.step, f"{self.stages}x{self.micro_batches}", self.schedule, self.reduction]
+        schedule = self.schedule.replace("/", "")
+        words = [self.step, f"{self.stages}x{self.micro_batches}", schedule, self.reduction]
         said = [
             (self.accumulator, self.accumulator), (self.recompute != "none", self.recompute),
             (self.replicas > 1, f"{self.replicas}r"), (self.offload == "on", "offload"),
             (self.shard_optimizer, "shard"), (self.loop is None, "noloop"), (self.map, self.map),
-            (self.named, "named"),
+            (self.away, f"{self.away}-away"), (self.io_tiles, "io"), (self.named, "named"),
         ]  # fmt: skip
         return "-".join([*words, *(str(word) for is_said, word in said if is_said)])
 
@@ -74,8 +83,11 @@ def compiled(cut: Cut, **options: Any) -> CompiledProgram:
     """Compile a step as a configuration says."""
     step = EVERY_STEP[cut.step]
     first = step.state_count
+    schedule, _, group = cut.schedule.partition("/")
+    away = {f"offload_{what}": cut.away in (what, "all") for what in _AWAY}
     given = {
-        "stages": cut.stages, "schedule": cut.schedule, "micro_batches": cut.micro_batches,
+        **away, "batch_serialization": int(group or 1), "io_tiles": cut.io_tiles,
+        "stages": cut.stages, "schedule": schedule, "micro_batches": cut.micro_batches,
         "reduction": cut.reduction, "accumulator_dtype": cut.accumulator,
         "recompute": cut.recompute, "replicas": cut.replicas, "offload": cut.offload,
         "shard_optimizer": cut.shard_optimizer, "loop": cut.loop,
@@ -150,6 +162,10 @@ def _can_be(row: Row) -> bool:
     return EVERY_STEP[row["step"]].model is not RECURRENT
 
 
-def sample(count: int, seed: int = 0) -> list[Cut]:
-    """Return configurations in which every two values of different dimensions come together."""
-    return [Cut(**row) for row in covering(DIMENSIONS, count, seed, _can_be)]
+def sample(count: int, seed: int = 0, steps: Collection[str] = ()) -> list[Cut]:
+    """Return configurations in which every two values of different dimensions come together.
+
+    `steps`: those to sample from; all unless given.
+    """
+    dimensions = {**DIMENSIONS, "step": tuple(steps) or DIMENSIONS["step"]}
+    return [Cut(**row) for row in covering(dimensions, count, seed, _can_be)]

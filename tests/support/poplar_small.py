@@ -63,18 +63,21 @@ SUM = """sum {
   ROOT s = f32[] add(a, b)
 }"""
 STAGE = 'frontend_attributes={{CALL_CONFIG_TYPE="{0}",PIPELINE_STAGE_ID="{1}"}}'
-CALLS = f"""  f0 = (f32[2], f32[2]) call(w0), to_apply=forward_0, {STAGE.format("PipelineStage", 0)}
+_UPDATES = 'frontend_attributes={CALL_CONFIG_TYPE="ResourceUpdate"}'
+_FORWARD = [STAGE.format("PipelineStage", n) for n in (0, 1)]
+_BACKWARD = [STAGE.format("PipelineStageBackward", n) for n in (0, 1)]
+CALLS = f"""  f0 = (f32[2], f32[2]) call(w0), to_apply=forward_0, {_FORWARD[0]}
   h = f32[2] get-tuple-element(f0), index=0
   x = f32[2] get-tuple-element(f0), index=1
-  f1 = (f32[], f32[2]) call(h, w1), to_apply=forward_1, {STAGE.format("PipelineStage", 1)}
+  f1 = (f32[], f32[2]) call(h, w1), to_apply=forward_1, {_FORWARD[1]}
   loss = f32[] get-tuple-element(f1), index=0
   h1 = f32[2] get-tuple-element(f1), index=1
   ready = token[] after-all()
   sent = token[] outfeed(loss, ready), outfeed_config={TAKEN}
-  b1 = (f32[2], f32[2]) call(h1, w1), to_apply=backward_1, {STAGE.format("PipelineStageBackward", 1)}
+  b1 = (f32[2], f32[2]) call(h1, w1), to_apply=backward_1, {_BACKWARD[1]}
   dh = f32[2] get-tuple-element(b1), index=0
   dw1 = f32[2] get-tuple-element(b1), index=1
-  b0 = (f32[2]) call(dh, x), to_apply=backward_0, {STAGE.format("PipelineStageBackward", 0)}
+  b0 = (f32[2]) call(dh, x), to_apply=backward_0, {_BACKWARD[0]}
   dw0 = f32[2] get-tuple-element(b0), index=0
   one = f32[] constant(1)
   c0 = f32[2] custom-call(w0), custom_call_target="GradientAccumulatorCreate"
@@ -83,7 +86,7 @@ CALLS = f"""  f0 = (f32[2], f32[2]) call(w0), to_apply=forward_0, {STAGE.format(
   c1 = f32[2] custom-call(), custom_call_target="GradientAccumulatorCreate"
   a1 = f32[2] custom-call(c1, dw1, one), custom_call_target="GradientAccumulatorAddWithScale"
   g1 = f32[2] custom-call(a1), custom_call_target="GradientAccumulatorSink"
-  ru = (f32[2], f32[2]) call(g0, g1, w0, w1), to_apply=update, frontend_attributes={{CALL_CONFIG_TYPE="ResourceUpdate"}}
+  ru = (f32[2], f32[2]) call(g0, g1, w0, w1), to_apply=update, {_UPDATES}
   n0 = f32[2] get-tuple-element(ru), index=0
   n1 = f32[2] get-tuple-element(ru), index=1
 """

@@ -74,7 +74,7 @@ _State = tuple[_FULL, _FULL]
 
 def _trained(turn: Callable[[int, _State, _FULL], _State]) -> list[_FULL]:
     """Return what a turn's formulas make of the beginnings, applied once for each element."""
-    w, m = (np.float64(x) for x in BEGINNINGS)
+    w, m = (np.asarray(x, np.float64) for x in BEGINNINGS)
     total = np.zeros(2)
     for number, x in enumerate(elements(TURNS)):
         total = total + x * w
@@ -106,12 +106,13 @@ def _decayed() -> Window:
 
 def _momentum(target: str) -> Window:
     body = (
-        f'  s = (f32[2], f32[2]) custom-call(m, g, half.c), custom_call_target="{target}", {_KIND}\n'
+        "  s = (f32[2], f32[2]) custom-call(m, g, half.c), "
+        f'custom_call_target="{target}", {_KIND}\n'
         "  n.m = f32[2] get-tuple-element(s), index=0\n"
         "  n.g = f32[2] get-tuple-element(s), index=1\n"
         "  n = f32[2] subtract(w, n.g)\n"
     )
-    w, m = (np.float64(x) for x in BEGINNINGS)
+    w, m = (np.asarray(x, np.float64) for x in BEGINNINGS)
     for number, x in enumerate(elements(TURNS)):
         m = (0.5 * m if number % COUNT == 0 else m) + x * w
         if number % COUNT == COUNT - 1:

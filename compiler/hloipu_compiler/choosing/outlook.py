@@ -8,7 +8,7 @@ Nothing is compiled: see `pricing.survey` for what is known of the step.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from hloipu_compiler.pricing.costing import Needs, budget_of
 from hloipu_compiler.pricing.stage_memory import Parts, Reads, parts_of
 from hloipu_compiler.pricing.survey import Survey
 from hloipu_compiler.staging.assignment import whole_stages
-from hloipu_compiler.staging.balancing import Budget, cuts_of
+from hloipu_compiler.staging.balancing import Budget, burdens, cuts_of
 from hloipu_compiler.staging.cutting import by_cuts
 from hloipu_compiler.staging.loads import Loads, size_of
 from hloipu_compiler.staging.phases import Phases
@@ -37,7 +37,7 @@ from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.machine.transfers import host_transfer, remote_transfer
 from hloipu_runtime.memory.plan import available_bytes
 
-_GAPS = 1.08
+_GAPS = 1.1
 """Bytes of the fullest tile to those of an average one, with what placement wastes. Assumed."""
 _ALIKE = 1.02
 """Ways whose memory differs by no more, or whose bubbles by so many points, are shown as one."""
@@ -72,6 +72,8 @@ class _Known:
         self.cuts: dict[tuple[object, ...], tuple[int, ...]] = {}
         self.made: dict[tuple[object, ...], _Cut] = {}
         self.work: dict[tuple[object, ...], Work] = {}
+        self.sums: dict[tuple[Work, int], tuple[float, float]] = {}
+        self.remote: dict[int, float] = {}
         self.copying: dict[int, int] = {}
         self.together: dict[tuple[object, ...], float] = {}
 
@@ -115,7 +117,10 @@ class Step:
         )
         cut = self._cut(way, schedule)
         work = self._work(way, schedule, cut)
-        span, between = sums(schedule, work, way.ipu_of_stage)
+        known = (work, way.micro_batches)
+        if known not in self.known.sums:
+            self.known.sums[known] = sums(schedule, work, way.ipu_of_stage)
+        span, between = self.known.sums[known]
         meeting = sync(machine, way.ipus).cycles + branches(machine, 1).total.cycles
         update = span + between + schedule.timetable.slots * meeting + self._update(way, cut)
         whole = way.ipus * span
@@ -148,13 +153,25 @@ class Step:
         else:
             key = (stages, way.schedule, budget, recomputes)
             if key not in self.known.cuts:
-                self.known.cuts[key] = cuts_of(self.loads, schedule, budget, recomputes=recomputes)
+                self.known.cuts[key] = self._cuts(schedule, budget, recomputes)
             cuts = self.known.cuts[key]
         made = (stages, cuts, way.recompute)
         if made not in self.known.made:
             ahead = self.marked or by_cuts(self.loads.ahead, cuts)
             self.known.made[made] = self._made(way, schedule, ahead)
         return self.known.made[made]
+
+    def _cuts(self, schedule: Schedule, budget: Budget, recomputes: bool) -> tuple[int, ...]:
+        """Return the cuts that the compiler finds: those of any memory, if they need no more."""
+        key = (schedule.stages, schedule.trains, recomputes)
+        if key not in self.known.cuts:
+            free = replace(budget, memory_bytes=np.inf)
+            self.known.cuts[key] = cuts_of(self.loads, schedule, free, recomputes=recomputes)
+        cuts = self.known.cuts[key]
+        needed = burdens(self.loads, schedule, budget, cuts, recomputes=recomputes)
+        if max(each.memory_bytes for each in needed) <= budget.memory_bytes:
+            return cuts
+        return cuts_of(self.loads, schedule, budget, recomputes=recomputes)
 
     def _made(self, way: Way, schedule: Schedule, ahead: Mapping[int, int]) -> _Cut:
         entry, loads, stages = self.module.entry, self.loads, way.stages
@@ -254,11 +271,20 @@ class Step:
             return self.survey.update_cycles
         # A part of the state is as much work as all of it, as long as tiles have little to do.
         found = self.survey.update_cycles
-        parts = way.replicas if way.shard_optimizer else 1
-        for size in self.aside if self.is_beside(way) else ():
-            for write in (False, True):
-                found += remote_transfer(self.machine, over(size, parts), write=write).cycles
+        if self.is_beside(way):
+            found += self._remote(way.replicas if way.shard_optimizer else 1)
         return found + self._together(way, cut)
+
+    def _remote(self, parts: int) -> float:
+        """Return the cycles of bringing state from remote memory and back, one part of so many."""
+        known = self.known.remote
+        if parts not in known:
+            known[parts] = sum(
+                remote_transfer(self.machine, over(size, parts), write=write).cycles
+                for size in self.aside
+                for write in (False, True)
+            )
+        return known[parts]
 
     def is_beside(self, way: Way) -> bool:
         """Whether what only the update reads lies in remote memory."""
@@ -303,8 +329,7 @@ class Step:
             kept = kept + optimizer
         total = max(float(cut.state.sum()), 1.0)
         update = self.survey.update_bytes * share * cut.state / total
-        # State from remote memory is there as it was, and as it will be, until it is stored.
-        update += cut.state + cut.gradients + optimizer * (2 if beside else 1)
+        update += cut.state + cut.gradients + optimizer
         code = parts.code_bytes * self.machine.chip.tiles_per_ipu
 
         def on_ipus(sizes: Floats) -> Floats:

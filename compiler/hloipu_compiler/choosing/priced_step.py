@@ -64,7 +64,9 @@ def priced_step(
     else:
         weights = loads_of(flat.entry, phases, (), cycles)
     stages = {n: s for n, s in marked.items() if phases.phase[n] in (FORWARD, BACKWARD)}
-    reads = reads_of(flat.entry, phases)
+    places = parameter_positions(flat.entry)
+    fed = [i for feed in wrapped.feeds for number in feed.places for i in places[number]]
+    reads = reads_of(flat.entry, phases, fed)
     step = Step(
         machine,
         flat,

@@ -1,7 +1,7 @@
 """The slots of a pipeline in closed form: what they take, and how busy IPUs are in them."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,8 @@ from hloipu_compiler.plan.schedule import Schedule
 Floats = NDArray[np.float64]
 
 
-class Work(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Work:
     """What each position does in a slot, in cycles."""
 
     cycles: Floats

@@ -14,7 +14,10 @@ T = TypeVar("T")
 
 _MOST_WAYS = 10_000
 _FEWEST_ROUNDS = 6
-"""Micro-batches looked at are powers of two up to 2 to this, and at least four times the stages."""
+"""Micro-batches looked at are powers of two up to 2 to this, and at least four times the stages;
+of many stages none that leave most of them idle, but for one."""
+_MOST_DOUBLED = 32
+"""Stages that are put two on each IPU, at most."""
 _RECOMPUTE = ("none", "cheap", "full")
 _OFFLOAD = (AUTO, OFF, "on")
 _MAPS = ("straight", "folded", "looped")
@@ -68,7 +71,7 @@ def _schedules(trains: bool) -> Sequence[str]:
 
 def _rounds(stages: int) -> list[int]:
     top = max(_FEWEST_ROUNDS, (4 * stages - 1).bit_length())
-    return [2**n for n in range(top + 1)]
+    return [2**n for n in range(top + 1) if n == 0 or 2 ** (n + 1) >= stages]
 
 
 def _systems(step: Step, ipus: int, given: Given) -> list[tuple[int, tuple[int, ...]]]:
@@ -81,7 +84,11 @@ def _systems(step: Step, ipus: int, given: Given) -> list[tuple[int, tuple[int, 
     powers = {2**n for n in range(1, most.bit_length())}
     counts = [settled] if settled else sorted({1, most} | powers)
     found: list[tuple[int, tuple[int, ...]]] = [(n, ()) for n in counts if n <= ipus]
-    doubled = [settled] if settled else [2 * n for n in counts if n > 1 and 2 * n <= ahead]
+    doubled = (
+        [settled]
+        if settled
+        else [2 * n for n in counts if n > 1 and 2 * n <= min(ahead, _MOST_DOUBLED)]
+    )
     for count in doubled:
         if count % 2 == 0 and 2 < count <= 2 * ipus:
             found += [(count, device_map(kind, count)) for kind in _MAPS[1:]]

@@ -13,6 +13,7 @@ plugin (graphcore/tensorflow: tensorflow/python/ipu/gradient_accumulation.py).
 from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.leaves import Held
 from hloipu_compiler.plan.pipelining import MEAN
+from hloipu_runtime.codelets.constants import nearest_text
 from hloipu_runtime.codelets.elementwise import Elementwise
 from hloipu_runtime.codelets.expression import Expression, Node
 from hloipu_runtime.program.mapping import Sizes
@@ -39,7 +40,8 @@ def accumulated(
     nodes = _Nodes(2)
     taken = 1
     if reduction == MEAN and micro_batches > 1:
-        share = nodes.number(gradient.element_type, (1 / micro_batches).hex())
+        kind = gradient.element_type
+        share = nodes.number(kind, nearest_text(1 / micro_batches, kind))
         taken = nodes.add("multiply", (1, share), gradient.element_type)
     taken = nodes.converted(taken, gradient.element_type, total.element_type)
     nodes.add("add", (0, taken), total.element_type)

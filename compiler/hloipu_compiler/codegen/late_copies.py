@@ -1,4 +1,4 @@
-"""Copies from remote memory right before what reads them, and to it right after what is stored.
+"""Copies from remote memory right before what reads them, and to it right after what is made.
 
 So tiles hold what comes from there for as short as can be. Every copy that stands alone pays the
 access again; small ones, that take no longer than an access, stay together where they were written.
@@ -29,6 +29,35 @@ def late_copies(
     stores = {id(x) for x in moved} - fetches
     later = _before_use(list(steps), fetches, barriers_lead=True)
     return _before_use(later[::-1], stores, barriers_lead=False)[::-1]
+
+
+def early_parts(steps: Sequence[Step], parts: Sequence[range]) -> list[Step]:
+    """Return steps with parts of them as early as what they touch lets them come.
+
+    Parts are apart from each other, in order.
+    """
+    if not parts:
+        return list(steps)
+    moved = {number for part in parts for number in part}
+    last: dict[VariableId, int] = {}
+    after: dict[int, list[Step]] = {}
+    seen = 0
+    for part in parts:
+        for number in range(seen, part.start):
+            if number not in moved:
+                last.update(dict.fromkeys(_touched(steps[number]), number))
+        seen = part.stop
+        mine = [steps[number] for number in part]
+        touched = frozenset[VariableId]().union(*map(_touched, mine))
+        place = max((last.get(v, -1) for v in touched), default=-1)
+        after.setdefault(place, []).extend(mine)
+        last.update(dict.fromkeys(touched, place))
+    found = after.get(-1, [])
+    for number, step in enumerate(steps):
+        if number not in moved:
+            found.append(step)
+        found += after.get(number, ())
+    return found
 
 
 def _before_use(steps: list[Step], moved: set[int], *, barriers_lead: bool) -> list[Step]:

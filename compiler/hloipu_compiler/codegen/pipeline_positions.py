@@ -10,7 +10,7 @@ from typing import NamedTuple
 from hloipu_compiler.codegen.control import brought_home
 from hloipu_compiler.codegen.errors import CodegenError
 from hloipu_compiler.codegen.gradient_sums import accumulated, averaged, counted
-from hloipu_compiler.codegen.late_copies import late_copies
+from hloipu_compiler.codegen.late_copies import early_parts, late_copies
 from hloipu_compiler.codegen.leaves import Held, Leaf
 from hloipu_compiler.codegen.lowering import streamed_in
 from hloipu_compiler.codegen.offloading import fetched, is_large, remote_variable, stored
@@ -123,7 +123,8 @@ class Positions:
                 for part in parts:
                     if part.ipu == ipu:
                         self._part(part, operands[part], place)
-                branches.append(s.Sequence(tuple(scope.steps)))
+                steps = late_copies(scope.steps, builder.variables, builder.machine)
+                branches.append(s.Sequence(tuple(steps)))
         branches = [branch for branch in branches if branch.steps]
         if len(branches) > 1:
             builder.emit(s.Parallel(tuple(branches)))
@@ -147,13 +148,17 @@ class Positions:
             making.made[(part.call, element)] = held
             making.maker.setdefault(held.value, (place.number, held))
         self.results.of_call(part.call)
+        steps, additions = builder.scope.steps, []
         for key in self._kept_by(part):
             item = self.carried[key]
             if builder.variables[item.home.variable].role is Role.REMOTE:
+                begin = len(steps)
                 after = self._after_micro_batch(key, fetched(builder, item.turn))
                 item.after = replace(item.turn, value=stored(builder, after, item.turn))
+                additions.append(range(begin, len(steps)))
             else:
                 place.after[key] = self._after_micro_batch(key, item.turn)
+        steps[:] = early_parts(steps, additions)
 
     def _kept_by(self, part: Part) -> list[Key]:
         """Return what a call leaves for the next micro-batch."""

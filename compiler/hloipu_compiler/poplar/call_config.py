@@ -103,7 +103,7 @@ def _read(name: str, attributes: str, config: str) -> CallConfig | None:
         if value is not None:
             choices[key] = _chosen(name, key, value, allowed)
     if found in STAGES and "PIPELINE_STAGE_ID" not in counts:
-        if "CALL_CONFIG_TYPE" in words:
+        if not parts:
             raise _unreadable(name, "its PIPELINE_STAGE_ID is missing")
         counts["PIPELINE_STAGE_ID"] = 0  # JSON of a proto leaves zeros out
     return CallConfig(found, counts, choices)

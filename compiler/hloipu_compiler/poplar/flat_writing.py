@@ -5,7 +5,7 @@ are the gradients that they add up, counters are state, and queues feed paramete
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hloipu_compiler.analysis.feed_config import feed_config
 from hloipu_compiler.evaluate.custom_calls import PER_MICRO_BATCH
@@ -124,6 +124,8 @@ class FlatWriter(Writer):
     def __init__(self, module: Module, micro_batches: int, stages: int, turns: int) -> None:
         super().__init__(module)
         self.micro_batches = micro_batches
+        self.counter_positions: set[int] = set()
+        self._factors: Factors | None = None
         self.written_count = 0
         """Micro-batches of an update as the text says; 0: as many."""
         self.turns = turns
@@ -231,21 +233,22 @@ class FlatWriter(Writer):
         kind = config.type if config is not None else ""
         if config is not None and kind in _PHASES:
             stage = config.count("PIPELINE_STAGE_ID")
-            return self.stage(x, operands, Context(_PHASES[kind], stage, x.name))
+            inside = here.phase and here.stage >= 0
+            place = replace(here, branch=stage) if inside else Context(_PHASES[kind], stage)
+            return self.stage(x, operands, place)
         if kind == UPDATE:
             return self.update(x, operands)
         if config is not None and kind == LOOP:
-            positions = [self.settled(v, x, here) for v in operands]
-            here = self.placed(positions, here)
-            return self.loop(x, config, positions, here)
+            given = [v for v in _flat(Made(tuple(operands))) if isinstance(v, int)]
+            return self.loop(x, config, operands, self.placed(given, here))
         return super().called(x, config, operands, here)
 
     def loop(
-        self, x: Instruction, config: CallConfig, positions: list[int], here: Context
+        self, x: Instruction, config: CallConfig, operands: list[Value], here: Context
     ) -> Value:
         """Write a loop that is part of a micro-batch."""
         before = len(self.made)
-        made = self.loops.call(self, x, config, positions, here)
+        made = self.loops.call(self, x, config, operands, here)
         for at in range(before, len(self.made)):
             self.noted(at, self.made[at].operands, here)
         return made
@@ -348,14 +351,15 @@ class FlatWriter(Writer):
 
     def factors(self) -> Factors:
         """Return what recognises factors among the ops so far."""
-        counters = [count.parameter for count in self.counts.values()]
-        return Factors(
-            self.made,
-            counters,
-            self.micro_batches,
-            goes_on=not self.stages,
-            written=self.written_count,
-        )
+        if self._factors is None:
+            self._factors = Factors(
+                self.made,
+                self.counter_positions,
+                self.micro_batches,
+                goes_on=not self.stages,
+                written=self.written_count,
+            )
+        return self._factors
 
     def _sunk(self, x: Instruction, operands: list[Value]) -> Value:
         numbers = {v.number for v in operands if isinstance(v, Buffer)}
@@ -483,6 +487,7 @@ class FlatWriter(Writer):
             after = self.add("execution_counter.after", "add", COUNTS, (at, one), key)
             after = self.add("execution_counter.next", "remainder", COUNTS, (after, end), key)
             found = self.counts[key] = Count(at, after, key)
+            self.counter_positions.add(at)
             if not late:
                 self.traces[at] = Trace(fed=True)
         return found.parameter

@@ -157,8 +157,7 @@ class LoopBody(Writer):
             for mark in (Varying, Late):
                 if any(_holds(v, mark) for v in operands):
                     return _spread(x.shape, mark(x.name))
-            positions = [self.settled(v, x, here) for v in operands]
-            return self.loops.call(self, x, config, positions, here)
+            return self.loops.call(self, x, config, operands, here)
         return super().called(x, config, operands, here)
 
     def _update(self, x: Instruction, operands: list[Value]) -> Value:
@@ -250,6 +249,13 @@ class LoopBody(Writer):
         if not isinstance(shape, ArrayShape):
             raise PoplarError("E0545", f"{x.name!r} adds to something that is no array")
         kind = ArrayShape(shape.element_type)
+        given = self.made[value].shape
+        if not isinstance(given, ArrayShape) or given.dimensions != shape.dimensions:
+            raise PoplarError(
+                "E0545",
+                f"the accumulator of {x.name!r} is {shape}, and {given} is added to it",
+                hint="give the accumulator the shape of its gradients",
+            )
         value = self._as(x, value, shape)
         scale = self._as(x, scale, kind)
         nothing = Attributes({"dimensions": ()})

@@ -7,10 +7,9 @@ gradient of zero) stays a loop, written out in HLO's own: it runs all the same, 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hloipu_compiler.analysis.trip_count import trip_count
 from hloipu_compiler.hlo.literal_values import literal_array
 from hloipu_compiler.ir.graph import Instruction, Module
-from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
+from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.poplar.accumulators import Accumulator, Addend
 from hloipu_compiler.poplar.call_config import LOOP, CallConfig
 from hloipu_compiler.poplar.custom_ops import ACCUMULATE, ACCUMULATE_REDUCE, MOMENTUM_REDUCE
@@ -18,11 +17,12 @@ from hloipu_compiler.poplar.errors import PoplarError
 from hloipu_compiler.poplar.facts import window_in
 from hloipu_compiler.poplar.flat_step import Ending, FlatStep, check_size
 from hloipu_compiler.poplar.flat_writing import UPDATE_PHASE, FlatWriter, Trace
-from hloipu_compiler.poplar.repeating import repeat_count
+from hloipu_compiler.poplar.loop_counts import repeat_count, updates_of, while_count
+from hloipu_compiler.poplar.loop_forms import loop_form
 from hloipu_compiler.poplar.scales import ONE
 from hloipu_compiler.poplar.stated import Stated
 from hloipu_compiler.poplar.survey import Survey, update_count
-from hloipu_compiler.poplar.unchanged import unchanged
+from hloipu_compiler.poplar.unchanged import sources
 from hloipu_compiler.poplar.windows import averaged, reduced
 from hloipu_compiler.poplar.writing import OUTSIDE, Context, Made, Value
 
@@ -70,32 +70,24 @@ class _LoopWriter(FlatWriter):
         name = x.attributes.called[0]
         if config is None or config.type != LOOP or not self.loops.accumulates(name):
             return super().called(x, config, operands, here)
-        positions = [self.settled(v, x, here) for v in operands]
-        slots = self._begin(x, name, positions, repeat_count(x, config))
-        return self._end(x, positions, slots, self.computation(self.callee(x), slots, OUTSIDE))
+        return self._looped(x, name, operands, repeat_count(x, config), here)
 
     def plain(self, x: Instruction, operands: list[Value], here: Context) -> Value:
         body = x.attributes.text("body")
         if x.opcode != "while" or not self.loops.accumulates(body):
             return self._checked(x, super().plain(x, operands, here))
-        turns = trip_count(self.module, self.current, x)
-        if turns is None:
-            raise PoplarError(
-                "E0546",
-                f"micro-batches are accumulated in the loop {x.name!r}, and nobody can tell how "
-                "often it runs",
-                hint="count its turns by a constant",
-            )
-        state = operands[0]
-        if not isinstance(state, Made):
-            at = self.settled(state, x, here)
-            shape = self.made[at].shape
-            count = len(shape.elements) if isinstance(shape, TupleShape) else 0
-            state = Made(tuple(self.part(at, n) for n in range(count)))
-        positions = [self.settled(v, x, here) for v in state.parts]
-        slots = self._begin(x, body, positions, turns)
-        callee = self.module.computation[body]
-        return self._end(x, positions, slots, self.computation(callee, [Made(slots)], OUTSIDE))
+        turns = while_count(self.module, self.current, x)
+        return self._looped(x, body, operands, turns, here)
+
+    def _looped(
+        self, x: Instruction, callee: str, operands: list[Value], turns: int, here: Context
+    ) -> Value:
+        """Write one turn of a loop in which micro-batches are accumulated."""
+        form = loop_form(x, self.module.computation[callee])
+        positions = form.opened(self, x, operands, here)
+        slots = self._begin(x, callee, positions, turns)
+        result = self.computation(form.body, form.arguments(slots), OUTSIDE)
+        return form.result(self._end(x, positions, slots, form.parts(result, slots)))
 
     def _begin(
         self, x: Instruction, callee: str, positions: Sequence[int], turns: int
@@ -105,22 +97,9 @@ class _LoopWriter(FlatWriter):
             raise NoStep(f"{x.name!r} is a second loop that accumulates")
         self.is_written = True
         windows = window_in(self.module, self.module.computation[callee])
-        count = self.given or windows
+        self.micro_batches = self.given or windows
+        self.turns = updates_of(x.name, turns, self.micro_batches)
         self.written_count = self.said
-        if not count:
-            raise PoplarError(
-                "E0541",
-                f"nothing says how many micro-batches the update in the loop {x.name!r} has",
-                hint="put a GradientAccumulationCount of a constant into the update",
-            )
-        if turns % count:
-            raise PoplarError(
-                "E0546",
-                f"the loop {x.name!r} runs {turns} times, which is no multiple of its {count} "
-                "micro-batches an update",
-                hint=f"let it run {-(-turns // count) * count} times",
-            )
-        self.micro_batches, self.turns = count, turns // count
         slots = []
         for number, at in enumerate(positions):
             if self.made[at].parameter_number < 0:
@@ -132,15 +111,11 @@ class _LoopWriter(FlatWriter):
         return tuple(slots)
 
     def _end(
-        self, x: Instruction, positions: Sequence[int], slots: Sequence[int], result: Value
-    ) -> Value:
-        if not isinstance(result, Made) or len(result.parts) != len(slots):
-            raise PoplarError(
-                "E0549",
-                f"the loop {x.name!r} returns something else than the values it takes",
-                hint="return every value at its own place, changed or not",
-            )
-        parts = [self.settled(v, x, OUTSIDE) for v in result.parts]
+        self, x: Instruction, positions: Sequence[int], slots: Sequence[int],
+        result: Sequence[Value],
+    ) -> list[Value]:  # fmt: skip
+        """Return what the values are after the loop; keep which of them go on how."""
+        parts = [self.settled(v, x, OUTSIDE) for v in result]
         self.inputs, self.outputs = [], []
         made: list[Value] = []
         for number, (old, slot, new) in enumerate(zip(positions, slots, parts, strict=True)):
@@ -156,15 +131,15 @@ class _LoopWriter(FlatWriter):
             else:
                 self._note(slot if old == slot else old, new, made)
         if self.silent:
-            silent = {*self.silent, *(at for at in self.remembered)}
+            same = sources(self.made, {*self.silent, *self.remembered})
             for number, (slot, new) in enumerate(zip(slots, parts, strict=True)):
                 late = self.trace((new,)).late and new not in self.remembered
-                if late and not unchanged(self.made, silent, slot, new):
+                if late and same[slot] != same[new]:
                     raise NoStep(
                         f"value {number} of the loop {x.name!r} changes in every turn, and not "
                         "only where a sum is given out"
                     )
-        return Made(tuple(made))
+        return made
 
     def _note(self, old: int, new: int, made: list[Value]) -> None:
         self.inputs.append(old)
@@ -244,7 +219,7 @@ class _LoopWriter(FlatWriter):
         if not isinstance(shape, ArrayShape):
             raise PoplarError("E0545", f"{x.name!r} accumulates something that is no array")
         before = len(self.made)
-        factor = self.spread(f"{x.name}.factor", shape, momentum, _LATE)
+        factor = self.spread(f"{x.name}.factor", shape, self.scalar(momentum), _LATE)
         less = self.add(f"{x.name}.less", "multiply", shape, (old, factor), _LATE)
         found = self.add(f"{x.name}.sum", "add", shape, (less, total), _LATE)
         if target == MOMENTUM_REDUCE:

@@ -6,7 +6,7 @@ driver/tools/pipeline_util.cc). Backward stages may be missing at both ends: gra
 loose between calls are found by what they read.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hloipu_compiler.analysis.feed_config import feed_config
@@ -17,7 +17,7 @@ from hloipu_compiler.poplar.devices import EVERY, devices_of
 from hloipu_compiler.poplar.errors import PoplarError
 from hloipu_compiler.poplar.survey import Found, Survey
 
-_EFFECTS = frozenset({"infeed", "send", "recv", "send-done", "recv-done"})
+_EFFECTS = frozenset({"send", "recv", "send-done", "recv-done"})
 _PASSING = frozenset({"get-tuple-element", "copy", "tuple"})
 
 
@@ -31,8 +31,10 @@ class Stages:
     backward: Mapping[int, Found]
     again: Mapping[int, Found]
     """Those that make a forward stage's values again."""
-    devices: tuple[int, ...]
-    """Of each forward stage, as the text numbers them."""
+    devices: tuple[tuple[int, ...], ...]
+    """Of each forward stage, as the text numbers them; several run its branches at once."""
+    parts: int = 1
+    """Parts in which a stage takes each micro-batch, one after the other."""
 
     @property
     def count(self) -> int:
@@ -44,8 +46,9 @@ def checked_stages(module: Module, found: Survey) -> Stages:
     """Return a pipeline's stages in their order.
 
     Raises PoplarError: E0543 for stages that are not numbered from 0 on or do not go together,
-    E0544 for values, parameters, queues or effects where none may be, E0548 for stages that run
-    side by side, and for batches taken in parts.
+    E0544 for values, parameters, queues or effects where none may be, E0548 for micro-batches
+    taken in parts on another schedule than the sequential one, and for stages within stages that
+    are no branches.
     """
     pipeline = found.pipeline
     if pipeline is None:
@@ -53,16 +56,18 @@ def checked_stages(module: Module, found: Survey) -> Stages:
         raise _wrong(f"{first.call.name!r} is part of a pipeline, and no call is one")
     if not found.stages:
         raise _wrong(f"pipeline {pipeline.call.name!r} has no stages")
-    parts = pipeline.config.count("PIPELINE_BATCH_SERIALIZATION_ITERATIONS", 1)
-    if parts > 1:
+    parts = pipeline.config.count("PIPELINE_BATCH_SERIALIZATION_ITERATIONS", 1) or 1
+    if parts > 1 and pipeline.config.choices.get("PIPELINE_SCHEDULE") != "Sequential":
         raise PoplarError(
             "E0548",
-            f"pipeline {pipeline.call.name!r} takes each batch in {parts} parts",
-            hint="set PIPELINE_BATCH_SERIALIZATION_ITERATIONS to 1, and make micro-batches smaller",
+            f"pipeline {pipeline.call.name!r} takes each batch in {parts} parts, and its schedule "
+            "is not sequential",
+            hint='set PIPELINE_SCHEDULE to "2", or PIPELINE_BATCH_SERIALIZATION_ITERATIONS to 1',
         )
+    whole, branches = _branches(found.stages)
     by_kind: dict[str, dict[int, Found]] = {STAGE: {}, BACKWARD: {}, RECOMPUTATION: {}}
-    for each in found.stages:
-        _check_place(found, each)
+    for each in whole:
+        _check_place(whole[0], each)
         number = each.config.count("PIPELINE_STAGE_ID")
         known = by_kind[each.config.type].setdefault(number, each)
         if known is not each:
@@ -73,8 +78,10 @@ def checked_stages(module: Module, found: Survey) -> Stages:
         name = next(iter(backward.values())).call.name
         raise _wrong(f"{name!r} goes backward, and nothing updates: no call is a ResourceUpdate")
     ordered = tuple(forward[number] for number in range(len(forward)))
-    devices = _devices(ordered, (*backward.values(), *by_kind[RECOMPUTATION].values()))
-    stages = Stages(ordered[0].computation, ordered, backward, by_kind[RECOMPUTATION], devices)
+    others = (*backward.values(), *by_kind[RECOMPUTATION].values())
+    devices = _devices(ordered, others, branches)
+    again = by_kind[RECOMPUTATION]
+    stages = Stages(ordered[0].computation, ordered, backward, again, devices, parts)
     _check_values(stages)
     _check_parameters(stages)
     _check_effects(module, stages)
@@ -90,26 +97,36 @@ def _wrong(what: str) -> PoplarError:
     )
 
 
-def _check_place(found: Survey, stage: Found) -> None:
-    """Raise where a stage stands within another, or elsewhere than the first."""
-    if EVERY in devices_of(stage.call):
-        raise _side_by_side(stage)
-    if stage.computation.name != found.stages[0].computation.name:
-        called = {name for each in found.stages for name in each.call.attributes.called}
-        if {stage.computation.name, found.stages[0].computation.name} & called:
-            raise _side_by_side(stage)
+def _branches(stages: Sequence[Found]) -> tuple[list[Found], dict[str, list[Found]]]:
+    """Return the stages of a pipeline, and those that stand within each, by its call's name."""
+    callers = {name: each.call.name for each in stages for name in each.call.attributes.called}
+    whole: list[Found] = []
+    within: dict[str, list[Found]] = {}
+    for each in stages:
+        outer = callers.get(each.computation.name)
+        if outer is None:
+            whole.append(each)
+        else:
+            within.setdefault(outer, []).append(each)
+    for outer, inner in within.items():
+        numbers = sorted(each.config.count("PIPELINE_STAGE_ID") for each in inner)
+        if numbers != list(range(len(inner))) or any(x.call.name in within for x in inner):
+            raise PoplarError(
+                "E0548",
+                f"{inner[0].call.name!r} is a stage within the stage {outer!r}, and not one of its "
+                "branches, numbered from 0",
+                hint="number the stages within a stage from 0 without gaps, on a device each",
+            )
+    return whole, within
+
+
+def _check_place(first: Found, stage: Found) -> None:
+    """Raise where a stage stands elsewhere than the first."""
+    if stage.computation.name != first.computation.name:
         raise _wrong(
-            f"{stage.call.name!r} and {found.stages[0].call.name!r} are stages of one pipeline, "
-            "and stand in different computations"
+            f"{stage.call.name!r} and {first.call.name!r} are stages of one pipeline, and stand in "
+            "different computations"
         )
-
-
-def _side_by_side(stage: Found) -> PoplarError:
-    return PoplarError(
-        "E0548",
-        f"{stage.call.name!r} is a stage on several devices at once",
-        hint="give each part a stage of its own, one after the other",
-    )
 
 
 def _check_numbers(
@@ -139,13 +156,16 @@ def _check_numbers(
         raise _wrong(f"no call goes backward for stage {min(gaps)}, and calls for others do")
 
 
-def _devices(forward: tuple[Found, ...], others: tuple[Found, ...]) -> tuple[int, ...]:
-    """Return the device of each stage: as the calls say, or one after the other."""
-    said = [devices_of(each.call) for each in forward]
+def _devices(
+    forward: Sequence[Found], others: Sequence[Found], branches: Mapping[str, list[Found]]
+) -> tuple[tuple[int, ...], ...]:
+    """Return the devices of each stage: as the calls say, or one after the other."""
+    said = [_devices_said(each, branches) for each in forward]
     for each in (*forward, *others):
-        own = devices_of(each.call)
+        own = _devices_said(each, branches)
         number = each.config.count("PIPELINE_STAGE_ID")
-        if len(own) > 1 or (own and said[number] and own != said[number]):
+        is_whole = len(own) <= 1 or each.call.name in branches
+        if not is_whole or (own and said[number] and set(own) != set(said[number])):
             raise PoplarError(
                 "E0544",
                 f"stage {number}, {each.call.name!r}, is on devices "
@@ -153,7 +173,7 @@ def _devices(forward: tuple[Found, ...], others: tuple[Found, ...]) -> tuple[int
                 hint="give the calls of a stage one sharding={maximal device=N}",
             )
     if not any(said):
-        return tuple(range(len(forward)))
+        return tuple((n,) for n in range(len(forward)))
     unsaid = [each.call.name for each, own in zip(forward, said, strict=True) if not own]
     if unsaid:
         raise PoplarError(
@@ -161,7 +181,23 @@ def _devices(forward: tuple[Found, ...], others: tuple[Found, ...]) -> tuple[int
             f"stage {unsaid[0]!r} has no device, and others have",
             hint="give every stage sharding={maximal device=N}, or none",
         )
-    return tuple(own[0] for own in said)
+    return tuple(said)
+
+
+def _devices_said(stage: Found, branches: Mapping[str, list[Found]]) -> tuple[int, ...]:
+    """Return the devices of a stage, or of its branches in their order."""
+    inner = branches.get(stage.call.name)
+    if inner is None:
+        return devices_of(stage.call)
+    ordered = sorted(inner, key=lambda x: x.config.count("PIPELINE_STAGE_ID"))
+    found = [devices_of(x.call) for x in ordered]
+    if any(len(own) != 1 or own[0] == EVERY for own in found):
+        raise PoplarError(
+            "E0544",
+            f"the branches of stage {stage.call.name!r} are on no device each",
+            hint="give every stage within it sharding={maximal device=N}",
+        )
+    return tuple(own[0] for own in found)
 
 
 def _check_values(stages: Stages) -> None:
@@ -214,7 +250,7 @@ def _check_parameters(stages: Stages) -> None:
             for user in computation.users[position]
             if computation.instructions[user].name in numbers
         ]
-        if len({stages.devices[n] for n in readers}) > 1:
+        if len({frozenset(stages.devices[n]) for n in readers}) > 1:
             name = computation.instructions[position].name
             raise PoplarError(
                 "E0544",
@@ -235,6 +271,7 @@ def _check_effects(module: Module, stages: Stages) -> None:
                 f"{x.name!r} ({x.opcode}) stands between the stages of a pipeline",
                 hint="put it into the stage that needs it",
             )
+    _check_hoisted(stages)
     readers: dict[str, Found] = {}
     for each in stages.forward:
         for x in _within(module, each.call):
@@ -246,6 +283,29 @@ def _check_effects(module: Module, stages: Stages) -> None:
                         "E0544",
                         f"stages {known.call.name!r} and {each.call.name!r} both read the queue "
                         f"{name!r}",
+                        hint="read it in one stage, and hand its values on",
+                    )
+
+
+def _check_hoisted(stages: Stages) -> None:
+    """Raise for a queue between the stages that several of them read."""
+    computation = stages.computation
+    numbers = {each.call.name: n for n, each in enumerate(stages.forward)}
+    source: dict[int, int] = {}
+    readers: dict[int, int] = {}
+    for position, x in enumerate(computation.instructions):
+        if x.opcode == "infeed":
+            source[position] = position
+        elif x.opcode in _PASSING and x.operands and x.operands[0] in source:
+            source[position] = source[x.operands[0]]
+        elif x.name in numbers:
+            for queue in {source[i] for i in x.operands if i in source}:
+                known = readers.setdefault(queue, numbers[x.name])
+                if known != numbers[x.name]:
+                    raise PoplarError(
+                        "E0544",
+                        f"stages {known} and {numbers[x.name]} both read the queue of "
+                        f"{computation.instructions[queue].name!r}",
                         hint="read it in one stage, and hand its values on",
                     )
 

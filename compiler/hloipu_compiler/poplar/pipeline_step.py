@@ -23,6 +23,9 @@ _RECOMPUTES = ("Recompute_then_backpropagate", "Recompute_and_backpropagate_inte
 class _PipelineWriter(FlatWriter):
     """Writes an entry with a pipeline in it."""
 
+    said = 1
+    """What the operand that counts micro-batches is."""
+
     def called(
         self, x: Instruction, config: CallConfig | None, operands: list[Value], here: Context
     ) -> Value:
@@ -33,7 +36,7 @@ class _PipelineWriter(FlatWriter):
         if 0 <= index < len(given):  # whatever the text says, it is as many as are asked for
             shape = self.made[given[index]].shape
             if isinstance(shape, ArrayShape) and shape.is_scalar:
-                given[index] = self.number("micro_batches", shape, str(self.micro_batches))
+                given[index] = self.number("micro_batches", shape, str(self.said))
         self.inputs = list(given)
         found = self.computation(self.callee(x), self.inputs, here)
         if not isinstance(found, Made):
@@ -61,11 +64,12 @@ def pipeline_step(module: Module, found: Survey, micro_batches: int | None) -> F
     check_size(module)
     stages = checked_stages(module, found)
     pipeline = found.pipeline
-    count = micro_batches or pipeline_count(module, found)
+    count = micro_batches or stages.parts * pipeline_count(module, found)
     turns = pipeline.config.count("PIPELINE_REPEAT_COUNT", 1) or 1
     writer = _PipelineWriter(module, count, stages.count, turns)
     if micro_batches is not None:
         writer.written_count = _said_count(module, found)
+    writer.said = count // stages.parts
     writer.has_backward = bool(stages.backward)
     writer.trains = found.update is not None
     entry = module.entry
@@ -135,7 +139,7 @@ def _stated(found: Survey, stages: Stages, count: int, turns: int) -> Stated:
         raise PoplarError("E0543", "there is no pipeline")
     config = pipeline.config
     update = found.update.config if found.update is not None else None
-    numbers = sorted(set(stages.devices))
+    numbers = sorted({device for own in stages.devices for device in own})
     recomputes = bool(stages.again) or config.choices.get("RECOMPUTATION_MODE") in _RECOMPUTES
     return Stated(
         count,
@@ -145,6 +149,10 @@ def _stated(found: Survey, stages: Stages, count: int, turns: int) -> Stated:
         offload=update.state("OFFLOAD_WEIGHT_UPDATE_VARIABLES") if update is not None else "",
         shard_optimizer=update is not None
         and update.state("PARTITION_OFFLOADED_WEIGHT_UPDATE_VARIABLES") == "on",
-        device_map=tuple(numbers.index(device) for device in stages.devices),
+        device_map=tuple(tuple(numbers.index(n) for n in own) for own in stages.devices),
+        offload_activations=config.state("OFFLOAD_ACTIVATIONS") == "on",
+        offload_weights=config.state("OFFLOAD_VARIABLES") == "on",
+        offload_accumulators=config.state("OFFLOAD_GRADIENT_ACCUMULATION_BUFFERS") == "on",
+        batch_serialization=stages.parts,
         loop=turns,
     )

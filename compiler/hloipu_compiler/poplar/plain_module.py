@@ -38,8 +38,8 @@ def written_out(module: Module, found: Survey, micro_batches: int | None) -> Mod
     """Return a module with its loops written out."""
     count = micro_batches
     if found.pipeline is not None:
-        checked_stages(module, found)
-        count = count or pipeline_count(module, found)
+        stages = checked_stages(module, found)
+        count = count or stages.parts * pipeline_count(module, found)
     elif found.update is not None:
         count = count or update_count(module, found.update)
     loops = Loops(module, count)

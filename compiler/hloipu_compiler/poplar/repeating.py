@@ -6,9 +6,8 @@ tensorflow/compiler/plugin/poplar/driver/visitors/repeat_loop_visitor.cc); a pip
 loop, whatever its schedule.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from hloipu_compiler.analysis.trip_count import trip_count
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
@@ -18,12 +17,11 @@ from hloipu_compiler.poplar.call_config import PIPELINE, CallConfig
 from hloipu_compiler.poplar.errors import PoplarError
 from hloipu_compiler.poplar.facts import facts_of, window_in
 from hloipu_compiler.poplar.loop_body import COUNTS, DIRECT, INNER, OUTER, LoopBody
+from hloipu_compiler.poplar.loop_counts import repeat_count, updates_of, while_count
+from hloipu_compiler.poplar.loop_forms import LoopForm, loop_form
 from hloipu_compiler.poplar.windows import windowed
 from hloipu_compiler.poplar.writing import OUTSIDE, Context, Made, Value, Varying, Writer
 from hloipu_runtime.element_types import PRED, ElementType
-
-Body = Callable[[Writer, Sequence[Value]], Value]
-"""Writes what one turn does with the values that go on from turn to turn."""
 
 
 class Loops:
@@ -41,23 +39,19 @@ class Loops:
         self._reducers: dict[ElementType, str] = {}
 
     def call(
-        self, writer: Writer, x: Instruction, config: CallConfig, operands: Sequence[int],
+        self, writer: Writer, x: Instruction, config: CallConfig, operands: Sequence[Value],
         here: Context,
     ) -> Value:  # fmt: skip
         """Write a RepeatLoop or Pipeline call as a `while`."""
-        callee = self.module.computation[x.attributes.called[0]]
-        body = self.body_of(callee)
-        if config.type == PIPELINE:
-            turns = config.count("PIPELINE_REPEAT_COUNT", 1) or 1
-            count = self.micro_batches or 1
-            if count == 1 or not self.accumulates(callee.name):
-                return self.plain(writer, x.name, body, operands, turns * count, count, here,
-                                  is_pipeline=True)  # fmt: skip
-            return self.updating(writer, x.name, body, operands, turns, count, here,
-                                 is_pipeline=True)  # fmt: skip
-        return self._loop(
-            writer, x.name, callee.name, body, operands, repeat_count(x, config), here
-        )
+        form = loop_form(x, self.module.computation[x.attributes.called[0]])
+        given = form.opened(writer, x, operands, here)
+        if config.type != PIPELINE:
+            return self._loop(writer, form, given, repeat_count(x, config), here)
+        turns = config.count("PIPELINE_REPEAT_COUNT", 1) or 1
+        count = self.micro_batches or 1
+        if count == 1 or not self.accumulates(form.body.name):
+            return self.plain(writer, form, given, turns * count, count, here, is_pipeline=True)
+        return self.updating(writer, form, given, turns, count, here, is_pipeline=True)
 
     def counted(
         self, writer: Writer, computation: Computation, x: Instruction, state: Value, here: Context
@@ -66,52 +60,23 @@ class Loops:
 
         Raises PoplarError E0546 where nobody can tell how often it runs.
         """
-        turns = trip_count(self.module, computation, x)
-        if turns is None:
-            raise PoplarError(
-                "E0546",
-                f"micro-batches are accumulated in the loop {x.name!r}, and nobody can tell how "
-                "often it runs",
-                hint="count its turns by a constant",
-            )
-        callee = self.module.computation[x.attributes.text("body")]
-        whole = state if isinstance(state, Made) else None
-        if whole is None:
-            at = writer.settled(state, x, here)
-            shape = writer.made[at].shape
-            parts = range(len(shape.elements)) if isinstance(shape, TupleShape) else ()
-            whole = Made(tuple(writer.part(at, n) for n in parts))
-        operands = [writer.settled(v, x, here) for v in whole.parts]
-
-        def body(inner: Writer, values: Sequence[Value]) -> Value:
-            return inner.computation(callee, [Made(tuple(values))], OUTSIDE)
-
-        return self._loop(writer, x.name, callee.name, body, operands, turns, here)
+        turns = while_count(self.module, computation, x)
+        form = loop_form(x, self.module.computation[x.attributes.text("body")])
+        return self._loop(writer, form, form.opened(writer, x, [state], here), turns, here)
 
     def _loop(
-        self, writer: Writer, name: str, callee: str, body: "Body", operands: Sequence[int],
-        turns: int, here: Context,
-    ) -> Value:  # fmt: skip
-        count = window_in(self.module, self.module.computation[callee])
-        update = self.facts[callee].updates
-        count = self.micro_batches or 0 if update else count
-        if update and not count:
-            raise PoplarError(
-                "E0541",
-                f"nothing says how many micro-batches the update in the loop {name!r} has",
-                hint="put a GradientAccumulationCount of a constant into the update",
-            )
-        if count and turns % count:
-            raise PoplarError(
-                "E0546",
-                f"the loop {name!r} runs {turns} times, which is no multiple of its {count} "
-                "micro-batches an update",
-                hint=f"let it run {-(-turns // count) * count} times",
-            )
-        if not update or count == 1:
-            return self.plain(writer, name, body, operands, turns, count or 1, here)
-        return self.updating(writer, name, body, operands, turns // count, count, here,
-                             is_pipeline=False)  # fmt: skip
+        self, writer: Writer, form: LoopForm, operands: Sequence[int], turns: int, here: Context
+    ) -> Value:
+        """Write a loop that is no pipeline, and may update something."""
+        count = window_in(self.module, form.body)
+        if self.facts[form.body.name].updates:
+            count = self.micro_batches or 0
+            updates = updates_of(form.name, turns, count)
+            if count > 1:
+                return self.updating(writer, form, operands, updates, count, here)
+        elif count:
+            updates_of(form.name, turns, count)
+        return self.plain(writer, form, operands, turns, count or 1, here)
 
     def windowed(
         self, body: LoopBody, x: Instruction, target: str, operands: Sequence[int]
@@ -150,12 +115,8 @@ class Loops:
             return x
         return x._replace(attributes=renamed(x.attributes, names))
 
-    def body_of(self, callee: Computation) -> Body:
-        """Return what writes a computation whose parameters are the values that go on."""
-        return lambda writer, values: writer.computation(callee, values, OUTSIDE)
-
     def plain(
-        self, writer: Writer, name: str, body: Body, operands: Sequence[int], count: int,
+        self, writer: Writer, form: LoopForm, operands: Sequence[int], count: int,
         micro_batches: int, here: Context, *, is_pipeline: bool = False,
     ) -> Value:  # fmt: skip
         """Write a loop of so many turns, each of which does all that its body says.
@@ -164,32 +125,33 @@ class Loops:
         """
         inner = LoopBody(self, DIRECT, micro_batches, is_pipeline=is_pipeline)
         values = inner.begin([writer.made[at].shape for at in operands])
-        made = _parts(body(inner, values), name, values)
-        results = [inner.settled_in(v, name) for v in made]
-        _check_shapes(name, inner, values, results)
+        made = _turn(inner, form, values)
+        results = [inner.settled_in(v, form.name) for v in made]
+        _check_shapes(form.name, inner, values, results)
         results += [extra.next for extra in inner.extras]
-        computation = inner.ended(f"{name}.body", results)
-        zeros = [writer.zeros(extra.shape, name, here) for extra in inner.extras]
-        return self._while(writer, name, computation, [*operands, *zeros], count, here,
-                           len(operands))  # fmt: skip
+        computation = inner.ended(f"{form.name}.body", results)
+        zeros = [writer.zeros(extra.shape, form.name, here) for extra in inner.extras]
+        whole = self._while(writer, form.name, computation, [*operands, *zeros], count, here)
+        return form.result(whole.parts[: len(operands)])
 
     def updating(
-        self, writer: Writer, name: str, body: Body, operands: Sequence[int], turns: int,
-        micro_batches: int, here: Context, *, is_pipeline: bool,
+        self, writer: Writer, form: LoopForm, operands: Sequence[int], turns: int,
+        micro_batches: int, here: Context, *, is_pipeline: bool = False,
     ) -> Value:  # fmt: skip
         """Write a loop of updates, each after so many micro-batches."""
+        name = form.name
         shapes = [writer.made[at].shape for at in operands]
         inner = LoopBody(self, INNER, micro_batches, is_pipeline=is_pipeline)
         values = inner.begin([COUNTS, *shapes])
-        inner.update_count = values[0]
-        made = _parts(body(inner, values[1:]), name, values[1:])
+        inner.update_count, olds = values[0], values[1:]
+        made = _turn(inner, form, olds)
         late = inner.late_parts(made)
         kept = [
             old if is_late else inner.settled_in(v, name)
-            for v, old, is_late in zip(made, values[1:], late, strict=True)
+            for v, old, is_late in zip(made, olds, late, strict=True)
         ]
-        _check_shapes(name, inner, values[1:], kept)
-        changed = [new != old for new, old in zip(kept, values[1:], strict=True)]
+        _check_shapes(name, inner, olds, kept)
+        changed = [new != old for new, old in zip(kept, olds, strict=True)]
         sums = [extra.next for extra in inner.extras]
         turn = inner.ended(f"{name}.micro_batch", [values[0], *kept, *sums])
 
@@ -197,31 +159,26 @@ class Loops:
         starts = outer.begin(shapes)
         outer.update_count = outer.counter
         zeros = [outer.zeros(extra.shape, name, OUTSIDE) for extra in inner.extras]
-        whole = self._while(
-            outer, f"{name}.micro_batches", turn, [outer.counter, *starts, *zeros], micro_batches,
-            OUTSIDE, 1 + len(starts) + len(zeros),
-        )  # fmt: skip
-        ends = [at for at in whole.parts if isinstance(at, int)]
-        outer.sums = ends[1 + len(starts) :]
-        given: list[Value] = [
-            Varying(self._name(writer, operands[n])) if is_changed else starts[n]
+        begun = [outer.counter, *starts, *zeros]
+        whole = self._while(outer, f"{name}.micro_batches", turn, begun, micro_batches, OUTSIDE)
+        ends = [at for at in whole.parts if isinstance(at, int)][1:]
+        outer.sums = ends[len(starts) :]
+        given = [
+            Varying(writer.made[operands[n]].name) if is_changed else starts[n]
             for n, is_changed in enumerate(changed)
         ]
-        again = _parts(body(outer, given), name, given)
+        again = _turn(outer, form, given)
         results = [
-            outer.settled_in(v, name) if is_late else ends[1 + n]
-            for n, (v, is_late) in enumerate(zip(again, late, strict=True))
+            outer.settled_in(v, name) if is_late else end
+            for v, is_late, end in zip(again, late, ends, strict=False)
         ]
         _check_shapes(name, outer, starts, results)
         computation = outer.ended(f"{name}.update", results)
-        return self._while(writer, name, computation, operands, turns, here, len(operands))
-
-    def _name(self, writer: Writer, position: int) -> str:
-        return writer.made[position].name
+        return form.result(self._while(writer, name, computation, operands, turns, here).parts)
 
     def _while(
         self, writer: Writer, name: str, body: Computation, operands: Sequence[int], count: int,
-        here: Context, results: int,
+        here: Context,
     ) -> Made:  # fmt: skip
         """Write a loop whose first value counts turns; return the first so many of the others."""
         shapes = TupleShape((COUNTS, *(writer.made[at].shape for at in operands)))
@@ -232,7 +189,7 @@ class Loops:
         names = (condition.name, body.name)
         called = Attributes({"condition": names[0], "body": names[1]}, names)
         whole = writer.add(name, "while", shapes, (start,), here, called)
-        return Made(tuple(writer.part(whole, 1 + n) for n in range(results)))
+        return Made(tuple(writer.part(whole, 1 + n) for n in range(len(operands))))
 
     def _condition(self, name: str, shapes: TupleShape, count: int) -> Computation:
         writer = LoopBody(self, DIRECT, 1)
@@ -268,27 +225,10 @@ class Loops:
         return name
 
 
-def repeat_count(x: Instruction, config: CallConfig) -> int:
-    """Return how often a RepeatLoop call runs; PoplarError E0540 where it does not say so."""
-    count = config.counts.get("REPEAT_COUNT")
-    if count is None:
-        raise PoplarError(
-            "E0540",
-            f"call {x.name!r} is a RepeatLoop, and says nowhere how often it runs",
-            hint='write {"callConfig":{"type":"RepeatLoop","repeatConfig":{"repeatCount":"N"}}}',
-        )
-    return count
-
-
-def _parts(value: Value, name: str, given: Sequence[Value]) -> tuple[Value, ...]:
-    """Return the values that go on: what the body does not return stays as it is."""
-    if isinstance(value, Made) and len(value.parts) <= len(given):
-        return (*value.parts, *given[len(value.parts) :])
-    raise PoplarError(
-        "E0549",
-        f"what {name!r} runs does not return a tuple of the {len(given)} values that go on",
-        hint="return as many values as there are parameters, as a tuple",
-    )
+def _turn(writer: Writer, form: LoopForm, values: Sequence[Value]) -> tuple[Value, ...]:
+    """Write what one turn does with the values that go on; return those after it."""
+    result = writer.computation(form.body, form.arguments(values), OUTSIDE)
+    return form.parts(result, values)
 
 
 def _check_shapes(name: str, writer: Writer, before: Sequence[int], after: Sequence[int]) -> None:

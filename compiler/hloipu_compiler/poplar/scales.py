@@ -6,7 +6,7 @@ execution counter (graphcore/tensorflow: tensorflow/python/ipu/gradient_accumula
 they are spelled, factors are computed for several n and compared with these.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -24,6 +24,7 @@ _FEW = 17
 _RELATIVE = 2.0**-9
 """Factors may be written in f16, which rounds to 2^-11, or divided in two steps."""
 _SHAPING = frozenset({"broadcast", "reshape", "bitcast", "copy", "transpose", "iota", "constant"})
+_SPREADING = frozenset({"broadcast", "reshape", "bitcast", "copy", "transpose"})
 _MOST_OPS = 64
 """Of the expression of a factor."""
 
@@ -34,7 +35,7 @@ class Factors:
     def __init__(
         self,
         made: Sequence[Instruction],
-        counters: Sequence[int],
+        counters: Collection[int],
         micro_batches: int,
         *,
         goes_on: bool = False,
@@ -44,6 +45,7 @@ class Factors:
         self.counters = counters
         """Positions of parameters that count micro-batches."""
         self.micro_batches = micro_batches
+        self._kinds: dict[int, str] = {}
         self.written = written or micro_batches
         """How many the text says that there are."""
         self.goes_on = goes_on
@@ -51,6 +53,14 @@ class Factors:
 
     def kind(self, position: int) -> str:
         """Return which of the known factors a value is in all its elements; empty: none."""
+        while self.made[position].opcode in _SPREADING:
+            position = self.made[position].operands[0]
+        found = self._kinds.get(position)
+        if found is None:
+            found = self._kinds[position] = self._kind(position)
+        return found
+
+    def _kind(self, position: int) -> str:
         members = self._members(position)
         if members is None:
             return ""

@@ -7,10 +7,11 @@ is a whole program by itself, and whatever the command line says comes before it
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
-from hloipu_compiler.plan.pipelining import PipelineRequest
+from hloipu_compiler.plan.pipelining import PipelineRequest, device_map_text
 from hloipu_compiler.plan.wrapping import WrappingRequest
 
 PREFIX = "ipu_"
+_REMOTE = ("offload_activations", "offload_weights", "offload_accumulators")
 SEPARATOR = ";"
 """Between the parts of an option that is given several times."""
 
@@ -26,7 +27,11 @@ class Stated:
     recompute: str = ""
     offload: str = ""
     shard_optimizer: bool = False
-    device_map: tuple[int, ...] = ()
+    device_map: tuple[tuple[int, ...], ...] = ()
+    offload_activations: bool = False
+    offload_weights: bool = False
+    offload_accumulators: bool = False
+    batch_serialization: int = 1
     loop: int | None = None
     roles: tuple[tuple[int, str], ...] = ()
     feeds: tuple[tuple[str, tuple[int, ...]], ...] = ()
@@ -45,13 +50,19 @@ class Stated:
             "recompute": self.recompute,
             "offload": self.offload,
             "shard_optimizer": "true" if self.shard_optimizer else "",
-            "device_map": ",".join(map(str, self.device_map)),
+            "device_map": device_map_text(self.device_map),
+            **{key: "true" for key in _REMOTE if getattr(self, key)},
+            "batch_serialization": self._parts,
             "loop": str(self.loop or ""),
             "role": SEPARATOR.join(f"{number}={role}" for number, role in self.roles),
             "feed": SEPARATOR.join(_pair(x) for x in self.feeds),
             "outfeed": SEPARATOR.join(_pair(x) for x in self.outfeeds),
         }
         return {PREFIX + key: text for key, text in found.items() if text}
+
+    @property
+    def _parts(self) -> str:
+        return str(self.batch_serialization) if self.batch_serialization > 1 else ""
 
     def pipelining(self, asked: PipelineRequest) -> PipelineRequest:
         """Return a request with what is stated, where the request itself is as it is by default."""
@@ -63,7 +74,9 @@ class Stated:
             "recompute": self.recompute or None,
             "offload": self.offload or None,
             "shard_optimizer": self.shard_optimizer or None,
-            "device_map": tuple((ipu,) for ipu in self.device_map) or None,
+            "device_map": self.device_map or None,
+            **{key: True for key in _REMOTE if getattr(self, key)},
+            "batch_serialization": self.batch_serialization if self._parts else None,
         }
         default = PipelineRequest()
         changes = {
@@ -95,7 +108,7 @@ class Stated:
             words.append(f"{self.stages} stages")
         words += [x for x in (self.schedule, self.reduction) if x]
         if self.device_map:
-            words.append(f"on IPUs {', '.join(map(str, self.device_map))}")
+            words.append(f"on IPUs {device_map_text(self.device_map)}")
         if self.loop:
             words.append(f"{self.loop} updates a run")
         words += [f"{key} {text}" for key, text in self._others().items() if text]
@@ -106,6 +119,8 @@ class Stated:
             "recompute": self.recompute,
             "offload": self.offload,
             "shard optimizer": "on" if self.shard_optimizer else "",
+            **{key.replace("_", " "): "on" if getattr(self, key) else "" for key in _REMOTE},
+            "batch serialization": self._parts,
         }
 
 

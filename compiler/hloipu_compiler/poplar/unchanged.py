@@ -10,8 +10,11 @@ _LINEAR = frozenset(
 """Zeros of zeros."""
 
 
-def unchanged(made: Sequence[Instruction], zeros: Collection[int], old: int, new: int) -> bool:
-    """Whether `new` is `old` if all of `zeros` are zeros, for finite numbers."""
+def sources(made: Sequence[Instruction], zeros: Collection[int]) -> list[int]:
+    """Return, for each op, the op that it is equal to if all of `zeros` are zeros.
+
+    For finite numbers; itself where nothing is known.
+    """
     is_zero = bytearray(len(made))
     same = list(range(len(made)))
     for at, x in enumerate(made):
@@ -37,4 +40,4 @@ def unchanged(made: Sequence[Instruction], zeros: Collection[int], old: int, new
                 same[at] = same[first]
             elif is_zero[first] and x.opcode == "add":
                 same[at] = same[second]
-    return same[new] == same[old]
+    return same

@@ -90,7 +90,7 @@ def _with_momentum(
     shape = body.made[old].shape
     if not isinstance(shape, ArrayShape):
         raise PoplarError("E0545", f"{x.name!r} accumulates something that is no array")
-    factor = body.add(f"{x.name}.factor", "broadcast", shape, (momentum,), attributes=_NOTHING)
+    factor = body.spread(f"{x.name}.factor", shape, body.scalar(momentum))
     less = body.add(f"{x.name}.less", "multiply", shape, (old, factor))
     first = _is(body, x, index, 0, shape)
     start = body.add(f"{x.name}.start", "select", shape, (first, less, old))

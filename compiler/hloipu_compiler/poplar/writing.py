@@ -88,13 +88,15 @@ class Context:
 
     phase: str = ""
     stage: int = -1
-    part: str = ""
-    """What the call around them says that it is."""
+    branch: int = -1
+    """Of a stage that runs on several devices at once."""
 
     @property
     def marks(self) -> dict[str, str]:
         """The attributes of ops here."""
         found = {"ipu_phase": self.phase} if self.phase else {}
+        if self.branch >= 0:
+            found["ipu_branch"] = str(self.branch)
         return found | ({"ipu_stage": str(self.stage)} if self.stage >= 0 else {})
 
 
@@ -233,8 +235,8 @@ class Writer:
     def where(self, position: int) -> Context:
         """Return what is to be said of a value's part, which is made where the whole is."""
         said = read_frontend_attributes(self.made[position].attributes.text(_KEY))
-        stage = said.get("ipu_stage", "-1")
-        return Context(said.get("ipu_phase", ""), int(stage))
+        stage, branch = (int(said.get(key, "-1")) for key in ("ipu_stage", "ipu_branch"))
+        return Context(said.get("ipu_phase", ""), stage, branch)
 
     def settled(self, value: Value, user: Instruction, here: Context) -> int:
         """Return the position of a value, made if it is not there yet."""
@@ -299,6 +301,13 @@ class Writer:
             f"{whole.name}.{index}", "get-tuple-element", shape.elements[index], (position,),
             self.where(position), Attributes({"index": index}),
         )  # fmt: skip
+
+    def scalar(self, value: int) -> int:
+        """Return a value of one element without dimensions."""
+        x = self.made[value]
+        if not isinstance(x.shape, ArrayShape) or not x.shape.dimensions:
+            return value
+        return self.add(f"{x.name}.one", "reshape", ArrayShape(x.shape.element_type), (value,))
 
     def spread(self, name: str, shape: ArrayShape, value: int, here: Context = OUTSIDE) -> int:
         """Write an array whose elements are all one number."""

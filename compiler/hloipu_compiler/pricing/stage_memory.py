@@ -29,6 +29,8 @@ class Reads:
     reader: Numbers
     size_bytes: Floats
     """Of what the maker makes."""
+    fed: Numbers
+    """Makers that are parameters which queues feed: they come to the first part that reads them."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +61,13 @@ class Parts:
     handed: Handed
 
 
-def reads_of(entry: Computation, phases: Phases) -> Reads:
-    """Return which forward and backward ops read what others make.
+def reads_of(entry: Computation, phases: Phases, fed: Collection[int]) -> Reads:
+    """Return which forward and backward ops read what others make, and what queues feed.
 
-    What is cheap and alike for all micro-batches is made wherever it is read.
+    What is cheap and alike for all micro-batches is made wherever it is read. `fed`: positions of
+    parameters.
     """
+    given = frozenset(fed)
     made_of: list[tuple[int, ...]] = []
     pairs: list[tuple[int, int]] = []
     sizes = np.zeros(len(entry.instructions))
@@ -72,10 +76,13 @@ def reads_of(entry: Computation, phases: Phases) -> Reads:
         sources = {source for i in x.operands for source in made_of[i]}
         if works:
             pairs.extend((source, position) for source in sources)
+        if works or position in given:
             sizes[position] = size_of(x.shape)
-        made_of.append((position,) if works else tuple(sources)[:_MOST_SOURCES])
+            made_of.append((position,))
+        else:
+            made_of.append(tuple(sources)[:_MOST_SOURCES])
     both = np.array(pairs, np.int64).reshape(-1, 2)
-    return Reads(both[:, 0], both[:, 1], sizes)
+    return Reads(both[:, 0], both[:, 1], sizes, np.array(sorted(given), np.int64))
 
 
 def parts_of(
@@ -171,6 +178,12 @@ def _handed(
 ) -> Handed:
     """Return what parts hand to each other."""
     maker, reader = reads.maker, reads.reader
+    place = place.copy()
+    if len(reads.fed):
+        first = np.full(len(place), len(place), np.int64)
+        known = place[reader] >= 0
+        np.minimum.at(first, maker[known], place[reader[known]])
+        place[reads.fed] = np.where(first[reads.fed] < len(place), first[reads.fed], -1)
     pairs = [np.stack((maker, place[reader]))]
     for stage, ops in again.items():
         theirs = np.isin(reader, np.fromiter(ops, np.int64))

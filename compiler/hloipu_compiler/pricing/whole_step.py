@@ -242,21 +242,17 @@ class _Surveying:
         return found
 
     def _update_bytes(self, liveness: Liveness, points: _Points) -> float:
-        """Return the most bytes, beside what is always there, that are outside micro-batches."""
+        """Return the most bytes, beside what is always there, that are after micro-batches."""
         spans = []
-        for number, variable in enumerate(self.program.variables):
-            if variable.role is Role.REMOTE or number in points.carried or liveness.always(number):
+        for number, record in enumerate(self.program.variables):
+            if record.role is Role.REMOTE or number in points.carried or liveness.always(number):
                 continue
-            outside = tuple(
-                part
+            after = tuple(
+                (max(first, points.last + 1), last)
                 for first, last in liveness.ranges[number]
-                for part in (
-                    (first, min(last, points.first - 1)),
-                    (max(first, points.last + 1), last),
-                )
-                if part[0] <= part[1]
+                if last > points.last
             )
-            spans.append((on_all_tiles(variable, self.machine), outside))
+            spans.append((on_all_tiles(record, self.machine), after))
         return float(most_at_once(spans))
 
     # --- code -------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ Cuts are those of a pipeline of one micro-batch (`staging.balancing`): forward a
 block are on one IPU, and so are its weights with what updates them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
@@ -20,10 +20,11 @@ from hloipu_compiler.staging.cutting import Costing, by_cuts
 from hloipu_compiler.staging.errors import StagingError
 from hloipu_compiler.staging.inference import inference_phases
 from hloipu_compiler.staging.loads import Loads, loads_of
-from hloipu_compiler.staging.phases import Phases, Roles
+from hloipu_compiler.staging.phases import BACKWARD, FORWARD, Phases, Roles
 from hloipu_compiler.staging.pipelining import phases_and_kind
 from hloipu_compiler.staging.reach import parameter_positions
 
+_IN_BLOCKS = (FORWARD, BACKWARD)
 _UNEVEN = 1.2
 """What the fullest block may keep beside the mean, where cuts can be found for that. Assumed."""
 _MUCH_LESS = 0.95
@@ -47,8 +48,10 @@ def blocks_of(
     by estimate, or with which the fullest is least full. Raises ShardingError E0552 where there are
     fewer ops than blocks.
     """
-    phases, trains = _phases(entry, wrapping)
-    loads = loads_of(entry, phases, wrapping.constants if wrapping else (), known.cycles)
+    phases, trains = _phases(entry, wrapping, known.cycles)
+    given = range(len(parameter_positions(entry)))
+    constants = wrapping.constants if wrapping and trains else given
+    loads = loads_of(entry, phases, constants, known.cycles)
     ops = len(loads.ahead)
     if count is not None and ops < count:
         raise ShardingError(
@@ -86,19 +89,24 @@ def _even(loads: Loads, known: Costing, blocks: int) -> Budget:
         + budget.accumulators * loads.gradients_until[-1]
         + budget.optimizer * loads.optimizer_until[-1]
     )
-    return replace(budget, memory_bytes=min(budget.memory_bytes, _UNEVEN * float(kept) / blocks))
+    room = max(1.0, _UNEVEN * float(kept) / blocks)
+    return replace(budget, memory_bytes=min(budget.memory_bytes, room))
 
 
 def _powers_of_two(most: int) -> list[int]:
     return [1 << n for n in range(max(most, 1).bit_length())]
 
 
-def _phases(entry: Computation, wrapping: Wrapping | None) -> tuple[Phases, bool]:
-    """Return the phases of a step; of one that has none, everything is forward."""
-    if wrapping is not None:
-        try:
-            return phases_and_kind(entry, wrapping, PipelineRequest())
-        except StagingError:
-            pass
-    everything = range(len(parameter_positions(entry)))
-    return inference_phases(entry, Roles((), tuple(everything))), False
+def _phases(
+    entry: Computation, wrapping: Wrapping | None, cycles: Sequence[float]
+) -> tuple[Phases, bool]:
+    """Return the phases of a step; everything is forward where most of it has no phase."""
+    everything = inference_phases(entry, Roles((), tuple(range(len(parameter_positions(entry))))))
+    if wrapping is None:
+        return everything, False
+    try:
+        found, trains = phases_and_kind(entry, wrapping, PipelineRequest())
+    except StagingError:
+        return everything, False
+    cut = sum(n for n, phase in zip(cycles, found.phase, strict=True) if phase in _IN_BLOCKS)
+    return (found, trains) if 2 * cut >= sum(cycles) else (everything, False)

@@ -15,7 +15,7 @@ from hloipu_compiler.analysis.trip_count import counted_loop
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
 from hloipu_compiler.passes.attribute_edits import CONTROL
-from hloipu_compiler.stacking.trip_values import Values, number_type, trip_values
+from hloipu_compiler.stacking.trip_values import Values, number_type, table_of, trip_values
 
 COUNTER, PASSED, READ, WRITTEN, CARRIED = "counter", "passed", "read", "written", "carried"
 MOST_TRIPS = 4096
@@ -74,7 +74,7 @@ def stacked_loop(module: Module, caller: Computation, position: int) -> StackedL
     counts = _counts(module, caller, x, body)
     trips = np.arange(counted.trips)
     numbers = {index: start + step * trips for index, (start, step) in counts.items()}
-    known = trip_values(body, numbers, counted.trips)
+    known = trip_values(body, numbers, _tables(caller, x, body), counted.trips)
     finding = _Finding(body, known, counts)
     shape = x.shape
     if not isinstance(shape, TupleShape):
@@ -112,6 +112,19 @@ def _counts(
             continue
         if change.carried == (index,):
             found[index] = (start.constant, change.constant)
+    return found
+
+
+def _tables(caller: Computation, x: Instruction, body: Computation) -> dict[int, Values]:
+    """Return the elements of the state that are a row of numbers and stay as they are."""
+    given = caller.instructions[x.operands[0]].operands
+    root = body.instructions[body.root]
+    found = {}
+    for user in body.users[body.parameters[0]]:
+        index = body.instructions[user].attributes.integer("index")
+        table = table_of(caller.instructions[given[index]])
+        if table is not None and root.operands[index] == user:
+            found[index] = table
     return found
 
 

@@ -9,6 +9,7 @@ from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
 from hloipu_compiler.passes.attribute_edits import DESCRIBES_LEAVES, without
+from hloipu_compiler.passes.constant_values import constant_array
 from hloipu_compiler.passes.rewriting import Draft, with_operands
 from hloipu_compiler.stacking.pieces_choosing import Choice, Cut
 from hloipu_compiler.stacking.pieces_following import (
@@ -145,6 +146,12 @@ class _Writing:
         given = [SliceRange(0, size) for size in shape.dimensions]
         given[axis] = SliceRange(*rows)
         part = _resized(shape, axis, rows[1] - rows[0])
+        made = self.draft.made[source]
+        array = constant_array(made) if made.opcode == "constant" else None
+        if array is not None:
+            own = array[(slice(None),) * axis + (slice(*rows),)].copy()
+            own.flags.writeable = False
+            return self.draft.add(like, "constant", part, literal=Literal(array=own))
         return self.draft.add(like, "slice", part, (source,), Attributes({"slice": tuple(given)}))
 
     def _shape(self, position: int) -> ArrayShape:

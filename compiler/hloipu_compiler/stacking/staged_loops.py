@@ -17,10 +17,10 @@ from hloipu_compiler.stacking.pieces import InPieces, step_in_pieces
 from hloipu_compiler.stacking.plain_stacks import with_plain_stacks
 from hloipu_compiler.stacking.rows_apart import each_row_apart, rows_apart
 from hloipu_compiler.stacking.splitting import Boundaries, Split, split_loops
-from hloipu_compiler.stacking.weight_loops import LayerLoop, layer_loops
+from hloipu_compiler.stacking.weight_loops import LayerLoop, Source, layer_loops
 from hloipu_compiler.staging.cutting import Costing, annotated
 from hloipu_compiler.staging.errors import StagingError
-from hloipu_compiler.staging.phases import FORWARD, Phases
+from hloipu_compiler.staging.phases import Phases
 from hloipu_compiler.staging.pipelining import Cutting, cutting_of, phases_and_kind
 
 _NEARLY_ALL = 15 / 16
@@ -174,30 +174,21 @@ def _stages_of_trips(
     loops: Sequence[LayerLoop], split: Split, found: Cutting
 ) -> dict[str, list[int]]:
     """Return the stage of each trip of each loop; none for a loop that stays whole."""
-    entry, phase = found.module.entry, found.phases.phase
-    forward = {
-        split.parts[x.name][0]
-        for n, x in enumerate(entry.instructions)
-        if x.name in split.parts and phase[n] == FORWARD
-    }
-    ahead = [x for x in loops if x.loop.name in forward]
-    stages = {x.loop.name: _trip_stages(x, found, split) for x in ahead}
-    for each in loops:
-        if each.loop.name not in forward:
-            stages[each.loop.name] = _following(each, ahead, stages)
-    return stages
-
-
-def _trip_stages(each: LayerLoop, found: Cutting, split: Split) -> list[int]:
-    """Return the stage of each trip of a forward loop; _CUT: several have a part of it."""
-    work: list[dict[int, float]] = [{} for _ in range(each.loop.trips)]
+    work: dict[str, list[dict[int, float]]] = {}
+    count = {x.loop.name: x.loop.trips for x in loops}
     for position, stage in found.ahead.items():
         part = split.parts.get(found.module.entry.instructions[position].name)
-        if part is not None and part[0] == each.loop.name:
+        if part is not None:
+            name, trip, _ = part
+            trips = work.setdefault(name, [{} for _ in range(count[name])])
             cycles = found.cycles[position] if found.cycles else 0.0
-            trip = work[part[1]]
-            trip[stage] = trip.get(stage, 0.0) + cycles
-    return [_most(trip) for trip in work]
+            trips[trip][stage] = trips[trip].get(stage, 0.0) + cycles
+    stages = {name: [_most(trip) for trip in trips] for name, trips in work.items()}
+    ahead = [x for x in loops if x.loop.name in stages]
+    return {
+        x.loop.name: stages[x.loop.name] if x in ahead else _following(x, ahead, stages)
+        for x in loops
+    }
 
 
 def _most(work: Mapping[int, float]) -> int:
@@ -238,8 +229,12 @@ def _shared(loops: Sequence[LayerLoop], own: Mapping[str, Boundaries]) -> dict[s
     A stack that one loop takes whole could not be in pieces for others.
     """
     found = {x.loop.name: {0, x.loop.trips, *own[x.loop.name]} for x in loops}
-    for one, other in permutations(loops, 2):
-        for source in one.reads.keys() & other.reads.keys():
+    readers: dict[Source, list[LayerLoop]] = {}
+    for each in loops:
+        for source in each.reads:
+            readers.setdefault(source, []).append(each)
+    for source, those in readers.items():
+        for one, other in permutations(those, 2):
             at = other.reads[source]
             rows = {trip: row for row, trip in one.reads[source].items()}
             for n in own[one.loop.name][1:-1]:

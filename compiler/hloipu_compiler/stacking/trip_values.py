@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import ArrayShape, Shape
-from hloipu_compiler.passes.constant_values import scalar_constant
+from hloipu_compiler.passes.constant_values import constant_array, scalar_constant
 
 Values = NDArray[Any]
 """One number for each trip, in the type that the op has."""
@@ -45,22 +45,39 @@ _COMPUTED: Mapping[str, Callable[..., Values]] = {
     "convert": lambda x: x,
 }
 _BITS = (8, 16, 32, 64)
+MOST_ROWS = 1 << 20
+"""Of numbers that are written down to be looked up."""
 
 
-def trip_values(body: Computation, elements: Mapping[int, Values], trips: int) -> dict[int, Values]:
+def trip_values(
+    body: Computation,
+    elements: Mapping[int, Values],
+    tables: Mapping[int, Values],
+    trips: int,
+) -> dict[int, Values]:
     """Return, by position in a body, the numbers of all trips that can be told.
 
-    `elements`: of elements of the loop's state, by index.
+    `elements`: of elements of the loop's state, by index; `tables`: elements that are a row of
+    numbers which never change, such as the numbers of the layers.
     """
     found: dict[int, Values] = {}
+    rows: dict[int, Values] = {}
     parameter = body.parameters[0]
     for position, x in enumerate(body.instructions):
+        index = -1
+        if x.opcode == "get-tuple-element" and x.operands[0] == parameter:
+            index = x.attributes.integer("index")
         kind = number_type(x.shape)
         if kind is None:
+            table = table_of(x) if index < 0 else tables.get(index)
+            if table is not None:
+                rows[position] = table
             continue
         value: Values | None = None
-        if x.opcode == "get-tuple-element" and x.operands[0] == parameter:
-            value = elements.get(x.attributes.integer("index"))
+        if index >= 0:
+            value = elements.get(index)
+        elif x.opcode == "dynamic-slice" and x.operands[0] in rows:
+            value = _looked_up(rows[x.operands[0]], found.get(x.operands[1]))
         elif x.opcode == "constant":
             number = scalar_constant(x)
             value = None if number is None else np.full(trips, int(number.reshape(-1)[0]))
@@ -69,6 +86,23 @@ def trip_values(body: Computation, elements: Mapping[int, Values], trips: int) -
         if value is not None:
             found[position] = value.astype(kind)
     return found
+
+
+def _looked_up(table: Values, at: Values | None) -> Values | None:
+    """Return the number at each index, moved into range as dynamic-slice does it."""
+    return None if at is None else table[np.clip(at.astype(np.int64), 0, len(table) - 1)]
+
+
+def table_of(x: Instruction) -> Values | None:
+    """Return a row of integers that an op makes of nothing; None for anything else."""
+    shape = x.shape
+    if not isinstance(shape, ArrayShape) or shape.rank != 1 or not shape.is_static:
+        return None
+    if not shape.element_type.is_integer or shape.element_type.bits not in _BITS:
+        return None
+    if x.opcode == "iota" and shape.dimensions[0] <= MOST_ROWS:
+        return np.arange(shape.dimensions[0])
+    return constant_array(x) if x.opcode == "constant" else None
 
 
 def number_type(shape: Shape) -> np.dtype[Any] | None:

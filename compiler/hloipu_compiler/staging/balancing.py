@@ -85,10 +85,20 @@ def cuts_of(
 
 
 def _least_crossed(loads: Loads, places: Sequence[int], schedule: Schedule) -> Places:
-    """Return the places at which least crosses, in order, between those of begin and end."""
+    """Return the places at which least crosses, in order, between those of begin and end.
+
+    Half of them are the best in parts of equal work: else, of places that are alike, the first
+    would be taken, and the rest of the step could not be cut.
+    """
     at = np.asarray(places, np.int64)
+    count = max(MOST_PLACES, schedule.stages - 1)
     order = np.lexsort((at, loads.crossing[at]))
-    found = np.sort(at[order[: max(MOST_PLACES, schedule.stages - 1)]])
+    if len(at) > count:
+        work = (loads.forward_until + loads.backward_until)[at]
+        parts = np.floor(work * (count // 2 / max(float(work[-1]), 1.0)))
+        _, best = np.unique(parts[order], return_index=True)
+        order = np.concatenate((order[best], np.delete(order, best)))
+    found = np.sort(at[order[:count]])
     return np.concatenate(([0], found, [len(loads.ahead)]))
 
 

@@ -129,9 +129,14 @@ class Branching:
 
     def _spread_marks(self, members: Sequence[int]) -> dict[int, int]:
         inside, found = frozenset(members), dict[int, int]()
+        owners: dict[int, set[int]] = {}
+        for n in members:
+            for weight in self.weights.get(n, ()) if n in self.marked else ():
+                owners.setdefault(weight, set()).add(self.marked[n])
         for n in members:
             operands = self.entry.instructions[n].operands
             here = {found[i] for i in operands if i in found}
+            here.update(*(owners.get(weight, ()) for weight in self.weights.get(n, ())))
             if is_element(self.entry, inside, n):
                 if operands[0] in found:
                     found[n] = found[operands[0]]

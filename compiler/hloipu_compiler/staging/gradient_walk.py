@@ -75,7 +75,7 @@ class GradientWalk:
         if self.forward[position] and mark != "wu":
             return own  # what the loss is made of cannot wait for the update
         operands = [i for i in x.operands if self.varying[i]]
-        if x.opcode == "broadcast" and not _keeps_size(self.computation, x):
+        if x.opcode == "broadcast":
             return _NONE
         together = _NONE.union(*(found[i] for i in operands))
         if self.optimizing[position] or mark == "wu":
@@ -110,7 +110,7 @@ class GradientWalk:
                 continue
             self.update.add(position)
             x = self.computation.instructions[position]
-            lowers = x.opcode == "broadcast" and not _keeps_size(self.computation, x)
+            lowers = x.opcode == "broadcast"
             (self._lowered if lowers else waiting).extend(x.operands)
         self._walk_lowered()
 

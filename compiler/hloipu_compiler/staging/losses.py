@@ -70,10 +70,19 @@ def _asked(
 
 
 def no_loss(entry: Computation, new: Sequence[int]) -> StagingError:
-    """Return the refusal of a step without a loss; `new`: the results that are state.
+    """Return the refusal of a step without a loss; `new`: the results that are state."""
+    return around_steps(entry, new, "E0501", "no result is a loss") or StagingError(
+        "E0501",
+        "no result is a loss: a float of no dimensions that depends on data and on state",
+        hint="return the loss from the step, name it with --loss-output N, or mark ops "
+        'with frontend_attributes={ipu_phase="fwd"}',
+    )
 
-    Where a loop makes the new state, whole steps are in it.
-    """
+
+def around_steps(
+    entry: Computation, new: Sequence[int], code: str, said: str
+) -> StagingError | None:
+    """Return the refusal of a loop that makes new state, if one does: whole steps are in it."""
     results = result_positions(entry)
     for number in new:
         position = results[number]
@@ -81,14 +90,9 @@ def no_loss(entry: Computation, new: Sequence[int]) -> StagingError:
             position = entry.instructions[position].operands[0]
         if position is not None and entry.instructions[position].opcode == "while":
             return StagingError(
-                "E0501",
-                f"no result is a loss, and the loop {entry.instructions[position].name!r} makes "
-                f"the new state, result {number}: whole steps are in it",
+                code,
+                f"{said}, and the loop {entry.instructions[position].name!r} makes the new state, "
+                f"result {number}: whole steps are in it",
                 hint="print one step, without a loop around it, and let --loop N repeat it",
             )
-    return StagingError(
-        "E0501",
-        "no result is a loss: a float of no dimensions that depends on data and on state",
-        hint="return the loss from the step, name it with --loss-output N, or mark ops "
-        'with frontend_attributes={ipu_phase="fwd"}',
-    )
+    return None

@@ -240,7 +240,8 @@ class _Finding:
         carried = {i for x in self.per_micro_batch for i in self.parameters[x.parameter]}
         check_separable(self.entry, walk, carried)
         if not walk.gradients:
-            raise no_gradient([x.parameter for x in self.updated])
+            new = [x.result for x in self.roles.state]
+            raise no_gradient(self.entry, [x.parameter for x in self.updated], new)
         for x in self.updated:
             if self._is_read_forward(x.parameter):
                 check_update(self.entry, walk, x.parameter, self._result(x.result))

@@ -22,6 +22,7 @@ from hloipu_compiler.plan.wrapping import Wrapping
 from hloipu_compiler.staging.assignment import Stages, owners, whole_stages
 from hloipu_compiler.staging.branch_places import Spots, spots_of
 from hloipu_compiler.staging.branches import branch_counts, marked_branches
+from hloipu_compiler.staging.concurrent_cutting import with_branches
 from hloipu_compiler.staging.cutting import Costing, annotated, assumed_costing, cut
 from hloipu_compiler.staging.device_map import stage_ipus
 from hloipu_compiler.staging.errors import StagingError
@@ -92,7 +93,8 @@ def cutting_of(
     schedule = schedule_of(request, count, trains=trains)
     costs = assumed_costing(entry) if count == 1 or costing is None else costing(module)
     recomputes = request.recompute == FULL
-    ahead = cut(
+    ahead = with_branches(entry, phases, schedule, wrapping.constants, costs, request.device_map)
+    ahead = ahead or cut(
         entry, phases, schedule, wrapping.constants, costs, recomputes=recomputes, trips=trips
     )
     return Cutting(module, phases, trains, count, ahead, costs.cycles)

@@ -5,6 +5,7 @@ from collections.abc import Sequence, Set
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.staging.errors import StagingError
 from hloipu_compiler.staging.gradient_walk import GradientWalk
+from hloipu_compiler.staging.losses import around_steps
 from hloipu_compiler.staging.reach import ancestors
 
 _MOVING = ("get-tuple-element", "reshape", "bitcast", "copy", "transpose")
@@ -69,12 +70,16 @@ def check_update(entry: Computation, walk: GradientWalk, parameter: int, result:
     )
 
 
-def no_gradient(parameters: Sequence[int]) -> StagingError:
-    """Return the refusal of a step in whose state no gradient is found."""
+def no_gradient(entry: Computation, parameters: Sequence[int], new: Sequence[int]) -> StagingError:
+    """Return the refusal of a step in whose state no gradient is found.
+
+    `parameters`: state that an update makes anew; `new`: the results that are state.
+    """
     stopped = ", ".join(map(str, parameters[:5])) or "none"
-    return StagingError(
+    said = f"no gradient is found behind the new values of parameters {stopped}"
+    return around_steps(entry, new, "E0504", said) or StagingError(
         "E0504",
-        f"no gradient is found behind the new values of parameters {stopped}",
+        said,
         hint='mark the update with frontend_attributes={ipu_phase="wu"}, or give the '
         "parameters' roles with --role",
     )

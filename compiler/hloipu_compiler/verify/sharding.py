@@ -37,7 +37,7 @@ def _read(text: str) -> Sharding | None:
 def check_sharding(module: Module, place: Place, report: Report) -> None:
     """Report a sharding that does not fit its instruction's shape or the header's partitions."""
     instruction = place.instruction
-    sharding = _read(instruction.attributes.text(_KEY))
+    sharding = _read(_without_every_ipu(instruction))
     if sharding is None:
         return
     partitions = module.attributes.integer("num_partitions", 1)
@@ -49,6 +49,21 @@ def check_sharding(module: Module, place: Place, report: Report) -> None:
             attribute_span(module, instruction, _KEY),
             expected=problem[1],
         )
+
+
+def _without_every_ipu(x: Instruction) -> str:
+    """Return the text of a sharding, with device 0 for -1 where that is said of a stage.
+
+    Graphcore's plugin has device -1 for all IPUs: on stages of several that run at once, and what
+    is taken out of their results (graphcore/tensorflow: tensorflow/python/ipu/ops/pipelining_ops.py).
+    """
+    text = x.attributes.text(_KEY)
+    if "device=-1" not in text:
+        return text
+    said = x.attributes.text("frontend_attributes") + x.backend_config
+    if x.opcode == "get-tuple-element" or (x.opcode == "call" and "PipelineStage" in said):
+        return text.replace("device=-1", "device=0")
+    return text
 
 
 def sharding_problem(sharding: Sharding, shape: Shape, partitions: int) -> tuple[str, str] | None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from hloipu_runtime.element_types import ELEMENT_TYPES, Kind
 from hloipu_runtime.errors import UsageError
-from hloipu_runtime.kernels.storage import storage_dtype
+from hloipu_runtime.kernels.storage import storage_dtype, to_storage, user_dtype
 
 Array = np.ndarray[Any, Any]
 
@@ -30,6 +30,12 @@ def text_of(value: Array, element_type: str) -> str:
 
 
 @lru_cache(maxsize=1024)
+def nearest_text(number: float, element_type: str) -> str:
+    """Return the exact text of the value of a float type that is nearest to a number."""
+    rounded = np.asarray(number, user_dtype(element_type))
+    return text_of(to_storage(rounded, element_type), element_type)
+
+
 def value_of(text: str, element_type: str) -> Array:
     """Return the value of a text, read-only, without dimensions; UsageError E3092 if it has none.
 

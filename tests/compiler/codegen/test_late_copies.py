@@ -1,6 +1,6 @@
 """Remote copies go where their data is needed, and nowhere else."""
 
-from hloipu_compiler.codegen.late_copies import late_copies
+from hloipu_compiler.codegen.late_copies import early_parts, late_copies
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.program.collective import RemoteCopy
 from hloipu_runtime.program.program import Role
@@ -77,6 +77,43 @@ def test_small_copies_stay_together() -> None:
     far, near, other = x.remote(SMALL), x.tile(SMALL), x.tile()
     steps = [x.copy(far, near), x.work(other, other), x.work(near, near), x.copy(near, far)]
     assert x.late(*steps) == steps
+
+
+def test_parts_come_as_early_as_what_they_touch_allows() -> None:
+    x = Steps()
+    gradients, totals = [x.tile() for _ in range(2)], [x.tile() for _ in range(2)]
+    made = [x.work(g, g) for g in gradients]
+    read = x.work(gradients[0], x.tile())
+    additions = [x.work(g, total) for g, total in zip(gradients, totals, strict=True)]
+    free = x.work(x.tile(), x.tile())
+    steps = [*made, read, additions[0], free, additions[1]]
+    found = early_parts(steps, [range(3, 4), range(4, 5), range(5, 6)])
+    assert found == [free, made[0], made[1], additions[1], read, additions[0]]
+
+
+def test_parts_that_share_something_keep_their_order() -> None:
+    x = Steps()
+    a, b, c, d = (x.tile() for _ in range(4))
+    made, other = x.work(a, a), x.work(d, d)
+    copy, use = x.work(a, b), x.work(b, c)
+    assert early_parts([made, other, copy, use], [range(2, 3), range(3, 4)]) == [
+        made, copy, use, other,
+    ]  # fmt: skip
+    assert early_parts([made, other], []) == [made, other]
+
+
+def test_parts_do_not_wait_for_what_comes_after_them() -> None:
+    x = Steps()
+    gradient, total, count = x.tile(), x.tile(), x.tile()
+    made, other = x.work(gradient, gradient), x.work(total, total)
+    addition, counted = x.work(gradient, count, total), x.work(count, count)
+    steps = [made, other, addition, counted]
+    assert early_parts(steps, [range(2, 3)]) == steps
+    steps = [made, counted, addition, counted]
+    assert early_parts(steps, [range(2, 3)]) == steps
+    assert early_parts([made, other, addition, counted], [range(2, 3), range(3, 4)]) == [
+        made, other, addition, counted,
+    ]  # fmt: skip
 
 
 def test_fetches_for_one_step_keep_their_order() -> None:

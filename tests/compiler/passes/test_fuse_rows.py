@@ -1,6 +1,8 @@
 """`fuse-rows`: reductions and what works row by row become one op, and values stay to the bit."""
 
+import hloipu
 from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.passes.fuse_rows import rows_fused
 from tests.support.passes import entry, opcodes, passed
 
 PIPELINE = "inline-calls,eliminate-dead-code,fuse-rows,eliminate-dead-code"
@@ -124,3 +126,13 @@ def test_regions_are_bounded() -> None:
     after = passed(text, PIPELINE.replace("fuse-rows", "fuse-rows{most-ops=4}"), settled=False)
     assert opcodes(after)[-1] == "fusion"
     assert len(inside(after)) < 6
+
+
+def test_rows_are_put_together_within_an_ipu_alone() -> None:
+    module = hloipu.verify(entry(SOFTMAX + "  ROOT r = f32[4,5] divide(e, sb)", REDUCERS))
+    name = module.entry.name
+    ipus = {(name, x): 0 for x in ("m", "d", "e")} | {(name, x): 1 for x in ("s", "r")}
+    made = rows_fused(module, 64, ipus)
+    assert sorted(x.name for x in made.entry.instructions if x.opcode == "fusion") == ["e", "r"]
+    one = rows_fused(module, 64, dict.fromkeys(ipus, 1))
+    assert opcodes(one).count("fusion") == 1

@@ -64,8 +64,8 @@ def test_arrays_keep_their_numbers_and_aliases_name_them() -> None:
     assert [x.kind for x in parameter_arrays(made)] == kinds
     assert aliased(made) == aliased(module)
     assert made.attributes["input_output_alias"] == (Alias((1,), 2, ()),)
-    a, b, c = np.float32([[1, 2], [3, 5], [7, 11]])
-    d = np.int32([1, 2, 3])
+    a, b, c = (np.array(x, np.float32) for x in ([1, 2], [3, 5], [7, 11]))
+    d = np.array([1, 2, 3], np.int32)
     found = hloipu.evaluate(print_module(made), a, b, c, d)
     for one, other in zip(found, [a + b, (a + b) * c, d], strict=True):
         np.testing.assert_array_equal(one, other)
@@ -74,7 +74,7 @@ def test_arrays_keep_their_numbers_and_aliases_name_them() -> None:
 def test_elements_are_taken_out_of_what_a_loop_makes_whole() -> None:
     made = with_flat_results(with_flat_parameters(hloipu.verify(WHOLE)))
     assert made.entry.instructions[made.entry.root].opcode == "tuple"
-    count, x = hloipu.evaluate(print_module(made), np.int32(0), np.float32([1, 2]))
+    count, x = hloipu.evaluate(print_module(made), np.int32(0), np.array([1, 2], np.float32))
     assert count == 3
     np.testing.assert_array_equal(x, [8, 16])
 

@@ -9,6 +9,7 @@ from hloipu_compiler.evaluate.evaluator import Evaluator
 from hloipu_compiler.evaluate.site import Effects
 from hloipu_compiler.hlo.printer import print_module
 from hloipu_compiler.poplar.plain_module import plain_module
+from hloipu_compiler.poplar.reading import flat_step
 from tests.support.poplar_small import (
     TAKEN,
     TEXT,
@@ -22,6 +23,7 @@ from tests.support.poplar_small import (
 from tests.support.poplar_texts import Spelling, Written, batches, start, text_of
 from tests.support.poplar_texts import trained as perceptron_trained
 from tests.support.poplar_variants import VARIANTS
+from tests.support.poplar_windows import BEGINNINGS, WINDOWS
 
 
 def evaluated(
@@ -62,6 +64,14 @@ def test_every_form_trains_as_its_formulas_say(
     np.testing.assert_allclose([x for (x,) in sent], losses, rtol=2e-5)
 
 
+@pytest.mark.parametrize("name", WINDOWS)
+def test_older_accumulators_compute_turn_by_turn(name: str) -> None:
+    window = WINDOWS[name]
+    made, _ = evaluated(window.text, BEGINNINGS[: window.arrays], [(x,) for x in elements()])
+    for mine, theirs in zip(made, window.state, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
 @pytest.mark.parametrize("name", VARIANTS)
 def test_variants_compute_what_they_say(name: str) -> None:
     variant = VARIANTS[name]
@@ -99,6 +109,40 @@ def test_loops_within_a_stage_turn_as_often_as_they_say() -> None:
     _, sent = evaluated(text, WEIGHTS, [(x,) for x in elements()])
     first = elements()[0] * WEIGHTS[0] + (0 + 1 + 2 + 3)
     assert sent[0] == [float(np.sum(first * WEIGHTS[1]))]
+
+
+def test_a_loop_may_hand_its_values_on_as_one_tuple() -> None:
+    written = Written(form="while")
+    loop = (
+        'call(start), to_apply=body, backend_config="{\\"callConfig\\":{\\"type\\":'
+        '\\"RepeatLoop\\",\\"repeatConfig\\":{\\"repeatCount\\":\\"8\\"}}}"'
+    )
+    text = changed(("while(start), condition=condition, body=body", loop), text=text_of(written))
+    state, _ = perceptron_trained(written)
+    made, _ = evaluated(text, start(written), list(batches(written)))
+    np.testing.assert_allclose(made[0], state[0], rtol=2e-5, atol=2e-6)
+    step = flat_step(read(text))
+    assert step is not None
+    assert step.stated.micro_batches == 4
+    assert step.stated.loop == 2
+
+
+def test_a_loop_of_one_value_gives_it_back() -> None:
+    text = """HloModule one
+
+body {
+  a = s32[] parameter(0)
+  b = s32[] constant(3)
+  ROOT c = s32[] add(a, b)
+}
+
+ENTRY main {
+  a = s32[] parameter(0)
+  ROOT r = s32[] call(a), to_apply=body, backend_config="{\\"callConfig\\":{\\"type\\":\\"RepeatLoop\\",\\"repeatConfig\\":{\\"repeatCount\\":\\"7\\"}}}"
+}
+"""  # noqa: E501
+    made, _ = evaluated(text, [np.asarray(2, np.int32)], [])
+    assert int(made[0]) == 2 + 7 * 3
 
 
 def test_an_older_accumulator_counts_its_window() -> None:

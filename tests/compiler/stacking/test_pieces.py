@@ -118,6 +118,8 @@ sum {
          "lhs_batch_dims={0}, rhs_batch_dims={0}", "f32[4,3,6]"),
         ("z = f32[] constant(-1)\n  o = f32[] constant(1)\n  t = f32[4,6] clamp(z, s, o)",
          "f32[4,6]"),
+        ("k = f32[4] constant({1,2,3,4})\n  m = f32[4,6] broadcast(k), dimensions={0}\n"
+         "  t = f32[4,6] multiply(s, m)", "f32[4,6]"),
         ("i = s32[4,6] iota(), iota_dimension=1\n  j = f32[4,6] convert(i)\n"
          "  t = f32[4,6] add(s, j)", "f32[4,6]"),
         ("y = pred[] constant(true)\n  n = f32[4,6] negate(s)\n"

@@ -127,7 +127,7 @@ FROM_DATA = """\
     [
         ("constant(5)", "constant(1)"),  # one trip, which the passes before write out
         ("%start = s32[] constant(0)", FROM_DATA.lstrip()),
-        ("%zero = s32[] constant(0)", "%zero = s32[] constant(0), control-predecessors={%one}"),
+        ("tanh(%product)", "tanh(%product), control-predecessors={%matrix}"),
     ],
 )
 def test_other_loops_are_no_stacked_loops(old: str, new: str) -> None:

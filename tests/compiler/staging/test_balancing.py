@@ -86,3 +86,54 @@ def test_recomputing_stages_keep_their_inputs_only() -> None:
     assert again[1].stash_bytes == 3 * found.crossing[3] + stash
     assert again[1].backward_cycles == plain[1].backward_cycles + plain[1].forward_cycles
     assert again[2] == plain[2]
+
+
+def in_trips(cycles: list[float], inside: frozenset[int]) -> Loads:
+    """Return loads of ops of which as many bytes go on from each."""
+    until = np.concatenate(([0.0], np.cumsum(cycles)))
+    nothing, crossing = np.zeros(OPS + 1), np.full(OPS + 1, 5.0)
+    return Loads(tuple(range(OPS)), until, nothing, nothing, nothing, nothing, nothing, crossing,
+                 0.0, False, inside)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("cycles", "anywhere", "at_borders"),
+    [
+        ([40, 40, 40, 20, 10, 10, 40, 35, 35], 4, 3),  # 150 in place of 140
+        ([30, 30, 30, 60, 1, 59, 30, 30, 30], 4, 4),  # 210 in place of 150
+    ],
+)
+def test_trips_stay_whole_where_that_costs_little(
+    cycles: list[float], anywhere: int, at_borders: int
+) -> None:
+    inside = frozenset((1, 2, 4, 5, 7, 8))
+    schedule, budget = Schedule(2, "grouped", 4, trains=False), Budget(0.0, PLENTY)
+    assert cuts_of(in_trips(cycles, frozenset()), schedule, budget) == (anywhere,)
+    assert cuts_of(in_trips(cycles, inside), schedule, budget) == (at_borders,)
+
+
+def test_where_nothing_fits_no_stage_has_much_more_than_others() -> None:
+    """The first op takes all the time, and needs no memory; the others need it evenly.
+
+    Least crosses between the first four.
+    """
+    cycles = np.array([0.0, 900, *(900 + np.arange(1, 9))])
+    state = np.array([0.0, *(100.0 * np.arange(9))])
+    nothing = np.zeros(10)
+    crossing = np.array([0.0, 1, 1, 1, 9, 9, 9, 9, 9, 0])
+    found = Loads(tuple(range(9)), cycles, nothing, state, nothing, nothing, nothing, crossing,
+                  0.0, False)  # fmt: skip
+    schedule = Schedule(5, "grouped", 4, trains=False)
+    cuts = cuts_of(found, schedule, Budget(1e-6, 50.0))
+    kept = [part.state_bytes for part in burdens(found, schedule, Budget(1e-6, 50.0), cuts)]
+    assert sorted(kept) == [100, 100, 200, 200, 200]
+
+
+def test_long_steps_that_are_alike_everywhere_are_cut_evenly() -> None:
+    count = 3000
+    until, nothing = np.arange(count + 1.0), np.zeros(count + 1)
+    crossing = np.concatenate(([0.0], np.ones(count - 1), [0.0]))
+    alike = Loads(tuple(range(count)), until, nothing, nothing, nothing, nothing, nothing,
+                  crossing, 0.0, True)  # fmt: skip
+    cuts = cuts_of(alike, Schedule(4, "grouped", 8), Budget(1.0, PLENTY))
+    assert all(abs(cut - wanted) <= 24 for cut, wanted in zip(cuts, (750, 1500, 2250), strict=True))

@@ -187,3 +187,38 @@ def test_an_update_may_not_read_what_each_micro_batch_counts() -> None:
     with pytest.raises(StagingError, match="the update reads 'seen'") as caught:
         phases(text, 2, (2,))
     assert caught.value.code == "E0505"
+
+
+def test_an_update_within_a_loop_is_no_gradient() -> None:
+    """A mean over micro-batches of new weights would be no update by the mean of gradients."""
+    text = (
+        HEAD
+        + """below { s = (s32[], f32[3,2]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant(3)
+  ROOT c = pred[] compare(i, n), direction=LT }
+body { s = (s32[], f32[3,2]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  w = f32[3,2] get-tuple-element(s), index=1
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  less = f32[3,2] tanh(w)
+  ROOT t = (s32[], f32[3,2]) tuple(next, less) }
+ENTRY e {
+  w = f32[3,2] parameter(0)
+  x = f32[4,3] parameter(1)
+  zero = f32[] constant(0)
+  y = f32[4,2] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  loss = f32[] reduce(y, zero), dimensions={0,1}, to_apply=add
+  g = f32[3,2] dot(x, y), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  new = f32[3,2] subtract(w, g)
+  nought = s32[] constant(0)
+  start = (s32[], f32[3,2]) tuple(nought, new)
+  done = (s32[], f32[3,2]) while(start), condition=below, body=body
+  w.1 = f32[3,2] get-tuple-element(done), index=1
+  ROOT t = (f32[3,2], f32[]) tuple(w.1, loss)
+}"""
+    )
+    with pytest.raises(StagingError, match=r"parameter 0 comes out of 'done' \(while\)") as caught:
+        phases(text, 1, (1,))
+    assert caught.value.code == "E0504"

@@ -55,6 +55,18 @@ def test_wrong_shardings_are_refused(sharding: str, shape: str, header: str) -> 
     check_refused(_module(sharding, shape, header), "E0325")
 
 
+def test_device_minus_one_is_that_of_graphcores_stages_alone() -> None:
+    """A stage of several that run at once is on all of its IPUs."""
+    text = (
+        "HloModule m\nf {\n  x = f32[2] parameter(0)\n  ROOT n = f32[2] negate(x)\n}\n"
+        "ENTRY e {\n  x = f32[2] parameter(0)\n"
+        "  ROOT c = f32[2] call(x), to_apply=f, «sharding={maximal device=-1}»%s\n}\n"
+    )
+    stage = ', frontend_attributes={CALL_CONFIG_TYPE="PipelineStage",PIPELINE_STAGE_ID="0"}'
+    check_refused(text % "", "E0325")
+    check_accepted((text % stage).replace("«", "").replace("»", ""))
+
+
 def _loop(body: str, loop: str) -> str:
     return (
         f"HloModule m\nbody {{\n  b = s32[] parameter(0)\n  ROOT n = s32[] negate(b){body}\n}}\n"

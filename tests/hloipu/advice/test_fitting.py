@@ -13,6 +13,7 @@ from hloipu.session import compile_once
 from hloipu_compiler.hlo.parse import parse
 from hloipu_runtime.report.change import Change, Fitting
 from tests.support.command_line import run
+from tests.support.training_steps import STEPS
 
 ROWS = """HloModule rows
 
@@ -131,3 +132,27 @@ def test_recomputing_is_what_auto_does_where_that_is_enough() -> None:
 def test_lines_of_what_failed_for_code_alone_name_the_code() -> None:
     change = Change("flag", "--x", {}, False, 10, 20, 9, 8, 110, 100)
     assert change.line() == "--x: 10 of 20 bytes, 9 of 8 bytes for code, 110 cycles (+10.0 %)"
+
+
+def test_steps_that_are_cut_may_keep_more_in_remote_buffers() -> None:
+    step = STEPS["mlp_adam"]
+    first = step.state_count
+    options = replace(
+        OPTIONS, stages=2, micro_batches=8, feed=(("data", (first, first + 1)),), offload="on",
+        recompute="cheap", over_memory="allow", code_memory=False,
+    )  # fmt: skip
+    peaks = [
+        compile_once(parse(step.text), replace(options, offload_activations=away)).memory
+        for away in (False, True)
+    ]
+    most, least = (memory.peak_bytes_per_tile for memory in peaks)
+    room = (least + most) // 2 & ~7
+    sizes = (("memory.bytes_per_tile", str(room)), ("memory.executable_bytes", str(room // 2)))
+    small = replace(options, set=sizes)
+    found = fitting_of(step.text, small, Limit(trials=3))
+    change = next(x for x in found.found if "offload_activations" in x.settings)
+    assert change.text.startswith("--offload-activations")
+    assert change.peak_bytes <= room < most
+    bare = replace(small, offload="off", set=(*sizes, ("remote.remote_bytes", "0")))
+    without = fitting_of(step.text, bare, Limit(trials=3))
+    assert not any("offload_activations" in x.settings for x in (*without.found, *without.failed))

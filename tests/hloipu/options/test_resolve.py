@@ -173,3 +173,12 @@ def test_an_attribute_s_nearest_name_begins_as_it_does(folder: Path) -> None:
 
 def test_other_attributes_are_nobody_s_business(folder: Path) -> None:
     assert resolved(folder, attributes={"fingerprint": "1", "xla.x": "2"}).options == Options()
+
+
+def test_a_module_states_several_of_what_may_be_given_several_times(tmp_path: Path) -> None:
+    """An attribute is there once: parts stand between semicolons."""
+    found = resolved(
+        tmp_path, attributes={"ipu_feed": "a=3,4;b=5", "ipu_outfeed": "loss=2;norm:last=3"}
+    )
+    assert found.options.feed == (("a", (3, 4)), ("b", (5,)))
+    assert found.options.outfeed == ("loss=2", "norm:last=3")
