@@ -178,8 +178,8 @@ def compile_verified(
     """Compile a verified module as options say; `phase` encloses each part of the work.
 
     What does not fit is compiled again: with `recompute="auto"` with cheap values made again, and in
-    pipelines with all of them, then with plans of products that take less memory. What fits first
-    is returned.
+    pipelines with all of them, with `shards="auto"` on more IPUs, then with plans of products that
+    take less memory. What fits first is returned.
     """
     ready = _taken(module, options)
     if ready is not None:

@@ -1,11 +1,13 @@
 """Run training steps cut in many ways, and compare each with gradients and update taken apart.
 
-    python -m tools.pipeline_conformance [--count N] [--seed S] [--exact N] [--only TEXT]
+    python -m tools.pipeline_conformance [--count N] [--concurrent N] [--seed S] [--exact N]
+                                         [--only TEXT]
 
 Networks of every kind under their optimizers, with one to four stages, all schedules, reductions,
-types of accumulators and ways to recompute, on one replica and on two, with state offloaded, in
-parts, in loops and without: a sample in which every two of these come together. Of every so many
-the exact mode runs too.
+types of accumulators and ways to recompute, on one replica and on two, with state, weights and
+activations offloaded, in parts, in loops and without: a sample in which every two of these come
+together. Then networks with towers, whose stages run on several IPUs at once. Of every so many the
+exact mode runs too.
 """
 
 import argparse
@@ -13,20 +15,52 @@ import sys
 import time
 import traceback
 from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import cycle
+from typing import NamedTuple
 
+from hloipu_runtime.compiled import CompiledProgram, Mode
 from hloipu_runtime.errors import HloipuError
-from tests.support.pipeline_trials import Cut, assert_equal_to_jax, compiled, sample
+from tests.support import concurrent_trials, pipeline_trials
 
 _SHOWN = 40
+_AWAY: tuple[dict[str, bool], ...] = (
+    {},
+    {"offload_weights": True},
+    {"offload_activations": True},
+    {"offload_accumulators": True},
+    {"offload_weights": True, "offload_activations": True, "offload_accumulators": True},
+)
 
 
-def judged(cut: Cut, *, exact: bool) -> str:
+class Trial(NamedTuple):
+    """A configuration, how it is compiled, and what compares a run of it."""
+
+    name: str
+    compiled: Callable[[], CompiledProgram]
+    compare: Callable[[CompiledProgram, Mode], None]
+
+
+def trials(count: int, concurrent: int, seed: int) -> Iterator[Trial]:
+    """Yield the configurations of both samples."""
+    for cut in pipeline_trials.sample(count, seed):
+        compare = partial(pipeline_trials.assert_equal_to_jax, cut)
+        yield Trial(str(cut), partial(pipeline_trials.compiled, cut), compare)
+    sample = concurrent_trials.sample(concurrent, seed)
+    for towers, away in zip(sample, cycle(_AWAY), strict=False):
+        made = partial(concurrent_trials.compiled, towers, **away)
+        compare = partial(concurrent_trials.assert_equal_to_jax, towers)
+        yield Trial("-".join([f"towers-{towers}", *away]), made, compare)
+
+
+def judged(trial: Trial, *, exact: bool) -> str:
     """Return `agrees`, or what is wrong."""
     try:
-        program = compiled(cut)
-        assert_equal_to_jax(cut, program)
+        program = trial.compiled()
+        trial.compare(program, "functional")
         if exact:
-            assert_equal_to_jax(cut, program, mode="exact")
+            trial.compare(program, "exact")
     except AssertionError as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         return f"differs: {' '.join(lines[:5])}"
@@ -41,22 +75,24 @@ def main() -> int:
     """Run as many configurations as asked; return 1 if any does not agree."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=500)
+    parser.add_argument("--concurrent", type=int, default=60, help="so many with towers")
     parser.add_argument("--seed", type=int, default=0, help="which sample")
     parser.add_argument("--exact", type=int, default=5, help="every so many, on tiles as well")
     parser.add_argument("--only", default="", help="run those whose name has this in it")
     asked = parser.parse_args()
-    cuts = [cut for cut in sample(asked.count, asked.seed) if asked.only in str(cut)]
+    every = trials(asked.count, asked.concurrent, asked.seed)
+    chosen = [trial for trial in every if asked.only in trial.name]
     began, found, shown, exact = time.monotonic(), Counter[str](), 0, 0
-    for number, cut in enumerate(cuts):
+    for number, trial in enumerate(chosen):
         on_tiles = number % asked.exact == 0
         exact += on_tiles
-        result = judged(cut, exact=on_tiles)
+        result = judged(trial, exact=on_tiles)
         found[result.partition(":")[0]] += 1
         if result != "agrees" and shown < _SHOWN:
             shown += 1
-            print(f"{cut}: {result[:600]}", flush=True)
+            print(f"{trial.name}: {result[:600]}", flush=True)
     seconds = time.monotonic() - began
-    print(f"{len(cuts)} configurations, {exact} on tiles too, in {seconds:.0f} s: {dict(found)}")
+    print(f"{len(chosen)} configurations, {exact} on tiles too, in {seconds:.0f} s: {dict(found)}")
     return 0 if set(found) <= {"agrees"} else 1
 
 

@@ -110,14 +110,15 @@ def compile_module(
     fills = replicas is None and ipus > 1 and not meets_others(module)
     begun = Plan(replicas=copies, partitions=partitions)
     averages = _averages(module, copies)
-    if shards.asks and pipelining.asks:
+    is_cut = pipelining.asks or pipelining.shard_optimizer
+    if shards.asks and is_cut:
         raise ShardingError(
             "E0553",
-            "shards and a step that is cut into stages or micro-batches were asked for",
+            "shards were asked for, and a step that is cut: stages, micro-batches or state in parts",
             hint="leave --shards out: stages are on IPUs of their own, and --schedule sequential "
             "runs them one after the other",
         )
-    if shards.asks or (not pipelining.asks and says_anything(module, partitions)):
+    if shards.asks or (not is_cut and says_anything(module, partitions)):
         wanted = replace(
             shards,
             ipus=ipus,

@@ -29,7 +29,7 @@ BLOCKS = [
 
 
 def sharded(cut: Cut, shards: int | str, **options: Any) -> CompiledProgram:
-    return compiled(cut, stages=None, shards=shards, **options)
+    return compiled(cut, **{"stages": None, "shards": shards, **options})
 
 
 def trained(text: str, name: str, mode: Mode) -> tuple[CompiledProgram, list[Any]]:
@@ -109,11 +109,11 @@ def test_state_and_gradients_of_jax_s_own_annotations_lie_where_they_are_read(
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)
 
 
-@pytest.mark.parametrize("shards", [2, 3, 4])
+@pytest.mark.parametrize("shards", [1, 2, 3, 4])
 @pytest.mark.parametrize("cut", BLOCKS, ids=str)
 def test_blocks_train_as_gradients_and_updates_taken_apart_do(cut: Cut, shards: int) -> None:
     program = sharded(cut, shards)
-    assert program.program.ipus == {2: 2, 3: 4, 4: 4}[shards]
+    assert program.program.ipus == {1: 1, 2: 2, 3: 4, 4: 4}[shards]
     assert_equal_to_jax(cut, program)
 
 
@@ -160,9 +160,10 @@ def test_as_few_shards_are_taken_as_have_room() -> None:
 
 def test_shards_are_refused_with_stages_and_where_annotations_say_others() -> None:
     cut = Cut("mlp_sgd", 1, "grouped", 1)
-    with pytest.raises(HloipuError) as told:
-        compiled(cut, stages=2, shards=2)
-    assert told.value.code == "E0553"
+    for changed in ({"stages": 2}, {"micro_batches": 2}, {"shard_optimizer": True}):
+        with pytest.raises(HloipuError) as told:
+            sharded(cut, 2, **changed)
+        assert told.value.code == "E0553"
     text = annotated(STEPS["mlp_sgd"].text, Random(0), 2, 1)
     with pytest.raises(HloipuError) as told:
         hloipu.compile(text, target="tiny", cache=False, over_memory="allow", shards=4)

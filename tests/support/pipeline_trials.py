@@ -93,6 +93,9 @@ def compiled(cut: Cut, **options: Any) -> CompiledProgram:
         "shard_optimizer": cut.shard_optimizer, "loop": cut.loop,
         "device_map": _MAPS.get((cut.map, cut.stages)), **options,
     }  # fmt: skip
+    if step.model.is_said:
+        count = len(jax.tree.leaves(step.model.statistics()))
+        given["role"] = {str(n): "carry" for n in range(first - count, first)}
     text = step.named_text if cut.named else step.text
     return hloipu.compile(
         text, target="tiny", over_memory="allow", cache=False,
@@ -159,7 +162,8 @@ def _can_be(row: Row) -> bool:
         return False
     if row["stages"] == 1:
         return not row["map"]
-    return EVERY_STEP[row["step"]].model is not RECURRENT
+    model = EVERY_STEP[row["step"]].model
+    return model is not RECURRENT and not (model.is_said and row["stages"] > 2)
 
 
 def sample(count: int, seed: int = 0, steps: Collection[str] = ()) -> list[Cut]:

@@ -37,9 +37,9 @@ def _backward(
 split.defvjp(_forward, _backward)
 
 
-def _layer(x: jax.Array, layer: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
-    w, b = layer
-    return jnp.tanh(x @ w + b) + x, None
+def _layer(x: jax.Array, layer: tuple[jax.Array, ...]) -> tuple[jax.Array, None]:
+    w, b, *scale = layer
+    return jnp.tanh(x @ w + b) * (scale[0] if scale else 1) + x, None
 
 
 @dataclass(frozen=True)
@@ -51,16 +51,21 @@ class StackedStep:
     axis: int = 0
     unroll: int = 1
     """Layers in a turn of the loop; 0: no loop, rows are taken one by one."""
+    scaled: bool = False
+    """Whether each layer has a number of its own as well."""
 
     def _loss(self, params: dict[str, jax.Array], x: jax.Array, y: jax.Array) -> jax.Array:
         ws, bs = split(self.bounds, self.axis, params["w"]), split(self.bounds, 0, params["b"])
-        for w, b in zip(ws, bs, strict=True):
-            layers = (jnp.moveaxis(w, self.axis, 0), b)
+        scales: list[Any] = [()] * len(ws)
+        if self.scaled:
+            scales = [(x,) for x in split(self.bounds, 0, params["scale"])]
+        for w, b, scale in zip(ws, bs, scales, strict=True):
+            layers = (jnp.moveaxis(w, self.axis, 0), b, *scale)
             if self.unroll:
                 x, _ = jax.lax.scan(_layer, x, layers, unroll=self.unroll)
                 continue
             for n in range(w.shape[self.axis]):
-                x, _ = _layer(x, (layers[0][n], layers[1][n]))
+                x, _ = _layer(x, tuple(each[n] for each in layers))
         return jnp.mean((x @ params["head"] - y) ** 2)
 
     def step(self, state: Any, x: jax.Array, y: jax.Array) -> Any:
@@ -96,6 +101,8 @@ class StackedStep:
             "head": jnp.asarray(rng.normal(size=(WIDTH, 3)), jnp.float32),
             "w": jnp.asarray(rng.normal(size=shape) / 3, jnp.float32),
         }
+        if self.scaled:
+            params["scale"] = jnp.linspace(0.5, 1, ROWS)
         return params, self.optimizer().init(params)
 
     def batch(self, number: int) -> tuple[np.ndarray, np.ndarray]:
@@ -127,6 +134,12 @@ SCANNED = {
         (0, ROWS),
     ),
     "momentum-axis-1": StackedStep(lambda: optax.sgd(0.1, 0.9), (0, ROWS), axis=1),
+    "scaled-clipped": StackedStep(
+        lambda: optax.chain(optax.clip_by_global_norm(0.1), optax.adam(1e-2)),
+        (0, ROWS),
+        scaled=True,
+    ),
+    "factored": StackedStep(lambda: optax.adafactor(1e-2, min_dim_size_to_factor=2), (0, ROWS)),
 }
 """One loop over all layers each, as scans print it."""
 

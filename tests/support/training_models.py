@@ -34,6 +34,8 @@ class Model:
     """Whether micro-batches are not one batch: samples act on each other, or the loss is a sum."""
     batch_axis: int = 0
     """Of x; that of y is 0."""
+    is_said: bool = False
+    """Whether the user has to say of its statistics that micro-batches carry them on."""
     precision: DTypeLike = np.float32
     """The narrowest float that gradients pass through."""
     is_exact: bool = False

@@ -112,6 +112,25 @@ def _queued() -> Model:
     return Model("queued", _layers, loss, _regression, statistics, couples=True)
 
 
+def _codebook() -> Model:
+    """Codes that are moving averages of the features nearest to them, and no weights."""
+    codes = 5
+
+    def loss(layers: Tree, statistics: Tree, x: Any, y: Any) -> tuple[Any, Tree]:
+        for layer in layers:
+            x = jnp.tanh(x @ layer["w"] + layer["b"])
+        book = statistics["book"]
+        nearest = jax.nn.one_hot(jnp.argmax(x @ book.T, 1), codes)
+        loss = jnp.mean((x - y) ** 2) + jnp.mean((x - nearest @ book) ** 2)
+        return loss, {"book": 0.75 * book + 0.25 * nearest.T @ x}
+
+    def statistics() -> Tree:
+        book = np.random.default_rng(7).normal(size=(codes, _SIZES[-1]))
+        return {"book": book.astype(np.float32)}
+
+    return Model("codebook", _layers, loss, _regression, statistics, couples=True, is_said=True)
+
+
 def _recurrent() -> Model:
     """What a net ends one micro-batch with, it begins the next one with."""
 
@@ -192,7 +211,7 @@ def _stairs(name: str, kind: DTypeLike) -> Model:
     return Model(name, weights, loss, data, statistics, couples=True, precision=kind, is_exact=True)
 
 
-UNUSUAL = (_dropout(), _counting(), _averaging(), _queued(), _adapted())
+UNUSUAL = (_dropout(), _counting(), _averaging(), _queued(), _codebook(), _adapted())
 RECURRENT = _recurrent()
 """State that the first stage reads and the last makes: for one stage."""
 NARROW = (_narrow("bf16_mlp", jnp.bfloat16), _narrow("f16_mlp", np.float16))

@@ -26,7 +26,7 @@ from hloipu_compiler.staging.reach import parameter_positions
 from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.machine.model import Machine
 
-MOST_WHOLE = 6_000
+MOST_WHOLE = 15_000
 """Instructions of a step whose program is made to look at it; longer ones are priced op by op."""
 
 
@@ -73,7 +73,7 @@ def priced_step(
         phases,
         wrapped,
         loads,
-        needs_of(prices),
+        needs_of(flat.entry, prices),
         survey,
         reads,
         weights,

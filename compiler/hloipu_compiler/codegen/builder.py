@@ -142,6 +142,7 @@ class Builder(Numbering):
         gathering: dict[int, tuple[list[s.Transfer], list[s.Definition]]] = {}
         waiting: dict[int, tuple[list[s.Transfer], list[s.Definition]]] = {}
         for leaf, mapping in wanted:
+            leaf = self.nearest(leaf, self.ipu)
             lying = self.variables[leaf.variable]
             if lying.ipu == self.ipu and serves(lying.mapping, mapping, leaf.shape):
                 found.append(leaf.variable)
@@ -155,6 +156,8 @@ class Builder(Numbering):
                     continue
                 known = self.variable(leaf.element_type, leaf.shape, mapping, depth=depth)
                 self.scopes[depth].copies[(leaf.value, mapping, self.ipu)] = known
+                if crosses:
+                    self.scopes[depth].brought[(leaf.value, self.ipu)] = known
                 near = self._gathered(leaf, mapping, depth)
                 if near is not leaf:
                     self._add(gathering, depth, leaf, near.variable)
@@ -175,6 +178,15 @@ class Builder(Numbering):
             return leaf
         mapping = self.variables[leaf.variable].mapping
         return replace(leaf, variable=self.copied([(leaf, mapping)])[0])
+
+    def nearest(self, leaf: Held, ipu: int) -> Held:
+        """Return a leaf where it was brought to on an IPU, if it was, or else where it is."""
+        if self.variables[leaf.variable].ipu != ipu:
+            for scope in reversed(self.scopes):
+                known = scope.brought.get((leaf.value, ipu))
+                if known is not None:
+                    return replace(leaf, variable=known)
+        return leaf
 
     def _gathered(self, leaf: Held, mapping: Mapping, depth: int) -> Held:
         """Return where a value is best taken from: itself, or a few tiles to be sent to first."""

@@ -113,7 +113,7 @@ def _homes(
         mapping = home.mapping if home else lying.mapping
         builder.ipu = lying.ipu if ipu is None else ipu
         own = builder.variable(leaf.element_type, leaf.shape, mapping)
-        transfer, definition = builder.plain_copy(leaf, own)
+        transfer, definition = builder.plain_copy(builder.nearest(leaf, builder.ipu), own)
         transfers.append(transfer)
         definitions.append(definition)
         homes.append(Held(leaf.value, own, leaf.element_type, leaf.shape))
@@ -145,6 +145,7 @@ def brought_home(builder: Builder, pairs: Sequence[tuple[Held, Held]]) -> list[i
     transfers, definitions = [], []
     for leaf, (_, home) in zip(staged, pairs, strict=True):
         if leaf.variable != home.variable:
+            leaf = builder.nearest(leaf, builder.variables[home.variable].ipu)
             transfer, definition = builder.plain_copy(leaf, home.variable)
             transfers.append(transfer)
             definitions.append(definition)

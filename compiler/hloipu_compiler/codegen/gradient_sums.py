@@ -37,6 +37,7 @@ def accumulated(
     builder: Builder, total: Held, gradient: Held, reduction: str, micro_batches: int
 ) -> Held:
     """Write how a micro-batch's gradient is taken into a sum or a mean."""
+    builder.origin = builder.variables[gradient.variable].origin or builder.origin
     nodes = _Nodes(2)
     taken = 1
     if reduction == MEAN and micro_batches > 1:
@@ -50,6 +51,7 @@ def accumulated(
 
 def averaged(builder: Builder, total: Held, gradient: Held, count: Held) -> Held:
     """Write how a micro-batch's gradient is taken into a running mean of `count` before it."""
+    builder.origin = builder.variables[gradient.variable].origin or builder.origin
     nodes = _Nodes(3)
     own, kind = gradient.element_type, total.element_type
     after = nodes.add("add", (2, nodes.number(COUNT_TYPE, "1")), COUNT_TYPE)

@@ -23,6 +23,8 @@ class Scope:
     """Variables that this block may overwrite."""
     copies: dict[tuple[int, Mapping, int], int] = field(default_factory=dict)
     """Value, mapping and IPU -> a variable that a transfer brought the value to."""
+    brought: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Value and IPU -> a variable that it was brought to from another IPU."""
     turns: bool = False
     """Whether the block runs again and again: what does not change is better done before."""
     ipus: int = 0

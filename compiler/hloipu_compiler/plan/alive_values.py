@@ -22,9 +22,10 @@ def alive_bytes(module: Module, plan: Plan, computation: Computation, *, late: b
         return _alive(buffers, late=late)
     homes = _homes(buffers, plan, computation)
     found = [0] * len(wanted)
+    shards = plan.shards
     for ipu in set(wanted):
         sizes = tuple(
-            size if home == ipu else size // plan.shards if home == _NOWHERE else 0
+            size if home == ipu else size // shards if home == _NOWHERE else 0
             for size, home in zip(buffers.sizes, homes, strict=True)
         )
         here = _alive(buffers._replace(sizes=sizes), late=late)

@@ -45,6 +45,8 @@ from hloipu_compiler.poplar.writing import (
     Token,
     Value,
     Writer,
+    added_to,
+    nothing_of,
 )
 from hloipu_runtime.element_types import S32
 
@@ -311,7 +313,7 @@ class FlatWriter(Writer):
             into = attributes_of(x).get("lower_into_pipeline_stage") in (True, "true", "1", 1)
             return Counter(into or here.phase in (FORWARD_PHASE, BACKWARD_PHASE))
         if target in (COUNT, NOTHING):
-            return Made(()) if isinstance(x.shape, TupleShape) else Token()
+            return nothing_of(x)
         return self.windowed(x, target, operands, here)
 
     def windowed(self, x: Instruction, target: str, operands: list[Value], here: Context) -> Value:
@@ -323,19 +325,13 @@ class FlatWriter(Writer):
         )
 
     def _created(self, x: Instruction) -> Value:
-        if not isinstance(x.shape, ArrayShape):
+        if not isinstance(x.shape, ArrayShape) or not x.shape.element_type.is_array:
             raise PoplarError("E0545", f"the accumulator {x.name!r} is no array")
         self.accumulators.append(Accumulator(x.name, x.shape))
         return Buffer(len(self.accumulators) - 1)
 
     def _added(self, x: Instruction, operands: list[Value], here: Context) -> Value:
-        buffer = operands[0]
-        if not isinstance(buffer, Buffer) or len(operands) != 3:
-            raise PoplarError(
-                "E0545",
-                f"{x.name!r} adds to something that is no accumulator, or lacks an operand",
-                hint="it takes an accumulator, a gradient and the accumulator's factor",
-            )
+        buffer = added_to(x, operands)
         found = self.accumulators[buffer.number]
         if found.is_sunk:
             raise PoplarError(
@@ -345,7 +341,7 @@ class FlatWriter(Writer):
             )
         place = self.placed([v for v in operands[1:2] if isinstance(v, int)], here)
         value = self.settled(operands[1], x, place)
-        scale = self.settled(operands[2], x, place)
+        scale = self.one_number(x, self.settled(operands[2], x, place))
         found.addends.append(addend_of(self.placing(place), self.factors(), x, value, scale))
         return buffer
 
@@ -538,7 +534,8 @@ class FlatWriter(Writer):
             )
         for at in self.leaves(values, x, here):
             queue.positions.append(self.anchored(x.name, at, here))
-        self.outfeeds.append(queue)
+        if queue.positions:
+            self.outfeeds.append(queue)
         return Token()
 
     def ordered(self) -> int:

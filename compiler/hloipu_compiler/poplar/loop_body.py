@@ -35,6 +35,8 @@ from hloipu_compiler.poplar.writing import (
     Value,
     Varying,
     Writer,
+    added_to,
+    nothing_of,
 )
 from hloipu_runtime.element_types import S32, TOKEN
 
@@ -200,12 +202,12 @@ class LoopBody(Writer):
     def structure(self, x: Instruction, target: str, operands: list[Value], here: Context) -> Value:
         """Take in accumulators and counters."""
         if target in (COUNT, NOTHING):
-            return Made(()) if isinstance(x.shape, TupleShape) else Token()
+            return nothing_of(x)
         if target == COUNTER:
             if self.mode == OUTER and not self.in_update:
                 return Varying(x.name)
             return Counter(attributes_of(x).get("lower_into_pipeline_stage") is True)
-        if any(_holds(v, Varying) for v in operands) and target not in (ADD, SINK):
+        if any(_holds(v, Varying) for v in operands) and target not in (CREATE, ADD, SINK):
             return _spread(x.shape, Varying(x.name))
         if target == CREATE:
             return self._created(x)
@@ -216,7 +218,7 @@ class LoopBody(Writer):
         return self._windowed(x, target, operands, here)
 
     def _created(self, x: Instruction) -> Value:
-        if not isinstance(x.shape, ArrayShape):
+        if not isinstance(x.shape, ArrayShape) or not x.shape.element_type.is_array:
             raise PoplarError("E0545", f"the accumulator {x.name!r} is no array")
         if self.mode == INNER:
             self.extra(x.shape, x.name)
@@ -227,9 +229,7 @@ class LoopBody(Writer):
         return Buffer(len(self.buffers) - 1)
 
     def _added(self, x: Instruction, operands: list[Value], here: Context) -> Value:
-        buffer = operands[0]
-        if not isinstance(buffer, Buffer):
-            raise PoplarError("E0545", f"{x.name!r} adds to something that is no accumulator")
+        buffer = added_to(x, operands)
         if self.mode == OUTER:
             return buffer
         inner = self.mode == INNER
@@ -244,7 +244,7 @@ class LoopBody(Writer):
 
     def _scaled_sum(self, x: Instruction, now: int, operands: list[Value], here: Context) -> int:
         value = self.settled(operands[1], x, here)
-        scale = self.settled(operands[2], x, here)
+        scale = self.one_number(x, self.settled(operands[2], x, here))
         shape = self.made[now].shape
         if not isinstance(shape, ArrayShape):
             raise PoplarError("E0545", f"{x.name!r} adds to something that is no array")

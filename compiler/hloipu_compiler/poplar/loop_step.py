@@ -4,7 +4,7 @@ What cannot be a step (values that go on and are no parameters, updates that do 
 gradient of zero) stays a loop, written out in HLO's own: it runs all the same, on one IPU.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hloipu_compiler.hlo.literal_values import literal_array
@@ -23,7 +23,7 @@ from hloipu_compiler.poplar.scales import ONE
 from hloipu_compiler.poplar.stated import Stated
 from hloipu_compiler.poplar.survey import Survey, update_count
 from hloipu_compiler.poplar.unchanged import sources
-from hloipu_compiler.poplar.windows import averaged, reduced
+from hloipu_compiler.poplar.windows import accumulated_shape, averaged, reduced
 from hloipu_compiler.poplar.writing import OUTSIDE, Context, Made, Value
 
 _ROUNDS = 8
@@ -61,8 +61,8 @@ class _LoopWriter(FlatWriter):
         self.is_written = False
         self.silent: list[int] = []
         """What accumulators of the older form give out: zeros but after the last micro-batch."""
-        self.remembered: set[int] = set()
-        """Accumulators with momentum, which go on whatever else does."""
+        self.remembered: dict[int, tuple[int, int]] = {}
+        """Accumulators with momentum -> what they were before, and the one op that may read it."""
 
     def called(
         self, x: Instruction, config: CallConfig | None, operands: list[Value], here: Context
@@ -130,8 +130,9 @@ class _LoopWriter(FlatWriter):
                 made.append(self._counted_on(old, step))
             else:
                 self._note(slot if old == slot else old, new, made)
+        self._check_remembered(dict(zip(slots, parts, strict=True)))
         if self.silent:
-            same = sources(self.made, {*self.silent, *self.remembered})
+            same = sources(self.made, set(self.silent))
             for number, (slot, new) in enumerate(zip(slots, parts, strict=True)):
                 late = self.trace((new,)).late and new not in self.remembered
                 if late and same[slot] != same[new]:
@@ -140,6 +141,17 @@ class _LoopWriter(FlatWriter):
                         "only where a sum is given out"
                     )
         return made
+
+    def _check_remembered(self, following: Mapping[int, int]) -> None:
+        """Raise where anything else reads an accumulator that each micro-batch adds to."""
+        readers = dict(self.remembered.values())
+        if not readers:
+            return
+        if any(following.get(old) != new for new, (old, _) in self.remembered.items()):
+            raise NoStep("an accumulator with momentum does not go on from turn to turn")
+        for at, x in enumerate(self.made):
+            if any(i in readers and readers[i] != at for i in x.operands):
+                raise NoStep(f"{x.name!r} reads an accumulator while it is being filled")
 
     def _note(self, old: int, new: int, made: list[Value]) -> None:
         self.inputs.append(old)
@@ -188,9 +200,7 @@ class _LoopWriter(FlatWriter):
         return Made((*sums, *given))
 
     def _total_of(self, x: Instruction, value: int) -> int:
-        shape = self.made[value].shape
-        if not isinstance(shape, ArrayShape):
-            raise PoplarError("E0545", f"{x.name!r} accumulates something that is no array")
+        shape = accumulated_shape(self, x, value)
         accumulator = Accumulator(x.name, shape, [Addend(x.name, value, value, ONE, ONE)], True)
         self.accumulators.append(accumulator)
         total = self._total(x, accumulator)
@@ -215,11 +225,9 @@ class _LoopWriter(FlatWriter):
     def _with_momentum(
         self, x: Instruction, old: int, total: int, momentum: int, target: str
     ) -> int:
-        shape = self.made[old].shape
-        if not isinstance(shape, ArrayShape):
-            raise PoplarError("E0545", f"{x.name!r} accumulates something that is no array")
+        shape = accumulated_shape(self, x, old, total)
         before = len(self.made)
-        factor = self.spread(f"{x.name}.factor", shape, self.scalar(momentum), _LATE)
+        factor = self.spread(f"{x.name}.factor", shape, self.one_number(x, momentum), _LATE)
         less = self.add(f"{x.name}.less", "multiply", shape, (old, factor), _LATE)
         found = self.add(f"{x.name}.sum", "add", shape, (less, total), _LATE)
         if target == MOMENTUM_REDUCE:
@@ -227,7 +235,7 @@ class _LoopWriter(FlatWriter):
             found = averaged(self, x.name, found, shape, reducer, _LATE)
         for at in range(before, len(self.made)):
             self.traces[at] = Trace(late=True)
-        self.remembered.add(found)
+        self.remembered[found] = (old, less)
         return found
 
     def placed(self, operands: Sequence[int], here: Context) -> Context:

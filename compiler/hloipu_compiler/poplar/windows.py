@@ -41,6 +41,19 @@ def window_of(x: Instruction) -> int:
     return found
 
 
+def accumulated_shape(writer: Writer, x: Instruction, *values: int) -> ArrayShape:
+    """Return the shape that some values have in common; PoplarError E0545 if they have none."""
+    shapes = [writer.made[at].shape for at in values]
+    first = shapes[0]
+    if not isinstance(first, ArrayShape) or not first.element_type.is_array:
+        raise PoplarError("E0545", f"{x.name!r} accumulates {first}, which is no array")
+    for shape in shapes[1:]:
+        alike = isinstance(shape, ArrayShape) and shape.element_type is first.element_type
+        if not (alike and isinstance(shape, ArrayShape) and shape.dimensions == first.dimensions):
+            raise PoplarError("E0545", f"{x.name!r} accumulates {shape} in {first}")
+    return first
+
+
 def windowed(
     body: LoopBody, x: Instruction, target: str, operands: Sequence[int], reducer: str
 ) -> Value:
@@ -70,9 +83,7 @@ def windowed(
 def _summed(
     body: LoopBody, x: Instruction, value: int, index: int, count: int, target: str, reducer: str
 ) -> int:
-    shape = body.made[value].shape
-    if not isinstance(shape, ArrayShape):
-        raise PoplarError("E0545", f"{x.name!r} accumulates something that is no array")
+    shape = accumulated_shape(body, x, value)
     extra = body.extra(shape, x.name)
     total = body.add(f"{x.name}.sum", "add", shape, (extra.start, value))
     last = _is(body, x, index, count - 1, shape)
@@ -87,10 +98,8 @@ def _with_momentum(
     body: LoopBody, x: Instruction, old: int, value: int, momentum: int, index: int, count: int,
     target: str, reducer: str,
 ) -> tuple[int, int]:  # fmt: skip
-    shape = body.made[old].shape
-    if not isinstance(shape, ArrayShape):
-        raise PoplarError("E0545", f"{x.name!r} accumulates something that is no array")
-    factor = body.spread(f"{x.name}.factor", shape, body.scalar(momentum))
+    shape = accumulated_shape(body, x, old, value)
+    factor = body.spread(f"{x.name}.factor", shape, body.one_number(x, momentum))
     less = body.add(f"{x.name}.less", "multiply", shape, (old, factor))
     first = _is(body, x, index, 0, shape)
     start = body.add(f"{x.name}.start", "select", shape, (first, less, old))

@@ -302,6 +302,19 @@ class Writer:
             self.where(position), Attributes({"index": index}),
         )  # fmt: skip
 
+    def one_number(self, x: Instruction, value: int) -> int:
+        """Return a factor without dimensions; PoplarError E0545 for one that is no number."""
+        shape = self.made[value].shape
+        if not isinstance(shape, ArrayShape) or not shape.element_type.is_array:
+            raise PoplarError("E0545", f"{x.name!r} multiplies by {shape}, which is no number")
+        if shape.element_count != 1:
+            raise PoplarError(
+                "E0545",
+                f"{x.name!r} multiplies by {shape}, and not by one number",
+                hint="give it a factor of no dimensions",
+            )
+        return self.scalar(value)
+
     def scalar(self, value: int) -> int:
         """Return a value of one element without dimensions."""
         x = self.made[value]
@@ -323,6 +336,34 @@ class Writer:
     def number(self, name: str, shape: ArrayShape, text: str) -> int:
         """Write a constant of no dimensions."""
         return self.add(name, "constant", shape, literal=Literal(text))
+
+
+def added_to(x: Instruction, operands: Sequence[Value]) -> Buffer:
+    """Return the accumulator that an AddWithScale adds to.
+
+    Raises PoplarError E0545 where there is none, or an operand is missing.
+    """
+    buffer = operands[0] if len(operands) == 3 else None
+    if not isinstance(buffer, Buffer):
+        raise PoplarError(
+            "E0545",
+            f"{x.name!r} adds to something that is no accumulator, or lacks an operand",
+            hint="it takes an accumulator, a gradient and the accumulator's factor",
+        )
+    return buffer
+
+
+def nothing_of(x: Instruction) -> Value:
+    """Return what an op gives that has no values; PoplarError E0545 for one that has some."""
+    if isinstance(x.shape, TupleShape) and not x.shape.elements:
+        return Made(())
+    if isinstance(x.shape, ArrayShape) and x.shape.element_type.name == "token":
+        return Token()
+    raise PoplarError(
+        "E0545",
+        f"{x.name!r} ({x.attributes.text('custom_call_target')}) is {x.shape}, and gives nothing",
+        hint="it is () or token[]",
+    )
 
 
 def marked(attributes: Attributes, marks: dict[str, str]) -> Attributes:

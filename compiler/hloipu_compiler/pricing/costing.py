@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning
-from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.ir.graph import Computation, Module
 from hloipu_compiler.plan.pipelining import AUTO, ON, PipelineRequest
-from hloipu_compiler.pricing.op_prices import OpPrice, op_prices
+from hloipu_compiler.pricing.op_prices import OpPrice, kept_copies, op_prices
 from hloipu_compiler.staging.balancing import Budget
 from hloipu_compiler.staging.cutting import Costing, work
 from hloipu_runtime.machine.links import Segment, segment_rate
@@ -28,13 +28,16 @@ class Needs(NamedTuple):
     """On a tile, of all of them."""
     work_bytes: int = 0
     """On an IPU, of that which needs most."""
+    kept_bytes: int = 0
+    """Of all IPUs: copies of parameters that stay where ops want them."""
 
 
-def needs_of(prices: Sequence[OpPrice]) -> Needs:
-    """Return what ops need that take what `prices` say."""
+def needs_of(entry: Computation, prices: Sequence[OpPrice]) -> Needs:
+    """Return what the ops of an entry need that take what `prices` say."""
     return Needs(
         sum(price.code_bytes for price in prices),
         max((price.work_bytes for price in prices), default=0),
+        sum(size for _, size in kept_copies(entry, prices)),
     )
 
 
@@ -52,6 +55,7 @@ def budget_of(machine: Machine, request: PipelineRequest, needs: Needs = NOTHING
     room = tiles * available_bytes(machine)
     code = tiles * needs.code_bytes / (request.stages or 1)
     left = room - min(code, CODE_SHARE * room) - needs.work_bytes
+    left -= needs.kept_bytes / (request.stages or 1)
     several = request.micro_batches > 1 or (request.stages or 1) > 1
     is_beside = request.offload == ON or (request.offload == AUTO and several)
     return Budget(
@@ -70,6 +74,6 @@ def costing_on(
     def costing(module: Module) -> Costing:
         prices = op_prices(module, machine, tuning, work)
         cycles = [price.cycles for price in prices]
-        return Costing(cycles, budget_of(machine, request, needs_of(prices)))
+        return Costing(cycles, budget_of(machine, request, needs_of(module.entry, prices)))
 
     return costing

@@ -53,6 +53,8 @@ class OpPrice(NamedTuple):
     """On a tile; without the code of vertices, which ops share."""
     vertex_code: Mapping[Hashable, int] = {}
     """What codelets it runs -> bytes of their code."""
+    given_bytes: tuple[int, ...] = ()
+    """Of all tiles together, each operand where the op wants it; 0: not known."""
 
 
 def op_prices(module: Module, machine: Machine, tuning: Tuning, guess: Guess) -> list[OpPrice]:
@@ -93,7 +95,8 @@ class _Pricing:
 
     def _found(self, x: Instruction) -> OpPrice:
         try:
-            alone, plan = run_passes(_alone(self.module, x), Plan(), _PIPELINE, verify_each=False)
+            whole, slots = _alone(self.module, x)
+            alone, plan = run_passes(whole, Plan(), _PIPELINE, verify_each=False)
             program = lower(alone, plan, self.machine, self.tuning)
             forms = Forms(program, self.machine)
             costs = step_charges(program, self.machine, forms)
@@ -103,7 +106,8 @@ class _Pricing:
             return self._guessed(x)
         working = spent.compute.cycles + spent.exchange.cycles
         cycles = working if x.opcode in ELEMENTWISE else working + spent.sync.cycles
-        return OpPrice(float(cycles), taken.working, taken.code, taken.vertex_code)
+        given = tuple(taken.given[n] if 0 <= n < len(taken.given) else 0 for n in slots)
+        return OpPrice(float(cycles), taken.working, taken.code, taken.vertex_code, given)
 
     def _look(self, computation: Computation, x: Instruction) -> Hashable:
         """Return what ops have in common that cost the same."""
@@ -134,15 +138,19 @@ def _kind(computation: Computation, position: int) -> str:
     return f"{x.shape}" if x.literal is None else f"{x.shape} constant"
 
 
-def _alone(module: Module, x: Instruction) -> Module:
-    """Return a module of one op; what it reads are parameters, but for constants and tuples."""
+def _alone(module: Module, x: Instruction) -> tuple[Module, tuple[int, ...]]:
+    """Return a module of one op, and which of its parameters each operand is, or -1.
+
+    What the op reads are parameters, but for constants and tuples.
+    """
     made: list[Instruction] = []
     names = Names([x.name])
     operands = _written(module.entry, x.operands, made, names)
     made.append(with_operands(x, tuple(operands)))
     entry = Computation("alone", tuple(made), len(made) - 1)
     others = _called(module, x)
-    return Module("alone", (*others, entry), len(others), Attributes({}))
+    slots = tuple(made[i].parameter_number for i in operands)
+    return Module("alone", (*others, entry), len(others), Attributes({})), slots
 
 
 def _written(
@@ -192,3 +200,24 @@ def _called(module: Module, x: Instruction) -> tuple[Computation, ...]:
             for each in module.computation[name].instructions:
                 waiting.extend(each.attributes.called)
     return tuple(c for c in module.computations if c.name in wanted)
+
+
+def kept_copies(entry: Computation, prices: Sequence[OpPrice]) -> dict[tuple[int, int], list[int]]:
+    """Return copies of parameters that stay where ops want them, with these ops.
+
+    A copy is known by the parameter's position and its bytes; the parameter itself lies otherwise.
+    """
+    found: dict[tuple[int, int], list[int]] = {}
+    for position, x in enumerate(entry.instructions):
+        for i, size in zip(x.operands, prices[position].given_bytes, strict=False):
+            source = source_of(entry, i)
+            if size and entry.instructions[source].parameter_number >= 0:
+                found.setdefault((source, size), []).append(position)
+    return found
+
+
+def source_of(entry: Computation, position: int) -> int:
+    """Return the op whose array a value is only another view of."""
+    while entry.instructions[position].opcode in ("reshape", "bitcast"):
+        position = entry.instructions[position].operands[0]
+    return position

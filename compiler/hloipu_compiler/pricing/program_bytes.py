@@ -24,11 +24,18 @@ class ProgramBytes(NamedTuple):
     code: int
     """On a tile, without that of vertices."""
     vertex_code: dict[Hashable, int]
+    given: tuple[int, ...]
+    """Of all tiles together, each parameter where the op wants it, by number."""
 
 
 def program_bytes(program: Program, machine: Machine, forms: Forms) -> ProgramBytes:
     """Return what a program of one IPU takes; streams and what they carry are left out."""
     streams = (StreamIn, StreamOut)
+    given = {
+        int(step.stream.rpartition(".")[2]): on_all_tiles(program.variables[step.variable], machine)
+        for step in program.body.steps
+        if isinstance(step, StreamIn)
+    }
     outside = {step.variable for step in program.body.steps if isinstance(step, streams)}
     inner = Sequence(tuple(step for step in program.body.steps if not isinstance(step, streams)))
     liveness = liveness_of(program)
@@ -45,7 +52,10 @@ def program_bytes(program: Program, machine: Machine, forms: Forms) -> ProgramBy
     ]
     tiles = machine.chip.tiles_per_ipu
     return ProgramBytes(
-        most_at_once(spans), round(sum(own_code(charges, tiles).values())), vertex_code(charges)
+        most_at_once(spans),
+        round(sum(own_code(charges, tiles).values())),
+        vertex_code(charges),
+        tuple(given.get(number, 0) for number in range(max(given, default=-1) + 1)),
     )
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.ir.shapes import TupleShape
-from hloipu_compiler.pricing.op_prices import ELEMENTWISE, FREE, OpPrice
+from hloipu_compiler.pricing.op_prices import ELEMENTWISE, FREE, OpPrice, kept_copies, source_of
 from hloipu_compiler.staging.loads import size_of
 from hloipu_compiler.staging.phases import BACKWARD, FORWARD, Phases
 
@@ -97,12 +97,13 @@ def survey_of_kinds(
         here = len(points)
         points.append(position)
         for i in x.operands:
-            source = _source(entry, i)
+            source = source_of(entry, i)
             if source in array_of:
                 touched.append((array_of[source], here))
-        if prices[position].work_bytes:
+        work = _work_bytes(entry, position, prices[position])
+        if work:
             touched.append((len(sizes), here))
-            sizes.append(prices[position].work_bytes)
+            sizes.append(work)
             values.append(False)
         if _is_made(entry, position):
             array_of[position] = len(sizes)
@@ -114,6 +115,14 @@ def survey_of_kinds(
     update = [
         position for position, phase in enumerate(phases.phase) if phase not in (FORWARD, BACKWARD)
     ]
+    copies = kept_copies(entry, prices)
+    kept = [
+        (n, op)
+        for n, ops in enumerate(copies.values())
+        for op in ops
+        if phases.phase[op] in (FORWARD, BACKWARD)
+    ]
+    kept_at = np.array(kept, np.int64).reshape(-1, 2)
     codes = Codes()
     for position in points:
         for key, size in prices[position].vertex_code.items():
@@ -127,6 +136,9 @@ def survey_of_kinds(
         np.array(values, np.bool_),
         both[:, 0],
         both[:, 1],
+        kept_bytes=np.array([size for _, size in copies], np.int64),
+        kept=kept_at[:, 0],
+        kept_op=kept_at[:, 1],
         update_bytes=float(max((prices[n].work_bytes for n in update), default=0)),
         op_code=[float(price.code_bytes) for price in prices],
         code_bytes=sizes_of_code,
@@ -136,11 +148,13 @@ def survey_of_kinds(
     )
 
 
-def _source(entry: Computation, position: int) -> int:
-    """Return the op whose array a value is only another view of."""
-    while entry.instructions[position].opcode in ("reshape", "bitcast"):
-        position = entry.instructions[position].operands[0]
-    return position
+def _work_bytes(entry: Computation, position: int, price: OpPrice) -> int:
+    """Return what an op needs while it works, with copies of what it reads on more tiles."""
+    found = price.work_bytes
+    for i, size in zip(entry.instructions[position].operands, price.given_bytes, strict=False):
+        if entry.instructions[source_of(entry, i)].parameter_number < 0:
+            found += max(0, size - size_of(entry.instructions[i].shape))
+    return found
 
 
 def _is_made(entry: Computation, position: int) -> bool:

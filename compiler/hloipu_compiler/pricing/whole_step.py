@@ -118,14 +118,15 @@ class _Surveying:
         self.position = module.entry.position
         self.count = len(module.entry.instructions)
         self.forms = Forms(program, machine)
+        self.leaves = tuple(_leaves(program))
         self.computed = frozenset(
             operand.variable
-            for step in _leaves(program)
+            for step in self.leaves
             if isinstance(step, ComputeSet)
             for group in step.groups
             for operand in group.outputs
-        ) | {step.variable for step in _leaves(program) if isinstance(step, StreamIn)}
-        self.primary = _primary(program)
+        ) | {step.variable for step in self.leaves if isinstance(step, StreamIn)}
+        self.primary = _primary(self.leaves)
 
     def survey(self) -> Survey:
         costs = step_charges(self.program, self.machine, self.forms)
@@ -261,10 +262,13 @@ class _Surveying:
         """Return bytes of code on a tile for each op, without the code of vertices."""
         tiles = self.machine.chip.tiles_per_ipu
         found = [0.0] * self.count
-        for name, grid, size in charges.exchanges:
-            position = self.position.get(name, -1)
-            if position >= 0:
-                found[position] += size * grid.count / tiles
+        for step in self.leaves:
+            for each in step.transfers if isinstance(step, Exchange) else ():
+                carried = self.forms.of(each)
+                to = self.program.variables[each.destination]
+                position = self.position.get(to.origin, self.position.get(step.name, -1))
+                if carried is not None and carried.traffic.received_bytes and position >= 0:
+                    found[position] += carried.form.kept_bytes * to.mapping.tiles.count / tiles
         rest = own_code(charges, tiles)
         spread = rest["control"] + rest["state"]
         counts = Counter(op for op in points.ops if op >= 0)
@@ -276,7 +280,7 @@ class _Surveying:
     def _codes(self) -> Codes:
         """Return which codelets ops run."""
         found, variables = Codes(), self.program.variables
-        for step in _leaves(self.program):
+        for step in self.leaves:
             for group in step.groups if isinstance(step, ComputeSet) else ():
                 types = tuple(
                     variables[x.variable].element_type for x in (*group.inputs, *group.outputs)
@@ -287,11 +291,11 @@ class _Surveying:
         return found
 
 
-def _primary(program: Program) -> frozenset[int]:
+def _primary(leaves: Sequence[Step]) -> frozenset[int]:
     """Return the variables in which exchanges make values, in place of copying one."""
     return frozenset(
         each.variable
-        for step in _leaves(program)
+        for step in leaves
         if isinstance(step, Exchange)
         for each in step.definitions
         if any(piece.value != each.value for piece in each.pieces)

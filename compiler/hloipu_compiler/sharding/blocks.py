@@ -4,7 +4,7 @@ Cuts are those of a pipeline of one micro-batch (`staging.balancing`): forward a
 block are on one IPU, and so are its weights with what updates them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import inf
 
@@ -20,11 +20,10 @@ from hloipu_compiler.staging.cutting import Costing, by_cuts
 from hloipu_compiler.staging.errors import StagingError
 from hloipu_compiler.staging.inference import inference_phases
 from hloipu_compiler.staging.loads import Loads, loads_of
-from hloipu_compiler.staging.phases import BACKWARD, FORWARD, Phases, Roles
+from hloipu_compiler.staging.phases import FORWARD, Phases, Roles
 from hloipu_compiler.staging.pipelining import phases_and_kind
 from hloipu_compiler.staging.reach import parameter_positions
 
-_IN_BLOCKS = (FORWARD, BACKWARD)
 _UNEVEN = 1.2
 """What the fullest block may keep beside the mean, where cuts can be found for that. Assumed."""
 _MUCH_LESS = 0.95
@@ -48,7 +47,7 @@ def blocks_of(
     by estimate, or with which the fullest is least full. Raises ShardingError E0552 where there are
     fewer ops than blocks.
     """
-    phases, trains = _phases(entry, wrapping, known.cycles)
+    phases, trains = _phases(entry, wrapping)
     given = range(len(parameter_positions(entry)))
     constants = wrapping.constants if wrapping and trains else given
     loads = loads_of(entry, phases, constants, known.cycles)
@@ -97,10 +96,8 @@ def _powers_of_two(most: int) -> list[int]:
     return [1 << n for n in range(max(most, 1).bit_length())]
 
 
-def _phases(
-    entry: Computation, wrapping: Wrapping | None, cycles: Sequence[float]
-) -> tuple[Phases, bool]:
-    """Return the phases of a step; everything is forward where most of it has no phase."""
+def _phases(entry: Computation, wrapping: Wrapping | None) -> tuple[Phases, bool]:
+    """Return the phases of a step; of one in which none are found, everything is forward."""
     everything = inference_phases(entry, Roles((), tuple(range(len(parameter_positions(entry))))))
     if wrapping is None:
         return everything, False
@@ -108,5 +105,4 @@ def _phases(
         found, trains = phases_and_kind(entry, wrapping, PipelineRequest())
     except StagingError:
         return everything, False
-    cut = sum(n for n, phase in zip(cycles, found.phase, strict=True) if phase in _IN_BLOCKS)
-    return (found, trains) if 2 * cut >= sum(cycles) else (everything, False)
+    return (found, trains) if FORWARD in found.phase else (everything, False)

@@ -76,8 +76,9 @@ def peeled_step(module: Module, wrapping: Wrapping, request: PipelineRequest) ->
     made = step_in_pieces(split.module, wrapping, split.cuts)
     try:
         phases = phases_and_kind(made.module.entry, made.wrapping, made.request(request))
-    except StagingError:
-        phases_and_kind(whole.entry, wrapping, request)  # says it in the user's numbers
+    except StagingError as error:
+        if error.code != "E0501":  # which takes a loop that makes new state for one over steps
+            phases_and_kind(whole.entry, wrapping, request)  # says it in the user's numbers
         raise
     return PeeledStep(made, *phases, module, tuple(loops), split)
 

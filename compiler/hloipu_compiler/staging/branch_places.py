@@ -13,7 +13,7 @@ from hloipu_compiler.staging.assignment import Stages, bound_to_places
 from hloipu_compiler.staging.branches import Branching, is_element
 from hloipu_compiler.staging.independent_parts import JOIN
 from hloipu_compiler.staging.loads import size_of
-from hloipu_compiler.staging.phases import BACKWARD, FORWARD, Phases
+from hloipu_compiler.staging.phases import BACKWARD, FORWARD, FREE, Phases
 from hloipu_compiler.staging.reach import parameter_positions
 
 
@@ -120,24 +120,25 @@ class _Backward:
 
     def _gradient_owners(self) -> dict[int, int]:
         """Return the branch that has the weight which a gradient is of."""
-        places = parameter_positions(self.entry)
+        places, empty = parameter_positions(self.entry), frozenset[int]()
+        readers: dict[int, frozenset[int]] = {n: frozenset((b,)) for n, b in self.forward.items()}
+        for position in range(len(self.entry.instructions) - 1, -1, -1):
+            if self.phases.phase[position] in (FREE, ""):
+                users = self.entry.users[position]
+                readers[position] = empty.union(*(readers.get(u, empty) for u in users))
         found = {}
         for gradient in self.phases.gradients:
-            readers = {
-                self.forward[u]
-                for number in gradient.parameters
-                for position in places[number]
-                for u in self.entry.users[position]
-                if u in self.forward
-            }
-            if len(readers) == 1:
-                found[gradient.position] = readers.pop()
+            at = [i for number in gradient.parameters for i in places[number]]
+            here = empty.union(*(readers.get(i, empty) for i in at))
+            if len(here) == 1:
+                (found[gradient.position],) = here
         return found
 
     def _wanted_by(self, n: int, owner: int | None) -> int:
         """Return the one branch that reads a joining op's result, if it had better run there.
 
-        It had where it can, and where no more has to be sent there than if the op ran before.
+        It had where it can, and where no more has to be sent there than if the op ran before; what
+        only such ops read may go along.
         """
         entry, x = self.entry, self.entry.instructions[n]
         wanted = {self.branch[u] for u in entry.users[n] if u in self.inside}
@@ -152,13 +153,22 @@ class _Backward:
             return JOIN
         if any(self.branch[i] not in (JOIN, goal) for i in above):
             return JOIN
-        new = [i for i in above if self.branch[i] == JOIN and not self._is_read_at(i, goal, n)]
-        sent = sum(size_of(entry.instructions[i].shape) for i in new)
+        sent = sum(
+            size_of(entry.instructions[i].shape) for i in above if not self._is_there(i, goal, n)
+        )
         return goal if sent <= size_of(x.shape) else JOIN
 
-    def _is_read_at(self, position: int, branch: int, but_by: int) -> bool:
-        users = self.entry.users[position]
-        return any(u != but_by and self.branch.get(u) == branch for u in users)
+    def _is_there(self, position: int, goal: int, reader: int) -> bool:
+        """Whether a value is made at a branch, is sent there in any case, or can be made there."""
+        allowed = self.allowed.get(position)
+        others = [u for u in self.entry.users[position] if u in self.inside and u != reader]
+        is_sent = any(self.branch[u] == goal for u in others)
+        follows = all(self.branch[u] == goal for u in others) and position not in self.marked
+        return (
+            self.branch[position] == goal
+            or is_sent
+            or (follows and (allowed is None or goal in allowed))
+        )
 
 
 def _levels(
@@ -179,11 +189,14 @@ def _levels(
     earliest = dict.fromkeys(members, 0)
     for a, b in _by(edges, lambda edge: edge[1]):
         earliest[b] = max(earliest[b], earliest[a] + (branch[a] != branch[b]))
-    latest: dict[int, int] = {}
+    last = max((earliest[n] for n in stands_for.values() if branch[n] != JOIN), default=0)
+    # Branches whose results nothing here waits for go beside those that begin last.
+    ends = set(stands_for.values()) - {a for a, _ in edges}
+    latest = {n: earliest[n] if branch[n] == JOIN else last for n in ends}
     for a, b in _by(edges, lambda edge: -edge[0]):
-        until = latest.get(b, earliest[b]) - (branch[a] != branch[b])
+        until = latest[b] - (branch[a] != branch[b])
         latest[a] = min(latest.get(a, until), until)
-    return {n: Spot(latest.get(m, earliest[m]), branch[m]) for n, m in stands_for.items()}
+    return {n: Spot(latest[m], branch[m]) for n, m in stands_for.items()}
 
 
 def _by(

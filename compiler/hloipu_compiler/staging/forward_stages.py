@@ -62,9 +62,9 @@ class _Finding:
         """Return, for each array of such state, the ops that should be in one stage, ascending.
 
         They are those that read it, that which makes it anew, and all in between that are made of
-        state alone: a key is split by many ops.
+        state alone: a key is split by many ops. Arrays that share one are in one stage.
         """
-        groups = []
+        groups: list[set[int]] = []
         alone = self._made_of_state() if self.phases.per_micro_batch else Mask()
         for pair in self.phases.per_micro_batch:
             made = self.results[pair.result]
@@ -72,8 +72,8 @@ class _Finding:
                 continue
             positions = self.parameters[pair.parameter]
             between = self._between(positions, made, alone)
-            groups.append(sorted({*self._readers(positions), made, *between}))
-        return groups
+            groups.append({*self._readers(positions), made, *between})
+        return _joined(groups)
 
     def _made_of_state(self) -> Mask:
         """Return the forward ops that no data goes into."""
@@ -159,3 +159,17 @@ class _Finding:
         """Whether an op takes an array out of a tuple that a stage makes: it stays there."""
         x = self.entry.instructions[position]
         return x.opcode == "get-tuple-element" and bool(self.phases.phase[x.operands[0]])
+
+
+def _joined(groups: Sequence[set[int]]) -> list[list[int]]:
+    """Return groups with those in one that have an op in common."""
+    owner: dict[int, int] = {}
+    made: list[set[int]] = []
+    for group in groups:
+        whole = set(group)
+        for number in sorted({owner[position] for position in group if position in owner}):
+            whole |= made[number]
+            made[number] = set()
+        owner.update(dict.fromkeys(whole, len(made)))
+        made.append(whole)
+    return [sorted(group) for group in made if group]

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.ops import Trait, with_trait
-from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
 from hloipu_compiler.staging.reach import Mask
 
 _ELEMENTWISE = with_trait(Trait.ELEMENTWISE)
@@ -76,7 +75,7 @@ class GradientWalk:
             return own  # what the loss is made of cannot wait for the update
         operands = [i for i in x.operands if self.varying[i]]
         if x.opcode == "broadcast":
-            return _NONE
+            return _NONE  # one that repeats nothing was made a reshape, unless it is of one row
         together = _NONE.union(*(found[i] for i in operands))
         if self.optimizing[position] or mark == "wu":
             return together
@@ -122,7 +121,9 @@ class GradientWalk:
         waiting, self._lowered = self._lowered, []
         while waiting:
             position = waiting.pop()
-            if not self.varying[position] or position in self.update | self.gradients:
+            if not self.varying[position]:
+                continue
+            if position in self.update or position in self.gradients:
                 continue
             x = self.computation.instructions[position]
             if late[position] or x.opcode in _ELEMENTWISE or self.optimizing[position]:
@@ -140,17 +141,3 @@ class GradientWalk:
             elif self.varying[position] and x.operands and x.opcode in _SHRINKING:
                 found[position] = all(found[i] or not self.varying[i] for i in x.operands)
         return found
-
-
-def _keeps_size(computation: Computation, x: Instruction) -> bool:
-    """Whether a broadcast adds nothing but dimensions of one element."""
-    return _elements(x) == _elements(computation.instructions[x.operands[0]])
-
-
-def _elements(x: Instruction) -> int:
-    if isinstance(x.shape, TupleShape) or not isinstance(x.shape, ArrayShape):
-        return -1
-    count = 1
-    for size in x.shape.dimensions:
-        count *= size
-    return count

@@ -172,9 +172,12 @@ class _Walk:
         meeting = Spent(sync=sync(self.machine, len(ipus)))
         turn = branches(self.machine, 1)
         total, moved = Spent(), 0
+        # Each copy is made once: costs of transfers go by identity.
+        made = [(c.producer, pushed(self.program, (c,))) for c in step.channels]
         for pattern in patterns:
-            active = [c for c in step.channels if c.producer in pattern.positions]
-            copies = self.exchanging(pushed(self.program, active), path)
+            active = [copy for producer, copy in made if producer in pattern.positions]
+            transfers = tuple(x for copy in active for x in copy.transfers)
+            copies = self.exchanging(Exchange(transfers, ()), path)
             total = total.plus(copies.spent.plus(meeting).plus(turn).times(pattern.slots))
             moved += pattern.slots * copies.moved_bytes
         tiles = len(ipus) * self.machine.chip.tiles_per_ipu

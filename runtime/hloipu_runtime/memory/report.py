@@ -64,9 +64,7 @@ def memory_report(
         parts=total,
         ipus=tuple(
             _ipu_use(ipu, count, remote)
-            for ipu, count, remote in zip(
-                plan.ipus, counts, plan.remote_parts, strict=True
-            )
+            for ipu, count, remote in zip(plan.ipus, counts, plan.remote_parts, strict=True)
         ),
         histogram=_histogram(plan, counts),
     )

@@ -68,9 +68,10 @@ def test_forward_ops_alone_have_stages() -> None:
         assert (stage[x.name] >= 0) == (phases.phase[position] == FORWARD)
 
 
-@pytest.mark.parametrize("stages", [2, 3, 4])
-def test_a_key_is_split_in_one_stage_and_drawn_from_in_others(stages: int) -> None:
-    cut = Cut("dropout_momentum", stages, "grouped", 3)
+@pytest.mark.parametrize(("stages", "recompute"), [(2, "none"), (3, "cheap"), (4, "full")])
+def test_a_key_is_split_in_one_stage_and_drawn_from_in_others(stages: int, recompute: str) -> None:
+    """However the cut goes through the ops that split it, and in pieces where it lies in such."""
+    cut = Cut("dropout_momentum", stages, "grouped", 3, recompute=recompute)
     assert_equal_to_jax(cut, compiled(cut))
 
 
