@@ -44,13 +44,10 @@ class Choice:
 
     def options(self, options: Options) -> Options:
         """Return options that ask for the best way."""
-        way = self.best.way
-        return replace(
-            options, plan="none", ipus=1, stages=way.stages, schedule=way.schedule,
-            micro_batches=way.micro_batches, replicas=way.replicas, offload=way.offload,
-            shard_optimizer=way.shard_optimizer, device_map=way.device_map or None,
-            recompute=options.recompute if way.recompute == "none" else way.recompute,
-        )  # fmt: skip
+        asked = self.best.way.options()
+        if asked["recompute"] == "none":
+            asked["recompute"] = options.recompute
+        return replace(options, plan="none", ipus=1, **asked)
 
 
 def chosen(
@@ -63,8 +60,9 @@ def chosen(
     way that does not fit after all tells how far estimates are off, and another takes its place, a
     few times. Raises what finding the phases of a step raises.
     """
+    given = _given(options)
     step = priced(module, options)
-    found = [step.outlook(way) for way in ways_on(step, options.ipus, _given(options))]
+    found = [step.outlook(way) for way in ways_on(step, options.ipus, given)]
     choice = Choice(best_of(found), choice_of(found), len(found))
     return choice if tried is None else _with_trials(choice, found, options, tried, step.machine)
 
@@ -110,8 +108,8 @@ def sweep(module: Module, options: Options, asked: Mapping[str, Sequence[str]]) 
 
     Raises StagingError E0520 for what cannot be swept over.
     """
-    step = priced(module, options)
     given = _given(options)
+    step = priced(module, options)
     start = Way(
         options.stages or step.stage_count or 1, options.schedule, options.micro_batches,
         given.recompute or "none", options.replicas or 1, options.offload, options.shard_optimizer,

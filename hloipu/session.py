@@ -49,6 +49,9 @@ _LACKING_PERCENT = 25
 """Of a tile's memory: what lacks more is not tried with smaller plans. Assumed: the products alive
 at the fullest moment seldom take more than that off it."""
 
+_LONG, _FEW_TRIALS = 1_500, 5
+"""Variables of a program that takes long to compile, and the changes to it that are tried."""
+
 _NOT_OF_COMPILING = frozenset(
     "target set mode over_memory assume_trips plugin cache cache_dir cache_size_bytes poison "
     "seed".split()
@@ -88,6 +91,20 @@ def settled_options(
     if choice.program is not None:
         _tried[:] = [(module, found, choice.program)]
     return found, choice
+
+
+def settled(given: HloInput, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keywords of `compile` with the best way to cut a step in place of `plan="auto"`."""
+    source = read_source(given)
+    module = parse(source)
+    verify(module)
+    module, _ = plain_step(module, options)
+    found = resolve("compile", options, attributes=module_attributes(module)).options
+    chosen_one, choice = settled_options(module, source.text, found)
+    if choice is None:
+        return dict(options)
+    names = ("plan", "ipus", *choice.best.way.options())
+    return {**options, **{name: getattr(chosen_one, name) for name in names}}
 
 
 _tried: list[tuple[Module, Options, CompiledProgram]] = []
@@ -177,7 +194,7 @@ def compile_verified(
 ) -> CompiledProgram:
     """Compile a verified module as options say; `phase` encloses each part of the work.
 
-    What does not fit is compiled again: with `recompute="auto"` with cheap values made again, and in
+    What does not fit is compiled again: with `recompute="auto"` with cheap values made again, in
     pipelines with all of them, with `shards="auto"` on more IPUs, then with plans of products that
     take less memory. What fits first is returned.
     """
@@ -293,9 +310,11 @@ class _Advisor:
 
     def __call__(self, program: CompiledProgram) -> Fitting:
         """Return what makes it fit, after ten times as long as compiling takes at most."""
-        from hloipu.advice.fitting import what_fits  # few programs need it
+        from hloipu.advice.fitting import Limit, what_fits  # few programs need it
 
-        return what_fits(self.module, self.options, program, compile_once)
+        is_long = len(program.program.variables) > _LONG
+        limit = Limit(trials=_FEW_TRIALS) if is_long else Limit()
+        return what_fits(self.module, self.options, program, compile_once, limit)
 
 
 def planned(module: Module, options: Options) -> list[Record]:

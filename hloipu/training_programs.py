@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hloipu.session import compile as compile_hlo
+from hloipu.session import settled
 from hloipu.step_elements import OF_CUTTING, elements_per_step
 from hloipu.text import HloInput, read_source
 from hloipu_compiler.hlo.parse import parse
@@ -57,6 +58,8 @@ class StepPrograms:
     weights: Mapping[int, str] = field(default_factory=dict)
     """Of a forward step: parameter -> name of the state that it takes."""
     _made: dict[int, CompiledProgram] = field(default_factory=dict)
+    _settled: dict[str, Any] = field(default_factory=dict)
+    """The options, with the best way to cut the step where that was asked for."""
 
     def program(self, steps: int) -> CompiledProgram:
         """Return the program that does so many steps in a run, or that a run's steps divide.
@@ -73,7 +76,10 @@ class StepPrograms:
                 )
             return self.fixed
         if steps not in self._made:
-            self._made[steps] = compile_hlo(self.text, loop=steps, **self.options)
+            if not self._settled:  # one way to cut the step, however many steps a run has
+                self._settled.update(settled(self.text, {**self.options, "loop": steps}))
+            options = {**self._settled, "loop": steps}
+            self._made[steps] = compile_hlo(self.text, **options)
         return self._made[steps]
 
     def elements_per_step(self, steps: int | None) -> int:

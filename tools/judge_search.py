@@ -164,7 +164,8 @@ def steps(dumps: Sequence[Path]) -> Iterator[tuple[str, str]]:
     for name in STEPS:
         yield name, (SAMPLES / f"{name}.hlo").read_text(encoding="utf-8")
     try:
-        from tools.demo_pipeline import Model, Sizes, lower
+        from hloipu.jax import lower
+        from tools.demo_pipeline import Model, Sizes
     except ImportError:
         print("without jax: no transformer", file=sys.stderr)
     else:

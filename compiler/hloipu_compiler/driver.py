@@ -94,7 +94,7 @@ def compile_module(
     `shards`: ops are placed on several IPUs, as they are annotated too.
     `replicas`: copies that run it on data of their own; None: as many as its collectives name, or
     of a wrapped step that names none, as many as a system of `ipus` has room for.
-    A step in Graphcore's encoding is made plain first; what it states counts where nothing is asked.
+    A step in Graphcore's encoding is made plain first; what it says counts where nothing is asked.
     `plans` takes the records of what planners chose, made for nobody else.
     Raises NotStaticError for sizes known only while running, CodegenError for ops that have no
     program, UsageError E3150 to E3152 for a wrapping that cannot be, StagingError for a step that
@@ -114,7 +114,7 @@ def compile_module(
     if shards.asks and is_cut:
         raise ShardingError(
             "E0553",
-            "shards were asked for, and a step that is cut: stages, micro-batches or state in parts",
+            "shards were asked for, and a step that is cut: stages, micro-batches, state in parts",
             hint="leave --shards out: stages are on IPUs of their own, and --schedule sequential "
             "runs them one after the other",
         )

@@ -42,7 +42,8 @@ _OF_COMPILING = (
     "target", "set", "ipus", "passes", "plugin", "loop", "role", "feed", "outfeed", "stages",
     "shards", "replicas", "shard_optimizer", "offload", "offload_activations",
     "offload_weights", "offload_accumulators", "batch_serialization", "micro_batches",
-    "schedule", "reduction", "accumulator_dtype", "accumulator", "device_map", "loss_output", "plan",
+    "schedule", "reduction", "accumulator_dtype", "accumulator", "device_map", "loss_output",
+    "plan",
 )  # fmt: skip
 """Options that say how to compile, which an executable has behind it."""
 

@@ -43,7 +43,22 @@ def test_tiles_by_themselves_come_to_the_same(cut: Concurrent) -> None:
     assert_equal_to_jax(cut, compiled(cut), mode="exact")
 
 
-@pytest.mark.parametrize("model", TOWERS)
+@pytest.mark.parametrize(
+    "device_map", [((0, 1), (2, 3), 4), ((0, 1), (0, 1), 0), ((0, 1), (1, 0), 2)]
+)
+@pytest.mark.parametrize("marked", [True, False])
+def test_several_stages_may_have_branches(device_map: Any, marked: bool) -> None:
+    cut = Concurrent("lines", marked=marked)
+    program = compiled(cut, device_map=device_map)
+    assert branches_at_once(pipeline_of(program)) == [2, 2, 0, 0, 2, 2]
+    assert_equal_to_jax(cut, program, mode="exact")
+
+
+MODELS = [name for name in TOWERS if name not in ("tied", "dropped")]
+"""Without what begins or ends with ops that cannot be told from those of a neighbouring stage."""
+
+
+@pytest.mark.parametrize("model", MODELS)
 def test_steps_without_annotations_are_cut_where_branches_are(model: str) -> None:
     cut = Concurrent(model, marked=False)
     step, towers = cut.step, TOWERS[model]

@@ -11,6 +11,7 @@ import pytest
 import hloipu
 import hloipu.jax
 from hloipu_runtime.compiled import CompiledProgram, load
+from hloipu_runtime.program.seen import seen_by_users
 from tests.support.command_line import run
 from tests.support.stacked_steps import ROWS, SCANNED, UNROLLED, StackedStep
 
@@ -118,6 +119,24 @@ def test_checkpoints_go_from_one_cut_to_another(tmp_path: Path) -> None:
         found = session.state()
     for got, want in zip(found.values(), leaves(ADAM.expected(1, UPDATES + 1)), strict=True):
         np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-6)
+
+
+def test_an_executable_is_given_whole_arrays_by_name(tmp_path: Path) -> None:
+    cut("adam", 0).save(tmp_path / "step.ipux")
+    names = [x.name for x in seen_by_users(cut("adam", 0).program).state]
+    arrays = dict(zip(names, leaves(ADAM.state()), strict=True))
+    np.savez(tmp_path / "in.npz", **arrays)  # type: ignore[arg-type]
+    x, y = ADAM.batches(UPDATES)
+    np.savez(tmp_path / "data.npz", x=x, y=y)
+    outcome = run(
+        "run", str(tmp_path / "step.ipux"), "--over-memory", "allow",
+        "--inputs", str(tmp_path / "in.npz"), "--infeed", f"data={tmp_path / 'data.npz'}",
+        "-o", str(tmp_path / "out.npz"),
+    )  # fmt: skip
+    assert outcome.code == 0, outcome.err
+    with np.load(tmp_path / "out.npz") as made:
+        for n, want in enumerate(leaves(ADAM.expected(1, UPDATES))):
+            np.testing.assert_allclose(made[f"out_{n}"], want, rtol=2e-5, atol=2e-6)
 
 
 def test_the_command_line_takes_and_gives_whole_arrays(tmp_path: Path) -> None:

@@ -3,10 +3,15 @@
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
 import hloipu
+from hloipu import session
 from hloipu.choosing import chosen
 from hloipu.options.resolve import resolve
 from hloipu.options.table import Options
+from hloipu.training_programs import StepPrograms
+from hloipu_compiler.staging.errors import StagingError
 from tests.compiler.staging.test_inference import LAYERS, text
 
 TEXT = text(named=False)
@@ -70,3 +75,37 @@ def test_without_trials_the_fastest_by_estimate_is_taken() -> None:
     assert all(row.way.stages * row.way.replicas <= 4 for row in choice.rows)
     options = choice.options(asked())
     assert (options.plan, options.replicas) == ("none", choice.best.way.replicas)
+
+
+def test_what_was_tried_is_not_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = []
+    compile_module = session.compile_module
+
+    def counted(*arguments: Any, **keywords: Any) -> Any:
+        count.append(keywords["pipelining"])
+        return compile_module(*arguments, **keywords)
+
+    monkeypatch.setattr(session, "compile_module", counted)
+    program = hloipu.compile(TEXT, plan="auto", ipus=4, cache=False, feed={"data": (LAYERS,)})
+    assert program.fits
+    assert len(count) == 1
+    hloipu.compile(TEXT, cache=False, feed={"data": (LAYERS,)}, stages=2)
+    assert len(count) == 2
+
+
+def test_trainers_settle_on_one_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = StepPrograms({}, (), TEXT, {
+        "plan": "auto", "ipus": 4, "cache": False, "feed": {"data": (LAYERS,)}, "target": "tiny",
+        "over_memory": "allow",
+    })  # fmt: skip
+    few, many = programs.program(2), programs.program(6)
+    assert (few.program.ipus, few.program.replicas) == (many.program.ipus, many.program.replicas)
+    assert (few.program.steps_per_run, many.program.steps_per_run) == (2, 6)
+    monkeypatch.setattr(session, "chosen", None)
+    programs.program(4)
+
+
+def test_stages_on_several_ipus_are_not_looked_for() -> None:
+    options = resolve("compile", {"plan": "auto", "ipus": 4, "device_map": [0, [1, 2]]}).options
+    with pytest.raises(StagingError, match="E0565"):
+        chosen(hloipu.verify(TEXT), options)

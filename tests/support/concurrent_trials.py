@@ -13,7 +13,7 @@ from hloipu_runtime.compiled import CompiledProgram, Mode
 from hloipu_runtime.program.steps import Parallel, Pipeline, inner_steps
 from hloipu_runtime.program.steps import Step as ProgramStep
 from tests.support.covering import covering
-from tests.support.tower_models import TOWERS
+from tests.support.tower_models import LINES, TOWERS
 from tests.support.training_models import Tree
 from tests.support.training_steps import OPTIMIZERS, Step
 
@@ -84,7 +84,8 @@ class Concurrent:
 
 @lru_cache(64)
 def _step(model: str, optimizer: str, marked: bool) -> Step:
-    return Step(TOWERS[model].model(marked), optimizer, OPTIMIZERS[optimizer])
+    towers = LINES if model == "lines" else TOWERS[model]
+    return Step(towers.model(marked), optimizer, OPTIMIZERS[optimizer])
 
 
 def compiled(cut: Concurrent, **options: Any) -> CompiledProgram:

@@ -71,6 +71,11 @@ _NEGATIVE = """\
   %around = s32[] add(%back, %five)
   %r = s32[] select(%is_negative, %around, %back)
 """
+_FROM_TABLE = """\
+  %table = s32[5] constant({4, 3, 2, 1, 0})
+  %place = s32[1] dynamic-slice(%table, %i), dynamic_slice_sizes={1}
+  %r = s32[] reshape(%place)
+"""
 _OF_COUNTER = """\
   %f = f32[] convert(%i)
   %fs = f32[2,3] broadcast(%f), dimensions={}
@@ -113,6 +118,7 @@ LOOPS = {
     "up": _loop(_layer("%i") + _write("%i")),
     "from the last": _loop(_FROM_LAST + _layer("%r") + _write("%r")),
     "negative indices": _loop(_NEGATIVE + _layer("%r") + _write("%r")),
+    "rows from a table": _loop(_FROM_TABLE + _layer("%r") + _write("%r")),
     "counting down": _loop(_layer("%i") + _write("%i"), start=4, step=-1),
     "some rows": _loop(_layer("%i") + _write("%i"), start=1, trips=3),
     "counter as a value": _loop(_OF_COUNTER + _write("%i")),

@@ -222,6 +222,79 @@ def _scanned(*, marked: bool) -> Model:
     return Model("scanned", weights, loss, lambda rng: _pair(rng, (5, 6), 3))
 
 
+def _tied(*, marked: bool) -> Model:
+    """A weight of one tower that what joins them reads once more."""
+
+    def weights(rng: np.random.Generator) -> Tree:
+        return {
+            "first": _layers(rng, 6, 12), "a": _normal(rng, 12, 12), "b": _normal(rng, 12, 12),
+            "head": _layers(rng, 24, 3),
+        }  # fmt: skip
+
+    def loss(w: Tree, statistics: Tree, x: Any, y: Any) -> tuple[Any, Tree]:
+        with _stage(0):
+            x = _dense(w["first"], x)
+        with _stage(1):
+            with _branch(0, marked=marked):
+                a = jnp.tanh(x @ w["a"])
+            with _branch(1, marked=marked):
+                b = jnp.tanh(jnp.tanh(x @ w["b"]) @ w["b"])
+            x = jnp.concatenate([a @ w["b"].T, b], 1) + 1
+        with _stage(2):
+            return jnp.mean((_dense(w["head"], x) - y) ** 2), statistics
+
+    return Model("tied", weights, loss, lambda rng: _pair(rng, (6,), 3))
+
+
+def _dropped(*, marked: bool) -> Model:
+    """Dropout in both towers, with keys that are split before them."""
+
+    def weights(rng: np.random.Generator) -> Tree:
+        return {
+            "towers": [_layers(rng, 6, 9), _layers(rng, 6, 10, 9)], "head": _layers(rng, 18, 3),
+        }  # fmt: skip
+
+    def loss(w: Tree, statistics: Tree, x: Any, y: Any) -> tuple[Any, Tree]:
+        with _stage(0):
+            key, *keys = jax.random.split(jax.random.wrap_key_data(statistics), 3)
+            made = []
+            for number, layers in enumerate(w["towers"]):
+                with _branch(number, marked=marked):
+                    z = _dense(layers, x)
+                    kept = jax.random.bernoulli(keys[number], 0.5, z.shape)
+                    made.append(jnp.where(kept, 2 * z, 0.0))
+            x = jnp.concatenate(made, 1)
+        with _stage(1):
+            return jnp.mean((_dense(w["head"], x) - y) ** 2), jax.random.key_data(key)
+
+    return Model(
+        "dropped", weights, loss, lambda rng: _pair(rng, (6,), 3),
+        lambda: np.array([3, 7], np.uint32), couples=True,
+    )  # fmt: skip
+
+
+def _lines(*, marked: bool) -> Model:
+    """Two towers that go on side by side through two stages."""
+
+    def weights(rng: np.random.Generator) -> Tree:
+        return {
+            "below": [_layers(rng, 6, 10, 10), _layers(rng, 6, 11, 10)],
+            "above": [_layers(rng, 10, 12, 10), _layers(rng, 10, 10)], "head": _layers(rng, 20, 3),
+        }  # fmt: skip
+
+    def loss(w: Tree, statistics: Tree, x: Any, y: Any) -> tuple[Any, Tree]:
+        made = [x, x]
+        for stage, part in enumerate(("below", "above")):
+            with _stage(stage):
+                for number, layers in enumerate(w[part]):
+                    with _branch(number, marked=marked):
+                        made[number] = _dense(layers, made[number])
+        with _stage(2):
+            return jnp.mean((_dense(w["head"], jnp.concatenate(made, 1)) - y) ** 2), statistics
+
+    return Model("lines", weights, loss, lambda rng: _pair(rng, (6,), 3))
+
+
 TOWERS = {
     "concatenated": Towers(lambda marked: _joined(marked=marked, multiplied=False), 3, 1),
     "multiplied": Towers(lambda marked: _joined(marked=marked, multiplied=True), 3, 1),
@@ -230,4 +303,8 @@ TOWERS = {
     "heads": Towers(lambda marked: _heads(marked=marked), 3, 1),
     "normed": Towers(lambda marked: _normed(marked=marked), 2, 0),
     "scanned": Towers(lambda marked: _scanned(marked=marked), 2, 0),
+    "tied": Towers(lambda marked: _tied(marked=marked), 3, 1),
+    "dropped": Towers(lambda marked: _dropped(marked=marked), 2, 0),
 }
+LINES = Towers(lambda marked: _lines(marked=marked), 3, 0)
+"""Stage 1 has branches, too."""

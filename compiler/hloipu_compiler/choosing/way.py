@@ -39,6 +39,19 @@ class Way:
         said = (self.recompute != "none", self.offload != AUTO, self.shard_optimizer)
         return sum(said) + bool(self.device_map)
 
+    def options(self) -> dict[str, Any]:
+        """Return the values of the options that ask for it."""
+        return {
+            "stages": self.stages,
+            "schedule": self.schedule,
+            "micro_batches": self.micro_batches,
+            "recompute": self.recompute,
+            "replicas": self.replicas,
+            "offload": self.offload,
+            "shard_optimizer": self.shard_optimizer,
+            "device_map": self.device_map or None,
+        }
+
     def flags(self) -> str:
         """Return the command line's words for it."""
         words = [f"--stages {self.stages}"]

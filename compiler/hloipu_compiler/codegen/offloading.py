@@ -51,8 +51,8 @@ def offloads(request: PipelineRequest, pipelining: Pipelining, machine: Machine)
     if (request.offload == ON or request.asks_remote) and not machine.remote.remote_bytes:
         raise UsageError(
             "E0511",
-            f"{machine.name} has no remote buffers to keep state in",
-            hint="leave --offload out, or take a machine that has them, such as gc200",
+            f"{machine.name} has no remote buffers to keep {_asked_for(request)} in",
+            hint="leave --offload and its kin out, or take a machine that has them, such as gc200",
         )
     several = pipelining.micro_batches > 1 or len(pipelining.positions) > 1
     state = several and machine.remote.remote_bytes > 0
@@ -64,6 +64,16 @@ def offloads(request: PipelineRequest, pipelining: Pipelining, machine: Machine)
         request.offload_weights,
         request.offload_accumulators,
     )
+
+
+def _asked_for(request: PipelineRequest) -> str:
+    kinds = {
+        "state": request.offload == ON,
+        "activations": request.offload_activations,
+        "weights": request.offload_weights,
+        "accumulators": request.offload_accumulators,
+    }
+    return ", ".join(kind for kind, is_asked in kinds.items() if is_asked)
 
 
 def only_updated(

@@ -36,7 +36,7 @@ class Plan:
 
     @property
     def shards(self) -> int:
-        """IPUs that a replica takes: the next power of two, as Graphcore's multi-IPU devices have."""
+        """IPUs that a replica takes: the next power of two, as multi-IPU devices have."""
         return 1 << max((*self.ipus.values(), *self.held_ipus.values()), default=0).bit_length()
 
     def trips(self, computation: str, instruction: str) -> int | None:

@@ -114,7 +114,10 @@ def _split(ops: Ops, factors: Factors, value: int) -> tuple[int, str]:
             made[at] = (split[0], kind)
         elif inner and len(found) == 1 and found != {ONE}:
             parts = [made[i][0] for i in inner]
-            made[at] = (ops.add(f"{x.name}.bare", x.opcode, x.shape, parts), found.pop())
+            made[at] = (
+                ops.add(f"{x.name}.bare", x.opcode, x.shape, parts),
+                found.pop(),
+            )
         else:
             made[at] = (at, ONE)
     return made[value]

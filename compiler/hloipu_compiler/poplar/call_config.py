@@ -11,14 +11,32 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from hloipu_compiler.hlo.frontend_attributes import read_backend_config, read_frontend_attributes
+from hloipu_compiler.hlo.frontend_attributes import (
+    read_backend_config,
+    read_frontend_attributes,
+)
 from hloipu_compiler.ir.graph import Instruction
 from hloipu_compiler.poplar.errors import PoplarError
 
-CALL, LOOP, STAGE, BACKWARD = "Call", "RepeatLoop", "PipelineStage", "PipelineStageBackward"
+CALL, LOOP, STAGE, BACKWARD = (
+    "Call",
+    "RepeatLoop",
+    "PipelineStage",
+    "PipelineStageBackward",
+)
 PIPELINE, RECOMPUTATION = "Pipeline", "PipelineStageRecomputation"
 UPDATE, FUNCTION, MULTI_CONV = "ResourceUpdate", "Function", "MultiConv"
-TYPES = (CALL, LOOP, STAGE, BACKWARD, PIPELINE, RECOMPUTATION, UPDATE, FUNCTION, MULTI_CONV)
+TYPES = (
+    CALL,
+    LOOP,
+    STAGE,
+    BACKWARD,
+    PIPELINE,
+    RECOMPUTATION,
+    UPDATE,
+    FUNCTION,
+    MULTI_CONV,
+)
 """In the order of their numbers."""
 STAGES = frozenset({STAGE, BACKWARD, RECOMPUTATION})
 
@@ -31,7 +49,10 @@ STATES = ("THREESTATE_OFF", "THREESTATE_ON", "THREESTATE_UNDEFINED")
 _COUNTS = {
     "PIPELINE_STAGE_ID": ("pipelineStageConfig", "stageId"),
     "PIPELINE_REPEAT_COUNT": ("pipelineConfig", "repeatCount"),
-    "PIPELINE_BATCH_SERIALIZATION_ITERATIONS": ("pipelineConfig", "batchSerializationIterations"),
+    "PIPELINE_BATCH_SERIALIZATION_ITERATIONS": (
+        "pipelineConfig",
+        "batchSerializationIterations",
+    ),
     "GradientAccumulationOperandIndex": ("pipelineConfig", "gradientAccumulationIndex"),
     "GRADIENT_ACCUMULATION_COUNT": ("pipelineConfig", "gradientAccumulationCount"),
     "NUM_BATCHES_TO_ACCUMULATE": ("resourceUpdateConfig", "numBatchesToAccumulate"),

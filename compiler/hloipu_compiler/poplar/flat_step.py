@@ -18,10 +18,12 @@ from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
 from hloipu_compiler.passes.call_forms import MOST_INSTRUCTIONS, check_inlined_size
 from hloipu_compiler.passes.names import Names
 from hloipu_compiler.poplar.errors import PoplarError
-from hloipu_compiler.poplar.flat_writing import UPDATE_PHASE, FlatWriter, Queue
+from hloipu_compiler.poplar.flat_writing import FlatWriter
 from hloipu_compiler.poplar.reaching import reached_from
 from hloipu_compiler.poplar.stated import Stated
-from hloipu_compiler.poplar.writing import Value, marked
+from hloipu_compiler.poplar.traces import UPDATE_PHASE, Queue
+from hloipu_compiler.poplar.values import Value
+from hloipu_compiler.poplar.writing import marked
 
 _SAME_VALUE = frozenset({"reshape", "copy", "bitcast", "convert"})
 _KEPT_IN_HEADER = frozenset({"replica_count", "num_partitions"})
@@ -81,9 +83,12 @@ class Ending:
                 places[state.new] = len(self.results)
                 self.results.append(state.new)
         outfeeds = []
+        taken = {feed.name for feed in self.writer.feeds}
         for queue in self.writer.outfeeds:
             first = len(self.results)
             self.results += queue.positions
+            if queue.name in taken:
+                queue.name += ".outfeed"
             outfeeds.append((_spelled(queue), tuple(range(first, len(self.results)))))
         kept = {numbers[s.parameter] for s in states}
         fed = {numbers[at] for feed in self.writer.feeds for at in feed.positions}

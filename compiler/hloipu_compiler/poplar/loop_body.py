@@ -23,7 +23,7 @@ from hloipu_compiler.poplar.custom_ops import (
     attributes_of,
 )
 from hloipu_compiler.poplar.errors import PoplarError
-from hloipu_compiler.poplar.writing import (
+from hloipu_compiler.poplar.values import (
     OUTSIDE,
     Buffer,
     Context,
@@ -34,10 +34,8 @@ from hloipu_compiler.poplar.writing import (
     Token,
     Value,
     Varying,
-    Writer,
-    added_to,
-    nothing_of,
 )
+from hloipu_compiler.poplar.writing import Writer, added_to, nothing_of
 from hloipu_runtime.element_types import S32, TOKEN
 
 if TYPE_CHECKING:
@@ -60,7 +58,12 @@ class LoopBody(Writer):
     """Writes the body of a loop, or any other computation on its own."""
 
     def __init__(
-        self, loops: "Loops", mode: str, micro_batches: int, *, is_pipeline: bool = False
+        self,
+        loops: "Loops",
+        mode: str,
+        micro_batches: int,
+        *,
+        is_pipeline: bool = False,
     ) -> None:
         super().__init__(loops.module)
         self.loops = loops
@@ -149,7 +152,11 @@ class LoopBody(Writer):
         return found
 
     def called(
-        self, x: Instruction, config: CallConfig | None, operands: list[Value], here: Context
+        self,
+        x: Instruction,
+        config: CallConfig | None,
+        operands: list[Value],
+        here: Context,
     ) -> Value:
         """Write what a call runs: an update, a loop, or ops."""
         kind = config.type if config is not None else ""
@@ -207,7 +214,11 @@ class LoopBody(Writer):
             if self.mode == OUTER and not self.in_update:
                 return Varying(x.name)
             return Counter(attributes_of(x).get("lower_into_pipeline_stage") is True)
-        if any(_holds(v, Varying) for v in operands) and target not in (CREATE, ADD, SINK):
+        if any(_holds(v, Varying) for v in operands) and target not in (
+            CREATE,
+            ADD,
+            SINK,
+        ):
             return _spread(x.shape, Varying(x.name))
         if target == CREATE:
             return self._created(x)

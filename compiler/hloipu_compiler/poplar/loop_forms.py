@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import TupleShape
 from hloipu_compiler.poplar.errors import PoplarError
-from hloipu_compiler.poplar.writing import Context, Made, Value, Writer
+from hloipu_compiler.poplar.values import Context, Made, Value
+from hloipu_compiler.poplar.writing import Writer
 
 MANY, TUPLE, ONE = "many", "tuple", "one"
 

@@ -12,19 +12,24 @@ from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.poplar.accumulators import Accumulator, Addend
 from hloipu_compiler.poplar.call_config import LOOP, CallConfig
-from hloipu_compiler.poplar.custom_ops import ACCUMULATE, ACCUMULATE_REDUCE, MOMENTUM_REDUCE
+from hloipu_compiler.poplar.custom_ops import (
+    ACCUMULATE,
+    ACCUMULATE_REDUCE,
+    MOMENTUM_REDUCE,
+)
 from hloipu_compiler.poplar.errors import PoplarError
 from hloipu_compiler.poplar.facts import window_in
 from hloipu_compiler.poplar.flat_step import Ending, FlatStep, check_size
-from hloipu_compiler.poplar.flat_writing import UPDATE_PHASE, FlatWriter, Trace
+from hloipu_compiler.poplar.flat_writing import FlatWriter
 from hloipu_compiler.poplar.loop_counts import repeat_count, updates_of, while_count
 from hloipu_compiler.poplar.loop_forms import loop_form
 from hloipu_compiler.poplar.scales import ONE
 from hloipu_compiler.poplar.stated import Stated
 from hloipu_compiler.poplar.survey import Survey, update_count
+from hloipu_compiler.poplar.traces import UPDATE_PHASE, Trace
 from hloipu_compiler.poplar.unchanged import sources
+from hloipu_compiler.poplar.values import OUTSIDE, Context, Made, Value
 from hloipu_compiler.poplar.windows import accumulated_shape, averaged, reduced
-from hloipu_compiler.poplar.writing import OUTSIDE, Context, Made, Value
 
 _ROUNDS = 8
 """Of finding what goes from micro-batch to micro-batch: each finds what depends on the last."""
@@ -65,7 +70,11 @@ class _LoopWriter(FlatWriter):
         """Accumulators with momentum -> what they were before, and the one op that may read it."""
 
     def called(
-        self, x: Instruction, config: CallConfig | None, operands: list[Value], here: Context
+        self,
+        x: Instruction,
+        config: CallConfig | None,
+        operands: list[Value],
+        here: Context,
     ) -> Value:
         name = x.attributes.called[0]
         if config is None or config.type != LOOP or not self.loops.accumulates(name):
@@ -80,7 +89,12 @@ class _LoopWriter(FlatWriter):
         return self._looped(x, body, operands, turns, here)
 
     def _looped(
-        self, x: Instruction, callee: str, operands: list[Value], turns: int, here: Context
+        self,
+        x: Instruction,
+        callee: str,
+        operands: list[Value],
+        turns: int,
+        here: Context,
     ) -> Value:
         """Write one turn of a loop in which micro-batches are accumulated."""
         form = loop_form(x, self.module.computation[callee])
@@ -203,7 +217,7 @@ class _LoopWriter(FlatWriter):
         shape = accumulated_shape(self, x, value)
         accumulator = Accumulator(x.name, shape, [Addend(x.name, value, value, ONE, ONE)], True)
         self.accumulators.append(accumulator)
-        total = self._total(x, accumulator)
+        total = self.total(x, accumulator)
         self.traces[total] = Trace(late=True)
         return total
 

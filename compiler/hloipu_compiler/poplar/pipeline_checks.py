@@ -130,7 +130,9 @@ def _check_place(first: Found, stage: Found) -> None:
 
 
 def _check_numbers(
-    forward: Mapping[int, Found], backward: Mapping[int, Found], again: Mapping[int, Found]
+    forward: Mapping[int, Found],
+    backward: Mapping[int, Found],
+    again: Mapping[int, Found],
 ) -> None:
     if not forward:
         name = next(iter({**backward, **again}.values())).call.name
@@ -157,7 +159,9 @@ def _check_numbers(
 
 
 def _devices(
-    forward: Sequence[Found], others: Sequence[Found], branches: Mapping[str, list[Found]]
+    forward: Sequence[Found],
+    others: Sequence[Found],
+    branches: Mapping[str, list[Found]],
 ) -> tuple[tuple[int, ...], ...]:
     """Return the devices of each stage: as the calls say, or one after the other."""
     said = [_devices_said(each, branches) for each in forward]

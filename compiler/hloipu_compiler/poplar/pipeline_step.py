@@ -15,9 +15,12 @@ from hloipu_compiler.poplar.survey import (
     disagree,
     update_count,
 )
-from hloipu_compiler.poplar.writing import Context, Made, Value
+from hloipu_compiler.poplar.values import Context, Made, Value
 
-_RECOMPUTES = ("Recompute_then_backpropagate", "Recompute_and_backpropagate_interleaved")
+_RECOMPUTES = (
+    "Recompute_then_backpropagate",
+    "Recompute_and_backpropagate_interleaved",
+)
 
 
 class _PipelineWriter(FlatWriter):
@@ -27,7 +30,11 @@ class _PipelineWriter(FlatWriter):
     """What the operand that counts micro-batches is."""
 
     def called(
-        self, x: Instruction, config: CallConfig | None, operands: list[Value], here: Context
+        self,
+        x: Instruction,
+        config: CallConfig | None,
+        operands: list[Value],
+        here: Context,
     ) -> Value:
         if config is None or config.type != PIPELINE:
             return super().called(x, config, operands, here)

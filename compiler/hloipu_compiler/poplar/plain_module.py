@@ -19,7 +19,7 @@ from hloipu_compiler.poplar.pipeline_step import pipeline_count
 from hloipu_compiler.poplar.reaching import reached_from
 from hloipu_compiler.poplar.repeating import Loops
 from hloipu_compiler.poplar.survey import Survey, survey, update_count
-from hloipu_compiler.poplar.writing import OUTSIDE
+from hloipu_compiler.poplar.values import OUTSIDE
 
 
 def plain_module(module: Module, micro_batches: int | None = None) -> Module:

@@ -19,8 +19,9 @@ from hloipu_compiler.poplar.facts import facts_of, window_in
 from hloipu_compiler.poplar.loop_body import COUNTS, DIRECT, INNER, OUTER, LoopBody
 from hloipu_compiler.poplar.loop_counts import repeat_count, updates_of, while_count
 from hloipu_compiler.poplar.loop_forms import LoopForm, loop_form
+from hloipu_compiler.poplar.values import OUTSIDE, Context, Made, Value, Varying
 from hloipu_compiler.poplar.windows import windowed
-from hloipu_compiler.poplar.writing import OUTSIDE, Context, Made, Value, Varying, Writer
+from hloipu_compiler.poplar.writing import Writer
 from hloipu_runtime.element_types import PRED, ElementType
 
 
@@ -54,7 +55,12 @@ class Loops:
         return self.updating(writer, form, given, turns, count, here, is_pipeline=True)
 
     def counted(
-        self, writer: Writer, computation: Computation, x: Instruction, state: Value, here: Context
+        self,
+        writer: Writer,
+        computation: Computation,
+        x: Instruction,
+        state: Value,
+        here: Context,
     ) -> Value:
         """Write a `while` in which something is accumulated.
 
@@ -65,7 +71,12 @@ class Loops:
         return self._loop(writer, form, form.opened(writer, x, [state], here), turns, here)
 
     def _loop(
-        self, writer: Writer, form: LoopForm, operands: Sequence[int], turns: int, here: Context
+        self,
+        writer: Writer,
+        form: LoopForm,
+        operands: Sequence[int],
+        turns: int,
+        here: Context,
     ) -> Value:
         """Write a loop that is no pipeline, and may update something."""
         count = window_in(self.module, form.body)

@@ -7,7 +7,14 @@ from typing import NamedTuple
 from hloipu_compiler.analysis.call_graph import callees_first
 from hloipu_compiler.hlo.literal_values import literal_array
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
-from hloipu_compiler.poplar.call_config import LOOP, PIPELINE, STAGES, UPDATE, CallConfig, config_of
+from hloipu_compiler.poplar.call_config import (
+    LOOP,
+    PIPELINE,
+    STAGES,
+    UPDATE,
+    CallConfig,
+    config_of,
+)
 from hloipu_compiler.poplar.custom_ops import COUNT, WINDOWED, integer_of, target_of
 from hloipu_compiler.poplar.errors import PoplarError
 

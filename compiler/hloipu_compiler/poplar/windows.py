@@ -20,7 +20,8 @@ from hloipu_compiler.poplar.custom_ops import (
 )
 from hloipu_compiler.poplar.errors import PoplarError
 from hloipu_compiler.poplar.loop_body import COUNTS, LoopBody
-from hloipu_compiler.poplar.writing import OUTSIDE, Context, Counter, Made, Value, Writer
+from hloipu_compiler.poplar.values import OUTSIDE, Context, Counter, Made, Value
+from hloipu_compiler.poplar.writing import Writer
 from hloipu_runtime.element_types import PRED
 
 _NOTHING = Attributes({"dimensions": ()})
@@ -81,7 +82,13 @@ def windowed(
 
 
 def _summed(
-    body: LoopBody, x: Instruction, value: int, index: int, count: int, target: str, reducer: str
+    body: LoopBody,
+    x: Instruction,
+    value: int,
+    index: int,
+    count: int,
+    target: str,
+    reducer: str,
 ) -> int:
     shape = accumulated_shape(body, x, value)
     extra = body.extra(shape, x.name)
@@ -122,7 +129,12 @@ def _is(body: LoopBody, x: Instruction, index: int, number: int, shape: ArraySha
 
 
 def reduced(
-    writer: Writer, name: str, value: int, shape: ArrayShape, reducer: str, here: Context = OUTSIDE
+    writer: Writer,
+    name: str,
+    value: int,
+    shape: ArrayShape,
+    reducer: str,
+    here: Context = OUTSIDE,
 ) -> int:
     """Write a sum over all replicas."""
     said = Attributes({"replica_groups": ReplicaGroups(), "to_apply": reducer}, (reducer,))
@@ -130,7 +142,12 @@ def reduced(
 
 
 def averaged(
-    writer: Writer, name: str, value: int, shape: ArrayShape, reducer: str, here: Context = OUTSIDE
+    writer: Writer,
+    name: str,
+    value: int,
+    shape: ArrayShape,
+    reducer: str,
+    here: Context = OUTSIDE,
 ) -> int:
     """Write a mean over all replicas: the sum over the sum of ones."""
     total = reduced(writer, name, value, shape, reducer, here)

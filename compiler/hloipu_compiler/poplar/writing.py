@@ -6,8 +6,6 @@ passes.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
 from hloipu_compiler.hlo.frontend_attributes import (
     frontend_attributes_text,
@@ -16,91 +14,35 @@ from hloipu_compiler.hlo.frontend_attributes import (
 from hloipu_compiler.ir.attributes import NO_ATTRIBUTES, Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.literals import Literal
-from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, compatible
 from hloipu_compiler.passes.call_forms import INLINED
 from hloipu_compiler.passes.names import Names
 from hloipu_compiler.poplar.call_config import CallConfig, config_of
 from hloipu_compiler.poplar.custom_ops import MOVES, STORE, target_of
 from hloipu_compiler.poplar.errors import PoplarError
+from hloipu_compiler.poplar.values import (
+    OUTSIDE,
+    Buffer,
+    Context,
+    Counter,
+    Lazy,
+    Made,
+    Sunk,
+    Token,
+    Value,
+)
 
 MOST_DEPTH = 60
 """Of calls within calls; Graphcore's own modules have about ten."""
 _KEY = "frontend_attributes"
 _DROPPED = frozenset({"sharding", "control-predecessors"})
-_CONFIGURES = ("CALL_CONFIG_TYPE", "PIPELINE_", "GradientAccumulation", "OFFLOAD_", "PARTITION_")
-
-
-class Made(NamedTuple):
-    """A tuple of which only the parts are there."""
-
-    parts: tuple["Value", ...]
-
-
-class Token(NamedTuple):
-    """What orders effects."""
-
-
-class Counter(NamedTuple):
-    """How often the computation around it has run; whoever uses it says which."""
-
-    goes_into_stages: bool = False
-    """Whether it counts for the stage that reads it."""
-
-
-class Lazy(NamedTuple):
-    """An op on counters and constants alone, written anew for each place that reads it."""
-
-    instruction: Instruction
-    operands: tuple["Value", ...]
-
-
-class Buffer(NamedTuple):
-    """An accumulator before its last use, by the number of its creation."""
-
-    number: int
-
-
-class Sunk(NamedTuple):
-    """What an accumulator holds when all micro-batches are through."""
-
-    position: int
-    name: str
-
-
-class Late(NamedTuple):
-    """What the update makes, while a micro-batch is written."""
-
-    name: str
-
-
-class Varying(NamedTuple):
-    """What a micro-batch makes, while the update is written."""
-
-    name: str
-
-
-Value = int | Made | Token | Counter | Lazy | Buffer | Sunk | Late | Varying
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What ops are marked with where they stand."""
-
-    phase: str = ""
-    stage: int = -1
-    branch: int = -1
-    """Of a stage that runs on several devices at once."""
-
-    @property
-    def marks(self) -> dict[str, str]:
-        """The attributes of ops here."""
-        found = {"ipu_phase": self.phase} if self.phase else {}
-        if self.branch >= 0:
-            found["ipu_branch"] = str(self.branch)
-        return found | ({"ipu_stage": str(self.stage)} if self.stage >= 0 else {})
-
-
-OUTSIDE = Context()
+_CONFIGURES = (
+    "CALL_CONFIG_TYPE",
+    "PIPELINE_",
+    "GradientAccumulation",
+    "OFFLOAD_",
+    "PARTITION_",
+)
 
 
 class Writer:
@@ -156,17 +98,44 @@ class Writer:
         if x.opcode in INLINED:
             return self.called(x, config_of(x), operands, here)
         target = target_of(x)
+        if not target:
+            return self.plain(x, operands, here)
+        return self.as_declared(x, self.special(x, target, operands, here))
+
+    def special(self, x: Instruction, target: str, operands: list[Value], here: Context) -> Value:
+        """Write an op of Graphcore's that belongs to a step's structure."""
         if target in MOVES:
             return operands[0] if len(operands) == 1 else Made(tuple(operands))
         if target == STORE:
             new = operands[len(operands) // 2 :]
             return new[0] if len(new) == 1 else Made(tuple(new))
-        if target:
-            return self.structure(x, target, operands, here)
-        return self.plain(x, operands, here)
+        return self.structure(x, target, operands, here)
+
+    def as_declared(self, x: Instruction, value: Value) -> Value:
+        """Return a value; PoplarError E0545 where it has another shape than the text says."""
+        waiting: list[tuple[Value, Shape]] = [(value, x.shape)]
+        while waiting:
+            each, shape = waiting.pop()
+            if isinstance(each, Made):
+                parts = shape.elements if isinstance(shape, TupleShape) else ()
+                fits = len(parts) == len(each.parts) and isinstance(shape, TupleShape)
+                waiting.extend(zip(each.parts, parts, strict=False))
+            else:
+                fits = not isinstance(each, int) or compatible(self.made[each].shape, shape)
+            if not fits:
+                raise PoplarError(
+                    "E0545",
+                    f"{x.name!r} is {x.shape}, and what it gives is something else",
+                    hint="declare it as what goes into it",
+                )
+        return value
 
     def called(
-        self, x: Instruction, config: CallConfig | None, operands: list[Value], here: Context
+        self,
+        x: Instruction,
+        config: CallConfig | None,
+        operands: list[Value],
+        here: Context,
     ) -> Value:
         """Write what a call runs."""
         return self.computation(self.callee(x), operands, here)

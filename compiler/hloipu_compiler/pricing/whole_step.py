@@ -262,8 +262,8 @@ class _Surveying:
         """Return bytes of code on a tile for each op, without the code of vertices."""
         tiles = self.machine.chip.tiles_per_ipu
         found = [0.0] * self.count
-        for step in self.leaves:
-            for each in step.transfers if isinstance(step, Exchange) else ():
+        for step in (x for x in self.leaves if isinstance(x, Exchange)):
+            for each in step.transfers:
                 carried = self.forms.of(each)
                 to = self.program.variables[each.destination]
                 position = self.position.get(to.origin, self.position.get(step.name, -1))

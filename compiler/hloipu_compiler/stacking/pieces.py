@@ -18,7 +18,8 @@ from hloipu_compiler.passes.eliminate_dead_code import dead_code_eliminated
 from hloipu_compiler.plan.entry_arrays import parameter_arrays
 from hloipu_compiler.plan.pipelining import PipelineRequest
 from hloipu_compiler.plan.wrapping import Wrapping
-from hloipu_compiler.stacking.pieces_choosing import Cuts, chosen
+from hloipu_compiler.stacking.pieces_choosing import chosen
+from hloipu_compiler.stacking.pieces_classes import Cuts
 from hloipu_compiler.stacking.pieces_numbers import (
     Numbers,
     numbers_of,

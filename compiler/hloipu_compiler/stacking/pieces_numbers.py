@@ -9,7 +9,8 @@ from hloipu_compiler.ir.graph import Computation, Module
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.plan.pipelining import PipelineRequest
 from hloipu_compiler.plan.wrapping import FeedBinding, StatePair, Wrapping
-from hloipu_compiler.stacking.pieces_choosing import Choice, Cut
+from hloipu_compiler.stacking.pieces_choosing import Choice
+from hloipu_compiler.stacking.pieces_classes import Cut
 from hloipu_runtime.program.stacks import PARAMETER, RESULT, Stack
 
 _OF_NUMBERS = ("input_output_alias", "buffer_donor")

@@ -11,7 +11,8 @@ from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
 from hloipu_compiler.passes.attribute_edits import DESCRIBES_LEAVES, without
 from hloipu_compiler.passes.constant_values import constant_array
 from hloipu_compiler.passes.rewriting import Draft, with_operands
-from hloipu_compiler.stacking.pieces_choosing import Choice, Cut
+from hloipu_compiler.stacking.pieces_choosing import Choice
+from hloipu_compiler.stacking.pieces_classes import Cut
 from hloipu_compiler.stacking.pieces_following import (
     WHOLE,
     combining,
@@ -43,6 +44,8 @@ class _Writing:
         self.place: list[int | None] = [None] * len(module.entry.instructions)
         self.pieces: dict[tuple[int, int, Range], int] = {}
         """Old position, axis and range -> new position."""
+        self.begins: dict[str, list[int]] = {}
+        """Of a concatenation: where its operands begin, and its end."""
         self.alike: dict[tuple[str, int], int] = {}
         """Name of an op of whose operands pieces read all, and rows -> new position."""
 
@@ -190,13 +193,13 @@ class _Writing:
 
     def _piece(self, x: Instruction, axis: int, rows: Range) -> int:
         """Return where a piece of an op's result is, written now."""
+        if x.opcode == "concatenate" and x.attributes.integers("dimensions") == (axis,):
+            return self._of_concatenation(x, axis, rows)
         shapes = self._shapes(x)
         sliced = sliced_range(x, shapes[0]) if x.opcode == "slice" else None
         if sliced is not None and sliced[0] == axis:
             start = sliced[1].start
             return self.rows(x.operands[0], axis, (start + rows[0], start + rows[1]))
-        if x.opcode == "concatenate" and x.attributes.integers("dimensions") == (axis,):
-            return self._of_concatenation(x, axis, rows)
         places = followed(x, shapes, axis)
         if places is None or not isinstance(x.shape, ArrayShape):
             raise TypeError(f"{x.name} does not go by ranges of axis {axis}")
@@ -221,14 +224,17 @@ class _Writing:
 
     def _of_concatenation(self, x: Instruction, axis: int, rows: Range) -> int:
         """Return rows of what stands side by side: those of one operand, or of several."""
-        found = []
-        first = 0
-        for i in x.operands:
-            size = self._shape(i).dimensions[axis]
-            inside = max(rows[0] - first, 0), min(rows[1] - first, size)
+        if x.name not in self.begins:
+            sizes = (self._shape(i).dimensions[axis] for i in x.operands)
+            self.begins[x.name] = [0, *accumulate(sizes)]
+        begins, found = self.begins[x.name], []
+        place = bisect_right(begins, rows[0]) - 1
+        while place < len(x.operands) and begins[place] < rows[1]:
+            first, end = begins[place], begins[place + 1]
+            inside = max(rows[0], first) - first, min(rows[1], end) - first
             if inside[0] < inside[1]:
-                found.append(self.rows(i, axis, inside))
-            first += size
+                found.append(self.rows(x.operands[place], axis, inside))
+            place += 1
         return self._beside(x, axis, found)
 
     def _plain(self, position: int, x: Instruction) -> None:

@@ -36,6 +36,9 @@ _COMPUTED: Mapping[str, Callable[..., Values]] = {
     "xor": np.bitwise_xor,
     "not": np.invert,
     "negate": np.negative,
+    "sign": np.sign,
+    "remainder": np.fmod,
+    "divide": lambda a, b: (a - np.fmod(a, b)) // b,
     "abs": np.abs,
     "select": lambda which, a, b: np.choose(which, (b, a)),
     "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
@@ -125,5 +128,7 @@ def _computed(x: Instruction, operands: list[Values]) -> Values | None:
         return None
     computed = _COMPUTED.get(x.opcode)
     if computed is None or (x.opcode in ("negate", "subtract") and operands[0].dtype == np.bool_):
+        return None
+    if x.opcode in ("divide", "remainder") and not operands[1].all():
         return None
     return computed(*operands)

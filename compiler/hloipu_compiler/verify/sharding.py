@@ -55,7 +55,8 @@ def _without_every_ipu(x: Instruction) -> str:
     """Return the text of a sharding, with device 0 for -1 where that is said of a stage.
 
     Graphcore's plugin has device -1 for all IPUs: on stages of several that run at once, and what
-    is taken out of their results (graphcore/tensorflow: tensorflow/python/ipu/ops/pipelining_ops.py).
+    is taken out of their results (graphcore/tensorflow:
+    tensorflow/python/ipu/ops/pipelining_ops.py).
     """
     text = x.attributes.text(_KEY)
     if "device=-1" not in text:

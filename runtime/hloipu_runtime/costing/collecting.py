@@ -10,7 +10,7 @@ the links; getting data to the links on a chip is taken to go on beside that.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import prod
 from typing import NamedTuple
 
@@ -22,7 +22,10 @@ from hloipu_runtime.machine.links import Flow, check_system, link_transfer
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.machine.transfers import remote_transfer
 from hloipu_runtime.program import collective as c
+from hloipu_runtime.program.channels import stored
 from hloipu_runtime.program.program import Program, Variable
+from hloipu_runtime.program.steps import Pipeline
+from hloipu_runtime.program.timetable import Pattern
 
 
 class Phase(NamedTuple):
@@ -165,3 +168,23 @@ class RemotePhase:
         return Charge(
             total.cycles - before.cycles, max(0, total.assumed_cycles - before.assumed_cycles)
         )
+
+
+def stored_cost(
+    program: Program, step: Pipeline, patterns: Iterable[Pattern], machine: Machine
+) -> tuple[Charge, int]:
+    """Return cycles and bytes of what goes to remote memory at the ends of a pipeline's slots.
+
+    Each IPU has remote memory of its own: a slot's end takes as long as that with most to do.
+    """
+    total, moved = NOTHING, 0
+    for pattern in patterns:
+        active = [c for c in step.channels if c.producer in pattern.positions]
+        sizes: Counter[int] = Counter()
+        for copy in stored(program, active):
+            variable = program.variables[copy.destination]
+            sizes[variable.ipu] += bytes_of(variable)
+        most = remote_transfer(machine, max(sizes.values(), default=0), write=True)
+        total = total.plus(most.times(pattern.slots))
+        moved += pattern.slots * sizes.total()
+    return total, moved

@@ -1,10 +1,9 @@
 """The static cost of every step of a program, in one walk over its tree."""
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from math import prod
 
-from hloipu_runtime.costing.collecting import RemotePhase, bytes_of, collective_cost
+from hloipu_runtime.costing.collecting import RemotePhase, collective_cost, stored_cost
 from hloipu_runtime.costing.computing import compute_cost
 from hloipu_runtime.costing.costs import (
     BlockCost,
@@ -27,11 +26,10 @@ from hloipu_runtime.costing.hosting import HostPhase
 from hloipu_runtime.costing.overlapping import Turn, overlapped
 from hloipu_runtime.costing.spent import Spent, sum_of
 from hloipu_runtime.element_types import ELEMENT_TYPES
-from hloipu_runtime.machine.charges import NOTHING
 from hloipu_runtime.machine.costs import sync
 from hloipu_runtime.machine.model import Machine
-from hloipu_runtime.machine.transfers import host_call, remote_transfer
-from hloipu_runtime.program.channels import fetched, is_offloaded, popped, pushed, stored
+from hloipu_runtime.machine.transfers import host_call
+from hloipu_runtime.program.channels import fetched, is_offloaded, popped, pushed
 from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.faults import Fault, ProgramError
 from hloipu_runtime.program.program import Program, Role
@@ -149,21 +147,9 @@ class _Walk:
         return self.here[:ipus] if ipus <= len(self.here) else tuple(range(ipus))
 
     def storing(self, step: Pipeline, patterns: tuple[Pattern, ...], path: str) -> StepCost:
-        """Return what the ends of all slots cost to bring to remote memory what waits there.
-
-        Each IPU has remote memory of its own: a slot's end takes as long as that with most to do.
-        """
+        """Return what the ends of all slots cost to bring to remote memory what waits there."""
         ipus = tuple(sorted({ipu for stage in step.stages for ipu in stage.ipus}))
-        total, moved = NOTHING, 0
-        for pattern in patterns:
-            active = [c for c in step.channels if c.producer in pattern.positions]
-            sizes: Counter[int] = Counter()
-            for copy in stored(self.program, active):
-                variable = self.program.variables[copy.destination]
-                sizes[variable.ipu] += bytes_of(variable)
-            most = remote_transfer(self.machine, max(sizes.values(), default=0), write=True)
-            total = total.plus(most.times(pattern.slots))
-            moved += pattern.slots * sizes.total()
+        total, moved = stored_cost(self.program, step, patterns, self.machine)
         return _plain(path, "remote out", step.name, Spent(host=total), 0, ipus, moved)
 
     def slots(self, step: Pipeline, patterns: tuple[Pattern, ...], path: str) -> StepCost:

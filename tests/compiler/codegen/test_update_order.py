@@ -38,6 +38,13 @@ def test_all_of_a_weight_comes_before_the_next() -> None:
         assert read[x.name] == [old.instructions[i].name for i in x.operands]
 
 
+def test_what_several_weights_need_comes_with_the_first() -> None:
+    shared = UPDATE.replace("add(m1, g1)", "add(m1, both)").replace("add(m0, g0)", "add(m0, both)")
+    update = entry(shared.replace("  n0 =", "  both = f32[4] multiply(g0, g1)\n  n0 ="))
+    names = [x.name for x in order_by_results(update).instructions]
+    assert names[6:] == ["both", "n0", "s0", "v0", "n1", "s1", "v1", "t"]
+
+
 def test_effects_and_what_has_one_result_stay_as_they_are() -> None:
     single = entry("  a = f32[4] parameter(0)\n  ROOT b = f32[4] negate(a)")
     assert order_by_results(single) is single

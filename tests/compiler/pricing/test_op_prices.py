@@ -36,9 +36,7 @@ def never(computation: Computation, x: Instruction) -> float:
 
 def test_ops_cost_what_their_programs_do_and_others_are_guessed() -> None:
     module = hloipu.parse(TEXT)
-    prices = dict(
-        zip(module.entry.position, cycles_of(module), strict=True)
-    )
+    prices = dict(zip(module.entry.position, cycles_of(module), strict=True))
     assert prices["a"] == prices["zero"] == prices["f"] == 0
     assert prices["b"] == prices["c"] > 0
     assert prices["g"] == -1

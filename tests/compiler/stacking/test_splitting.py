@@ -80,7 +80,8 @@ def test_stacks_that_are_no_rows_go_through_the_parts_whole(text: str) -> None:
 
 def test_what_an_element_of_the_state_is() -> None:
     plain = [(COUNTER, -1), (CARRIED, -1), (READ, 0), (WRITTEN, 0)]
-    for name in ("up", "from the last", "negative indices", "counting down", "parts of rows"):
+    for name in ("up", "from the last", "negative indices", "rows from a table", "counting down",
+                 "parts of rows"):  # fmt: skip
         assert kinds(LOOPS[name]) == plain
     assert kinds(LOOPS["axis 1"])[2] == (READ, 1)
     assert kinds(EVERY_OTHER)[2:] == [(READ, 0), (CARRIED, -1)]

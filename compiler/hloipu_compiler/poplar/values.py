@@ -1,0 +1,79 @@
+"""Values of computations written anew: positions, tuples of them, or things not yet made."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from hloipu_compiler.ir.graph import Instruction
+
+
+class Made(NamedTuple):
+    """A tuple of which only the parts are there."""
+
+    parts: tuple["Value", ...]
+
+
+class Token(NamedTuple):
+    """What orders effects."""
+
+
+class Counter(NamedTuple):
+    """How often the computation around it has run; whoever uses it says which."""
+
+    goes_into_stages: bool = False
+    """Whether it counts for the stage that reads it."""
+
+
+class Lazy(NamedTuple):
+    """An op on counters and constants alone, written anew for each place that reads it."""
+
+    instruction: Instruction
+    operands: tuple["Value", ...]
+
+
+class Buffer(NamedTuple):
+    """An accumulator before its last use, by the number of its creation."""
+
+    number: int
+
+
+class Sunk(NamedTuple):
+    """What an accumulator holds when all micro-batches are through."""
+
+    position: int
+    name: str
+
+
+class Late(NamedTuple):
+    """What the update makes, while a micro-batch is written."""
+
+    name: str
+
+
+class Varying(NamedTuple):
+    """What a micro-batch makes, while the update is written."""
+
+    name: str
+
+
+Value = int | Made | Token | Counter | Lazy | Buffer | Sunk | Late | Varying
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What ops are marked with where they stand."""
+
+    phase: str = ""
+    stage: int = -1
+    branch: int = -1
+    """Of a stage that runs on several devices at once."""
+
+    @property
+    def marks(self) -> dict[str, str]:
+        """The attributes of ops here."""
+        found = {"ipu_phase": self.phase} if self.phase else {}
+        if self.branch >= 0:
+            found["ipu_branch"] = str(self.branch)
+        return found | ({"ipu_stage": str(self.stage)} if self.stage >= 0 else {})
+
+
+OUTSIDE = Context()
