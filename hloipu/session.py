@@ -310,7 +310,8 @@ class _Advisor:
 
     def __call__(self, program: CompiledProgram) -> Fitting:
         """Return what makes it fit, after ten times as long as compiling takes at most."""
-        from hloipu.advice.fitting import Limit, what_fits  # few programs need it
+        from hloipu.advice.fitting import what_fits  # few programs need it
+        from hloipu.advice.trials import Limit
 
         is_long = len(program.program.variables) > _LONG
         limit = Limit(trials=_FEW_TRIALS) if is_long else Limit()

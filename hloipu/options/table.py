@@ -223,7 +223,8 @@ class Options:
         ),
     ] = 1
     device_map: Annotated[
-        tuple[int | tuple[int, ...], ...] | None, _wraps(DeviceMap(), "The IPU of each stage.")
+        tuple[int | tuple[int, ...], ...] | None,
+        _wraps(DeviceMap(), "The IPU of each stage, or its IPUs."),
     ] = None
     plan: Annotated[
         str,

@@ -11,6 +11,7 @@ from hloipu.choosing import chosen
 from hloipu.options.resolve import resolve
 from hloipu.options.table import Options
 from hloipu.training_programs import StepPrograms
+from hloipu_compiler.driver import compile_module
 from hloipu_compiler.staging.errors import StagingError
 from tests.compiler.staging.test_inference import LAYERS, text
 
@@ -79,7 +80,6 @@ def test_without_trials_the_fastest_by_estimate_is_taken() -> None:
 
 def test_what_was_tried_is_not_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
     count = []
-    compile_module = session.compile_module
 
     def counted(*arguments: Any, **keywords: Any) -> Any:
         count.append(keywords["pipelining"])

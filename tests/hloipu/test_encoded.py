@@ -37,13 +37,13 @@ def compiled(text: str, **options: Any) -> CompiledProgram:
 
 def ran(
     program: CompiledProgram, state: list[Array], feeds: dict[str, Any], turns: int, sent: str,
-    mode: Mode = "functional",
+    mode: Mode = "functional", count: int = 1,
 ) -> tuple[list[Array], list[float]]:  # fmt: skip
     """Return the state after a run, and what one outfeed got."""
     with program.session(state=state, infeeds=feeds, mode=mode) as session:
         session.run(turns)
         found = [np.asarray(x.element) for x in session.stream(sent).drain()]
-        return list(session.state().values()), [float(x.reshape(())) for x in found]
+        return list(session.state().values()), [float(y) for x in found for y in x.reshape(count)]
 
 
 @pytest.mark.parametrize(
@@ -144,6 +144,38 @@ def test_a_count_that_is_no_constant_is_asked_for() -> None:
     with program.session(state=state, constants=constants, infeeds=feeds) as session:
         session.run(TURNS)
         np.testing.assert_array_equal(list(session.state().values())[:2], trained()[0])
+
+
+def test_means_over_replicas_are_taken_as_the_text_says() -> None:
+    """An all-reduce that divides by the number of replicas what it adds up, and that number."""
+    mean = """mean {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  n = f32[] custom-call(b), custom_call_target="ReplicationNormalise"
+  ROOT s = f32[] add(a, n)
+}
+
+"""
+    text = changed(
+        ("update {", mean + "update {"),
+        ("  n0 = f32[2] subtract(w0, g0)",
+         "  m0 = f32[2] all-reduce(g0), replica_groups={}, to_apply=mean\n"
+         "  n0 = f32[2] subtract(w0, m0)"),
+        ("  n1 = f32[2] subtract(w1, g1)",
+         '  r = f32[] custom-call(), custom_call_target="ReplicationFactor"\n'
+         "  rs = f32[2] broadcast(r), dimensions={}\n"
+         "  m1 = f32[2] all-reduce(g1), replica_groups={}, to_apply=sum\n"
+         "  q1 = f32[2] divide(m1, rs)\n  n1 = f32[2] subtract(w1, q1)"),
+    )  # fmt: skip
+    program = compiled(text, replicas=2)
+    data = elements(12)
+    made, _ = ran(program, list(WEIGHTS), {"x": iter([(x,) for x in data])}, TURNS, "l", count=2)
+    w0, w1 = (np.asarray(w, np.float64) for w in WEIGHTS)
+    for turn in range(TURNS):
+        taken = data[6 * turn : 6 * turn + 6]
+        g0, g1 = sum(x * w1 for x in taken) / 2, sum(x * w0 for x in taken) / 2
+        w0, w1 = w0 - g0, w1 - g1
+    np.testing.assert_array_equal(made, [w0, w1])
 
 
 def test_the_command_line_says_what_was_read_and_wins(tmp_path: Path) -> None:

@@ -34,7 +34,11 @@ MOVES = frozenset(
 """What hands its operands on, sooner or later, here or there: schedules say when and where."""
 STORE = "RemoteParameterStore"
 """Takes what was, then what is to be; it is what is to be."""
-STRUCTURE = {CREATE, ADD, SINK, COUNT, COUNTER, NOTHING, STORE} | WINDOWED | MOVES
+SHARE = "ReplicationNormalise"
+"""Divides by the number of replicas: by itself, or in what an all-reduce adds up with."""
+REPLICAS, REPLICA = "ReplicationFactor", "ReplicationIndex"
+REPLICATION = frozenset({SHARE, REPLICAS, REPLICA})
+STRUCTURE = REPLICATION | {CREATE, ADD, SINK, COUNT, COUNTER, NOTHING, STORE} | WINDOWED | MOVES
 """All targets of which nothing is left in a plain step."""
 
 _OPCODES = {"fifo": "Fifo", "inter-ipu-copy": "InterIpuCopy"}

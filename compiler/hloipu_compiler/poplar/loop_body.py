@@ -206,6 +206,25 @@ class LoopBody(Writer):
 
     # -- accumulators and counters -------------------------------------------------------------
 
+    def replicated(
+        self,
+        x: Instruction,
+        target: str,
+        operands: Sequence[Value],
+        here: Context,
+        *,
+        is_sum: bool = False,
+    ) -> Value:
+        """Write what depends on the replicas, by HLO's own collectives."""
+        for kind in (Varying, Late):
+            if any(_holds(v, kind) for v in operands):
+                return _spread(x.shape, kind(x.name))
+        values = [self.settled(v, x, here) for v in operands]
+        found = self.loops.of_replicas(self, x, target, values, here, is_sum=is_sum)
+        if self.in_update or self.late.intersection(values):
+            self.late.add(found)
+        return found
+
     def structure(self, x: Instruction, target: str, operands: list[Value], here: Context) -> Value:
         """Take in accumulators and counters."""
         if target in (COUNT, NOTHING):

@@ -20,9 +20,9 @@ from hloipu_compiler.poplar.loop_body import COUNTS, DIRECT, INNER, OUTER, LoopB
 from hloipu_compiler.poplar.loop_counts import repeat_count, updates_of, while_count
 from hloipu_compiler.poplar.loop_forms import LoopForm, loop_form
 from hloipu_compiler.poplar.values import OUTSIDE, Context, Made, Value, Varying
-from hloipu_compiler.poplar.windows import windowed
+from hloipu_compiler.poplar.windows import of_replicas, windowed
 from hloipu_compiler.poplar.writing import Writer
-from hloipu_runtime.element_types import PRED, ElementType
+from hloipu_runtime.element_types import F32, PRED, ElementType
 
 
 class Loops:
@@ -97,6 +97,15 @@ class Loops:
         if not isinstance(shape, ArrayShape):
             raise PoplarError("E0545", f"{x.name!r} accumulates nothing that is an array")
         return windowed(body, x, target, operands, self.reducer(shape.element_type))
+
+    def of_replicas(
+        self, writer: Writer, x: Instruction, target: str, values: Sequence[int], here: Context, *,
+        is_sum: bool,
+    ) -> int:  # fmt: skip
+        """Write what depends on the replicas."""
+        like = writer.made[values[0]].shape if values else x.shape
+        kind = like.element_type if isinstance(like, ArrayShape) else F32
+        return of_replicas(writer, x, target, values, self.reducer(kind), here, is_sum=is_sum)
 
     def reducer(self, kind: ElementType) -> str:
         """Return the name of a computation that adds two numbers."""

@@ -101,6 +101,24 @@ class TracedWriter(Writer):
         x = self.loops.without_structure(x)
         return self.noted(self.copied(x, positions, here), positions, here)
 
+    def replicated(
+        self,
+        x: Instruction,
+        target: str,
+        operands: Sequence[Value],
+        here: Context,
+        *,
+        is_sum: bool = False,
+    ) -> Value:
+        """Write what depends on the replicas, by HLO's own collectives."""
+        here = self.placed([v for v in operands if isinstance(v, int)], here)
+        values = [self.settled(v, x, here) for v in operands]
+        before = len(self.made)
+        found = self.loops.of_replicas(self, x, target, values, here, is_sum=is_sum)
+        for at in range(before, len(self.made)):
+            self.noted(at, self.made[at].operands, here)
+        return found
+
     def element(self, x: Instruction, value: Value, index: int) -> Value:
         """Return a part of a tuple, which depends on what the tuple does."""
         found = super().element(x, value, index)

@@ -16,13 +16,15 @@ from hloipu_compiler.poplar.custom_ops import (
     ACCUMULATE,
     ACCUMULATE_REDUCE,
     MOMENTUM_REDUCE,
+    REPLICA,
+    REPLICAS,
     integer_of,
 )
 from hloipu_compiler.poplar.errors import PoplarError
 from hloipu_compiler.poplar.loop_body import COUNTS, LoopBody
 from hloipu_compiler.poplar.values import OUTSIDE, Context, Counter, Made, Value
 from hloipu_compiler.poplar.writing import Writer
-from hloipu_runtime.element_types import PRED
+from hloipu_runtime.element_types import PRED, U32
 
 _NOTHING = Attributes({"dimensions": ()})
 
@@ -141,6 +143,30 @@ def reduced(
     return writer.add(f"{name}.replicas", "all-reduce", shape, (value,), here, said)
 
 
+def of_replicas(
+    writer: Writer, x: Instruction, target: str, values: Sequence[int], reducer: str,
+    here: Context, *, is_sum: bool,
+) -> int:  # fmt: skip
+    """Write a share of a value or of its sum over the replicas, their number, or this one's."""
+    if target == REPLICA:
+        number = writer.add(f"{x.name}.id", "replica-id", ArrayShape(U32), (), here)
+        return writer.add(x.name, "convert", x.shape, (number,), here)
+    if target == REPLICAS:
+        if not isinstance(x.shape, ArrayShape) or x.shape.dimensions:
+            raise PoplarError("E0545", f"{x.name!r} is {x.shape}, and counts replicas")
+        one = writer.number(f"{x.name}.one", x.shape, "1")
+        return reduced(writer, x.name, one, x.shape, reducer, here)
+    if len(values) != 1:
+        raise PoplarError("E0545", f"{x.name!r} takes {len(values)} values, and divides one")
+    shape = accumulated_shape(writer, x, values[0])
+    if is_sum:
+        return averaged(writer, x.name, values[0], shape, reducer, here)
+    one = writer.number(f"{x.name}.one", ArrayShape(shape.element_type), "1")
+    ones = writer.spread(f"{x.name}.ones", shape, one, here) if shape.dimensions else one
+    count = reduced(writer, f"{x.name}.count", ones, shape, reducer, here)
+    return writer.add(x.name, "divide", shape, (values[0], count), here)
+
+
 def averaged(
     writer: Writer,
     name: str,
@@ -152,6 +178,6 @@ def averaged(
     """Write a mean over all replicas: the sum over the sum of ones."""
     total = reduced(writer, name, value, shape, reducer, here)
     one = writer.number(f"{name}.one", ArrayShape(shape.element_type), "1")
-    ones = writer.add(f"{name}.ones", "broadcast", shape, (one,), here, _NOTHING)
+    ones = writer.spread(f"{name}.ones", shape, one, here) if shape.dimensions else one
     count = reduced(writer, f"{name}.count", ones, shape, reducer, here)
     return writer.add(f"{name}.mean", "divide", shape, (total, count), here)

@@ -18,7 +18,7 @@ from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, compatible
 from hloipu_compiler.passes.call_forms import INLINED
 from hloipu_compiler.passes.names import Names
 from hloipu_compiler.poplar.call_config import CallConfig, config_of
-from hloipu_compiler.poplar.custom_ops import MOVES, STORE, target_of
+from hloipu_compiler.poplar.custom_ops import MOVES, REPLICATION, SHARE, STORE, target_of
 from hloipu_compiler.poplar.errors import PoplarError
 from hloipu_compiler.poplar.values import (
     OUTSIDE,
@@ -95,6 +95,13 @@ class Writer:
             return Token()
         if x.opcode == "add-dependency":
             return operands[0]
+        if x.opcode == "all-reduce" and self.takes_means(x):
+            shapes = x.shape.elements if isinstance(x.shape, TupleShape) else (x.shape,)
+            made = tuple(
+                self.replicated(x._replace(shape=shape), SHARE, [v], here, is_sum=True)
+                for v, shape in zip(operands, shapes, strict=True)
+            )
+            return Made(made) if isinstance(x.shape, TupleShape) else made[0]
         if x.opcode in INLINED:
             return self.called(x, config_of(x), operands, here)
         target = target_of(x)
@@ -109,6 +116,8 @@ class Writer:
         if target == STORE:
             new = operands[len(operands) // 2 :]
             return new[0] if len(new) == 1 else Made(tuple(new))
+        if target in REPLICATION:
+            return self.replicated(x, target, operands, here)
         return self.structure(x, target, operands, here)
 
     def as_declared(self, x: Instruction, value: Value) -> Value:
@@ -143,6 +152,29 @@ class Writer:
     def callee(self, x: Instruction) -> Computation:
         """Return the computation that a call or a fusion runs."""
         return self.module.computation[x.attributes.called[0]]
+
+    def takes_means(self, x: Instruction) -> bool:
+        """Whether an all-reduce divides by the number of replicas what it adds up."""
+        return any(
+            target_of(inner) == SHARE
+            for name in x.attributes.called
+            for inner in self.module.computation[name].instructions
+        )
+
+    def replicated(
+        self,
+        x: Instruction,
+        target: str,
+        operands: Sequence[Value],
+        here: Context,
+        *,
+        is_sum: bool = False,
+    ) -> Value:
+        """Write what depends on the number of replicas, or on which one this is.
+
+        `is_sum`: of an all-reduce, which adds up before it divides.
+        """
+        raise NotImplementedError
 
     def structure(self, x: Instruction, target: str, operands: list[Value], here: Context) -> Value:
         """Write a custom call that belongs to a step's structure."""

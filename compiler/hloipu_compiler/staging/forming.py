@@ -197,6 +197,9 @@ class _Forming:
                 found[position] = self._working(phase, self.stages[position], spot)
             elif phase == FREE:
                 found[position] = self._free(position, found)
+        for position, x in enumerate(self.entry.instructions):
+            if x.opcode == "get-tuple-element" and found[position] is not None:
+                found[position] = found[x.operands[0]] or found[position]
         return found
 
     def _working(self, phase: str, stage: int, spot: Spot) -> Place:

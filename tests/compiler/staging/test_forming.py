@@ -35,3 +35,44 @@ def test_formed_steps_compute_the_same(step: Step, stages: int) -> None:
     after = evaluate_everywhere(again, *arguments)
     for old, new in zip(before, after, strict=True):
         np.testing.assert_array_equal(old, new)
+
+
+SORTED_WEIGHTS = """HloModule sorted, input_output_alias={ {0}: (0, {}, may-alias) }
+add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = f32[] add(a, b) }
+less {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  i = s32[] parameter(2)
+  j = s32[] parameter(3)
+  ROOT r = pred[] compare(a, b), direction=LT
+}
+ENTRY e {
+  w = f32[4] parameter(0)
+  x = f32[4] parameter(1)
+  zero = f32[] constant(0)
+  order = s32[4] iota(), iota_dimension=0
+  both = (f32[4], s32[4]) sort(w, order), dimensions={0}, to_apply=less
+  values = f32[4] get-tuple-element(both), index=0
+  places = s32[4] get-tuple-element(both), index=1
+  product = f32[4] multiply(values, x)
+  loss = f32[] reduce(product, zero), dimensions={0}, to_apply=add
+  g = f32[4] negate(x)
+  ranks = f32[4] convert(places)
+  scaled = f32[4] multiply(g, ranks)
+  new = f32[4] subtract(w, scaled)
+  ROOT t = (f32[4], f32[]) tuple(new, loss)
+}
+"""
+
+
+def test_elements_of_what_does_not_vary_are_made_with_it() -> None:
+    program = hloipu.compile(
+        SORTED_WEIGHTS, target="tiny", cache=False, micro_batches=2, reduction="sum",
+        feed={"data": (1,)},
+    )  # fmt: skip
+    begin = np.array([4, 3, 2, 1], np.float32)
+    fed = [(np.ones(4, np.float32),)] * 2
+    with program.session(state=[begin], infeeds={"data": iter(fed)}) as session:
+        session.run(1)
+        (found,) = session.state().values()
+    np.testing.assert_array_equal(found, begin + 2 * np.array([3, 2, 1, 0], np.float32))
