@@ -94,9 +94,11 @@ def compiled(cut: Concurrent, **options: Any) -> CompiledProgram:
     given = {
         "schedule": cut.schedule, "micro_batches": cut.micro_batches, "reduction": cut.reduction,
         "recompute": cut.recompute, "replicas": cut.replicas, "offload": cut.offload,
-        "shard_optimizer": cut.shard_optimizer, "loop": UPDATES, "device_map": cut.device_map,
+        "shard_optimizer": cut.shard_optimizer, "loop": UPDATES, 
         **options,
     }  # fmt: skip
+    if "device_map" not in given:
+        given["device_map"] = cut.device_map
     return hloipu.compile(
         cut.step.text, target="tiny", over_memory="allow", cache=False,
         feed={"data": (first, first + 1)}, outfeed=[f"loss={first}"], **given,

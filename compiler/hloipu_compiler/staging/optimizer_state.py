@@ -33,7 +33,7 @@ def optimizing(
         for i in x.operands:
             mine |= found[i]
         found[position] = mine
-        if mine and any(forward[i] and varying[i] for i in x.operands):
+        if mine and x.opcode != "tuple" and any(forward[i] and varying[i] for i in x.operands):
             met |= mine
     reaching = 0
     for position in weights:
