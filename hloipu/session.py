@@ -16,7 +16,7 @@ from hloipu.wrapping import wrapping_request
 from hloipu_compiler.analysis.live_bytes import peak_bytes
 from hloipu_compiler.codegen.planned import Record
 from hloipu_compiler.codegen.tuning import Tuning
-from hloipu_compiler.driver import Phase, compile_module, source_lines, unmeasured
+from hloipu_compiler.driver import Compilation, Phase, compile_module, source_lines, unmeasured
 from hloipu_compiler.hlo.frontend_attributes import read_frontend_attributes
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
@@ -48,9 +48,6 @@ _LESS_PERCENT = (75, 50)
 _LACKING_PERCENT = 25
 """Of a tile's memory: what lacks more is not tried with smaller plans. Assumed: the products alive
 at the fullest moment seldom take more than that off it."""
-
-_LONG, _FEW_TRIALS = 1_500, 5
-"""Variables of a program that takes long to compile, and the changes to it that are tried."""
 
 _NOT_OF_COMPILING = frozenset(
     "target set mode over_memory assume_trips plugin cache cache_dir cache_size_bytes poison "
@@ -294,11 +291,16 @@ def compile_once(
             code_memory=options.code_memory,
             over_memory=_over_memory(options),
             sources=source_lines(module),
-            options=shown_options(options),
+            options={**shown_options(options), **_cut(made)},
             assume_trips=options.assume_trips,
             fingerprint=fingerprint,
             advisor=_Advisor(module, options),
         )
+
+
+def _cut(made: Compilation) -> dict[str, list[str]]:
+    """Return how a step was cut, as reports show it beside options."""
+    return {} if made.pipelining is None else {"cut": made.pipelining.lines()}
 
 
 @dataclass(frozen=True)
@@ -311,11 +313,8 @@ class _Advisor:
     def __call__(self, program: CompiledProgram) -> Fitting:
         """Return what makes it fit, after ten times as long as compiling takes at most."""
         from hloipu.advice.fitting import what_fits  # few programs need it
-        from hloipu.advice.trials import Limit
 
-        is_long = len(program.program.variables) > _LONG
-        limit = Limit(trials=_FEW_TRIALS) if is_long else Limit()
-        return what_fits(self.module, self.options, program, compile_once, limit)
+        return what_fits(self.module, self.options, program, compile_once)
 
 
 def planned(module: Module, options: Options) -> list[Record]:

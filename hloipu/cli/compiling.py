@@ -182,6 +182,8 @@ def report(profile: Profile, reporting: Reporting) -> None:
     """Print the verdict, or the profile as JSON; write the profile to a file if asked."""
     if reporting.profile:
         write_profile(profile, reporting.profile)
+    for line in profile.options.get("cut", ()):
+        click.echo(line, err=True)
     click.echo(profile_text(profile) if reporting.as_json else verdict(profile))
     if reporting.chart and not reporting.as_json:
         width = shutil.get_terminal_size((100, 24)).columns

@@ -9,13 +9,20 @@ import pytest
 import hloipu
 from tests.support.pipeline_reference import SCALED, TYPES, accumulated
 from tests.support.pipeline_trials import Cut, assert_equal_to_jax, compiled, sample
-from tests.support.training_steps import STEPS, UNUSUAL_STEPS
+from tests.support.training_steps import OTHERS, STEPS, UNUSUAL_STEPS
 
 SAMPLE = sample(60, steps=(*STEPS, *UNUSUAL_STEPS, SCALED.name))
 
 
 @pytest.mark.parametrize("cut", SAMPLE, ids=map(str, SAMPLE))
 def test_state_is_that_of_gradients_taken_apart(cut: Cut) -> None:
+    assert_equal_to_jax(cut, compiled(cut))
+
+
+@pytest.mark.parametrize("optimizer", OTHERS)
+def test_updates_of_other_kinds_are_told_from_gradients(optimizer: str) -> None:
+    """Their state is of other shapes than weights, or goes through products."""
+    cut = Cut(f"mlp_{optimizer}", 2, "grouped", 3)
     assert_equal_to_jax(cut, compiled(cut))
 
 

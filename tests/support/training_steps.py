@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 import optax
+import optax.contrib
 from jaxlib import _hlo
 
 from tests.support.scanned_models import SCANNED
@@ -99,6 +100,14 @@ OPTIMIZERS = {
         optax.adamw(optax.linear_schedule(1e-2, 1e-3, 10), weight_decay=0.01),
     ),
 }
+OTHERS = {
+    "adafactor": optax.adafactor(1e-2, min_dim_size_to_factor=4),
+    "lamb": optax.lamb(1e-2),
+    "muon": optax.contrib.muon(1e-2),
+    "sm3": optax.sm3(1e-2),
+    "schedule_free": optax.contrib.schedule_free_sgd(0.1),
+}
+"""Whose state is of other shapes than weights, or is multiplied with itself."""
 SMOOTH = ("sgd", "momentum")
 """Updates in proportion to gradients: those of narrow floats do not make more of an error."""
 
@@ -113,6 +122,7 @@ STEPS = _named(USUAL, *OPTIMIZERS)
 UNUSUAL_STEPS = {
     **_named(UNUSUAL, "momentum", "adamw_clipped"),
     **_named((RECURRENT,), "momentum"),
+    **{step.name: step for step in (Step(USUAL[0], name, x) for name, x in OTHERS.items())},
     **_named(NARROW, *SMOOTH),
     **{
         step.name: step

@@ -248,11 +248,9 @@ def _shared(loops: Sequence[LayerLoop], own: Mapping[str, Boundaries]) -> dict[s
 def _line(name: str, stages: list[int]) -> str:
     if not stages:
         return f"  loop {name} stays whole"
-    bounds = _boundaries(stages)
-    told = ", ".join(
-        f"{_trips(a, b)} {'between stages' if stages[a] == _CUT else f'in stage {stages[a]}'}"
-        for a, b in pairwise(bounds)
-    )
+    places = ["between stages" if stage == _CUT else f"in stage {stage}" for stage in stages]
+    begins = [n for n, place in enumerate(places) if n == 0 or place != places[n - 1]]
+    told = ", ".join(f"{_trips(a, b)} {places[a]}" for a, b in pairwise([*begins, len(places)]))
     return f"  loop {name}: {told}"
 
 

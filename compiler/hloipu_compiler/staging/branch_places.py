@@ -2,7 +2,8 @@
 
 A position of the pipeline goes through levels: at each, its IPUs work beside each other, between
 levels they hand over what others read. Levels follow from branches: what reads a value of another
-branch, or what joins branches, is a level later. Ops are as late as those allow that read them.
+branch, or what joins branches, is a level later. Within that, ops of a branch are as late or as early
+as can be, whichever keeps the IPUs busier side by side.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import NamedTuple
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.staging.assignment import Stages, bound_to_places
 from hloipu_compiler.staging.branches import Branching, is_element
+from hloipu_compiler.staging.cutting import work
 from hloipu_compiler.staging.independent_parts import JOIN
 from hloipu_compiler.staging.loads import size_of
 from hloipu_compiler.staging.phases import BACKWARD, FORWARD, FREE, Phases
@@ -196,7 +198,43 @@ def _levels(
     for a, b in _by(edges, lambda edge: -edge[0]):
         until = latest[b] - (branch[a] != branch[b])
         latest[a] = min(latest.get(a, until), until)
-    return {n: Spot(latest[m], branch[m]) for n, m in stands_for.items()}
+    work_of: dict[int, float] = {}
+    for n, m in stands_for.items():
+        work_of[m] = work_of.get(m, 0.0) + work(entry, entry.instructions[n])
+    levels = _chosen(_by(edges, lambda edge: edge[1]), earliest, latest, branch, work_of)
+    return {n: Spot(levels[m], branch[m]) for n, m in stands_for.items()}
+
+
+def _chosen(
+    edges: Sequence[tuple[int, int]],
+    earliest: Mapping[int, int],
+    latest: Mapping[int, int],
+    branch: Mapping[int, int],
+    work_of: Mapping[int, float],
+) -> dict[int, int]:
+    """Return the level of each op: those of a branch as early or as late as can be.
+
+    Whichever lets all levels together last less; `edges` go by what reads.
+    """
+
+    def levels(early: frozenset[int]) -> dict[int, int]:
+        found = {n: earliest[n] if branch[n] in early else latest[n] for n in latest}
+        for a, b in edges:
+            found[b] = max(found[b], found[a] + (branch[a] != branch[b]))
+        return found
+
+    def length(early: frozenset[int]) -> float:
+        busy: dict[int, dict[int, float]] = {}
+        for n, level in levels(early).items():
+            there, ipu = busy.setdefault(level, {}), max(branch[n], 0)
+            there[ipu] = there.get(ipu, 0.0) + work_of[n]
+        return sum(max(there.values()) for there in busy.values())
+
+    branches = sorted({branch[n] for n in latest} - {JOIN})
+    best = min((frozenset(), frozenset(branches)), key=length)
+    for each in branches:
+        best = min((best, best ^ {each}), key=length)
+    return levels(best)
 
 
 def _by(
