@@ -94,7 +94,7 @@ def compiled(cut: Concurrent, **options: Any) -> CompiledProgram:
     given = {
         "schedule": cut.schedule, "micro_batches": cut.micro_batches, "reduction": cut.reduction,
         "recompute": cut.recompute, "replicas": cut.replicas, "offload": cut.offload,
-        "shard_optimizer": cut.shard_optimizer, "loop": UPDATES, 
+        "shard_optimizer": cut.shard_optimizer, "loop": UPDATES,
         **options,
     }  # fmt: skip
     if "device_map" not in given:

@@ -2,7 +2,7 @@
 
 A position of the pipeline goes through levels: at each, its IPUs work beside each other, between
 levels they hand over what others read. Levels follow from branches: what reads a value of another
-branch, or what joins branches, is a level later. Within that, ops of a branch are as late or as early
+branch, or what joins branches, is a level later. Within that, ops of a branch are as late or early
 as can be, whichever keeps the IPUs busier side by side.
 """
 

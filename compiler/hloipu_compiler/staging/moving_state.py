@@ -3,7 +3,8 @@
 New state is walked backwards through elementwise ops and such as move elements. What is met then is
 its origin: of a weight it is a gradient; of a moving average, a count or a queue of features it is
 what the forward pass computes, whole numbers, or what no weight goes into. A metric of floats that
-the loss is not made of looks as the gradient of another loss does: it is in doubt.
+the loss is not made of looks as the gradient of another loss does: unless it is added to the old
+state element by element, it is in doubt.
 """
 
 from collections.abc import Iterable, Set
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Set
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.ops import Trait, with_trait
 from hloipu_compiler.ir.shapes import ArrayShape
-from hloipu_compiler.staging.reach import Mask
+from hloipu_compiler.staging.reach import Mask, ancestors, dependants
 
 _MOVING = frozenset(
     {"transpose", "reshape", "bitcast", "copy", "slice", "concatenate", "dynamic-update-slice",
@@ -49,6 +50,19 @@ class MovingState:
         return all(
             self.forward[i] or not self.sloped[i] or not is_float(self.entry.instructions[i])
             for i in self._origins(result, _MIXING)
+        )
+
+    def is_added_to(self, own: Iterable[int], result: int) -> bool:
+        """Whether new state has the old in it element by element alone, as sums of metrics do.
+
+        What is learned acts on its own gradient through the model: through products, reductions.
+        """
+        between = ancestors(self.entry, [result])
+        after = dependants(self.entry, list(own))
+        return all(
+            x.opcode in _MIXING
+            for position, x in enumerate(self.entry.instructions)
+            if between[position] and after[position] and x.parameter_number < 0
         )
 
     def _origins(self, result: int, through: Set[str]) -> set[int]:

@@ -189,7 +189,8 @@ class _Finding:
                 continue
             if self.marks.get(position) == UPDATE:
                 continue  # the dump itself says that the update makes it
-            if self.kinds.is_statistic(position):
+            own = self.parameters[x.parameter]
+            if self.kinds.is_statistic(position) or self.kinds.is_added_to(own, position):
                 self.per_micro_batch.append(x)
             else:
                 doubtful.append(x)
