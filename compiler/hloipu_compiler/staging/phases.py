@@ -181,6 +181,11 @@ class _Finding:
         """
         after = dependants(self.entry, [i for i in walk.gradients if not self.forward[i]])
         doubtful = []
+        shapes = {
+            _dimensions(self.entry.instructions[self._result(x.result)])
+            for x in self._rest()
+            if self._is_read_forward(x.parameter)
+        }
         for x in self._rest():
             position = self._result(x.result)
             if after[position] or not self.varying[position]:
@@ -189,14 +194,21 @@ class _Finding:
                 continue
             if self.marks.get(position) == UPDATE:
                 continue  # the dump itself says that the update makes it
-            own = self.parameters[x.parameter]
-            if self.kinds.is_statistic(position) or self.kinds.is_added_to(own, position):
+            if self.kinds.is_statistic(position) or self._is_metric(x, shapes):
                 self.per_micro_batch.append(x)
             else:
                 doubtful.append(x)
         self.updated = self._rest()
         self.varying = self._varying()
         return doubtful
+
+    def _is_metric(self, pair: Pair, weights: Set[tuple[int, ...]]) -> bool:
+        """Whether state is a number, or of no weight's shape, that something is added to."""
+        position = self._result(pair.result)
+        x = self.entry.instructions[position]
+        if _rank(x) and _dimensions(x) in weights:
+            return False
+        return self.kinds.is_added_to(self.parameters[pair.parameter], position)
 
     def _walk(self, walk: GradientWalk, ends: Sequence[int]) -> None:
         """Walk from tensors first: numbers take part in the update of all of them."""
@@ -260,7 +272,11 @@ class _Finding:
         wu |= self._late_ancestors([self._result(n) for n in after], late, walk.gradients)
         early = [n for n, _ in others if n not in after]
         statistics = [self._result(x.result) for x in self.per_micro_batch]
-        ahead = ancestors(entry, [*statistics, *(self._result(n) for n in early)])
+        each = [*statistics, *(self._result(n) for n in early)]
+        ahead = ancestors(entry, each)
+        after_gradients = dependants(entry, [i for i in walk.gradients if not self.forward[i]])
+        # The loss may be among these beside a metric that is made alike and was taken for it.
+        measured = ancestors(entry, [i for i in each if not after_gradients[i]])
         behind = ancestors(entry, walk.gradients)
         goals = [p for p in self.results if p is not None]
         needed = ancestors(entry, goals)
@@ -280,7 +296,11 @@ class _Finding:
                 phase.append(UPDATE)
             elif self.marks.get(position) == "bwd":
                 phase.append(BACKWARD)
-            elif self.forward[position] or (ahead[position] and not behind[position]):
+            elif (
+                self.forward[position]
+                or measured[position]
+                or (ahead[position] and not behind[position])
+            ):
                 phase.append(FORWARD)
             else:
                 phase.append(BACKWARD)
@@ -321,4 +341,8 @@ class _Finding:
 
 
 def _rank(x: Instruction) -> int:
-    return len(x.shape.dimensions) if isinstance(x.shape, ArrayShape) else 0
+    return len(_dimensions(x))
+
+
+def _dimensions(x: Instruction) -> tuple[int, ...]:
+    return x.shape.dimensions if isinstance(x.shape, ArrayShape) else ()
