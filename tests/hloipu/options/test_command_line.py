@@ -113,7 +113,7 @@ def test_a_named_file_is_read(tmp_path: Path) -> None:
 
 
 def test_warnings_go_to_stderr() -> None:
-    Path("hloipu.toml").write_text('[ipu_config]\nnorms.use_stable_statistics = true\n')
+    Path("hloipu.toml").write_text("[ipu_config]\nnorms.use_stable_statistics = true\n")
     result = run("m.hlo")
     assert result.stdout == "m.hlo {}\n"
     assert result.stderr == (
