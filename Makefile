@@ -26,14 +26,14 @@ demo: install ## compile a JAX training step for a GC200, run it, check its valu
 
 .PHONY: test
 test: install ## run the tests
-	$(BIN)/python -m pytest -q -n 2
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 .PHONY: check
 check: install ## what CI runs: format, lint, types, tests
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q -n 2
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 .PHONY: samples
 samples: install ## print hlo_samples/ anew from JAX

@@ -15,6 +15,7 @@ from hloipu_compiler.codegen.tuning import Tuning
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.staging.errors import StagingError
 from hloipu_runtime.compiled import CompiledProgram
+from hloipu_runtime.costing.step_times import step_times
 from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.machine.model import Machine
@@ -27,6 +28,8 @@ _TRIALS = 4
 """Programs that are made to find one that fits."""
 _HARDLY = 1.25
 """Times the memory that there is: what needs more by estimate is not tried."""
+_SLOWER = 1.1
+"""Times the cycles of an estimate: where a program takes more, others are tried beside it."""
 
 
 @dataclass(frozen=True)
@@ -74,9 +77,13 @@ def _with_trials(
     tried: Callable[[Options], CompiledProgram],
     machine: Machine,
 ) -> Choice:
-    """Return a choice that was compiled, and fits, if one is found soon."""
+    """Return a choice that was compiled, and fits, if one is found soon.
+
+    One that is slower than was thought is kept until a faster one is found.
+    """
     room = machine.chip.tiles_per_ipu * available_bytes(machine)
     left, best = found, choice.best
+    kept, rate = choice, 0.0
     for _ in range(_TRIALS):
         if best.needed_bytes > _HARDLY * room:
             break
@@ -86,21 +93,55 @@ def _with_trials(
         except HloipuError:  # what estimates do not know of; another way may do
             left = [x for x in left if x.way.shard_optimizer != best.way.shard_optimizer]
         else:
-            memory = program.memory
-            if memory.fits:
-                return replace(choice, best=best, is_tried=True, program=program)
-            # Estimates of other ways are off about as much as this one was.
-            over = memory.peak.total_bytes / memory.available_bytes
-            off = max(1.0, over * room / max(best.needed_bytes, 1))
-            left = [
-                replace(x, fits=x.needed_bytes * off <= room)
-                for x in left
-                if x.needed_bytes < best.needed_bytes
-            ]
+            if program.memory.fits:
+                slower = _times_slower(program, best)
+                if best.per_second > rate * slower:
+                    rate = best.per_second / slower
+                    kept = replace(choice, best=best, is_tried=True, program=program)
+                if slower < _SLOWER:
+                    break
+                left = _as_slow(left, best, slower)
+            else:
+                left = _as_large(left, best, program, room)
+        if rate:
+            left = [x for x in left if x.fits and x.per_second > rate * _SLOWER]
         if not left:
             break
         best = choice_of(left)
-    return choice
+    return kept
+
+
+def _times_slower(program: CompiledProgram, thought: Outlook) -> float:
+    """Return how many times the cycles of an estimate an update takes; 1 where data decides."""
+    times = step_times(program.costs)
+    return times.turn_cycles / max(thought.update_cycles, 1) if times.is_exact else 1.0
+
+
+def _as_slow(left: list[Outlook], tried: Outlook, slower: float) -> list[Outlook]:
+    """Return ways, those of as many stages as slow as one that was tried.
+
+    Estimates take loops over layers for written out; how many trips stay a loop goes by the stages.
+    """
+    return [
+        replace(x, per_second=x.per_second / slower, update_cycles=round(x.update_cycles * slower))
+        if x.way.stages == tried.way.stages
+        else x
+        for x in left
+    ]
+
+
+def _as_large(
+    left: list[Outlook], tried: Outlook, program: CompiledProgram, room: int
+) -> list[Outlook]:
+    """Return ways that need less, their estimates off about as much as that of one tried."""
+    memory = program.memory
+    over = memory.peak.total_bytes / memory.available_bytes
+    off = max(1.0, over * room / max(tried.needed_bytes, 1))
+    return [
+        replace(x, fits=x.needed_bytes * off <= room)
+        for x in left
+        if x.needed_bytes < tried.needed_bytes
+    ]
 
 
 def sweep(module: Module, options: Options, asked: Mapping[str, Sequence[str]]) -> Choice:

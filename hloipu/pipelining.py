@@ -14,6 +14,20 @@ from hloipu_runtime.program.program import Program, Role
 from hloipu_runtime.program.steps import Pipeline, Step, inner_steps
 
 
+_CUTTING = (
+    "schedule", "reduction", "accumulator_dtype", "accumulator", "loss_output",
+    "batch_serialization", "shard_optimizer",
+)  # fmt: skip
+"""Options that say how a step is cut, and do not ask for it."""
+
+
+def cutting_flags(options: Options) -> str:
+    """Return which options say how a step is to be cut, as flags."""
+    usual = Options()
+    said = [name for name in _CUTTING if getattr(options, name) != getattr(usual, name)]
+    return ", ".join("--" + name.replace("_", "-") for name in said)
+
+
 def pipeline_request(options: Options) -> PipelineRequest:
     """Return what options ask for: `stages`, `micro_batches` and what goes with them."""
     device_map = [(x,) if isinstance(x, int) else tuple(x) for x in options.device_map or ()]
@@ -72,6 +86,12 @@ def check_ipus(program: Program, machine: Machine, options: Options) -> None:
     taken = program.ipus * program.participants
     wanted = system_ipus(machine, options)
     check_system(machine, max(taken, wanted))
+    if options.ipu_ids is not None and wanted != taken:
+        raise UnsupportedError(
+            "E0475",
+            f"the devices that --ipu-ids names have {wanted} IPUs; the program takes {taken}",
+            hint="name devices with as many IPUs; `hloipu targets MACHINE` lists them",
+        )
     if wanted not in (1, taken):
         raise UnsupportedError(
             "E0475",

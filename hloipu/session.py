@@ -9,7 +9,13 @@ from hloipu.choosing import Choice, chosen
 from hloipu.encoded import plain_step
 from hloipu.options.resolve import resolve
 from hloipu.options.table import OPTIONS, Options
-from hloipu.pipelining import check_ipus, pipeline_request, shard_request, stashed_bytes
+from hloipu.pipelining import (
+    check_ipus,
+    cutting_flags,
+    pipeline_request,
+    shard_request,
+    stashed_bytes,
+)
 from hloipu.places import in_system, system_ipus
 from hloipu.text import HloInput, read_source
 from hloipu.wrapping import wrapping_request
@@ -291,16 +297,19 @@ def compile_once(
             code_memory=options.code_memory,
             over_memory=_over_memory(options),
             sources=source_lines(module),
-            options={**shown_options(options), **_cut(made)},
+            options={**shown_options(options), **_cut(made, options)},
             assume_trips=options.assume_trips,
             fingerprint=fingerprint,
             advisor=_Advisor(module, options),
         )
 
 
-def _cut(made: Compilation) -> dict[str, list[str]]:
-    """Return how a step was cut, as reports show it beside options."""
-    return {} if made.pipelining is None else {"cut": made.pipelining.lines()}
+def _cut(made: Compilation, options: Options) -> dict[str, list[str]]:
+    """Return how a step was cut, as reports show it beside options; or what asks for it in vain."""
+    if made.pipelining is not None:
+        return {"cut": made.pipelining.lines()}
+    idle = cutting_flags(options)
+    return {"cut": [f"no stages or micro-batches: {idle} without effect"]} if idle else {}
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,7 @@ def test_ids_are_filled_with_replicas_and_stages_snake_along_them() -> None:
         ({"ipu_ids": (16, 0)}, "E0554"),
         ({"ipu_ids": (24,), "ipus": 8}, "E0554"),
         ({"ipu_ids": (28,)}, "E0475"),
+        ({"ipu_ids": (3,)}, "E0475"),
     ],
 )
 def test_what_cannot_be_is_refused(options: dict[str, Any], code: str) -> None:

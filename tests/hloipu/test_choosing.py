@@ -43,8 +43,9 @@ def asked() -> Options:
     return resolve("compile", given).options
 
 
-def test_ways_are_tried_until_one_fits() -> None:
+def test_ways_are_tried_until_one_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     module, seen = hloipu.verify(TEXT), []
+    monkeypatch.setattr("hloipu.choosing._times_slower", lambda *_: 1.0)
 
     def tried(options: Options) -> Any:
         seen.append((options.stages, options.schedule, options.recompute))
@@ -55,6 +56,27 @@ def test_ways_are_tried_until_one_fits() -> None:
     assert len(seen) == len(set(seen)) == 2
     best = choice.best.way
     assert (best.stages, best.schedule) == seen[-1][:2]
+
+
+@pytest.mark.parametrize(("slower", "trials"), [(1.0, 1), (3.0, 2)])
+def test_of_ways_slower_than_thought_the_fastest_is_taken(
+    slower: float, trials: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, seen = hloipu.verify(TEXT), []
+    first = chosen(module, asked()).best.way.stages
+
+    def times_slower(_: Any, thought: Any) -> float:
+        return slower if thought.way.stages == first else 1.0
+
+    def tried(options: Options) -> Any:
+        seen.append(options.stages)
+        return Program(Memory(fits=True))
+
+    monkeypatch.setattr("hloipu.choosing._times_slower", times_slower)
+    choice = chosen(module, asked(), tried)
+    assert choice.is_tried
+    assert len(seen) == trials
+    assert (choice.best.way.stages == first) == (slower == 1.0)
 
 
 def test_trials_end() -> None:

@@ -132,12 +132,15 @@ def second_run() -> None:
 
 def interrupted(work: Callable[[], None]) -> None:
     """Send this process an interrupt while the main thread waits."""
+    # A shell starts what runs in the background with interrupts ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     try:
         work()
     finally:
         timer.join()
+        signal.signal(signal.SIGINT, before)
 
 
 def taken_by_reader_that_goes() -> None:

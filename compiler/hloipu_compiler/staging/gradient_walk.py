@@ -8,7 +8,9 @@ convolution, a reduction, a scatter, a loop), or marked as backward by the dump 
 What an update mixes tensor by tensor, it mixes with one gradient only: where two come together
 without optimizer state, as in a sum of two products or a mask over a cotangent, the gradient is
 what comes out. Numbers and vectors that are broadcast into the update (norms, factored moments)
-may come from many gradients, but from nothing else that depends on data.
+may come from many gradients, but from nothing else that depends on data. Gradients are linear in
+cotangents: a number that is made of several of them in another way, as a norm of the gradients of
+numbers is, is of the update, and so is whatever is made of gradients alone that are known already.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,6 +18,8 @@ from dataclasses import dataclass, field
 
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.ops import Trait, with_trait
+from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.staging.moving_state import is_float
 from hloipu_compiler.staging.reach import Mask
 
 _ELEMENTWISE = with_trait(Trait.ELEMENTWISE)
@@ -28,6 +32,7 @@ _UPDATING = (
 """What updates consist of."""
 _SHRINKING = _UPDATING | {"reduce", "dot", "get-tuple-element", "reduce-window", "gather"}
 """What makes norms and moments of gradients, which are broadcast into the update."""
+_LINEAR = _MOVING | {"add", "subtract", "negate"}
 _NONE: frozenset[int] = frozenset()
 
 
@@ -48,8 +53,12 @@ class GradientWalk:
     """Positions of the update that depend on gradients."""
     crossings: set[int] = field(default_factory=set)
     """What varies and is read by the update, but is no gradient."""
+    numbers: frozenset[int] = frozenset()
+    """What new weights of one element are made of, and a weight has a part in."""
     _lowered: list[int] = field(default_factory=list)
     """Operands of broadcasts in the update, to be walked from."""
+    _bent: Mask = field(default_factory=Mask)
+    """Numbers that are made of cotangents otherwise than linearly."""
 
     def sources(self) -> list[frozenset[int]]:
         """Return, for every position, the gradients that it is made of tensor by tensor.
@@ -57,14 +66,46 @@ class GradientWalk:
         A position that is one itself has itself. One walk up, so that no depth is too deep.
         """
         found: list[frozenset[int]] = []
+        late = self.late() if self.gradients else None
+        self._bent = Mask(len(self.computation.instructions))
         for position, x in enumerate(self.computation.instructions):
             if not self.varying[position] or position in self.update:
                 found.append(_NONE)
             elif position in self.gradients:
                 found.append(frozenset((position,)))
+            elif late and late[position] and self._may_be_late(position, x):
+                found.append(_NONE.union(*(found[i] for i in x.operands)))
             else:
-                found.append(self._source(position, x, found))
+                sources = self._source(position, x, found)
+                self._bent[position] = position not in sources and self._is_bent(x, found)
+                found.append(sources)
         return found
+
+    def _may_be_late(self, position: int, x: Instruction) -> bool:
+        """Whether an op that reads gradients alone is of the update, as norms of them are."""
+        if self.forward[position] or self.marks.get(position) in ("fwd", "bwd"):
+            return False
+        return x.opcode not in _UPDATING
+
+    def _is_bent(self, x: Instruction, found: list[frozenset[int]]) -> bool:
+        """Whether a number is made of cotangents in another way than by sums and factors."""
+        if not is_number(x):
+            return False
+        cotangents = [n for n, i in enumerate(x.operands) if self._is_cotangent(i, found)]
+        if any(self._bent[i] for i in x.operands):
+            return True
+        match x.opcode:
+            case "multiply":
+                return len(cotangents) > 1
+            case "divide":
+                return 1 in cotangents
+            case "select":
+                return 0 in cotangents
+            case opcode:
+                return bool(cotangents) and opcode in _ELEMENTWISE and opcode not in _LINEAR
+
+    def _is_cotangent(self, position: int, found: list[frozenset[int]]) -> bool:
+        return bool(found[position]) and not any(self.forward[i] for i in found[position])
 
     def _source(self, position: int, x: Instruction, found: list[frozenset[int]]) -> frozenset[int]:
         own = frozenset((position,))
@@ -77,11 +118,16 @@ class GradientWalk:
         if x.opcode == "broadcast":
             return _NONE  # one that repeats nothing was made a reshape, unless it is of one row
         together = _NONE.union(*(found[i] for i in operands))
-        if self.optimizing[position] or mark == "wu":
+        if self.optimizing[position] or mark == "wu" or x.opcode == "tuple":
             return together
+        if together and not is_float(x) and not any(self.forward[i] for i in together):
+            return together  # gradients are floats: this tells whether they are finite, say
         if x.opcode not in _UPDATING and not self._is_unmarked_update(position, operands, found):
             return own
         if len(together) != 1:
+            bent = is_number(x) and not any(self.forward[i] for i in together)
+            if bent and self._is_bent(x, found):
+                return together
             return own if together else _NONE
         source = next(iter(together))
         moves = x.opcode in _MOVING and x.operands[0] == source
@@ -126,7 +172,10 @@ class GradientWalk:
             if position in self.update or position in self.gradients:
                 continue
             x = self.computation.instructions[position]
-            if late[position] or x.opcode in _ELEMENTWISE or self.optimizing[position]:
+            passes = x.opcode in _ELEMENTWISE or x.opcode in _MOVING or self.optimizing[position]
+            if position in self.numbers and not late[position]:
+                self.gradients.add(position)
+            elif late[position] or passes:
                 self.update.add(position)
                 waiting.extend(x.operands)
             else:
@@ -141,3 +190,8 @@ class GradientWalk:
             elif self.varying[position] and x.operands and x.opcode in _SHRINKING:
                 found[position] = all(found[i] or not self.varying[i] for i in x.operands)
         return found
+
+
+def is_number(x: Instruction) -> bool:
+    """Whether it is an array of one element, of whatever rank."""
+    return isinstance(x.shape, ArrayShape) and all(n == 1 for n in x.shape.dimensions)

@@ -7,12 +7,13 @@ of random numbers) goes from micro-batch to micro-batch.
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.staging.errors import StagingError
-from hloipu_compiler.staging.gradient_walk import GradientWalk
+from hloipu_compiler.staging.gradient_walk import GradientWalk, is_number
 from hloipu_compiler.staging.losses import losses_of, no_loss
 from hloipu_compiler.staging.marks import made_by_each, marked_phases
 from hloipu_compiler.staging.moving_state import MovingState, is_float
@@ -84,15 +85,22 @@ def phases_of(entry: Computation, roles: Roles) -> Phases:
     after the gradients, E0504 where no gradient is found, E0505 where state goes from micro-batch
     to micro-batch and the update reads it.
     """
-    first = None
+    first = best = None
     for loss in losses_of(entry, roles.state, roles.data, roles.loss):
         finding = _Finding(entry, roles, loss)
-        if not finding.doubtful:
-            return finding.phases()
         first = first or finding
+        if finding.doubtful:
+            continue
+        if best is None or (finding.is_made_of(best) and finding.explains_more_than(best)):
+            best = finding
+        if not best.statistics and isinstance(best.outcome, Phases):
+            break
     if first is None:
         raise no_loss(entry, [x.result for x in roles.state])
-    return first.phases()
+    outcome = (best or first).outcome
+    if isinstance(outcome, StagingError):
+        raise outcome
+    return outcome
 
 
 class _Finding:
@@ -139,6 +147,29 @@ class _Finding:
             )
         return self._phases(walk)
 
+    def is_made_of(self, other: "_Finding") -> bool:
+        """Whether its loss is made of the other's.
+
+        As the sum of losses is, each of which is weighed by a number that is learned: of the sum
+        alone have these numbers a gradient, and are no statistics.
+        """
+        at = -1 if other.loss < 0 else self._result(other.loss)
+        return at >= 0 and bool(self.forward[at])
+
+    def explains_more_than(self, other: "_Finding") -> bool:
+        """Whether it leaves less to statistics, or finds phases where the other finds none."""
+        if not isinstance(self.outcome, Phases):
+            return False
+        return self.statistics < other.statistics or not isinstance(other.outcome, Phases)
+
+    @cached_property
+    def outcome(self) -> Phases | StagingError:
+        """What is found, or why nothing is."""
+        try:
+            return self.phases()
+        except StagingError as error:
+            return error
+
     def _varying(self) -> Mask:
         """Return what differs by micro-batch, with the state known so far that they hand on."""
         seeds = (*self.roles.data, *(x.parameter for x in self.per_micro_batch))
@@ -181,6 +212,7 @@ class _Finding:
         """
         after = dependants(self.entry, [i for i in walk.gradients if not self.forward[i]])
         doubtful = []
+        known = len(self.per_micro_batch)
         shapes = {
             _dimensions(self.entry.instructions[self._result(x.result)])
             for x in self._rest()
@@ -198,6 +230,7 @@ class _Finding:
                 self.per_micro_batch.append(x)
             else:
                 doubtful.append(x)
+        self.statistics = len(self.per_micro_batch) - known
         self.updated = self._rest()
         self.varying = self._varying()
         return doubtful
@@ -212,8 +245,14 @@ class _Finding:
 
     def _walk(self, walk: GradientWalk, ends: Sequence[int]) -> None:
         """Walk from tensors first: numbers take part in the update of all of them."""
-        tensors = [i for i in ends if _rank(self.entry.instructions[i])]
-        numbers = [i for i in ends if not _rank(self.entry.instructions[i])]
+        tensors = [i for i in ends if not is_number(self.entry.instructions[i])]
+        numbers = [i for i in ends if is_number(self.entry.instructions[i])]
+        if numbers and not walk.numbers:
+            sources = walk.sources()
+            sloped = self.kinds.sloped
+            walk.numbers = frozenset(
+                i for end in numbers for i in sources[end] if sloped[i] and not self.forward[i]
+            )
         for some in (tensors, numbers):
             if some:
                 walk.walk(some, walk.sources())
