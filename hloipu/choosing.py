@@ -6,6 +6,7 @@ from typing import Any
 
 from hloipu.options.table import Options
 from hloipu.pipelining import pipeline_request
+from hloipu.places import system_ipus
 from hloipu.wrapping import wrapping_request
 from hloipu_compiler.choosing.outlook import Step, best_of, choice_of
 from hloipu_compiler.choosing.priced_step import priced_step
@@ -65,7 +66,8 @@ def chosen(
     """
     given = _given(options)
     step = priced(module, options)
-    found = [step.outlook(way) for way in ways_on(step, options.ipus, given)]
+    ipus = system_ipus(step.machine, options)
+    found = [step.outlook(way) for way in ways_on(step, ipus, given)]
     choice = Choice(best_of(found), choice_of(found), len(found))
     return choice if tried is None else _with_trials(choice, found, options, tried, step.machine)
 

@@ -13,7 +13,6 @@ from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.program import Program, Role
 from hloipu_runtime.program.steps import Pipeline, Step, inner_steps
 
-
 _CUTTING = (
     "schedule", "reduction", "accumulator_dtype", "accumulator", "loss_output",
     "batch_serialization", "shard_optimizer",

@@ -38,9 +38,13 @@ class Program:
     memory: Memory
 
 
+GIVEN: dict[str, Any] = {
+    "ipus": 4, "plan": "auto", "micro_batches": 8, "feed": {"data": (LAYERS,)}, "loop": 1,
+}  # fmt: skip
+
+
 def asked() -> Options:
-    given = {"ipus": 4, "plan": "auto", "micro_batches": 8, "feed": {"data": (LAYERS,)}, "loop": 1}
-    return resolve("compile", given).options
+    return resolve("compile", GIVEN).options
 
 
 def test_ways_are_tried_until_one_fits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,6 +81,11 @@ def test_of_ways_slower_than_thought_the_fastest_is_taken(
     assert choice.is_tried
     assert len(seen) == trials
     assert (choice.best.way.stages == first) == (slower == 1.0)
+
+
+def test_devices_named_by_ids_are_what_is_filled() -> None:
+    options = resolve("compile", {**GIVEN, "ipus": 1, "ipu_ids": (25,)}).options
+    assert chosen(hloipu.verify(TEXT), options).rows == chosen(hloipu.verify(TEXT), asked()).rows
 
 
 def test_trials_end() -> None:

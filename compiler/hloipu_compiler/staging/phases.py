@@ -333,13 +333,11 @@ class _Finding:
                 phase.append(FREE)
             elif position in wu:
                 phase.append(UPDATE)
-            elif self.marks.get(position) == "bwd":
+            elif self.forward[position]:
+                phase.append(FORWARD)  # even if named as backward: both had the same op
+            elif self.marks.get(position) == "bwd" or any(phase[i] == BACKWARD for i in x.operands):
                 phase.append(BACKWARD)
-            elif (
-                self.forward[position]
-                or measured[position]
-                or (ahead[position] and not behind[position])
-            ):
+            elif measured[position] or (ahead[position] and not behind[position]):
                 phase.append(FORWARD)
             else:
                 phase.append(BACKWARD)
