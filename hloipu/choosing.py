@@ -14,6 +14,7 @@ from hloipu_compiler.choosing.way import Outlook, Way
 from hloipu_compiler.choosing.ways import Given, swept, ways_on
 from hloipu_compiler.codegen.tuning import Tuning
 from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.plan.schedule import SEQUENTIAL
 from hloipu_compiler.staging.errors import StagingError
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.costing.step_times import step_times
@@ -176,7 +177,7 @@ def _given(options: Options) -> Given:
     usual = Options()
     return Given(
         options.stages,
-        None if options.schedule == usual.schedule else options.schedule,
+        _schedule_given(options, usual),
         options.micro_batches if options.micro_batches > 1 else None,
         None if options.recompute == usual.recompute else options.recompute,
         None if options.offload == usual.offload else options.offload,
@@ -184,6 +185,13 @@ def _given(options: Options) -> Given:
         True if options.shard_optimizer else None,
         tuple(ipu for (ipu,) in _map_of(options)) or None,
     )
+
+
+def _schedule_given(options: Options, usual: Options) -> str | None:
+    """Return the schedule that options settle: micro-batches in groups go with one alone."""
+    if options.batch_serialization > 1:
+        return SEQUENTIAL
+    return None if options.schedule == usual.schedule else options.schedule
 
 
 def _map_of(options: Options) -> tuple[tuple[int, ...], ...]:

@@ -95,7 +95,7 @@ class Wrapping:
 
     def lines(self) -> list[str]:
         """Return what was decided, for people."""
-        turns = "one step a run" if self.loop is None else f"{self.loop} steps a run"
+        turns = "one step a run" if self.loop in (None, 1) else f"{self.loop} steps a run"
         found = [f"{turns}; {len(self.state)} arrays stay on the device ({self.evidence})"]
         if self.state:
             pairs = [(pair.parameter, pair.result) for pair in self.state]
