@@ -20,16 +20,17 @@ def replacing(path: str | Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
     UsageError E3004 where the file cannot be written.
     """
     target = Path(path)
+    begun: list[Path] = []  # an interrupt may come right after a file is made
     try:
-        handle, temporary = _locked_file(target, mode)
         try:
-            with os.fdopen(handle, "wb") as stream:
+            with os.fdopen(_locked_file(target, mode, begun), "wb") as stream:
                 yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
-                temporary.replace(target)
+                begun[-1].replace(target)
         except BaseException:
-            temporary.unlink(missing_ok=True)
+            for temporary in begun:
+                temporary.unlink(missing_ok=True)
             raise
         _sync_folder(target.parent)
     except OSError as error:
@@ -58,17 +59,17 @@ def _beginning(target: Path) -> str:
     return f".{target.name[:100]}."
 
 
-def _locked_file(target: Path, mode: int) -> tuple[int, Path]:
-    """Return a new file beside `target`, locked as long as it is open."""
+def _locked_file(target: Path, mode: int, begun: list[Path]) -> int:
+    """Return a new file beside `target`, locked as long as it is open; its path ends `begun`."""
     while True:
         name = f"{_beginning(target)}{os.getpid()}-{secrets.token_hex(4)}.tmp"
-        temporary = target.with_name(name)
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        begun.append(target.with_name(name))
+        handle = os.open(begun[-1], os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         with suppress(OSError):  # Some file systems have no locks.
             fcntl.flock(handle, fcntl.LOCK_EX)
         # Between those two calls it looked like one that nobody writes.
         if os.fstat(handle).st_nlink:
-            return handle, temporary
+            return handle
         os.close(handle)
 
 

@@ -173,6 +173,8 @@ class GradientWalk:
                 continue
             x = self.computation.instructions[position]
             passes = x.opcode in _ELEMENTWISE or x.opcode in _MOVING or self.optimizing[position]
+            if x.opcode == "reduce":  # of one element: there is nothing to add up
+                passes |= is_number(self.computation.instructions[x.operands[0]])
             if position in self.numbers and not late[position]:
                 self.gradients.add(position)
             elif late[position] or passes:
