@@ -28,6 +28,10 @@ demo: install ## compile a JAX training step for a GC200, run it, check its valu
 test: install ## run the tests
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
+.PHONY: test-all
+test-all: install ## run all cases of all tests (10 minutes)
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal --all-cases
+
 .PHONY: check
 check: install ## what CI runs: format, lint, types, tests
 	$(BIN)/ruff format --check

@@ -1,7 +1,11 @@
-"""Options and fixtures of the whole test suite: `--zoo`, `--update-golden`, `golden`, `oracle`."""
+"""Options and fixtures of the whole test suite.
+
+`--zoo`, `--update-golden`, `--all-cases`, `golden`, `oracle`, and the mark `thinned`.
+"""
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +20,24 @@ GOLDEN_ROOT = Path(__file__).parent / "golden"
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--zoo", metavar="PATH", help="folder of real HLO dumps (or HLOIPU_ZOO)")
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files")
+    parser.addoption("--all-cases", action="store_true", help="run all cases of thinned tests")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Run one of every n cases of tests marked `thinned(n)`, unless `--all-cases` is given."""
+    if config.getoption("--all-cases"):
+        return
+    seen: Counter[str] = Counter()
+    kept: list[pytest.Item] = []
+    left: list[pytest.Item] = []
+    for item in items:
+        mark = item.get_closest_marker("thinned")
+        test = item.nodeid.partition("[")[0]
+        (left if mark and seen[test] % mark.args[0] else kept).append(item)
+        seen[test] += 1
+    items[:] = kept
+    if left:
+        config.hook.pytest_deselected(items=left)
 
 
 def _zoo_files(config: pytest.Config) -> list[Path]:

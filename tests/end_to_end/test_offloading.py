@@ -50,6 +50,7 @@ def assert_same_bits(cut: Cut, options: Mapping[str, Any], mode: Mode = "functio
         np.testing.assert_array_equal(a, b, strict=True)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("step", "schedule"),
     [
@@ -67,6 +68,7 @@ def test_each_kind_may_lie_there_alone(kind: str) -> None:
     assert_same_bits(cut, {f"offload_{kind}": True})
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("step", "stages", "group"),
     [
@@ -128,6 +130,7 @@ def test_branches_at_once_have_their_own(cut: Concurrent, group: int) -> None:
     concurrent_trials.assert_equal_to_jax(cut, program, mode="exact")
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("cut", "group"),
     [
