@@ -29,7 +29,7 @@ test: install ## run the tests
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 .PHONY: test-all
-test-all: install ## run all cases of all tests (10 minutes)
+test-all: install ## run all cases of all tests, the thinned ones too
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal --all-cases
 
 .PHONY: check

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from hloipu_runtime.program.collective import RemoteCopy
-from hloipu_runtime.program.program import Program, Role, StatePort
+from hloipu_runtime.program.program import Array, Program, Role, StatePort
 from hloipu_runtime.program.steps import Carried, Channel, Pipeline, Sequence, Stage, Step
 from tests.support.program_builder import ProgramBuilder, rows
 
@@ -165,3 +165,18 @@ def expected_totals(stages: int, inputs: list[np.ndarray]) -> list[np.ndarray]:
             back = back + forward[stage]
             totals[stage] += back
     return totals
+
+
+class Feed:
+    """Hands out the same numbers each time, in order."""
+
+    def __init__(self, inputs: list[Array]) -> None:
+        self.inputs = inputs
+        self.taken = 0
+
+    def take(self, stream: str) -> Array:
+        self.taken += 1
+        return self.inputs[self.taken - 1]
+
+    def give(self, stream: str, value: Array) -> None:
+        raise AssertionError(stream)

@@ -14,23 +14,9 @@ from hloipu_runtime.program_text.printer import print_program
 from hloipu_runtime.sim.exact import ExactEngine
 from hloipu_runtime.sim.functional import FunctionalEngine
 from tests.support.concurrent_programs import SHAPE, ConcurrentMaker, pipeline_of, steps_of
+from tests.support.pipelined_programs import Feed
 
 IPUS = [(0, 1, 2, 3), (0, 1, 2, 0), (0, 1, 0, 1), (0, 0, 0, 0)]
-
-
-class Feed:
-    """Hands out the same numbers each time, in order."""
-
-    def __init__(self, inputs: list[Array]) -> None:
-        self.inputs = inputs
-        self.taken = 0
-
-    def take(self, stream: str) -> Array:
-        self.taken += 1
-        return self.inputs[self.taken - 1]
-
-    def give(self, stream: str, value: Array) -> None:
-        raise AssertionError(stream)
 
 
 def total(engine: ExactEngine | FunctionalEngine, inputs: list[Array]) -> Array:

@@ -10,7 +10,7 @@ from hloipu_runtime.program.steps import Pipeline, Sequence
 from hloipu_runtime.program.verify import faults_of
 from hloipu_runtime.sim.exact import ExactEngine
 from hloipu_runtime.sim.functional import FunctionalEngine
-from tests.support.pipelined_programs import SHAPE, PipelineMaker, expected_totals
+from tests.support.pipelined_programs import SHAPE, Feed, PipelineMaker, expected_totals
 
 CASES = [
     (stages, interval, count)
@@ -18,21 +18,6 @@ CASES = [
     for interval in (1, 2, 2 * stages)
     for count in (0, 1, 2, 3, 5, 9)
 ]
-
-
-class Feed:
-    """Hands out the same numbers each time, in order."""
-
-    def __init__(self, inputs: list[Array]) -> None:
-        self.inputs = inputs
-        self.taken = 0
-
-    def take(self, stream: str) -> Array:
-        self.taken += 1
-        return self.inputs[self.taken - 1]
-
-    def give(self, stream: str, value: Array) -> None:
-        raise AssertionError(stream)
 
 
 def totals(engine: ExactEngine | FunctionalEngine, program: Program, feed: Feed) -> list[Array]:
