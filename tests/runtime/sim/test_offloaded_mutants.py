@@ -12,8 +12,8 @@ from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.steps import Channel, Pipeline, Sequence, VariableId
 from hloipu_runtime.program.verify import faults_of
 from hloipu_runtime.sim.exact import ExactEngine
-from tests.runtime.sim.test_pipelining import Feed, pipeline_of, totals
-from tests.support.pipelined_programs import PipelineMaker
+from tests.runtime.sim.test_pipelining import pipeline_of, totals
+from tests.support.pipelined_programs import Feed, PipelineMaker
 from tools.prove_exchanges.editing import blocks_of, with_steps
 from tools.prove_exchanges.order_kinds import steps_swapped
 from tools.prove_exchanges.places import Subject

@@ -11,9 +11,9 @@ from hloipu_runtime.program_text.parser import parse_program
 from hloipu_runtime.program_text.printer import print_program
 from hloipu_runtime.sim.exact import ExactEngine
 from hloipu_runtime.sim.functional import FunctionalEngine
-from tests.runtime.sim.test_pipelining import Feed, totals
+from tests.runtime.sim.test_pipelining import totals
 from tests.support.memory_checker import check_memory
-from tests.support.pipelined_programs import PipelineMaker, expected_totals
+from tests.support.pipelined_programs import Feed, PipelineMaker, expected_totals
 
 KINDS = ("activations", "weights", "totals")
 OFFLOADED = [frozenset(x) for n in range(4) for x in combinations(KINDS, n)]
