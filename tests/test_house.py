@@ -38,6 +38,7 @@ STAIRS = (
     "hloipu_runtime",
     "hloipu_runtime.compiled",
     "hloipu_runtime.session",
+    "hloipu_runtime.session_engine",
     "hloipu_runtime.session_state",
     "hloipu_runtime.session_inputs",
     "hloipu_runtime.session_clock",

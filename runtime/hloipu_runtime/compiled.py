@@ -37,7 +37,8 @@ from hloipu_runtime.report.build import (
 from hloipu_runtime.report.change import Fitting
 from hloipu_runtime.report.finding import Finding
 from hloipu_runtime.report.profile import Profile
-from hloipu_runtime.session import Session, SessionSettings
+from hloipu_runtime.session import Session
+from hloipu_runtime.session_engine import SessionSettings, require_mode
 from hloipu_runtime.session_inputs import State
 from hloipu_runtime.sim.exact import ExactEngine
 from hloipu_runtime.sim.functional import FunctionalEngine
@@ -49,7 +50,6 @@ from hloipu_runtime.sim.seeding import seeded
 from hloipu_runtime.streams.settings import DEFAULT_TIMEOUT_SECONDS
 
 Mode = str
-MODES = ("functional", "exact")
 
 
 @dataclass(frozen=True)
@@ -157,10 +157,7 @@ class CompiledProgram:
         Raises DoesNotFit unless memory suffices or `over_memory` is "allow", UsageError where
         arguments do not fit the parameters.
         """
-        if mode not in MODES:
-            raise UsageError(
-                "E3140", f"there is no mode {mode!r} to run in", hint=f"modes: {', '.join(MODES)}"
-            )
+        require_mode(mode)
         self._require_runnable()
         if self.program.is_resident:
             raise UsageError(

@@ -18,13 +18,13 @@ from hloipu_runtime.costing.step_times import step_times
 from hloipu_runtime.device import Device, Resident, constants_cycles
 from hloipu_runtime.errors import StreamError, UsageError
 from hloipu_runtime.kernels.subnormals import flushing_subnormals
-from hloipu_runtime.program.loading import loaded_with
 from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.seen import seen_by_users
 from hloipu_runtime.program.step_elements import elements_per_step
 from hloipu_runtime.report.build import About, profile_of_run
 from hloipu_runtime.report.profile import Profile
 from hloipu_runtime.session_clock import SessionClock
+from hloipu_runtime.session_engine import SessionEngine, SessionSettings
 from hloipu_runtime.session_inputs import (
     State,
     called_with,
@@ -39,42 +39,13 @@ from hloipu_runtime.session_state import (
     in_users_types,
     require_alike,
     resumed_states,
-    steps_at,
 )
-from hloipu_runtime.sim.exact import ExactEngine
-from hloipu_runtime.sim.functional import FunctionalEngine
 from hloipu_runtime.sim.host import Arrays, Counts, Progress
-from hloipu_runtime.sim.kept_state import streams_before_work
-from hloipu_runtime.sim.participants import check_participants
 from hloipu_runtime.sim.ports import taken_arrays
-from hloipu_runtime.sim.replicated import ReplicatedEngine
 from hloipu_runtime.streams.host import StreamHost
 from hloipu_runtime.streams.infeed import InfeedState
 from hloipu_runtime.streams.outfeed import OutfeedQueue
-from hloipu_runtime.streams.participants import hosts_of_all
-from hloipu_runtime.streams.settings import DEFAULT_TIMEOUT_SECONDS
 from hloipu_runtime.streams.timing import interval_cycles
-
-MODES = ("functional", "exact")
-
-
-@dataclass(frozen=True, slots=True)
-class SessionSettings:
-    """How a session runs."""
-
-    mode: str = "functional"
-    poison: bool = False
-    """Fill tile memories before use, in exact mode."""
-    seed: int = 0
-    """Where stateful random ops begin."""
-    timeout: float = DEFAULT_TIMEOUT_SECONDS
-    """Seconds that the device waits for one element of a queue."""
-    rates: Mapping[str, float] = field(default_factory=dict)
-    """Elements per second that the host makes of an infeed; others are always there in time."""
-    device: Device | None = None
-    """Shared with other sessions; None: a device of the session's own."""
-    identical: bool = False
-    """Whether all replicas have the same state and data: the first one stands for all."""
 
 
 @dataclass(frozen=True)
@@ -113,12 +84,6 @@ class Session:
         settings: SessionSettings | None = None,
     ) -> None:
         self.settings = settings or SessionSettings()
-        if self.settings.mode not in MODES:
-            raise UsageError(
-                "E3140",
-                f"there is no mode {self.settings.mode!r} to run in",
-                hint=f"modes: {', '.join(MODES)}",
-            )
         self.program = program
         self._seen = seen_by_users(program)
         self.costs = costs
@@ -161,7 +126,14 @@ class Session:
             clock=self._now,
             split=self._seen.split,
         )
-        self._engine = self._engine_with(loaded_arrays(program, constants))
+        self._engine = SessionEngine(
+            program,
+            self.settings,
+            self._participants,
+            self._host,
+            self._now,
+            loaded_arrays(program, constants),
+        )
 
     @property
     def cycles(self) -> int:
@@ -178,24 +150,6 @@ class Session:
         """Of all cycles, those of loading the executable again after others, or constants."""
         return self._clock.loading_cycles
 
-    def _engine_with(
-        self, constants: Mapping[str, Array]
-    ) -> FunctionalEngine | ExactEngine | ReplicatedEngine:
-        """Return an engine that has the program with what is loaded beside it."""
-        program = loaded_with(self.program, constants)
-
-        def one() -> FunctionalEngine | ExactEngine:
-            if self.settings.mode == "functional":
-                return FunctionalEngine(program)
-            return ExactEngine(program, poison=self.settings.poison)
-
-        if self._participants == 1:
-            return one()
-        check_participants(program)
-        made = ReplicatedEngine(program, [one() for _ in range(self._participants)])
-        made.hosts = tuple(hosts_of_all(self._host, program, self._now))
-        return made
-
     def load_constants(self, constants: State) -> None:
         """Load other arrays in place of the constants; the state stays as it is.
 
@@ -207,9 +161,7 @@ class Session:
         arrays = loaded_arrays(self.program, constants)
         if self._lost:
             self._require_state()
-        kept = self._states
-        self._engine = self._engine_with(arrays)
-        self._states = kept
+        self._engine.load(arrays)
         self._clock.load(constants_cycles(self.program, self.costs.machine))
 
     def run(
@@ -305,28 +257,14 @@ class Session:
                 hint=f"the program has {self.program.replicas}, numbered from 0",
             )
         number = 0 if self.settings.identical else replica * self.program.partitions
-        return in_users_types(self.program, self._states, number)
-
-    @property
-    def _states(self) -> list[dict[str, Array]]:
-        """The state of each participant that is run, in storage form."""
-        if isinstance(self._engine, ReplicatedEngine):
-            return self._engine.states
-        return [self._engine.state]
-
-    @_states.setter
-    def _states(self, arrays: list[dict[str, Array]]) -> None:
-        if isinstance(self._engine, ReplicatedEngine):
-            self._engine.states = arrays
-        else:
-            self._engine.state = arrays[0]
+        return in_users_types(self.program, self._engine.states, number)
 
     def save_state(self, path: str | Path) -> None:
         """Write a checkpoint, in the place of an older one at once."""
         positions = {queue.name: queue.position for queue in self._host.infeeds}
         self._require_no_run()
         self._require_state()
-        kept = self._states
+        kept = self._engine.states
         arrays = differing([in_users_types(self.program, kept, n) for n in range(len(kept))])
         Checkpoint(self.program.name, self.steps, self.cycles, positions, arrays).save(path)
 
@@ -371,7 +309,7 @@ class Session:
         path = self._times.loop_path
         turns = counts.runs[path] if path else 0
         try:
-            self._engine.run(self._host, counts)
+            self._engine.run(counts)
         except BaseException as error:
             self._failed(error, counts.runs[path] - turns if path else 1)
             raise
@@ -381,19 +319,7 @@ class Session:
 
     def _failed(self, error: BaseException, turns: int) -> None:
         """Note what a run that failed in a turn, counted from 1, leaves."""
-        done: int | None = None
-        if isinstance(self._engine, FunctionalEngine):
-            done = steps_at(self._engine.kept_moment, turns)
-        elif isinstance(self._engine, ReplicatedEngine):
-            path = self._times.loop_path
-            others = [x.runs[path] if path else 1 for x in self._engine.counts[1:]]
-            everyone = zip(self._engine.moments, [turns, *others], strict=True)
-            reached = {steps_at(moment, turn) for moment, turn in everyone}
-            done = reached.pop() if len(reached) == 1 else None
-        elif isinstance(error, StreamError) and self._took_nothing_but_data(error):
-            done = max(0, turns - 1)
-        if not self.program.state:
-            done = max(0, turns - 1)
+        done = self._engine.steps_kept(error, turns, self._times.loop_path)
         if done is None:
             self._lost = f"a run failed after {self.steps} steps and left no whole state"
             self._has_state = False
@@ -401,16 +327,6 @@ class Session:
         self.steps += done
         if done:
             self._clock.end_call(done)
-
-    def _took_nothing_but_data(self, error: StreamError) -> bool:
-        """Whether a run failed at a feed, before the step wrote anything."""
-        early = streams_before_work(self.program)
-        return any(
-            queue.name == error.queue
-            and queue.to_device
-            and all(port.stream in early for port in queue.streams)
-            for queue in self.program.queues
-        )
 
     def _require_no_run(self) -> None:
         """Raise StreamError E2061 where a run is going on: it holds the state in parts."""
@@ -438,7 +354,7 @@ class Session:
                     hint="give state={name: array, …}, or load a checkpoint; on the command line "
                     "--inputs FILE or --random SEED",
                 )
-            self._states = self._state
+            self._engine.states = self._state
             self._state = None
             self._has_state = True
 

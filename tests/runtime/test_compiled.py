@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hloipu_runtime.compiled import MODES, CompiledProgram
+from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import HloipuError, UsageError
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.program.faults import ProgramError
 from hloipu_runtime.program.mapping import Mapping, Tiles, whole
 from hloipu_runtime.program.program import Port, Program
 from hloipu_runtime.program.steps import Exchange, Sequence
+from hloipu_runtime.session_engine import MODES
 from tests.support.program_builder import ProgramBuilder, rows
 
 TINY = load_machine("tiny")

@@ -81,9 +81,9 @@ ENTRY e {
     program = compiled(text, "gc200", loop=2, roles={"x": "const"})
     with program.session(state=[np.zeros(65536, np.float32)], constants={1: np.float32(1)}) as s:
         s.run()
-        where = s._engine.state["w"].ctypes.data
+        where = s._engine.states[0]["w"].ctypes.data
         s.run(10)
-        assert s._engine.state["w"].ctypes.data == where
+        assert s._engine.states[0]["w"].ctypes.data == where
         assert s.state()["w"][0] == 12
 
 

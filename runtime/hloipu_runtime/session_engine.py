@@ -1,0 +1,142 @@
+"""The engine of a session: it has the program and the state, and is changed with constants."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from hloipu_runtime.device import Device
+from hloipu_runtime.errors import StreamError, UsageError
+from hloipu_runtime.program.loading import loaded_with
+from hloipu_runtime.program.program import Array, Program
+from hloipu_runtime.session_state import steps_at
+from hloipu_runtime.sim.exact import ExactEngine
+from hloipu_runtime.sim.functional import FunctionalEngine
+from hloipu_runtime.sim.host import Counts
+from hloipu_runtime.sim.kept_state import streams_before_work
+from hloipu_runtime.sim.participants import check_participants
+from hloipu_runtime.sim.replicated import ReplicatedEngine
+from hloipu_runtime.streams.host import StreamHost
+from hloipu_runtime.streams.participants import hosts_of_all
+from hloipu_runtime.streams.settings import DEFAULT_TIMEOUT_SECONDS
+
+MODES = ("functional", "exact")
+
+Engine = FunctionalEngine | ExactEngine | ReplicatedEngine
+
+
+def require_mode(mode: str) -> None:
+    """Raise UsageError E3140 for a mode that is none of `MODES`."""
+    if mode not in MODES:
+        raise UsageError(
+            "E3140", f"there is no mode {mode!r} to run in", hint=f"modes: {', '.join(MODES)}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """How a session runs; UsageError E3140 for a mode that is none."""
+
+    mode: str = "functional"
+    poison: bool = False
+    """Fill tile memories before use, in exact mode."""
+    seed: int = 0
+    """Where stateful random ops begin."""
+    timeout: float = DEFAULT_TIMEOUT_SECONDS
+    """Seconds that the device waits for one element of a queue."""
+    rates: Mapping[str, float] = field(default_factory=dict)
+    """Elements per second that the host makes of an infeed; others are always there in time."""
+    device: Device | None = None
+    """Shared with other sessions; None: a device of the session's own."""
+    identical: bool = False
+    """Whether all replicas have the same state and data: the first one stands for all."""
+
+    def __post_init__(self) -> None:
+        require_mode(self.mode)
+
+
+class SessionEngine:
+    """A program's engine, for all participants that are run, and the state that it has."""
+
+    def __init__(
+        self,
+        program: Program,
+        settings: SessionSettings,
+        participants: int,
+        host: StreamHost,
+        now: Callable[[], int],
+        constants: Mapping[str, Array],
+    ) -> None:
+        self.program = program
+        self.settings = settings
+        self.participants = participants
+        self.host = host
+        self._now = now
+        self.engine: Engine = self._made(constants)
+
+    def load(self, constants: Mapping[str, Array]) -> None:
+        """Take other arrays in place of the constants; the state stays as it is."""
+        kept = self.states
+        self.engine = self._made(constants)
+        self.states = kept
+
+    def run(self, counts: Counts) -> None:
+        """Run the program once."""
+        self.engine.run(self.host, counts)
+
+    @property
+    def states(self) -> list[dict[str, Array]]:
+        """The state of each participant that is run, in storage form."""
+        if isinstance(self.engine, ReplicatedEngine):
+            return self.engine.states
+        return [self.engine.state]
+
+    @states.setter
+    def states(self, arrays: list[dict[str, Array]]) -> None:
+        if isinstance(self.engine, ReplicatedEngine):
+            self.engine.states = arrays
+        else:
+            self.engine.state = arrays[0]
+
+    def steps_kept(self, error: BaseException, turns: int, loop_path: str) -> int | None:
+        """Return of how many whole steps a run that failed left the state; None: of none.
+
+        `turns`: in which turn of the program's loop it failed, counted from 1; `loop_path`: of that
+        loop, empty where there is none.
+        """
+        if not self.program.state:
+            return max(0, turns - 1)
+        if isinstance(self.engine, FunctionalEngine):
+            return steps_at(self.engine.kept_moment, turns)
+        if isinstance(self.engine, ReplicatedEngine):
+            others = [x.runs[loop_path] if loop_path else 1 for x in self.engine.counts[1:]]
+            everyone = zip(self.engine.moments, [turns, *others], strict=True)
+            reached = {steps_at(moment, turn) for moment, turn in everyone}
+            return reached.pop() if len(reached) == 1 else None
+        if isinstance(error, StreamError) and self._took_nothing_but_data(error):
+            return max(0, turns - 1)
+        return None
+
+    def _made(self, constants: Mapping[str, Array]) -> Engine:
+        """Return an engine that has the program with what is loaded beside it."""
+        program = loaded_with(self.program, constants)
+
+        def one() -> FunctionalEngine | ExactEngine:
+            if self.settings.mode == "functional":
+                return FunctionalEngine(program)
+            return ExactEngine(program, poison=self.settings.poison)
+
+        if self.participants == 1:
+            return one()
+        check_participants(program)
+        made = ReplicatedEngine(program, [one() for _ in range(self.participants)])
+        made.hosts = tuple(hosts_of_all(self.host, program, self._now))
+        return made
+
+    def _took_nothing_but_data(self, error: StreamError) -> bool:
+        """Whether a run failed at a feed, before the step wrote anything."""
+        early = streams_before_work(self.program)
+        return any(
+            queue.name == error.queue
+            and queue.to_device
+            and all(port.stream in early for port in queue.streams)
+            for queue in self.program.queues
+        )
