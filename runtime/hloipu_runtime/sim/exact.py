@@ -40,15 +40,11 @@ from hloipu_runtime.sim.current_run import CurrentRun
 from hloipu_runtime.sim.host import Counts, Host, Watch
 from hloipu_runtime.sim.participant import ALONE, Participant
 from hloipu_runtime.sim.pipelining import pipelined
-from hloipu_runtime.sim.pool import MemoryPool
-from hloipu_runtime.sim.private_variables import private_variables
-from hloipu_runtime.sim.storage import TileStorage, allocate, scatter_whole
+from hloipu_runtime.sim.storage import scatter_whole
+from hloipu_runtime.sim.tile_memories import TileMemories
 from hloipu_runtime.sim.vertices import prepare_group
 
 Action = Callable[[], None]
-
-KEPT_BYTES = 1 << 30
-"""With more memory than this, an engine keeps none from run to run, nor what is prepared for it."""
 
 
 class ExactEngine:
@@ -59,23 +55,15 @@ class ExactEngine:
         self.poison = poison
         self.here: Participant = ALONE
         """Who this engine is; may be another one in each run."""
-        self.memories: dict[VariableId, TileStorage] = {}
-        self._private = private_variables(program)
+        self.memories = TileMemories(program, poison=poison)
+        self.memory = self.memories.memory
         self._now = CurrentRun()
         steps = program.body.steps
         self._touched = [used(step, program) for step in steps]
         self._last = {v: n for n, variables in enumerate(self._touched) for v in variables}
         self._actions: list[list[Action] | None] = [None] * len(steps)
-        self._made: dict[VariableId, TileStorage] = {}
-        """Memories that prepared steps refer to; none with poison."""
-        self._pool = MemoryPool()
-        self._apart_bytes = 0
-        """Of memories that are not in the pool."""
-        self._is_new = False
-        """Whether the step at hand is prepared for the first time, those before it prepared."""
         self._rewritten = sorted(written(program.body, program) & set(program.constants))
         """Constants that the program writes over."""
-        self._kept = frozenset(port.variable for port in program.state)
 
     @property
     def state(self) -> dict[str, Array]:
@@ -84,9 +72,9 @@ class ExactEngine:
         Assigning to it writes tile memories, where it stays from run to run.
         """
         return {
-            port.name: np.array(self.memories[port.variable].whole())
+            port.name: np.array(self.memory(port.variable).whole())
             for port in self.program.state
-            if port.variable in self.memories
+            if port.variable in self.memories.alive
         }
 
     @state.setter
@@ -95,7 +83,7 @@ class ExactEngine:
             if port.name in arrays:
                 scatter_whole(self.memory(port.variable), arrays[port.name])
             else:
-                self.memories.pop(port.variable, None)
+                self.memories.alive.pop(port.variable, None)
 
     def run(self, host: Host, counts: Counts | None = None, watch: Watch | None = None) -> Counts:
         """Run the program once, from the state that the run before left.
@@ -109,16 +97,15 @@ class ExactEngine:
                 self._run(counts, watch)
         finally:
             self._now.host = None
-            for variable in [v for v in self.memories if v not in self._kept]:
-                del self.memories[variable]
-            if self._pool.bytes + self._apart_bytes > KEPT_BYTES:
-                self._forget()
+            self.memories.end_run()
+            if self.memories.are_too_many:
+                self._actions = [None] * len(self._actions)
+                self.memories.forget()
         return counts
 
     def _run(self, counts: Counts, watch: Watch | None) -> None:
         for variable in self._rewritten:
-            if variable in self._made:
-                scatter_whole(self._made[variable], self.program.constants[variable][1])
+            self.memories.load_again(variable)
         counts.ran("body")
         for number, step in enumerate(self.program.body.steps):
             for action in self._actions_of(number, step):
@@ -130,15 +117,15 @@ class ExactEngine:
                     # A buffer may hold only what its vertices read: every third row, say.
                     if is_complete(record.mapping, record.shape):
                         watch(value, self.memory(variable).whole())
-            for variable in self._touched[number] - self._kept:
+            for variable in self._touched[number] - self.memories.state:
                 if self._last[variable] == number:
-                    self._drop(variable)
-        self._is_new = False
+                    self.memories.drop(variable)
+        self.memories.may_share = False
 
     def _actions_of(self, number: int, step: Step) -> list[Action]:
         """Return a step of the outermost level prepared, from the run before if there was one."""
         found = self._actions[number]
-        self._is_new = found is None
+        self.memories.may_share = found is None
         if found is None:
             if not self.poison:
                 # Others must not have the memory that a branch not yet taken will need.
@@ -148,46 +135,6 @@ class ExactEngine:
             if not self.poison:
                 self._actions[number] = found
         return found
-
-    def _drop(self, variable: VariableId) -> None:
-        """Take a variable's memory away after its last use; constants stay for later runs."""
-        memory = self.memories.pop(variable, None)
-        if memory is None or self.poison or variable in self.program.constants:
-            return
-        if self._is_new and memory.memory is not None:
-            self._pool.give_back(memory.memory)
-
-    def _forget(self) -> None:
-        """Let go of what was prepared, and of all memory but the state's."""
-        self._actions = [None] * len(self._actions)
-        self._made = dict(self.memories)
-        self._pool, self._apart_bytes = MemoryPool(), 0
-
-    def memory(self, variable: VariableId) -> TileStorage:
-        """Return a variable's memory, made on the first request."""
-        found = self.memories.get(variable)
-        if found is None:
-            found = self._made.get(variable)
-            if found is None:
-                found = self._allocated(variable)
-            self.memories[variable] = found
-        return found
-
-    def _allocated(self, variable: VariableId) -> TileStorage:
-        constant = self.program.constants.get(variable)
-        record, shared = self.program.variables[variable], variable not in self._private
-        if self.poison or not self._is_new or constant is not None or variable in self._kept:
-            made = allocate(record, shared=shared)
-            self._apart_bytes += made.merged.nbytes
-        else:
-            made = allocate(record, shared=shared, take=self._pool.take)
-        if constant is not None:
-            scatter_whole(made, constant[1])
-        elif self.poison:
-            made.poison()
-        if not self.poison:
-            self._made[variable] = made
-        return made
 
     def _prepare(self, step: Step, place: str, host: Host, counts: Counts) -> list[Action]:
         match step:

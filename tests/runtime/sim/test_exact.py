@@ -196,11 +196,11 @@ def test_memory_is_given_back_after_the_last_use() -> None:
 
     def look(done: int) -> None:
         nonlocal most
-        most = max(most, len(engine.memories))
+        most = max(most, len(engine.memories.alive))
 
     engine.run(DrawnHost(make.program(), 0), Counts(progress=look))
     assert most == 2
-    assert engine.memories == {}
+    assert engine.memories.alive == {}
 
 
 def test_a_vertex_that_reaches_beyond_its_tile_is_a_fault() -> None:

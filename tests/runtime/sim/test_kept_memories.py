@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hloipu_runtime.sim import exact
+from hloipu_runtime.sim import tile_memories
 from hloipu_runtime.sim.exact import ExactEngine
 from hloipu_runtime.sim.pool import MemoryPool
 from tests.support.naive_run import DrawnHost, NaiveRun
@@ -13,12 +13,12 @@ from tests.support.random_programs import random_program
 ROWS = rows(2, 3)
 
 
-@pytest.mark.parametrize("kept_bytes", [0, exact.KEPT_BYTES])
+@pytest.mark.parametrize("kept_bytes", [0, tile_memories.KEPT_BYTES])
 @pytest.mark.parametrize("seed", range(30))
 def test_later_runs_on_other_data_give_what_a_naive_run_gives(
     seed: int, kept_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exact, "KEPT_BYTES", kept_bytes)
+    monkeypatch.setattr(tile_memories, "KEPT_BYTES", kept_bytes)
     program = random_program(seed, steps=16)
     engine = ExactEngine(program)
     for data in range(4):  # other branches are taken, and more turns of loops
