@@ -69,13 +69,13 @@ class WatchedEngine(ExactEngine):
 
     def memory(self, variable: VariableId) -> TileStorage:
         """Return a variable's memory, of the kind of poison wanted."""
-        is_new = variable not in self.memories
+        is_new = variable not in self.memories.alive
         found = super().memory(variable)
         if is_new and self.other_poison:
             found = OtherPoison(found.tiles, found.merged, found.mapping, found.shape)
             if variable not in self.program.constants:
                 found.poison()
-            self.memories[variable] = found
+            self.memories.alive[variable] = found
         return found
 
     def _prepare(self, step: Step, place: str, host: Host, counts: Counts) -> list[Action]:

@@ -40,7 +40,7 @@ from hloipu_runtime.sim.current_run import CurrentRun
 from hloipu_runtime.sim.host import Counts, Host, Watch
 from hloipu_runtime.sim.participant import ALONE, Participant
 from hloipu_runtime.sim.pipelining import pipelined
-from hloipu_runtime.sim.storage import scatter_whole
+from hloipu_runtime.sim.storage import TileStorage, scatter_whole
 from hloipu_runtime.sim.tile_memories import TileMemories
 from hloipu_runtime.sim.vertices import prepare_group
 
@@ -56,7 +56,6 @@ class ExactEngine:
         self.here: Participant = ALONE
         """Who this engine is; may be another one in each run."""
         self.memories = TileMemories(program, poison=poison)
-        self.memory = self.memories.memory
         self._now = CurrentRun()
         steps = program.body.steps
         self._touched = [used(step, program) for step in steps]
@@ -135,6 +134,10 @@ class ExactEngine:
             if not self.poison:
                 self._actions[number] = found
         return found
+
+    def memory(self, variable: VariableId) -> TileStorage:
+        """Return a variable's memory, made on the first request."""
+        return self.memories.memory(variable)
 
     def _prepare(self, step: Step, place: str, host: Host, counts: Counts) -> list[Action]:
         match step:
