@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.hloipu.test_trainer import LOSS, ROWS, START, X, Y, trainer
+from tests.support.fitted_plane import LOSS, ROWS, START, X, Y, trainer
 
 MICRO_BATCHES, BATCH = 3, 4
 

@@ -1,81 +1,11 @@
-"""A perceptron trained with Adam, as Graphcore's plugin prints it: texts, and what they compute.
+"""A perceptron trained with Adam, as Graphcore's plugin prints it.
 
 One layer is one stage. Data come from a queue in stage 0, the loss goes to a queue between the
 stages and the update.
 """
 
-from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
-
-BATCH, WIDTH = 4, 6
-BETA1, BETA2, EPSILON, RATE = 0.9, 0.99, 1e-3, 0.05
-SHAPE = f"f32[{WIDTH},{WIDTH}]"
-ROWS = f"f32[{BATCH},{WIDTH}]"
-INFEED = '"\\022\\001a\\"\\002\\001\\001(\\003"'
-OUTFEED = '"\\022\\001b\\"\\001\\001(\\003"'
-
-Array = NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class Spelling:
-    """How a text says what calls are."""
-
-    as_json: bool = False
-
-    def pipeline(self, values: dict[str, str]) -> str:
-        """Return the attributes of a Pipeline call."""
-        if not self.as_json:
-            words = {"CALL_CONFIG_TYPE": "Pipeline", **values}
-            return "frontend_attributes={" + ",".join(f'{k}="{v}"' for k, v in words.items()) + "}"
-        names = {
-            "PIPELINE_REPEAT_COUNT": "repeatCount", "PIPELINE_SCHEDULE": "schedule",
-            "PIPELINE_BATCH_SERIALIZATION_ITERATIONS": "batchSerializationIterations",
-            "GradientAccumulationOperandIndex": "gradientAccumulationIndex",
-        }  # fmt: skip
-        parts = ",".join(f'"{names[k]}":"{v}"' for k, v in values.items() if k in names)
-        return self._json(f'"type":"Pipeline","pipelineConfig":{{{parts}}}')
-
-    def stage(self, kind: str, number: int) -> str:
-        """Return the attributes of a stage's call."""
-        if not self.as_json:
-            return f'frontend_attributes={{CALL_CONFIG_TYPE="{kind}",PIPELINE_STAGE_ID="{number}"}}'
-        return self._json(f'"type":"{kind}","pipelineStageConfig":{{"stageId":"{number}"}}')
-
-    def update(self, offload: str = "UNDEFINED") -> str:
-        """Return the attributes of a ResourceUpdate call."""
-        if not self.as_json:
-            return (
-                'frontend_attributes={CALL_CONFIG_TYPE="ResourceUpdate",'
-                f'OFFLOAD_WEIGHT_UPDATE_VARIABLES="THREESTATE_{offload}"}}'
-            )
-        state = f'"resourceUpdateConfig":{{"offloadVariables":"THREESTATE_{offload}"}}'
-        return self._json(f'"type":"ResourceUpdate",{state}')
-
-    def loop(self, count: int) -> str:
-        """Return the attributes of a RepeatLoop call."""
-        return self._json(f'"type":"RepeatLoop","repeatConfig":{{"repeatCount":"{count}"}}')
-
-    def _json(self, inner: str) -> str:
-        text = f'{{"callConfig":{{{inner}}}}}'.replace('"', '\\"')
-        return f'backend_config="{text}"'
-
-
-@dataclass(frozen=True)
-class Written:
-    """How a perceptron is written."""
-
-    stages: int = 2
-    micro_batches: int = 4
-    schedule: int = 0
-    reduction: str = "sum"
-    repeat: int = 2
-    spelling: Spelling = Spelling()
-    devices: tuple[int, ...] = ()
-    form: str = "pipeline"
-    """Or `loop`, `while`: accumulation without stages."""
+from tests.support.poplar_spelling import OUTFEED, ROWS, SHAPE, Written
+from tests.support.poplar_stages import backward, forward, update
 
 
 def text_of(written: Written) -> str:
@@ -90,113 +20,15 @@ class _Text:
         self.last = written.stages - 1
 
     def module(self) -> str:
-        stages = [self._forward(n) for n in self.layers] + [self._backward(n) for n in self.layers]
-        parts = [_SUM, *stages, self._update()]
+        stages = [forward(n, self.last) for n in self.layers] + [
+            backward(n, self.last) for n in self.layers
+        ]
+        parts = [_SUM, *stages, update(self.written)]
         if self.written.form == "pipeline":
             parts += [self._pipeline(), self._wrapper(), self._entry()]
         else:
             parts += [self._loop_body(), self._loop_entry()]
         return "HloModule perceptron\n\n" + "\n\n".join(parts) + "\n"
-
-    def _forward(self, n: int) -> str:
-        lines = []
-        if n == 0:
-            lines += [
-                "  ready = token[] after-all()",
-                f"  feed = (({ROWS}, {ROWS}), token[]) infeed(ready), infeed_config={INFEED}",
-                f"  both = ({ROWS}, {ROWS}) get-tuple-element(feed), index=0",
-                f"  x = {ROWS} get-tuple-element(both), index=0",
-                f"  y = {ROWS} get-tuple-element(both), index=1",
-                f"  w = {SHAPE} parameter(0)",
-            ]
-        else:
-            lines += [f"  x = {ROWS} parameter(0)", f"  y = {ROWS} parameter(1)",
-                      f"  w = {SHAPE} parameter(2)"]  # fmt: skip
-        lines += [
-            f"  z = {ROWS} dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}",
-            f"  h = {ROWS} tanh(z)",
-        ]
-        if n == self.last:
-            lines += [
-                f"  d = {ROWS} subtract(h, y)",
-                f"  dd = {ROWS} multiply(d, d)",
-                "  zero = f32[] constant(0)",
-                "  total = f32[] reduce(dd, zero), dimensions={0,1}, to_apply=sum",
-                f"  size = f32[] constant({BATCH * WIDTH})",
-                "  loss = f32[] divide(total, size)",
-                f"  ROOT out = ({ROWS}, {ROWS}, {ROWS}, f32[]) tuple(h, y, x, loss)",
-            ]
-        else:
-            lines.append(f"  ROOT out = ({ROWS}, {ROWS}, {ROWS}) tuple(h, y, x)")
-        return f"forward_{n} {{\n" + "\n".join(lines) + "\n}"
-
-    def _backward(self, n: int) -> str:
-        lines = [f"  g = {ROWS} parameter(0)", f"  h = {ROWS} parameter(1)",
-                 f"  x = {ROWS} parameter(2)", f"  w = {SHAPE} parameter(3)"]  # fmt: skip
-        cotangent = "g"
-        if n == self.last:
-            cotangent = "dh"
-            lines += [
-                f"  d = {ROWS} subtract(h, g)",
-                f"  scale = f32[] constant({2 / (BATCH * WIDTH)!r})",
-                f"  scales = {ROWS} broadcast(scale), dimensions={{}}",
-                f"  dh = {ROWS} multiply(d, scales)",
-            ]
-        lines += [
-            "  one = f32[] constant(1)",
-            f"  ones = {ROWS} broadcast(one), dimensions={{}}",
-            f"  hh = {ROWS} multiply(h, h)",
-            f"  slope = {ROWS} subtract(ones, hh)",
-            f"  dz = {ROWS} multiply({cotangent}, slope)",
-            f"  dw = {SHAPE} dot(x, dz), lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}}",
-            f"  dx = {ROWS} dot(dz, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{1}}",
-            f"  ROOT out = ({ROWS}, {SHAPE}) tuple(dx, dw)",
-        ]
-        return f"backward_{n} {{\n" + "\n".join(lines) + "\n}"
-
-    def _update(self) -> str:
-        n = self.written.stages
-        lines = []
-        for k in self.layers:
-            lines += [
-                f"  g{k} = {SHAPE} parameter({k})", f"  w{k} = {SHAPE} parameter({n + k})",
-                f"  m{k} = {SHAPE} parameter({2 * n + k})",
-                f"  v{k} = {SHAPE} parameter({3 * n + k})",
-            ]  # fmt: skip
-        lines += [
-            f"  t = f32[] parameter({4 * n})", "  one = f32[] constant(1)",
-            "  t1 = f32[] add(t, one)",
-            f"  k = s32[] constant({self.written.micro_batches})",
-            '  count = () custom-call(k), custom_call_target="GradientAccumulationCount"',
-        ]  # fmt: skip
-        for name, value in (("b1", BETA1), ("b2", BETA2), ("c1", 1 - BETA1), ("c2", 1 - BETA2),
-                            ("eps", EPSILON), ("lr", RATE)):  # fmt: skip
-            lines += [f"  {name}.c = f32[] constant({value!r})",
-                      f"  {name} = {SHAPE} broadcast({name}.c), dimensions={{}}"]  # fmt: skip
-        for b in ("b1", "b2"):
-            lines += [f"  {b}.t = f32[] power({b}.c, t1)", f"  {b}.r = f32[] subtract(one, {b}.t)",
-                      f"  {b}.f = {SHAPE} broadcast({b}.r), dimensions={{}}"]  # fmt: skip
-        for k in self.layers:
-            lines += [
-                f"  m{k}.a = {SHAPE} multiply(m{k}, b1)",
-                f"  m{k}.b = {SHAPE} multiply(g{k}, c1)",
-                f"  m{k}.n = {SHAPE} add(m{k}.a, m{k}.b)",
-                f"  g{k}.s = {SHAPE} multiply(g{k}, g{k})",
-                f"  v{k}.a = {SHAPE} multiply(v{k}, b2)",
-                f"  v{k}.b = {SHAPE} multiply(g{k}.s, c2)",
-                f"  v{k}.n = {SHAPE} add(v{k}.a, v{k}.b)",
-                f"  m{k}.h = {SHAPE} divide(m{k}.n, b1.f)",
-                f"  v{k}.h = {SHAPE} divide(v{k}.n, b2.f)",
-                f"  v{k}.q = {SHAPE} sqrt(v{k}.h)",
-                f"  v{k}.e = {SHAPE} add(v{k}.q, eps)",
-                f"  u{k} = {SHAPE} divide(m{k}.h, v{k}.e)",
-                f"  u{k}.l = {SHAPE} multiply(u{k}, lr)",
-                f"  w{k}.n = {SHAPE} subtract(w{k}, u{k}.l)",
-            ]  # fmt: skip
-        names = [f"{a}{k}.n" for a in "wmv" for k in self.layers]
-        shapes = ", ".join([SHAPE] * (3 * n))
-        lines.append(f"  ROOT out = ({shapes}, f32[]) tuple({', '.join(names)}, t1)")
-        return "update {\n" + "\n".join(lines) + "\n}"
 
     def _state(self) -> list[str]:
         return [f"{a}{k}" for a in "wmv" for k in self.layers] + ["t"]
@@ -375,66 +207,3 @@ _SUM = """sum {
   b = f32[] parameter(1)
   ROOT s = f32[] add(a, b)
 }"""
-
-
-def start(written: Written) -> list[Array]:
-    """Return weights, moments and the count of steps to begin with."""
-    rng = np.random.default_rng(7)
-    weights = [
-        (rng.normal(size=(WIDTH, WIDTH)) / WIDTH**0.5).astype(np.float32)
-        for _ in range(written.stages)
-    ]
-    moments = [np.zeros((WIDTH, WIDTH), np.float32) for _ in range(2 * written.stages)]
-    return [*weights, *moments, np.zeros((), np.float32)]
-
-
-def batches(written: Written) -> list[tuple[Array, Array]]:
-    """Return the elements of the queue for one run."""
-    rng = np.random.default_rng(8)
-    return [
-        (
-            rng.normal(size=(BATCH, WIDTH)).astype(np.float32),
-            np.tanh(rng.normal(size=(BATCH, WIDTH))).astype(np.float32),
-        )
-        for _ in range(written.repeat * written.micro_batches)
-    ]
-
-
-def trained(written: Written) -> tuple[list[NDArray[np.float64]], list[float]]:
-    """Return state and losses after one run, computed in f64 from the formulas."""
-    n, k = written.stages, written.micro_batches
-    state = [np.asarray(x, np.float64) for x in start(written)]
-    elements, losses = batches(written), []
-    for turn in range(written.repeat):
-        w, m, v, t = state[:n], state[n : 2 * n], state[2 * n : 3 * n], state[-1] + 1
-        total = [np.zeros_like(x) for x in w]
-        for x, y in elements[turn * k : (turn + 1) * k]:
-            loss, slopes = _gradients(w, np.asarray(x, np.float64), np.asarray(y, np.float64))
-            losses.append(loss)
-            total = [a + b for a, b in zip(total, slopes, strict=True)]
-        if written.reduction != "sum":
-            total = [a / k for a in total]
-        m = [BETA1 * a + (1 - BETA1) * g for a, g in zip(m, total, strict=True)]
-        v = [BETA2 * a + (1 - BETA2) * g * g for a, g in zip(v, total, strict=True)]
-        w = [
-            a - RATE * (b / (1 - BETA1**t)) / (np.sqrt(c / (1 - BETA2**t)) + EPSILON)
-            for a, b, c in zip(w, m, v, strict=True)
-        ]
-        state = [*w, *m, *v, t]
-    return state, losses
-
-
-def _gradients(
-    weights: list[NDArray[np.float64]], x: NDArray[np.float64], y: NDArray[np.float64]
-) -> tuple[float, list[NDArray[np.float64]]]:
-    values = [x]
-    for w in weights:
-        values.append(np.tanh(values[-1] @ w))
-    loss = float(np.mean((values[-1] - y) ** 2))
-    cotangent = 2 * (values[-1] - y) / y.size
-    found = []
-    for n in reversed(range(len(weights))):
-        dz = cotangent * (1 - values[n + 1] ** 2)
-        found.append(values[n].T @ dz)
-        cotangent = dz @ weights[n].T
-    return loss, found[::-1]
