@@ -18,6 +18,7 @@ STAIRS = (
     "hloipu_compiler.driver",
     "hloipu_compiler.choosing",
     "hloipu_compiler.poplar",
+    "hloipu_compiler.popops",
     "hloipu_compiler.pricing",
     "hloipu_compiler.codegen",
     "hloipu_compiler.sharding",

@@ -7,6 +7,7 @@ driver/passes/parse_poplar_backend_config.cc). Where both are there, the attribu
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -76,6 +77,8 @@ _CHOICES = {
 """Words of a list, or their numbers."""
 _OPTIONAL = frozenset({"GRADIENT_ACCUMULATION_COUNT", "NUM_BATCHES_TO_ACCUMULATE"})
 _MOST_DIGITS = 19
+_KEY = re.compile("callConfig|call_config")
+_CAPITAL = re.compile("[A-Z]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +107,12 @@ def config_of(x: Instruction) -> CallConfig | None:
     if x.opcode != "call":
         return None
     attributes = x.attributes.text("frontend_attributes")
-    said = "CALL_CONFIG_TYPE" in attributes or "callConfig" in x.backend_config
-    return _read(x.name, attributes, x.backend_config) if said else None
+    said = "CALL_CONFIG_TYPE" in attributes or _KEY.search(x.backend_config) is not None
+    try:
+        return _read(x.name, attributes, x.backend_config) if said else None
+    except PoplarError as error:
+        error.op = x
+        raise
 
 
 @lru_cache(maxsize=1024)
@@ -116,11 +123,11 @@ def _read(name: str, attributes: str, config: str) -> CallConfig | None:
     found = _chosen(name, "CALL_CONFIG_TYPE", kind, TYPES)
     counts, choices = {}, {}
     for key, (group, field) in _COUNTS.items():
-        value = words.get(key, _part(parts, group).get(field))
+        value = words.get(key, _field(parts, group, field))
         if value is not None:
             counts[key] = _number(name, key, value)
     for key, (group, field, allowed) in _CHOICES.items():
-        value = words.get(key, _part(parts, group).get(field))
+        value = words.get(key, _field(parts, group, field))
         if value is not None:
             choices[key] = _chosen(name, key, value, allowed)
     if found in STAGES and "PIPELINE_STAGE_ID" not in counts:
@@ -132,7 +139,7 @@ def _read(name: str, attributes: str, config: str) -> CallConfig | None:
 
 def _call_config(name: str, config: str) -> Mapping[str, object]:
     """Return the `callConfig` of a backend configuration."""
-    if "callConfig" not in config:
+    if _KEY.search(config) is None:
         return {}
     try:
         found = json.loads(read_backend_config(config))
@@ -141,9 +148,19 @@ def _call_config(name: str, config: str) -> Mapping[str, object]:
     return _part(found if isinstance(found, dict) else {}, "callConfig")
 
 
+def _field(parts: Mapping[str, object], group: str, field: str) -> object:
+    found = _part(parts, group)
+    return found.get(field, found.get(_snaked(field)))
+
+
 def _part(parts: Mapping[str, object], key: str) -> Mapping[str, object]:
-    found = parts.get(key)
+    found = parts.get(key, parts.get(_snaked(key)))
     return found if isinstance(found, dict) else {}
+
+
+def _snaked(key: str) -> str:
+    """Return a field's own name, which JSON of a message may have in place of `lowerCamel`."""
+    return _CAPITAL.sub(lambda found: "_" + found.group().lower(), key)
 
 
 def _number(name: str, key: str, value: object) -> int:

@@ -27,18 +27,26 @@ WINDOWED = frozenset({ACCUMULATE, ACCUMULATE_REDUCE, MOMENTUM, MOMENTUM_REDUCE})
 
 MOVES = frozenset(
     {
-        "Fifo", "InterIpuCopy", "InterTilesetCopy", "RemoteParameterLoad", "Remap", "RemapDeduce",
-        "RecomputationCheckpoint", "SuggestRecompute", "BlockRecompute",
+        "Fifo", "InterIpuCopy", "IpuInterCopy", "InterTilesetCopy", "Remap", "RemapDeduce",
+        "RecomputationCheckpoint", "SuggestRecompute", "BlockRecompute", "Barrier",
     }
 )  # fmt: skip
 """What hands its operands on, sooner or later, here or there: schedules say when and where."""
-STORE = "RemoteParameterStore"
-"""Takes what was, then what is to be; it is what is to be."""
+TELLING = frozenset({"PrintTensor", "Assert", "HostEmbeddingNotify"})
+"""What only tells somebody something: its operand, where it gives anything."""
+CHECKED_INPUT = "RecomputationInput"
+"""Takes what is recomputed, then what it is made of; it is the latter."""
 SHARE = "ReplicationNormalise"
 """Divides by the number of replicas: by itself, or in what an all-reduce adds up with."""
 REPLICAS, REPLICA = "ReplicationFactor", "ReplicationIndex"
 REPLICATION = frozenset({SHARE, REPLICAS, REPLICA})
-STRUCTURE = REPLICATION | {CREATE, ADD, SINK, COUNT, COUNTER, NOTHING, STORE} | WINDOWED | MOVES
+STRUCTURE = (
+    REPLICATION
+    | {CREATE, ADD, SINK, COUNT, COUNTER, NOTHING, CHECKED_INPUT}
+    | WINDOWED
+    | MOVES
+    | TELLING
+)
 """All targets of which nothing is left in a plain step."""
 
 _OPCODES = {"fifo": "Fifo", "inter-ipu-copy": "InterIpuCopy"}

@@ -1,7 +1,40 @@
 """Why a module in Graphcore's encoding cannot be read as a step."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from hloipu_compiler.ir.graph import Instruction, Module
+from hloipu_compiler.source import Span
 from hloipu_runtime.errors import UnsupportedError
 
 
 class PoplarError(UnsupportedError):
-    """Calls, accumulators or loops of Graphcore's encoding that do not fit together."""
+    """Calls, accumulators, loops or ops of Graphcore's encoding that do not fit together.
+
+    `op` is what is wrong, where one instruction is; `span` its place, where the text has it.
+    """
+
+    def __init__(
+        self, code: str, message: str, *, hint: str = "", op: Instruction | None = None
+    ) -> None:
+        super().__init__(code, message, hint=hint)
+        self.op = op
+
+    def __str__(self) -> str:
+        if not isinstance(self.span, Span):
+            return super().__str__()
+        hint = f"\n  hint: {self.hint}" if self.hint else ""
+        shown = self.span.caret_lines()
+        return f"{self.span}: error[{self.code}]: {self.message}\n{shown}{hint}"
+
+
+@contextmanager
+def placing(module: Module, x: Instruction | None = None) -> Iterator[None]:
+    """Give errors the place of what they are about in a module, or else that of an instruction."""
+    try:
+        yield
+    except PoplarError as error:
+        about = error.op if error.op is not None else x
+        if error.span is None and about is not None:
+            error.span = module.span(about)
+        raise

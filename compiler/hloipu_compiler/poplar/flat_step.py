@@ -20,10 +20,10 @@ from hloipu_compiler.passes.names import Names
 from hloipu_compiler.poplar.errors import PoplarError
 from hloipu_compiler.poplar.flat_writing import FlatWriter
 from hloipu_compiler.poplar.reaching import reached_from
+from hloipu_compiler.poplar.sheet import marked
 from hloipu_compiler.poplar.stated import Stated
 from hloipu_compiler.poplar.traces import UPDATE_PHASE, Queue
 from hloipu_compiler.poplar.values import Value
-from hloipu_compiler.poplar.writing import marked
 
 _SAME_VALUE = frozenset({"reshape", "copy", "bitcast", "convert"})
 _KEPT_IN_HEADER = frozenset({"replica_count", "num_partitions"})
@@ -197,7 +197,8 @@ class Ending:
             wanted = bytearray(a | b for a, b in zip(wanted, learning, strict=True))
         for at, x in enumerate(self.made):
             if wanted[at] and live[at] and x.parameter_number < 0 and x.opcode != "constant":
-                self.made[at] = x._replace(attributes=marked(x.attributes, {"ipu_phase": "fwd"}))
+                attributes = marked(x.attributes, {"ipu_phase": "fwd"}, frozenset())
+                self.made[at] = x._replace(attributes=attributes)
 
     # -- the module ----------------------------------------------------------------------------
 

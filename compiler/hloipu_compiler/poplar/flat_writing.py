@@ -9,24 +9,10 @@ from dataclasses import replace
 from hloipu_compiler.analysis.feed_config import feed_config
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
-from hloipu_compiler.poplar.call_config import (
-    BACKWARD,
-    LOOP,
-    RECOMPUTATION,
-    STAGE,
-    UPDATE,
-    CallConfig,
-)
-from hloipu_compiler.poplar.custom_ops import (
-    ADD,
-    COUNT,
-    COUNTER,
-    CREATE,
-    NOTHING,
-    SINK,
-    attributes_of,
-)
+from hloipu_compiler.poplar.call_config import BACKWARD, LOOP, RECOMPUTATION, STAGE, UPDATE
+from hloipu_compiler.poplar.custom_ops import attributes_of
 from hloipu_compiler.poplar.errors import PoplarError
+from hloipu_compiler.poplar.ops import Op, flat
 from hloipu_compiler.poplar.summing import SummingWriter
 from hloipu_compiler.poplar.traces import (
     BACKWARD_PHASE,
@@ -37,7 +23,6 @@ from hloipu_compiler.poplar.traces import (
     Trace,
 )
 from hloipu_compiler.poplar.values import OUTSIDE, Context, Counter, Made, Sunk, Token, Value
-from hloipu_compiler.poplar.writing import nothing_of
 from hloipu_runtime.element_types import S32
 
 COUNTS = ArrayShape(S32)
@@ -46,6 +31,10 @@ _PHASES = {
     BACKWARD: BACKWARD_PHASE,
     RECOMPUTATION: BACKWARD_PHASE,
 }
+_PASSING = frozenset(
+    "bitcast broadcast constant copy get-tuple-element parameter reshape tuple".split()
+)
+"""What may be gone when the stages of an inference are looked for."""
 
 
 class FlatWriter(SummingWriter):
@@ -56,7 +45,7 @@ class FlatWriter(SummingWriter):
         arguments = []
         for position in old.parameters:
             x = old.instructions[position]
-            arguments.append(self.add(x.name, "parameter", x.shape, parameter_number=0))
+            arguments.append(self.parameter(x.name, x.shape))
             self.made[-1] = self.made[-1]._replace(metadata=x.metadata)
         return self.computation(old, arguments, OUTSIDE)
 
@@ -64,68 +53,73 @@ class FlatWriter(SummingWriter):
         """Return how what is made of the results is marked."""
         return Context(UPDATE_PHASE) if self.trains else OUTSIDE
 
-    def called(
-        self,
-        x: Instruction,
-        config: CallConfig | None,
-        operands: list[Value],
-        here: Context,
-    ) -> Value:
+    def called(self, op: Op) -> Value:
         """Write what a call runs, marked as the call says."""
-        kind = config.type if config is not None else ""
-        if config is not None and kind in _PHASES:
-            stage = config.count("PIPELINE_STAGE_ID")
-            inside = here.phase and here.stage >= 0
-            place = replace(here, branch=stage) if inside else Context(_PHASES[kind], stage)
-            return self.stage(x, operands, place)
-        if kind == UPDATE:
-            return self.update(x, operands)
-        if config is not None and kind == LOOP:
-            given = [v for v in _flat(Made(tuple(operands))) if isinstance(v, int)]
-            return self.loop(x, config, operands, self.placed(given, here))
-        return super().called(x, config, operands, here)
+        if op.config is not None and op.kind in _PHASES:
+            stage = op.config.count("PIPELINE_STAGE_ID")
+            inside = op.here.phase and op.here.stage >= 0
+            place = replace(op.here, branch=stage) if inside else self._place(op.kind, stage)
+            return self.stage(op.placed(place))
+        if op.kind == UPDATE:
+            return self.update(op)
+        if op.kind == LOOP:
+            given = [v for v in flat(Made(op.operands)) if isinstance(v, int)]
+            return self.loop(op.placed(self.placed(given, op.here)))
+        return super().called(op)
 
-    def loop(
-        self, x: Instruction, config: CallConfig, operands: list[Value], here: Context
-    ) -> Value:
+    def _place(self, kind: str, stage: int) -> Context:
+        """Return how ops of a stage are marked."""
+        if kind == STAGE or stage not in self.returns:
+            return Context(_PHASES[kind], stage)
+        return Context(FORWARD_PHASE, self.returns[stage])
+
+    def loop(self, op: Op) -> Value:
         """Write a loop that is part of a micro-batch."""
         before = len(self.made)
-        made = self.loops.call(self, x, config, operands, here)
-        for at in range(before, len(self.made)):
-            self.noted(at, self.made[at].operands, here)
+        made = self.loops.call(self, op)
+        self.all_noted(before, op.here)
         return made
 
-    def stage(self, x: Instruction, operands: list[Value], here: Context) -> Value:
-        """Write a stage; one without ops passes its first array through one, to be there."""
+    def stage(self, op: Op) -> Value:
+        """Write a stage; one that computes nothing passes its first array through an op."""
         before = len(self.made)
-        found = self.computation(self.callee(x), operands, here)
-        if len(self.made) > before or not isinstance(found, Made):
+        found = self.computation(self.callee(op.x), op.operands, op.here)
+        ops = self.made[before:]
+        computes = bool(ops) if self.trains else any(x.opcode not in _PASSING for x in ops)
+        if computes or not isinstance(found, Made):
             return found
-        for number, part in enumerate(found.parts):
-            if isinstance(part, int) and isinstance(self.made[part].shape, ArrayShape):
-                parts = list(found.parts)
-                parts[number] = self.anchored(x.name, part, here)
-                return Made(tuple(parts))
-        return found
+        parts = list(found.parts)
+        arrays = [
+            (not self.trace((part,)).varies, number)
+            for number, part in enumerate(parts)
+            if isinstance(part, int) and isinstance(self.made[part].shape, ArrayShape)
+        ]
+        for _, number in sorted(arrays)[:1]:
+            given = self.settled(parts[number], op.x, op.here)
+            parts[number] = self.anchored(op.name, given, op.here)
+        return Made(tuple(parts))
 
-    def update(self, x: Instruction, operands: list[Value]) -> Value:
+    def update(self, op: Op) -> Value:
         """Write the update: it reads what was accumulated, and what no micro-batch changes."""
         given: list[Value] = []
-        for number, value in enumerate(operands):
+        for number, value in enumerate(op.operands):
             if isinstance(value, Sunk):
                 given.append(value.position)
                 continue
-            if isinstance(value, int) and self.trace((value,)).varies:
-                value = self._taken_once(x, number, value)
+            if isinstance(value, int):
+                trace = self.trace((value,))
+                if trace.varies and not trace.late:
+                    value = self.taken_once(op, number, value)
             given.append(value)
-        return self.computation(self.callee(x), given, Context(UPDATE_PHASE))
+        here = Context(UPDATE_PHASE, device=self.inside(op).device)
+        return self.computation(self.callee(op.x), given, here)
 
-    def _taken_once(self, x: Instruction, number: int, value: int) -> int:
+    def taken_once(self, op: Op, number: int, value: int) -> int:
         """Return what an update reads of its one micro-batch."""
         if self.micro_batches > 1:
             raise PoplarError(
                 "E0545",
-                f"operand {number} of the update {x.name!r}, {self.made[value].name!r}, differs "
+                f"operand {number} of the update {op.name!r}, {self.made[value].name!r}, differs "
                 "from one micro-batch to the next and is not accumulated",
                 hint="add it up with GradientAccumulatorCreate, AddWithScale and Sink",
             )
@@ -134,37 +128,23 @@ class FlatWriter(SummingWriter):
 
     # -- structure -----------------------------------------------------------------------------
 
-    def structure(self, x: Instruction, target: str, operands: list[Value], here: Context) -> Value:
-        """Take in accumulators and counters."""
-        if target == CREATE:
-            return self.created(x)
-        if target == ADD:
-            return self.added(x, operands, here)
-        if target == SINK:
-            return self.sunk(x, operands)
-        if target == COUNTER:
-            into = attributes_of(x).get("lower_into_pipeline_stage") in (
-                True,
-                "true",
-                "1",
-                1,
-            )
-            return Counter(into or here.phase in (FORWARD_PHASE, BACKWARD_PHASE))
-        if target in (COUNT, NOTHING):
-            return nothing_of(x)
-        return self.windowed(x, target, operands, here)
+    def counter(self, op: Op) -> Value:
+        """Take in a counter."""
+        said = attributes_of(op.x).get("lower_into_pipeline_stage")
+        into = said in (True, "true", "1", 1)
+        return Counter(into or op.here.phase in (FORWARD_PHASE, BACKWARD_PHASE))
 
-    def windowed(self, x: Instruction, target: str, operands: list[Value], here: Context) -> Value:
+    def windowed(self, op: Op) -> Value:
         """Take in an accumulator of the older form."""
         raise PoplarError(
             "E0546",
-            f"{x.name!r} ({target}) is not in a loop that runs a step again and again",
+            f"{op.name!r} ({op.target}) is not in a loop that runs a step again and again",
             hint="accumulate in the body of a RepeatLoop call or of a counted while",
         )
 
     # -- counters and queues -------------------------------------------------------------------
 
-    def counted(self, counter: Counter, here: Context, user: Instruction) -> int:
+    def counted(self, counter: Counter, here: Context) -> int:
         """Return the parameter that counts what runs here.
 
         In stages it counts the micro-batches of an update, in loops those of a run; elsewhere in
@@ -174,7 +154,7 @@ class FlatWriter(SummingWriter):
         key = Context(UPDATE_PHASE) if late else Context(here.phase, here.stage)
         found = self.counts.get(key)
         if found is None:
-            at = self.add("execution_counter", "parameter", COUNTS, parameter_number=0)
+            at = self.parameter("execution_counter", COUNTS)
             one = self.number("one", COUNTS, "1")
             window = self.micro_batches if self.stages else self.micro_batches * self.turns
             end = self.number("end", COUNTS, str(self.turns if late else window))
@@ -186,9 +166,10 @@ class FlatWriter(SummingWriter):
                 self.traces[at] = Trace(fed=True)
         return found.parameter
 
-    def fed(self, x: Instruction, operands: list[Value], here: Context) -> Value:
+    def fed(self, op: Op) -> Value:
         """Put parameters in the place of a queue's arrays."""
-        if here.phase == UPDATE_PHASE:
+        x = op.x
+        if op.here.phase == UPDATE_PHASE:
             raise PoplarError(
                 "E0544",
                 f"the update reads a queue, {x.name!r}",
@@ -212,16 +193,16 @@ class FlatWriter(SummingWriter):
             return Made(tuple(self._parameters(x, part, queue) for part in shape.elements))
         if isinstance(shape, ArrayShape) and shape.element_type.name == "token":
             return Token()
-        at = self.add(f"{x.name}.{len(queue.positions)}", "parameter", shape, parameter_number=0)
+        at = self.parameter(f"{x.name}.{len(queue.positions)}", shape)
         queue.positions.append(at)
         self.traces[at] = Trace(fed=True)
         return at
 
-    def sent(self, x: Instruction, operands: list[Value], here: Context) -> Value:
+    def sent(self, op: Op) -> Value:
         """Put results in the place of what a queue takes."""
+        x, values = op.x, op.operands[0]
         said = feed_config(x.attributes.text("outfeed_config"))
-        values = operands[0]
-        here = self.placed([v for v in _flat(values) if isinstance(v, int)], here)
+        here = self.placed([v for v in flat(values) if isinstance(v, int)], op.here)
         late = here.phase == UPDATE_PHASE
         queue = Queue(said.name or "outfeed", [], said.takes_last, late)
         if any(queue.name == known.name for known in self.outfeeds):
@@ -243,9 +224,3 @@ class FlatWriter(SummingWriter):
             "an op between the stages is ordered by a token, which only queues are here",
             hint="take the op out of the step",
         )
-
-
-def _flat(value: Value) -> list[Value]:
-    if isinstance(value, Made):
-        return [leaf for part in value.parts for leaf in _flat(part)]
-    return [value]

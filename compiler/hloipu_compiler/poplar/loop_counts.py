@@ -6,14 +6,15 @@ from hloipu_compiler.poplar.call_config import CallConfig
 from hloipu_compiler.poplar.errors import PoplarError
 
 
-def repeat_count(x: Instruction, config: CallConfig) -> int:
+def repeat_count(x: Instruction, config: CallConfig | None) -> int:
     """Return how often a RepeatLoop call runs; PoplarError E0540 where it does not say so."""
-    count = config.counts.get("REPEAT_COUNT")
+    count = config.counts.get("REPEAT_COUNT") if config is not None else None
     if count is None:
         raise PoplarError(
             "E0540",
             f"call {x.name!r} is a RepeatLoop, and says nowhere how often it runs",
             hint='write {"callConfig":{"type":"RepeatLoop","repeatConfig":{"repeatCount":"N"}}}',
+            op=x,
         )
     return count
 
@@ -30,6 +31,7 @@ def while_count(module: Module, computation: Computation, x: Instruction) -> int
             f"micro-batches are accumulated in the loop {x.name!r}, and nobody can tell how "
             "often it runs",
             hint="count its turns by a constant",
+            op=x,
         )
     return turns
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import TupleShape
 from hloipu_compiler.poplar.errors import PoplarError
-from hloipu_compiler.poplar.values import Context, Made, Value
+from hloipu_compiler.poplar.ops import Op
+from hloipu_compiler.poplar.values import Made, Value
 from hloipu_compiler.poplar.writing import Writer
 
 MANY, TUPLE, ONE = "many", "tuple", "one"
@@ -21,19 +22,17 @@ class LoopForm:
     body: Computation
     kind: str
 
-    def opened(
-        self, writer: Writer, x: Instruction, operands: Sequence[Value], here: Context
-    ) -> list[int]:
+    def opened(self, writer: Writer, op: Op) -> list[int]:
         """Return the positions of the values that go on, before the first turn."""
         if self.kind != TUPLE:
-            return [writer.settled(v, x, here) for v in operands]
-        state = operands[0]
+            return writer.operands(op)
+        state = op.operands[0]
         if not isinstance(state, Made):
-            at = writer.settled(state, x, here)
+            at = writer.settled(state, op.x, op.here)
             shape = writer.made[at].shape
             count = len(shape.elements) if isinstance(shape, TupleShape) else 0
             state = Made(tuple(writer.part(at, n) for n in range(count)))
-        return [writer.settled(v, x, here) for v in state.parts]
+        return [writer.settled(v, op.x, op.here) for v in state.parts]
 
     def arguments(self, values: Sequence[Value]) -> list[Value]:
         """Return what the body's parameters are."""

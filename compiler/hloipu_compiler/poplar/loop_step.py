@@ -4,43 +4,28 @@ What cannot be a step (values that go on and are no parameters, updates that do 
 gradient of zero) stays a loop, written out in HLO's own: it runs all the same, on one IPU.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hloipu_compiler.hlo.literal_values import literal_array
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape
-from hloipu_compiler.poplar.accumulators import Accumulator, Addend
-from hloipu_compiler.poplar.call_config import LOOP, CallConfig
-from hloipu_compiler.poplar.custom_ops import (
-    ACCUMULATE,
-    ACCUMULATE_REDUCE,
-    MOMENTUM_REDUCE,
-)
+from hloipu_compiler.poplar.call_config import LOOP
 from hloipu_compiler.poplar.errors import PoplarError
 from hloipu_compiler.poplar.facts import window_in
 from hloipu_compiler.poplar.flat_step import Ending, FlatStep, check_size
-from hloipu_compiler.poplar.flat_writing import FlatWriter
 from hloipu_compiler.poplar.loop_counts import repeat_count, updates_of, while_count
 from hloipu_compiler.poplar.loop_forms import loop_form
-from hloipu_compiler.poplar.scales import ONE
+from hloipu_compiler.poplar.ops import Op
+from hloipu_compiler.poplar.shards import in_stages
 from hloipu_compiler.poplar.stated import Stated
 from hloipu_compiler.poplar.survey import Survey, update_count
-from hloipu_compiler.poplar.traces import UPDATE_PHASE, Trace
-from hloipu_compiler.poplar.unchanged import sources
-from hloipu_compiler.poplar.values import OUTSIDE, Context, Made, Value
-from hloipu_compiler.poplar.windows import accumulated_shape, averaged, reduced
+from hloipu_compiler.poplar.traces import Trace
+from hloipu_compiler.poplar.values import OUTSIDE, Context, Value
+from hloipu_compiler.poplar.window_writing import NoStep, WindowWriter
 
 _ROUNDS = 8
 """Of finding what goes from micro-batch to micro-batch: each finds what depends on the last."""
-_LATE = Context(UPDATE_PHASE)
-
-
-class NoStep(PoplarError):
-    """Why a loop cannot be a step, and stays a loop."""
-
-    def __init__(self, why: str) -> None:
-        super().__init__("E0549", why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +36,11 @@ class _Goes:
     """Where it is read."""
 
 
-class _LoopWriter(FlatWriter):
+class _LoopWriter(WindowWriter):
     """Writes an entry with an accumulating loop in it; `fed`: what each micro-batch changes."""
 
     def __init__(self, module: Module, micro_batches: int | None, fed: frozenset[int]) -> None:
-        super().__init__(module, micro_batches or 1, 0, 1)
+        super().__init__(module, micro_batches or 1)
         self.given = micro_batches
         self.said = 0
         """Micro-batches of an update as its own computation says."""
@@ -63,45 +48,34 @@ class _LoopWriter(FlatWriter):
         self.counters: list[_Goes] = []
         self.varied: set[int] = set()
         """Numbers of the values that each micro-batch changes."""
-        self.is_written = False
-        self.silent: list[int] = []
-        """What accumulators of the older form give out: zeros but after the last micro-batch."""
-        self.remembered: dict[int, tuple[int, int]] = {}
-        """Accumulators with momentum -> what they were before, and the one op that may read it."""
 
-    def called(
-        self,
-        x: Instruction,
-        config: CallConfig | None,
-        operands: list[Value],
-        here: Context,
-    ) -> Value:
-        name = x.attributes.called[0]
-        if config is None or config.type != LOOP or not self.loops.accumulates(name):
-            return super().called(x, config, operands, here)
-        return self._looped(x, name, operands, repeat_count(x, config), here)
+    def called(self, op: Op) -> Value:
+        name = op.x.attributes.called[0]
+        if op.kind != LOOP or not self.loops.accumulates(name):
+            return super().called(op)
+        return self._looped(op, name, repeat_count(op.x, op.config))
 
-    def plain(self, x: Instruction, operands: list[Value], here: Context) -> Value:
-        body = x.attributes.text("body")
-        if x.opcode != "while" or not self.loops.accumulates(body):
-            return self._checked(x, super().plain(x, operands, here))
-        turns = while_count(self.module, self.current, x)
-        return self._looped(x, body, operands, turns, here)
+    def plain(self, op: Op) -> Value:
+        body = op.x.attributes.text("body")
+        if op.x.opcode != "while" or not self.loops.accumulates(body):
+            return super().plain(op)
+        return self._looped(op, body, while_count(self.module, self.current, op.x))
 
-    def _looped(
-        self,
-        x: Instruction,
-        callee: str,
-        operands: list[Value],
-        turns: int,
-        here: Context,
-    ) -> Value:
+    def _looped(self, op: Op, callee: str, turns: int) -> Value:
         """Write one turn of a loop in which micro-batches are accumulated."""
-        form = loop_form(x, self.module.computation[callee])
-        positions = form.opened(self, x, operands, here)
-        slots = self._begin(x, callee, positions, turns)
-        result = self.computation(form.body, form.arguments(slots), OUTSIDE)
-        return form.result(self._end(x, positions, slots, form.parts(result, slots)))
+        form = loop_form(op.x, self.module.computation[callee])
+        positions = form.opened(self, op)
+        slots = self._begin(op.x, callee, positions, turns)
+        here = Context(device=self.inside(op).device)
+        result = self.computation(form.body, form.arguments(slots), here)
+        return form.result(self._end(op.x, positions, slots, form.parts(result, slots)))
+
+    def taken_once(self, op: Op, number: int, value: int) -> int:
+        if self.micro_batches > 1:
+            raise NoStep(
+                f"operand {number} of the update {op.name!r} is what the last micro-batch makes"
+            )
+        return super().taken_once(op, number, value)
 
     def _begin(
         self, x: Instruction, callee: str, positions: Sequence[int], turns: int
@@ -144,28 +118,8 @@ class _LoopWriter(FlatWriter):
                 made.append(self._counted_on(old, step))
             else:
                 self._note(slot if old == slot else old, new, made)
-        self._check_remembered(dict(zip(slots, parts, strict=True)))
-        if self.silent:
-            same = sources(self.made, set(self.silent))
-            for number, (slot, new) in enumerate(zip(slots, parts, strict=True)):
-                late = self.trace((new,)).late and new not in self.remembered
-                if late and same[slot] != same[new]:
-                    raise NoStep(
-                        f"value {number} of the loop {x.name!r} changes in every turn, and not "
-                        "only where a sum is given out"
-                    )
+        self.check_going_on(x, slots, parts)
         return made
-
-    def _check_remembered(self, following: Mapping[int, int]) -> None:
-        """Raise where anything else reads an accumulator that each micro-batch adds to."""
-        readers = dict(self.remembered.values())
-        if not readers:
-            return
-        if any(following.get(old) != new for new, (old, _) in self.remembered.items()):
-            raise NoStep("an accumulator with momentum does not go on from turn to turn")
-        for at, x in enumerate(self.made):
-            if any(i in readers and readers[i] != at for i in x.operands):
-                raise NoStep(f"{x.name!r} reads an accumulator while it is being filled")
 
     def _note(self, old: int, new: int, made: list[Value]) -> None:
         self.inputs.append(old)
@@ -195,78 +149,6 @@ class _LoopWriter(FlatWriter):
         number = self.number("turns", kind, str(step * self.turns * self.micro_batches))
         return self.add("counted", "add", shape, (old, number))
 
-    # -- accumulators of the older form ---------------------------------------------------------
-
-    def windowed(self, x: Instruction, target: str, operands: list[Value], here: Context) -> Value:
-        if not self.is_written:
-            return super().windowed(x, target, operands, here)
-        values = [self.settled(v, x, here) for v in operands]
-        if target in (ACCUMULATE, ACCUMULATE_REDUCE):
-            made: list[Value] = [self._given_out(x, at, target) for at in values]
-            return made[0] if len(made) == 1 else Made(tuple(made))
-        half = len(values) // 2
-        momentum = values[-1]
-        sums, given = [], []
-        for old, value in zip(values[:half], values[half : 2 * half], strict=True):
-            total = self._with_momentum(x, old, self._total_of(x, value), momentum, target)
-            sums.append(total)
-            given.append(self._silent(x, total))
-        return Made((*sums, *given))
-
-    def _total_of(self, x: Instruction, value: int) -> int:
-        shape = accumulated_shape(self, x, value)
-        accumulator = Accumulator(x.name, shape, [Addend(x.name, value, value, ONE, ONE)], True)
-        self.accumulators.append(accumulator)
-        total = self.total(x, accumulator)
-        self.traces[total] = Trace(late=True)
-        return total
-
-    def _given_out(self, x: Instruction, value: int, target: str) -> int:
-        total = self._total_of(x, value)
-        shape = self.made[total].shape
-        if target == ACCUMULATE_REDUCE and isinstance(shape, ArrayShape):
-            reducer = self.loops.reducer(shape.element_type)
-            total = reduced(self, x.name, total, shape, reducer, _LATE)
-            self.traces[total] = Trace(late=True)
-        return self._silent(x, total)
-
-    def _silent(self, x: Instruction, total: int) -> int:
-        at = self.add(x.name, "copy", self.made[total].shape, (total,), _LATE)
-        self.traces[at] = Trace(late=True)
-        self.silent.append(at)
-        return at
-
-    def _with_momentum(
-        self, x: Instruction, old: int, total: int, momentum: int, target: str
-    ) -> int:
-        shape = accumulated_shape(self, x, old, total)
-        before = len(self.made)
-        factor = self.spread(f"{x.name}.factor", shape, self.one_number(x, momentum), _LATE)
-        less = self.add(f"{x.name}.less", "multiply", shape, (old, factor), _LATE)
-        found = self.add(f"{x.name}.sum", "add", shape, (less, total), _LATE)
-        if target == MOMENTUM_REDUCE:
-            reducer = self.loops.reducer(shape.element_type)
-            found = averaged(self, x.name, found, shape, reducer, _LATE)
-        for at in range(before, len(self.made)):
-            self.traces[at] = Trace(late=True)
-        self.remembered[found] = (old, less)
-        return found
-
-    def placed(self, operands: Sequence[int], here: Context) -> Context:
-        if here.phase:
-            return here
-        return _LATE if self.trace(operands).late else here
-
-    def _checked(self, x: Instruction, found: Value) -> Value:
-        """Raise where an op reads both what is accumulated and what micro-batches change."""
-        if self.silent and isinstance(found, int):
-            traces = [self.trace((i,)) for i in self.made[found].operands]
-            if any(t.late for t in traces) and any(t.fed and not t.late for t in traces):
-                raise NoStep(
-                    f"{x.name!r} reads an accumulated gradient, and what each micro-batch changes"
-                )
-        return found
-
 
 def loop_step(module: Module, found: Survey, micro_batches: int | None) -> FlatStep:
     """Return the step of a module that accumulates in a loop.
@@ -277,8 +159,7 @@ def loop_step(module: Module, found: Survey, micro_batches: int | None) -> FlatS
     fed: frozenset[int] = frozenset()
     for _ in range(_ROUNDS):
         writer = _LoopWriter(module, micro_batches, fed)
-        if found.update is not None:
-            writer.said = update_count(module, found.update) or 0
+        writer.said = update_count(module, found.updates) or 0
         root = writer.entry(module.entry)
         if not writer.is_written:
             name = found.update.call.name if found.update is not None else module.name
@@ -286,6 +167,7 @@ def loop_step(module: Module, found: Survey, micro_batches: int | None) -> FlatS
                 "E0546",
                 f"the update {name!r} is in no loop and no pipeline",
                 hint="call it in the body of a RepeatLoop call or of a counted while",
+                op=found.update.call if found.update is not None else None,
             )
         varied = fed | writer.varied
         if varied == fed:
@@ -300,12 +182,10 @@ def _ended(module: Module, found: Survey, writer: _LoopWriter, root: Value) -> F
     writer.trains = True
     ending = Ending(module, writer, root, writer.turns)
     ending.read = [goes.slot for goes in writer.counters]
-    update = found.update.config if found.update is not None else None
     stated = Stated(
         writer.micro_batches,
-        offload=update.state("OFFLOAD_WEIGHT_UPDATE_VARIABLES") if update is not None else "",
-        shard_optimizer=update is not None
-        and update.state("PARTITION_OFFLOADED_WEIGHT_UPDATE_VARIABLES") == "on",
+        offload=found.update_state("OFFLOAD_WEIGHT_UPDATE_VARIABLES"),
+        shard_optimizer=found.update_state("PARTITION_OFFLOADED_WEIGHT_UPDATE_VARIABLES") == "on",
         loop=writer.turns,
     )
-    return ending.step(stated)
+    return in_stages(ending.step(stated))

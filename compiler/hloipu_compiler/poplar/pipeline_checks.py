@@ -7,7 +7,7 @@ loose between calls are found by what they read.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hloipu_compiler.analysis.feed_config import feed_config
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
@@ -35,11 +35,13 @@ class Stages:
     """Of each forward stage, as the text numbers them; several run its branches at once."""
     parts: int = 1
     """Parts in which a stage takes each micro-batch, one after the other."""
+    returns: Mapping[int, int] = field(default_factory=dict)
+    """Where nothing is updated: numbers of backward stages -> of the stages that they are then."""
 
     @property
     def count(self) -> int:
-        """Forward stages."""
-        return len(self.forward)
+        """Forward stages, and others where nothing is updated."""
+        return len(self.forward) + len(self.returns)
 
 
 def checked_stages(module: Module, found: Survey) -> Stages:
@@ -53,9 +55,9 @@ def checked_stages(module: Module, found: Survey) -> Stages:
     pipeline = found.pipeline
     if pipeline is None:
         first = (found.stages[0] if found.stages else found.update) or found.loops[0]
-        raise _wrong(f"{first.call.name!r} is part of a pipeline, and no call is one")
+        raise _wrong(f"{first.call.name!r} is part of a pipeline, and no call is one", first.call)
     if not found.stages:
-        raise _wrong(f"pipeline {pipeline.call.name!r} has no stages")
+        raise _wrong(f"pipeline {pipeline.call.name!r} has no stages", pipeline.call)
     parts = pipeline.config.count("PIPELINE_BATCH_SERIALIZATION_ITERATIONS", 1) or 1
     if parts > 1 and pipeline.config.choices.get("PIPELINE_SCHEDULE") != "Sequential":
         raise PoplarError(
@@ -63,6 +65,7 @@ def checked_stages(module: Module, found: Survey) -> Stages:
             f"pipeline {pipeline.call.name!r} takes each batch in {parts} parts, and its schedule "
             "is not sequential",
             hint='set PIPELINE_SCHEDULE to "2", or PIPELINE_BATCH_SERIALIZATION_ITERATIONS to 1',
+            op=pipeline.call,
         )
     whole, branches = _branches(found.stages)
     by_kind: dict[str, dict[int, Found]] = {STAGE: {}, BACKWARD: {}, RECOMPUTATION: {}}
@@ -71,29 +74,35 @@ def checked_stages(module: Module, found: Survey) -> Stages:
         number = each.config.count("PIPELINE_STAGE_ID")
         known = by_kind[each.config.type].setdefault(number, each)
         if known is not each:
-            raise _wrong(f"{known.call.name!r} and {each.call.name!r} are both stage {number}")
+            what = f"{known.call.name!r} and {each.call.name!r} are both stage {number}"
+            raise _wrong(what, each.call)
     forward, backward = by_kind[STAGE], by_kind[BACKWARD]
     _check_numbers(forward, backward, by_kind[RECOMPUTATION])
-    if backward and found.update is None:
-        name = next(iter(backward.values())).call.name
-        raise _wrong(f"{name!r} goes backward, and nothing updates: no call is a ResourceUpdate")
     ordered = tuple(forward[number] for number in range(len(forward)))
     others = (*backward.values(), *by_kind[RECOMPUTATION].values())
     devices = _devices(ordered, others, branches)
     again = by_kind[RECOMPUTATION]
-    stages = Stages(ordered[0].computation, ordered, backward, again, devices, parts)
+    returns = {} if found.updates else _returning(len(ordered), backward)
+    devices += tuple(devices[number] for number in returns)
+    stages = Stages(ordered[0].computation, ordered, backward, again, devices, parts, returns)
     _check_values(stages)
     _check_parameters(stages)
     _check_effects(module, stages)
     return stages
 
 
-def _wrong(what: str) -> PoplarError:
+def _returning(count: int, backward: Mapping[int, Found]) -> dict[int, int]:
+    """Return backward stages as the stages that follow so many, in the order in which they run."""
+    return {number: count + n for n, number in enumerate(sorted(backward, reverse=True))}
+
+
+def _wrong(what: str, call: Instruction) -> PoplarError:
     return PoplarError(
         "E0543",
         what,
         hint="number forward stages from 0 without gaps in the order of the data, give backward "
         "stages the numbers of theirs, and a pipeline that trains one ResourceUpdate call",
+        op=call,
     )
 
 
@@ -116,6 +125,7 @@ def _branches(stages: Sequence[Found]) -> tuple[list[Found], dict[str, list[Foun
                 f"{inner[0].call.name!r} is a stage within the stage {outer!r}, and not one of its "
                 "branches, numbered from 0",
                 hint="number the stages within a stage from 0 without gaps, on a device each",
+                op=inner[0].call,
             )
     return whole, within
 
@@ -125,7 +135,8 @@ def _check_place(first: Found, stage: Found) -> None:
     if stage.computation.name != first.computation.name:
         raise _wrong(
             f"{stage.call.name!r} and {first.call.name!r} are stages of one pipeline, and stand in "
-            "different computations"
+            "different computations",
+            stage.call,
         )
 
 
@@ -135,27 +146,31 @@ def _check_numbers(
     again: Mapping[int, Found],
 ) -> None:
     if not forward:
-        name = next(iter({**backward, **again}.values())).call.name
-        raise _wrong(f"{name!r} goes backward, and no stage goes forward")
+        call = next(iter({**backward, **again}.values())).call
+        raise _wrong(f"{call.name!r} goes backward, and no stage goes forward", call)
     count = len(forward)
     if max(forward) != count - 1:
         missing = min(set(range(max(forward))) - set(forward))
-        raise _wrong(f"{forward[max(forward)].call.name!r} is stage {max(forward)}, and no stage "
-                     f"is number {missing}")  # fmt: skip
+        last = forward[max(forward)].call
+        what = f"{last.name!r} is stage {max(forward)}, and no stage is number {missing}"
+        raise _wrong(what, last)
     for number in range(1, count):
         computation = forward[number].computation
         at = [computation.position[forward[n].call.name] for n in (number - 1, number)]
         if at[0] > at[1]:
             raise _wrong(
                 f"{forward[number].call.name!r} is stage {number}, and stands before stage "
-                f"{number - 1}, {forward[number - 1].call.name!r}"
+                f"{number - 1}, {forward[number - 1].call.name!r}",
+                forward[number].call,
             )
     for number, each in sorted({**again, **backward}.items()):
         if number >= count:
-            raise _wrong(f"{each.call.name!r} goes backward for stage {number}, of {count} stages")
+            what = f"{each.call.name!r} goes backward for stage {number}, of {count} stages"
+            raise _wrong(what, each.call)
     gaps = set(range(min(backward, default=0), max(backward, default=0))) - set(backward)
     if gaps:
-        raise _wrong(f"no call goes backward for stage {min(gaps)}, and calls for others do")
+        what = f"no call goes backward for stage {min(gaps)}, and calls for others do"
+        raise _wrong(what, backward[max(backward)].call)
 
 
 def _devices(
@@ -175,15 +190,17 @@ def _devices(
                 f"stage {number}, {each.call.name!r}, is on devices "
                 f"{', '.join(map(str, sorted({*own, *said[number]})))}",
                 hint="give the calls of a stage one sharding={maximal device=N}",
+                op=each.call,
             )
     if not any(said):
         return tuple((n,) for n in range(len(forward)))
-    unsaid = [each.call.name for each, own in zip(forward, said, strict=True) if not own]
+    unsaid = [each.call for each, own in zip(forward, said, strict=True) if not own]
     if unsaid:
         raise PoplarError(
             "E0544",
-            f"stage {unsaid[0]!r} has no device, and others have",
+            f"stage {unsaid[0].name!r} has no device, and others have",
             hint="give every stage sharding={maximal device=N}, or none",
+            op=unsaid[0],
         )
     return tuple(said)
 
@@ -200,6 +217,7 @@ def _devices_said(stage: Found, branches: Mapping[str, list[Found]]) -> tuple[in
             "E0544",
             f"the branches of stage {stage.call.name!r} are on no device each",
             hint="give every stage within it sharding={maximal device=N}",
+            op=stage.call,
         )
     return tuple(own[0] for own in found)
 
@@ -218,6 +236,7 @@ def _check_values(stages: Stages) -> None:
                         "E0544",
                         f"stage {x.name!r} reads what stage {name!r} makes, and does not follow it",
                         hint="hand the value on through the stages between, as an output of each",
+                        op=x,
                     )
             origin[position] = frozenset((x.name,))
         elif x.opcode in _PASSING or target_of(x) in MOVES:
@@ -261,6 +280,7 @@ def _check_parameters(stages: Stages) -> None:
                 f"stages {', '.join(map(str, readers))} read the pipeline's parameter {name!r}, "
                 "and are on different devices",
                 hint="put them on one device, or hand the value on from stage to stage",
+                op=computation.instructions[position],
             )
 
 
@@ -274,6 +294,7 @@ def _check_effects(module: Module, stages: Stages) -> None:
                 "E0544",
                 f"{x.name!r} ({x.opcode}) stands between the stages of a pipeline",
                 hint="put it into the stage that needs it",
+                op=x,
             )
     _check_hoisted(stages)
     readers: dict[str, Found] = {}
@@ -288,6 +309,7 @@ def _check_effects(module: Module, stages: Stages) -> None:
                         f"stages {known.call.name!r} and {each.call.name!r} both read the queue "
                         f"{name!r}",
                         hint="read it in one stage, and hand its values on",
+                        op=x,
                     )
 
 
@@ -311,6 +333,7 @@ def _check_hoisted(stages: Stages) -> None:
                         f"stages {known} and {numbers[x.name]} both read the queue of "
                         f"{computation.instructions[queue].name!r}",
                         hint="read it in one stage, and hand its values on",
+                        op=x,
                     )
 
 

@@ -1,11 +1,12 @@
 """A module with a Pipeline call, written as one plain step."""
 
-from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.graph import Computation, Module
 from hloipu_compiler.ir.shapes import ArrayShape
-from hloipu_compiler.poplar.call_config import PIPELINE, CallConfig
+from hloipu_compiler.poplar.call_config import PIPELINE
 from hloipu_compiler.poplar.errors import PoplarError
 from hloipu_compiler.poplar.flat_step import Ending, FlatStep, check_size
 from hloipu_compiler.poplar.flat_writing import FlatWriter
+from hloipu_compiler.poplar.ops import Op
 from hloipu_compiler.poplar.pipeline_checks import Stages, checked_stages
 from hloipu_compiler.poplar.stated import Stated
 from hloipu_compiler.poplar.survey import (
@@ -15,7 +16,7 @@ from hloipu_compiler.poplar.survey import (
     disagree,
     update_count,
 )
-from hloipu_compiler.poplar.values import Context, Made, Value
+from hloipu_compiler.poplar.values import Made, Value
 
 _RECOMPUTES = (
     "Recompute_then_backpropagate",
@@ -29,30 +30,24 @@ class _PipelineWriter(FlatWriter):
     said = 1
     """What the operand that counts micro-batches is."""
 
-    def called(
-        self,
-        x: Instruction,
-        config: CallConfig | None,
-        operands: list[Value],
-        here: Context,
-    ) -> Value:
-        if config is None or config.type != PIPELINE:
-            return super().called(x, config, operands, here)
-        given = [self.settled(v, x, here) for v in operands]
-        index = config.counts.get("GradientAccumulationOperandIndex", -1)
+    def called(self, op: Op) -> Value:
+        if op.config is None or op.kind != PIPELINE:
+            return super().called(op)
+        given = self.operands(op)
+        index = op.config.counts.get("GradientAccumulationOperandIndex", -1)
         if 0 <= index < len(given):  # whatever the text says, it is as many as are asked for
             shape = self.made[given[index]].shape
             if isinstance(shape, ArrayShape) and shape.is_scalar:
                 given[index] = self.number("micro_batches", shape, str(self.said))
         self.inputs = list(given)
-        found = self.computation(self.callee(x), self.inputs, here)
+        found = self.computation(self.callee(op.x), self.inputs, op.here)
         if not isinstance(found, Made):
-            raise PoplarError("E0543", f"pipeline {x.name!r} does not return a tuple")
+            raise PoplarError("E0543", f"pipeline {op.name!r} does not return a tuple")
         self.outputs = list(found.parts)
         if len(self.outputs) > len(self.inputs):
             raise PoplarError(
                 "E0549",
-                f"pipeline {x.name!r} takes {len(self.inputs)} values and returns "
+                f"pipeline {op.name!r} takes {len(self.inputs)} values and returns "
                 f"{len(self.outputs)}",
                 hint="return every operand at its own place, changed or not, and nothing else",
             )
@@ -78,6 +73,7 @@ def pipeline_step(module: Module, found: Survey, micro_batches: int | None) -> F
         writer.written_count = _said_count(module, found)
     writer.said = count // stages.parts
     writer.has_backward = bool(stages.backward)
+    writer.returns = stages.returns
     writer.trains = found.update is not None
     entry = module.entry
     root = writer.entry(entry)
@@ -94,9 +90,9 @@ def pipeline_count(module: Module, found: Survey) -> int:
     if pipeline is None:
         raise PoplarError("E0543", "there is no pipeline")
     said = _operand_count(module, pipeline)
-    own = update_count(module, found.update) if found.update is not None else None
+    own = update_count(module, found.updates)
     if None not in (said, own) and said != own and found.update is not None:
-        raise disagree(pipeline.call.name, said or 0, found.update.call.name, own or 0)
+        raise disagree(pipeline.call, said or 0, found.update.call, own or 0)
     count = said or own
     if not count:
         raise PoplarError(
@@ -105,6 +101,7 @@ def pipeline_count(module: Module, found: Survey) -> int:
             "or not by a constant",
             hint="give --micro-batches K, or make the operand GradientAccumulationOperandIndex a "
             "constant",
+            op=pipeline.call,
         )
     return count
 
@@ -128,6 +125,7 @@ def _operand_count(module: Module, pipeline: Found) -> int | None:
             f"pipeline {call.name!r} takes the number of micro-batches from operand {index}, and "
             f"has {len(call.operands)}",
             hint="set GradientAccumulationOperandIndex to the operand that is the number",
+            op=call,
         )
     if index is None:
         index = len(call.operands) - 1
@@ -145,17 +143,15 @@ def _stated(found: Survey, stages: Stages, count: int, turns: int) -> Stated:
     if pipeline is None:
         raise PoplarError("E0543", "there is no pipeline")
     config = pipeline.config
-    update = found.update.config if found.update is not None else None
     numbers = sorted({device for own in stages.devices for device in own})
     recomputes = bool(stages.again) or config.choices.get("RECOMPUTATION_MODE") in _RECOMPUTES
     return Stated(
         count,
         stages.count,
         config.choices.get("PIPELINE_SCHEDULE", "Grouped").lower(),
-        recompute="full" if recomputes and update is not None else "",
-        offload=update.state("OFFLOAD_WEIGHT_UPDATE_VARIABLES") if update is not None else "",
-        shard_optimizer=update is not None
-        and update.state("PARTITION_OFFLOADED_WEIGHT_UPDATE_VARIABLES") == "on",
+        recompute="full" if recomputes and found.updates else "",
+        offload=found.update_state("OFFLOAD_WEIGHT_UPDATE_VARIABLES"),
+        shard_optimizer=found.update_state("PARTITION_OFFLOADED_WEIGHT_UPDATE_VARIABLES") == "on",
         device_map=tuple(tuple(numbers.index(n) for n in own) for own in stages.devices),
         offload_activations=config.state("OFFLOAD_ACTIVATIONS") == "on",
         offload_weights=config.state("OFFLOAD_VARIABLES") == "on",

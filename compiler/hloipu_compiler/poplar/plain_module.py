@@ -13,25 +13,29 @@ from hloipu_compiler.hlo.frontend_attributes import (
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Module
 from hloipu_compiler.passes.call_forms import MOST_INSTRUCTIONS, check_inlined_size
-from hloipu_compiler.poplar.loop_body import DIRECT, LoopBody
+from hloipu_compiler.poplar.errors import placing
+from hloipu_compiler.poplar.loop_body import DirectBody
 from hloipu_compiler.poplar.pipeline_checks import checked_stages
 from hloipu_compiler.poplar.pipeline_step import pipeline_count
 from hloipu_compiler.poplar.reaching import reached_from
 from hloipu_compiler.poplar.repeating import Loops
 from hloipu_compiler.poplar.survey import Survey, survey, update_count
 from hloipu_compiler.poplar.values import OUTSIDE
+from hloipu_compiler.popops.expanding import expanded
 
 
 def plain_module(module: Module, micro_batches: int | None = None) -> Module:
     """Return a verified module without Graphcore's encoding; the same one where it has none.
 
-    Raises PoplarError E0540 to E0549.
+    Raises PopopsError E0530 and E0531, and PoplarError E0540 to E0549.
     """
-    found = survey(module)
-    if found.is_plain:
-        return module
-    check_inlined_size(module, MOST_INSTRUCTIONS)
-    return written_out(module, found, micro_batches)
+    module = expanded(module)
+    with placing(module):
+        found = survey(module)
+        if found.is_plain:
+            return module
+        check_inlined_size(module, MOST_INSTRUCTIONS)
+        return written_out(module, found, micro_batches)
 
 
 def written_out(module: Module, found: Survey, micro_batches: int | None) -> Module:
@@ -40,10 +44,10 @@ def written_out(module: Module, found: Survey, micro_batches: int | None) -> Mod
     if found.pipeline is not None:
         stages = checked_stages(module, found)
         count = count or stages.parts * pipeline_count(module, found)
-    elif found.update is not None:
-        count = count or update_count(module, found.update)
-    loops = Loops(module, count)
-    writer = LoopBody(loops, DIRECT, 1)
+    else:
+        count = count or update_count(module, found.updates)
+    loops = Loops(module, count, places=found.pipeline is None)
+    writer = DirectBody(loops)
     entry = module.entry
     arguments = []
     for position in entry.parameters:

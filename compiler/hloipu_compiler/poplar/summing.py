@@ -7,6 +7,7 @@ from hloipu_compiler.ir.shapes import ArrayShape, Shape
 from hloipu_compiler.plan.pipelining import MEAN, RUNNING_MEAN, SUM
 from hloipu_compiler.poplar.accumulators import Accumulator, addend_of, common_reduction
 from hloipu_compiler.poplar.errors import PoplarError
+from hloipu_compiler.poplar.ops import Op
 from hloipu_compiler.poplar.scales import Factors
 from hloipu_compiler.poplar.traced_writing import TracedWriter
 from hloipu_compiler.poplar.traces import BACKWARD_PHASE, UPDATE_PHASE, Anchor
@@ -17,27 +18,28 @@ from hloipu_compiler.poplar.writing import added_to
 class SummingWriter(TracedWriter):
     """Writes ops, and gradients in the place of accumulators."""
 
-    def created(self, x: Instruction) -> Value:
+    def created(self, op: Op) -> Value:
         """Take in the creation of an accumulator."""
-        if not isinstance(x.shape, ArrayShape) or not x.shape.element_type.is_array:
-            raise PoplarError("E0545", f"the accumulator {x.name!r} is no array")
-        self.accumulators.append(Accumulator(x.name, x.shape))
+        shape = op.x.shape
+        if not isinstance(shape, ArrayShape) or not shape.element_type.is_array:
+            raise PoplarError("E0545", f"the accumulator {op.name!r} is no array")
+        self.accumulators.append(Accumulator(op.name, shape))
         return Buffer(len(self.accumulators) - 1)
 
-    def added(self, x: Instruction, operands: list[Value], here: Context) -> Value:
+    def added(self, op: Op) -> Value:
         """Take in what each micro-batch adds to one."""
-        buffer = added_to(x, operands)
+        buffer = added_to(op)
         found = self.accumulators[buffer.number]
         if found.is_sunk:
             raise PoplarError(
                 "E0545",
-                f"{x.name!r} adds to the accumulator {found.name!r}, which a sink has closed",
+                f"{op.name!r} adds to the accumulator {found.name!r}, which a sink has closed",
                 hint="add before the GradientAccumulatorSink",
             )
-        place = self.placed([v for v in operands[1:2] if isinstance(v, int)], here)
-        value = self.settled(operands[1], x, place)
-        scale = self.one_number(x, self.settled(operands[2], x, place))
-        found.addends.append(addend_of(self.placing(place), self.factors(), x, value, scale))
+        place = self.placed([v for v in op.operands[1:2] if isinstance(v, int)], op.here)
+        value, scale = (self.settled(v, op.x, place) for v in op.operands[1:])
+        scale = self.one_number(op.x, scale)
+        found.addends.append(addend_of(self.placing(place), self.factors(), op.x, value, scale))
         return buffer
 
     def factors(self) -> Factors:
@@ -52,31 +54,31 @@ class SummingWriter(TracedWriter):
             )
         return self._factors
 
-    def sunk(self, x: Instruction, operands: list[Value]) -> Value:
+    def sunk(self, op: Op) -> Value:
         """Take in the end of the additions."""
-        numbers = {v.number for v in operands if isinstance(v, Buffer)}
-        if not operands or not all(isinstance(v, Buffer) for v in operands):
+        numbers = {v.number for v in op.operands if isinstance(v, Buffer)}
+        if not op.operands or not all(isinstance(v, Buffer) for v in op.operands):
             raise PoplarError(
                 "E0545",
-                f"{x.name!r} closes something that is no accumulator",
+                f"{op.name!r} closes something that is no accumulator",
                 hint="give it what GradientAccumulatorAddWithScale returns",
             )
         if len(numbers) > 1:
             names = ", ".join(repr(self.accumulators[n].name) for n in sorted(numbers))
             raise PoplarError(
                 "E0545",
-                f"{x.name!r} joins different accumulators, {names}",
+                f"{op.name!r} joins different accumulators, {names}",
                 hint="make one accumulator, and add to it from every stage",
             )
         found = self.accumulators[numbers.pop()]
         if not found.addends:
             raise PoplarError(
                 "E0545",
-                f"nothing is added to the accumulator {found.name!r}, which {x.name!r} closes",
+                f"nothing is added to the accumulator {found.name!r}, which {op.name!r} closes",
                 hint="add a gradient to it with GradientAccumulatorAddWithScale",
             )
         found.is_sunk = True
-        return Sunk(self.total(x, found), found.name)
+        return Sunk(self.total(op.x, found), found.name)
 
     def total(self, x: Instruction, accumulator: Accumulator) -> int:
         """Write what an accumulator holds: each place adds up what it adds, then all together."""

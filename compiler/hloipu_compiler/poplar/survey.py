@@ -1,6 +1,6 @@
 """Which pipeline, loop and update a module has: found once, and looked at for what cannot be."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -36,7 +36,8 @@ class Survey:
     pipeline: Found | None = None
     stages: tuple[Found, ...] = ()
     """Forward, backward and recomputing ones, as they stand."""
-    update: Found | None = None
+    updates: tuple[Found, ...] = ()
+    """Of one pipeline or loop, done one after the other."""
     loops: tuple[Found, ...] = ()
     """Calls that repeat what they run."""
     windows: tuple[Instruction, ...] = ()
@@ -50,8 +51,17 @@ class Survey:
     def is_plain(self) -> bool:
         """Whether there is nothing of it, or marks on calls alone."""
         structure = self.pipeline or self.loops or self.windows or self.others
-        marks = self.stages or self.update
+        marks = self.stages or self.updates
         return not structure and (self.is_marked or not marks)
+
+    @property
+    def update(self) -> Found | None:
+        """The update, or the first of several."""
+        return self.updates[0] if self.updates else None
+
+    def update_state(self, key: str) -> str:
+        """Return what the updates say of their state: `on`, `off`, or nothing."""
+        return self.updates[0].config.state(key) if self.updates else ""
 
 
 def survey(module: Module) -> Survey:
@@ -72,12 +82,12 @@ def survey(module: Module) -> Survey:
             if target in WINDOWED:
                 windows.append(x)
     stages = [each for kind in STAGES for each in found.get(kind, ())]
-    update = _only(found.get(UPDATE, []), "update of weights", "ResourceUpdate")
-    places = {x.computation.name for x in (*stages, *([update] if update is not None else []))}
+    updates = _joined(found.get(UPDATE, []))
+    places = {x.computation.name for x in (*stages, *updates)}
     return Survey(
-        _only(found.get(PIPELINE, []), "pipeline", "Pipeline"),
+        _only(found.get(PIPELINE, [])),
         tuple(stages),
-        update,
+        tuple(updates),
         tuple(found.get(LOOP, ())),
         tuple(windows),
         others,
@@ -85,21 +95,54 @@ def survey(module: Module) -> Survey:
     )
 
 
-def _only(found: list[Found], what: str, kind: str) -> Found | None:
+def _only(found: list[Found]) -> Found | None:
     if len(found) > 1:
         raise PoplarError(
             "E0542",
-            f"{found[1].call.name!r} is a second {what}, beside {found[0].call.name!r}",
-            hint=f"compile a module for each, or join them into one {kind} call",
+            f"{found[1].call.name!r} is a second pipeline, beside {found[0].call.name!r}",
+            hint="compile a module for each, or join them into one Pipeline call",
+            op=found[1].call,
         )
     return found[0] if found else None
 
 
-def update_count(module: Module, update: Found) -> int | None:
-    """Return the micro-batches of an update, as its own computation says; None: it does not.
+def _joined(found: list[Found]) -> list[Found]:
+    """Return updates, which stand side by side and ask for the same; PoplarError E0542 if not."""
+    for other in found[1:]:
+        if other.computation.name != found[0].computation.name:
+            why = "stands in another computation"
+        elif other.config.choices != found[0].config.choices:
+            why = "asks for other places of its state"
+        else:
+            continue
+        raise PoplarError(
+            "E0542",
+            f"{other.call.name!r} is a second update of weights, beside {found[0].call.name!r}, "
+            f"and {why}",
+            hint="call both from the body of one loop or pipeline, with the same attributes, or "
+            "join them into one ResourceUpdate call",
+            op=other.call,
+        )
+    return found
 
-    Raises PoplarError E0541 where that is no constant.
+
+def update_count(module: Module, updates: Sequence[Found]) -> int | None:
+    """Return the micro-batches of updates, as their own computations say; None: they do not.
+
+    Raises PoplarError E0541 where that is no constant, or they do not agree.
     """
+    said: dict[int, Found] = {}
+    for each in updates:
+        count = _own_count(module, each)
+        if count is not None:
+            said.setdefault(count, each)
+    if len(said) > 1:
+        (one, first), (other, second) = list(said.items())[:2]
+        raise disagree(first.call, one, second.call, other)
+    return next(iter(said), None)
+
+
+def _own_count(module: Module, update: Found) -> int | None:
     said = update.config.counts.get("NUM_BATCHES_TO_ACCUMULATE")
     callee = module.computation[update.call.attributes.called[0]]
     for x in callee.instructions:
@@ -110,9 +153,10 @@ def update_count(module: Module, update: Found) -> int | None:
                     "E0541",
                     f"{x.name!r} counts micro-batches by a value that is known only while running",
                     hint="make it a constant, or give --micro-batches K",
+                    op=x,
                 )
             if said not in (None, found):
-                raise disagree(x.name, found, str(update.call.name), said or 0)
+                raise disagree(x, found, update.call, said or 0)
             said = found
     return said
 
@@ -127,12 +171,13 @@ def _count_of(module: Module, update: Found, callee: Computation, x: Instruction
     return constant_number(module, callee, x.operands[0])
 
 
-def disagree(one: str, count: int, other: str, another: int) -> PoplarError:
+def disagree(one: Instruction, count: int, other: Instruction, another: int) -> PoplarError:
     """Return the error of two counts of micro-batches."""
     return PoplarError(
         "E0541",
-        f"{one!r} says {count} micro-batches an update, and {other!r} says {another}",
+        f"{one.name!r} says {count} micro-batches an update, and {other.name!r} says {another}",
         hint="print the module with one count",
+        op=one,
     )
 
 

@@ -1,11 +1,12 @@
 """Ops of a step written where they belong: by the call that they are in, or by what they read."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from hloipu_compiler.evaluate.custom_calls import PER_MICRO_BATCH
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.poplar.accumulators import Accumulator
+from hloipu_compiler.poplar.ops import Op
 from hloipu_compiler.poplar.repeating import Loops
 from hloipu_compiler.poplar.scales import Factors
 from hloipu_compiler.poplar.traces import (
@@ -30,7 +31,7 @@ class TracedWriter(Writer):
     """Writes ops, and keeps what of a micro-batch each depends on."""
 
     def __init__(self, module: Module, micro_batches: int, stages: int, turns: int) -> None:
-        super().__init__(module)
+        super().__init__(module, places=not stages)
         self.micro_batches = micro_batches
         self.counter_positions: set[int] = set()
         self._factors: Factors | None = None
@@ -41,6 +42,8 @@ class TracedWriter(Writer):
         self.stages = stages
         """Forward stages; 0: there is no pipeline."""
         self.has_backward = False
+        self.returns: Mapping[int, int] = {}
+        """Backward stages of a pipeline without update -> the stages that they are then."""
         self.trains = False
         self.traces: dict[int, Trace] = {}
         self.feeds: list[Queue] = []
@@ -52,7 +55,7 @@ class TracedWriter(Writer):
         """What goes into the pipeline or loop."""
         self.outputs: list[Value] = []
         """What comes out of it, input i as output i."""
-        self.loops = Loops(module)
+        self.loops = Loops(module, places=self.places)
 
     # -- marks ---------------------------------------------------------------------------------
 
@@ -90,34 +93,29 @@ class TracedWriter(Writer):
 
     # -- what is written -----------------------------------------------------------------------
 
-    def plain(self, x: Instruction, operands: list[Value], here: Context) -> Value:
+    def plain(self, op: Op) -> Value:
         """Write an op where its operands say that it belongs."""
-        given = [v for v in operands if isinstance(v, int)]
-        here = self.placed(given, here)
-        counts = any(isinstance(v, Counter | Lazy) for v in operands)
-        if here == OUTSIDE and self.stages and counts and len(operands) <= _FEW:
-            return Lazy(x, tuple(operands))
-        positions = [self.settled(v, x, here) for v in operands]
-        x = self.loops.without_structure(x)
-        return self.noted(self.copied(x, positions, here), positions, here)
+        op = op.placed(self.placed(op.positions, op.here))
+        counts = any(isinstance(v, Counter | Lazy) for v in op.operands)
+        if op.here == OUTSIDE and self.stages and counts and len(op.operands) <= _FEW:
+            return Lazy(op.x, op.operands)
+        positions = self.operands(op)
+        x = self.loops.without_structure(op.x)
+        return self.noted(self.copied(x, positions, op.here), positions, op.here)
 
-    def replicated(
-        self,
-        x: Instruction,
-        target: str,
-        operands: Sequence[Value],
-        here: Context,
-        *,
-        is_sum: bool = False,
-    ) -> Value:
+    def replicated(self, op: Op) -> Value:
         """Write what depends on the replicas, by HLO's own collectives."""
-        here = self.placed([v for v in operands if isinstance(v, int)], here)
-        values = [self.settled(v, x, here) for v in operands]
+        op = op.placed(self.placed(op.positions, op.here))
+        values = self.operands(op)
         before = len(self.made)
-        found = self.loops.of_replicas(self, x, target, values, here, is_sum=is_sum)
+        found = self.loops.of_replicas(self, op, values)
+        self.all_noted(before, op.here)
+        return found
+
+    def all_noted(self, before: int, here: Context) -> None:
+        """Keep what all ops from a position on depend on."""
         for at in range(before, len(self.made)):
             self.noted(at, self.made[at].operands, here)
-        return found
 
     def element(self, x: Instruction, value: Value, index: int) -> Value:
         """Return a part of a tuple, which depends on what the tuple does."""

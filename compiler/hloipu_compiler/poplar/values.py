@@ -66,6 +66,8 @@ class Context:
     stage: int = -1
     branch: int = -1
     """Of a stage that runs on several devices at once."""
+    device: int = -1
+    """On which ops are that do not say so themselves, where devices are kept."""
 
     @property
     def marks(self) -> dict[str, str]:

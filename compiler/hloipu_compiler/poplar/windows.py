@@ -8,6 +8,7 @@ tensorflow/compiler/plugin/poplar/driver/ops/custom_ops/poputil/stateful_gradien
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from hloipu_compiler.ir.attributes import Attributes, ReplicaGroups
 from hloipu_compiler.ir.graph import Instruction
@@ -22,11 +23,10 @@ from hloipu_compiler.poplar.custom_ops import (
 )
 from hloipu_compiler.poplar.errors import PoplarError
 from hloipu_compiler.poplar.loop_body import COUNTS, LoopBody
+from hloipu_compiler.poplar.ops import Op
 from hloipu_compiler.poplar.values import OUTSIDE, Context, Counter, Made, Value
 from hloipu_compiler.poplar.writing import Writer
 from hloipu_runtime.element_types import PRED, U32
-
-_NOTHING = Attributes({"dimensions": ()})
 
 
 def window_of(x: Instruction) -> int:
@@ -57,127 +57,119 @@ def accumulated_shape(writer: Writer, x: Instruction, *values: int) -> ArrayShap
     return first
 
 
-def windowed(
-    body: LoopBody, x: Instruction, target: str, operands: Sequence[int], reducer: str
-) -> Value:
-    """Write such an accumulator; `reducer`: the name of a computation that adds."""
-    count = window_of(x)
-    turn = body.counted(Counter(), OUTSIDE, x)
-    window = body.number(f"{x.name}.window", COUNTS, str(count))
-    index = body.add(f"{x.name}.turn", "remainder", COUNTS, (turn, window))
-    if target in (ACCUMULATE, ACCUMULATE_REDUCE):
-        made = [_summed(body, x, at, index, count, target, reducer) for at in operands]
-        return made[0] if len(made) == 1 else Made(tuple(made))
-    half = len(operands) // 2
-    if len(operands) % 2 == 0:
-        raise PoplarError(
-            "E0545",
-            f"{x.name!r} has {len(operands)} operands",
-            hint="give as many accumulators as gradients, and the momentum",
-        )
-    pairs = [
-        _with_momentum(body, x, operands[n], operands[half + n], operands[-1], index, count,
-                       target, reducer)
-        for n in range(half)
-    ]  # fmt: skip
-    return Made((*(old for old, _ in pairs), *(out for _, out in pairs)))
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One accumulator written turn by turn."""
+
+    body: LoopBody
+    op: Op
+    reducer: str
+    """Name of a computation that adds."""
+
+    def written(self, operands: Sequence[int]) -> Value:
+        """Write what it gives out, and carry what it holds."""
+        count = window_of(self.op.x)
+        turn = self.body.counted(Counter(), OUTSIDE)
+        window = self.body.number(f"{self.op.name}.window", COUNTS, str(count))
+        index = self.body.add(f"{self.op.name}.turn", "remainder", COUNTS, (turn, window))
+        if self.op.target in (ACCUMULATE, ACCUMULATE_REDUCE):
+            made = [self._summed(at, index, count) for at in operands]
+            return made[0] if len(made) == 1 else Made(tuple(made))
+        half = len(operands) // 2
+        if len(operands) % 2 == 0:
+            raise PoplarError(
+                "E0545",
+                f"{self.op.name!r} has {len(operands)} operands",
+                hint="give as many accumulators as gradients, and the momentum",
+            )
+        momentum = self.body.one_number(self.op.x, operands[-1])
+        pairs = [
+            self._with_momentum((operands[n], operands[half + n]), momentum, index, count)
+            for n in range(half)
+        ]
+        return Made((*(old for old, _ in pairs), *(out for _, out in pairs)))
+
+    def _summed(self, value: int, index: int, count: int) -> int:
+        body, name = self.body, self.op.name
+        shape = accumulated_shape(body, self.op.x, value)
+        extra = body.extra(shape, name)
+        total = body.add(f"{name}.sum", "add", shape, (extra.start, value))
+        last = self._is(index, count - 1, shape)
+        nothing = body.zeros(shape, name)
+        extra.next = body.add(f"{name}.kept", "select", shape, (last, nothing, total))
+        if self.op.target == ACCUMULATE_REDUCE:
+            total = reduced(body, name, total, self.reducer)
+        return body.add(name, "select", shape, (last, total, nothing))
+
+    def _with_momentum(
+        self, given: tuple[int, int], momentum: int, index: int, count: int
+    ) -> tuple[int, int]:
+        body, name = self.body, self.op.name
+        old, value = given
+        shape = accumulated_shape(body, self.op.x, old, value)
+        factor = body.spread(f"{name}.factor", shape, momentum)
+        less = body.add(f"{name}.less", "multiply", shape, (old, factor))
+        first = self._is(index, 0, shape)
+        start = body.add(f"{name}.start", "select", shape, (first, less, old))
+        total = body.add(f"{name}.sum", "add", shape, (start, value))
+        last = self._is(index, count - 1, shape)
+        if self.op.target == MOMENTUM_REDUCE:
+            whole = averaged(body, name, total, self.reducer)
+            total = body.add(f"{name}.all", "select", shape, (last, whole, total))
+        nothing = body.zeros(shape, name)
+        return total, body.add(name, "select", shape, (last, total, nothing))
+
+    def _is(self, index: int, number: int, shape: ArrayShape) -> int:
+        """Write whether this is one turn of a window, for every element of a shape."""
+        body, name = self.body, self.op.name
+        wanted = body.number(f"{name}.number", COUNTS, str(number))
+        same = body.add(f"{name}.is", "compare", ArrayShape(PRED), (index, wanted),
+                        attributes=Attributes({"direction": "EQ"}))  # fmt: skip
+        return body.spread(f"{name}.here", ArrayShape(PRED, shape.dimensions), same)
 
 
-def _summed(
-    body: LoopBody,
-    x: Instruction,
-    value: int,
-    index: int,
-    count: int,
-    target: str,
-    reducer: str,
-) -> int:
-    shape = accumulated_shape(body, x, value)
-    extra = body.extra(shape, x.name)
-    total = body.add(f"{x.name}.sum", "add", shape, (extra.start, value))
-    last = _is(body, x, index, count - 1, shape)
-    nothing = body.zeros(shape, x.name, OUTSIDE)
-    extra.next = body.add(f"{x.name}.kept", "select", shape, (last, nothing, total))
-    if target == ACCUMULATE_REDUCE:
-        total = reduced(body, x.name, total, shape, reducer)
-    return body.add(x.name, "select", shape, (last, total, nothing))
-
-
-def _with_momentum(
-    body: LoopBody, x: Instruction, old: int, value: int, momentum: int, index: int, count: int,
-    target: str, reducer: str,
-) -> tuple[int, int]:  # fmt: skip
-    shape = accumulated_shape(body, x, old, value)
-    factor = body.spread(f"{x.name}.factor", shape, body.one_number(x, momentum))
-    less = body.add(f"{x.name}.less", "multiply", shape, (old, factor))
-    first = _is(body, x, index, 0, shape)
-    start = body.add(f"{x.name}.start", "select", shape, (first, less, old))
-    total = body.add(f"{x.name}.sum", "add", shape, (start, value))
-    last = _is(body, x, index, count - 1, shape)
-    if target == MOMENTUM_REDUCE:
-        whole = averaged(body, x.name, total, shape, reducer)
-        total = body.add(f"{x.name}.all", "select", shape, (last, whole, total))
-    nothing = body.zeros(shape, x.name, OUTSIDE)
-    return total, body.add(x.name, "select", shape, (last, total, nothing))
-
-
-def _is(body: LoopBody, x: Instruction, index: int, number: int, shape: ArrayShape) -> int:
-    """Write whether this is one turn of a window, for every element of a shape."""
-    wanted = body.number(f"{x.name}.number", COUNTS, str(number))
-    same = body.add(f"{x.name}.is", "compare", ArrayShape(PRED), (index, wanted),
-                    attributes=Attributes({"direction": "EQ"}))  # fmt: skip
-    whole = ArrayShape(PRED, shape.dimensions)
-    return body.add(f"{x.name}.here", "broadcast", whole, (same,), attributes=_NOTHING)
-
-
-def reduced(
-    writer: Writer,
-    name: str,
-    value: int,
-    shape: ArrayShape,
-    reducer: str,
-    here: Context = OUTSIDE,
-) -> int:
+def reduced(writer: Writer, name: str, value: int, reducer: str, here: Context = OUTSIDE) -> int:
     """Write a sum over all replicas."""
     said = Attributes({"replica_groups": ReplicaGroups(), "to_apply": reducer}, (reducer,))
+    shape = writer.made[value].shape
     return writer.add(f"{name}.replicas", "all-reduce", shape, (value,), here, said)
 
 
-def of_replicas(
-    writer: Writer, x: Instruction, target: str, values: Sequence[int], reducer: str,
-    here: Context, *, is_sum: bool,
-) -> int:  # fmt: skip
-    """Write a share of a value or of its sum over the replicas, their number, or this one's."""
-    if target == REPLICA:
+def of_replicas(writer: Writer, op: Op, values: Sequence[int], reducer: str) -> int:
+    """Write a share of a value or of its sum over the replicas, their number, or this one's.
+
+    An all-reduce adds up before it divides.
+    """
+    x, here = op.x, op.here
+    if op.target == REPLICA:
         number = writer.add(f"{x.name}.id", "replica-id", ArrayShape(U32), (), here)
         return writer.add(x.name, "convert", x.shape, (number,), here)
-    if target == REPLICAS:
+    if op.target == REPLICAS:
         if not isinstance(x.shape, ArrayShape) or x.shape.dimensions:
             raise PoplarError("E0545", f"{x.name!r} is {x.shape}, and counts replicas")
         one = writer.number(f"{x.name}.one", x.shape, "1")
-        return reduced(writer, x.name, one, x.shape, reducer, here)
+        return reduced(writer, x.name, one, reducer, here)
     if len(values) != 1:
         raise PoplarError("E0545", f"{x.name!r} takes {len(values)} values, and divides one")
     shape = accumulated_shape(writer, x, values[0])
-    if is_sum:
-        return averaged(writer, x.name, values[0], shape, reducer, here)
-    one = writer.number(f"{x.name}.one", ArrayShape(shape.element_type), "1")
-    ones = writer.spread(f"{x.name}.ones", shape, one, here) if shape.dimensions else one
-    count = reduced(writer, f"{x.name}.count", ones, shape, reducer, here)
+    if x.opcode == "all-reduce":
+        return averaged(writer, x.name, values[0], reducer, here)
+    count = _counted(writer, x.name, shape, reducer, here)
     return writer.add(x.name, "divide", shape, (values[0], count), here)
 
 
-def averaged(
-    writer: Writer,
-    name: str,
-    value: int,
-    shape: ArrayShape,
-    reducer: str,
-    here: Context = OUTSIDE,
-) -> int:
+def averaged(writer: Writer, name: str, value: int, reducer: str, here: Context = OUTSIDE) -> int:
     """Write a mean over all replicas: the sum over the sum of ones."""
-    total = reduced(writer, name, value, shape, reducer, here)
+    total = reduced(writer, name, value, reducer, here)
+    shape = writer.array(value)
+    if shape is None:
+        raise PoplarError("E0545", f"{name!r} averages something that is no array")
+    count = _counted(writer, name, shape, reducer, here)
+    return writer.add(f"{name}.mean", "divide", shape, (total, count), here)
+
+
+def _counted(writer: Writer, name: str, shape: ArrayShape, reducer: str, here: Context) -> int:
+    """Write the number of replicas, as an array."""
     one = writer.number(f"{name}.one", ArrayShape(shape.element_type), "1")
     ones = writer.spread(f"{name}.ones", shape, one, here) if shape.dimensions else one
-    count = reduced(writer, f"{name}.count", ones, shape, reducer, here)
-    return writer.add(f"{name}.mean", "divide", shape, (total, count), here)
+    return reduced(writer, f"{name}.count", ones, reducer, here)

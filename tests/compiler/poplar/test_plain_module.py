@@ -20,8 +20,10 @@ from tests.support.poplar_small import (
     read,
     trained,
 )
-from tests.support.poplar_texts import Spelling, Written, batches, start, text_of
-from tests.support.poplar_texts import trained as perceptron_trained
+from tests.support.poplar_spelling import Spelling, Written
+from tests.support.poplar_texts import text_of
+from tests.support.poplar_trained import batches, start
+from tests.support.poplar_trained import trained as perceptron_trained
 from tests.support.poplar_variants import VARIANTS
 from tests.support.poplar_windows import BEGINNINGS, WINDOWS
 

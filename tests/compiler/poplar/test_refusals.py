@@ -6,12 +6,14 @@ from hloipu_compiler.poplar.errors import PoplarError
 from hloipu_compiler.poplar.plain_module import plain_module
 from hloipu_compiler.poplar.reading import flat_step
 from tests.support.poplar_small import CALLS, PIPELINE, TAKEN, TEXT, changed, read
-from tests.support.poplar_texts import Spelling, Written, text_of
+from tests.support.poplar_spelling import Spelling, Written
+from tests.support.poplar_texts import text_of
 
 _SINK = 'custom_call_target="GradientAccumulatorSink"'
 _ADD = 'custom_call_target="GradientAccumulatorAddWithScale"'
 _RU = "  ru = (f32[2], f32[2]) call(g0, g1, w0, w1)"
 _UPDATES = 'frontend_attributes={CALL_CONFIG_TYPE="ResourceUpdate"}'
+_UPDATES_BESIDE = _UPDATES.replace("}", ',OFFLOAD_WEIGHT_UPDATE_VARIABLES="THREESTATE_ON"}')
 _STAGE_1 = 'CALL_CONFIG_TYPE="PipelineStage",PIPELINE_STAGE_ID="1"'
 _BACK_0 = 'CALL_CONFIG_TYPE="PipelineStageBackward",PIPELINE_STAGE_ID="0"'
 
@@ -72,7 +74,8 @@ WRONG: dict[str, tuple[str, str, str]] = {
     ),
     "two updates": (
         "E0542", "ru2",
-        changed((_RU, f"  ru2 = (f32[2], f32[2]) call(g0, g1, w0, w1), to_apply=update, {_UPDATES}"
+        changed((_RU, f"  ru2 = (f32[2], f32[2]) call(g0, g1, w0, w1), to_apply=update, "
+                 f"{_UPDATES_BESIDE}"
                  f"\n{_RU}")),
     ),
     "stage numbers with a gap": (
@@ -84,8 +87,8 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "backward stage of none": (
         "E0543", "b0", changed((_BACK_0, _BACK_0.replace('"0"', '"2"'))),
     ),
-    "backward stages without update": (
-        "E0543", "b", changed((f", to_apply=update, {_UPDATES}", ", to_apply=update")),
+    "sums without update": (
+        "E0545", "n0", changed((f", to_apply=update, {_UPDATES}", ", to_apply=update")),
     ),
     "no stages": (
         "E0543", "p",

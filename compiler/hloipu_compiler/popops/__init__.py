@@ -1,0 +1,1 @@
+"""Custom ops of Graphcore's libraries as ops of HLO."""

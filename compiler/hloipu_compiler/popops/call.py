@@ -1,0 +1,173 @@
+"""A custom call of Graphcore's as its formula sees it: operands, results, attributes."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hloipu_compiler.hlo.attribute_text import value_text
+from hloipu_compiler.hlo.frontend_attributes import read_backend_config
+from hloipu_compiler.ir.attribute_kinds import INSTRUCTION_KINDS as KINDS
+from hloipu_compiler.ir.graph import Instruction, Module
+from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+from hloipu_compiler.popops.errors import PopopsError
+from hloipu_compiler.popops.text import Text, Value
+
+Array = tuple[str, tuple[int, ...]]
+"""Element type and sizes."""
+Formula = Callable[["Call"], Sequence[Value]]
+
+FORMULAS: dict[str, Formula] = {}
+"""Target -> what it computes."""
+
+
+def formula(*targets: str) -> Callable[[Formula], Formula]:
+    """Register what some targets compute."""
+
+    def keep(found: Formula) -> Formula:
+        FORMULAS.update(dict.fromkeys(targets, found))
+        return found
+
+    return keep
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One custom call. `said`: its attributes, in whichever spelling."""
+
+    module: Module
+    x: Instruction
+    target: str
+    text: Text
+    operands: tuple[Value, ...]
+    results: tuple[Array, ...]
+    said: Mapping[str, Any]
+
+    def wrong(self, what: str, hint: str = "") -> PopopsError:
+        """Return the error of a call whose attributes or shapes do not fit."""
+        return PopopsError(
+            "E0531",
+            f"custom call {self.x.name!r} ({self.target}): {what}",
+            hint=hint or "print the module again, or correct the call",
+            module=self.module,
+            x=self.x,
+        )
+
+    def unsupported(self, what: str, hint: str) -> PopopsError:
+        """Return the error of a call that hloipu has no formula for."""
+        return PopopsError(
+            "E0530",
+            f"custom call {self.x.name!r} ({self.target}): {what}",
+            hint=hint,
+            module=self.module,
+            x=self.x,
+        )
+
+    def takes(self, *counts: int) -> tuple[Value, ...]:
+        """Return the operands, of which there are so many."""
+        if len(self.operands) not in counts:
+            wanted = " or ".join(map(str, counts))
+            raise self.wrong(f"it has {len(self.operands)} operands, and takes {wanted}")
+        return self.operands
+
+    def alike(self, *values: Value) -> None:
+        """Raise unless some operands have one shape and type."""
+        for other in values[1:]:
+            if (other.kind, other.dims) != (values[0].kind, values[0].dims):
+                raise self.wrong("its operands differ in shape")
+
+    def need(self, is_so: bool, what: str) -> None:
+        """Raise where something that must hold does not."""
+        if not is_so:
+            raise self.wrong(what)
+
+    # -- attributes --------------------------------------------------------------------------------
+
+    def has(self, key: str) -> bool:
+        """Whether an attribute is there."""
+        return key in self.said
+
+    def number(self, key: str, default: float | None = None) -> float:
+        """Return an attribute that is a number."""
+        value = self.said.get(key, default)
+        try:
+            if isinstance(value, bool) or value is None:
+                raise ValueError
+            return float(value)
+        except (TypeError, ValueError) as error:
+            raise self._missing(key, "a number") from error
+
+    def integer(self, key: str, default: int | None = None) -> int:
+        """Return an attribute that is a whole number."""
+        value = self.number(key, default)
+        if value != int(value):
+            raise self._missing(key, "a whole number")
+        return int(value)
+
+    def axis(self, key: str, rank: int) -> int:
+        """Return an attribute that is one of so many dimensions; negative: from the end."""
+        value = self.integer(key)
+        if not -rank <= value < rank:
+            raise self.wrong(f"{key} is {value}, and there are {rank} dimensions")
+        return value % rank
+
+    def flag(self, key: str, default: bool | None = None) -> bool:
+        """Return an attribute that is true or false."""
+        value = self.said.get(key, default)
+        words = {"true": True, "1": True, "false": False, "0": False}
+        if isinstance(value, bool):
+            return value
+        found = words.get(str(value).lower())
+        if found is None:
+            raise self._missing(key, "true or false")
+        return found
+
+    def word(self, key: str, *allowed: str, default: str | None = None) -> str:
+        """Return an attribute that is one of some words."""
+        value = self.said.get(key, default)
+        if value not in allowed:
+            raise self._missing(key, f"one of {', '.join(allowed)}")
+        return str(value)
+
+    def integers(self, key: str) -> list[int]:
+        """Return an attribute that is a list of whole numbers."""
+        value = self.said.get(key)
+        if isinstance(value, str):
+            value = [part for part in value.strip("{} ").split(",") if part.strip()]
+        try:
+            if not isinstance(value, list):
+                raise ValueError
+            return [int(part) for part in value]
+        except (TypeError, ValueError) as error:
+            raise self._missing(key, "a list of whole numbers") from error
+
+    def _missing(self, key: str, what: str) -> PopopsError:
+        found = f"is {str(self.said[key])[:40]!r}" if key in self.said else "is missing"
+        return self.wrong(
+            f"its attribute {key} {found}, and is to be {what}",
+            f'write it into backend_config, as {{"{key}": …}}',
+        )
+
+
+def attributes_of(x: Instruction) -> Mapping[str, Any]:
+    """Return the attributes of a custom call: those of its line, and of its configuration."""
+    own = {
+        key: value if isinstance(value, str) else value_text(key, KINDS.get(key), value, str, str)
+        for key, value in x.attributes.items()
+    }
+    if not x.backend_config:
+        return own
+    try:
+        found = json.loads(read_backend_config(x.backend_config))
+    except (json.JSONDecodeError, RecursionError):
+        return own
+    return own | found if isinstance(found, dict) else own
+
+
+def arrays_of(shape: Shape) -> tuple[Array, ...]:
+    """Return the arrays of a shape, tuples flattened."""
+    if isinstance(shape, TupleShape):
+        return tuple(array for part in shape.elements for array in arrays_of(part))
+    if isinstance(shape, ArrayShape):
+        return ((shape.element_type.name, tuple(shape.dimensions)),)
+    return ()

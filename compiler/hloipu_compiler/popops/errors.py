@@ -1,0 +1,24 @@
+"""Why an op of Graphcore's cannot be written in ops of HLO."""
+
+from hloipu_compiler.ir.graph import Instruction, Module
+from hloipu_compiler.source import Span
+from hloipu_runtime.errors import UnsupportedError
+
+
+class PopopsError(UnsupportedError):
+    """A custom call of Graphcore's without meaning here, or whose attributes and shapes do not fit.
+
+    `span` is its place, where the text has it.
+    """
+
+    def __init__(
+        self, code: str, message: str, *, hint: str, module: Module, x: Instruction
+    ) -> None:
+        super().__init__(code, message, hint=hint)
+        self.span = module.span(x)
+
+    def __str__(self) -> str:
+        if not isinstance(self.span, Span):
+            return super().__str__()
+        shown = self.span.caret_lines()
+        return f"{self.span}: error[{self.code}]: {self.message}\n{shown}\n  hint: {self.hint}"

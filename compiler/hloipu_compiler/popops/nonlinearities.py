@@ -1,0 +1,96 @@
+"""Non-linearities and their gradients, from what came out of them, or, of gelu and swish, went in.
+
+Formulas: graphcore/poplibs: include/popnn/NonLinearity.hpp, lib/popnn/codelets/NonLinearity*.cpp;
+gelu by tanh: Hendrycks and Gimpel, arXiv 1606.08415. Computed in f32 where types are narrower.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+from hloipu_compiler.popops.call import Call, formula
+from hloipu_compiler.popops.text import Value
+
+_TANH_SLOPE = math.sqrt(2 / math.pi)
+_TANH_CUBIC = 0.044715
+_HARD_SLOPE = 0.2
+"""Of a hard sigmoid, which is 0.2 x + 0.5 between 0 and 1."""
+
+
+def _gelu(x: Value) -> Value:
+    return 0.5 * x * (_gelu_tanh(x) + 1.0)
+
+
+def _gelu_tanh(x: Value) -> Value:
+    return (_TANH_SLOPE * (x + _TANH_CUBIC * (x * x * x))).unary("tanh")
+
+
+def _gelu_slope(x: Value) -> Value:
+    tanh = _gelu_tanh(x)
+    inner = _TANH_SLOPE * (3 * _TANH_CUBIC * (x * x) + 1.0)
+    return 0.5 * (tanh + 1.0) + 0.5 * x * (1.0 - tanh * tanh) * inner
+
+
+def _swish_slope(x: Value) -> Value:
+    gate = x.unary("logistic")
+    return gate + x * gate * (1.0 - gate)
+
+
+def _hard_sigmoid(x: Value) -> Value:
+    return (_HARD_SLOPE * x + 0.5).combined("maximum", 0.0).combined("minimum", 1.0)
+
+
+def _hard_slope(out: Value) -> Value:
+    inside = out.compared("GT", 0.0) & out.compared("LT", 1.0)
+    return inside.chosen(_HARD_SLOPE, 0.0, out)
+
+
+_FORWARD: dict[str, Callable[[Value], Value]] = {
+    "Relu": lambda x: x.combined("maximum", 0.0),
+    "Sigmoid": lambda x: x.unary("logistic"),
+    "HardSigmoid": _hard_sigmoid,
+    "Gelu": _gelu,
+    "GeluErf": lambda x: 0.5 * x * ((x * math.sqrt(0.5)).unary("erf") + 1.0),
+    "Swish": lambda x: x * x.unary("logistic"),
+    "Square": lambda x: x * x,
+    "Inverse": lambda x: x.like(1.0) / x,
+    "Erf": lambda x: x.unary("erf"),
+}
+_SLOPES: dict[str, Callable[[Value], Value]] = {
+    "ReluGrad": lambda out: out.compared("GT", 0.0).chosen(1.0, 0.0, out),
+    "TanhGrad": lambda out: 1.0 - out * out,
+    "SigmoidGrad": lambda out: out * (1.0 - out),
+    "HardSigmoidGrad": _hard_slope,
+    "GeluGrad": _gelu_slope,
+    "SwishGrad": _swish_slope,
+}
+
+
+@formula(*_FORWARD)
+def _elementwise(call: Call) -> Sequence[Value]:
+    (x,) = call.takes(1)
+    if x.kind[0] not in "fb":
+        call.need(call.target in ("Relu", "Square"), f"its operand is {x.kind}")
+    return [_FORWARD[call.target](x.wide()).converted(x.kind)]
+
+
+@formula(*_SLOPES)
+def _gradient(call: Call) -> Sequence[Value]:
+    known, gradient = call.takes(2)
+    call.alike(known, gradient)
+    found = gradient.wide() * _SLOPES[call.target](known.wide())
+    if call.target == "ReluGrad":  # a gradient that is infinite stays out where nothing passed
+        found = known.compared("GT", 0.0).chosen(gradient, 0.0, gradient)
+    return [found.converted(gradient.kind)]
+
+
+@formula("Softmax", "StableSoftmax")
+def _softmax(call: Call) -> Sequence[Value]:
+    """Return it over the last dimension; the largest is taken off in either form."""
+    (x,) = call.takes(1)
+    call.need(x.rank > 0, "a softmax of one number")
+    wide = x.wide()
+    kept = tuple(range(x.rank - 1))
+    most = wide.reduced("maximum", [x.rank - 1], -math.inf).spread(x.dims, kept)
+    powers = (wide - most).unary("exponential")
+    total = powers.reduced("add", [x.rank - 1]).spread(x.dims, kept)
+    return [(powers / total).converted(x.kind)]

@@ -1,0 +1,163 @@
+"""Norms over groups of channels, with their statistics and gradients.
+
+A group's mean is at place (sample, group), flattened. With `strided_channel_grouping` channel c is
+in group c mod G, else in group c div (C / G) (graphcore/poplibs: lib/popnn/GroupNorm.cpp).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hloipu_compiler.popops.call import Call, formula
+from hloipu_compiler.popops.text import Value
+
+
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """An array as samples x groups x channels of a group x places, in f32."""
+
+    call: Call
+    feature: int
+    samples: int
+    groups: int
+    channels: int
+    places: int
+    strided: bool
+
+    @property
+    def dims(self) -> tuple[int, int, int, int]:
+        return (self.samples, self.groups, self.channels, self.places)
+
+    def taken(self, x: Value) -> Value:
+        """Return an array in groups."""
+        order = [0, self.feature, *(d for d in range(1, x.rank) if d != self.feature)]
+        flat = x.wide().turned(order)
+        if not self.strided:
+            return flat.shaped(self.dims)
+        parts = (self.samples, self.channels, self.groups, self.places)
+        return flat.shaped(parts).turned((0, 2, 1, 3))
+
+    def given(self, x: Value, like: Value) -> Value:
+        """Return an array in groups in its own shape and type."""
+        order = [0, self.feature, *(d for d in range(1, like.rank) if d != self.feature)]
+        if self.strided:
+            x = x.turned((0, 2, 1, 3))
+        x = x.shaped([like.dims[d] for d in order])
+        return x.turned([order.index(d) for d in range(like.rank)]).converted(like.kind)
+
+    def of_groups(self, x: Value) -> Value:
+        """Return a number for each sample and group, spread over them."""
+        count = self.samples * self.groups
+        self.call.need(x.dims == (count,), f"its statistics are to be {count} numbers")
+        return x.wide().shaped((self.samples, self.groups)).spread(self.dims, (0, 1))
+
+    def of_channels(self, x: Value) -> Value:
+        """Return a number for each channel, spread over them."""
+        count = self.groups * self.channels
+        self.call.need(x.dims == (count,), f"its scale and offset are to be {count} numbers")
+        x = x.wide()
+        if self.strided:
+            x = x.shaped((self.channels, self.groups)).turned((1, 0))
+            return x.spread(self.dims, (1, 2))
+        return x.shaped((self.groups, self.channels)).spread(self.dims, (1, 2))
+
+    def summed(self, x: Value, like: Value) -> Value:
+        """Return a sum for each channel."""
+        total = x.reduced("add", [0, 3])
+        total = total.turned((1, 0)) if self.strided else total
+        return total.shaped(like.dims).converted(like.kind)
+
+    def mean(self, x: Value) -> Value:
+        """Return the mean over each group of each sample, spread."""
+        return (self._sum(x) / (self.channels * self.places)).spread(self.dims, (0, 1))
+
+    def _sum(self, x: Value) -> Value:
+        return x.reduced("add", [2, 3])
+
+    def statistics(self, x: Value, epsilon: float) -> tuple[Value, Value]:
+        """Return means and inverse standard deviations, spread."""
+        mean = self.mean(x)
+        centred = x - mean
+        return mean, (self.mean(centred * centred) + epsilon).unary("rsqrt")
+
+    def listed(self, x: Value, kind: str) -> Value:
+        """Return a spread number of each group as a list."""
+        found = x.sliced(2, 0, 1).sliced(3, 0, 1)
+        return found.shaped((self.samples * self.groups,)).converted(kind)
+
+
+def _groups(call: Call, x: Value) -> _Groups:
+    call.need(x.rank > 1, "its operand has no channels")
+    feature = call.axis("feature_index", x.rank)
+    call.need(feature > 0, "feature_index 0 is that of the samples")
+    count = call.integer("num_groups")
+    channels = x.dims[feature]
+    call.need(count > 0 and channels % count == 0, f"{channels} channels are not {count} groups")
+    places = 1
+    for d, size in enumerate(x.dims):
+        places *= size if d not in (0, feature) else 1
+    strided = call.flag("strided_channel_grouping", default=False)
+    return _Groups(call, feature, x.dims[0], count, channels // count, places, strided)
+
+
+@formula("GroupNormTraining")
+def _training(call: Call) -> Sequence[Value]:
+    x, scale, offset = call.takes(3)
+    groups = _groups(call, x)
+    taken = groups.taken(x)
+    mean, inverse = groups.statistics(taken, call.number("epsilon"))
+    made = (taken - mean) * inverse * groups.of_channels(scale) + groups.of_channels(offset)
+    kinds = [kind for kind, _ in call.results[1:]] or ["f32", "f32"]
+    return [
+        groups.given(made, x), groups.listed(mean, kinds[0]), groups.listed(inverse, kinds[-1])
+    ]  # fmt: skip
+
+
+@formula("GroupNormInference")
+def _inference(call: Call) -> Sequence[Value]:
+    x, scale, offset, mean, inverse = call.takes(5)
+    groups = _groups(call, x)
+    made = (groups.taken(x) - groups.of_groups(mean)) * groups.of_groups(inverse)
+    made = made * groups.of_channels(scale) + groups.of_channels(offset)
+    return [groups.given(made, x)]
+
+
+@formula("GroupNormStatistics")
+def _statistics(call: Call) -> Sequence[Value]:
+    x = call.operands[0] if call.operands else call.takes(1)[0]
+    groups = _groups(call, x)
+    mean, inverse = groups.statistics(groups.taken(x), call.number("epsilon"))
+    kinds = [kind for kind, _ in call.results] or ["f32"]
+    return [groups.listed(mean, kinds[0]), groups.listed(inverse, kinds[-1])]
+
+
+@formula("GroupNormGrad")
+def _gradient(call: Call) -> Sequence[Value]:
+    """Dx = inverse (scale dy - mean(scale dy) - white mean(scale dy white)), and sums of dy."""
+    x, scale, mean, inverse, gradient = call.takes(5)
+    call.need(x.dims == gradient.dims, "its operands differ in shape")
+    groups = _groups(call, x)
+    inverse = groups.of_groups(inverse)
+    white = (groups.taken(x) - groups.of_groups(mean)) * inverse
+    taken = groups.taken(gradient)
+    scaled = taken * groups.of_channels(scale)
+    made = inverse * (scaled - groups.mean(scaled) - white * groups.mean(scaled * white))
+    return [
+        groups.given(made, x), groups.summed(taken * white, scale), groups.summed(taken, scale)
+    ]  # fmt: skip
+
+
+@formula("BatchNormStatistics")
+def _batch_statistics(call: Call) -> Sequence[Value]:
+    """Mean and variance of each channel over all samples and places."""
+    (x,) = call.takes(1)
+    feature = call.axis("feature_index", x.rank)
+    others = [d for d in range(x.rank) if d != feature]
+    count = 1
+    for d in others:
+        count *= x.dims[d]
+    wide = x.wide()
+    mean = wide.reduced("add", others) / count
+    centred = wide - mean.spread(x.dims, [feature])
+    variance = (centred * centred).reduced("add", others) / count
+    kinds = [kind for kind, _ in call.results] or ["f32"]
+    return [mean.converted(kinds[0]), variance.converted(kinds[-1])]

@@ -1,0 +1,146 @@
+"""Random numbers: of a seed, the same for it every time; or new ones each time.
+
+Which numbers a seed gives differs from machine to machine; here they come from Threefry
+(`rng-bit-generator`), with the seed as its key. Distributions are those of
+graphcore/poplibs: include/poprand/RandomGen.hpp; a truncated normal has no number beyond 2.
+"""
+
+import math
+from collections.abc import Sequence
+
+from hloipu_compiler.popops.call import Call, formula
+from hloipu_compiler.popops.text import Value
+
+_TWO_SIDES = math.erf(2 / math.sqrt(2))
+"""Share of a normal distribution between -2 and 2, where a truncated one ends."""
+_FRACTION_BITS = 8
+"""Bits of 32 that are dropped, so that the rest are a float's 24."""
+
+
+def _bits(call: Call, seed: Value, count: int) -> Value:
+    """Return so many random u32 of a seed of two numbers."""
+    call.need(seed.dims == (2,), "a seed is two numbers")
+    text = call.text
+    if seed.kind in ("s32", "u32"):
+        key = text.add("bitcast-convert", "u32", (2,), seed.name) if seed.kind == "s32" else seed
+    else:
+        key = seed.converted("u32")
+    wide = key.converted("u64")
+    low, high = (wide.sliced(0, n, n + 1).shaped(()) for n in (0, 1))
+    mixed = (low + high * text.number("u64", 2**32)).shaped((1,))
+    state = mixed.joined([text.full("u64", (1,), 0)], 0)
+    name = f"v{len(text.lines)}"
+    made = f"(u64[2], u32[{count}]) rng-bit-generator({state.name}), algorithm=rng_three_fry"
+    text.lines.append(f"  {name} = {made}")
+    return text.add("get-tuple-element", "u32", (count,), name, "index=1")
+
+
+def _uniform(call: Call, dims: Sequence[int]) -> Value:
+    """Return f32 from 0 up to, and without, 1: of the seed that is the first operand, or new."""
+    count = math.prod(dims)
+    text = call.text
+    if not call.operands:
+        low, high = text.number("f32", 0), text.number("f32", 1)
+        given = f"{low.name}, {high.name}"
+        return text.add("rng", "f32", dims, given, "distribution=rng_uniform")
+    bits = _bits(call, call.operands[0], count)
+    shift = text.full("u32", (count,), _FRACTION_BITS)
+    fraction = bits.combined("shift-right-logical", shift).converted("f32")
+    return (fraction * 2.0 ** (_FRACTION_BITS - 32)).shaped(dims)
+
+
+def _between(call: Call, low: float, high: float, dims: Sequence[int]) -> Value:
+    return _uniform(call, dims) * (high - low) + low
+
+
+@formula("StatelessRandomUniform")
+def _stateless_uniform(call: Call) -> Sequence[Value]:
+    call.takes(1)
+    ((kind, dims),) = call.results
+    low, high = call.number("min_val", 0), call.number("max_val", 1)
+    return [_between(call, low, high, dims).converted(kind)]
+
+
+@formula("StatelessRandomUniformInt")
+def _stateless_integer(call: Call) -> Sequence[Value]:
+    """Whole numbers from the second operand up to, and without, the third."""
+    seed, low, high = call.takes(3)
+    ((kind, dims),) = call.results
+    count = math.prod(dims)
+    bits = _bits(call, seed, count).converted("u64")
+    low, high = (v.shaped(()).converted("s64") for v in (low, high))
+    span = (high - low).converted("u64")
+    # The high half of a product: every number as likely as the others, to 2^-32.
+    product = bits * span.spread((count,), ())
+    scaled = product.combined("shift-right-logical", call.text.full("u64", (count,), 32))
+    return [(scaled.converted("s64") + low).converted(kind).shaped(dims)]
+
+
+@formula("StatelessRandomNormal", "StatelessTruncatedNormal", "TruncatedNormal")
+def _normal(call: Call) -> Sequence[Value]:
+    call.takes(0 if call.target == "TruncatedNormal" else 1)
+    ((kind, dims),) = call.results
+    share = 1.0 if call.target == "StatelessRandomNormal" else _TWO_SIDES
+    inside = math.nextafter(share, 0) if share < 1 else 1 - 2.0**-24
+    symmetric = (_uniform(call, dims) + 2.0**-25) * 2.0 - 1.0
+    made = _inverse_erf(symmetric * inside) * math.sqrt(2)
+    if share < 1:
+        made = made.combined("maximum", -2.0).combined("minimum", 2.0)
+    return [made.converted(kind)]
+
+
+_CENTRAL = (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
+            -0.00125372503, -0.00417768164, 0.246640727, 1.50140941)  # fmt: skip
+_TAIL = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773,
+         -0.0076224613, 0.00943887047, 1.00167406, 2.83297682)  # fmt: skip
+
+
+def _inverse_erf(x: Value) -> Value:
+    """Return the inverse error function, to f32 (Giles, "Approximating the erfinv function")."""
+    w = -((1.0 - x * x).unary("log"))
+    is_central = w.compared("LT", 5.0)
+    w = is_central.chosen(w - 2.5, w.unary("sqrt") - 3.0, w)
+    found = None
+    for central, tail in zip(_CENTRAL, _TAIL, strict=True):
+        number = is_central.chosen(central, tail, w)
+        found = number if found is None else number + found * w
+    return x if found is None else x * found
+
+
+@formula("Seed")
+def _seed(call: Call) -> Sequence[Value]:
+    """Return new numbers each time."""
+    call.takes(0)
+    ((kind, dims),) = call.results
+    text = call.text
+    low, high = (text.number("s32", n) for n in (-(2**31), 2**31 - 1))
+    said = "distribution=rng_uniform"
+    found = text.add("rng", "s32", dims, f"{low.name}, {high.name}", said)
+    return [found.converted(kind)]
+
+
+@formula("Dropout")
+def _dropout(call: Call) -> Sequence[Value]:
+    """Return the operand times `scale` where a number of the seed is below `rate`, else 0.
+
+    `rate` is the share that stays. The seed comes with it, for the gradient to draw the same, and
+    a reference that nothing depends on.
+    """
+    call.takes(2, 3)
+    x, seed = call.operands[:2]
+    dims = call.integers("noise_shape") if call.has("noise_shape") else list(x.dims)
+    call.need(len(dims) == x.rank and all(a in (1, b) for a, b in zip(dims, x.dims, strict=True)),
+              "its noise_shape does not go with its operand")  # fmt: skip
+    count = math.prod(dims)
+    bits = _bits(call, seed, count)
+    shift = call.text.full("u32", (count,), _FRACTION_BITS)
+    drawn = bits.combined("shift-right-logical", shift).converted("f32")
+    drawn = drawn * 2.0 ** (_FRACTION_BITS - 32)
+    stays = drawn.compared("LT", call.number("rate"))
+    kept = [d for d, size in enumerate(dims) if size == x.dims[d]]
+    stays = stays.shaped([dims[d] for d in kept]).spread(x.dims, kept)
+    scaled = (x.wide() * call.number("scale", 1)).converted(x.kind)
+    made = [stays.chosen(scaled, 0.0, x), seed]
+    if len(call.results) > 2:
+        made.append(call.text.add("constant", "pred", (), "false"))
+    return made

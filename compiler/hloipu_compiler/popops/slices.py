@@ -1,0 +1,144 @@
+"""Rows read and written by index, as embeddings are; stretches of sequences; histograms."""
+
+from collections.abc import Sequence
+
+from hloipu_compiler.popops.call import Call, formula
+from hloipu_compiler.popops.text import Value
+
+
+@formula("MultiSlice", "StaticMultiSlice")
+def _multi_slice(call: Call) -> Sequence[Value]:
+    """Rows of an array; indices beyond it read the nearest row."""
+    is_static = call.target.startswith("Static")
+    table, *others = call.takes(1 if is_static else 2)
+    indices = _constant_indices(call) if is_static else _column(others[0])
+    call.need(table.rank > 0 and bool(call.results), "there are no rows")
+    width = table.dims[1:]
+    dims = (indices.dims[0], *width)
+    sizes = ",".join(map(str, (1, *width)))
+    offsets = ",".join(str(1 + d) for d in range(len(width)))
+    rows = call.text.add(
+        "gather", table.kind, dims, f"{table.name}, {indices.name}",
+        f"offset_dims={{{offsets}}}, collapsed_slice_dims={{0}}, start_index_map={{0}}, "
+        f"index_vector_dim=1, slice_sizes={{{sizes}}}",
+    )  # fmt: skip
+    kind, wanted = call.results[0]
+    same = _count(wanted) == _count(dims) and kind == table.kind
+    return [rows.shaped(wanted) if same else rows]
+
+
+@formula("MultiUpdate", "MultiUpdateAdd", "StaticMultiUpdateAdd")
+def _multi_update(call: Call) -> Sequence[Value]:
+    """Return an array with rows replaced, or with rows times a factor added, one by one."""
+    is_static = call.target.startswith("Static")
+    adds = call.target.endswith("Add")
+    call.takes(3 - is_static if not adds else 4 - is_static)
+    table, *given = call.operands
+    indices = _constant_indices(call) if is_static else _column(given.pop(0))
+    rows = given[0]
+    dims = (indices.dims[0], *table.dims[1:])
+    call.need(
+        _count(rows.dims) == _count(dims), "its rows are not as many and wide as they must be"
+    )
+    rows = rows.shaped(dims).converted(table.kind)
+    if adds:
+        factor = given[1]
+        call.need(_count(factor.dims) == 1, "its factor is no number")
+        rows = rows * factor.shaped(()).converted(table.kind)
+        combine = call.text.reducer("add", table.kind)
+    else:
+        combine = _second(call, table.kind)
+    window = ",".join(str(1 + d) for d in range(table.rank - 1))
+    return [
+        call.text.add(
+            "scatter", table.kind, table.dims, f"{table.name}, {indices.name}, {rows.name}",
+            f"update_window_dims={{{window}}}, inserted_window_dims={{0}}, "
+            f"scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply={combine}",
+        )
+    ]  # fmt: skip
+
+
+def _second(call: Call, kind: str) -> str:
+    """Return the name of a computation that gives the second of two numbers."""
+    name = f"second.{kind}"
+    call.text.callees[name] = (
+        f"{name} {{\n  a = {kind}[] parameter(0)\n  ROOT b = {kind}[] parameter(1)\n}}\n"
+    )
+    return name
+
+
+def _column(indices: Value) -> Value:
+    return indices.shaped((_count(indices.dims), 1))
+
+
+def _constant_indices(call: Call) -> Value:
+    numbers = call.integers("indices")
+    call.need(bool(numbers), "it has no indices")
+    text = "{" + ",".join(f"{{{n}}}" for n in numbers) + "}"
+    return call.text.add("constant", "s32", (len(numbers), 1), text)
+
+
+def _count(dims: Sequence[int]) -> int:
+    found = 1
+    for size in dims:
+        found *= size
+    return found
+
+
+@formula("SequenceSlice", "SequenceSliceUnpack")
+def _sequence_slice(call: Call) -> Sequence[Value]:
+    """Stretches of a source put into a destination, or into rows of zeros.
+
+    Stretch i has count[i] elements, from from[i] on in the source, to[i] on in the destination.
+    """
+    packs = call.target == "SequenceSlice"
+    call.takes(5 if packs else 4)
+    source, counts, begins, ends = call.operands[1:] if packs else call.operands
+    kind, dims = call.results[0]
+    rank = source.rank
+    call.need(rank > 0 and dims[1:] == source.dims[1:], "source and result differ in width")
+    clears = call.flag("zero_unused", default=False) or not packs
+    start = call.text.full(kind, dims, 0) if clears else call.operands[0]
+    table = start
+    places = call.text.iota("s32", (dims[0],), 0)
+    for number in range(_count(counts.dims)):
+        count, begin, end = (
+            v.sliced(0, number, number + 1).shaped(()).converted("s32")
+            for v in (counts, begins, ends)
+        )
+        inside = places.compared("GE", end) & places.compared("LT", end + count)
+        index = (places - end + begin).combined("maximum", 0)
+        index = index.combined("minimum", source.dims[0] - 1).shaped((dims[0], 1))
+        sizes = ",".join(map(str, (1, *source.dims[1:])))
+        offsets = ",".join(str(1 + d) for d in range(rank - 1))
+        rows = call.text.add(
+            "gather", kind, dims, f"{source.name}, {index.name}",
+            f"offset_dims={{{offsets}}}, collapsed_slice_dims={{0}}, start_index_map={{0}}, "
+            f"index_vector_dim=1, slice_sizes={{{sizes}}}",
+        )  # fmt: skip
+        table = inside.spread(dims, [0]).chosen(rows, table, table)
+    return [table]
+
+
+@formula("Histogram", "HistogramUpdate")
+def _histogram(call: Call) -> Sequence[Value]:
+    """How many elements lie between levels: below the first, from each to the next, from the last.
+
+    The update adds to counts that there are.
+    """
+    updates = call.target == "HistogramUpdate"
+    call.takes(3 if updates else 2)
+    x, levels = call.operands[-2:]
+    kind, dims = call.results[0]
+    call.need(levels.rank == 1 and dims == (levels.dims[0] + 1,), "it counts levels and one more")
+    x = x.shaped((_count(x.dims),))
+    if call.flag("absolute_of_input", default=False):
+        x = x.unary("abs")
+    grid = (levels.dims[0], x.dims[0])
+    above = x.spread(grid, [1]).compared("GE", levels.spread(grid, [0])).converted("f32")
+    counts = above.reduced("add", [1])
+    whole = call.text.full("f32", (1,), x.dims[0])
+    nothing = call.text.full("f32", (1,), 0)
+    found = whole.joined([counts], 0) - counts.joined([nothing], 0)
+    found = found.converted(kind)
+    return [call.operands[0] + found if updates else found]

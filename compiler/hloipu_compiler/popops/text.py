@@ -1,0 +1,232 @@
+"""Ops of HLO written as text by formulas: `x * y + 1.0` appends a multiply and an add.
+
+A text is parsed once, and its ops put in the place of a custom call.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+Dims = tuple[int, ...]
+_WIDE = frozenset({"f32", "f64", "c64", "c128"})
+
+
+def shape_text(kind: str, dims: Sequence[int]) -> str:
+    """Return a shape as HLO writes it."""
+    return f"{kind}[{','.join(map(str, dims))}]"
+
+
+@dataclass(slots=True)
+class Text:
+    """The lines of one computation, and the computations that it calls."""
+
+    lines: list[str] = field(default_factory=list)
+    callees: dict[str, str] = field(default_factory=dict)
+    """Name -> text."""
+
+    def add(
+        self, opcode: str, kind: str, dims: Sequence[int], given: str, said: str = ""
+    ) -> "Value":
+        """Append an op with its operands' text and its attributes'."""
+        name = f"v{len(self.lines)}"
+        said = f", {said}" if said else ""
+        self.lines.append(f"  {name} = {shape_text(kind, dims)} {opcode}({given}){said}")
+        return Value(self, name, kind, tuple(dims))
+
+    def parameter(self, number: int, kind: str, dims: Sequence[int]) -> "Value":
+        """Append a parameter."""
+        return self.add("parameter", kind, dims, str(number))
+
+    def number(self, kind: str, value: float) -> "Value":
+        """Append a number."""
+        is_float = kind[0] in "fb"
+        text = repr(float(value)) if is_float else str(int(value))
+        return self.add("constant", kind, (), text)
+
+    def full(self, kind: str, dims: Sequence[int], value: float) -> "Value":
+        """Append an array of one number."""
+        found = self.number(kind, value)
+        return found.spread(tuple(dims), ())
+
+    def iota(self, kind: str, dims: Sequence[int], dimension: int) -> "Value":
+        """Append the indices along a dimension."""
+        return self.add("iota", kind, dims, "", f"iota_dimension={dimension}")
+
+    def reducer(self, opcode: str, kind: str) -> str:
+        """Return the name of a computation that combines two numbers."""
+        name = f"{opcode}.{kind}"
+        self.callees[name] = (
+            f"{name} {{\n  a = {kind}[] parameter(0)\n  b = {kind}[] parameter(1)\n"
+            f"  ROOT c = {kind}[] {opcode}(a, b)\n}}\n"
+        )
+        return name
+
+    def written(self, results: Sequence["Value"]) -> str:
+        """Return the text of a module whose entry gives some values as a tuple."""
+        shapes = ", ".join(shape_text(x.kind, x.dims) for x in results)
+        names = ", ".join(x.name for x in results)
+        root = f"  ROOT results = ({shapes}) tuple({names})"
+        entry = "\n".join(["ENTRY op {", *self.lines, root, "}"])
+        return "\n".join(["HloModule op", "", *self.callees.values(), entry, ""])
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """An array of a text."""
+
+    text: Text
+    name: str
+    kind: str
+    """Its element type."""
+    dims: Dims
+
+    @property
+    def rank(self) -> int:
+        """Dimensions."""
+        return len(self.dims)
+
+    # -- elementwise -------------------------------------------------------------------------------
+
+    def like(self, other: "Value | float") -> "Value":
+        """Return an operand as an array of this one's shape."""
+        if isinstance(other, Value):
+            return other if other.dims == self.dims else other.spread(self.dims, ())
+        return self.text.full(self.kind, self.dims, other)
+
+    def _with(self, opcode: str, other: "Value | float") -> "Value":
+        other = self.like(other)
+        one = self if self.dims == other.dims else self.spread(other.dims, ())
+        return self.text.add(opcode, self.kind, other.dims, f"{one.name}, {other.name}")
+
+    def __add__(self, other: "Value | float") -> "Value":
+        return self._with("add", other)
+
+    def __sub__(self, other: "Value | float") -> "Value":
+        return self._with("subtract", other)
+
+    def __mul__(self, other: "Value | float") -> "Value":
+        return self._with("multiply", other)
+
+    def __truediv__(self, other: "Value | float") -> "Value":
+        return self._with("divide", other)
+
+    def __rsub__(self, other: float) -> "Value":
+        return self.like(other) - self
+
+    def __rmul__(self, other: float) -> "Value":
+        return self * other
+
+    def __radd__(self, other: float) -> "Value":
+        return self + other
+
+    def __neg__(self) -> "Value":
+        return self.unary("negate")
+
+    def __mod__(self, other: "Value | float") -> "Value":
+        return self._with("remainder", other)
+
+    def __and__(self, other: "Value") -> "Value":
+        return self._with("and", other)
+
+    def combined(self, opcode: str, other: "Value | float") -> "Value":
+        """Return an elementwise op of two values."""
+        return self._with(opcode, other)
+
+    def unary(self, opcode: str) -> "Value":
+        """Return an elementwise op of the value."""
+        return self.text.add(opcode, self.kind, self.dims, self.name)
+
+    def compared(self, direction: str, other: "Value | float") -> "Value":
+        """Return where the value is equal, less and so on."""
+        other = self.like(other)
+        return self.text.add(
+            "compare", "pred", self.dims, f"{self.name}, {other.name}", f"direction={direction}"
+        )
+
+    def chosen(self, yes: "Value | float", no: "Value | float", like: "Value") -> "Value":
+        """Return, of a value of truth, one array's elements or else the other's."""
+        one, other = like.like(yes), like.like(no)
+        given = f"{self.name}, {one.name}, {other.name}"
+        return self.text.add("select", like.kind, like.dims, given)
+
+    def converted(self, kind: str) -> "Value":
+        """Return the value in another element type."""
+        if kind == self.kind:
+            return self
+        return self.text.add("convert", kind, self.dims, self.name)
+
+    def wide(self) -> "Value":
+        """Return the value in f32, if its type is narrower."""
+        return self if self.kind in _WIDE or self.kind[0] not in "fb" else self.converted("f32")
+
+    # -- shapes ------------------------------------------------------------------------------------
+
+    def spread(self, dims: Sequence[int], along: Sequence[int]) -> "Value":
+        """Return the value repeated to a shape, of which its dimensions are those in `along`."""
+        if tuple(dims) == self.dims and tuple(along) == tuple(range(self.rank)):
+            return self
+        said = f"dimensions={{{','.join(map(str, along))}}}"
+        return self.text.add("broadcast", self.kind, dims, self.name, said)
+
+    def shaped(self, dims: Sequence[int]) -> "Value":
+        """Return the value in another shape."""
+        if tuple(dims) == self.dims:
+            return self
+        return self.text.add("reshape", self.kind, dims, self.name)
+
+    def turned(self, order: Sequence[int]) -> "Value":
+        """Return the value with its dimensions in another order."""
+        if list(order) == list(range(self.rank)):
+            return self
+        dims = [self.dims[d] for d in order]
+        said = f"dimensions={{{','.join(map(str, order))}}}"
+        return self.text.add("transpose", self.kind, dims, self.name, said)
+
+    def sliced(self, dimension: int, start: int, stop: int) -> "Value":
+        """Return a stretch along one dimension."""
+        if start == 0 and stop == self.dims[dimension]:
+            return self
+        ranges = [(0, n) for n in self.dims]
+        ranges[dimension] = (start, stop)
+        dims = [b - a for a, b in ranges]
+        said = "slice={" + ", ".join(f"[{a}:{b}]" for a, b in ranges) + "}"
+        return self.text.add("slice", self.kind, dims, self.name, said)
+
+    def padded(self, low: Sequence[int], high: Sequence[int], inner: Sequence[int],
+               value: float = 0.0) -> "Value":  # fmt: skip
+        """Return the value with numbers around it and between its elements."""
+        dims = [
+            a + b + n + max(n - 1, 0) * i
+            for a, b, n, i in zip(low, high, self.dims, inner, strict=True)
+        ]
+        nothing = self.text.number(self.kind, value)
+        said = "x".join(f"{a}_{b}_{i}" for a, b, i in zip(low, high, inner, strict=True))
+        given = f"{self.name}, {nothing.name}"
+        return self.text.add("pad", self.kind, dims, given, f"padding={said}")
+
+    def joined(self, others: Sequence["Value"], dimension: int) -> "Value":
+        """Return the value followed by others along a dimension."""
+        if not others:
+            return self
+        whole = [self, *others]
+        dims = list(self.dims)
+        dims[dimension] = sum(x.dims[dimension] for x in whole)
+        names = ", ".join(x.name for x in whole)
+        return self.text.add("concatenate", self.kind, dims, names, f"dimensions={{{dimension}}}")
+
+    # -- combining ---------------------------------------------------------------------------------
+
+    def reduced(self, opcode: str, dimensions: Sequence[int], start: float = 0.0) -> "Value":
+        """Return the value combined over some dimensions."""
+        kept = [n for d, n in enumerate(self.dims) if d not in dimensions]
+        begin = self.text.number(self.kind, start)
+        said = (
+            f"dimensions={{{','.join(map(str, sorted(dimensions)))}}}, "
+            f"to_apply={self.text.reducer(opcode, self.kind)}"
+        )
+        return self.text.add("reduce", self.kind, kept, f"{self.name}, {begin.name}", said)
+
+    def product(self, other: "Value") -> "Value":
+        """Return the product of two matrices."""
+        said = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+        dims = (self.dims[0], other.dims[1])
+        return self.text.add("dot", self.kind, dims, f"{self.name}, {other.name}", said)
