@@ -8,17 +8,18 @@ from hloipu.options.table import Options
 from hloipu.pipelining import pipeline_request
 from hloipu.places import system_ipus
 from hloipu.wrapping import wrapping_request
-from hloipu_compiler.choosing.outlook import Step, best_of, choice_of
+from hloipu_compiler.choosing.best import best_of, choice_of
+from hloipu_compiler.choosing.outlook import Step
 from hloipu_compiler.choosing.priced_step import priced_step
-from hloipu_compiler.choosing.way import Outlook, Way
-from hloipu_compiler.choosing.ways import Given, swept, ways_on
+from hloipu_compiler.choosing.way import BESIDE, Outlook, Way
+from hloipu_compiler.choosing.ways import Given, swept, ways_beside, ways_in_turns, ways_on
 from hloipu_compiler.codegen.tuning import Tuning
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.plan.schedule import SEQUENTIAL
 from hloipu_compiler.staging.errors import StagingError
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.costing.step_times import step_times
-from hloipu_runtime.errors import HloipuError
+from hloipu_runtime.errors import HloipuError, UnsupportedError
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.plan import available_bytes
@@ -60,17 +61,37 @@ def chosen(
 ) -> Choice:
     """Return the best way to cut a verified module's step over `options.ipus` IPUs, by estimate.
 
-    Stages and where they are, schedules, micro-batches, recomputation, replicas, offload and
-    sharded optimizers are looked at, but for what options settle. With `tried`, which compiles, a
-    way that does not fit after all tells how far estimates are off, and another takes its place, a
-    few times. Raises what finding the phases of a step raises.
+    Stages and where they are, schedules, micro-batches, recomputation, replicas, sharded optimizers
+    and what lies in remote memory are looked at, but for what options settle. With `tried`, which
+    compiles, a way that does not fit after all tells how far estimates are off, and another takes
+    its place, a few times. Raises what finding the phases of a step raises, and UnsupportedError
+    E0475 where what is given takes more IPUs.
     """
     given = _given(options)
     step = priced(module, options)
     ipus = system_ipus(step.machine, options)
-    found = [step.outlook(way) for way in ways_on(step, ipus, given)]
+    ways = ways_on(step, ipus, given)
+    if ipus > 1:
+        ways = _within(ways, ipus)
+    found = [step.outlook(way) for way in ways]
+    found += [step.outlook(way) for way in ways_beside(step, found, given)]
+    if not any(x.fits for x in found):
+        found += [step.outlook(way) for way in ways_in_turns(step, ipus, given)]
     choice = Choice(best_of(found), choice_of(found), len(found))
     return choice if tried is None else _with_trials(choice, found, options, tried, step.machine)
+
+
+def _within(ways: list[Way], ipus: int) -> list[Way]:
+    """Return the ways that a system has room for; UnsupportedError E0475 where there are none."""
+    taken = [way.ipus * way.replicas for way in ways]
+    if min(taken) > ipus:
+        raise UnsupportedError(
+            "E0475",
+            f"{ipus} IPUs were asked for; what is given takes {min(taken)} or more",
+            hint="ask for fewer stages or replicas, put several stages on an IPU (--device-map), "
+            "or leave --ipus out",
+        )
+    return [way for way, count in zip(ways, taken, strict=True) if count <= ipus]
 
 
 def _with_trials(
@@ -123,7 +144,7 @@ def _times_slower(program: CompiledProgram, thought: Outlook) -> float:
 def _as_slow(left: list[Outlook], tried: Outlook, slower: float) -> list[Outlook]:
     """Return ways, those of as many stages as slow as one that was tried.
 
-    Estimates take loops over layers for written out; how many trips stay a loop goes by the stages.
+    What an estimate does not know goes by how a step is cut.
     """
     return [
         replace(x, per_second=x.per_second / slower, update_cycles=round(x.update_cycles * slower))
@@ -157,8 +178,8 @@ def sweep(module: Module, options: Options, asked: Mapping[str, Sequence[str]]) 
     start = Way(
         options.stages or step.stage_count or 1, options.schedule, options.micro_batches,
         given.recompute or "none", options.replicas or 1, options.offload, options.shard_optimizer,
-        given.device_map or (),
-    )  # fmt: skip
+        given.device_map or (), batch_serialization=options.batch_serialization,
+    ).beside(given.beside)  # fmt: skip
     found = [step.outlook(way) for way in swept(step, asked, start)]
     return Choice(found, choice_of(found), len(found))
 
@@ -184,6 +205,8 @@ def _given(options: Options) -> Given:
         options.replicas,
         True if options.shard_optimizer else None,
         tuple(ipu for (ipu,) in _map_of(options)) or None,
+        frozenset(name for name in BESIDE if getattr(options, name)),
+        options.batch_serialization if options.batch_serialization > 1 else None,
     )
 
 

@@ -14,9 +14,10 @@ import json
 import random
 import statistics
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -26,13 +27,16 @@ from hloipu.options.resolve import resolve
 from hloipu.options.table import Options
 from hloipu.session import compile_once
 from hloipu_compiler.choosing.outlook import Step
-from hloipu_compiler.choosing.way import Outlook, Way
+from hloipu_compiler.choosing.way import BESIDE, Outlook, Way
 from hloipu_compiler.choosing.ways import ways_on
 from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.plan.schedule import SEQUENTIAL
 from hloipu_runtime.errors import HloipuError
 
 SAMPLES = Path(__file__).parents[1] / "hlo_samples"
-STEPS = ("mnist_train_step", "mnist_adam_step", "convnet_train_step")
+STEPS = (
+    "mnist_train_step", "mnist_adam_step", "convnet_train_step", "scanned_blocks_train_step",
+)  # fmt: skip
 LOOP = 100
 """Updates of a run: what a run takes beside them counts little."""
 _TURNS = 4
@@ -117,10 +121,23 @@ def judged(name: str, module: Module, options: Options, count: int, seed: int) -
 
 
 def drawn(step: Step, ipus: int, count: int, seed: int) -> list[Way]:
-    """Return so many ways to cut a step, of few micro-batches and of many."""
+    """Return so many ways to cut a step, of few micro-batches and of many.
+
+    Every second one has something in remote memory, drawn too, where there is any.
+    """
     ways = [way for way in ways_on(step, ipus) if way.micro_batches in (1, 4, 16)]
-    random.Random(seed).shuffle(ways)
-    return ways[:count]
+    draw = random.Random(seed)
+    draw.shuffle(ways)
+    kinds = [kind for kind in BESIDE if step.may_lie_beside(kind)]
+    found = ways[:count]
+    for number in range(1, len(found), 2):
+        way = (
+            found[number].beside(draw.sample(kinds, draw.randint(1, len(kinds)))) if kinds else None
+        )
+        if way is not None and way.schedule == SEQUENTIAL and way.stages > 1:
+            way = replace(way, batch_serialization=draw.choice((1, 4)))
+        found[number] = way or found[number]
+    return found
 
 
 def rank_agreement(estimates: Sequence[float], truths: Sequence[float]) -> float:
@@ -133,17 +150,17 @@ def rank_agreement(estimates: Sequence[float], truths: Sequence[float]) -> float
     return float(1 - 6 * ((a - b) ** 2).sum() / (n * (n * n - 1)))
 
 
-def options_of(ipus: int, target: str, tiles: int | None) -> Options:
+def options_of(ipus: int, target: str, tiles: int | None, more: Mapping[str, Any]) -> Options:
     """Return options that ask for a choice on a system."""
-    given = {"target": target, "ipus": ipus, "plan": "auto", "loop": LOOP, "cache": False}
+    given = {"target": target, "ipus": ipus, "plan": "auto", "loop": LOOP, "cache": False, **more}
     if tiles is not None:
         given["set"] = {"tiles_per_ipu": str(tiles)}
     return resolve("compile", given).options
 
 
-def machines(module: Module, ipus: int, target: str) -> Iterator[Options]:
+def machines(module: Module, ipus: int, target: str, more: Mapping[str, Any]) -> Iterator[Options]:
     """Yield options for the whole machine, and for one that is too small for one IPU to do it."""
-    options = options_of(ipus, target, None)
+    options = options_of(ipus, target, None, more)
     yield options
     tiles = 0
     for _ in range(_TURNS):
@@ -155,24 +172,27 @@ def machines(module: Module, ipus: int, target: str) -> Iterator[Options]:
         tiles = round(_FULL * full * step.machine.chip.tiles_per_ipu)
         if not 4 <= tiles < step.machine.chip.tiles_per_ipu:
             return
-        options = options_of(ipus, target, tiles)
+        options = options_of(ipus, target, tiles, more)
     yield options
 
 
-def steps(dumps: Sequence[Path]) -> Iterator[tuple[str, str]]:
-    """Yield names and texts: samples, the demo's transformer, dumps that were named."""
+def steps(dumps: Sequence[Path]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Yield names, texts and options: samples, models printed by JAX, dumps that were named."""
     for name in STEPS:
-        yield name, (SAMPLES / f"{name}.hlo").read_text(encoding="utf-8")
+        yield name, (SAMPLES / f"{name}.hlo").read_text(encoding="utf-8"), {}
     try:
         from hloipu.jax import lower
         from tools.demo_pipeline import Model, Sizes
+        from tools.scanned_steps import scanned_steps
     except ImportError:
-        print("without jax: no transformer", file=sys.stderr)
+        print("without jax: no transformer, no loops over layers", file=sys.stderr)
     else:
         model = Model(Sizes(4, 64))
-        yield "transformer", lower(model.step, model.state(), *model.batches(1)[0], donate=0).text
+        text = lower(model.step, model.state(), *model.batches(1)[0], donate=0).text
+        yield "transformer", text, {}
+        yield from scanned_steps()
     for path in dumps:
-        yield path.stem, path.read_text(encoding="utf-8")
+        yield path.stem, path.read_text(encoding="utf-8"), {}
 
 
 def line(found: Verdict) -> str:
@@ -208,12 +228,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"  {'bytes: est./truth':>18}{'rho':>6}{'missed':>7}{'false':>6}{'choice':>8}"
     )
     verdicts = []
-    for name, text in steps(asked.dumps):
+    for name, text, more in steps(asked.dumps):
         if not any(word in name for word in asked.only.split(",")):
             continue
         module = hloipu.verify(text)
         try:
-            for options in machines(module, asked.ipus, asked.target):
+            for options in machines(module, asked.ipus, asked.target, more):
                 found = judged(name, module, options, asked.ways, asked.seed)
                 print(line(found), flush=True)
                 for row in zip(found.cycles, found.memory, found.ways, strict=True):

@@ -1,9 +1,11 @@
 """The click application: finds subcommands lazily and turns errors into messages and exit codes."""
 
 import difflib
+import gc
 import json
 import os
 import sys
+from contextlib import nullcontext
 from importlib import import_module
 from typing import NoReturn
 
@@ -12,7 +14,11 @@ import click
 from hloipu import __version__
 from hloipu.cli import COMMANDS, INTERRUPTED
 from hloipu_compiler.source import Span
+from hloipu_runtime.collection import without_collection
 from hloipu_runtime.errors import HloipuError
+
+_MAKING = frozenset({"compile", "estimate", "emit", "opt", "show", "verify"})
+"""Commands that make something once and end: cycles of theirs go with the process."""
 
 
 class ReaderGoneError(Exception):
@@ -65,7 +71,9 @@ def application() -> None:
 def run() -> NoReturn:
     """Run the application; every HloipuError ends as its message and its exit code."""
     try:
-        code = outcome()
+        with without_collection() if sys.argv[1:2] and sys.argv[1] in _MAKING else nullcontext():
+            code = outcome()
+            gc.freeze()  # the process ends: nothing is to be looked through any more
         sys.stdout.flush()
     except (BrokenPipeError, ReaderGoneError):
         # The reader of stdout went away (`| head`); Python must not complain at exit either.

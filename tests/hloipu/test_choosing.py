@@ -13,6 +13,7 @@ from hloipu.options.table import Options
 from hloipu.training_programs import StepPrograms
 from hloipu_compiler.driver import compile_module
 from hloipu_compiler.staging.errors import StagingError
+from hloipu_runtime.errors import UnsupportedError
 from tests.compiler.staging.test_inference import LAYERS, text
 
 TEXT = text(named=False)
@@ -104,7 +105,7 @@ def test_without_trials_the_fastest_by_estimate_is_taken() -> None:
     choice = chosen(hloipu.verify(TEXT), asked())
     assert choice.best == choice.rows[0]
     assert all(row.way.micro_batches == 8 for row in choice.rows)
-    assert all(row.way.stages * row.way.replicas <= 4 for row in choice.rows)
+    assert all(row.way.ipus * row.way.replicas <= 4 for row in choice.rows)
     options = choice.options(asked())
     assert (options.plan, options.replicas) == ("none", choice.best.way.replicas)
 
@@ -134,6 +135,17 @@ def test_trainers_settle_on_one_way(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (few.program.steps_per_run, many.program.steps_per_run) == (2, 6)
     monkeypatch.setattr(session, "chosen", None)
     programs.program(4)
+
+
+def test_no_way_takes_more_ipus_than_the_system_has() -> None:
+    module = hloipu.verify(TEXT)
+    two = resolve("compile", {**GIVEN, "replicas": 2}).options
+    assert {row.way.ipus for row in chosen(module, two).rows} <= {1, 2}
+    for given in ({"replicas": 8}, {"stages": 3, "replicas": 2}, {"device_map": [0, 1, 2, 3, 4]}):
+        options = resolve("compile", {**GIVEN, **given}).options
+        with pytest.raises(UnsupportedError, match="4 IPUs were asked for") as caught:
+            chosen(module, options)
+        assert caught.value.code == "E0475"
 
 
 def test_stages_on_several_ipus_are_not_looked_for() -> None:

@@ -21,11 +21,18 @@ class Work:
     """At the end of the slot, on its IPU."""
     links: Floats
     """At the end of the slot, between IPUs."""
+    stored: Floats
+    """At the end of the slot, from its IPU to the memory beside it."""
+    beside: Floats | None = None
+    """Of transfers that go on beside bodies; on one chassis, one after the other."""
+    chassis_ipus: int = 1
+    """IPUs that share lines to the host."""
 
 
 def sums(schedule: Schedule, work: Work, ipu_of_stage: Sequence[int]) -> tuple[float, float]:
     """Return the cycles of the slowest IPUs, summed over all slots, and those of the slots' ends.
 
+    Micro-batches in groups change nothing: one position works in each slot, as without them.
     Once all positions are at work slots repeat themselves, so that few have to be looked at.
     """
     interval, positions = schedule.interval, schedule.positions
@@ -46,11 +53,16 @@ def _sums(interval: int, count: int, work: Work, place: NDArray[np.int64]) -> tu
     since = slots[None, :] - np.arange(positions)[:, None]
     active = (since >= 0) & (since % interval == 0) & (since <= interval * (count - 1))
 
-    def busiest(cycles: Floats) -> Floats:
-        busy = np.zeros((int(place.max()) + 1, len(slots)))
-        np.add.at(busy, place, active * cycles[:, None])
+    def busiest(cycles: Floats, places: NDArray[np.int64]) -> Floats:
+        busy = np.zeros((int(places.max()) + 1, len(slots)))
+        np.add.at(busy, places, active * cycles[:, None])
         found: Floats = busy.max(axis=0)
         return found
 
-    ends = busiest(work.copies) + (active * work.links[:, None]).max(axis=0)
-    return float(busiest(work.cycles).sum()), float(ends.sum())
+    span = busiest(work.cycles, place)
+    if work.beside is not None:
+        span = np.maximum(span, busiest(work.beside, place // work.chassis_ipus))
+    ends = busiest(work.copies, place) + (active * work.links[:, None]).max(axis=0)
+    if work.stored.any():
+        ends = ends + busiest(work.stored, place)
+    return float(span.sum()), float(ends.sum())

@@ -1,11 +1,14 @@
 """One way to cut a step over IPUs, and what it would cost."""
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hloipu_compiler.plan.schedule import GROUPED
 
-AUTO, OFF = "auto", "off"
+AUTO, OFF, ON = "auto", "off", "on"
+BESIDE = ("offload_weights", "offload_activations", "offload_accumulators")
+"""What may lie in remote memory on request, by the options that do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,11 @@ class Way:
     shard_optimizer: bool = False
     device_map: tuple[int, ...] = ()
     """The IPU of each stage; empty: one after the other."""
+    offload_weights: bool = False
+    offload_activations: bool = False
+    offload_accumulators: bool = False
+    batch_serialization: int = 1
+    """Micro-batches that a stage does before the next one does."""
 
     @property
     def ipus(self) -> int:
@@ -36,8 +44,27 @@ class Way:
     @property
     def extras(self) -> int:
         """What it asks for beside stages, schedule, micro-batches and replicas."""
-        said = (self.recompute != "none", self.offload != AUTO, self.shard_optimizer)
-        return sum(said) + bool(self.device_map)
+        said = (
+            self.recompute != "none", self.offload != AUTO, self.shard_optimizer,
+            bool(self.device_map), *(getattr(self, name) for name in BESIDE),
+            self.batch_serialization > 1,
+        )  # fmt: skip
+        return sum(said)
+
+    def beside(self, kinds: Collection[str]) -> "Way":
+        """Return the way with some kinds, of `BESIDE`, in remote memory, and no others."""
+        weights, activations, accumulators = (kind in kinds for kind in BESIDE)
+        return replace(
+            self,
+            offload_weights=weights,
+            offload_activations=activations,
+            offload_accumulators=accumulators,
+        )
+
+    @property
+    def is_beside(self) -> bool:
+        """Whether more than the optimizer's state lies in remote memory."""
+        return any(getattr(self, name) for name in BESIDE)
 
     def options(self) -> dict[str, Any]:
         """Return the values of the options that ask for it."""
@@ -50,6 +77,8 @@ class Way:
             "offload": self.offload,
             "shard_optimizer": self.shard_optimizer,
             "device_map": self.device_map or None,
+            **{name: getattr(self, name) for name in BESIDE},
+            "batch_serialization": self.batch_serialization,
         }
 
     def flags(self) -> str:
@@ -64,6 +93,9 @@ class Way:
             words.append(f"--recompute {self.recompute}")
         if self.offload != AUTO:
             words.append(f"--offload {self.offload}")
+        words += [f"--{name.replace('_', '-')}" for name in BESIDE if getattr(self, name)]
+        if self.batch_serialization > 1:
+            words.append(f"--batch-serialization {self.batch_serialization}")
         if self.replicas > 1:
             words.append(f"--replicas {self.replicas}")
         if self.shard_optimizer:
@@ -96,6 +128,8 @@ class Outlook:
             "stages": way.stages, "schedule": way.schedule, "micro_batches": way.micro_batches,
             "recompute": way.recompute, "offload": way.offload, "replicas": way.replicas,
             "shard_optimizer": way.shard_optimizer, "device_map": list(way.device_map),
+            **{name: getattr(way, name) for name in BESIDE},
+            "batch_serialization": way.batch_serialization,
             "update_cycles": self.update_cycles,
             "micro_batches_per_second": self.per_second, "kept_bytes_per_ipu": self.kept_bytes,
             "needed_bytes_per_ipu": self.needed_bytes, "available_bytes_per_ipu": self.room_bytes,

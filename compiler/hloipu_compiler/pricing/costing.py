@@ -61,8 +61,10 @@ def budget_of(machine: Machine, request: PipelineRequest, needs: Needs = NOTHING
     return Budget(
         machine.chip.clock_hz / rate,
         max(left, _LEAST_KEPT * room) / _HANDED,
-        1.0,
+        0.0 if request.offload_accumulators else 1.0,
         0.0 if is_beside and machine.remote.remote_bytes else 1.0,
+        0.0 if request.offload_weights else 1.0,
+        0.0 if request.offload_activations else 1.0,
     )
 
 

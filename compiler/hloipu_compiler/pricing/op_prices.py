@@ -19,6 +19,7 @@ from hloipu_compiler.passes.names import Names
 from hloipu_compiler.passes.rewriting import with_operands
 from hloipu_compiler.passes.runner import run_passes
 from hloipu_compiler.plan.plan import Plan
+from hloipu_compiler.pricing.known_prices import KnownPrices, form_of
 from hloipu_compiler.pricing.program_bytes import program_bytes
 from hloipu_runtime.costing.estimate import estimate
 from hloipu_runtime.costing.forms import Forms
@@ -64,6 +65,7 @@ def op_prices(module: Module, machine: Machine, tuning: Tuning, guess: Guess) ->
 
 
 NOTHING = OpPrice(0.0)
+_KNOWN: KnownPrices[OpPrice | None] = KnownPrices()
 
 
 class _Pricing:
@@ -94,18 +96,25 @@ class _Pricing:
         return OpPrice(self.guess(self.entry, x))
 
     def _found(self, x: Instruction) -> OpPrice:
+        alone, slots = _alone(self.module, x)
+        key = self.machine, self.tuning, form_of(alone), slots
+        price = _KNOWN.of(key, lambda: self._of_program(alone, slots))
+        return self._guessed(x) if price is None else price
+
+    def _of_program(self, module: Module, slots: tuple[int, ...]) -> OpPrice | None:
+        """Return what a module of one op takes; None where the op needs its surroundings."""
         try:
-            whole, slots = _alone(self.module, x)
-            alone, plan = run_passes(whole, Plan(), _PIPELINE, verify_each=False)
+            alone, plan = run_passes(module, Plan(), _PIPELINE, verify_each=False)
             program = lower(alone, plan, self.machine, self.tuning)
             forms = Forms(program, self.machine)
             costs = step_charges(program, self.machine, forms)
             spent = estimate(program, self.machine, costs=costs).spent
             taken = program_bytes(program, self.machine, forms)
-        except HloipuError:  # an op that needs its surroundings, such as a collective
-            return self._guessed(x)
+        except HloipuError:  # such as a collective
+            return None
         working = spent.compute.cycles + spent.exchange.cycles
-        cycles = working if x.opcode in ELEMENTWISE else working + spent.sync.cycles
+        is_elementwise = module.entry.instructions[-1].opcode in ELEMENTWISE
+        cycles = working if is_elementwise else working + spent.sync.cycles
         given = tuple(taken.given[n] if 0 <= n < len(taken.given) else 0 for n in slots)
         return OpPrice(float(cycles), taken.working, taken.code, taken.vertex_code, given)
 

@@ -5,6 +5,8 @@ from collections.abc import Hashable, Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
+
 from hloipu_runtime.costing.forms import Forms
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.charges import Charges, charges_of
@@ -78,6 +80,38 @@ def own_code(charges: Charges, tiles: int) -> Counter[str]:
     )
     found["control"] += charges.common_code_bytes
     return found
+
+
+class MostCode(NamedTuple):
+    """Bytes of code on the tile of an IPU that has most."""
+
+    own: int
+    """What `own_code` is, on the tile that has most of that."""
+    vertices: int
+    """Of all codelets that run anywhere."""
+    together: int
+    """Of both, on one tile, which need not run all codelets."""
+
+
+def most_code(charges: Charges, tiles: int) -> MostCode:
+    """Return the most code that a tile has."""
+    own = np.full(tiles, charges.common_code_bytes, np.int64)
+    sizes = Counter(charges.exchange_code)
+    sizes.update(charges.vertex_state)
+    for (_, grid), size in charges.control_code.items():
+        sizes[grid] += size
+    for grid, size in sizes.items():
+        own[grid.numbers] += size
+    grids: dict[Hashable, list[Tiles]] = {}
+    for key, grid in charges.vertex_code:
+        grids.setdefault(key, []).append(grid)
+    known, together = vertex_code(charges), own.copy()
+    for key, several in grids.items():
+        here = np.zeros(tiles, np.bool_)
+        for grid in several:
+            here[grid.numbers] = True
+        together[here] += known[key]
+    return MostCode(int(own.max()), sum(known.values()), int(together.max()))
 
 
 def vertex_code(charges: Charges) -> dict[Hashable, int]:

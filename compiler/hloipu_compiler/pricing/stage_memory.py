@@ -56,9 +56,28 @@ class Parts:
     """Of each stage: most that its parts make at once."""
     kept_bytes: Floats
     """Copies of weights that are there throughout."""
-    code_bytes: Floats
-    """On a tile."""
     handed: Handed
+    own_code: Floats
+    """Of each stage, on a tile: what no other stage shares."""
+    shared_code: Numbers
+    """Code of vertices, by pairs: what it is, ..."""
+    shared_code_stage: Numbers
+    """... and stages that have it."""
+    shared_code_bytes: Floats
+    """By what it is."""
+    common_code_bytes: float
+    """That every IPU has."""
+
+    def code_on(self, ipus: Sequence[int]) -> Floats:
+        """Return the bytes of code on a tile of each IPU; `ipus`: that of each stage."""
+        place = np.array(ipus, np.int64)
+        found = np.full(int(place.max()) + 1, self.common_code_bytes)
+        np.add.at(found, place, self.own_code)
+        if len(self.shared_code):
+            pairs = np.stack((self.shared_code, place[self.shared_code_stage]))
+            pairs = np.unique(pairs, axis=1)
+            np.add.at(found, pairs[1], self.shared_code_bytes[pairs[0]])
+        return found
 
 
 def reads_of(entry: Computation, phases: Phases, fed: Collection[int]) -> Reads:
@@ -107,8 +126,10 @@ def parts_of(
     cycles = np.zeros(positions)
     used = of_op >= 0
     np.add.at(cycles, place[used], np.array(survey.cycles)[used])
-    part = _filled(np.where(used, place, -1)[survey.point_op])
-    repeats = _repeats(survey, part, again, stages)
+    of_point = _filled(np.where(used, place, -1)[survey.point_op])
+    by = survey.ops_of_touches
+    part = np.where((by >= 0) & used[by], place[by], of_point[survey.touched_at])
+    repeats = _repeats(by, part, again, stages)
     for stage, ops in again.items():
         cycles[2 * stages - 1 - stage] += sum(survey.cycles[op] for op in ops)
     working = _working(survey, part, repeats, positions)
@@ -119,8 +140,8 @@ def parts_of(
     needed = np.zeros(stages)
     np.maximum.at(needed, ipu, working)
     return Parts(
-        stages, cycles, needed, _kept(survey, of_op, stages), _code(survey, of_op, again, stages),
-        handed,
+        stages, cycles, needed, _kept(survey, of_op, stages), handed,
+        *_code(survey, of_op, again, stages),
     )  # fmt: skip
 
 
@@ -133,27 +154,27 @@ def _filled(part: Numbers) -> Numbers:
 
 
 def _repeats(
-    survey: Survey, part: Numbers, again: Mapping[int, Collection[int]], stages: int
+    by: Numbers, part: Numbers, again: Mapping[int, Collection[int]], stages: int
 ) -> Numbers:
-    """Return the part that does each point again, or -1."""
+    """Return the part that touches each array again for a touch by an op, or -1."""
     found = np.full(len(part), -1, np.int64)
     for stage, ops in again.items():
-        mine = np.isin(survey.point_op, np.fromiter(ops, np.int64))
+        mine = np.isin(by, np.fromiter(ops, np.int64))
         found[mine & (part == stage)] = 2 * stages - 1 - stage
     return found
 
 
 def _working(survey: Survey, part: Numbers, repeats: Numbers, positions: int) -> Floats:
-    """Return the most bytes that each part makes at once.
+    """Return the most bytes that each part makes at once; `part`, `repeats`: of each touch.
 
     What ops make and several parts touch is handed on, and left out.
     """
-    points = len(part)
+    points = len(survey.point_op)
     if not points or not len(survey.touched):
         return np.zeros(positions)
     array, at = survey.touched, survey.touched_at
-    more = repeats[at] >= 0
-    in_part = np.concatenate((part[at], repeats[at][more]))
+    more = repeats >= 0
+    in_part = np.concatenate((part, repeats[more]))
     arrays = np.concatenate((array, array[more]))
     # What a part works out again comes before what it does for the first time.
     when = np.concatenate((at + points, at[more]))
@@ -166,7 +187,7 @@ def _working(survey: Survey, part: Numbers, repeats: Numbers, positions: int) ->
     one, where = arrays[first], in_part[first]
     made_at = _first_touches(survey)
     again = np.full(len(survey.array_bytes), -1)
-    again[array[made_at]] = repeats[at[made_at]]
+    again[array[made_at]] = repeats[made_at]
     mine = np.bincount(one[again[one] != where], minlength=len(survey.array_bytes))
     inside = ~survey.is_value[one] | (mine[one] < 2) | (again[one] == where)
     sizes = survey.array_bytes[one[inside]].astype(float)
@@ -229,16 +250,21 @@ def _kept(survey: Survey, of_op: Numbers, stages: int) -> Floats:
 
 def _code(
     survey: Survey, of_op: Numbers, again: Mapping[int, Collection[int]], stages: int
-) -> Floats:
-    """Return the bytes of code on a tile of each stage."""
-    found = np.full(stages, float(survey.stack_bytes))
+) -> tuple[Floats, Numbers, Numbers, Floats, float]:
+    """Return the last fields of `Parts`."""
+    found = np.zeros(stages)
     own = np.array(survey.op_code)
     used = of_op >= 0
     np.add.at(found, of_op[used], own[used])
     for stage, ops in again.items():
         found[stage] += sum(survey.op_code[op] for op in ops)
+    common = float(survey.stack_bytes)
+    pairs = np.zeros((2, 0), np.int64)
     if len(survey.code):
-        pairs = np.stack((survey.code, of_op[survey.code_op]))
-        pairs = np.unique(pairs[:, pairs[1] >= 0], axis=1)
-        np.add.at(found, pairs[1], survey.code_bytes[pairs[0]])
-    return found
+        # What is run before micro-batches or after them runs wherever there is state.
+        where = np.where(survey.code_op >= 0, of_op[survey.code_op], -1)
+        pairs = np.stack((survey.code, where))
+        everywhere = np.unique(pairs[0, pairs[1] < 0])
+        pairs = np.unique(pairs[:, (pairs[1] >= 0) & ~np.isin(pairs[0], everywhere)], axis=1)
+        common += float(survey.code_bytes[everywhere].sum())
+    return found, pairs[0], pairs[1], survey.code_bytes, common

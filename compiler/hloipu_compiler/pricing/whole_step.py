@@ -5,8 +5,9 @@ saves, copies of weights that stay, and what ops share.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,8 +19,9 @@ from hloipu_compiler.passes.runner import run_passes
 from hloipu_compiler.plan.pipelining import OFF, PipelineRequest
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.wrapping import Wrapping
-from hloipu_compiler.pricing.program_bytes import most_at_once, on_all_tiles, own_code
-from hloipu_compiler.pricing.survey import Codes, Survey
+from hloipu_compiler.pricing.program_bytes import most_at_once, most_code, on_all_tiles, own_code
+from hloipu_compiler.pricing.survey import Codes, Survey, fed_positions, weights_read
+from hloipu_compiler.staging.phases import BACKWARD, FORWARD, Phases
 from hloipu_compiler.staging.pipelining import pipelined
 from hloipu_runtime.costing.costs import Costs, Pipelined, blocks_inside
 from hloipu_runtime.costing.estimate import estimate
@@ -54,6 +56,7 @@ _RANGES = tuple[tuple[int, int], ...]
 
 def survey_of_step(
     module: Module,
+    phases: Phases,
     wrapping: Wrapping,
     request: PipelineRequest,
     machine: Machine,
@@ -67,13 +70,15 @@ def survey_of_step(
         MICRO_BATCHES, 1, reduction=request.reduction, accumulator_type=request.accumulator_type,
         accumulators=request.accumulators, carried=request.carried, loss=request.loss, offload=OFF,
     )  # fmt: skip
-    wrapping = replace(wrapping, loop=1)
+    wrapping = replace(wrapping, loop=1, io_tiles=0)
     cut, pipelining = pipelined(module, wrapping, alone)
     made, plan = run_passes(cut, Plan(), STAGED, verify_each=False)
     program = lower_pipelined(made, plan, machine, wrapping, pipelining, tuning)
     if tuning.merge_steps:
         program = merged(program, machine.chip.tiles_per_ipu)
-    return _Surveying(module, machine, program).survey()
+    return _Surveying(
+        module, phases, fed_positions(module.entry, wrapping), machine, program
+    ).survey()
 
 
 @dataclass
@@ -83,8 +88,8 @@ class _Points:
     first: int = -1
     last: int = -1
     ops: list[int] = field(default_factory=list)
-    touched: list[tuple[int, int]] = field(default_factory=list)
-    """Variable and point."""
+    touched: list[tuple[int, int, int]] = field(default_factory=list)
+    """Variable, point, and op."""
     carried: frozenset[int] = frozenset()
 
 
@@ -94,14 +99,15 @@ class _Arrays:
 
     sizes: list[int] = field(default_factory=list)
     values: list[bool] = field(default_factory=list)
-    touches: list[tuple[int, int]] = field(default_factory=list)
+    touches: list[tuple[int, int, int]] = field(default_factory=list)
+    """Array, point, and op."""
     kept: list[int] = field(default_factory=list)
     kept_touches: list[tuple[int, int]] = field(default_factory=list)
 
-    def add(self, size: int, points: set[int], *, is_value: bool) -> None:
-        """Add an array of a micro-batch."""
+    def add(self, size: int, points: set[tuple[int, int]], *, is_value: bool) -> None:
+        """Add an array of a micro-batch; `points`: where it is touched, and by which ops."""
         if points:
-            self.touches.extend((len(self.sizes), point) for point in sorted(points))
+            self.touches.extend((len(self.sizes), *point) for point in sorted(points))
             self.sizes.append(size)
             self.values.append(is_value)
 
@@ -112,61 +118,88 @@ class _Arrays:
 
 
 class _Surveying:
-    def __init__(self, module: Module, machine: Machine, program: Program) -> None:
+    def __init__(
+        self,
+        module: Module,
+        phases: Phases,
+        fed: Collection[int],
+        machine: Machine,
+        program: Program,
+    ) -> None:
         self.machine = machine
         self.program = program
+        self.read = weights_read(module.entry, phases, fed)
         self.position = module.entry.position
+        self.works = {
+            name: n for name, n in self.position.items() if phases.phase[n] in (FORWARD, BACKWARD)
+        }
+        """Ops that micro-batches run."""
         self.count = len(module.entry.instructions)
         self.forms = Forms(program, machine)
-        self.leaves = tuple(_leaves(program))
+        self.leaves = tuple(_leaves(program, self.position))
+        steps = [leaf.step for leaf in self.leaves]
         self.computed = frozenset(
             operand.variable
-            for step in self.leaves
+            for step in steps
             if isinstance(step, ComputeSet)
             for group in step.groups
             for operand in group.outputs
-        ) | {step.variable for step in self.leaves if isinstance(step, StreamIn)}
-        self.primary = _primary(self.leaves)
+        ) | {step.variable for step in steps if isinstance(step, StreamIn)}
+        self.primary = _primary(steps)
+        given = set(program.loaded)
+        loaded = {n for n, (value, _) in program.constants.items() if value in given}
+        state = {n for n, record in enumerate(program.variables) if record.role is Role.STATE}
+        self.weights = loaded | state
 
     def survey(self) -> Survey:
         costs = step_charges(self.program, self.machine, self.forms)
         liveness = liveness_of(self.program)
         charges = charges_of(self.program, self.machine, self.forms).ipus[0]
         points = self._points(liveness.region)
-        cycles, update = self._cycles(costs)
+        cycles, update, update_op = self._cycles(costs)
         arrays = self._arrays(liveness, points, charges)
-        touched = np.array(arrays.touches, np.int64).reshape(-1, 2)
+        touched = np.array(arrays.touches, np.int64).reshape(-1, 3)
         kept_at = np.array(arrays.kept_touches, np.int64).reshape(-1, 2)
-        own, codes = self._code(charges, points), self._codes()
+        own, (sizes, code, code_op) = self._code(charges, points), self._codes().arrays()
+        most = most_code(charges, self.machine.chip.tiles_per_ipu)
+        # Of the tile that has most of all; few tiles run all codelets.
+        share = most.together / max(most.own + most.vertices, 1)
+        fuller = share * most.own / max(sum(own), 1.0)
+        own = [fuller * each for each in own]
         return Survey(
             cycles, update, np.array(points.ops, np.int64),
             np.array(arrays.sizes, np.int64), np.array(arrays.values, np.bool_),
             touched[:, 0], touched[:, 1],
             np.array(arrays.kept, np.int64), kept_at[:, 0], kept_at[:, 1],
-            self._update_bytes(liveness, points), own, *codes.arrays(),
+            self._update_bytes(liveness, points), own, share * sizes, code, code_op,
             self.machine.memory.stack_bytes,
+            *self.read, update_op, touched[:, 2],
         )  # fmt: skip
 
     # --- cycles -----------------------------------------------------------------------------------
 
-    def _cycles(self, costs: Costs) -> tuple[list[float], float]:
-        """Return the cycles of each op for each micro-batch, and those of an update."""
+    def _cycles(self, costs: Costs) -> tuple[list[float], float, list[float]]:
+        """Return the cycles of each op for each micro-batch, and of an update: in all, by op."""
         counts = estimate(self.program, self.machine, 1, costs).counts.counts
         owner, within = self._owners(costs)
         found = [0.0] * self.count
         update, last = 0.0, 0
+        update_op = [0.0] * self.count
         for number, block in enumerate(costs.blocks):
             for step in (costs.steps[n] for n in block.steps):
                 if step.kind in _HOST or step.kind == "slots":
                     continue
                 if number not in within:
                     update += counts[number] * step.spent.total.cycles
+                    for name, charge in step.shares:
+                        if name in self.position:
+                            update_op[self.position[name]] += counts[number] * charge.cycles
                     continue
                 for name, charge in step.shares or (("", step.spent.total),):
                     known = owner.get(number, -1)
-                    last = known if known >= 0 else self.position.get(name, last)
+                    last = known if known >= 0 else self.works.get(name, last)
                     found[last] += counts[number] / MICRO_BATCHES * charge.cycles
-        return found, update
+        return found, update, update_op
 
     def _owners(self, costs: Costs) -> tuple[dict[int, int], set[int]]:
         """Return the loops of the entry that blocks are in, and the blocks of micro-batches."""
@@ -211,35 +244,58 @@ class _Surveying:
         here = len(found.ops)
         known = owner
         if known < 0:
-            names = (self.position.get(name, -1) for name in _names(item.step))
+            names = (self.works.get(name, -1) for name in _names(item.step))
             known = next((n for n in names if n >= 0), found.ops[-1] if found.ops else -1)
         found.ops.append(known)
-        found.touched.extend((variable, here) for variable in item.touched)
+        ops = self._ops_of_touches(item.step, known) if owner < 0 else {}
+        found.touched.extend(
+            (variable, here, op) for variable in item.touched for op in ops.get(variable, (known,))
+        )
+
+    def _ops_of_touches(self, step: Step, known: int) -> dict[int, set[int]]:
+        """Return the ops for which a step touches variables; `known`: whose step it is.
+
+        Steps that are merged do what several ops do, perhaps of several stages.
+        """
+        found: dict[int, set[int]] = {}
+        for group in step.groups if isinstance(step, ComputeSet) else ():
+            op = self.works.get(group.name, known)
+            for operand in (*group.inputs, *group.outputs):
+                found.setdefault(operand.variable, set()).add(op)
+        for each in step.transfers if isinstance(step, Exchange) else ():
+            op = self.works.get(self.program.variables[each.destination].origin, known)
+            found.setdefault(each.source, set()).add(op)
+            found.setdefault(each.destination, set()).add(op)
+        return found
 
     # --- arrays -----------------------------------------------------------------------------------
 
     def _arrays(self, liveness: Liveness, points: _Points, charges: Charges) -> "_Arrays":
         """Return what micro-batches make and touch."""
-        touched: dict[int, list[int]] = {}
-        for variable, point in points.touched:
-            touched.setdefault(variable, []).append(point)
+        touched: dict[int, list[tuple[int, int]]] = {}
+        for variable, *point in points.touched:
+            touched.setdefault(variable, []).append((point[0], point[1]))
         found = _Arrays()
         for number, places in touched.items():
             record = self.program.variables[number]
-            if number in points.carried or record.role is Role.STATE:
+            if number in points.carried:
                 continue
             size, whole = on_all_tiles(record, self.machine), liveness.ranges[number]
+            if record.role is Role.STATE or number in self.weights:
+                continue
             if record.role is Role.CONSTANT or _goes_through(whole, points):
-                found.keep(size, {points.ops[place] for place in places})
+                found.keep(size, {op for _, op in places})
                 continue
             is_value = number in self.computed or number in self.primary
             for first, last in _clipped(whole, points.first, points.last):
-                found.add(size, {x for x in places if first <= x <= last}, is_value=is_value)
+                mine = {x for x in places if first <= x[0] <= last}
+                found.add(size, mine, is_value=is_value)
         at = points_of(liveness.region, {id(step): step for step, _, _ in charges.messages})
         for step, tiles, each in charges.messages:
             for first, last in _clipped(at[id(step)], points.first, points.last):
                 size = rounded(each, self.machine) * tiles.count
-                found.add(size, {first, last}, is_value=False)
+                ends = {(point, points.ops[point]) for point in (first, last)}
+                found.add(size, ends, is_value=False)
         return found
 
     def _update_bytes(self, liveness: Liveness, points: _Points) -> float:
@@ -259,14 +315,14 @@ class _Surveying:
     # --- code -------------------------------------------------------------------------------------
 
     def _code(self, charges: Charges, points: _Points) -> list[float]:
-        """Return bytes of code on a tile for each op, without the code of vertices."""
+        """Return bytes of code on an average tile for each op, without the code of vertices."""
         tiles = self.machine.chip.tiles_per_ipu
         found = [0.0] * self.count
-        for step in (x for x in self.leaves if isinstance(x, Exchange)):
-            for each in step.transfers:
+        for leaf in self.leaves:
+            for each in leaf.step.transfers if isinstance(leaf.step, Exchange) else ():
                 carried = self.forms.of(each)
                 to = self.program.variables[each.destination]
-                position = self.position.get(to.origin, self.position.get(step.name, -1))
+                position = self._op_of(leaf, to.origin, getattr(leaf.step, "name", ""))
                 if carried is not None and carried.traffic.received_bytes and position >= 0:
                     found[position] += carried.form.kept_bytes * to.mapping.tiles.count / tiles
         rest = own_code(charges, tiles)
@@ -278,17 +334,32 @@ class _Surveying:
         return found
 
     def _codes(self) -> Codes:
-        """Return which codelets ops run."""
+        """Return which codelets ops run; -1 for what the entry's ops do not."""
         found, variables = Codes(), self.program.variables
-        for step in self.leaves:
-            for group in step.groups if isinstance(step, ComputeSet) else ():
+        for leaf in self.leaves:
+            for group in leaf.step.groups if isinstance(leaf.step, ComputeSet) else ():
                 types = tuple(
                     variables[x.variable].element_type for x in (*group.inputs, *group.outputs)
                 )
                 code = code_of(group.codelet, types)
-                found.add(code.key, code.size, self.position.get(group.name, -1))
-        found.uses = {use for use in found.uses if use[1] >= 0}
+                found.add(code.key, code.size, self._op_of(leaf, group.name))
         return found
+
+    def _op_of(self, leaf: "_Leaf", *names: str) -> int:
+        """Return the op of the entry that a step is of, or -1."""
+        ops = self.works if leaf.is_within else self.position
+        known = [ops[name] for name in names if name in ops]
+        return leaf.owner if leaf.owner >= 0 else next(iter(known), -1)
+
+
+class _Leaf(NamedTuple):
+    """A step without others in it."""
+
+    step: Step
+    owner: int
+    """The loop of the entry that it is in, or -1."""
+    is_within: bool
+    """Whether micro-batches run it."""
 
 
 def _primary(leaves: Sequence[Step]) -> frozenset[int]:
@@ -302,15 +373,21 @@ def _primary(leaves: Sequence[Step]) -> frozenset[int]:
     )
 
 
-def _leaves(program: Program) -> Iterator[Step]:
-    waiting: list[Step] = [program.body, *program.functions.values()]
+def _leaves(program: Program, position: Mapping[str, int]) -> Iterator[_Leaf]:
+    """Yield the steps that have none in them, with the loops of the entry that they are in."""
+    waiting: list[tuple[Step, int, bool]] = [(program.body, -1, False)]
+    waiting += [(body, -1, False) for body in program.functions.values()]
     while waiting:
-        step = waiting.pop()
+        step, owner, within = waiting.pop()
+        if isinstance(step, Pipeline):
+            within = True
+        elif within and owner < 0 and isinstance(step, Repeat | RepeatWhile | Call):
+            owner = position.get(getattr(step, "name", ""), -1)
         inner = list(inner_steps(step))
         if inner:
-            waiting.extend(reversed(inner))
+            waiting.extend((each, owner, within) for each in reversed(inner))
         else:
-            yield step
+            yield _Leaf(step, owner, within)
 
 
 def _names(step: Step) -> Sequence[str]:

@@ -49,7 +49,7 @@ def test_one_stage_makes_everything_at_once() -> None:
     assert parts.cycles.tolist() == [100]
     assert parts.working_bytes.tolist() == [100 + 40 + 30]  # at op 2: a, b and c
     assert parts.kept_bytes.tolist() == [1500]
-    assert parts.code_bytes.tolist() == [64 + 15 + 48]
+    assert parts.code_on([0]).tolist() == [64 + 15 + 48]
     assert not len(parts.handed.bytes)
 
 
@@ -64,7 +64,8 @@ def test_parts_of_two_stages_hand_on_what_others_read() -> None:
     ]  # fmt: skip
     assert parts.working_bytes.tolist() == [0, 7]  # what is handed on counts there
     assert parts.kept_bytes.tolist() == [1000, 500]
-    assert parts.code_bytes.tolist() == [64 + 9 + 16, 64 + 6 + 32]
+    assert parts.code_on([0, 1]).tolist() == [64 + 9 + 16, 64 + 6 + 32]
+    assert parts.code_on([0, 0]).tolist() == [64 + 15 + 48]
 
 
 def test_what_is_made_again_takes_cycles_and_is_not_handed_on() -> None:
@@ -74,7 +75,7 @@ def test_what_is_made_again_takes_cycles_and_is_not_handed_on() -> None:
         parts.handed.bytes, parts.handed.maker, parts.handed.reader, strict=True
     )
     assert parts.working_bytes[0] == 100  # a, made once more by B0
-    assert parts.code_bytes[0] == 64 + 9 + 1 + 16
+    assert parts.code_on([0, 1])[0] == 64 + 9 + 1 + 16
 
 
 def test_fed_arrays_come_to_the_first_reader_and_go_on_from_there() -> None:

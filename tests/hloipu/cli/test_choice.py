@@ -2,7 +2,7 @@
 
 import json
 
-from hloipu_compiler.choosing.outlook import best_of, choice_of
+from hloipu_compiler.choosing.best import best_of, choice_of
 from hloipu_compiler.choosing.way import Outlook, Way
 from tests.support.command_line import run
 
