@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from tests.support.scaled_step import ScaledStep
+from tests.support.subtle_models import subtle_steps
 from tests.support.training_models import USUAL, Tree
 from tests.support.training_steps import (
     OPTIMIZERS,
@@ -25,7 +26,10 @@ from tests.support.training_steps import (
 
 UPDATES = 2
 SCALED = ScaledStep(USUAL[0], "scaled", OPTIMIZERS["momentum"])
-EVERY_STEP = {**STEPS, **UNUSUAL_STEPS, **SCANNED_STEPS, SCALED.name: SCALED}
+SUBTLE_STEPS = subtle_steps(USUAL[0])
+EVERY_STEP = {
+    **STEPS, **UNUSUAL_STEPS, **SUBTLE_STEPS, **SCANNED_STEPS, SCALED.name: SCALED
+}  # fmt: skip
 """By name."""
 TYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 

@@ -40,7 +40,8 @@ class Buffers(NamedTuple):
     """Where the value of an instruction lies."""
     makes: tuple[tuple[int, ...], ...]
     reads: tuple[tuple[int, ...], ...]
-    """Each buffer once."""
+    """Each buffer once. Where instructions read the same operands, one tuple stands for all: there
+    are as many elements taken from a call's results as it has, and each reads all of them."""
     given: tuple[int, ...]
     """There from the start: parameters."""
     kept: frozenset[int]
@@ -59,11 +60,15 @@ class Buffers(NamedTuple):
         """Bytes that no order can do without."""
         least = self.given_bytes
         rows = zip(self.reads, self.makes, self.extra, self.in_place, strict=True)
+        before: tuple[int, ...] | None = None
+        total = largest = 0
         for reads, makes, extra, in_place in rows:
-            read = [self.sizes[b] for b in reads]
-            made = sum(self.sizes[b] for b in makes)
-            spared = min(max(read, default=0), made) if in_place else 0
-            least = max(least, sum(read) + made - spared + extra)
+            if reads is not before:
+                read = [self.sizes[b] for b in reads]
+                total, largest, before = sum(read), max(read, default=0), reads
+            made = sum([self.sizes[b] for b in makes])
+            spared = min(largest, made) if in_place else 0
+            least = max(least, total + made - spared + extra)
         return least
 
 
@@ -97,6 +102,7 @@ class _Making:
         makes: list[tuple[int, ...]] = []
         reads: list[tuple[int, ...]] = []
         given: list[int] = []
+        read_by: dict[tuple[int, ...], tuple[int, ...]] = {}
         for x in instructions:
             first = len(self.sizes)
             self.parts.append(self._parts(x))
@@ -105,8 +111,11 @@ class _Making:
                 given += new
                 new = ()
             makes.append(new)
-            read = [b for i in x.operands for part in self.parts[i] for b in part]
-            reads.append(tuple(dict.fromkeys(read)))
+            read = read_by.get(x.operands)
+            if read is None:
+                every = [b for i in x.operands for part in self.parts[i] for b in part]
+                read = read_by[x.operands] = tuple(dict.fromkeys(every))
+            reads.append(read)
         kept = frozenset(b for part in self.parts[self.computation.root] for b in part)
         return Buffers(
             tuple(self.sizes),
@@ -176,21 +185,28 @@ def live_bytes(buffers: Buffers, order: Sequence[int]) -> list[int]:
     A result may take the place of an operand that dies, where the op computes in place.
     """
     sizes = buffers.sizes
+    # What is read together dies no sooner than its last reader is through.
+    waiting: dict[int, int] = {}
     left = [0] * len(sizes)
     for read in buffers.reads:
-        for b in read:
-            left[b] += 1
+        readers = waiting[id(read)] = waiting.get(id(read), 0) + 1
+        if readers == 1:
+            for b in read:
+                left[b] += 1
     for b in buffers.kept:
         left[b] += 1
-    live = sum(sizes[b] for b in buffers.given if left[b])
+    live = sum([sizes[b] for b in buffers.given if left[b]])
     found = []
     for at in order:
         dying = largest = made = 0
-        for b in buffers.reads[at]:
-            left[b] -= 1
-            if not left[b]:
-                dying += sizes[b]
-                largest = max(largest, sizes[b])
+        read = buffers.reads[at]
+        waiting[id(read)] -= 1
+        if not waiting[id(read)]:
+            for b in read:
+                left[b] -= 1
+                if not left[b]:
+                    dying += sizes[b]
+                    largest = max(largest, sizes[b])
         for b in buffers.makes[at]:
             made += sizes[b]
         spared = min(made, largest) if buffers.in_place[at] else 0

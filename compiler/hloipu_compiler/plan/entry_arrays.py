@@ -45,6 +45,18 @@ def result_arrays(module: Module) -> list[EntryArray]:
     return [_array(number, shape) for number, (_, shape) in enumerate(leaves)]
 
 
+def parameter_places(module: Module) -> list[Index]:
+    """Return where each array of the parameters is: the parameter's number, and its elements'."""
+    entry = module.entry
+    shapes = [entry.instructions[position].shape for position in entry.parameters]
+    return [(n, *index) for n, shape in enumerate(shapes) for index, _ in _leaves(shape)]
+
+
+def result_places(module: Module) -> list[Index]:
+    """Return the index of each array of the result."""
+    return [index for index, _ in all_leaves(module.entry.instructions[module.entry.root].shape)]
+
+
 def aliased(module: Module) -> list[AliasPair]:
     """Return what the header aliases and is of one shape, by number of the parameter."""
     entry = module.entry

@@ -145,15 +145,18 @@ class Pipelining:
 
     def lines(self) -> list[str]:
         """Return what was decided, for people."""
-        found = [
-            f"{self.micro_batches} micro-batches an update, gradients combined by {self.reduction}"
-        ]
+        trains = self.schedule.trains
+        each = "an update" if trains else "a step"
+        plural = "" if self.micro_batches == 1 else "es"
+        said = f"gradients combined by {self.reduction}" if trains else "no gradients"
+        found = [f"{self.micro_batches} micro-batch{plural} {each}, {said}"]
         if self.schedule.stages > 1:
             found.append(
                 f"{self.schedule.stages} stages on IPUs {device_map_text(self.ipus)}, "
-                f"{self.schedule.kind}: {self.schedule.timetable.slots} slots an update"
+                f"{self.schedule.kind}: {self.schedule.timetable.slots} slots {each}"
             )
-        found.append(f"  {len(self.accumulations)} gradients are added up")
+        if trains:
+            found.append(f"  {len(self.accumulations)} gradients are added up")
         if self.per_micro_batch:
             count = len(self.per_micro_batch)
             found.append(f"  {count} arrays of state go from micro-batch to micro-batch")

@@ -11,6 +11,7 @@ from difflib import get_close_matches
 
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.plan.aliased_state import paired_state
+from hloipu_compiler.plan.caches import caches_of, is_forward_pass
 from hloipu_compiler.plan.entry_arrays import aliased, parameter_arrays, result_arrays
 from hloipu_compiler.plan.queue_bindings import feeds_of, outfeeds_of
 from hloipu_compiler.plan.wrapping import (
@@ -19,6 +20,7 @@ from hloipu_compiler.plan.wrapping import (
     StatePair,
     Wrapping,
     WrappingRequest,
+    looped,
 )
 from hloipu_runtime.errors import UsageError
 
@@ -35,12 +37,18 @@ def wrapping_of(module: Module, request: WrappingRequest) -> Wrapping | None:
 
 
 def carried_of(module: Module, request: WrappingRequest) -> frozenset[int]:
-    """Return the parameters that are said to go from micro-batch to micro-batch.
+    """Return the parameters that go from micro-batch to micro-batch, as is said or seen.
 
-    Raises UsageError E3151 where the request names what is not there or contradicts itself.
+    Seen are caches, where nothing but caches and whole numbers changes. Raises UsageError E3150 and
+    E3151 as `required_wrapping` does.
     """
-    roles = _roles(request.roles, parameter_arrays(module))
-    return frozenset(n for n, role in roles.items() if role in ("carry", "rng"))
+    parameters = parameter_arrays(module)
+    roles = _roles(request.roles, parameters)
+    said = frozenset(n for n, role in roles.items() if role in ("carry", "rng"))
+    if not said.issuperset(n for n, role in roles.items() if role in STATE_ROLES):
+        return said  # weights are spoken of
+    state = required_wrapping(module, looped(request), feeds_rest=True).state
+    return said | caches_of(module, [(x.parameter, x.result) for x in state], said)
 
 
 def accumulators_of(module: Module, asked: Mapping[str, str]) -> dict[int, str]:
@@ -75,20 +83,24 @@ def required_wrapping(
     fed = {place for feed in feeds for place in feed.places}
     settled = frozenset(fed) | {n for n, role in roles.items() if role not in STATE_ROLES}
     pairs: list[tuple[int, int]] = []
-    if feeds_rest and _is_inference(module, parameters, results, roles):
+    if feeds_rest and _is_inference(module, parameters, results, roles, settled):
         evidence = "no result is the next value of a parameter"
     else:
         pairs, evidence = _pairs(module, parameters, results, roles, settled)
     state = tuple(StatePair(parameters[p].name, p, r) for p, r in pairs)
     kept = {pair.parameter for pair in state}
     if feeds_rest and not feeds:
-        rest = tuple(x.number for x in parameters if x.number not in {*kept, *roles} and x.shape)
+        told = {*kept, *roles}
+        rest = tuple(x.number for x in parameters if x.number not in told and x.shape)
         if not kept:
             rest = _data(parameters, rest)
+        elif caches_of(module, pairs, frozenset()):
+            rest = _single(parameters, rest) or rest
         feeds = (FeedBinding("data", rest),) if rest else ()
         fed.update(rest)
     inputs = tuple(n for n, role in sorted(roles.items()) if role == CALL)
-    constants = tuple(x.number for x in parameters if x.number not in {*fed, *kept, *inputs})
+    told = {*fed, *kept, *inputs}
+    constants = tuple(x.number for x in parameters if x.number not in told)
     outfeeds, rest = outfeeds_of(request, results, {pair.result for pair in state}, feeds)
     return Wrapping(
         request.loop, state, feeds, constants, outfeeds, rest, evidence, inputs, request.io_tiles
@@ -100,11 +112,20 @@ def _is_inference(
     parameters: Sequence[EntryArray],
     results: Sequence[EntryArray],
     roles: Mapping[int, str],
+    settled: frozenset[int],
 ) -> bool:
-    """Whether nothing says that a parameter is state, nor is the first one like any result."""
+    """Whether nothing says that a parameter is state, nor is the first one made anew.
+
+    Where the first has another role, no parameter may be like a result.
+    """
     if aliased(module) or not STATE_ROLES.isdisjoint(roles.values()) or not parameters:
         return False
-    return parameters[0].kind not in {x.kind for x in results[:_MOST_METRICS]}
+    first = [parameters[0]]
+    if parameters[0].number in settled:
+        first = [x for x in parameters if x.number not in settled]
+    made = results[:_MOST_METRICS]
+    pairs = [(a.number, b.number) for a in first for b in made if a.kind == b.kind]
+    return not pairs or is_forward_pass(module, pairs, results)
 
 
 def _data(parameters: Sequence[EntryArray], rest: Sequence[int]) -> tuple[int, ...]:
@@ -112,8 +133,7 @@ def _data(parameters: Sequence[EntryArray], rest: Sequence[int]) -> tuple[int, .
 
     An argument of several arrays holds weights; arguments that are one array are data.
     """
-    sizes = Counter(x.group for x in parameters)
-    found = tuple(n for n in rest if sizes[parameters[n].group] == 1 or len(rest) == 1)
+    found = _single(parameters, rest)
     if rest and not found:
         raise UsageError(
             "E3150",
@@ -121,6 +141,12 @@ def _data(parameters: Sequence[EntryArray], rest: Sequence[int]) -> tuple[int, .
             hint="say so: --feed NAME=N,… by number; the others are loaded once",
         )
     return found
+
+
+def _single(parameters: Sequence[EntryArray], rest: Sequence[int]) -> tuple[int, ...]:
+    """Return which of some parameters are an argument of one array."""
+    sizes = Counter(x.group for x in parameters)
+    return tuple(n for n in rest if sizes[parameters[n].group] == 1 or len(rest) == 1)
 
 
 def _roles(asked: Mapping[str, str], parameters: Sequence[EntryArray]) -> dict[int, str]:

@@ -84,9 +84,12 @@ class _Choosing:
     def _kept(self) -> Choice:
         """Return what some user reads pieces of; parameters only where every user does."""
         root = self.entry.instructions[self.entry.root]
-        divisible = root.opcode == "tuple" and all(
+        is_tuple = root.opcode == "tuple"
+        divisible = all(
             isinstance(self.entry.instructions[i].shape, ArrayShape) for i in root.operands
         )
+        if not is_tuple:  # a result that is an array stays whole
+            divisible = isinstance(root.shape, ArrayShape) and not self.state
         divisible = divisible and all(
             self.shapes[p] is self.entry.instructions[p].shape
             and self.shapes[p].element_type.name != "token"
@@ -94,7 +97,7 @@ class _Choosing:
         )
         if not divisible:
             return NOTHING
-        results = root.operands
+        results = root.operands if is_tuple else ()
         read: dict[int, bool] = {}
         """Of what a piece is read."""
         all_read: set[int] = set()
@@ -103,7 +106,7 @@ class _Choosing:
             if self.entry.instructions[number].parameter_number < 0 and number in self.cut:
                 read[number] = True
         for position in range(len(self.entry.instructions) - 1, -1, -1):
-            if position == self.entry.root:
+            if position == self.entry.root and is_tuple:
                 continue
             for i, by_piece in self._reads(position, read):
                 if by_piece:

@@ -36,7 +36,8 @@ class Numbers:
 def numbers_of(entry: Computation, choice: Choice) -> Numbers:
     """Return the new numbers of an entry of which each parameter and result is an array."""
     cuts = dict(enumerate(_cut_parameters(entry, choice)))
-    results = entry.instructions[entry.root].operands
+    root = entry.instructions[entry.root]
+    results = root.operands if root.opcode == "tuple" else (entry.root,)
     return Numbers(
         _runs([1 if cut is None else len(cut.bounds) - 1 for cut in cuts.values()]),
         _runs([len(choice.results[n].bounds) - 1 if n in choice.results else 1
@@ -153,7 +154,7 @@ def _records(module: Module, key: str) -> tuple[object, ...]:
 
 def _aliases(alias: Alias, numbers: Numbers) -> list[Alias]:
     """Return the aliases of the pieces; none where only one side is in pieces."""
-    made = numbers.results[alias.output_index[0]]
+    made = numbers.results[alias.output_index[0] if alias.output_index else 0]
     given = numbers.parameters[alias.parameter]
     if len(made) != len(given):
         return []

@@ -53,7 +53,7 @@ class _Writing:
         numbers = self._numbers()
         for position, x in enumerate(self.entry.instructions):
             cut = self.choice.cut.get(position)
-            if position == self.entry.root:
+            if position == self.entry.root and x.opcode == "tuple":
                 self._root(x)
             elif x.parameter_number >= 0:
                 self._parameter(position, x, numbers[x.parameter_number])

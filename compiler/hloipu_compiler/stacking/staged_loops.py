@@ -59,6 +59,26 @@ class PeeledStep:
         return self.split.parts if self.split is not None else {}
 
 
+@dataclass(frozen=True)
+class LoopCuts:
+    """Where loops over layers are cut into parts."""
+
+    trips: Mapping[str, list[int]]
+    """The stage of each trip of each loop."""
+    boundaries: Mapping[str, Boundaries]
+
+    @property
+    def key(self) -> frozenset[tuple[str, tuple[int, ...]]]:
+        """What those have in common that make the same parts."""
+        return frozenset((name, tuple(cuts)) for name, cuts in self.boundaries.items())
+
+    @property
+    def is_written_out(self) -> bool:
+        """Whether no part has several trips."""
+        pairs = (pair for cuts in self.boundaries.values() for pair in pairwise(cuts))
+        return all(b - a == 1 for a, b in pairs)
+
+
 def peeled_step(module: Module, wrapping: Wrapping, request: PipelineRequest) -> PeeledStep:
     """Return a flat step with every trip of its loops over layers written out, in pieces.
 
@@ -114,21 +134,30 @@ def staged_step(
     if peeled.split is None:
         by_rows = _by_rows(module, wrapping, request, costing) if count > 1 else None
         return by_rows or as_it_is
-    request = _with_carried(peeled, request)
+    request = with_carried(peeled, request)
     if count == 1:
         return replace(as_it_is, request=request)
     made = peeled.pieces
     found = cutting_of(
         made.module, made.wrapping, made.request(request), costing, trips=peeled.trips
     )
-    trips = _stages_of_trips(peeled.loops, peeled.split, found)
-    boundaries = _shared(
-        peeled.loops, {name: _boundaries(stages) for name, stages in trips.items()}
-    )
-    split = split_loops(peeled.whole, [x.loop for x in peeled.loops], boundaries)
-    made = step_in_pieces(split.module, wrapping, split.cuts)
-    lines = tuple(_line(name, stages) for name, stages in trips.items())
-    return StagedStep(made, made.request(request), _known(found, trips, split), lines)
+    cuts = loop_cuts(peeled, found)
+    split, made = in_parts(peeled, wrapping, cuts)
+    lines = tuple(_line(name, stages) for name, stages in cuts.trips.items())
+    return StagedStep(made, made.request(request), known_stages(found, cuts, split), lines)
+
+
+def loop_cuts(peeled: PeeledStep, found: Cutting) -> LoopCuts:
+    """Return where a step's loops over layers are cut, whose ops have stages trip by trip."""
+    trips = _stages_of_trips(peeled.loops, peeled.trips, found)
+    own = {name: _boundaries(stages) for name, stages in trips.items()}
+    return LoopCuts(trips, _shared(peeled.loops, own))
+
+
+def in_parts(peeled: PeeledStep, wrapping: Wrapping, cuts: LoopCuts) -> tuple[Split, InPieces]:
+    """Return a step with its loops over layers in parts; `wrapping`: of the step before."""
+    split = split_loops(peeled.whole, [x.loop for x in peeled.loops], cuts.boundaries)
+    return split, step_in_pieces(split.module, wrapping, split.cuts)
 
 
 def _by_rows(
@@ -144,7 +173,7 @@ def _by_rows(
     return StagedStep(found.pieces, found.pieces.request(request), found.known, found.lines)
 
 
-def _with_carried(peeled: PeeledStep, request: PipelineRequest) -> PipelineRequest:
+def with_carried(peeled: PeeledStep, request: PipelineRequest) -> PipelineRequest:
     """Return the request with the state that loops make anew for each micro-batch.
 
     A loop reads all that it carries, as far as one can tell from outside; only trip by trip one
@@ -158,9 +187,9 @@ def _with_carried(peeled: PeeledStep, request: PipelineRequest) -> PipelineReque
     return replace(request, carried=request.carried | found)
 
 
-def _known(found: Cutting, trips: Mapping[str, list[int]], split: Split) -> dict[str, int]:
+def known_stages(found: Cutting, cuts: LoopCuts, split: Split) -> dict[str, int]:
     """Return the stages of forward ops by name: as cut trip by trip, and of parts of loops."""
-    entry = found.module.entry
+    entry, trips = found.module.entry, cuts.trips
     known = {entry.instructions[n].name: stage for n, stage in found.ahead.items()}
     for name, stages in trips.items():
         if stages and min(stages) == max(stages) != _CUT:
@@ -172,13 +201,13 @@ def _known(found: Cutting, trips: Mapping[str, list[int]], split: Split) -> dict
 
 
 def _stages_of_trips(
-    loops: Sequence[LayerLoop], split: Split, found: Cutting
+    loops: Sequence[LayerLoop], parts: Mapping[str, tuple[str, int, int]], found: Cutting
 ) -> dict[str, list[int]]:
     """Return the stage of each trip of each loop; none for a loop that stays whole."""
     work: dict[str, list[dict[int, float]]] = {}
     count = {x.loop.name: x.loop.trips for x in loops}
     for position, stage in found.ahead.items():
-        part = split.parts.get(found.module.entry.instructions[position].name)
+        part = parts.get(found.module.entry.instructions[position].name)
         if part is not None:
             name, trip, _ = part
             trips = work.setdefault(name, [{} for _ in range(count[name])])

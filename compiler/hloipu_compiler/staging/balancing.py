@@ -41,6 +41,10 @@ class Budget:
     """Bytes of accumulators to bytes of gradients; none without micro-batches."""
     optimizer: float = 1.0
     """Share of what only the update reads that lies on the tiles."""
+    weights: float = 1.0
+    """Share of weights that does."""
+    stashes: float = 1.0
+    """Share of what waits for the backward pass that does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +121,12 @@ class _Tables:
         self.forward: Floats = _between(loads.forward_until[ends])
         work = self.forward + _between(loads.backward_until[ends])
         self.work: Floats = work + into[:, None] + into[None, :]
-        self.state = _between(loads.state_until[ends])
+        self.state = budget.weights * _between(loads.state_until[ends])
         self.state += budget.accumulators * _between(loads.gradients_until[ends])
         self.state += budget.optimizer * _between(loads.optimizer_until[ends])
-        self.stash = _between(loads.stash_until[ends])
-        self.inputs = np.broadcast_to(loads.crossing[ends][:, None], self.stash.shape)
+        self.stash = budget.stashes * _between(loads.stash_until[ends])
+        inputs = np.broadcast_to(loads.crossing[ends][:, None], self.stash.shape)
+        self.inputs = budget.stashes * inputs if self.schedule.trains else inputs
         self.work[np.tril_indices(len(ends))] = np.inf  # a stage ends behind its beginning
 
     def kept(self, stage: int) -> Floats:
@@ -204,7 +209,7 @@ def burdens(
     for stage, (a, b) in enumerate(pairwise((0, *cuts, len(loads.ahead)))):
         forward = float(loads.forward_until[b] - loads.forward_until[a])
         backward = float(loads.backward_until[b] - loads.backward_until[a])
-        state = float(loads.state_until[b] - loads.state_until[a])
+        state = budget.weights * float(loads.state_until[b] - loads.state_until[a])
         gradients = float(loads.gradients_until[b] - loads.gradients_until[a])
         bytes_in = float(loads.crossing[a])
         depth = schedule.stash_depth(stage) + 1
@@ -212,6 +217,7 @@ def burdens(
         if recomputes and stage < last:
             backward += forward
             stash = depth * bytes_in + stash / depth
+        stash *= budget.stashes
         if not schedule.trains:
             stash = bytes_in
         optimizer = float(loads.optimizer_until[b] - loads.optimizer_until[a])

@@ -11,9 +11,10 @@ what comes out. Numbers and vectors that are broadcast into the update (norms, f
 may come from many gradients, but from nothing else that depends on data. Gradients are linear in
 cotangents: a number that is made of several of them in another way, as a norm of the gradients of
 numbers is, is of the update, and so is whatever is made of gradients alone that are known already.
+A number that merely divides or scales gradients of numbers is none itself (`number_gradients`).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from hloipu_compiler.ir.graph import Computation, Instruction
@@ -24,13 +25,13 @@ from hloipu_compiler.staging.reach import Mask
 
 _ELEMENTWISE = with_trait(Trait.ELEMENTWISE)
 _MOVING = frozenset({"transpose", "reshape", "bitcast", "copy", "convert", "bitcast-convert"})
-_UPDATING = (
+UPDATING = (
     _ELEMENTWISE
     | _MOVING
     | {"broadcast", "slice", "concatenate", "pad", "reverse", "opt-barrier", "tuple"}
 )
 """What updates consist of."""
-_SHRINKING = _UPDATING | {"reduce", "dot", "get-tuple-element", "reduce-window", "gather"}
+SHRINKING = UPDATING | {"reduce", "dot", "get-tuple-element", "reduce-window", "gather"}
 """What makes norms and moments of gradients, which are broadcast into the update."""
 _LINEAR = _MOVING | {"add", "subtract", "negate"}
 _NONE: frozenset[int] = frozenset()
@@ -51,10 +52,16 @@ class GradientWalk:
     gradients: set[int] = field(default_factory=set)
     update: set[int] = field(default_factory=set)
     """Positions of the update that depend on gradients."""
+    sourceless: set[int] = field(default_factory=set)
+    """New state that nothing goes into tensor by tensor."""
     crossings: set[int] = field(default_factory=set)
     """What varies and is read by the update, but is no gradient."""
     numbers: frozenset[int] = frozenset()
-    """What new weights of one element are made of, and a weight has a part in."""
+    """Gradients of weights of one element that a weight has a part in."""
+    terms: Mask = field(default_factory=Mask)
+    """What has a term of state that does not vary, as new weights have; empty: nothing."""
+    backward: frozenset[int] = frozenset()
+    """Positions known to be backward: gradients where the update reads them."""
     _lowered: list[int] = field(default_factory=list)
     """Operands of broadcasts in the update, to be walked from."""
     _bent: Mask = field(default_factory=Mask)
@@ -66,12 +73,12 @@ class GradientWalk:
         A position that is one itself has itself. One walk up, so that no depth is too deep.
         """
         found: list[frozenset[int]] = []
-        late = self.late() if self.gradients else None
+        late = self.late() if self.gradients or self.backward else None
         self._bent = Mask(len(self.computation.instructions))
         for position, x in enumerate(self.computation.instructions):
             if not self.varying[position] or position in self.update:
                 found.append(_NONE)
-            elif position in self.gradients:
+            elif position in self.gradients or position in self.backward:
                 found.append(frozenset((position,)))
             elif late and late[position] and self._may_be_late(position, x):
                 found.append(_NONE.union(*(found[i] for i in x.operands)))
@@ -85,7 +92,7 @@ class GradientWalk:
         """Whether an op that reads gradients alone is of the update, as norms of them are."""
         if self.forward[position] or self.marks.get(position) in ("fwd", "bwd"):
             return False
-        return x.opcode not in _UPDATING
+        return x.opcode not in UPDATING
 
     def _is_bent(self, x: Instruction, found: list[frozenset[int]]) -> bool:
         """Whether a number is made of cotangents in another way than by sums and factors."""
@@ -111,7 +118,7 @@ class GradientWalk:
         own = frozenset((position,))
         mark = self.marks.get(position)
         if x.parameter_number >= 0 or mark in ("fwd", "bwd"):
-            return own
+            return found[x.operands[0]] if self._is_another_view(position, x, found) else own
         if self.forward[position] and mark != "wu":
             return own  # what the loss is made of cannot wait for the update
         operands = [i for i in x.operands if self.varying[i]]
@@ -122,9 +129,11 @@ class GradientWalk:
             return together
         if together and not is_float(x) and not any(self.forward[i] for i in together):
             return together  # gradients are floats: this tells whether they are finite, say
-        if x.opcode not in _UPDATING and not self._is_unmarked_update(position, operands, found):
+        if x.opcode not in UPDATING and not self._is_unmarked_update(position, operands, found):
             return own
         if len(together) != 1:
+            if self.terms and self.terms[position] and self._adds_up(x, operands, found):
+                return together  # new weights so far: each source is a gradient of its own
             bent = is_number(x) and not any(self.forward[i] for i in together)
             if bent and self._is_bent(x, found):
                 return together
@@ -132,6 +141,23 @@ class GradientWalk:
         source = next(iter(together))
         moves = x.opcode in _MOVING and x.operands[0] == source
         return own if moves and len(self.computation.users[source]) == 1 else together
+
+    def _adds_up(
+        self, x: Instruction, operands: Sequence[int], found: list[frozenset[int]]
+    ) -> bool:
+        """Whether an op changes a sum with state in it by terms, or as a whole."""
+        if x.opcode == "select" and len(operands) > 1:
+            arms = _NONE.union(*(found[i] for i in x.operands[1:]))
+            return found[x.operands[0]] <= arms
+        return x.opcode in ("add", "subtract") or len(operands) == 1
+
+    def _is_another_view(self, position: int, x: Instruction, found: list[frozenset[int]]) -> bool:
+        """Whether a backward op only moves what others read as well, the update maybe."""
+        if x.opcode not in _MOVING or x.opcode == "convert" or self.forward[position]:
+            return False
+        (source,) = x.operands
+        is_end = found[source] == frozenset((source,)) and not self.forward[source]
+        return is_end and len(self.computation.users[source]) > 1
 
     def _is_unmarked_update(
         self, position: int, operands: Iterable[int], found: list[frozenset[int]]
@@ -143,18 +169,32 @@ class GradientWalk:
             found[i] for i in operands
         )
 
-    def walk(self, results: Iterable[int], sources: list[frozenset[int]]) -> None:
-        """Walk the update backwards from some of its results, as the sources lead."""
+    def is_bent(self, position: int) -> bool:
+        """Whether, as `sources` last told, it is a number made of cotangents not linearly."""
+        return bool(self._bent[position])
+
+    def walk(
+        self,
+        results: Iterable[int],
+        sources: list[frozenset[int]],
+        numbers: Set[int] | None = None,
+    ) -> None:
+        """Walk the update backwards from some of its results, as the sources lead.
+
+        `numbers`: those that may be gradients; others that vary are no gradients.
+        """
         waiting = list(results)
+        self.sourceless |= {i for i in waiting if self.varying[i] and not sources[i]} - self.update
         while waiting:
             position = waiting.pop()
             if not self.varying[position] or position in self.update:
                 continue
+            x = self.computation.instructions[position]
             if sources[position] == frozenset((position,)):
-                self.gradients.add(position)
+                known = numbers is None or position in numbers or position in self.gradients
+                (self.gradients if known or not is_number(x) else self.crossings).add(position)
                 continue
             self.update.add(position)
-            x = self.computation.instructions[position]
             lowers = x.opcode == "broadcast"
             (self._lowered if lowers else waiting).extend(x.operands)
         self._walk_lowered()
@@ -187,9 +227,10 @@ class GradientWalk:
         """Return what depends on data through gradients alone, and is made as norms are."""
         found = Mask(len(self.computation.instructions))
         for position, x in enumerate(self.computation.instructions):
-            if position in self.gradients or position in self.update:
+            known = position in self.gradients or position in self.backward
+            if known or position in self.update:
                 found[position] = 1
-            elif self.varying[position] and x.operands and x.opcode in _SHRINKING:
+            elif self.varying[position] and x.operands and x.opcode in SHRINKING:
                 found[position] = all(found[i] or not self.varying[i] for i in x.operands)
         return found
 

@@ -4,6 +4,7 @@ from hloipu_compiler.evaluate.custom_calls import PER_MICRO_BATCH
 from hloipu_compiler.hlo.frontend_attributes import read_frontend_attributes
 from hloipu_compiler.hlo.metadata import read_metadata
 from hloipu_compiler.ir.graph import Computation, Instruction
+from hloipu_compiler.staging.errors import StagingError
 
 PHASES = ("fwd", "bwd", "wu")
 _BACKWARD_NAMES = ("transpose(", "gradient_tape/", "/gradients/")
@@ -11,7 +12,10 @@ _BACKWARD_NAMES = ("transpose(", "gradient_tape/", "/gradients/")
 
 
 def marked_phases(computation: Computation) -> dict[int, str]:
-    """Return the phase of each position that an attribute or a name gives one."""
+    """Return the phase of each position that an attribute or a name gives one.
+
+    Raises StagingError E0519 for an attribute that names no phase.
+    """
     found: dict[int, str] = {}
     for position, x in enumerate(computation.instructions):
         phase = _attribute(x) or _from_name(x)
@@ -20,17 +24,37 @@ def marked_phases(computation: Computation) -> dict[int, str]:
     return found
 
 
+def names_backward_ops(computation: Computation) -> bool:
+    """Whether the names that tracers leave tell which ops are backward."""
+    return any(_from_name(x) for x in computation.instructions)
+
+
 def marked_stages(computation: Computation) -> dict[int, int]:
-    """Return the stage of every op whose attribute `ipu_stage` says so."""
+    """Return the stage of every op whose attribute `ipu_stage` says so; as `stated_number`."""
     found: dict[int, int] = {}
     for position, x in enumerate(computation.instructions):
-        text = x.attributes.text("frontend_attributes")
-        if "ipu_stage" not in text:
-            continue
-        value = read_frontend_attributes(text).get("ipu_stage", "")
-        if value.isdecimal() and len(value) < 6:
-            found[position] = int(value)
+        stage = stated_number(x, "ipu_stage")
+        if stage is not None:
+            found[position] = stage
     return found
+
+
+def stated_number(x: Instruction, key: str) -> int | None:
+    """Return the number that an op's frontend attribute says; None where it has no such one.
+
+    Raises StagingError E0519 where what it says is no number of a stage or an IPU.
+    """
+    text = x.attributes.text("frontend_attributes")
+    value = read_frontend_attributes(text).get(key) if key in text else None
+    if value is None:
+        return None
+    if not (value.isascii() and value.isdecimal() and len(value) < 6):
+        raise StagingError(
+            "E0519",
+            f"{x.name!r} is annotated with {key}={value[:40]!r}, which is no number from 0 on",
+            hint=f'number stages and IPUs from 0: frontend_attributes={{{key}="0"}}',
+        )
+    return int(value)
 
 
 def made_by_each(computation: Computation) -> list[int]:
@@ -47,7 +71,13 @@ def _attribute(x: Instruction) -> str:
     if "ipu_phase" not in text:
         return ""
     value = read_frontend_attributes(text).get("ipu_phase", "")
-    return value if value in PHASES else ""
+    if value not in (*PHASES, ""):
+        raise StagingError(
+            "E0519",
+            f"{x.name!r} is annotated with ipu_phase={value[:40]!r}, which is no phase",
+            hint=f"phases are {', '.join(PHASES)}",
+        )
+    return value
 
 
 def _from_name(x: Instruction) -> str:

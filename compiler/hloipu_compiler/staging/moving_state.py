@@ -65,6 +65,19 @@ class MovingState:
             if between[position] and after[position] and x.parameter_number < 0
         )
 
+    def is_mixed_of(self, result: int, own: Set[int]) -> bool:
+        """Whether new state is made of the old by moving elements and element by element."""
+        seen, waiting = {result}, [result]
+        while waiting:
+            position = waiting.pop()
+            x = self.entry.instructions[position]
+            if position in own:
+                return True
+            if not self.forward[position] and x.opcode in _MIXING:
+                waiting.extend(i for i in x.operands if i not in seen)
+                seen.update(x.operands)
+        return False
+
     def _origins(self, result: int, through: Set[str]) -> set[int]:
         found, seen, waiting = set[int](), {result}, [result]
         while waiting:
@@ -77,6 +90,33 @@ class MovingState:
             seen |= new
             waiting.extend(new)
         return found
+
+
+def is_made_forward(entry: Computation, forward: Mask, result: int) -> bool:
+    """Whether the forward pass makes new state, which is moved at most."""
+    seen, waiting = {result}, [result]
+    while waiting:
+        position = waiting.pop()
+        x = entry.instructions[position]
+        if x.parameter_number >= 0:
+            return False
+        if forward[position]:
+            continue
+        if x.opcode not in _MOVING:
+            return False
+        waiting.extend(i for i in x.operands if i not in seen)
+        seen.update(x.operands)
+    return True
+
+
+def is_float_counter(entry: Computation, own: Set[int], result: int) -> bool:
+    """Whether state is a number to which a constant is added."""
+    x = entry.instructions[result]
+    if x.opcode not in ("add", "subtract") or not isinstance(x.shape, ArrayShape):
+        return False
+    opcodes = [entry.instructions[i].opcode for i in x.operands]
+    is_number = x.shape.element_count == 1
+    return is_number and not own.isdisjoint(x.operands) and "constant" in opcodes
 
 
 def _sloped(entry: Computation, state: Iterable[int]) -> Mask:

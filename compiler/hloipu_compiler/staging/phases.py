@@ -5,7 +5,7 @@ State that the forward pass makes anew without a gradient (statistics of batch n
 of random numbers) goes from micro-batch to micro-batch.
 """
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -13,10 +13,17 @@ from typing import NamedTuple
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.staging.errors import StagingError
-from hloipu_compiler.staging.gradient_walk import GradientWalk, is_number
+from hloipu_compiler.staging.gradient_search import walk_on, walked
+from hloipu_compiler.staging.gradient_walk import GradientWalk
 from hloipu_compiler.staging.losses import losses_of, no_loss
 from hloipu_compiler.staging.marks import made_by_each, marked_phases
-from hloipu_compiler.staging.moving_state import MovingState, is_float
+from hloipu_compiler.staging.moving_averages import is_moving_average
+from hloipu_compiler.staging.moving_state import (
+    MovingState,
+    is_float,
+    is_float_counter,
+    is_made_forward,
+)
 from hloipu_compiler.staging.optimizer_state import optimizing
 from hloipu_compiler.staging.reach import (
     Mask,
@@ -25,7 +32,14 @@ from hloipu_compiler.staging.reach import (
     parameter_positions,
     result_positions,
 )
-from hloipu_compiler.staging.separation import check_separable, check_update, no_gradient
+from hloipu_compiler.staging.separation import (
+    check_bases,
+    check_noise,
+    check_separable,
+    check_update,
+    no_gradient,
+)
+from hloipu_compiler.staging.unlearned_state import Unlearned
 
 FORWARD, BACKWARD, UPDATE, FREE = "fwd", "bwd", "wu", "free"
 
@@ -124,7 +138,12 @@ class _Finding:
             entry, self.varying, self.forward, self._at([x.parameter for x in roles.state])
         )
         self._hand_on()
-        self.doubtful = self._tell_statistics(self._walk_of_weights())
+        self.unlearned = self._unlearned(goal)
+        walk = self._walk_of_weights()
+        if self._count_with(walk.gradients):
+            walk = self._walk_of_weights()
+        self.doubtful = self._tell_statistics(walk)
+        self._count_with([self._result(x.result) for x in self.per_micro_batch])
 
     def phases(self) -> Phases:
         """Return what was found.
@@ -135,8 +154,8 @@ class _Finding:
         walk = self._walk_of_weights()
         said = {at for at in made_by_each(self.entry) if self.marks.get(at) == UPDATE}
         given = [at for at in self.results if at in said]
-        self._walk(walk, [*(self._result(x.result) for x in self.updated), *given])
-        self._check(walk)
+        ends = [*(self._result(x.result) for x in self.updated), *given]
+        walk_on(walk, ends, self.kinds.sloped)
         if self.doubtful:
             raise StagingError(
                 "E0504",
@@ -145,6 +164,7 @@ class _Finding:
                 hint="name the loss of all weights with --loss-output N, or say of state that "
                 "each micro-batch makes anew that its role is carry",
             )
+        self._check(walk)
         return self._phases(walk)
 
     def is_made_of(self, other: "_Finding") -> bool:
@@ -189,20 +209,45 @@ class _Finding:
         ]
         self.varying = self.kinds.varying = self._varying()
 
+    def _count_with(self, made: Iterable[int]) -> bool:
+        """Take whole numbers that are read to make what each micro-batch makes; return if any.
+
+        Such as the key by which a second loss draws, which no result tells of, or the place in a
+        queue that is written next.
+        """
+        behind = ancestors(self.entry, made)
+        found = [
+            x
+            for x in self._rest()
+            if any(behind[i] for i in self.parameters[x.parameter])
+            and not self.data[self._result(x.result)]
+            and not is_float(self.entry.instructions[self._result(x.result)])
+            and self.marks.get(self._result(x.result)) != UPDATE
+        ]
+        self.per_micro_batch += found
+        self.updated = self._rest()
+        self.varying = self.kinds.varying = self._varying()
+        return bool(found)
+
+    def _unlearned(self, losses: Sequence[int]) -> set[Pair]:
+        """Return the state that the forward pass reads and that is no weight of the losses."""
+        rest = self._rest()
+        read = [x for x in rest if self._is_read_forward(x.parameter)]
+        others = [x for x in rest if x not in set(read)]
+        aside = [(self.parameters[x.parameter], self._result(x.result)) for x in others]
+        told = Unlearned(self.entry, self.kinds, self.marks, losses, aside)
+        return {x for x in read if told.holds(self.parameters[x.parameter], self._result(x.result))}
+
     def _walk_of_weights(self) -> GradientWalk:
         rest = self._rest()
-        weights = [x for x in rest if self._is_read_forward(x.parameter)]
-        aside = [self.parameters[x.parameter] for x in rest if x not in set(weights)]
+        read = {x for x in rest if self._is_read_forward(x.parameter)}
+        weights = [x for x in rest if x in read and x not in self.unlearned]
+        aside = [self.parameters[x.parameter] for x in rest if x not in read]
         learned = [self._result(x.result) for x in weights]
-        walk = GradientWalk(
-            self.entry,
-            self.varying,
-            optimizing(self.entry, aside, learned, self.varying, self.forward),
-            self.forward,
-            self.marks,
-        )
-        self._walk(walk, [i for i in learned if is_float(self.entry.instructions[i])])
-        return walk
+        optimized = optimizing(self.entry, aside, learned, self.varying, self.forward)
+        ends = [i for i in learned if is_float(self.entry.instructions[i])]
+        sloped = self.kinds.sloped
+        return walked(self.entry, self.varying, optimized, self.forward, self.marks, sloped, ends)
 
     def _tell_statistics(self, walk: GradientWalk) -> list[Pair]:
         """Take state apart that no gradient goes into; return what is in doubt.
@@ -226,7 +271,7 @@ class _Finding:
                 continue
             if self.marks.get(position) == UPDATE:
                 continue  # the dump itself says that the update makes it
-            if self.kinds.is_statistic(position) or self._is_metric(x, shapes):
+            if self._is_made_by_each(x, shapes):
                 self.per_micro_batch.append(x)
             else:
                 doubtful.append(x)
@@ -235,6 +280,15 @@ class _Finding:
         self.varying = self._varying()
         return doubtful
 
+    def _is_made_by_each(self, pair: Pair, weights: Set[tuple[int, ...]]) -> bool:
+        position = self._result(pair.result)
+        if self.kinds.is_statistic(position):
+            return True
+        if pair in self.unlearned:
+            own = frozenset(self.parameters[pair.parameter])
+            return is_moving_average(self.entry, own, position)
+        return self._is_metric(pair, weights)
+
     def _is_metric(self, pair: Pair, weights: Set[tuple[int, ...]]) -> bool:
         """Whether state is a number, or of no weight's shape, that something is added to."""
         position = self._result(pair.result)
@@ -242,20 +296,6 @@ class _Finding:
         if _rank(x) and _dimensions(x) in weights:
             return False
         return self.kinds.is_added_to(self.parameters[pair.parameter], position)
-
-    def _walk(self, walk: GradientWalk, ends: Sequence[int]) -> None:
-        """Walk from tensors first: numbers take part in the update of all of them."""
-        tensors = [i for i in ends if not is_number(self.entry.instructions[i])]
-        numbers = [i for i in ends if is_number(self.entry.instructions[i])]
-        if numbers and not walk.numbers:
-            sources = walk.sources()
-            sloped = self.kinds.sloped
-            walk.numbers = frozenset(
-                i for end in numbers for i in sources[end] if sloped[i] and not self.forward[i]
-            )
-        for some in (tensors, numbers):
-            if some:
-                walk.walk(some, walk.sources())
 
     def _at(self, parameters: Sequence[int]) -> list[int]:
         return [position for number in parameters for position in self.parameters[number]]
@@ -274,7 +314,11 @@ class _Finding:
         return any(self.forward[position] for position in self.parameters[parameter])
 
     def _is_counter(self, pair: Pair) -> bool:
-        """Whether it is state of random numbers or a count that the forward pass reads."""
+        """Whether it is state of random numbers or a count that the forward pass reads.
+
+        Floats count where a constant is added, or where the forward pass makes them anew itself,
+        without data, such as the vector of a power iteration.
+        """
         if pair.parameter in self.roles.carried:
             return True
         position = self._result(pair.result)
@@ -283,7 +327,11 @@ class _Finding:
             return False
         if self.data[position] or not self._is_read_forward(pair.parameter) or self._is_kept(pair):
             return False
-        return isinstance(shape, ArrayShape) and not is_float(self.entry.instructions[position])
+        if is_float(self.entry.instructions[position]):
+            own = frozenset(self.parameters[pair.parameter])
+            made_forward = is_made_forward(self.entry, self.forward, position)
+            return made_forward or is_float_counter(self.entry, own, position)
+        return isinstance(shape, ArrayShape)
 
     def _is_kept(self, pair: Pair) -> bool:
         return self._result(pair.result) in self.parameters[pair.parameter]
@@ -291,12 +339,15 @@ class _Finding:
     def _check(self, walk: GradientWalk) -> None:
         carried = {i for x in self.per_micro_batch for i in self.parameters[x.parameter]}
         check_separable(self.entry, walk, carried)
+        keys = [i for i in sorted(carried) if not is_float(self.entry.instructions[i])]
+        check_noise(self.entry, walk, [*keys, *made_by_each(self.entry)], self.data)
         if not walk.gradients:
             new = [x.result for x in self.roles.state]
             raise no_gradient(self.entry, [x.parameter for x in self.updated], new)
         for x in self.updated:
             if self._is_read_forward(x.parameter):
                 check_update(self.entry, walk, x.parameter, self._result(x.result))
+        check_bases(self.entry, walk, self.kinds.sloped)
 
     def _phases(self, walk: GradientWalk) -> Phases:
         entry = self.entry

@@ -3,11 +3,15 @@
 from collections.abc import Sequence, Set
 
 from hloipu_compiler.ir.graph import Computation
+from hloipu_compiler.ir.ops import Trait, with_trait
 from hloipu_compiler.staging.errors import StagingError
 from hloipu_compiler.staging.gradient_walk import GradientWalk
 from hloipu_compiler.staging.losses import around_steps
-from hloipu_compiler.staging.reach import ancestors
+from hloipu_compiler.staging.reach import Mask, ancestors, dependants
 
+_MIXING = with_trait(Trait.ELEMENTWISE) | {
+    "reshape", "bitcast", "copy", "transpose", "convert", "reverse", "slice", "opt-barrier",
+}  # fmt: skip
 _MOVING = ("get-tuple-element", "reshape", "bitcast", "copy", "transpose")
 
 
@@ -28,6 +32,36 @@ def check_separable(entry: Computation, walk: GradientWalk, carried: Set[int]) -
             "depends on it: the update cannot be put off",
             hint="steps that compute gradients of an updated model cannot be cut",
         )
+
+
+def check_noise(entry: Computation, walk: GradientWalk, carried: Sequence[int], data: Mask) -> None:
+    """Raise StagingError E0505 where what micro-batches carry on is mixed into a gradient.
+
+    Such as noise drawn from the key that dropout is drawn from: a mean of gradients each with noise
+    of its own is not their mean with one. `carried`: positions of that state; `data`: what
+    depends on data, as the noise does not.
+    """
+    after = dependants(entry, carried)
+    waiting = [i for i in walk.gradients if not walk.forward[i]]
+    seen = set(waiting)
+    while waiting:
+        position = waiting.pop()
+        x, mark = entry.instructions[position], walk.marks.get(position)
+        if x.opcode not in _MIXING:
+            continue
+        for i in x.operands:
+            if walk.forward[i] or i in seen or not after[i]:
+                continue
+            if not data[i] and "bwd" not in (walk.marks.get(i), mark):
+                raise StagingError(
+                    "E0505",
+                    f"{x.name!r} mixes {entry.instructions[i].name!r} into a gradient, which is "
+                    "made of state that goes from micro-batch to micro-batch and of no data",
+                    hint="keep a key of its own for the update, or mark what each micro-batch "
+                    'does to its gradients with frontend_attributes={ipu_phase="bwd"}',
+                )
+            seen.add(i)
+            waiting.append(i)
 
 
 def _cross(entry: Computation, position: int, carried: Set[int]) -> None:
@@ -68,6 +102,26 @@ def check_update(entry: Computation, walk: GradientWalk, parameter: int, result:
         hint="print one step without a loop around it or its update, or mark the update's ops "
         'with frontend_attributes={ipu_phase="wu"}',
     )
+
+
+def check_bases(entry: Computation, walk: GradientWalk, sloped: Mask) -> None:
+    """Raise StagingError E0504 where what is taken for a gradient is state with parts written.
+
+    Such as rows of an embedding that are added to in place. `sloped`: what depends on state.
+    """
+    for position in sorted(walk.gradients):
+        x = entry.instructions[position]
+        if x.opcode not in ("scatter", "dynamic-update-slice") or walk.forward[position]:
+            continue
+        base = x.operands[0]
+        if walk.terms[base] or (sloped[base] and not walk.varying[base]):
+            raise StagingError(
+                "E0504",
+                f"{x.name!r} ({x.opcode}) writes into state, and its gradient ends and its update "
+                "begins within",
+                hint="add up the gradient in an array of zeros, and let the update take that from "
+                "the state; or say of state that each micro-batch writes that its role is carry",
+            )
 
 
 def no_gradient(entry: Computation, parameters: Sequence[int], new: Sequence[int]) -> StagingError:

@@ -6,6 +6,7 @@ import pytest
 import hloipu
 from hloipu_compiler.hlo.frontend_attributes import read_frontend_attributes
 from hloipu_compiler.staging.call_marks import with_call_marks
+from hloipu_compiler.staging.errors import StagingError
 
 TEXT = """HloModule m, input_output_alias={ {0}: (0, {}, may-alias), {1}: (1, {}, may-alias) }
 sum {
@@ -78,3 +79,27 @@ def test_stages_are_those_of_the_calls(marks: list[str]) -> None:
         new_w, new_v = session.state().values()
     np.testing.assert_allclose(new_w, w - np.mean([v * x for x in batches], 0), rtol=1e-5)
     np.testing.assert_allclose(new_v, v - np.mean([w * x * x for x in batches], 0), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("ipu_stage", "-1"), ("ipu_stage", "first"), ("ipu_stage", ""), ("ipu_stage", "1.0"),
+        ("ipu_stage", "1000000"), ("ipu_stage", "²"), ("ipu_phase", "forward"), ("ipu_shard", "x"),
+    ],
+)  # fmt: skip
+def test_marks_that_cannot_be_read_are_refused(key: str, value: str) -> None:
+    text = text_of([f'{{{key}="{value}"}}', "{}"])
+    with pytest.raises(StagingError, match="is annotated with") as caught:
+        hloipu.compile(
+            text, target="tiny", cache=False, loop=1, feed={"data": (2,)},
+            micro_batches=1 if key == "ipu_shard" else 2,
+        )  # fmt: skip
+    assert caught.value.code == "E0519"
+    assert f"{key}={value!r}" in caught.value.message
+
+
+def test_stages_that_nothing_asks_for_are_told_of() -> None:
+    program = hloipu.compile(text_of(PLAIN), target="tiny", cache=False, over_memory="allow")
+    (line,) = program.options["cut"]
+    assert line.startswith("ops are annotated with 2 stages, and the step is not cut")

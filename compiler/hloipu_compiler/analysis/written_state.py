@@ -1,0 +1,193 @@
+"""How new state is made of the old: written in parts as a cache is, or computed from it.
+
+Values are followed backwards from a result through calls, fusions, branches and loops. Ops that
+move elements lead from a cache's new value to its old one and to what is written there. Ops that
+compute element by element lead from a new weight to the old one: an update adds to what was there,
+or takes its average with something.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.ops import Trait, with_trait
+
+_OF_ALL = frozenset(
+    {"tuple", "reshape", "bitcast", "copy", "transpose", "convert", "bitcast-convert", "reverse",
+     "slice", "concatenate", "broadcast", "opt-barrier", "add-dependency", "copy-start",
+     "copy-done"}
+)  # fmt: skip
+_OF_FIRST = frozenset({"dynamic-slice", "gather"})
+_OF_TWO = frozenset({"dynamic-update-slice", "pad"})
+_COMPUTING = with_trait(Trait.ELEMENTWISE)
+_CALLS = frozenset({"call", "fusion", "async-start"})
+_MOST_VALUES = 20_000
+"""Values that are looked at; beyond them nothing is said to be written."""
+Path = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Frame:
+    """A computation where something calls it."""
+
+    computation: Computation
+    caller: "_Frame | None" = None
+    site: int = -1
+    """Position of the op that calls it, in the caller's computation."""
+    branch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """What an op makes, or the element of it that a path of indices leads to."""
+
+    frame: _Frame
+    position: int
+    path: Path = ()
+
+    @property
+    def op(self) -> Instruction:
+        """The op that makes it."""
+        return self.frame.computation.instructions[self.position]
+
+
+def is_written(module: Module, parameter: Sequence[int], result: Sequence[int]) -> bool:
+    """Return whether new state is the old with parts of it written, or has nothing of it.
+
+    `parameter` and `result`: indices of the array, that of the parameter and those of elements, and
+    those of elements of the entry's result. Not so where what is written is computed from the old
+    state element by element, as new rows of an embedding are.
+    """
+    walk = _Walk(module)
+    own = walk.parameter(parameter)
+    reached = walk.origins([walk.result(result)], computing=False)
+    if reached is None:
+        return False
+    rest = [value for value in reached if value != own]
+    return not walk.reaches(rest, own)
+
+
+def keeps_parts(module: Module, parameter: Sequence[int], result: Sequence[int]) -> bool:
+    """Return whether a result has elements of a parameter as they are, as a cache's new value."""
+    walk = _Walk(module)
+    reached = walk.origins([walk.result(result)], computing=False)
+    return reached is not None and walk.parameter(parameter) in reached
+
+
+def is_computed(module: Module, parameter: Sequence[int], result: Sequence[int]) -> bool:
+    """Return whether a result is made of a parameter by moving elements and element by element."""
+    walk = _Walk(module)
+    return walk.reaches([walk.result(result)], walk.parameter(parameter))
+
+
+@dataclass
+class _Walk:
+    """Values on the way from a result to what it is made of."""
+
+    module: Module
+    root: _Frame = field(init=False)
+    frames: dict[tuple[_Frame, int, int], _Frame] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.root = _Frame(self.module.entry)
+
+    def parameter(self, indices: Sequence[int]) -> _Value:
+        """Return a parameter of the entry, or an element of it."""
+        number, *path = indices
+        return _Value(self.root, self.module.entry.parameters[number], tuple(path))
+
+    def result(self, indices: Sequence[int]) -> _Value:
+        """Return an element of the entry's result."""
+        return _Value(self.root, self.module.entry.root, tuple(indices))
+
+    def reaches(self, values: Sequence[_Value], goal: _Value) -> bool:
+        """Whether values are made of another by moving and computing; true where too many are."""
+        found = self.origins(values, computing=True)
+        return found is None or goal in found
+
+    def origins(self, values: Sequence[_Value], *, computing: bool) -> set[_Value] | None:
+        """Return what values are made of: where walking ends; None where there is too much."""
+        ends, seen, waiting = set[_Value](), set(values), list(values)
+        while waiting:
+            value = waiting.pop()
+            following = self._following(value, computing=computing)
+            if following is None:
+                ends.add(value)
+                continue
+            for each in following:
+                if each not in seen:
+                    seen.add(each)
+                    waiting.append(each)
+            if len(seen) > _MOST_VALUES:
+                return None
+        return ends
+
+    def _following(self, value: _Value, *, computing: bool) -> list[_Value] | None:
+        """Return the values that one is made of; None where walking ends."""
+        x, frame = value.op, value.frame
+        if x.parameter_number >= 0:
+            return None if frame is self.root else list(self._given(value))
+        match x.opcode:
+            case "get-tuple-element":
+                index = x.attributes.integer("index")
+                return [_Value(frame, x.operands[0], (index, *value.path))]
+            case "tuple" if value.path:
+                return [_Value(frame, x.operands[value.path[0]], value.path[1:])]
+            case "while":
+                body = self._called(value, x.attributes.text("body"))
+                return [self._root_of(body, value.path), _Value(frame, x.operands[0], value.path)]
+            case "conditional":
+                names = x.attributes.called
+                found = [self._called(value, name, n) for n, name in enumerate(names)]
+                return [self._root_of(each, value.path) for each in found]
+            case opcode if opcode in _CALLS and len(x.attributes.called) == 1:
+                return [self._root_of(self._called(value, x.attributes.called[0]), value.path)]
+        operands = self._operands(x, computing=computing)
+        return None if operands is None else [_Value(frame, i, value.path) for i in operands]
+
+    def _operands(self, x: Instruction, *, computing: bool) -> Sequence[int] | None:
+        if x.opcode in _OF_ALL:
+            return x.operands
+        if x.opcode in _OF_FIRST:
+            return x.operands[:1]
+        if x.opcode in _OF_TWO:
+            return x.operands[:2]
+        if x.opcode == "select":
+            return x.operands[1:]
+        if x.opcode == "scatter" and (computing or self._assigns(x)):
+            third = len(x.operands) // 3
+            return (*x.operands[:third], *x.operands[-third:])
+        return x.operands if computing and x.opcode in _COMPUTING else None
+
+    def _assigns(self, x: Instruction) -> bool:
+        """Whether a scatter puts what is new in place of what was there."""
+        (name,) = x.attributes.called
+        computation = self.module.computation[name]
+        root = computation.instructions[computation.root]
+        return root.parameter_number == len(computation.parameters) - 1
+
+    def _called(self, value: _Value, name: str, branch: int = 0) -> _Frame:
+        key = value.frame, value.position, branch
+        if key not in self.frames:
+            computation = self.module.computation[name]
+            self.frames[key] = _Frame(computation, value.frame, value.position, branch)
+        return self.frames[key]
+
+    def _root_of(self, frame: _Frame, path: Path) -> _Value:
+        return _Value(frame, frame.computation.root, path)
+
+    def _given(self, value: _Value) -> Iterator[_Value]:
+        """Yield what a parameter of a called computation stands for."""
+        frame = value.frame
+        caller = frame.caller
+        if caller is None:
+            return
+        x = caller.computation.instructions[frame.site]
+        match x.opcode:
+            case "while":
+                yield self._root_of(frame, value.path)
+                yield _Value(caller, x.operands[0], value.path)
+            case "conditional":
+                yield _Value(caller, x.operands[frame.branch + 1], value.path)
+            case _:
+                yield _Value(caller, x.operands[value.op.parameter_number], value.path)
