@@ -9,7 +9,7 @@ from hloipu_runtime.program.steps import ComputeSet, Exchange
 from hloipu_runtime.program.verify import faults_of
 from tests.support.program_checker import misread, violations
 from tools.prove_exchanges.editing import blocks_of, with_steps
-from tools.prove_exchanges.kinds import KINDS, mutant
+from tools.prove_exchanges.kinds import PLAIN_KINDS, mutant
 from tools.prove_exchanges.places import Subject
 from tools.prove_exchanges.subjects import subjects
 from tools.prove_exchanges.table import failures, table
@@ -24,15 +24,17 @@ from tools.prove_exchanges.trial import (
 from tools.prove_exchanges.watching import run_exact
 from tools.prove_exchanges.workers import verdicts_of
 
+KINDS = tuple(PLAIN_KINDS)
+
 
 @pytest.fixture(scope="module")
 def programs() -> list[Subject]:
-    return subjects(32, 3, large=False)
+    return subjects(32, 3, large=False, cut=False)
 
 
 def test_mutants_of_every_kind_are_caught_twice(programs: list[Subject]) -> None:
     originals = [Original(x) for x in programs]
-    verdicts = [v for _, v in verdicts_of(originals, 3, range(16 * len(KINDS)))]
+    verdicts = [v for _, v in verdicts_of(originals, 3, range(16 * len(KINDS)), KINDS)]
 
     live = [v for v in verdicts if v.exact != EQUIVALENT]
     assert {v.kind for v in verdicts} == set(KINDS)
@@ -44,9 +46,9 @@ def test_mutants_of_every_kind_are_caught_twice(programs: list[Subject]) -> None
 
 def test_a_seed_always_draws_the_same_mutants(programs: list[Subject]) -> None:
     small = programs[24:28]
-    first = [list(verdicts_of([Original(x) for x in small], 1, range(22))) for _ in range(2)]
+    first = [list(verdicts_of([Original(x) for x in small], 1, range(22), KINDS)) for _ in range(2)]
     assert first[0] == first[1]
-    assert first[0] != list(verdicts_of([Original(x) for x in small], 2, range(22)))
+    assert first[0] != list(verdicts_of([Original(x) for x in small], 2, range(22), KINDS))
 
 
 def test_a_mutant_keeps_the_logical_form(programs: list[Subject]) -> None:
@@ -84,7 +86,7 @@ def test_the_referee_sees_whatever_a_run_shows(programs: list[Subject]) -> None:
     rng = Random(9)
     shown = 0
     for number in range(4 * len(KINDS)):
-        kind = list(KINDS)[number % len(KINDS)]
+        kind = KINDS[number % len(KINDS)]
         original = rng.choice(originals)
         changed = mutant(original.subject, kind, rng)
         if changed is not None and judged(original, kind, changed).exact in ("values", "poison"):

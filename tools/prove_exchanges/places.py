@@ -7,9 +7,10 @@ from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 from hloipu_runtime.program.mapping import Tiles
-from hloipu_runtime.program.program import Array, Program, Variable
+from hloipu_runtime.program.program import Program, Variable
 from hloipu_runtime.program.steps import ComputeSet, Exchange, Step, VariableId
 from tools.prove_exchanges.editing import Block, Path, blocks_of, with_steps
+from tools.prove_exchanges.inputs import Given
 
 T = TypeVar("T")
 
@@ -20,6 +21,18 @@ class TransferPlace(NamedTuple):
     block: Block
     step: int
     transfer: int
+
+
+class StepPlace(NamedTuple):
+    """One step of one sequence."""
+
+    block: Block
+    step: int
+
+    @property
+    def there(self) -> Step:
+        """The step itself."""
+        return self.block.steps[self.step]
 
 
 class GroupPlace(NamedTuple):
@@ -37,8 +50,8 @@ class Subject:
     name: str
     program: Program
     tiles_per_ipu: int
-    inputs: tuple[dict[str, Array], ...] = ()
-    """Sets of arrays that suit the program, by stream, in storage form."""
+    inputs: tuple[Given, ...] = ()
+    """What suits the program."""
 
     @cached_property
     def blocks(self) -> list[Block]:
@@ -66,6 +79,19 @@ class Subject:
             if isinstance(step, ComputeSet)
             for which in range(len(step.groups))
         ]
+
+    def steps(self, *kinds: type[Step]) -> list[StepPlace]:
+        """Return every step of these kinds."""
+        return [
+            StepPlace(block, number)
+            for block in self.blocks
+            for number, step in enumerate(block.steps)
+            if isinstance(step, kinds)
+        ]
+
+    def others(self, variable: VariableId) -> list[VariableId]:
+        """Return the variables that one can be taken for."""
+        return [v for v in self.alike[looks(self.variable(variable))] if v != variable]
 
     @cached_property
     def alike(self) -> dict[tuple[object, ...], list[VariableId]]:

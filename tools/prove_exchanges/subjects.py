@@ -1,6 +1,10 @@
-"""The programs that are tampered with: samples, conformance cases and random programs, compiled."""
+"""The programs that are tampered with, compiled.
+
+Samples, conformance cases, random programs, and training steps cut over IPUs and replicas.
+"""
 
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +20,8 @@ from hloipu_runtime.sim.ports import given_arrays
 from tools.conformance.values import inputs_of
 from tools.conformance.workers import chosen_cases
 from tools.fuzz_programs.program import generate
+from tools.prove_exchanges.cut_steps import cut_steps
+from tools.prove_exchanges.inputs import of_one
 from tools.prove_exchanges.places import Subject
 
 SAMPLES = Path(__file__).resolve().parents[2] / "hlo_samples"
@@ -30,6 +36,10 @@ EVERY_LARGE = 8
 """One in so many cases and random programs goes to the machine of 1,472 tiles."""
 
 
+EVERY_CUT = 4
+"""One in so many programs is a training step that is cut."""
+
+
 class Text(NamedTuple):
     """A module to be compiled."""
 
@@ -40,17 +50,19 @@ class Text(NamedTuple):
     """Arrays that suit it, in the user's types."""
 
 
-def subjects(count: int, seed: int, *, large: bool = True) -> list[Subject]:
+def subjects(count: int, seed: int, *, large: bool = True, cut: bool = True) -> list[Subject]:
     """Return `count` compiled programs, the same ones for a seed: whatever has transfers.
 
-    `large`: some of them for the machine of 1,472 tiles, all samples among these.
+    `large`: some of them for the machine of 1,472 tiles, all samples among these; `cut`: one in
+    `EVERY_CUT` is a training step that is cut.
     """
+    steps = count // EVERY_CUT if cut else 0
     found: list[Subject] = []
     for text in _texts(count, seed):
         for machine in text.machines:
-            if len(found) < count and (large or machine != "gc200"):
+            if len(found) < count - steps and (large or machine != "gc200"):
                 found += _compiled(text, machine)
-    return found
+    return [*found, *islice(cut_steps(steps, seed), steps)]
 
 
 def _compiled(text: Text, machine: str) -> list[Subject]:
@@ -64,7 +76,7 @@ def _compiled(text: Text, machine: str) -> list[Subject]:
     if made.program.participants > 1:
         return []  # one engine by itself would wait for the others
     ports = made.program.parameters
-    inputs = () if text.arguments is None else (given_arrays(ports, text.arguments),)
+    inputs = () if text.arguments is None else (of_one(given_arrays(ports, text.arguments)),)
     tiles = made.machine.chip.tiles_per_ipu
     subject = Subject(f"{text.name} on {machine}", made.program, tiles, inputs)
     return [subject] if subject.transfers else []

@@ -10,7 +10,7 @@ from hloipu_runtime.program.verify import faults_of
 from hloipu_runtime.sim.faults import TileFault
 from hloipu_runtime.sim.storage import POISON_BYTE
 from tests.support.program_checker import misread
-from tools.prove_exchanges.inputs import inputs_for
+from tools.prove_exchanges.inputs import Given, inputs_for, varied
 from tools.prove_exchanges.places import Subject
 from tools.prove_exchanges.watching import (
     EndlessError,
@@ -45,16 +45,22 @@ class Original:
         self._runs: dict[int, Run | None] = {}
         self._traces: dict[int, Trace] = {}
 
-    def inputs(self, number: int) -> dict[str, Array]:
+    def inputs(self, number: int) -> Given:
         """Return a set of inputs: the subject's own, then drawn ones."""
-        if number < len(self.subject.inputs):
-            return self.subject.inputs[number]
-        return inputs_for(self.subject.name, self.subject.program.parameters, number)
+        name, own, program = self.subject.name, self.subject.inputs, self.subject.program
+        if number < len(own):
+            return own[number]
+        if program.is_resident:
+            return varied(name, own[0], number)
+        return inputs_for(name, program.parameters, number)
 
     @property
     def most(self) -> int:
         """How many sets of inputs there are."""
-        return MORE_INPUT_SETS if self.subject.program.parameters else 1
+        program = self.subject.program
+        if program.is_resident:
+            return MORE_INPUT_SETS // 6
+        return MORE_INPUT_SETS if program.parameters else 1
 
     def run(self, number: int) -> Run | None:
         """Return what the untouched program gives for a set; None where it turns for too long."""
@@ -123,7 +129,7 @@ def _is_unused(original: Original, changed: Program) -> bool:
         if original.run(number) is None:
             continue
         expected = original.trace(number)
-        scramble = Scramble(expected, np.random.default_rng(number))
+        scramble = Scramble(expected, number)
         watching = Watching(scramble=scramble)
         if _caught(original, changed, number, watching)[0]:
             return False
@@ -159,7 +165,7 @@ def _caught(
 
 def _difference(expected: Run, found: Run) -> str:
     """Return by what two runs differ, or nothing."""
-    apart = ""
+    apart = "" if expected.outputs.keys() == found.outputs.keys() else VALUES
     for stream, array in expected.outputs.items():
         other = found.outputs.get(stream)
         if other is None or other.shape != array.shape:

@@ -1,6 +1,7 @@
 """The exact engine, watched: what every step reads and writes, and what if it read other things."""
 
 import warnings
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -12,8 +13,11 @@ from hloipu_runtime.kernels.subnormals import flushing_subnormals
 from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.steps import ComputeSet, Exchange, Step, ValueId, VariableId
 from hloipu_runtime.sim.exact import Action, ExactEngine
-from hloipu_runtime.sim.host import Arrays, Counts, Host
+from hloipu_runtime.sim.host import Counts, Host
+from hloipu_runtime.sim.participant import Participant
+from hloipu_runtime.sim.participants import meeting_participants, run_together
 from hloipu_runtime.sim.storage import TileStorage
+from tools.prove_exchanges.inputs import Fed, Given
 
 MOST_DONE = 3000
 """Steps and turns of loops that a run may take; a tampered predicate may never become false."""
@@ -31,12 +35,16 @@ class OtherPoison(TileStorage):
         self.merged.fill(0)
 
 
+Met = tuple[int, ValueId]
+"""A participant, and a value that it computes."""
+
+
 @dataclass
 class Trace:
     """For each value of the logical form, checksums of what tiles held whenever it was met."""
 
-    reads: dict[ValueId, list[int]] = field(default_factory=dict)
-    writes: dict[ValueId, list[int]] = field(default_factory=dict)
+    reads: dict[Met, list[int]] = field(default_factory=dict)
+    writes: dict[Met, list[int]] = field(default_factory=dict)
 
 
 @dataclass
@@ -44,7 +52,7 @@ class Scramble:
     """Overwrites what a vertex reads that is not what it read in a run of the untouched program."""
 
     expected: Trace
-    rng: np.random.Generator
+    seed: int
     count: int = 0
     """How many operands were overwritten."""
 
@@ -61,11 +69,14 @@ class Watching:
 class WatchedEngine(ExactEngine):
     """The exact engine, watched."""
 
-    def __init__(self, program: Program, watching: Watching | None) -> None:
+    def __init__(self, program: Program, watching: Watching | None, number: int = 0) -> None:
         super().__init__(program, poison=True)
+        self.number = number
         self.trace = None if watching is None else watching.trace
         self.scramble = None if watching is None else watching.scramble
         self.other_poison = watching is not None and watching.other_poison
+        if self.scramble is not None:
+            self.rng = np.random.default_rng((self.scramble.seed, number))
 
     def memory(self, variable: VariableId) -> TileStorage:
         """Return a variable's memory, of the kind of poison wanted."""
@@ -83,8 +94,9 @@ class WatchedEngine(ExactEngine):
         if self.trace is None or not isinstance(step, ComputeSet | Exchange):
             return actions
         read, made = _looked_at(step)
-        before = [(self.memory(variable), value) for variable, value in read]
-        after = [(self.memory(variable), value) for variable, value in made]
+        me = self.number
+        before = [(self.memory(variable), (me, value)) for variable, value in read]
+        after = [(self.memory(variable), (me, value)) for variable, value in made]
         reads, writes = self.trace.reads, self.trace.writes
         restore: list[Action] = []
 
@@ -93,7 +105,7 @@ class WatchedEngine(ExactEngine):
             _note(reads, before)
             if self.scramble is not None and isinstance(step, ComputeSet):
                 written = [storage for storage, _ in after]
-                restore[:] = _scrambled(self.scramble, reads, count, before, written)
+                restore[:] = _scrambled(self.scramble, self.rng, reads, count, before, written)
 
         def end() -> None:
             for action in restore:
@@ -123,16 +135,17 @@ def _looked_at(
     return read, made
 
 
-def _note(sums: dict[ValueId, list[int]], seen: list[tuple[TileStorage, ValueId]]) -> None:
+def _note(sums: dict[Met, list[int]], seen: list[tuple[TileStorage, Met]]) -> None:
     for storage, value in seen:
         sums.setdefault(value, []).append(_checksum(storage))
 
 
 def _scrambled(
     scramble: Scramble,
-    reads: dict[ValueId, list[int]],
-    count: dict[ValueId, int],
-    seen: list[tuple[TileStorage, ValueId]],
+    rng: np.random.Generator,
+    reads: dict[Met, list[int]],
+    count: dict[Met, int],
+    seen: list[tuple[TileStorage, Met]],
     written: list[TileStorage],
 ) -> list[Action]:
     """Overwrite the operands that were misread, and return what puts back what they held."""
@@ -150,7 +163,7 @@ def _scrambled(
             continue  # one variable, read rightly and wrongly at once
         if not any(storage is other for other in written):
             restore.append(partial(np.copyto, storage.merged, storage.merged.copy()))
-        _fill(storage.merged, scramble.rng)
+        _fill(storage.merged, rng)
         scramble.count += 1
     return restore
 
@@ -187,6 +200,7 @@ class Run:
     """What the outside sees of a run."""
 
     outputs: dict[str, Array]
+    """Every element that a participant gave, and the state that it ended with."""
     runs: dict[str, int]
 
 
@@ -195,14 +209,26 @@ def _not_too_long(done: int) -> None:
         raise EndlessError
 
 
-def run_exact(
-    program: Program,
-    inputs: dict[str, Array],
-    watching: Watching | None = None,
-) -> Run:
-    """Run tile by tile with poisoned memories."""
-    host = Arrays(dict(inputs))
+def run_exact(program: Program, given: Given, watching: Watching | None = None) -> Run:
+    """Run all participants tile by tile with poisoned memories."""
+    engines = [WatchedEngine(program, watching, n) for n in range(program.participants)]
+    hosts = [Fed(streams) for streams in given.streams]
+    counts = [Counts(progress=_not_too_long) for _ in engines]
+    for engine, state in zip(engines, given.states, strict=False):
+        engine.state = state
+
+    def run_one(here: Participant) -> None:
+        engines[here.number].here = here
+        engines[here.number].run(hosts[here.number], counts[here.number])
+
     with np.errstate(all="ignore"), warnings.catch_warnings(), flushing_subnormals():
         warnings.simplefilter("ignore")
-        counts = WatchedEngine(program, watching).run(host, Counts(progress=_not_too_long))
-    return Run(host.outputs, dict(counts.runs))
+        run_together(meeting_participants(program), run_one)
+    outputs: dict[str, Array] = {}
+    runs: Counter[str] = Counter()
+    for number, (engine, host) in enumerate(zip(engines, hosts, strict=True)):
+        runs.update(counts[number].runs)
+        outputs |= {f"{number} state {name}": array for name, array in engine.state.items()}
+        for stream, elements in host.given.items():
+            outputs |= {f"{number} {stream} {n}": array for n, array in enumerate(elements)}
+    return Run(outputs, dict(runs))

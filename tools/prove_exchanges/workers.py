@@ -27,13 +27,12 @@ class Wanted(NamedTuple):
 
 
 def verdicts_of(
-    originals: Sequence[Original], seed: int, numbers: range
+    originals: Sequence[Original], seed: int, numbers: range, names: Sequence[str] = tuple(KINDS)
 ) -> Iterator[tuple[int, Verdict]]:
-    """Yield the verdicts on mutants of some numbers; kinds take turns."""
-    kinds = list(KINDS)
+    """Yield the verdicts on mutants of some numbers; kinds of these names take turns."""
     for number in numbers:
         rng = random.Random(f"{seed}:{number}")
-        kind = kinds[number % len(kinds)]
+        kind = names[number % len(names)]
         for _ in range(MOST_DRAWS):
             original = rng.choice(originals)
             changed = mutant(original.subject, kind, rng)
