@@ -61,8 +61,10 @@ def steps_of_pass(sources: Mapping[str, Source], asked: int | None, elements: in
     if min(known) < 1:
         raise UsageError(
             "E3170",
-            f"the dataset is good for {min(known)} steps",
-            hint="give at least as many rows as a batch of the step has",
+            f"the dataset is good for {min(known)} steps"
+            + (f": a step takes {each:,} batches" if each > 1 else ""),
+            hint="give at least as many rows as "
+            + ("these have" if each > 1 else "a batch of the step has"),
         )
     return min(known)
 

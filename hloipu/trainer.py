@@ -51,6 +51,7 @@ class Trainer:
     ) -> None:
         """Take a training step: HLO text, a path, an open file, or a program compiled with queues.
 
+        Text in Graphcore's encoding says itself what is fed, what it gives out and how it is cut.
         `state`: arrays by name or parameter number, or a list in the order of the parameters;
         `load_state` may give it instead. `constants`: what is neither state nor fed, by parameter
         number; the attribute may be set anew, for the executions that follow. `feeds`: name of a

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hloipu.encoded import read_encoded
 from hloipu.session import compile as compile_hlo
 from hloipu.session import settled
 from hloipu.step_elements import OF_CUTTING, elements_per_step
@@ -57,6 +58,8 @@ class StepPrograms:
     """What stays on the device, in the order of the parameters."""
     weights: Mapping[int, str] = field(default_factory=dict)
     """Of a forward step: parameter -> name of the state that it takes."""
+    is_cut: bool = False
+    """Whether the text itself says that a step takes several elements."""
     _made: dict[int, CompiledProgram] = field(default_factory=dict)
     _settled: dict[str, Any] = field(default_factory=dict)
     """The options, with the best way to cut the step where that was asked for."""
@@ -87,7 +90,8 @@ class StepPrograms:
 
         Where options leave that open, the program of `steps` steps tells, or of one.
         """
-        if self.fixed is None and OF_CUTTING.isdisjoint(self.options):
+        is_cut = self.is_cut or not OF_CUTTING.isdisjoint(self.options)
+        if self.fixed is None and not is_cut:
             return 1
         program = self.program(steps or 1) if self.fixed is None else self.fixed
         found = elements_per_step(program.program)
@@ -107,18 +111,28 @@ def training_programs(
     text, module = _read(step)
     roles = dict(options.get("role", {}))
     asked = {name: tuple(numbers) for name, numbers in (feeds or {}).items()}
-    found = wrapping_of(module, WrappingRequest(1, roles, asked))
+    request = WrappingRequest(1, roles, asked)
+    encoded = read_encoded(module, options)
+    if encoded is not None:
+        module, stated = encoded.module, encoded.stated
+        request = replace(stated.wrapping(request), loop=1)
+    found = wrapping_of(module, request)
     if found is None or not (asked or found.feeds):
         asked = {DATA: found.constants if found else ()}
     asked |= {each.name: each.places for each in (found.feeds if found else ())}
-    rest = [place for each in (found.outfeeds if found else ()) for place in each.places]
-    named = named_metrics(metrics, rest)
+    outfeeds = found.outfeeds if found else ()
+    rest = [place for each in outfeeds for place in each.places]
+    if encoded is not None and metrics is None:
+        named = {each.name: each.places for each in outfeeds}
+    else:
+        named = {name: (n,) for name, n in named_metrics(metrics, rest).items()}
     made = _looped(text, module, asked, named, options)
     kinds = {x.number: x.kind for x in parameter_arrays(module)}
     state = tuple(
         Kept(x.parameter, x.name, kinds[x.parameter]) for x in (found.state if found else ())
     )
-    return replace(made, state=state)
+    is_cut = encoded is not None and encoded.stated.micro_batches > 1
+    return replace(made, state=state, is_cut=is_cut)
 
 
 def forward_programs(
@@ -141,7 +155,7 @@ def forward_programs(
     data = tuple(x.number for x in parameters if x.number not in weights)
     roles = {str(number): "const" for number in weights}
     results = [x.number for x in result_arrays(module) if x.element_type != "token"]
-    named = named_metrics(metrics, results)
+    named = {name: (n,) for name, n in named_metrics(metrics, results).items()}
     plain = {key: value for key, value in options.items() if key not in OF_CUTTING}
     made = _looped(text, module, {DATA: data}, named, {**plain, "role": roles})
     return StepPrograms(made.feeds, made.metrics, made.text, made.options, weights=weights)
@@ -196,7 +210,7 @@ def _looped(
     text: str | Path,
     module: Module,
     feeds: Feeds,
-    metrics: Mapping[str, int],
+    metrics: Mapping[str, tuple[int, ...]],
     options: Mapping[str, Any],
 ) -> StepPrograms:
     """Return the programs of HLO whose queues are settled."""
@@ -205,7 +219,9 @@ def _looped(
     wrapped = {
         **options,
         "feed": feeds,
-        "outfeed": tuple(f"{name}={number}" for name, number in metrics.items()),
+        "outfeed": tuple(
+            f"{name}={','.join(map(str, numbers))}" for name, numbers in metrics.items()
+        ),
     }
     specs = {
         name: ElementSpec(

@@ -16,6 +16,9 @@ from tests.support.golden import GoldenText
 
 GOLDEN_ROOT = Path(__file__).parent / "golden"
 
+# XLA takes most of its time for code that tests run once; JAX reads this when it first compiles.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--zoo", metavar="PATH", help="folder of real HLO dumps (or HLOIPU_ZOO)")
@@ -55,9 +58,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def own_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep what tests compile out of the user's compile cache."""
+    """Keep what tests compile out of the user's compile cache.
+
+    Child processes may keep Python's bytecode: each of a hundred would take a second to make it.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("caches")))
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
         yield
 
 

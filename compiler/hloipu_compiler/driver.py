@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from hloipu_compiler.analysis.source_lines import SourceLines
+from hloipu_compiler.codegen.io_tiles import computing_machine
 from hloipu_compiler.codegen.lowering import lower, taken_share
 from hloipu_compiler.codegen.offloading import offloads
 from hloipu_compiler.codegen.pipelined_step import lower_pipelined
 from hloipu_compiler.codegen.planned import Record
-from hloipu_compiler.codegen.table import LOWERINGS
 from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning
 from hloipu_compiler.codegen.wrapped_step import lower_wrapped
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes.pipeline import Pipeline
-from hloipu_compiler.passes.pipelines import STAGED
+from hloipu_compiler.passes.pipelines import STAGED, before_cut
 from hloipu_compiler.passes.runner import Watcher, run_passes
 from hloipu_compiler.plan.flat_arrays import with_flat_parameters, with_flat_results
 from hloipu_compiler.plan.participants import meets_others, participants_for
@@ -35,9 +35,11 @@ from hloipu_compiler.staging.pipelining import pipelined
 from hloipu_compiler.staging.sharded_update import sharded_update
 from hloipu_compiler.verify.static import require_static
 from hloipu_runtime.errors import UsageError
+from hloipu_runtime.machine.links import check_system
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.merging import merged
 from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.side_by_side import side_by_side
 
 Phase = Callable[[str], AbstractContextManager[None]]
 """Encloses the part of the work that it is given the name of, such as a clock."""
@@ -51,9 +53,6 @@ def unmeasured(_name: str) -> AbstractContextManager[None]:
 NOT_WRAPPED = WrappingRequest()
 NOT_PIPELINED = PipelineRequest()
 NOT_SHARDED = ShardRequest()
-
-OPCODES = frozenset(LOWERINGS)
-"""Ops that have a lowering to tiles."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,8 @@ def compile_module(
 
     `wrapping`: the entry is a step whose state stays on the device, in a loop of its own perhaps.
     `pipelining`: the step is cut into micro-batches and stages; the passes of
-    `front` comes before the cut, `STAGED` after it, whatever `pipeline` says.
+    `front` comes before the cut, `STAGED` after it; of `pipeline` counts what comes before
+    `default` or `lean`, which is run first.
     `shards`: ops are placed on several IPUs, as they are annotated too.
     `replicas`: copies that run it on data of their own; None: as many as its collectives name, or
     of a wrapped step that names none, as many as a system of `ipus` has room for.
@@ -98,7 +98,7 @@ def compile_module(
     `plans` takes the records of what planners chose, made for nobody else.
     Raises NotStaticError for sizes known only while running, CodegenError for ops that have no
     program, UsageError E3150 to E3152 for a wrapping that cannot be, StagingError for a step that
-    cannot be cut, and what passes raise.
+    cannot be cut, MachineError E3210 for more participants than IPUs, and what passes raise.
     """
     require_static(module)
     read = flat_step(module, pipelining.micro_batches if pipelining.micro_batches > 1 else None)
@@ -107,6 +107,7 @@ def compile_module(
         wrapping, pipelining = stated.wrapping(wrapping), stated.pipelining(pipelining)
     module = with_call_marks(module)
     copies, partitions = participants_for(module, replicas)
+    check_system(machine, copies * partitions)
     fills = replicas is None and ipus > 1 and not meets_others(module)
     begun = Plan(replicas=copies, partitions=partitions)
     averages = _averages(module, copies)
@@ -132,8 +133,8 @@ def compile_module(
         )  # fmt: skip
     if pipelining.asks or (wrapping.asks and (fills or averages)):
         made = _compile_pipelined(
-            module, begun, machine, verify_each, watch, phase, wrapping, pipelining,
-            ipus if fills else 1, tuning, plans,
+            module, begun, machine, before_cut(pipeline), verify_each, watch, phase, wrapping,
+            pipelining, ipus if fills else 1, tuning, plans,
         )  # fmt: skip
         return _with_participants(made)
     wrapped = wrapping_of(module, wrapping)
@@ -163,8 +164,9 @@ def _compile_sharded(
 
     with phase("passes"):
         roles = _roles_for_blocks(module, wrapping, wrapped) if request.asks else None
-        costing = costing_on(machine, cut, tuning)
-        taken = partial(taken_share, machine=machine)
+        computing = computing_machine(machine, wrapping.io_tiles)
+        costing = costing_on(computing, cut, tuning)
+        taken = partial(taken_share, machine=computing)
         flat, plan = sharded(
             module, begun, pipeline, request, wrapped, roles, running, costing, taken
         )
@@ -196,9 +198,18 @@ def _lowered(
             program = lower(flat, plan, machine, tuning, plans)
         else:
             program = lower_wrapped(flat, plan, machine, wrapped, tuning, plans)
-        if tuning.merge_steps:
-            program = merged(program, machine.chip.tiles_per_ipu)
+        program = _in_few_steps(program, machine, tuning)
         return _with_participants(Compilation(flat, plan, program, wrapped))
+
+
+def _in_few_steps(program: Program, machine: Machine, tuning: Tuning) -> Program:
+    """Return a program with steps together that can be, and IPUs at work at the same time."""
+    tiles = machine.chip.tiles_per_ipu
+    if tuning.merge_steps:
+        program = merged(program, tiles)
+    apart = side_by_side(program, machine)
+    # Steps of an IPU that were written between those of others are next to each other only then.
+    return merged(apart, tiles) if tuning.merge_steps and apart is not program else apart
 
 
 def _averages(module: Module, replicas: int) -> bool:
@@ -218,6 +229,7 @@ def _compile_pipelined(
     module: Module,
     begun: Plan,
     machine: Machine,
+    pipeline: Pipeline | str,
     verify_each: bool,
     watch: Watcher | None,
     phase: Phase,
@@ -235,9 +247,9 @@ def _compile_pipelined(
     )
     with phase("passes"):
         module = with_flat_parameters(module)
-        flat, plan = run_passes(module, begun, "front", verify_each=verify_each, watch=watch)
+        flat, plan = run_passes(module, begun, pipeline, verify_each=verify_each, watch=watch)
         flat = with_flat_results(flat)
-        costing = costing_on(machine, request, tuning)
+        costing = costing_on(computing_machine(machine, wrapping.io_tiles), request, tuning)
         step = staged_step(flat, wrapped, request, costing)
         wrapped, request = step.pieces.wrapping, step.request
         cut, pipelining = pipelined(step.pieces.module, wrapped, request, costing, step.known)
@@ -254,8 +266,7 @@ def _compile_pipelined(
         program = lower_pipelined(
             made, plan, machine, wrapped, pipelining, tuning, plans, offload=offload
         )
-        if tuning.merge_steps:
-            program = merged(program, machine.chip.tiles_per_ipu)
+        program = _in_few_steps(program, machine, tuning)
         program = with_stacks(program, step.pieces.stacks)
     return Compilation(made, plan, program, wrapped, pipelining)
 

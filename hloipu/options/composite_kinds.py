@@ -88,7 +88,9 @@ class DeviceMap(Kind):
         return self.check([ipus if part[0] == "[" else ipus[0] for part, ipus in both])
 
     def check(self, value: object) -> object:
-        """Return a list of integers and of lists of integers as tuples."""
+        """Return a list of integers and of lists of integers as tuples; text as `read` does."""
+        if isinstance(value, str):
+            return self.read(value)
         many, one = Integers(0, 999_999), Integer(0, 999_999)
         parts = [
             one.check(part) if _parts(part) is None else many.check(part)

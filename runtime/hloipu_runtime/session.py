@@ -101,6 +101,8 @@ class Session:
         """Elements per second that the host makes, of the infeeds for which that is stated."""
         clock_hz = costs.machine.chip.clock_hz
         taken = elements_per_step(program)
+        self._taken = {name: count // program.replicas for name, count in taken.items()}
+        """Elements of each infeed that a replica takes in a step."""
         intervals = [
             taken[name] * interval_cycles(clock_hz, rate) for name, rate in self.rates.items()
         ]
@@ -198,7 +200,8 @@ class Session:
         swapped = self._device.bring(self._resident) if steps else 0
         self._clock.load(swapped)
         self._calls_done = 0
-        with self._host.running(steps), np.errstate(all="ignore"), flushing_subnormals():
+        elements = {name: steps * each for name, each in self._taken.items()}
+        with self._host.running(elements), np.errstate(all="ignore"), flushing_subnormals():
             for _ in range(steps // in_a_run):
                 self._run_once(counts)
         self._runs.update(counts.runs)

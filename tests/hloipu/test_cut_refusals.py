@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import hloipu
-from hloipu_runtime.errors import HloipuError
+from hloipu_runtime.errors import HloipuError, StreamEndedError
 from tests.support.command_line import run
 from tests.support.training_steps import STEPS
 
@@ -145,3 +145,29 @@ def test_what_would_cut_a_step_that_is_not_cut_is_said() -> None:
     assert "cut" not in hloipu.compile(STEP.text, **given).profile().options
     cut = hloipu.compile(STEP.text, **given, schedule="interleaved", micro_batches=2)
     assert not any("without effect" in line for line in cut.profile().options["cut"])
+
+
+def test_a_feed_that_ends_is_counted_in_elements() -> None:
+    program = hloipu.compile(
+        STEP.text, target="tiny", over_memory="allow", cache=False, loop=1, micro_batches=3,
+        replicas=2, feed={"data": (FIRST, FIRST + 1)},
+    )  # fmt: skip
+    batches = [STEP.batch(n) for n in range(8)]
+    state = [np.asarray(x) for x in jax.tree.leaves(STEP.state())]
+    with program.session(state=state, infeeds={"data": iter(batches)}) as session:
+        with pytest.raises(
+            StreamEndedError, match="at element 8 of 12: its source has 8"
+        ) as caught:
+            session.run(2)
+        assert (caught.value.code, session.steps) == ("E2020", 1)
+
+
+def test_passes_that_a_cut_step_cannot_take_are_told_of() -> None:
+    error = refusal(STEP.text, stages=2, passes="no-such-pass")
+    assert error.code == "E3131"
+    program = hloipu.compile(
+        STEP.text, target="tiny", over_memory="allow", cache=False, loop=1, stages=2,
+        passes="front,eliminate-dead-code", feed={"data": (FIRST, FIRST + 1)},
+    )  # fmt: skip
+    last = program.options["cut"][-1]
+    assert last == "the step is cut: --passes front,eliminate-dead-code without effect"

@@ -26,7 +26,7 @@ from tests.support.poplar_texts import text_of
 from tests.support.poplar_trained import batches, start
 from tests.support.poplar_trained import trained as perceptron_trained
 from tests.support.poplar_variants import VARIANTS
-from tests.support.poplar_windows import BEGINNINGS, WINDOWS
+from tests.support.poplar_windows import BEGINNINGS, WINDOWS, over_replicas
 
 SCHEDULES = ("grouped", "interleaved", "sequential")
 REDUCTIONS = ("sum", "mean", "running_mean")
@@ -121,6 +121,17 @@ def test_older_accumulators_train_alike(name: str) -> None:
     else:
         with program.session(constants=dict(enumerate(begun)), infeeds=feeds) as session:
             made = list(session.run().outputs)
+    for mine, theirs in zip(made, window.state, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize(("momentum", "replicas"), [(False, 2), (False, 4), (True, 2), (True, 4)])
+def test_older_accumulators_combine_what_replicas_have(momentum: bool, replicas: int) -> None:
+    window = over_replicas(momentum, replicas)
+    program = compiled(window.text, replicas=replicas)
+    feeds = {"x": iter([(x,) for x in elements(6 * replicas)])}
+    begun = list(BEGINNINGS[: window.arrays])
+    made, _ = ran(program, begun, feeds, TURNS, "l", count=replicas)
     for mine, theirs in zip(made, window.state, strict=True):
         np.testing.assert_array_equal(mine, theirs)
 

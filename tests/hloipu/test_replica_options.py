@@ -45,7 +45,7 @@ def test_a_system_is_filled_with_copies() -> None:
         ({"replicas": 300}, "E3210"),
         ({"ipus": 300}, "E3210"),
         ({"micro_batches": 2, "accumulator": [f"{FIRST}=f16"]}, "E0514"),
-        ({"replicas": 2, "io_tiles": 1}, "E0513"),
+        ({"replicas": 2, "io_tiles": 4}, "E2044"),
     ],
 )
 def test_systems_that_cannot_be(options: dict[str, Any], code: str) -> None:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from hloipu_runtime.errors import UsageError
 from tests.support.fitted_plane import LOSS, ROWS, START, X, Y, trainer
 
 MICRO_BATCHES, BATCH = 3, 4
@@ -23,7 +24,7 @@ def updates(each: int) -> tuple[np.ndarray, list[float]]:
     return w, losses
 
 
-@pytest.mark.parametrize("cut", [{}, {"stages": 2}])
+@pytest.mark.parametrize("cut", [{}, {"stages": 2}, {"stages": 2, "io_tiles": 1}])
 def test_a_step_is_an_update_of_all_its_micro_batches(cut: dict[str, int]) -> None:
     made = trainer(micro_batches=MICRO_BATCHES, over_memory="allow", **cut)
     history = made.fit((X, Y), progress=False)
@@ -34,6 +35,13 @@ def test_a_step_is_an_update_of_all_its_micro_batches(cut: dict[str, int]) -> No
     assert made.state is not None
     (found,) = made.state.values()  # type: ignore[union-attr]
     np.testing.assert_allclose(found, weights, rtol=1e-5)
+
+
+def test_too_few_rows_for_an_update_are_refused_with_what_it_takes() -> None:
+    made = trainer(micro_batches=MICRO_BATCHES, replicas=2, over_memory="allow")
+    rows = 2 * MICRO_BATCHES * BATCH - 1
+    with pytest.raises(UsageError, match="good for 0 steps: a step takes 6 batches"):
+        made.fit((X[:rows], Y[:rows]), progress=False)
 
 
 def test_replicas_are_samples_of_a_step_too() -> None:

@@ -127,11 +127,16 @@ def _slot_by_slot(program: Program, step: Pipeline, draw: Random, path: str) -> 
             stage, here = step.stages[position], f"{path}/repeat/{position}"
             if turn % step.group == 0:
                 yield from trace(program, stage.first, draw, f"{here}/first")
+                for page in stage.paged:
+                    yield Moment(path, frozenset(), frozenset((page.here,)))
             for channel in step.channels:
                 place = _on_tiles(program, channel.places[turn % len(channel.places)])
                 if channel.consumer == position:
                     yield Moment(path, place, frozenset((channel.destination,)) - place)
             yield from trace(program, stage.body, draw, here)
+            if turn % step.group == step.group - 1 or turn == turns[-1]:
+                for page in stage.paged:
+                    yield Moment(path, frozenset((page.here,)), frozenset())
         for position, turn in sorted(slots[slot]):
             for channel in step.channels:
                 if channel.producer == position:

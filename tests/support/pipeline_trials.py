@@ -35,6 +35,7 @@ DIMENSIONS: Mapping[str, tuple[Any, ...]] = {
     "loop": (UPDATES, None),
     "map": ("", "back", "shared"),
     "named": (False, True),
+    "io_tiles": (0, 1),
 }
 """All ways to cut a step.
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from hloipu_runtime.program.collective import RemoteCopy
 from hloipu_runtime.program.program import Array, Program, Role, StatePort
-from hloipu_runtime.program.steps import Carried, Channel, Pipeline, Sequence, Stage, Step
+from hloipu_runtime.program.steps import Carried, Channel, Paged, Pipeline, Sequence, Stage, Step
 from tests.support.program_builder import ProgramBuilder, rows
 
 SHAPE = (6,)
@@ -31,12 +31,16 @@ class PipelineMaker:
     group: int = 1
     """Micro-batches that a position does before the next one does."""
     offloaded: frozenset[str] = frozenset()
-    """What lies in remote memory: `activations`, `weights`, `totals`."""
+    """What lies in remote memory: `activations`, `weights`, `totals`; `pages`: totals that come to
+    tiles for each group.
+    """
     make: ProgramBuilder = field(default_factory=ProgramBuilder)
     channels: list[Channel] = field(default_factory=list)
     carried: list[Carried] = field(default_factory=list)
     bodies: list[Sequence] = field(default_factory=list)
     ports: list[StatePort] = field(default_factory=list)
+    pages: dict[int, Paged] = field(default_factory=dict)
+    """By position."""
 
     def program(self) -> Program:
         self.ipus = self.ipus or tuple(range(self.stages))
@@ -67,6 +71,10 @@ class PipelineMaker:
         )
         if self.group > 1:
             stages = tuple(self._with_first(stage) for stage in stages)
+        stages = tuple(
+            stage._replace(paged=(self.pages[n],)) if n in self.pages else stage
+            for n, stage in enumerate(stages)
+        )
         step = Pipeline(
             self.count, self.interval, stages, tuple(self.channels), tuple(self.carried), "pipe",
             self.group,
@@ -132,7 +140,8 @@ class PipelineMaker:
 
     def _add_up(self, stage: int, what: int) -> None:
         make = self.make
-        remote = "totals" in self.offloaded
+        paged = "pages" in self.offloaded
+        remote = paged or "totals" in self.offloaded
         total = self._remote(stage) if remote else self._temporary(stage)
         if not remote:
             make.variables[total] = replace(make.variables[total], role=Role.STATE)
@@ -141,9 +150,13 @@ class PipelineMaker:
         if remote:
             here = self._temporary(stage)
             make.held[here] = turn
-            make.emit(RemoteCopy(total, here, turn))
+            if not paged:
+                make.emit(RemoteCopy(total, here, turn))
             make.add((here, what), here)
-            make.emit(RemoteCopy(here, total, make.held[here]))
+            if paged:
+                self.pages[2 * self.stages - 1 - stage] = Paged(total, here)
+            else:
+                make.emit(RemoteCopy(here, total, make.held[here]))
             make.held[total] = make.held[here]
         else:
             make.add((total, what), total)

@@ -126,3 +126,34 @@ WINDOWS: Mapping[str, Window] = {
     "momentum": _momentum("StatefulGradientAccumulateWithMomentum"),
 }
 """Name -> text and results."""
+
+
+def over_replicas(momentum: bool, replicas: int) -> Window:
+    """Return a text that adds up, or with momentum averages, over replicas what it accumulated.
+
+    Replica r takes elements r, r + R, and so on.
+    """
+    if momentum:
+        target = "StatefulGradientAccumulateWithMomentumAndAllReduceWithNorm"
+        body = (
+            f'  s = (f32[2], f32[2]) custom-call(m, g, half.c), custom_call_target="{target}", '
+            f"{_KIND}\n  n.m = f32[2] get-tuple-element(s), index=0\n"
+            "  n.g = f32[2] get-tuple-element(s), index=1\n  n = f32[2] subtract(w, n.g)\n"
+        )
+    else:
+        target = "StatefulGradientAccumulateAndAllReduce"
+        body = (
+            f'  s = f32[2] custom-call(g), custom_call_target="{target}", {_KIND}\n'
+            "  u = f32[2] multiply(s, half)\n  n = f32[2] subtract(w, u)\n"
+        )
+    w, m = (np.asarray(x, np.float64) for x in BEGINNINGS)
+    data = elements(TURNS * replicas)
+    for first in range(0, TURNS, COUNT):
+        total = sum(x * w for x in data[first * replicas : (first + COUNT) * replicas])
+        if momentum:
+            m = 0.5 * m + total / replicas
+            w = w - m
+        else:
+            w = w - 0.5 * total
+    text = _text(body, 2, "n, n.m") if momentum else _text(body, 1, "n")
+    return Window(text, 1 + momentum, [w, m][: 1 + momentum])

@@ -5,7 +5,6 @@ of the parts that it holds. What vertices, exchanges and streams read must be th
 logical form names. Nothing of the verifier, the planners or the engines is used.
 """
 
-from collections.abc import Iterator
 from math import prod
 from random import Random
 
@@ -22,6 +21,7 @@ from hloipu_runtime.program.steps import (
     If,
     Operand,
     Parallel,
+    Pipeline,
     Repeat,
     RepeatWhile,
     Sequence,
@@ -42,7 +42,9 @@ from tests.support.counted_parts import (
     part_of,
     tiles_of,
 )
+from tests.support.program_steps import most_branches, writes
 from tests.support.token_memory import NOTHING, TokenMemory, Tokens
+from tests.support.token_pipelines import TokenPipeline, copy_whole
 
 MOST_TURNS = 3
 
@@ -62,27 +64,10 @@ def violations(program: Program, tiles_per_ipu: int, seed: int = 0, runs: int = 
 
 
 def _found(program: Program, strict: bool, seed: int, runs: int) -> list[str]:
-    most = max(map(_most_branches, (program.body, *program.functions.values())))
+    most = max(map(most_branches, (program.body, *program.functions.values())))
     every = [_Run(program, _Choices(fixed=n), strict) for n in range(most if most > 1 else 0)]
     drawn = [_Run(program, _Choices(draw=Random(seed + n)), strict) for n in range(runs)]
     return [said for run in (*every, *drawn) for said in run.found()]
-
-
-def _most_branches(step: Step) -> int:
-    """Return the largest number of branches that a step chooses from, inner steps included."""
-    match step:
-        case Sequence():
-            return max(map(_most_branches, step.steps), default=1)
-        case If() | Switch():
-            return max(len(step.branches), *map(_most_branches, step.branches))
-        case Parallel():
-            return max(map(_most_branches, step.branches), default=1)
-        case Repeat():
-            return _most_branches(step.body)
-        case RepeatWhile():
-            return max(_most_branches(step.condition), _most_branches(step.body))
-        case _:
-            return 1
 
 
 class _Choices:
@@ -109,35 +94,6 @@ def _misplaced(program: Program, tiles_per_ipu: int) -> list[str]:
         if min(numbers) < 0 or max(numbers) >= tiles_per_ipu:
             found.append(f"{x.name} lies on tiles {min(numbers)} to {max(numbers)}")
     return found
-
-
-def _writes(program: Program, step: Step) -> Iterator[int]:
-    """Yield the variables that a step may change."""
-    match step:
-        case ComputeSet():
-            yield from (x.variable for group in step.groups for x in group.outputs)
-        case Exchange():
-            yield from (x.destination for x in step.transfers)
-            yield from (x.variable for x in step.definitions)
-        case StreamIn():
-            yield step.variable
-        case Collective():
-            yield from (x.variable for x in step.outputs)
-        case RemoteCopy():
-            yield step.destination
-        case Sequence():
-            yield from (v for inner in step.steps for v in _writes(program, inner))
-        case If() | Switch() | Parallel():
-            yield from (v for inner in step.branches for v in _writes(program, inner))
-        case Repeat():
-            yield from _writes(program, step.body)
-        case RepeatWhile():
-            yield from _writes(program, step.condition)
-            yield from _writes(program, step.body)
-        case Call():
-            yield from _writes(program, program.functions[step.function])
-        case _:
-            pass
 
 
 class _Run(TokenMemory):
@@ -182,8 +138,11 @@ class _Run(TokenMemory):
                 for moved in step.outputs:
                     self.fill(moved.variable, moved.value)
             case RemoteCopy():
-                self.expect(step.source, step.value, place)
-                self.fill(step.destination, step.value)
+                if self.strict:
+                    self.expect(step.source, step.value, place)
+                copy_whole(self, step.source, step.destination, place)
+            case Pipeline():
+                TokenPipeline(self, self, step, place).go()
             case Parallel():
                 for number, branch in enumerate(step.branches):
                     self.walk(branch, f"{place}|{number}")
@@ -327,7 +286,7 @@ class _Run(TokenMemory):
 
     def start_turn(self, carried: tuple[Carried, ...], *bodies: Sequence) -> None:
         """Take away what the turn before left, apart from what is handed on."""
-        changed = {v for body in bodies for v in _writes(self.program, body)}
+        changed = {v for body in bodies for v in writes(self.program, body)}
         self.wipe(changed - {item.variable for item in carried})
 
     def rename(self, carried: tuple[Carried, ...], old: str, new: str) -> None:

@@ -1,6 +1,7 @@
 """Networks whose state or arithmetic is unusual: keys, counts, frozen weights, narrow floats."""
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -13,14 +14,18 @@ from tests.support.training_models import BATCH, Model, Tree
 _SIZES = (6, 8, 7, 9, 5, 3)
 
 
-def _layers(rng: np.random.Generator, kind: DTypeLike = np.float32) -> list[dict[str, Any]]:
+def perceptron(
+    rng: np.random.Generator, kind: DTypeLike = np.float32, sizes: Sequence[int] = _SIZES
+) -> list[dict[str, Any]]:
+    """Return the weights of a perceptron."""
     return [
         {"w": rng.normal(0, 0.5 / np.sqrt(a), (a, b)).astype(kind), "b": np.zeros(b, kind)}
-        for a, b in itertools.pairwise(_SIZES)
+        for a, b in itertools.pairwise(sizes)
     ]
 
 
-def _regression(rng: np.random.Generator, kind: DTypeLike = np.float32) -> tuple[Any, Any]:
+def regression(rng: np.random.Generator, kind: DTypeLike = np.float32) -> tuple[Any, Any]:
+    """Return rows, and what they are to become."""
     first, last = _SIZES[0], _SIZES[-1]
     return rng.normal(size=(BATCH, first)).astype(kind), rng.normal(size=(BATCH, last)).astype(kind)
 
@@ -46,7 +51,7 @@ def _dropout() -> Model:
     def statistics() -> Tree:
         return {"key": np.array([0, 42], np.uint32)}
 
-    return Model("dropout", _layers, loss, _regression, statistics, couples=True)
+    return Model("dropout", perceptron, loss, regression, statistics, couples=True)
 
 
 def _counting() -> Model:
@@ -69,7 +74,7 @@ def _counting() -> Model:
     def statistics() -> Tree:
         return {"labels": np.zeros(3, np.int32), "right": np.int32(0), "turn": np.int32(0)}
 
-    return Model("counting", _layers, loss, _classes, statistics, couples=True)
+    return Model("counting", perceptron, loss, _classes, statistics, couples=True)
 
 
 def _averaging() -> Model:
@@ -92,7 +97,7 @@ def _averaging() -> Model:
     def statistics() -> Tree:
         return {"loss": np.float32(0), "spread": np.ones(20 * _SIZES[0], np.float32)}
 
-    return Model("averaging", _layers, loss, _regression, statistics, couples=True)
+    return Model("averaging", perceptron, loss, regression, statistics, couples=True)
 
 
 def _queued() -> Model:
@@ -109,11 +114,11 @@ def _queued() -> Model:
     def statistics() -> Tree:
         return {"queue": np.zeros((length, _SIZES[-1]), np.float32)}
 
-    return Model("queued", _layers, loss, _regression, statistics, couples=True)
+    return Model("queued", perceptron, loss, regression, statistics, couples=True)
 
 
 def _codebook() -> Model:
-    """Codes that are moving averages of the features nearest to them, and no weights."""
+    """Codes that go to the features nearest to them, and no weights, though nothing tells."""
     codes = 5
 
     def loss(layers: Tree, statistics: Tree, x: Any, y: Any) -> tuple[Any, Tree]:
@@ -122,13 +127,13 @@ def _codebook() -> Model:
         book = statistics["book"]
         nearest = jax.nn.one_hot(jnp.argmax(x @ book.T, 1), codes)
         loss = jnp.mean((x - y) ** 2) + jnp.mean((x - nearest @ book) ** 2)
-        return loss, {"book": 0.75 * book + 0.25 * nearest.T @ x}
+        return loss, {"book": book + 0.25 * nearest.T @ (x - nearest @ book)}
 
     def statistics() -> Tree:
         book = np.random.default_rng(7).normal(size=(codes, _SIZES[-1]))
         return {"book": book.astype(np.float32)}
 
-    return Model("codebook", _layers, loss, _regression, statistics, couples=True, is_said=True)
+    return Model("codebook", perceptron, loss, regression, statistics, couples=True, is_said=True)
 
 
 def _recurrent() -> Model:
@@ -144,7 +149,7 @@ def _recurrent() -> Model:
     def statistics() -> Tree:
         return {"carry": np.zeros((BATCH, _SIZES[0]), np.float32)}
 
-    return Model("recurrent", _layers, loss, _regression, statistics, couples=True)
+    return Model("recurrent", perceptron, loss, regression, statistics, couples=True)
 
 
 def _adapted() -> Model:
@@ -162,7 +167,7 @@ def _adapted() -> Model:
             x = jnp.tanh(x @ base["w"] + x @ low["a"] @ low["b"] + base["b"])
         return jnp.mean((x - y) ** 2), frozen
 
-    return Model("adapted", weights, loss, _regression, lambda: _layers(np.random.default_rng(9)))
+    return Model("adapted", weights, loss, regression, lambda: perceptron(np.random.default_rng(9)))
 
 
 def _narrow(name: str, kind: DTypeLike) -> Model:
@@ -176,9 +181,9 @@ def _narrow(name: str, kind: DTypeLike) -> Model:
 
     return Model(
         name,
-        lambda rng: _layers(rng, kind),
+        lambda rng: perceptron(rng, kind),
         loss,
-        lambda rng: _regression(rng, kind),
+        lambda rng: regression(rng, kind),
         precision=kind,
     )
 

@@ -44,6 +44,11 @@ def io_tiles_of(machine: Machine, count: int) -> IoTiles:
     return IoTiles(tiles - count, count)
 
 
+def computing_machine(machine: Machine, count: int) -> Machine:
+    """Return a machine that lacks so many tiles, to place a program on; UsageError E2044."""
+    return without_them(machine, io_tiles_of(machine, count)) if count else machine
+
+
 def without_them(machine: Machine, tiles: IoTiles) -> Machine:
     """Return a machine that has the other tiles alone, to place a program on."""
     return replace(machine, chip=replace(machine.chip, tiles_per_ipu=tiles.first))

@@ -4,7 +4,7 @@ So tiles hold what comes from there for as short as can be. Every copy that stan
 access again; small ones, that take no longer than an access, stay together where they were written.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from hloipu_runtime.element_types import ELEMENT_TYPES
@@ -27,8 +27,9 @@ def late_copies(
         return list(steps)
     fetches = {id(x) for x in moved if variables[x.source].role is Role.REMOTE}
     stores = {id(x) for x in moved} - fetches
-    later = _before_use(list(steps), fetches, barriers_lead=True)
-    return _before_use(later[::-1], stores, barriers_lead=False)[::-1]
+    touched = {id(step): _touched(step) for step in steps}
+    later = _before_use(list(steps), fetches, touched, barriers_lead=True)
+    return _before_use(later[::-1], stores, touched, barriers_lead=False)[::-1]
 
 
 def early_parts(steps: Sequence[Step], parts: Sequence[range]) -> list[Step]:
@@ -60,23 +61,29 @@ def early_parts(steps: Sequence[Step], parts: Sequence[range]) -> list[Step]:
     return found
 
 
-def _before_use(steps: list[Step], moved: set[int], *, barriers_lead: bool) -> list[Step]:
+def _before_use(
+    steps: list[Step],
+    moved: set[int],
+    touched: Mapping[int, frozenset[VariableId]],
+    *,
+    barriers_lead: bool,
+) -> list[Step]:
     """Return steps with some of them right before the first one that touches what they do.
 
-    `barriers_lead`: barriers belong to the step behind them, and nothing comes in between.
+    `touched`: what each step touches, by its identity, as in `moved`. `barriers_lead`: barriers
+    belong to the step behind them, and nothing comes in between.
     """
-    touched = [_touched(step) for step in steps]
     next_touch: dict[VariableId, int] = {}
     before: dict[int, list[Step]] = {}
     end = len(steps)
     for number in range(end - 1, -1, -1):
         step = steps[number]
         if id(step) in moved:
-            place = min((next_touch.get(v, end) for v in touched[number]), default=end)
+            place = min((next_touch.get(v, end) for v in touched[id(step)]), default=end)
             before.setdefault(place, []).append(step)
-            next_touch.update(dict.fromkeys(touched[number], place))
+            next_touch.update(dict.fromkeys(touched[id(step)], place))
         else:
-            next_touch.update(dict.fromkeys(touched[number], number))
+            next_touch.update(dict.fromkeys(touched[id(step)], number))
     found: list[Step] = []
     for number in range(end + 1):
         waiting = before.get(number, [])[::-1]

@@ -124,7 +124,7 @@ def reduction_wish(
     for placement in {
         split(kept, ones, grain, parts, 0)
         for grain in (ones, grains)
-        for parts in (tiles, max(2, default.tiles.count))
+        for parts in (tiles, min(tiles, max(2, default.tiles.count)))
     }:
         need = Mapping(placement.tiles, placement.spans(indexing.operands[0], shape))
         init = Lying(Tensor(kind, ()), None)

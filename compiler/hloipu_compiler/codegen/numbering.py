@@ -94,6 +94,12 @@ class Numbering:
         """
         self._depth_of[value] = len(self.scopes) + depth
 
+    def forget(self, values: frozenset[int]) -> None:
+        """Have copies of values made anew from here on."""
+        for scope in self.scopes:
+            scope.copies = {key: x for key, x in scope.copies.items() if key[0] not in values}
+            scope.brought = {key: x for key, x in scope.brought.items() if key[0] not in values}
+
     def variable(
         self,
         element_type: str,

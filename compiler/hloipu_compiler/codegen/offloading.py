@@ -7,7 +7,7 @@ variables_offload_and_partition.cc, gradient_accumulation_buffers_offload.cc and
 pipeline_fifo_inserter.cc); arrays of at least `LEAST_BYTES` alone.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -77,16 +77,18 @@ def _asked_for(request: PipelineRequest) -> str:
 
 
 def only_updated(
-    entry: Computation, update: str, kinds: dict[int, Kind], parameters: Iterable[int]
+    entry: Computation, calls: Sequence[str], kinds: dict[int, Kind], parameters: Iterable[int]
 ) -> frozenset[int]:
-    """Return the parameters of these that nothing but the update reads, and that are large enough.
+    """Return the parameters of these that nothing but an update reads, and that are large enough.
 
-    `kinds`: of the entry's parameters, by number.
+    `calls`: the update, and what comes before micro-batches and may read them, too: weights that
+    are cast there are read in another type by what follows. `kinds`: of the entry's parameters, by
+    number.
     """
     return frozenset(
         number
         for number, users in _users_of_large(entry, kinds, parameters).items()
-        if users == {update}
+        if calls[0] in users and users <= frozenset(calls)
     )
 
 

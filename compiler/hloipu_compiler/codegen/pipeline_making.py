@@ -6,6 +6,7 @@ from functools import cached_property
 
 from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.entry_calls import Element, EntryCalls
+from hloipu_compiler.codegen.io_tiles import IoTiles
 from hloipu_compiler.codegen.leaves import Held, Leaf
 from hloipu_compiler.codegen.lowering import lower_instructions
 from hloipu_compiler.codegen.offloading import NOTHING_OFFLOADED, Offloads
@@ -44,6 +45,10 @@ class Making:
     offloads: Offloads = NOTHING_OFFLOADED
     remote: dict[int, dict[int, Held]] = field(default_factory=dict)
     """Weights in remote memory: parameters -> IPUs -> where they lie there."""
+    cast: dict[Element, dict[int, Held]] = field(default_factory=dict)
+    """What was made of weights before the micro-batches, likewise."""
+    apart: IoTiles | None = None
+    """Tiles that the queues have their buffers on."""
 
     @cached_property
     def in_pipeline(self) -> frozenset[str]:
@@ -75,11 +80,12 @@ class Making:
 
     def result_leaves(self) -> list[Leaf | None]:
         """Return each result of the entry, as far as it is made."""
-        found: list[Leaf | None] = []
-        for position in self.calls.result_positions:
-            number = self.calls.parameter(position)
-            if number is not None:
-                found.append(self.given.get(number))
-            else:
-                found.append(self.made.get(self.calls.element(position)))
-        return found
+        return [self.result_leaf(n) for n in range(len(self.calls.result_positions))]
+
+    def result_leaf(self, result: int) -> Leaf | None:
+        """Return one result of the entry, if it is made."""
+        position = self.calls.result_positions[result]
+        number = self.calls.parameter(position)
+        if number is not None:
+            return self.given.get(number)
+        return self.made.get(self.calls.element(position))

@@ -12,9 +12,9 @@ from hloipu_compiler.codegen.errors import CodegenError
 from hloipu_compiler.codegen.gradient_sums import accumulated, averaged, counted
 from hloipu_compiler.codegen.late_copies import early_parts, late_copies
 from hloipu_compiler.codegen.leaves import Held, Leaf
-from hloipu_compiler.codegen.lowering import streamed_in
 from hloipu_compiler.codegen.offloading import fetched, is_large, remote_variable, stored
 from hloipu_compiler.codegen.outfeed_sums import Sum, added
+from hloipu_compiler.codegen.pipeline_feeds import Feeds
 from hloipu_compiler.codegen.pipeline_making import Making
 from hloipu_compiler.codegen.pipeline_results import Results
 from hloipu_compiler.plan.pipelining import RUNNING_MEAN, Part, Position
@@ -67,6 +67,14 @@ class _Place:
     """Values of earlier positions that have come here, by the IPU that they came to."""
     after: dict[Key, Held] = field(default_factory=dict)
     """What goes on to the next micro-batch."""
+    paged: dict[Key, Held] = field(default_factory=dict)
+    """What of it lies in remote memory between groups: as a micro-batch begins, on tiles."""
+
+    def pages(self, carried: Carried) -> tuple[s.Paged, ...]:
+        """Return where what lies in remote memory is brought to for a group."""
+        return tuple(
+            s.Paged(carried[key].home.variable, here.variable) for key, here in self.paged.items()
+        )
 
 
 class Positions:
@@ -81,6 +89,7 @@ class Positions:
         self.carried = carried
         self.sums = sums
         """That outfeeds take."""
+        self.feeds = Feeds(making)
         self.is_grouped = making.pipelining.schedule.group > 1
 
     def stage(self, number: int, position: Position) -> s.Stage:
@@ -98,15 +107,20 @@ class Positions:
             for key in (key for part in position.parts for key in self._kept_by(part)):
                 scope.owned.add(self.carried[key].home.variable)
                 builder.made_here(self.carried[key].turn.value)
+            self.feeds.begin(number, position)
             for _, parts in groupby(position.parts, key=lambda part: part.level):
                 self._level(tuple(parts), place)
-            pairs = [(held, self.carried[key].turn) for key, held in place.after.items()]
+            pairs = [
+                (held, place.paged.get(key, self.carried[key].turn))
+                for key, held in place.after.items()
+            ]
             for key, value in zip(place.after, brought_home(builder, pairs), strict=True):
                 self.carried[key].after = replace(self.carried[key].turn, value=value)
             steps = late_copies(scope.steps, builder.variables, builder.machine)
             body = s.Sequence(tuple(steps))
             before = s.Sequence(tuple(first.steps) if first else ())
-            return s.Stage(position.name, position.ipus, body, before)
+            pages = place.pages(self.carried)
+            return s.Stage(position.name, position.ipus, body, before, pages)
 
     def _level(self, parts: Sequence[Part], place: _Place) -> None:
         """Write calls that do not need each other, those of each IPU beside those of others."""
@@ -151,7 +165,11 @@ class Positions:
         steps, additions = builder.scope.steps, []
         for key in self._kept_by(part):
             item = self.carried[key]
-            if builder.variables[item.home.variable].role is Role.REMOTE:
+            is_remote = builder.variables[item.home.variable].role is Role.REMOTE
+            if is_remote and self.is_grouped:
+                place.paged[key] = here = self._on_tiles(item.turn)
+                place.after[key] = self._after_micro_batch(key, here)
+            elif is_remote:
                 begin = len(steps)
                 after = self._after_micro_batch(key, fetched(builder, item.turn))
                 item.after = replace(item.turn, value=stored(builder, after, item.turn))
@@ -159,6 +177,12 @@ class Positions:
             else:
                 place.after[key] = self._after_micro_batch(key, item.turn)
         steps[:] = early_parts(steps, additions)
+
+    def _on_tiles(self, there: Held) -> Held:
+        """Return a place on tiles for what lies in remote memory, and is brought there."""
+        kind = (there.element_type, there.shape)
+        self.builder.origin = self.builder.variables[there.variable].origin
+        return replace(there, variable=self.builder.variable(*kind, self.builder.home(*kind)))
 
     def _kept_by(self, part: Part) -> list[Key]:
         """Return what a call leaves for the next micro-batch."""
@@ -171,16 +195,18 @@ class Positions:
         making = self.making
         number = making.calls.parameter(position)
         if number is None:
-            leaf = making.made[making.calls.element(position)]
+            element = making.calls.element(position)
+            there = making.cast.get(element, {}).get(self.builder.ipu)
+            leaf = making.made[element] if there is None else self._fetched(there, place)
         elif Key(Kind.STATE, number) in self.carried:
             leaf = self.carried[Key(Kind.STATE, number)].turn
             self._require_owner(number, place)
         elif self.builder.ipu in making.remote.get(number, ()):
-            leaf = self._fetched(number, place)
+            leaf = self._fetched(making.remote[number][self.builder.ipu], place)
         elif number in making.given:
             leaf = making.given[number]
         else:
-            leaf = self._next_element(number, place)
+            leaf = self.feeds.element(number, place.number)
         if not isinstance(leaf, Held):
             return leaf
         made = making.maker.get(leaf.value)
@@ -212,31 +238,14 @@ class Positions:
             place.known[key] = replace(source, variable=destination)
         return place.known[key]
 
-    def _fetched(self, number: int, place: _Place) -> Held:
+    def _fetched(self, there: Held, place: _Place) -> Held:
         """Return a weight that lies in remote memory, brought in once where a position begins."""
-        there = self.making.remote[number][self.builder.ipu]
         key = (there.value, self.builder.ipu)
         if key not in place.known:
             self.builder.origin = self.builder.variables[there.variable].origin
             depth = -2 if self.is_grouped else -1
             place.known[key] = fetched(self.builder, there, depth)
         return place.known[key]
-
-    def _next_element(self, number: int, place: _Place) -> Held:
-        """Return what a queue feeds, taken in by the first position that reads it."""
-        making = self.making
-        if number not in making.fed:
-            feed, k = next(
-                (feed, feed.places.index(number))
-                for feed in making.wrapping.feeds
-                if number in feed.places
-            )
-            self.builder.origin = feed.name
-            held = streamed_in(self.builder, f"{feed.name}.{k}", *making.calls.arrays[number])
-            self.builder.scope.owned.discard(held.variable)
-            making.fed[number] = held
-            making.maker[held.value] = (place.number, held)
-        return making.fed[number]
 
     def _require_owner(self, number: int, place: _Place) -> None:
         """Raise where a position reads state that another one makes anew."""

@@ -1,9 +1,10 @@
 """What a step that is cut into micro-batches hands over, in the pipeline or after the update."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from hloipu_compiler.codegen.errors import CodegenError
+from hloipu_compiler.codegen.io_tiles import IoTiles, brought_out
 from hloipu_compiler.codegen.leaves import Leaf
 from hloipu_compiler.codegen.outfeed_sums import Sum, finished
 from hloipu_compiler.codegen.pipeline_making import Making
@@ -23,12 +24,12 @@ class Results:
 
     def of_call(self, call: str) -> None:
         """Write what goes out of one position of the pipeline."""
-        self._outfeeds(self.making.result_leaves(), frozenset((call,)))
+        self._outfeeds(self.making.result_leaf, frozenset((call,)))
 
     def after_update(self, leaves: Sequence[Leaf | None]) -> None:
         """Write what goes out once in each step."""
         outside = {self.making.maker_of(n) for n in range(len(leaves))} - self.making.in_pipeline
-        self._outfeeds(leaves, frozenset(outside))
+        self._outfeeds(leaves.__getitem__, frozenset(outside))
         for place in self.making.wrapping.results:
             self.making.results.append(self._streamed_out(f"result.{place}", leaves[place]))
 
@@ -59,16 +60,17 @@ class Results:
             )
         return tuple(found)
 
-    def _outfeeds(self, leaves: Sequence[Leaf | None], makers: frozenset[str]) -> None:
+    def _outfeeds(self, leaf_of: Callable[[int], Leaf | None], makers: frozenset[str]) -> None:
         for number, outfeed in enumerate(self.making.wrapping.outfeeds):
             for place in outfeed.places:
                 if self.making.maker_of(place) in makers and not outfeed.reduction:
-                    self._outfeed(number, place, leaves[place])
+                    self._outfeed(number, place, leaf_of(place))
 
     def _outfeed(self, number: int, place: int, leaf: Leaf | None) -> None:
         outfeed = self.making.wrapping.outfeeds[number]
         k = outfeed.places.index(place)
-        port = self._streamed_out(f"{outfeed.name}.{k}", leaf)
+        apart = None if outfeed.reduction else self.making.apart
+        port = self._streamed_out(f"{outfeed.name}.{k}", leaf, apart)
         self.streamed.setdefault(number, []).append((k, port))
 
     def _feed(self, feed: FeedBinding) -> Queue:
@@ -78,11 +80,15 @@ class Results:
         )
         return Queue(feed.name, True, ports, feed.places)
 
-    def _streamed_out(self, stream: str, leaf: Leaf | None) -> Port:
+    def _streamed_out(self, stream: str, leaf: Leaf | None, apart: IoTiles | None = None) -> Port:
         if leaf is None:
             raise CodegenError("E0470", f"{stream} is a token, or is made nowhere")
         builder = self.making.builder
         held = builder.held(leaf)
+        port = Port(stream, held.element_type, held.shape)
+        if apart is not None:
+            builder.ipu = builder.variables[held.variable].ipu
+            held = brought_out(builder, apart, port, held)
         builder.emit(s.Sync())
         builder.emit(s.StreamOut(stream, held.variable, held.value))
-        return Port(stream, held.element_type, held.shape)
+        return port

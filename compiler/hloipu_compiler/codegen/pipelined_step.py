@@ -16,6 +16,7 @@ from hloipu_compiler.codegen.control import brought_home
 from hloipu_compiler.codegen.entry_calls import EntryCalls
 from hloipu_compiler.codegen.errors import CodegenError
 from hloipu_compiler.codegen.gradient_sums import COUNT_TYPE, emptied, finished_type
+from hloipu_compiler.codegen.io_tiles import io_tiles_of, without_them
 from hloipu_compiler.codegen.late_copies import late_copies
 from hloipu_compiler.codegen.leaves import Held, Leaf
 from hloipu_compiler.codegen.lowering import streamed_in
@@ -167,8 +168,11 @@ class _PipelinedStep:
     def _step(self, kept: Sequence[_Kept]) -> list[ValueId]:
         """Write one update with its micro-batches; return state and sums after it."""
         making, plan = self.making, self.making.pipelining
+        turns = {x.parameter: x.turn for x in kept}
+        self.remote.fetch_before(turns)
         self._call(plan.pre, self._outside)
-        self.remote.begin_update({x.parameter: x.turn for x in kept})
+        self.remote.leave(turns)
+        self.remote.begin_update(turns)
         finished = self._pipeline(kept)
         for item in kept:
             if item.parameter in self.remote.state:
@@ -314,17 +318,6 @@ class _PipelinedStep:
         return found
 
 
-def _require_lowered(wrapping: Wrapping) -> None:
-    """Raise CodegenError E0513 for what loops around whole steps alone have."""
-    if wrapping.io_tiles:
-        raise CodegenError(
-            "E0513",
-            f"{wrapping.io_tiles} tiles are to be set apart for the queues, which steps on several "
-            "replicas, or cut into micro-batches and stages, do not do",
-            hint="leave --io-tiles out",
-        )
-
-
 def lower_pipelined(
     module: Module,
     plan: Plan,
@@ -339,16 +332,17 @@ def lower_pipelined(
     """Return the program of a module of calls, on as many IPUs as its plan has.
 
     Feeds take one element for each micro-batch; outfeeds of what micro-batches make give as many.
-    `offload`: what of it lies in remote buffers. Raises CodegenError E0513
-    for tiles set apart.
+    `offload`: what of it lies in remote buffers. Raises UsageError E2044 where no tiles are left
+    beside those set apart for queues.
     """
-    _require_lowered(wrapping)
-    builder = Builder(machine, tuning)
+    apart = io_tiles_of(machine, wrapping.io_tiles) if wrapping.io_tiles else None
+    builder = Builder(without_them(machine, apart) if apart else machine, tuning)
     builder.plans = plans
     builder.ipus = pipelining.ipu_count
     builder.is_resident = True
     whole = replace(plan, ipus={**plan.ipus, **placed(module, pipelining)})
     making = Making(
-        builder, module, whole, wrapping, pipelining, EntryCalls(module.entry), offloads=offload
-    )
+        builder, module, whole, wrapping, pipelining, EntryCalls(module.entry), offloads=offload,
+        apart=apart,
+    )  # fmt: skip
     return _PipelinedStep(making).program()

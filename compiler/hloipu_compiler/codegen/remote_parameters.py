@@ -1,16 +1,21 @@
 """Parameters of a step that is cut whose arrays lie in remote buffers, at the IPUs that read them.
 
-State that only the update reads is there for the update alone. Weights come to each position that
-reads them, for each micro-batch or each group of them. Those that several IPUs read lie beside each
-of these, handed over before the pipeline begins.
+State that only the update reads is there for the update alone, and weights that are cast before the
+micro-batches for that as well. Weights come to each position that reads them, for each micro-batch
+or each group of them; so do those that were cast. Those that several IPUs read lie beside each of
+these, handed over before the pipeline begins.
 """
 
 from hloipu_compiler.codegen.leaves import Held
 from hloipu_compiler.codegen.offloading import (
+    fetched,
     handed_over,
+    is_large,
     only_updated,
     only_used_by,
     remote_constant,
+    remote_variable,
+    stored,
 )
 from hloipu_compiler.codegen.pipeline_making import Making
 from hloipu_runtime.program.loading import not_given
@@ -30,20 +35,28 @@ class RemoteParameters:
         """That the update makes anew: optimizer state, and weights."""
         self.constants: frozenset[int] = frozenset()
         """Weights that nothing updates."""
-        only_there = only_updated(entry, plan.update, kinds, kept)
+        outside = (plan.update, plan.pre)
+        only_there = only_updated(entry, outside, kinds, kept)
         if making.offloads.state:
             self.state |= only_there
         if making.offloads.weights:
             calls = making.in_pipeline
-            self.state |= only_used_by(entry, (*calls, plan.update), kinds, kept - only_there)
+            self.state |= only_used_by(entry, (*calls, *outside), kinds, kept - only_there)
             self.constants = only_used_by(entry, calls, kinds, wrapping.constants)
-        self.readers = {number: self._readers(number) for number in self.state | self.constants}
+        places = {number: entry.parameters[number] for number in self.state | self.constants}
+        self.readers = {number: self._readers(place) for number, place in places.items()}
         """The IPUs of the positions that read them."""
+        pre = entry.position.get(plan.pre, -1)
+        self.read_before = frozenset(
+            number for number in self.state if pre in entry.users[entry.parameters[number]]
+        )
+        """Of the state: what is read before the micro-batches."""
 
-    def _readers(self, number: int) -> list[int]:
+    def _readers(self, position: int) -> list[int]:
+        """Return the IPUs of the positions that read a value of the entry."""
         making = self.making
         entry = making.module.entry
-        users = {entry.instructions[n].name for n in entry.users[entry.parameters[number]]}
+        users = {entry.instructions[n].name for n in entry.users[position]}
         return sorted({making.ipus[name] for name in users & making.in_pipeline})
 
     def constant(self, number: int, kind: tuple[str, Sizes]) -> None:
@@ -55,6 +68,38 @@ class RemoteParameters:
         for ipu in self.readers[number]:
             builder.ipu = ipu
             making.remote[number][ipu] = remote_constant(builder, value, kind, array)
+
+    def fetch_before(self, turns: dict[int, Held]) -> None:
+        """Write what brings state to tiles that is read before the micro-batches."""
+        making, builder = self.making, self.making.builder
+        for number in sorted(self.read_before):
+            builder.origin = builder.variables[turns[number].variable].origin
+            making.given[number] = fetched(builder, turns[number])
+
+    def leave(self, turns: dict[int, Held]) -> None:
+        """Let go of that state, and take to remote memory what was made of weights."""
+        making, builder = self.making, self.making.builder
+        builder.forget(frozenset(turns[number].value for number in self.read_before))
+        making.given.update({number: turns[number] for number in self.read_before})
+        if not (making.offloads.weights and making.pipelining.pre):
+            return
+        entry = making.module.entry
+        for position in entry.users[entry.position[making.pipelining.pre]]:
+            element = making.calls.element(position)
+            leaf = making.made[element]
+            ipus = self._readers(position)
+            if isinstance(leaf, Held) and ipus and is_large((leaf.element_type, leaf.shape)):
+                making.cast[element] = {ipu: self._stored_at(leaf, ipu) for ipu in ipus}
+
+    def _stored_at(self, leaf: Held, ipu: int) -> Held:
+        """Write the copy of what is on tiles to remote memory beside an IPU; return it there."""
+        builder = self.making.builder
+        builder.origin = builder.variables[leaf.variable].origin
+        builder.ipu = ipu
+        there = remote_variable(builder, (leaf.element_type, leaf.shape))
+        home = Held(leaf.value, there, leaf.element_type, leaf.shape)
+        stored(builder, leaf, home)
+        return home
 
     def begin_update(self, turns: dict[int, Held]) -> None:
         """Write what brings state to IPUs that read it beside its own; `turns`: as it begins."""

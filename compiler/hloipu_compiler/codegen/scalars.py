@@ -1,7 +1,11 @@
 """Constant numbers of the graph as exact text."""
 
-from hloipu_compiler.evaluate.constants import constant_leaves
+from functools import lru_cache
+
+from hloipu_compiler.evaluate.constants import literal_leaves
+from hloipu_compiler.hlo.literal_values import ElidedConstantError
 from hloipu_compiler.ir.graph import Instruction
+from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_runtime.codelets.constants import text_of
 
@@ -10,5 +14,14 @@ def scalar_text(instruction: Instruction) -> str:
     """Return the exact text of a constant number."""
     if not isinstance(instruction.shape, ArrayShape):
         raise TypeError(f"{instruction.name} is no number")
-    (array,) = constant_leaves(instruction)
-    return text_of(array, instruction.shape.element_type.name)
+    literal = instruction.literal or Literal()
+    if literal.is_elided:
+        raise ElidedConstantError(instruction.name)
+    return _text_of(literal, instruction.shape)
+
+
+@lru_cache(1 << 10)
+def _text_of(literal: Literal, shape: ArrayShape) -> str:
+    """Return the text of a number; the same few are read in op after op."""
+    (array,) = literal_leaves(literal, shape)
+    return text_of(array, shape.element_type.name)

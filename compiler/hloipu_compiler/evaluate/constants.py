@@ -6,6 +6,7 @@ from hloipu_compiler.evaluate.plan import TOKEN_VALUE, Array
 from hloipu_compiler.hlo.literal_values import literal_array
 from hloipu_compiler.ir.graph import Instruction
 from hloipu_compiler.ir.literals import Literal
+from hloipu_compiler.ir.shapes import Shape
 
 
 def constant_leaves(instruction: Instruction) -> Sequence[Array]:
@@ -13,8 +14,15 @@ def constant_leaves(instruction: Instruction) -> Sequence[Array]:
 
     Raises ElidedConstantError where the values were elided (`{...}`): they do not exist.
     """
-    literal = instruction.literal or Literal()
-    leaves = _flat(literal_array(literal, instruction.shape, instruction.name))
+    return literal_leaves(instruction.literal or Literal(), instruction.shape, instruction.name)
+
+
+def literal_leaves(literal: Literal, shape: Shape, name: str = "") -> Sequence[Array]:
+    """Return the leaves of a literal of a shape in storage form, read-only.
+
+    Raises ElidedConstantError naming the instruction `name` where the values were elided.
+    """
+    leaves = _flat(literal_array(literal, shape, name))
     for leaf in leaves:
         leaf.flags.writeable = False
     return leaves

@@ -1,6 +1,7 @@
 """`parse`: HLO text to a module, on the fast path where the text allows it."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from hloipu_compiler.errors import Fault, ParseError
 from hloipu_compiler.hlo import balance, grammar
@@ -9,6 +10,7 @@ from hloipu_compiler.hlo.foreign_text import foreign_hint
 from hloipu_compiler.hlo.lexer import Finder
 from hloipu_compiler.hlo.limits import DEFAULT_LIMITS, Limits, TextLimitError, check_limit
 from hloipu_compiler.hlo.line_lexer import LineReader
+from hloipu_compiler.hlo.plugin_text import respelled
 from hloipu_compiler.hlo.statements import StatementReader
 from hloipu_compiler.hlo.text_fault import TextFault
 from hloipu_compiler.ir.graph import Module
@@ -32,16 +34,26 @@ def parse(source: Source | str, *, fast: bool = True, limits: Limits = DEFAULT_L
         raise ParseError([fault])
     try:
         with without_collection():
-            if fast:
-                try:
-                    return _parse(source, limits, fast=True)
-                except Unprinted:
-                    pass
-            return _parse(source, limits, fast=False)
+            try:
+                return _parsed(source, limits, fast=fast)
+            except ParseError:
+                text = respelled(source.text)
+                if text == source.text:
+                    raise
+                return replace(_parsed(Source(text, source.name), limits, fast=fast), source=source)
     except TextLimitError as error:
         at = min(error.offset or 0, max(len(source.text) - 1, 0))
         error.span = source.span(at, at + 1)
         raise
+
+
+def _parsed(source: Source, limits: Limits, *, fast: bool) -> Module:
+    if fast:
+        try:
+            return _parse(source, limits, fast=True)
+        except Unprinted:
+            pass
+    return _parse(source, limits, fast=False)
 
 
 def _parse(source: Source, limits: Limits, *, fast: bool) -> Module:

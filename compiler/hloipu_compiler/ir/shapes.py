@@ -1,7 +1,7 @@
 """Shapes: arrays with layouts, tuples, tokens and buffers, as immutable, interned-friendly values.
 
-Equality is exact, layouts included. `same_dimensions` and `compatible` are the looser relations
-that HLO's rules use. Hashes are computed once: a memo looks shapes up millions of times.
+Equality is exact, layouts included. `compatible` is the looser relation that HLO's rules use.
+Hashes are computed once: a memo looks shapes up millions of times.
 """
 
 from collections.abc import Iterator
@@ -204,11 +204,6 @@ def _sizes_agree(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
     return len(a) == len(b) and all(
         x == y or UNBOUNDED in (x, y) for x, y in zip(a, b, strict=True)
     )
-
-
-def same_dimensions(a: Shape, b: Shape) -> bool:
-    """Whether two array shapes have equal sizes, whatever their element types."""
-    return isinstance(a, ArrayShape) and isinstance(b, ArrayShape) and a.dimensions == b.dimensions
 
 
 def byte_count(shape: Shape) -> int:

@@ -15,7 +15,6 @@ from hloipu_compiler.analysis.live_bytes import (
     Buffers,
     Running,
     buffers_of,
-    extra_bytes,
     live_bytes,
 )
 from hloipu_compiler.analysis.order import effectful_computations, has_side_effect
@@ -37,8 +36,8 @@ def ordered_for_memory(module: Module, percent: int, least_bytes: int) -> Module
     for name in Running(module).names:
         old = now[name]
         buffers = buffers_of(old, now, extra)
-        order = _best_order(old, buffers, effectful, percent, least_bytes)
-        extra[name] = extra_bytes(buffers, order)
+        order, peak = _best_order(old, buffers, effectful, percent, least_bytes)
+        extra[name] = max(0, peak - buffers.given_bytes)
         if not isinstance(order, range):
             now[name] = reordered(old, order)
             changed = True
@@ -53,20 +52,20 @@ def _best_order(
     effectful: frozenset[str],
     percent: int,
     least_bytes: int,
-) -> Sequence[int]:
-    """Return the best order found; the text's own is a range."""
+) -> tuple[Sequence[int], int]:
+    """Return the best order found, and the most bytes live in it; the text's own is a range."""
     text = range(len(computation.instructions))
     peak = max(live_bytes(buffers, text), default=0)
     wanted = min(peak * (100 - percent) // 100, peak - least_bytes)
     if buffers.least_peak > wanted:
-        return text
+        return text, peak
     before = predecessors(computation, effectful)
     best: Sequence[int] = text
     for order in (by_greed(buffers, before), by_depth(computation, buffers, before)):
         found = max(live_bytes(buffers, order))
         if found <= wanted:
-            best, wanted = order, found - 1
-    return best
+            best, wanted, peak = order, found - 1, found
+    return best, peak
 
 
 def predecessors(computation: Computation, effectful: frozenset[str]) -> list[tuple[int, ...]]:

@@ -13,6 +13,7 @@ from hloipu_compiler.passes.make_synchronous import MakeSynchronous
 from hloipu_compiler.passes.narrow_floats import NarrowFloats  # noqa: F401  (registers itself)
 from hloipu_compiler.passes.order_for_memory import OrderForMemory
 from hloipu_compiler.passes.pipeline import Group, Pipeline, built
+from hloipu_compiler.passes.pipeline_text import read_pipeline
 from hloipu_compiler.passes.recognise_loops import RecogniseLoops
 from hloipu_compiler.passes.recompute_cheap import RecomputeCheap
 from hloipu_compiler.passes.remove_barriers import RemoveBarriers
@@ -81,3 +82,16 @@ keeping them, for programs that do not fit otherwise. `front` is what stands bet
 all that asks about tiles: after it nothing calls but loops and branches, which own what they run,
 tuples are at their borders only, and the plan says how often loops run.
 """
+
+
+def before_cut(pipeline: Pipeline | str) -> str:
+    """Return what runs before a step is cut: `front`, after what a text has before its last name.
+
+    That of `narrow-floats,default` is `narrow-floats,front`; a text that does not end in `default`
+    or `lean` has nothing that a cut step can take. Raises UsageError for what is no pipeline.
+    """
+    if not isinstance(pipeline, str):
+        return "front"
+    read_pipeline(pipeline, PIPELINES)
+    ahead, _, last = pipeline.rpartition(",")
+    return f"{ahead},front" if ahead and last.strip() in AFTER_FRONT else "front"

@@ -42,7 +42,6 @@ class _Region:
     members: list[int] = field(default_factory=list)
     after: int = 0
     """Bits of the open regions that must be computed before it."""
-    is_open: bool = True
 
 
 class RowFinder:
@@ -175,7 +174,6 @@ class RowFinder:
         return found
 
     def _close(self, region: _Region) -> None:
-        region.is_open = False
         self.open_bits &= ~region.bit
         self.open[region.kind].remove(region)
 

@@ -49,6 +49,8 @@ class Accumulator:
     shape: ArrayShape
     addends: list[Addend] = field(default_factory=list)
     is_sunk: bool = False
+    made: Instruction | None = None
+    """The instruction that creates it, where one does."""
 
     def reduction(self, micro_batches: int) -> str:
         """Return which reduction it follows; of one micro-batch, a sum.
@@ -67,6 +69,7 @@ class Accumulator:
                 "or n/(n+1) for the micro-batch n",
                 hint="gradients are combined by sum, mean or running mean; put other factors "
                 "into the update",
+                op=self.made,
             )
         factors = {each.factor for each in self.addends}
         if self.addends and self.addends[0].old == RUNNING_OLD:
@@ -77,6 +80,7 @@ class Accumulator:
                 f"{self.name!r} is multiplied by n/(n+1) with micro-batch n, and what "
                 f"{self.addends[0].name!r} adds is not multiplied by 1/(n+1)",
                 hint="gradients are combined by sum, mean or running mean",
+                op=self.made,
             )
         return MEAN if factors == {SHARE} else SUM
 

@@ -170,6 +170,7 @@ class Ending:
             f"value {number}, {self.made[position].name!r}, goes from one update to the next, and "
             "is no parameter of the module by itself",
             hint="make what the loop begins with a parameter, and return what it ends with",
+            op=self.made[position],
         )
 
     def _check_unchanged(self, changed: Sequence[int]) -> None:

@@ -46,7 +46,8 @@ class FlatWriter(SummingWriter):
         for position in old.parameters:
             x = old.instructions[position]
             arguments.append(self.parameter(x.name, x.shape))
-            self.made[-1] = self.made[-1]._replace(metadata=x.metadata)
+            made = self.made[-1]
+            self.made[-1] = made._replace(metadata=x.metadata, start=x.start, end=x.end)
         return self.computation(old, arguments, OUTSIDE)
 
     def ending_here(self) -> Context:

@@ -79,11 +79,13 @@ def checked_stages(module: Module, found: Survey) -> Stages:
     forward, backward = by_kind[STAGE], by_kind[BACKWARD]
     _check_numbers(forward, backward, by_kind[RECOMPUTATION])
     ordered = tuple(forward[number] for number in range(len(forward)))
-    others = (*backward.values(), *by_kind[RECOMPUTATION].values())
+    returns = {} if found.updates else _returning(len(ordered), backward)
+    others = [] if returns else [*backward.values(), *by_kind[RECOMPUTATION].values()]
     devices = _devices(ordered, others, branches)
     again = by_kind[RECOMPUTATION]
-    returns = {} if found.updates else _returning(len(ordered), backward)
-    devices += tuple(devices[number] for number in returns)
+    devices += tuple(
+        _devices_said(backward[number], branches) or devices[number] for number in returns
+    )
     stages = Stages(ordered[0].computation, ordered, backward, again, devices, parts, returns)
     _check_values(stages)
     _check_parameters(stages)

@@ -23,7 +23,7 @@ class SummingWriter(TracedWriter):
         shape = op.x.shape
         if not isinstance(shape, ArrayShape) or not shape.element_type.is_array:
             raise PoplarError("E0545", f"the accumulator {op.name!r} is no array")
-        self.accumulators.append(Accumulator(op.name, shape))
+        self.accumulators.append(Accumulator(op.name, shape, made=op.x))
         return Buffer(len(self.accumulators) - 1)
 
     def added(self, op: Op) -> Value:
@@ -145,12 +145,13 @@ class SummingWriter(TracedWriter):
 
     def reduced(self) -> str:
         """Settle which form of the gradients is added up; return the reduction."""
-        open_ones = [x.name for x in self.accumulators if x.addends and not x.is_sunk]
+        open_ones = [x for x in self.accumulators if x.addends and not x.is_sunk]
         if open_ones:
             raise PoplarError(
                 "E0545",
-                f"no GradientAccumulatorSink closes the accumulator {open_ones[0]!r}",
+                f"no GradientAccumulatorSink closes the accumulator {open_ones[0].name!r}",
                 hint="close it, and give what it holds to the ResourceUpdate call",
+                op=open_ones[0].made,
             )
         reduction = common_reduction(self.accumulators, self.micro_batches)
         for anchor in self.anchors:

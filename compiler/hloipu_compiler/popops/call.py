@@ -1,6 +1,7 @@
 """A custom call of Graphcore's as its formula sees it: operands, results, attributes."""
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,8 @@ Array = tuple[str, tuple[int, ...]]
 """Element type and sizes."""
 Formula = Callable[["Call"], Sequence[Value]]
 
+_BETWEEN = re.compile("[,x]")
+"""What stands between the numbers of a list in a call's line."""
 FORMULAS: dict[str, Formula] = {}
 """Target -> what it computes."""
 
@@ -133,7 +136,7 @@ class Call:
         """Return an attribute that is a list of whole numbers."""
         value = self.said.get(key)
         if isinstance(value, str):
-            value = [part for part in value.strip("{} ").split(",") if part.strip()]
+            value = [part for part in _BETWEEN.split(value.strip("{} ")) if part.strip()]
         try:
             if not isinstance(value, list):
                 raise ValueError
@@ -152,7 +155,9 @@ class Call:
 def attributes_of(x: Instruction) -> Mapping[str, Any]:
     """Return the attributes of a custom call: those of its line, and of its configuration."""
     own = {
-        key: value if isinstance(value, str) else value_text(key, KINDS.get(key), value, str, str)
+        key.replace("-", "_").lower(): value
+        if isinstance(value, str)
+        else value_text(key, KINDS.get(key), value, str, str)
         for key, value in x.attributes.items()
     }
     if not x.backend_config:

@@ -18,7 +18,7 @@ _OPCODES = {
 }  # fmt: skip
 _PREFIX = "COLLECTIVE_OP_"
 LOCAL = "LOCAL"
-_GROUP = re.compile(r"(\w+)\(group_size=(\w+)\)")
+_GROUP = re.compile(r"(\w+) group_size(\w+)")
 _MOST_REPLICAS = 1 << 16
 
 

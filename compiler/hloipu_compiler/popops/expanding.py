@@ -45,6 +45,8 @@ def expanded(module: Module) -> Module:
     The same module, where it has none. Raises PopopsError: E0530 for those that have no meaning
     here, E0531 for those whose operands, results or attributes do not fit.
     """
+    if "opaque[" in module.source.text:
+        module = without_opaque(module)
     reached = {c.name for c in callees_first(module, only_reachable=True)}
     wanted = [
         c.name
@@ -53,7 +55,6 @@ def expanded(module: Module) -> Module:
     ]
     if not wanted:
         return module
-    module = without_opaque(module)
     writer = _Expanding(module)
     found = {name: writer.expanded(module.computation[name]) for name in wanted}
     computations = [found.get(c.name, c) for c in module.computations]

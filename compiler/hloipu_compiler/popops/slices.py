@@ -32,7 +32,7 @@ def _multi_update(call: Call) -> Sequence[Value]:
     """Return an array with rows replaced, or with rows times a factor added, one by one."""
     is_static = call.target.startswith("Static")
     adds = call.target.endswith("Add")
-    call.takes(3 - is_static if not adds else 4 - is_static)
+    call.takes(*((4 - is_static,) if adds else (3, 4)))  # a factor that replacing has no use for
     table, *given = call.operands
     indices = _constant_indices(call) if is_static else _column(given.pop(0))
     rows = given[0]

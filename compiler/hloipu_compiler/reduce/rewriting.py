@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from hloipu_compiler.ir.attributes import Attributes, Value
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.literals import Literal
-from hloipu_compiler.ir.shapes import ArrayShape, BufferShape, Layout, Shape, TupleShape
+from hloipu_compiler.ir.shapes import ArrayShape, BufferShape, Shape, TupleShape
 from hloipu_runtime.element_types import Kind
 
 INTERFACE_ATTRIBUTES = frozenset(
@@ -114,11 +114,6 @@ class NotReducibleError(Exception):
 
 
 NO_DIMENSIONS = Attributes({"dimensions": ()})
-
-
-def default_layout(rank: int) -> Layout:
-    """Return the row-major layout."""
-    return Layout(tuple(range(rank - 1, -1, -1)))
 
 
 def with_computation(module: Module, new: Computation) -> Module:

@@ -63,6 +63,34 @@ def cells_of(
     return Cells(making.cells, list(making.constants.values()))
 
 
+@dataclass(frozen=True, slots=True)
+class _Op:
+    """One op where it is walked over."""
+
+    computation: Computation
+    x: Instruction
+    stated: tuple[Ipu, ...]
+    """What it says of each leaf of its result; nothing: it does not say."""
+    known: Sequence[Sequence[int]] = ()
+    """The cells of each op before it."""
+    default: Ipu = None
+    """Where ops are that say nothing."""
+
+    @property
+    def key(self) -> OpKey:
+        """Its name, and that of its computation."""
+        return (self.computation.name, self.x.name)
+
+    @property
+    def inside(self) -> Ipu:
+        """Where the ops are that a loop or branch runs, unless they say more."""
+        return self.stated[0] if len(set(self.stated)) == 1 else self.default
+
+    def given(self, number: int) -> Sequence[int]:
+        """Return the cells of an operand."""
+        return self.known[self.x.operands[number]]
+
+
 class _Making:
     def __init__(
         self,
@@ -86,8 +114,7 @@ class _Making:
         arguments = []
         for position in entry.parameters:
             x = entry.instructions[position]
-            stated = self._stated(entry, x)
-            arguments.append(self._held(entry, x, stated))
+            arguments.append(self._held(_Op(entry, x, self._stated(entry, x))))
         results = self._walk(entry, arguments, None)
         tokens = [
             at
@@ -118,27 +145,21 @@ class _Making:
         self.reads(len(self.cells) - 1, operands)
         return len(self.cells) - 1
 
-    def _held(
-        self,
-        computation: Computation,
-        x: Instruction,
-        stated: Sequence[Ipu],
-        default: Ipu = None,
-    ) -> list[int]:
+    def _held(self, op: _Op) -> list[int]:
         """Return a cell for each leaf of what is held."""
-        shapes = _leaves(x.shape)
+        shapes = _leaves(op.x.shape)
         arrays = sum(not _is_token(shape) for shape in shapes)
-        is_settled = self.held_leaves[computation.name, x.name] == arrays
+        is_settled = self.held_leaves[op.key] == arrays
         found = []
         for number, shape in enumerate(shapes):
             if _is_token(shape):
                 found.append(_NOTHING)
                 continue
-            key = (computation.name, x.name, number)
-            ipu = stated[number] if stated else None
+            key = (*op.key, number)
+            ipu = op.stated[number] if op.stated else None
             if ipu is None and is_settled:
                 ipu = self.held.get(key)
-            ipu = default if ipu is None else ipu
+            ipu = op.inside if ipu is None else ipu
             found.append(self._add(key, ipu, byte_count(shape), []))
         return found
 
@@ -148,93 +169,72 @@ class _Making:
         """Return the cells of a computation's result; `default`: where ops are that say nothing."""
         known: list[Sequence[int]] = []
         for x in computation.instructions:
-            stated = self._stated(computation, x)
             if x.parameter_number >= 0:
                 known.append(arguments[x.parameter_number])
-            elif x.opcode == "tuple":
-                known.append([cell for i in x.operands for cell in known[i]])
-            elif x.opcode == "get-tuple-element":
-                known.append(self._element(computation, x, known, stated))
-            elif x.opcode == "after-all":
-                known.append([_NOTHING])
-            elif x.opcode == "constant":
-                mark = _NOTHING - 1 - len(self.constants)
-                self.constants[mark] = ((computation.name, x.name), [])
-                known.append([mark])
-            elif x.opcode == "while":
-                known.append(self._loop(computation, x, known, stated, default))
-            elif x.opcode == "conditional":
-                known.append(self._branches(computation, x, known, stated, default))
             else:
-                ipu = next((ipu for ipu in stated if ipu is not None), default)
-                operands = [cell for i in x.operands for cell in known[i]]
-                key = (computation.name, x.name)
-                known.append([self._add(key, ipu, byte_count(x.shape), operands)] * leaf_count(x))
+                op = _Op(computation, x, self._stated(computation, x), known, default)
+                known.append(self._cells(op))
         return list(known[computation.root])
 
-    def _element(
-        self,
-        computation: Computation,
-        x: Instruction,
-        known: Sequence[Sequence[int]],
-        stated: Sequence[Ipu],
-    ) -> Sequence[int]:
-        whole = computation.instructions[x.operands[0]].shape
-        found = known[x.operands[0]]
+    def _cells(self, op: _Op) -> Sequence[int]:
+        """Return the cells of an op's result."""
+        x = op.x
+        if x.opcode == "tuple":
+            return self._operands(op)
+        if x.opcode == "get-tuple-element":
+            return self._element(op)
+        if x.opcode == "after-all":
+            return [_NOTHING]
+        if x.opcode == "constant":
+            mark = _NOTHING - 1 - len(self.constants)
+            self.constants[mark] = (op.key, [])
+            return [mark]
+        if x.opcode == "while":
+            return self._loop(op)
+        if x.opcode == "conditional":
+            return self._branches(op)
+        ipu = next((ipu for ipu in op.stated if ipu is not None), op.default)
+        made = self._add(op.key, ipu, byte_count(x.shape), self._operands(op))
+        return [made] * leaf_count(x)
+
+    def _operands(self, op: _Op) -> list[int]:
+        return [cell for i in op.x.operands for cell in op.known[i]]
+
+    def _element(self, op: _Op) -> Sequence[int]:
+        whole = op.computation.instructions[op.x.operands[0]].shape
+        found = op.given(0)
         if isinstance(whole, TupleShape):
-            index = x.attributes.integer("index")
+            index = op.x.attributes.integer("index")
             before = sum(len(_leaves(shape)) for shape in whole.elements[:index])
             found = found[before : before + len(_leaves(whole.elements[index]))]
-        for cell, ipu in zip(found, stated, strict=False):
+        for cell, ipu in zip(found, op.stated, strict=False):
             if cell >= 0 and self.cells[cell].said is None:
                 self.cells[cell].said = ipu
         return found
 
-    def _loop(
-        self,
-        computation: Computation,
-        x: Instruction,
-        known: Sequence[Sequence[int]],
-        stated: Sequence[Ipu],
-        default: Ipu,
-    ) -> list[int]:
-        inner = _only(stated, default)
-        state = self._held(computation, x, stated, inner)
-        for cell, first in zip(state, known[x.operands[0]], strict=True):
+    def _loop(self, op: _Op) -> list[int]:
+        state = self._held(op)
+        for cell, first in zip(state, op.given(0), strict=True):
             if cell >= 0:
                 self.reads(cell, [first])
-        made: Sequence[int] = ()
-        for name in x.attributes.called:
-            made = self._walk(self.module.computation[name], [state], inner)
-            if len(made) == len(state) and name == x.attributes.text("body"):
+        for name in op.x.attributes.called:
+            made = self._walk(self.module.computation[name], [state], op.inside)
+            if len(made) == len(state) and name == op.x.attributes.text("body"):
                 for cell, following in zip(state, made, strict=True):
                     if cell >= 0 and following != cell:
                         self.reads(cell, [following])
         return state
 
-    def _branches(
-        self,
-        computation: Computation,
-        x: Instruction,
-        known: Sequence[Sequence[int]],
-        stated: Sequence[Ipu],
-        default: Ipu,
-    ) -> list[int]:
-        inner = _only(stated, default)
-        results: list[list[int]] = []
-        for number, name in enumerate(x.attributes.called):
-            given = known[x.operands[number + 1]]
-            results.append(self._walk(self.module.computation[name], [given], inner))
-        made = self._held(computation, x, stated, inner)
+    def _branches(self, op: _Op) -> list[int]:
+        results = [
+            self._walk(self.module.computation[name], [op.given(number + 1)], op.inside)
+            for number, name in enumerate(op.x.attributes.called)
+        ]
+        made = self._held(op)
         for number, cell in enumerate(made):
             if cell >= 0:
                 self.reads(cell, [branch[number] for branch in results])
         return made
-
-
-def _only(stated: Sequence[Ipu], default: Ipu) -> Ipu:
-    """Return where the ops are that a loop or branch runs, unless they say more."""
-    return stated[0] if len(set(stated)) == 1 else default
 
 
 def _leaves(shape: Shape) -> list[Shape]:

@@ -13,6 +13,8 @@ from hloipu_compiler.hlo.sharding import ShardingKind, read_sharding
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Instruction
 from hloipu_compiler.ir.shapes import TupleShape, leaves
+from hloipu_compiler.staging.errors import StagingError
+from hloipu_compiler.staging.marks import stated_number
 
 KEY = "ipu_shard"
 _CARRIER = "frontend_attributes"
@@ -23,17 +25,19 @@ Ipu = int | None
 
 
 def said(x: Instruction, partitions: int = 1) -> tuple[Ipu, ...]:
-    """Return the IPU that an op states of each leaf of its result; empty where it states none."""
-    text = x.attributes.text(_CARRIER)
-    if KEY in text:
-        value = read_frontend_attributes(text).get(KEY, "")
-        if value.isdecimal() and len(value) < 6 and int(value) < _MOST_IPUS:
-            return (int(value),) * leaf_count(x)
+    """Return the IPU that an op states of each leaf of its result; empty where it states none.
+
+    Raises StagingError E0519 for what is no number of an IPU.
+    """
+    number = stated_number(x, KEY)
+    if number is not None:
+        return (number,) * leaf_count(x)
     text = x.attributes.text("sharding")
     if partitions > 1 or "maximal" not in text:
         return ()
     sharding = read_sharding(text)
     parts = sharding.elements or (sharding,)
+    _check_devices(x, max((part.device or 0 for part in parts), default=0))
     devices = tuple(
         part.device if part.kind is ShardingKind.MAXIMAL and _is_one(part.device) else None
         for part in parts
@@ -61,6 +65,16 @@ def leaf_count(x: Instruction) -> int:
     if not isinstance(x.shape, TupleShape):
         return 1
     return sum(1 for _ in leaves(x.shape))
+
+
+def _check_devices(x: Instruction, highest: int) -> None:
+    """Refuse numbers that no IPU has, before as many IPUs are made room for."""
+    if highest >= _MOST_IPUS:
+        raise StagingError(
+            "E0519",
+            f"{x.name!r} is put on device {highest} by its sharding, which is no number of an IPU",
+            hint="number IPUs from 0: sharding={maximal device=0}",
+        )
 
 
 def _is_one(device: int | None) -> bool:

@@ -88,7 +88,7 @@ def _check_groups(module: Module, place: Place, mode: Mode, report: Report) -> N
             "E0313",
             f"{problem} in the groups of {instruction.name}",
             attribute_span(module, instruction, "replica_groups"),
-            expected=f"the ids 0 to {found - 1}, each in one group",
+            expected="ids from 0 on without gaps, each in one group",
         )
         return
     if not found:

@@ -68,6 +68,16 @@ class Together(NamedTuple):
     branches: tuple[BlockNumber, ...]
 
 
+class Apart(NamedTuple):
+    """What tiles set apart do while a position works: they hand over, then transfer."""
+
+    position: int
+    """-1: the turn of a loop."""
+    chassis: int
+    """Whose lines to the host are shared."""
+    block: BlockNumber
+
+
 class Pipelined(NamedTuple):
     """Bodies that work side by side on micro-batches, slot by slot; a slot lasts as the slowest."""
 
@@ -83,16 +93,27 @@ class Pipelined(NamedTuple):
     """Which positions work in so many slots."""
     step: Pipeline
     """What it is the cost of."""
+    apart: tuple[Apart, ...] = ()
+    """What goes on beside positions; in one chassis, one after the other."""
 
     def slowest(self, cycles: Sequence[float]) -> list[tuple[int, tuple[int, ...]]]:
-        """Return for each pattern its slots, and the positions whose turns take longest.
+        """Return for each pattern its slots, and the blocks whose turns take longest, by place.
 
-        `cycles`: of one execution of each position.
+        `cycles`: of one execution of each block inside.
         """
+        places = [*self.ipus, *((~each.chassis,) for each in self.apart)]
         return [
-            (pattern.slots, longest_turns(pattern.positions, cycles, self.ipus))
+            (
+                pattern.slots,
+                longest_turns((*pattern.positions, *self.beside(pattern)), cycles, places),
+            )
             for pattern in self.patterns
         ]
+
+    def beside(self, pattern: Pattern) -> tuple[int, ...]:
+        """Return the places, after those of positions, of what goes on beside some slots."""
+        at_work = enumerate(self.apart, len(self.bodies))
+        return tuple(place for place, each in at_work if each.position in pattern.positions)
 
 
 class Called(NamedTuple):
@@ -144,4 +165,4 @@ def blocks_inside(inner: Inner) -> tuple[BlockNumber, ...]:
         case Choice() | Together():
             return inner.branches
         case Pipelined():
-            return inner.bodies
+            return (*inner.bodies, *(each.block for each in inner.apart))

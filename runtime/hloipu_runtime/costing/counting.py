@@ -124,7 +124,7 @@ def _times(inner: Inner, around: int, decide: Decide) -> list[int]:
         case Together():
             return [around] * len(inner.branches)
         case Pipelined():
-            return [around * inner.turns] * len(inner.bodies)
+            return [around * inner.turns] * len(blocks_inside(inner))
         case DataLoop() | Choice():
             return decide(inner, around)
 

@@ -13,6 +13,7 @@ from hloipu_runtime.costing.costs import (
     Loop,
     Pipelined,
     Together,
+    blocks_inside,
 )
 from hloipu_runtime.costing.counting import BlockCounts, count_blocks, spent_of
 from hloipu_runtime.costing.spent import FREE, Spent
@@ -153,11 +154,11 @@ class _Sums:
                 return self._pipelined(inner)
 
     def _pipelined(self, inner: Pipelined) -> tuple[Spent, bool]:
-        spent = FREE
-        for slots, positions in inner.slowest([self.cycles(b) for b in inner.bodies]):
-            for position in positions:
-                spent = spent.plus(self.least[inner.bodies[position]].times(slots))
-        unknown = any(self.unknown[b] for b in inner.bodies)
+        spent, blocks = FREE, blocks_inside(inner)
+        for slots, places in inner.slowest([self.cycles(b) for b in blocks]):
+            for place in places:
+                spent = spent.plus(self.least[blocks[place]].times(slots))
+        unknown = any(self.unknown[b] for b in blocks)
         return spent, unknown and inner.turns > 0
 
     def _data_loop(self, inner: DataLoop) -> tuple[Spent, bool]:

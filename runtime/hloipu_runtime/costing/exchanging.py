@@ -1,6 +1,8 @@
 """The charge of an exchange: within IPUs, between them, and copies on the tile itself."""
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from hloipu_runtime.costing.exchange_form import Way, copy_charge, more_rounds
@@ -12,8 +14,9 @@ from hloipu_runtime.machine.charges import Charge, slowest
 from hloipu_runtime.machine.costs import TileTraffic, exchange
 from hloipu_runtime.machine.links import Flow, link_transfer
 from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.channels import pushed
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.steps import Exchange
+from hloipu_runtime.program.steps import Channel, Exchange, Pipeline, Transfer
 
 
 class ExchangeCost(NamedTuple):
@@ -33,52 +36,158 @@ def exchange_cost(program: Program, step: Exchange, machine: Machine, forms: For
     Transfers that meet on a tile add up. Copies within a tile and what senders rearrange come
     before, what receivers rearrange after, both as computing.
     """
-    traffic: list[tuple[int, Load]] = []
-    before: list[tuple[int, Load]] = []
-    after: list[tuple[int, Load]] = []
-    flows: Counter[tuple[int, int]] = Counter()
-    ipus: set[int] = set()
-    tiles = moved = 0
-    rounds = 1
-    for transfer in step.transfers:
+    moved = _moved_by(program, step.transfers, machine, forms)
+    on_ipus = [_spent_on(machine, loads) for loads in moved.loads.values()]
+    return _cost_of(program, machine, [moved], on_ipus)
+
+
+class SlotCopies:
+    """The copies that end the slots of a pipeline: each position makes the same ones every time.
+
+    What an IPU spends depends only on which positions make copies from and to it, of which there
+    are few, so that a slot costs a look-up for each IPU.
+    """
+
+    def __init__(self, program: Program, step: Pipeline, machine: Machine, forms: Forms) -> None:
+        self._program, self._machine = program, machine
+        channels: dict[int, list[Channel]] = {}
+        for channel in step.channels:
+            channels.setdefault(channel.producer, []).append(channel)
+        self._made = {
+            producer: _moved_by(program, pushed(program, some).transfers, machine, forms)
+            for producer, some in sorted(channels.items())
+        }
+        self._makers: dict[int, list[int]] = {}
+        """IPU -> the positions that make copies from and to it."""
+        for producer, moved in self._made.items():
+            for ipu in moved.loads:
+                self._makers.setdefault(ipu, []).append(producer)
+        self._found: dict[tuple[int, ...], _OnIpu] = {}
+
+    def cost(self, positions: Iterable[int]) -> ExchangeCost:
+        """Return the cost of the copies of some positions."""
+        active = frozenset(positions)
+        parts = [moved for producer, moved in self._made.items() if producer in active]
+        on_ipus = [
+            self._on(ipu, tuple([x for x in makers if x in active]))
+            for ipu, makers in self._makers.items()
+        ]
+        return _cost_of(self._program, self._machine, parts, on_ipus)
+
+    def _on(self, ipu: int, makers: tuple[int, ...]) -> "_OnIpu":
+        found = self._found.get((ipu, *makers))
+        if found is None:
+            loads = _Loads()
+            for producer in makers:
+                loads.add(self._made[producer].loads[ipu])
+            found = self._found[ipu, *makers] = _spent_on(self._machine, loads)
+        return found
+
+
+class _Loads:
+    """Loads on the tiles of one IPU: while an exchange lasts, and before and after it."""
+
+    def __init__(self) -> None:
+        self.traffic: list[Load] = []
+        self.before: list[Load] = []
+        self.after: list[Load] = []
+
+    def add(self, other: "_Loads") -> None:
+        self.traffic += other.traffic
+        self.before += other.before
+        self.after += other.after
+
+
+class _OnIpu(NamedTuple):
+    """What an exchange costs on one IPU: on the slowest tile, each part."""
+
+    exchanging: Charge
+    before: Charge
+    after: Charge
+
+
+class _Moved:
+    """What some transfers move."""
+
+    def __init__(self) -> None:
+        self.loads: dict[int, _Loads] = {}
+        """By IPU."""
+        self.flows: Counter[tuple[int, int]] = Counter()
+        self.ipus: set[int] = set()
+        self.tiles = self.size_bytes = 0
+        self.rounds = 1
+
+    def on(self, ipu: int) -> _Loads:
+        """Return the loads on an IPU, to be added to."""
+        found = self.loads.get(ipu)
+        if found is None:
+            found = self.loads[ipu] = _Loads()
+        return found
+
+
+def _moved_by(
+    program: Program, transfers: Iterable[Transfer], machine: Machine, forms: Forms
+) -> _Moved:
+    """Return what transfers move, and which loads that makes."""
+    made = _Moved()
+    for transfer in transfers:
         source, target = program.variables[transfer.source], program.variables[transfer.destination]
-        ipus |= {source.ipu, target.ipu}
+        made.ipus.update((source.ipu, target.ipu))
         carried = forms.of(transfer)
         if carried is None:
             continue
         found, form = carried
-        tiles += found.receivers.tiles
+        made.tiles += found.receivers.tiles
         if found.copied_bytes:
             charge = copy_charge(machine, found.copied_bytes, found.copied_runs)
-            before.append((target.ipu, _load(found.receivers, tuple(charge))))
+            made.on(target.ipu).before.append(_load(found.receivers, tuple(charge)))
         if not found.received_bytes:
             continue
-        moved += found.total_bytes
-        rounds = max(rounds, form.rounds)
-        traffic += [
-            (target.ipu, _received(found, form.receiving)),
-            (source.ipu, _sent(found, program, transfer.source, machine)),
-        ]
+        made.size_bytes += found.total_bytes
+        made.rounds = max(made.rounds, form.rounds)
+        made.on(target.ipu).traffic.append(_received(found, form.receiving))
+        made.on(source.ipu).traffic.append(_sent(found, program, transfer.source, machine))
         if form.sending.buffer_bytes:
-            before.append((source.ipu, _load(found.senders, tuple(form.sending.rearranging))))
+            amounts = tuple(form.sending.rearranging)
+            made.on(source.ipu).before.append(_load(found.senders, amounts))
         if form.receiving.buffer_bytes:
-            after.append((target.ipu, _load(found.receivers, tuple(form.receiving.rearranging))))
+            amounts = tuple(form.receiving.rearranging)
+            made.on(target.ipu).after.append(_load(found.receivers, amounts))
         if source.ipu != target.ipu:
-            flows[program.place(source.ipu), program.place(target.ipu)] += found.total_bytes
-    on_chip = slowest(
-        exchange(machine, [_traffic_of(peak.amounts) for peak in peaks(loads)])
-        for loads in _by_ipu(traffic)
+            way = program.place(source.ipu), program.place(target.ipu)
+            made.flows[way] += found.total_bytes
+    return made
+
+
+def _spent_on(machine: Machine, loads: _Loads) -> _OnIpu:
+    """Return what loads cost on one IPU."""
+    return _OnIpu(
+        slowest(_exchanged(machine, peak.amounts) for peak in peaks(loads.traffic)),
+        _slowest(loads.before),
+        _slowest(loads.after),
     )
+
+
+def _cost_of(
+    program: Program, machine: Machine, parts: Sequence[_Moved], on_ipus: Sequence[_OnIpu]
+) -> ExchangeCost:
+    """Return the cost of moving all parts in one exchange, from what it costs on each IPU."""
+    exchanging = slowest(each.exchanging for each in on_ipus)
+    copying = slowest(x.before for x in on_ipus).plus(slowest(x.after for x in on_ipus))
+    flows: Counter[tuple[int, int]] = Counter()
+    ipus: set[int] = set()
+    for part in parts:
+        ipus |= part.ipus
+        flows.update(part.flows)
     system = program.system_ipus or program.ipus
     links = link_transfer(machine, (Flow(*way, n) for way, n in flows.items()), system)
-    copying = _slowest(before).plus(_slowest(after))
-    starting, syncs = more_rounds(machine, rounds)
+    starting, syncs = more_rounds(machine, max((part.rounds for part in parts), default=1))
     present = len(ipus) * machine.chip.tiles_per_ipu
     return ExchangeCost(
-        Spent(copying, slowest((on_chip, links)).plus(starting), syncs),
-        min(tiles, present),
+        Spent(copying, slowest((exchanging, links)).plus(starting), syncs),
+        min(sum(part.tiles for part in parts), present),
         tuple(sorted(ipus)),
-        moved,
+        sum(part.size_bytes for part in parts),
     )
 
 
@@ -87,9 +196,9 @@ def word_to_all_tiles(machine: Machine) -> Charge:
     return exchange(machine, [TileTraffic(4, 4, received_fragments=1)])
 
 
-def _slowest(loads: list[tuple[int, Load]]) -> Charge:
+def _slowest(loads: list[Load]) -> Charge:
     """Return the charge of the tile that copies longest."""
-    return slowest(Charge(*peak.amounts) for on_ipu in _by_ipu(loads) for peak in peaks(on_ipu))
+    return slowest(Charge(*peak.amounts) for peak in peaks(loads))
 
 
 def _received(found: TransferTraffic, way: Way) -> Load:
@@ -110,17 +219,12 @@ def _sent(found: TransferTraffic, program: Program, source: int, machine: Machin
     return Load(first, last, (0, 0, size, 0, 0))
 
 
-def _traffic_of(amounts: tuple[int, ...]) -> TileTraffic:
+@lru_cache(1 << 14)
+def _exchanged(machine: Machine, amounts: tuple[int, ...]) -> Charge:
+    """Return the charge of a tile with these amounts."""
     sent, received, paired_sent, paired_received, fragments = amounts
-    return TileTraffic(sent, received, paired_sent, paired_received, fragments)
+    return exchange(machine, [TileTraffic(sent, received, paired_sent, paired_received, fragments)])
 
 
 def _load(tiles: TileRange, amounts: tuple[int, ...]) -> Load:
     return Load(tiles.first, tiles.last, amounts)
-
-
-def _by_ipu(loads: list[tuple[int, Load]]) -> list[list[Load]]:
-    found: dict[int, list[Load]] = {}
-    for ipu, load in loads:
-        found.setdefault(ipu, []).append(load)
-    return list(found.values())

@@ -21,7 +21,15 @@ class Spent(NamedTuple):
     @property
     def total(self) -> Charge:
         """Sum over the buckets."""
-        return Charge(sum(c.cycles for c in self), sum(c.assumed_cycles for c in self))
+        compute, exchange, sync, host, idle = self
+        return Charge(
+            compute.cycles + exchange.cycles + sync.cycles + host.cycles + idle.cycles,
+            compute.assumed_cycles
+            + exchange.assumed_cycles
+            + sync.assumed_cycles
+            + host.assumed_cycles
+            + idle.assumed_cycles,
+        )
 
     def plus(self, other: "Spent") -> "Spent":
         """Return what both spend, one after the other."""

@@ -1,11 +1,9 @@
 """The static cost of every step of a program, in one walk over its tree."""
 
 from collections.abc import Callable, Iterable
-from math import prod
 
-from hloipu_runtime.costing.collecting import RemotePhase, collective_cost, stored_cost
-from hloipu_runtime.costing.computing import compute_cost
 from hloipu_runtime.costing.costs import (
+    Apart,
     BlockCost,
     BlockNumber,
     Called,
@@ -19,20 +17,26 @@ from hloipu_runtime.costing.costs import (
     Together,
     blocks_inside,
 )
-from hloipu_runtime.costing.deciding import branches, decision
-from hloipu_runtime.costing.exchanging import exchange_cost
+from hloipu_runtime.costing.deciding import branches
 from hloipu_runtime.costing.forms import Forms
-from hloipu_runtime.costing.hosting import HostPhase
-from hloipu_runtime.costing.overlapping import Turn, overlapped
+from hloipu_runtime.costing.overlapping import Hosted, SetApart, longest
+from hloipu_runtime.costing.single_steps import (
+    Transfers,
+    collecting,
+    computing,
+    deciding,
+    exchanging,
+    plain,
+)
+from hloipu_runtime.costing.slot_ends import slot_ends, stored
 from hloipu_runtime.costing.spent import Spent, sum_of
-from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.costs import sync
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.machine.transfers import host_call
-from hloipu_runtime.program.channels import fetched, is_offloaded, popped, pushed
+from hloipu_runtime.program.channels import fetched, is_offloaded, paged, popped
 from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.faults import Fault, ProgramError
-from hloipu_runtime.program.program import Program, Role
+from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import (
     Call,
     ComputeSet,
@@ -43,14 +47,13 @@ from hloipu_runtime.program.steps import (
     Repeat,
     RepeatWhile,
     Sequence,
+    Stage,
     Step,
     StreamIn,
     StreamOut,
     Switch,
     Sync,
-    VariableId,
 )
-from hloipu_runtime.program.timetable import Pattern
 from hloipu_runtime.program.uses import used
 
 
@@ -61,7 +64,7 @@ def step_charges(program: Program, machine: Machine, forms: Forms | None = None)
     functions call each other in a circle or are not there.
     """
     walk = _Walk(program, machine, forms or Forms(program, machine))
-    call = _plain("body/call", "host call", "", Spent(host=host_call(machine)))
+    call = plain("body/call", "host call", "", Spent(host=host_call(machine)))
     walk.block(program.body, "body", (lambda _: call) if program.is_resident else None)
     return Costs(program, machine, tuple(walk.steps), tuple(walk.blocks), walk.calls)
 
@@ -81,6 +84,13 @@ class _Walk:
         self.kept: list[Exchange] = []
         self.here: tuple[int, ...] = ()
         """IPUs of the position of a pipeline that is at hand, or of its branch; none outside."""
+        self.set_apart = SetApart(program, machine.links.ipus_per_machine)
+        self.beside: set[str] = set()
+        """Paths of transfers that go on beside what they stand in."""
+        self.around: dict[str, list[Apart]] = {}
+        """Of pipelines right in loops: what the loop pays for before and after all turns."""
+        self.beside_turns: set[str] = set()
+        """Of these pipelines, those whose transfers have the whole turn of the loop."""
 
     def block(
         self,
@@ -114,7 +124,7 @@ class _Walk:
     def exchanging(self, step: Exchange, path: str) -> StepCost:
         """Return the cost of an exchange, which is kept: costs of transfers go by identity."""
         self.kept.append(step)
-        return _exchanging(self.program, step, self.machine, self.forms, path)
+        return exchanging(self.program, step, self.machine, self.forms, path)
 
     def position(self, step: Pipeline, number: int, path: str) -> BlockNumber:
         """Return the block of a position: its body, and what it takes from its channels."""
@@ -122,8 +132,8 @@ class _Walk:
         taken = [c for c in step.channels if c.consumer == number]
         found = _Block(self)
         for place, copy in enumerate(fetched(self.program, taken)):
-            found.add(found.remote_copy(copy, f"{path}/fetched/{place}"))
-        found.remote = None
+            found.add(found.transfers.remote_copy(copy, f"{path}/fetched/{place}"))
+        found.transfers.remote = None
         self.here = stage.ipus
         found.sequence(stage.body, path)
         self.here = ()
@@ -131,13 +141,71 @@ class _Walk:
         self.blocks.append(found.made(path))
         return len(self.blocks) - 1
 
+    def around_loop(self, path: str, *, is_turn: bool) -> list[Apart]:
+        """Return where to find what goes on beside a pipeline, when it has been walked."""
+        if is_turn:
+            self.beside_turns.add(path)
+        return self.around.setdefault(path, [])
+
+    def begin_beside(self, hosted: Iterable[Hosted]) -> int:
+        """Leave transfers out of what they stand in; return the number of the next step."""
+        self.beside.update(x.path for each in hosted for x in each.transfers)
+        return len(self.steps)
+
+    def apart(self, position: int, hosted: Hosted, begin: int, path: str) -> Apart:
+        """Return what tiles set apart do beside a block whose steps are those from `begin` on."""
+        found = _Block(self)
+        around = self.here
+        for each in hosted.transfers:
+            self.here = (each.ipu,)
+            found.timed(each.step, each.path)
+        self.here = around
+        handed = [x for x in self.steps[begin:] if x.path in hosted.handing_over]
+        spent, name = sum_of(x.spent for x in handed), handed[-1].shares[0][0] if handed else ""
+        place = f"{path}/beside/{hosted.chassis}"
+        found.add(plain(f"{place}/handing", "exchange", name, spent, 0, tuple(sorted(found.ipus))))
+        self.blocks.append(found.made(place))
+        return Apart(position, hosted.chassis, len(self.blocks) - 1)
+
+    def taking_turns(self, beside: Iterable[Apart], path: str) -> list[BlockNumber]:
+        """Return a block for each chassis, whose IPUs share the lines to the host."""
+        by_chassis: dict[int, list[Apart]] = {}
+        for each in beside:
+            by_chassis.setdefault(each.chassis, []).append(each)
+        found = []
+        for number, several in enumerate(by_chassis.values(), 1):
+            if len(several) == 1:
+                found.append(several[0].block)
+                continue
+            block = _Block(self)
+            for each in several:
+                block.add_inner(Called(each.block))
+            self.blocks.append(block.made(f"{path}|{number}"))
+            found.append(len(self.blocks) - 1)
+        return found
+
+    def fill_and_drain(self, beside: Iterable[Apart], path: str, name: str) -> StepCost:
+        """Return what transfers take that have nothing to go on beside: the first and the last."""
+        transfers = ((x.chassis, self.blocks[x.block].steps[:-1]) for x in beside)
+        spent = longest(
+            (chassis, sum_of(self.steps[n].spent for n in steps)) for chassis, steps in transfers
+        )
+        return plain(f"{path}/fill", "fill and drain", name, spent)
+
+    def group(self, stage: Stage, path: str) -> BlockNumber:
+        """Return the block of what a position does besides for each group of micro-batches."""
+        found = _Block(self)
+        found.sequence(stage.first, path)
+        copies = (*paged(stage, comes=True), *paged(stage, comes=False))
+        for place, copy in enumerate(copies):
+            found.add(found.transfers.remote_copy(copy, f"{path}/paged/{place}"))
+        self.blocks.append(found.made(path))
+        return len(self.blocks) - 1
+
     def branch(self, body: Sequence, path: str) -> BlockNumber:
         """Return the block of what runs on IPUs of its own, beside others."""
         here = self.here
-        if here:
-            self.here = tuple(
-                sorted({self.program.variables[v].ipu for v in used(body, self.program)})
-            )
+        self.here = tuple(sorted({self.program.variables[v].ipu for v in used(body, self.program)}))
         found = self.block(body, path)
         self.here = here
         return found
@@ -145,42 +213,6 @@ class _Walk:
     def who_meet(self, ipus: int) -> tuple[int, ...]:
         """Return which IPUs a barrier of so many is for."""
         return self.here[:ipus] if ipus <= len(self.here) else tuple(range(ipus))
-
-    def storing(self, step: Pipeline, patterns: tuple[Pattern, ...], path: str) -> StepCost:
-        """Return what the ends of all slots cost to bring to remote memory what waits there."""
-        ipus = tuple(sorted({ipu for stage in step.stages for ipu in stage.ipus}))
-        total, moved = stored_cost(self.program, step, patterns, self.machine)
-        return _plain(path, "remote out", step.name, Spent(host=total), 0, ipus, moved)
-
-    def slots(self, step: Pipeline, patterns: tuple[Pattern, ...], path: str) -> StepCost:
-        """Return what the ends of all slots of a pipeline cost: copies, and a meeting of all."""
-        ipus = tuple(sorted({ipu for stage in step.stages for ipu in stage.ipus}))
-        meeting = Spent(sync=sync(self.machine, len(ipus)))
-        turn = branches(self.machine, 1)
-        total, moved = Spent(), 0
-        # Each copy is made once: costs of transfers go by identity.
-        made = [(c.producer, pushed(self.program, (c,))) for c in step.channels]
-        for pattern in patterns:
-            active = [copy for producer, copy in made if producer in pattern.positions]
-            transfers = tuple(x for copy in active for x in copy.transfers)
-            copies = self.exchanging(Exchange(transfers, ()), path)
-            total = total.plus(copies.spent.plus(meeting).plus(turn).times(pattern.slots))
-            moved += pattern.slots * copies.moved_bytes
-        tiles = len(ipus) * self.machine.chip.tiles_per_ipu
-        return _plain(path, "slots", step.name, total, tiles, ipus, moved)
-
-    def deciding(
-        self, variable: VariableId, ipus: frozenset[int], path: str, kind: str, name: str
-    ) -> StepCost:
-        """Return the cost of handing what a variable says to all tiles that follow it."""
-        at = self.program.variables[variable].ipu
-        program = self.program
-        there = frozenset(map(program.place, ipus))
-        system = program.system_ipus or program.ipus
-        spent = decision(self.machine, program.place(at), there, system)
-        everyone = tuple(sorted(ipus | {at}))
-        tiles = len(everyone) * self.machine.chip.tiles_per_ipu
-        return _plain(path, kind, name, spent, tiles, everyone)
 
 
 class _Block:
@@ -191,8 +223,7 @@ class _Block:
         self.steps: list[int] = []
         self.inner: list[Inner] = []
         self.ipus: set[int] = set()
-        self.phase: HostPhase | None = None
-        self.remote: RemotePhase | None = None
+        self.transfers = Transfers(walk.program, walk.machine)
 
     def made(self, path: str) -> BlockCost:
         spent = sum_of(self.walk.steps[number].spent for number in self.steps)
@@ -209,35 +240,40 @@ class _Block:
             self.ipus |= self.walk.blocks[number].ipus
 
     def sequence(self, body: Sequence, path: str) -> None:
-        for number, step in enumerate(body.steps):
-            place = f"{path}/{number}"
+        self.some(body, path, range(len(body.steps)))
+
+    def some(self, body: Sequence, path: str, places: Iterable[int]) -> None:
+        """Add some steps of a sequence, in order."""
+        for number in places:
+            place, step = f"{path}/{number}", body.steps[number]
             if isinstance(step, Sequence):
                 self.sequence(step, place)
-                continue
-            if not isinstance(step, StreamIn | StreamOut | Sync):
-                self.phase = None
-            if not isinstance(step, RemoteCopy):
-                self.remote = None
-            self.step(step, place)
+            elif place not in self.walk.beside:
+                self.timed(step, place)
+
+    def timed(self, step: Step, path: str) -> None:
+        """Add a step that may go on with what the one before it does."""
+        self.transfers.follow(step)
+        self.step(step, path)
 
     def step(self, step: Step, path: str) -> None:
         program, machine = self.walk.program, self.walk.machine
         match step:
             case ComputeSet():
-                self.add(_computing(program, step, machine, path))
+                self.add(computing(program, step, machine, path))
             case Exchange():
-                self.add(_exchanging(program, step, machine, self.walk.forms, path))
+                self.add(exchanging(program, step, machine, self.walk.forms, path))
             case Sync():
                 spent = Spent(sync=sync(machine, step.ipus))
-                self.add(_plain(path, "sync", "", spent, ipus=self.walk.who_meet(step.ipus)))
+                self.add(plain(path, "sync", "", spent, ipus=self.walk.who_meet(step.ipus)))
             case StreamIn() | StreamOut():
-                self.add(self.streaming(step, path))
+                self.add(self.transfers.streaming(step, path))
             case Collective():
-                self.add(_collecting(program, step, machine, path))
+                self.add(collecting(program, step, machine, path))
             case RemoteCopy():
-                self.add(self.remote_copy(step, path))
+                self.add(self.transfers.remote_copy(step, path))
             case Call():
-                self.add(_plain(path, "call", step.function, branches(machine, 2)))
+                self.add(plain(path, "call", step.function, branches(machine, 2)))
                 self.add_inner(Called(self.walk.function(step.function, path)))
             case Parallel():
                 found = tuple(
@@ -247,46 +283,45 @@ class _Block:
             case _:
                 self.control(step, path)
 
-    def overlapping(self, step: Repeat, parts: Turn, path: str, turn: StepCost) -> BlockNumber:
+    def overlapping(
+        self, step: Repeat, hosted: list[Hosted], path: str, turn: StepCost
+    ) -> BlockNumber:
         """Return the block of turns that compute beside transfers; add what these cost around it.
 
-        Before the first turn and after the last, transfers have nothing to go on beside.
+        Before the first turn and after the last, transfers have nothing to go on beside. Pipelines
+        of several slots have their own beside these.
         """
         walk, place = self.walk, f"{path}/repeat"
-        everything = range(len(step.body.steps))
-        rest = [n for n in everything if n not in parts.transfers | parts.handing_over]
-        beside = []
-        for number, places in enumerate((sorted(parts.transfers), rest)):
-            found = _Block(walk)
-            found.some(step.body, place, places)
-            walk.blocks.append(found.made(f"{place}|{number}"))
-            beside.append(len(walk.blocks) - 1)
+        pipelines = walk.set_apart.pipelines(step.body)
+        several = [n for n, x in pipelines.items() if x.timetable.slots > 1]
+        around = {n: walk.around_loop(f"{place}/{n}", is_turn=n not in several) for n in pipelines}
+        begin = walk.begin_beside(hosted)
+        rest = _Block(walk)
+        rest.some(step.body, place, (n for n in range(len(step.body.steps)) if n not in several))
+        walk.blocks.append(rest.made(f"{place}|0"))
+        branches = [len(walk.blocks) - 1]
+        beside = [walk.apart(-1, each, begin, place) for each in hosted]
+        beside += (x for n, found in around.items() if n not in several for x in found)
+        branches += walk.taking_turns(beside, place)
         outer = _Block(walk)
-        outer.some(step.body, place, sorted(parts.handing_over))
-        outer.add_inner(Together(place, tuple(beside)))
+        outer.some(step.body, place, several)
+        outer.add_inner(Together(place, tuple(branches)))
         outer.add(turn)
         walk.blocks.append(outer.made(place))
-        around = walk.blocks[beside[0]].spent
-        self.add(_plain(f"{path}/fill", "fill and drain", step.name, around))
+        beside += (x for n in several for x in around[n])
+        self.add(walk.fill_and_drain(beside, path, step.name))
         return len(walk.blocks) - 1
 
-    def some(self, body: Sequence, path: str, places: Iterable[int]) -> None:
-        """Add some steps of a sequence, in order."""
-        for number in places:
-            if not isinstance(body.steps[number], StreamIn | StreamOut | Sync):
-                self.phase = None
-            self.step(body.steps[number], f"{path}/{number}")
-
     def control(self, step: Step, path: str) -> None:
-        walk, program = self.walk, self.walk.program
+        walk = self.walk
         match step:
             case Repeat():
-                turn = _plain(f"{path}/turn", "repeat", step.name, branches(walk.machine, 1))
-                parts = overlapped(program, step.body)
-                if parts is None or not step.count:
-                    body = walk.block(step.body, f"{path}/repeat", lambda _: turn)
+                turn = plain(f"{path}/turn", "repeat", step.name, branches(walk.machine, 1))
+                hosted = walk.set_apart.hosted(step.body, f"{path}/repeat")
+                if step.count and (hosted or walk.set_apart.pipelines(step.body)):
+                    body = self.overlapping(step, hosted, path, turn)
                 else:
-                    body = self.overlapping(step, parts, path, turn)
+                    body = walk.block(step.body, f"{path}/repeat", lambda _: turn)
                 self.add_inner(Loop(path, step.name, step.count, body))
             case Pipeline():
                 self.pipeline(step, path)
@@ -296,8 +331,12 @@ class _Block:
                 condition = walk.block(
                     step.condition,
                     f"{path}/condition",
-                    lambda ipus: walk.deciding(
-                        step.predicate, ipus | inside, f"{path}/turn", "while", step.name
+                    lambda ipus: deciding(
+                        walk.program,
+                        step.predicate,
+                        ipus | inside,
+                        walk.machine,
+                        plain(f"{path}/turn", "while", step.name),
                     ),
                 )
                 self.add_inner(DataLoop(path, step.name, condition, body))
@@ -306,108 +345,36 @@ class _Block:
                 ipus = frozenset().union(*(walk.blocks[b].ipus for b in found))
                 kind = "if" if isinstance(step, If) else "switch"
                 what = step.predicate if isinstance(step, If) else step.index
-                self.add(walk.deciding(what, ipus, path, kind, step.name))
+                self.add(
+                    deciding(walk.program, what, ipus, walk.machine, plain(path, kind, step.name))
+                )
                 self.add_inner(Choice(path, step.name, found))
 
     def pipeline(self, step: Pipeline, path: str) -> None:
         """Add a pipeline: its bodies with what they take in, and the copies that end its slots."""
         walk = self.walk
-        bodies = []
+        bodies: list[BlockNumber] = []
+        beside: list[Apart] = []
         for position, stage in enumerate(step.stages):
             place = f"{path}/repeat/{position}"
-            if stage.first.steps:
+            hosted = walk.set_apart.hosted(stage.body, place)
+            begin = walk.begin_beside(hosted)
+            if stage.first.steps or stage.paged:
                 # One position works at a time where there are groups: beside nothing.
-                first = walk.block(stage.first, f"{place}/first")
+                first = walk.group(stage, f"{place}/first")
                 self.add_inner(Loop(f"{place}/groups", stage.name, step.timetable.groups, first))
             bodies.append(walk.position(step, position, place))
+            beside += (walk.apart(position, each, begin, place) for each in hosted)
         patterns = tuple(step.timetable.patterns())
         ipus = tuple(stage.ipus for stage in step.stages)
-        self.add(walk.slots(step, patterns, f"{path}/slots"))
+        self.add(slot_ends(walk.program, step, patterns, walk.machine, walk.forms, f"{path}/slots"))
         if any(is_offloaded(walk.program, c) for c in step.channels):
-            self.add(walk.storing(step, patterns, f"{path}/stored"))
-        self.add_inner(Pipelined(path, step.name, step.count, tuple(bodies), ipus, patterns, step))
-
-    def remote_copy(self, step: RemoteCopy, path: str) -> StepCost:
-        variables = self.walk.program.variables
-        source, destination = variables[step.source], variables[step.destination]
-        write = destination.role is Role.REMOTE
-        here = source if write else destination
-        phase = self.remote
-        if phase is None or (phase.ipu, phase.write) != (here.ipu, write):
-            phase = self.remote = RemotePhase(self.walk.machine, here.ipu, write=write)
-        spent = Spent(host=phase.add(here))
-        bits = prod(here.shape) * ELEMENT_TYPES[here.element_type].bits
-        kind = "remote out" if write else "remote in"
-        name, tiles = here.origin or here.name, here.mapping.tiles.count
-        return _plain(path, kind, name, spent, tiles, (here.ipu,), -(-bits // 8))
-
-    def streaming(self, step: StreamIn | StreamOut, path: str) -> StepCost:
-        program, machine = self.walk.program, self.walk.machine
-        to_device = isinstance(step, StreamIn)
-        if self.phase is None or self.phase.to_device != to_device:
-            self.phase = HostPhase(
-                machine,
-                program.ipus,
-                to_device=to_device,
-                is_connected=program.is_resident,
-                participants=program.participants,
-            )
-        variable = program.variables[step.variable]
-        spent = Spent(host=self.phase.add(variable))
-        bits = prod(variable.shape) * ELEMENT_TYPES[variable.element_type].bits
-        return StepCost(
-            path,
-            "stream in" if to_device else "stream out",
-            "",
-            spent,
-            ((variable.origin or step.stream, spent.total),),
-            variable.mapping.tiles.count,
-            (variable.ipu,),
-            -(-bits // 8),
+            self.add(stored(walk.program, step, patterns, walk.machine, f"{path}/stored"))
+        if path in walk.around:
+            walk.around[path] += beside
+        elif beside:
+            self.add(walk.fill_and_drain(beside, path, step.name))
+        apart = () if path in walk.beside_turns else tuple(beside)
+        self.add_inner(
+            Pipelined(path, step.name, step.count, tuple(bodies), ipus, patterns, step, apart)
         )
-
-
-def _computing(program: Program, step: ComputeSet, machine: Machine, path: str) -> StepCost:
-    cost = compute_cost(program, step, machine)
-    codelets = dict.fromkeys(group.codelet.name for group in step.groups)
-    return StepCost(
-        path,
-        "compute",
-        ", ".join(codelets),
-        Spent(compute=cost.charge),
-        tuple((step.groups[number].name, charge) for number, charge in cost.shares),
-        cost.busy_tiles,
-        cost.ipus,
-        0,
-        cost.one_tile_bytes,
-    )
-
-
-def _exchanging(
-    program: Program, step: Exchange, machine: Machine, forms: Forms, path: str
-) -> StepCost:
-    cost = exchange_cost(program, step, machine, forms)
-    name = step.name
-    if not name and step.definitions:
-        definition = step.definitions[0]
-        name = program.values[definition.value].origin
-        name = name or program.variables[definition.variable].origin
-    return _plain(path, "exchange", name, cost.spent, cost.tiles, cost.ipus, cost.moved_bytes)
-
-
-def _collecting(program: Program, step: Collective, machine: Machine, path: str) -> StepCost:
-    cost = collective_cost(program, step, machine)
-    kind = step.form.kind
-    return _plain(path, kind, step.name, cost.spent, cost.tiles, cost.ipus, cost.moved_bytes)
-
-
-def _plain(
-    path: str,
-    kind: str,
-    name: str,
-    spent: Spent,
-    tiles: int = 0,
-    ipus: tuple[int, ...] = (),
-    moved_bytes: int = 0,
-) -> StepCost:
-    return StepCost(path, kind, "", spent, ((name, spent.total),), tiles, ipus, moved_bytes)

@@ -4,9 +4,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from hloipu_runtime.findings.facts import Facts
-from hloipu_runtime.report.finding import Finding
+from hloipu_runtime.program.program import Role
+from hloipu_runtime.report.finding import Finding, Setting
 
 _HOST_SHARE = 0.5
+_IO_TILES = 32
+"""To set apart of each IPU, or a quarter of those that it has. Assumed."""
 _SYNC_SHARE = 0.15
 _LEAST_STEPS = 4
 
@@ -22,9 +25,15 @@ def host_bound(facts: Facts) -> Iterator[Finding]:
         kind: sum(r.moved_bytes * r.executions for r in rows if r.kind == kind)
         for kind in ("stream in", "stream out")
     }
-    if facts.program.is_resident:
+    settings: tuple[Setting, ...] = ()
+    if _may_overlap(facts):
+        tiles = min(_IO_TILES, facts.machine.chip.tiles_per_ipu // 4)
+        cure = f"let it go on beside computing, with tiles set apart for it: --io-tiles {tiles}"
+        settings = (("io_tiles", tiles),)
+    elif facts.program.is_resident:
         cure = "feed more work for each byte: a larger batch per step, or narrower input types"
     else:
+        settings = (("loop", 100),)
         cure = "keep state on the device and feed the data: --loop N --feed NAME=PARAMETERS"
     yield Finding(
         "host-bound",
@@ -41,7 +50,17 @@ def host_bound(facts: Facts) -> Iterator[Finding]:
             "bytes_in": moved["stream in"],
             "bytes_out": moved["stream out"],
         },
-        () if facts.program.is_resident else (("loop", 100),),
+        settings,
+    )
+
+
+def _may_overlap(facts: Facts) -> bool:
+    """Whether a loop has queues, all of which stop computing while they transfer."""
+    program = facts.program
+    return (
+        program.steps_per_run > 1
+        and bool(program.queues)
+        and all(v.role is not Role.BUFFER for v in program.variables)
     )
 
 

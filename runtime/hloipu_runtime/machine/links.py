@@ -9,6 +9,7 @@ and a delay for each hop.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from hloipu_runtime.errors import MachineError
@@ -45,10 +46,10 @@ def link_transfer(machine: Machine, flows: Iterable[Flow], ipus: int) -> Charge:
     for flow in flows:
         if flow.size_bytes <= 0 or flow.source == flow.target:
             continue
-        way = tuple(route(machine, flow.source, flow.target, ipus))
-        load.update(dict.fromkeys(way, flow.size_bytes))
-        hops = max(hops, sum(not segment.kind.startswith("gateway") for segment in way))
-        gateways = max(gateways, sum(segment.kind == "gateway out" for segment in way))
+        way = _way(machine, flow.source, flow.target, ipus)
+        for segment in way.segments:
+            load[segment] += flow.size_bytes
+        hops, gateways = max(hops, way.hops), max(gateways, way.gateways)
     if not load:
         return NOTHING
     links = machine.links
@@ -69,6 +70,25 @@ def link_transfer(machine: Machine, flows: Iterable[Flow], ipus: int) -> Charge:
             "chip.clock_hz",
         ),
         (data, *keys),
+    )
+
+
+class _Way(NamedTuple):
+    """How traffic gets from one IPU to another."""
+
+    segments: tuple[Segment, ...]
+    """Each once."""
+    hops: int
+    gateways: int
+
+
+@lru_cache(1 << 14)
+def _way(machine: Machine, source: int, target: int, ipus: int) -> _Way:
+    way = tuple(route(machine, source, target, ipus))
+    return _Way(
+        tuple(dict.fromkeys(way)),
+        sum(not segment.kind.startswith("gateway") for segment in way),
+        sum(segment.kind == "gateway out" for segment in way),
     )
 
 

@@ -143,6 +143,9 @@ class _Walker:
                     self._packets(copy.source, True, "remote copy")
                 for copy in fetched(self.program, step.channels):
                     self._packets(copy.destination, False, "remote copy")
+                for page in (page for stage in step.stages for page in stage.paged):
+                    self._packets(page.here, False, "remote copy")
+                    self._packets(page.here, True, "remote copy")
             case RepeatWhile():
                 self.walk(step.condition, ipus)
                 self.walk(step.body, ipus)

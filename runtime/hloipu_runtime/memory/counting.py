@@ -1,6 +1,7 @@
 """Bytes on each class of tiles: what is not variables, and what of variables is live at once."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.categories import NOT_VARIABLES, Category
 from hloipu_runtime.memory.charges import Charges
+from hloipu_runtime.memory.liveness import Ranges
 from hloipu_runtime.memory.requests import Request
 from hloipu_runtime.memory.tile_classes import TileClasses
 from hloipu_runtime.program.mapping import Tiles
@@ -57,28 +59,37 @@ def most_live(
 ) -> tuple[Numbers, Numbers, Numbers]:
     """Return bytes always live, most bytes live at a point, and that point, by class of tiles."""
     always = np.zeros(classes.count, np.int64)
-    starting: dict[int, list[Request]] = {}
-    ending: list[tuple[int, int]] = []
-    for number, request in enumerate(requests):
-        if request.ranges == ((0, points - 1),):
-            always[classes.members[request.grid]] += request.size
+    starting: dict[int, list[tuple[Tiles, int]]] = {}
+    ending: list[tuple[int, int, Tiles, int]] = []
+    for number, (ranges, grid, size) in enumerate(_together(requests)):
+        if ranges == ((0, points - 1),):
+            always[classes.members[grid]] += size
             continue
-        for first, last in request.ranges:
-            starting.setdefault(first, []).append(request)
-            ending.append((last, number))
-    ending.sort()
+        for first, last in ranges:
+            starting.setdefault(first, []).append((grid, size))
+            ending.append((last, number, grid, size))
+    ending.sort(key=itemgetter(0, 1))
     live, most = always.copy(), always.copy()
     when = np.zeros(classes.count, np.int64)
     ended = 0
     for point in sorted(starting):
         while ended < len(ending) and ending[ended][0] < point:
-            gone = requests[ending[ended][1]]
-            live[classes.members[gone.grid]] -= gone.size
+            _, _, grid, size = ending[ended]
+            live[classes.members[grid]] -= size
             ended += 1
-        for request in starting[point]:
-            live[classes.members[request.grid]] += request.size
+        for grid, size in starting[point]:
+            live[classes.members[grid]] += size
         more = live > most
         if more.any():
             most[more] = live[more]
             when[more] = point
     return always, most, when
+
+
+def _together(requests: list[Request]) -> Iterator[tuple[Ranges, Tiles, int]]:
+    """Yield when, where and how many bytes, of requests of the same time and tiles together."""
+    sizes: dict[tuple[Ranges, Tiles], int] = {}
+    for size, grid, ranges in requests:
+        sizes[ranges, grid] = sizes.get((ranges, grid), 0) + size
+    for (ranges, grid), size in sizes.items():
+        yield ranges, grid, size

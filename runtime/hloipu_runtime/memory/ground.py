@@ -19,7 +19,10 @@ class Ground:
     def __init__(self, classes: TileClasses, grids: list[Tiles]) -> None:
         self.number_of = {grid: n for n, grid in enumerate(dict.fromkeys(grids))}
         self.members = [classes.members[grid] for grid in self.number_of]
-        self.classes = classes.count
+        self.is_exact = len(self.members) <= MOST_EXACT
+        self.marks = np.zeros((len(self.members) if self.is_exact else 0, classes.count), np.bool_)
+        for row, members in zip(self.marks, self.members, strict=False):
+            row[members] = True
         ends = [_ends(members) for members in self.members]
         self.first, self.last = np.array(ends, np.int64).reshape(-1, 2).T
         self.meeting: dict[int, Marks] = {}
@@ -27,15 +30,13 @@ class Ground:
 
     def meets(self, grid: int) -> Marks:
         """Return which grids share a tile with a grid; with very many, which may."""
-        if len(self.members) > MOST_EXACT:
+        if not self.is_exact:
             near: Marks = (self.first <= self.last[grid]) & (self.last >= self.first[grid])
             return near
         found = self.meeting.get(grid)
         if found is None:
-            marks = np.zeros(self.classes, np.bool_)
-            marks[self.members[grid]] = True
-            found = np.fromiter((bool(marks[members].any()) for members in self.members), np.bool_)
-            self.meeting[grid] = found
+            exact: Marks = np.any(self.marks[:, self.members[grid]], axis=1)
+            found = self.meeting[grid] = exact
         return found
 
     def lay(self, always: list[int], requests: list[Request], addresses: list[int]) -> None:
@@ -90,3 +91,20 @@ def lowest(low: Numbers, high: Numbers, size: int) -> int:
     if len(free) and free[where]:
         return int(tops[where])
     return int(tops[-1])
+
+
+def lowest_of_several(low: Numbers, high: Numbers, size: int, count: int) -> list[int]:
+    """Return the lowest addresses for `count` equal things, as `lowest` would one by one."""
+    if not size:
+        return [lowest(low, high, size)] * count
+    order = low.argsort()
+    starts = np.concatenate([[0], np.maximum.accumulate(high[order])])
+    found: list[int] = []
+    rooms = np.maximum(low[order] - starts[:-1], 0) // size
+    for gap in rooms.nonzero()[0].tolist():
+        start, room = int(starts[gap]), int(rooms[gap])
+        found += range(start, start + size * min(room, count - len(found)), size)
+        if len(found) == count:
+            return found
+    top = int(starts[-1])
+    return [*found, *range(top, top + size * (count - len(found)), size)]

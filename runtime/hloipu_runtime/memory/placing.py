@@ -121,8 +121,11 @@ def _contested_first(requests: list[Request], points: int, members: set[Tiles]) 
 
 def _extent(requests: list[Request], addresses: list[int], classes: TileClasses) -> Numbers:
     """Return the highest address in use, and one, on each class of tiles."""
+    tops: dict[Tiles, int] = {}
+    for (size, grid, _), address in zip(requests, addresses, strict=True):
+        tops[grid] = max(tops.get(grid, 0), address + size)
     extent = np.zeros(classes.count, np.int64)
-    for request, address in zip(requests, addresses, strict=True):
-        members = classes.members[request.grid]
-        extent[members] = np.maximum(extent[members], address + request.size)
+    for grid, top in tops.items():
+        members = classes.members[grid]
+        extent[members] = np.maximum(extent[members], top)
     return extent

@@ -163,21 +163,27 @@ class _Builder:
 
         What waits in remote memory is on tiles only while it is made or read, as far as may be.
         """
-        whole = _joined(self.stage(step, n, level + 2) for n in range(len(step.stages)))
+        passing = self.passing(step)
+        came: list[set[VariableId]] = [set() for _ in step.stages]
+        gone: list[set[VariableId]] = [set() for _ in step.stages]
+        for c in step.channels:
+            came[c.consumer].add(c.destination)
+            gone[c.producer].add(c.source)
+        whole = _joined(
+            self.stage(step, n, passing & came[n], passing & gone[n], level + 2)
+            for n in range(len(step.stages))
+        )
         found = _loop(path, step, "/repeat", whole, surely=step.count > 0)
         handed = frozenset(v for c in step.channels for v in (c.source, c.destination, *c.places))
-        handed -= self.passing(step)
+        handed -= passing
         return found._replace(
             touched=found.touched | handed,
             exposed=found.exposed - handed,
             forced=found.forced | handed,
         )
 
-    def stage(self, step: Pipeline, number: int, level: int) -> Item:
+    def stage(self, step: Pipeline, number: int, came: Ids, gone: Ids, level: int) -> Item:
         """Return what a position does, with the copies from and to remote memory around it."""
-        passing = self.passing(step)
-        came = frozenset(c.destination for c in step.channels if c.consumer == number) & passing
-        gone = frozenset(c.source for c in step.channels if c.producer == number) & passing
         stage = step.stages[number]
         body = _block("", step, "", self.sequence(stage.body, level + 1))
         items = [body]
@@ -186,12 +192,19 @@ class _Builder:
         if gone:
             items.append(_leaf("/stored", step, gone, NO_IDS))
         turn = _joined(items)
-        if stage.first.steps:
-            first = _block("/first", step, "", self.sequence(stage.first, level + 1))
-            turn = _joined((first, Item(
-                0, turn.length, "", step, turn.touched, turn.exposed, turn.killed,
-                children=(("", turn),), turns=True,
-            )))  # fmt: skip
+        if stage.first.steps or stage.paged:
+            pages = frozenset(page.here for page in stage.paged)
+            items = [
+                _block("/first", step, "", self.sequence(stage.first, level + 1)),
+                Item(
+                    0, turn.length, "", step, turn.touched, turn.exposed, turn.killed,
+                    children=(("", turn),), turns=True,
+                ),
+            ]  # fmt: skip
+            if pages:
+                items.insert(1, _leaf("/brought", step, NO_IDS, pages))
+                items.append(_leaf("/returned", step, pages, NO_IDS))
+            turn = _joined(items)
         return _block(f"/{number}", step, "", turn)
 
     def passing(self, step: Pipeline) -> Ids:
@@ -201,6 +214,8 @@ class _Builder:
         in it on the same IPU, these must not take their memory.
         """
         away = [c for c in step.channels if is_offloaded(self.program, c)]
+        if not away:
+            return NO_IDS
         here = [c for c in away if not crosses(self.program, c)]
         found = {c.destination for c in here}
         for c in here:
@@ -208,7 +223,10 @@ class _Builder:
             before = (n for n in range(c.producer) if not ipus.isdisjoint(step.stages[n].ipus))
             if step.group > 1 or all((c.producer - n) % step.interval for n in before):
                 found.add(c.source)
-        others = {v for c in step.channels if c not in here for v in (c.source, c.destination)}
+        of_these = {id(c) for c in here}
+        others = {
+            v for c in step.channels if id(c) not in of_these for v in (c.source, c.destination)
+        }
         return frozenset(found - others - {item.variable for item in step.carried})
 
     def repeat_while(self, path: str, step: RepeatWhile, level: int) -> Item:

@@ -18,6 +18,7 @@ from hloipu_runtime.memory.report_records import (
     MemoryReport,
     TilePeak,
 )
+from hloipu_runtime.program.mapping import Tiles
 from hloipu_runtime.program.steps import ComputeSet, Exchange, Step, StreamIn, StreamOut
 
 __all__ = ["MemoryReport", "memory_report", "step_name"]
@@ -79,17 +80,20 @@ def _parts_by_class(
     ranges = plan.liveness.ranges
     alignment = parts[Category.ALIGNMENT]
     alignment += ipu.floor - sum(ipu.fixed[category] for category in NOT_VARIABLES)
+    sums: dict[tuple[Tiles, Ranges], dict[Category, int]] = {}
+    """Bytes of variables in the same place at the same time."""
     for number in numbers:
         variable = plan.program.variables[number]
-        members = ipu.classes.members[variable.mapping.tiles]
-        size = variable.bytes_per_tile
-        padding = kept_bytes(variable, plan.machine) - size
-        live: NDArray[np.bool_] | bool = True
-        if not plan.liveness.always(number):
-            live = _live_at(ipu.peak_point[members], ranges[number])
-        parts[plan.category(number)][members] += size * np.asarray(live, np.int64)
-        if padding:
-            alignment[members] += padding * np.asarray(live, np.int64)
+        size, category = variable.bytes_per_tile, plan.category(number)
+        here = sums.setdefault((variable.mapping.tiles, ranges[number]), {})
+        here[category] = here.get(category, 0) + size
+        if padding := kept_bytes(variable, plan.machine) - size:
+            here[Category.ALIGNMENT] = here.get(Category.ALIGNMENT, 0) + padding
+    for (tiles, when), sizes in sums.items():
+        members = ipu.classes.members[tiles]
+        live = _live_at(ipu.peak_point[members], when).astype(np.int64)
+        for category, size in sizes.items():
+            parts[category][members] += size * live
     for message in ipu.messages:
         members = ipu.classes.members[message.tiles]
         live = _live_at(ipu.peak_point[members], message.ranges).astype(np.int64)

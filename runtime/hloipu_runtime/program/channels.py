@@ -10,6 +10,7 @@ from hloipu_runtime.program.steps import (
     Definition,
     Exchange,
     Piece,
+    Stage,
     Transfer,
     ValueId,
     VariableId,
@@ -58,6 +59,15 @@ def popped(
     return _exchange(program, copies, name)
 
 
+def paged(stage: Stage, *, comes: bool) -> Iterator[RemoteCopy]:
+    """Yield what brings the pages of a position from remote memory, or back there.
+
+    What is copied has another value in each group; the copies say none.
+    """
+    for page in stage.paged:
+        yield RemoteCopy(*(page if comes else page[::-1]), -1)
+
+
 def is_read_in_place(channel: Channel) -> bool:
     """Whether a channel's only place is what the consumer reads."""
     return channel.places == (channel.destination,)
@@ -65,7 +75,7 @@ def is_read_in_place(channel: Channel) -> bool:
 
 def is_offloaded(program: Program, channel: Channel) -> bool:
     """Whether what is under way waits in remote memory."""
-    return any(program.variables[place].role is Role.REMOTE for place in channel.places[:1])
+    return bool(channel.places) and program.variables[channel.places[0]].role is Role.REMOTE
 
 
 def crosses(program: Program, channel: Channel) -> bool:

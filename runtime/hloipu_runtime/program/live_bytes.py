@@ -3,6 +3,7 @@
 Tiles of each IPU are looked at in stretches, each as full as if all its variables lay on one tile.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -36,13 +37,17 @@ class LiveBytes:
     """Bytes at each step placed so far."""
     left: Numbers
     """Bytes that live on after these."""
+    coming: Numbers
+    """For each step, in the order before: bytes of what it is the first to touch."""
+    going: Numbers
+    """Bytes of what it is the last to touch."""
     count: int = 0
 
     def appended(self, number: int) -> None:
         """Place a step behind all others."""
-        self.left += self._sum(self.born[number])
+        self.left += self.coming[number]
         self.steps[self.count] = self.left
-        self.left -= self._sum(self.dying[number])
+        self.left -= self.going[number]
         self.count += 1
 
     def candidates(
@@ -52,7 +57,7 @@ class LiveBytes:
         if not places or not self.born[number]:
             return places
         first = places[0]
-        fuller = self.steps[first : self.count] + self._sum(self.born[number])
+        fuller = self.steps[first : self.count] + self.coming[number]
         for variable in self.dying[number]:
             # Free from the step on that touched it last, or that the step itself joins.
             after = max(first, touched[variable]) + 1 - first
@@ -65,20 +70,14 @@ class LiveBytes:
 
     def moved(self, number: int, place: int, touched: Mapping[VariableId, int]) -> bool:
         """Let a step join another, if there is room for that."""
-        changed = self.steps[place : self.count] + self._sum(self.born[number])
+        changed = self.steps[place : self.count] + self.coming[number]
         for variable in self.dying[number]:
             changed[max(place, touched[variable]) + 1 - place :] -= self.sizes[variable]
         if (changed > self.most).any():
             return False
         self.steps[place : self.count] = changed
-        self.left += self._sum(self.born[number]) - self._sum(self.dying[number])
+        self.left += self.coming[number] - self.going[number]
         return True
-
-    def _sum(self, variables: Sequence[VariableId]) -> Numbers:
-        total = np.zeros(len(self.most), np.int64)
-        for variable in variables:
-            total += self.sizes[variable]
-        return total
 
 
 def live_bytes_of(
@@ -103,27 +102,47 @@ def live_bytes_of(
     each = min(STRETCHES, max(1, _MOST_STRETCHES // max(1, len(ipus))))
     begins = {ipu: n * each for n, ipu in enumerate(ipus)}
     count = each * max(1, len(ipus))
-    change = np.zeros((len(touched) + 1, count), np.int64)
     sizes: dict[VariableId, Numbers] = {}
-    for variable in first:
+    kinds: dict[tuple[int, str, int], tuple[int, Numbers]] = {}
+    """Sizes of variables that are alike, numbered: the places of a channel are many."""
+    kind_of: list[int] = []
+    for variable, number in first.items():
         record = program.variables[variable]
-        begin = begins[record.ipu]
-        sizes[variable] = np.zeros(count, np.int64)
-        sizes[variable][begin : begin + each] = _sizes(record, tiles_per_ipu, each)
-        born[first[variable]].append(variable)
+        key = id(record.mapping), record.element_type, record.ipu
+        found = kinds.get(key)
+        if found is None:
+            filled = np.zeros(count, np.int64)
+            low, high = _stretches(record, tiles_per_ipu, each)
+            filled[begins[record.ipu] + low : begins[record.ipu] + high] = record.bytes_per_tile
+            found = kinds[key] = len(kinds), filled
+        kind_of.append(found[0])
+        sizes[variable] = found[1]
+        born[number].append(variable)
         dying[last[variable]].append(variable)
-        change[first[variable]] += sizes[variable]
-        change[last[variable] + 1] -= sizes[variable]
-    most = np.cumsum(change, axis=0).max(axis=0)
+    every = [filled for _, filled in kinds.values()]
+    coming = _summed(len(touched), count, list(first.values()), kind_of, every)
+    going = _summed(len(touched), count, [last[v] for v in first], kind_of, every)
+    live = coming.copy()
+    live[1:] -= going[:-1]
+    most = np.cumsum(live, axis=0, out=live).max(axis=0, initial=0)
     steps = np.zeros((len(touched), count), np.int64)
-    return LiveBytes(born, dying, sizes, most, steps, np.zeros(count, np.int64))
+    left = np.zeros(count, np.int64)
+    return LiveBytes(born, dying, sizes, most, steps, left, coming, going)
 
 
-def _sizes(record: Variable, tiles_per_ipu: int, stretches: int) -> Numbers:
-    """Return the bytes of a variable on each stretch of its IPU's tiles that it touches."""
+def _summed(
+    steps: int, stretches: int, numbers: list[int], kind_of: list[int], kinds: list[Numbers]
+) -> Numbers:
+    """Return by step the bytes of variables, of which each has its step's number and a kind."""
+    found = np.zeros((steps, stretches), np.int64)
+    for (number, kind), times in Counter(zip(numbers, kind_of, strict=True)).items():
+        found[number] += kinds[kind] if times == 1 else times * kinds[kind]
+    return found
+
+
+def _stretches(record: Variable, tiles_per_ipu: int, stretches: int) -> tuple[int, int]:
+    """Return the first stretch of its IPU's tiles that a variable touches, and that behind all."""
     grid = record.mapping.tiles
-    found = np.zeros(stretches, np.int64)
     first = grid.first * stretches // max(1, tiles_per_ipu)
     last = grid.last * stretches // max(1, tiles_per_ipu)
-    found[first : last + 1] = record.bytes_per_tile
-    return found
+    return first, min(last + 1, stretches)

@@ -26,6 +26,13 @@ class Tiles:
     """Step in tile number along each axis."""
     first: int = 0
 
+    def __hash__(self) -> int:
+        """Return the hash, which is computed once: grids are keys again and again."""
+        found: int | None = self.__dict__.get("_hash")
+        if found is None:
+            found = self.__dict__["_hash"] = hash((self.extents, self.strides, self.first))
+        return found
+
     @property
     def count(self) -> int:
         """Number of tiles."""
@@ -79,6 +86,13 @@ class Mapping:
 
     tiles: Tiles
     spans: Spans
+
+    def __hash__(self) -> int:
+        """Return the hash, which is computed once: mappings are keys again and again."""
+        found: int | None = self.__dict__.get("_hash")
+        if found is None:
+            found = self.__dict__["_hash"] = hash((self.tiles, self.spans))
+        return found
 
     @cached_property
     def block(self) -> Sizes:

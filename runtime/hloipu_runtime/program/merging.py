@@ -15,23 +15,20 @@ from dataclasses import dataclass, field, replace
 from hloipu_runtime.program.live_bytes import LiveBytes, live_bytes_of
 from hloipu_runtime.program.owners import owners
 from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.rebuilding import with_blocks
 from hloipu_runtime.program.steps import (
+    Call,
     ComputeSet,
     Exchange,
-    If,
-    Parallel,
-    Pipeline,
-    Repeat,
-    RepeatWhile,
     Sequence,
     Step,
     StreamIn,
     StreamOut,
-    Switch,
     Sync,
     VariableId,
+    blocks_of,
 )
-from hloipu_runtime.program.uses import used, written
+from hloipu_runtime.program.uses import touched_by, used, written, written_by
 
 _REACH = 256
 """How many steps back one may go: the work is linear in steps."""
@@ -88,10 +85,14 @@ class _Walk:
         self.program = program
         self.tiles_per_ipu = tiles_per_ipu
         self.owners = owners(program)
+        self.touched: dict[int, tuple[frozenset[VariableId], frozenset[VariableId]]] = {}
+        """By `id` of each sequence that was made: what it uses, and what of that it writes."""
 
     def sequence(self, body: Sequence) -> Sequence:
         """Return a sequence with its steps merged, inner ones first."""
         units = list(self._units(body))
+        touched = frozenset[VariableId]().union(*[unit.touched for unit in units])
+        writes = frozenset[VariableId]().union(*[unit.writes for unit in units])
         made = _Merging(
             units,
             live_bytes_of(
@@ -105,8 +106,11 @@ class _Walk:
         if len(steps) == len(body.steps) and all(
             a is b for a, b in zip(steps, body.steps, strict=True)
         ):
-            return body
-        return Sequence(steps)
+            found = body
+        else:
+            found = Sequence(steps)
+        self.touched[id(found)] = touched, writes
+        return found
 
     def _units(self, body: Sequence) -> Iterator[_Unit]:
         syncs: list[Sync] = []
@@ -130,47 +134,17 @@ class _Walk:
             case StreamOut():
                 kind = f"out {[sync.ipus for sync in syncs]}"
             case _:
-                kind, step = "inner", self._inside(step)
-        touched, writes = used(step, self.program), written(step, self.program)
-        return _Unit([step], syncs, kind, touched, writes)
+                kind, step = "inner", with_blocks(step, self.sequence)
+        return _Unit([step], syncs, kind, *self._touched(step))
 
-    def _inside(self, step: Step) -> Step:
-        """Return a step with the sequences in it merged."""
-        match step:
-            case Sequence():
-                return self.sequence(step)
-            case Repeat():
-                body = self.sequence(step.body)
-                return step if body is step.body else replace(step, body=body)
-            case Pipeline():
-                stages = tuple(
-                    x._replace(body=self.sequence(x.body), first=self.sequence(x.first))
-                    for x in step.stages
-                )
-                blocks = [(x.body, x.first) for x in stages]
-                if all(
-                    body is x.body and first is x.first
-                    for (body, first), x in zip(blocks, step.stages, strict=True)
-                ):
-                    return step
-                return replace(step, stages=stages)
-            case RepeatWhile():
-                condition, body = self.sequence(step.condition), self.sequence(step.body)
-                if condition is step.condition and body is step.body:
-                    return step
-                return replace(step, condition=condition, body=body)
-            case If():
-                then, otherwise = self.sequence(step.then), self.sequence(step.otherwise)
-                if then is step.then and otherwise is step.otherwise:
-                    return step
-                return replace(step, then=then, otherwise=otherwise)
-            case Switch() | Parallel():
-                branches = tuple(map(self.sequence, step.branches))
-                if all(a is b for a, b in zip(branches, step.branches, strict=True)):
-                    return step
-                return replace(step, branches=branches)
-            case _:
-                return step
+    def _touched(self, step: Step) -> tuple[frozenset[VariableId], frozenset[VariableId]]:
+        """Return what a step with its sequences merged uses, and what of that it writes."""
+        if isinstance(step, Call):
+            return used(step, self.program), written(step, self.program)
+        inner = (step,) if isinstance(step, Sequence) else blocks_of(step)
+        within = [self.touched[id(each)] for each in inner]
+        touched = touched_by(step).union(*[touched for touched, _ in within])
+        return touched, written_by(step).union(*[writes for _, writes in within])
 
 
 @dataclass(slots=True)

@@ -38,7 +38,8 @@ class _Walk:
         self.parents.append(parent)
         for step in body.steps:
             for variable in touched_by(step):
-                self.owner[variable] = self.meeting(self.owner.get(variable, number), number)
+                known = self.owner.get(variable, number)
+                self.owner[variable] = number if known == number else self.meeting(known, number)
             for inner in _inside(step):
                 self.sequence(inner, number)
 

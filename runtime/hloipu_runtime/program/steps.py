@@ -164,6 +164,17 @@ class Repeat:
     name: str = ""
 
 
+class Paged(NamedTuple):
+    """A carried variable of remote memory that a position works on where it was brought to.
+
+    It comes to tiles before the first micro-batch of each group, and goes back after the last.
+    Logical form: it comes and goes with each micro-batch.
+    """
+
+    there: VariableId
+    here: VariableId
+
+
 class Stage(NamedTuple):
     """One position of a pipeline: what it does with each micro-batch."""
 
@@ -174,6 +185,8 @@ class Stage(NamedTuple):
     body: Sequence
     first: Sequence = Sequence()
     """Before the first micro-batch of each group: copies of what all of them read."""
+    paged: tuple[Paged, ...] = ()
+    """What all micro-batches of a group change."""
 
     @property
     def blocks(self) -> tuple[Sequence, ...]:

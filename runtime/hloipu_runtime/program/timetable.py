@@ -25,13 +25,15 @@ def longest_turns(
     free: dict[int, tuple[float, tuple[int, ...]]] = {}
     longest: tuple[float, tuple[int, ...]] = (0, ())
     for position in reversed(positions):
-        begun, before = max(
-            (free[place] for place in places[position] if place in free),
-            key=lambda turn: turn[0],
-            default=(0, ()),
-        )
+        latest: tuple[float, tuple[int, ...]] | None = None
+        for place in places[position]:
+            turn = free.get(place)
+            if turn is not None and (latest is None or turn[0] > latest[0]):
+                latest = turn
+        begun, before = latest or (0, ())
         until = (begun + cycles[position], (*before, position))
-        free.update(dict.fromkeys(places[position], until))
+        for place in places[position]:
+            free[place] = until
         if until[0] > longest[0] or not longest[1]:
             longest = until
     return longest[1]
@@ -104,9 +106,16 @@ class Timetable:
 
         It is made at the end of the producer's slot and read in the consumer's.
         """
-        if self.group > 1:
-            return max(1, min(self.group, self.count))
-        return -(-(consumer - producer) // self.interval)
+        most = self.group if self.group > 1 else -(-(consumer - producer) // self.interval)
+        return max(1, min(most, self.count))
+
+    def begins_group(self, micro_batch: int) -> bool:
+        """Whether a micro-batch is the first that a position does before the next one does."""
+        return micro_batch % self.group == 0
+
+    def ends_group(self, micro_batch: int) -> bool:
+        """Whether a micro-batch is the last that a position does before the next one does."""
+        return micro_batch % self.group == self.group - 1 or micro_batch == self.count - 1
 
     def patterns(self) -> list[Pattern]:
         """Return all slots, those alike in the steady state together; work: positions squared."""

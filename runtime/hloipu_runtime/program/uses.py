@@ -1,6 +1,6 @@
 """Which variables a step reads and writes, inner steps included."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.program import Program
@@ -16,6 +16,7 @@ from hloipu_runtime.program.steps import (
     StreamIn,
     StreamOut,
     Switch,
+    Sync,
     VariableId,
     inner_steps,
 )
@@ -23,19 +24,29 @@ from hloipu_runtime.program.steps import (
 
 def written(step: Step, program: Program) -> frozenset[VariableId]:
     """Return the variables that a step may write."""
-    return frozenset(v for each in _within(step, program, set()) for v in _writes(each))
+    found: set[VariableId] = set()
+    for each in _within(step, program, set()):
+        found.update(_writes(each))
+    return frozenset(found)
 
 
 def used(step: Step, program: Program) -> frozenset[VariableId]:
     """Return the variables that a step reads or writes."""
-    return frozenset(
-        v for each in _within(step, program, set()) for v in (*_writes(each), *_reads(each))
-    )
+    found: set[VariableId] = set()
+    for each in _within(step, program, set()):
+        found.update(_writes(each))
+        found.update(_reads(each))
+    return frozenset(found)
 
 
 def touched_by(step: Step) -> frozenset[VariableId]:
     """Return the variables that a step itself reads or writes, what is inside it left out."""
     return frozenset((*_writes(step), *_reads(step)))
+
+
+def written_by(step: Step) -> frozenset[VariableId]:
+    """Return the variables that a step itself writes, what is inside it left out."""
+    return frozenset(_writes(step))
 
 
 def steps_within(step: Step, program: Program) -> Iterator[Step]:
@@ -45,65 +56,64 @@ def steps_within(step: Step, program: Program) -> Iterator[Step]:
 
 def _within(step: Step, program: Program, called: set[str]) -> Iterator[Step]:
     """Yield a step and all inside of it; functions in `called` were looked into already."""
-    yield step
-    inner = inner_steps(step)
-    if isinstance(step, Call) and step.function in program.functions.keys() - called:
-        called.add(step.function)
-        inner = (program.functions[step.function],)
-    for each in inner:
-        yield from _within(each, program, called)
+    pending = [step]
+    while pending:
+        each = pending.pop()
+        yield each
+        if isinstance(each, Call):
+            if each.function in program.functions and each.function not in called:
+                called.add(each.function)
+                pending.append(program.functions[each.function])
+        elif not isinstance(each, ComputeSet | Exchange | Sync):
+            pending += reversed(inner_steps(each))
 
 
-def _writes(step: Step) -> Iterator[VariableId]:
-    """Yield what a step writes itself."""
+def _writes(step: Step) -> Iterable[VariableId]:
+    """Return what a step writes itself."""
     match step:
         case ComputeSet():
-            for group in step.groups:
-                yield from (operand.variable for operand in group.outputs)
+            return [operand.variable for group in step.groups for operand in group.outputs]
         case Exchange():
-            yield from (transfer.destination for transfer in step.transfers)
-            yield from (definition.variable for definition in step.definitions)
+            return [
+                *[transfer.destination for transfer in step.transfers],
+                *[definition.variable for definition in step.definitions],
+            ]
         case StreamIn():
-            yield step.variable
+            return (step.variable,)
         case Collective():
-            yield from (moved.variable for moved in step.outputs)
+            return [moved.variable for moved in step.outputs]
         case RemoteCopy():
-            yield step.destination
+            return (step.destination,)
         case Pipeline():
-            for channel in step.channels:
-                yield from channel.places
-                yield channel.destination
+            filled = [v for c in step.channels for v in (*c.places, c.destination)]
+            return [*filled, *[v for stage in step.stages for page in stage.paged for v in page]]
         case _:
-            pass
+            return ()
 
 
-def _reads(step: Step) -> Iterator[VariableId]:
-    """Yield what a step reads itself."""
+def _reads(step: Step) -> Iterable[VariableId]:
+    """Return what a step reads itself."""
     match step:
         case ComputeSet():
-            for group in step.groups:
-                yield from (operand.variable for operand in group.inputs)
+            return [operand.variable for group in step.groups for operand in group.inputs]
         case Exchange():
-            yield from (transfer.source for transfer in step.transfers)
+            return [transfer.source for transfer in step.transfers]
         case StreamOut():
-            yield step.variable
+            return (step.variable,)
         case Collective():
-            yield from (moved.variable for moved in step.inputs)
+            return [moved.variable for moved in step.inputs]
         case RemoteCopy():
-            yield step.source
+            return (step.source,)
         case If():
-            yield step.predicate
-            yield from (item.variable for item in step.merged)
+            return (step.predicate, *[item.variable for item in step.merged])
         case Switch():
-            yield step.index
-            yield from (item.variable for item in step.merged)
+            return (step.index, *[item.variable for item in step.merged])
         case Repeat():
-            yield from (item.variable for item in step.carried)
+            return [item.variable for item in step.carried]
         case Pipeline():
-            yield from (item.variable for item in step.carried)
-            yield from (channel.source for channel in step.channels)
+            carried = [item.variable for item in step.carried]
+            return [*carried, *[channel.source for channel in step.channels]]
         case RepeatWhile():
-            yield step.predicate
-            yield from (item.variable for item in step.carried)
+            return (step.predicate, *[item.variable for item in step.carried])
         case _:
-            pass
+            return ()

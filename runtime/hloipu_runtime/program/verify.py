@@ -36,9 +36,10 @@ from hloipu_runtime.program.steps import (
     VariableId,
     VertexGroup,
 )
-from hloipu_runtime.program.uses import used, written
+from hloipu_runtime.program.uses import written
 from hloipu_runtime.program.verify_collective import collective_faults, remote_faults
 from hloipu_runtime.program.verify_exchange import exchange_faults
+from hloipu_runtime.program.verify_parallel import branch_faults
 from hloipu_runtime.program.verify_pipeline import pipeline_faults
 from hloipu_runtime.program.verify_stacks import stack_faults
 
@@ -61,6 +62,7 @@ def faults_of(program: Program, tiles_per_ipu: int) -> list[Fault]:
         proof.begin(held)
         proof.walk(program.body, held, "body")
         proof.end(held)
+        proof.check_streams()
     return proof.faults
 
 
@@ -72,6 +74,8 @@ class _Proof:
         self.faults: list[Fault] = []
         self.defined: set[ValueId] = {value for value, _ in program.constants.values()}
         self.calling: list[str] = []
+        self.given: set[str] = set()
+        """Streams that steps hand to the host."""
 
     def fault(self, rule: str, place: str, message: str) -> None:
         self.faults.append(Fault(rule, place, message))
@@ -124,6 +128,14 @@ class _Proof:
             self.fits(port.variable, port.final, place)
             if self.variable(port.variable).role not in (Role.STATE, Role.REMOTE):
                 self.fault("state", place, "its variable is not kept from run to run")
+
+    def check_streams(self) -> None:
+        """Check that every result and every stream of an outfeed is handed out by a step."""
+        queues = (queue for queue in self.program.queues if not queue.to_device)
+        ports = (*self.program.results, *(port for queue in queues for port in queue.streams))
+        for stream in dict.fromkeys(port.stream for port in ports):
+            if stream not in self.given:
+                self.fault("stream", stream, "no step hands it out")
 
     def variable(self, number: VariableId) -> Variable:
         return self.program.variables[number]
@@ -178,6 +190,7 @@ class _Proof:
             case StreamOut():
                 self.complete(step.variable, place)
                 self.expect(state, step.variable, step.value, place)
+                self.given.add(step.stream)
             case Collective():
                 self._collective(step, state, place)
             case RemoteCopy():
@@ -294,17 +307,10 @@ class _Proof:
 
     def _parallel(self, step: Parallel, state: State, place: str) -> None:
         before, after = dict(state), dict(state)
-        writers: dict[VariableId, set[int]] = {}
-        for number, branch in enumerate(step.branches):
-            for variable in written(branch, self.program):
-                writers.setdefault(variable, set()).add(number)
+        self.faults += [Fault("race", place, x) for x in branch_faults(self.program, step)]
         for number, branch in enumerate(step.branches):
             inner = dict(before)
             self.walk(branch, inner, f"{place}|{number}")
-            for variable in sorted(used(branch, self.program) & writers.keys()):
-                if writers[variable] != {number}:
-                    name = self.variable(variable).name
-                    self.fault("race", place, f"{name} is used by one branch, written by another")
             for variable in written(branch, self.program):
                 if variable in inner:
                     after[variable] = inner[variable]
@@ -355,13 +361,26 @@ class _Proof:
                     self.fits(channel.destination, channel.value, where)
                     state[channel.destination] = channel.value
             self.walk(stage.first, state, f"{where}/first")
+            for page in stage.paged:
+                self._bring(state, page.there, page.here, where)
             self.walk(stage.body, state, where)
+            for page in stage.paged:
+                self._bring(state, page.here, page.there, where)
             for channel in step.channels:
                 if channel.producer == position:
                     self.expect(state, channel.source, channel.value, f"{where} end")
                     self.complete(channel.source, where)
         self._turn(step.carried, state, place)
         self._leave(step.carried, state, changed, place)
+
+    def _bring(self, state: State, source: VariableId, destination: VariableId, place: str) -> None:
+        """Bring the state to what a copy leaves, whatever the source holds."""
+        self.complete(source, place)
+        if source in state:
+            state[destination] = state[source]
+            self.fits(destination, state[source], place)
+        else:
+            state.pop(destination, None)
 
     def _repeat_while(self, step: RepeatWhile, state: State, place: str) -> None:
         changed = written(step.condition, self.program) | written(step.body, self.program)

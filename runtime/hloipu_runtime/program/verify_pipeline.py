@@ -5,7 +5,7 @@ form does not protect them: nothing may be written that another position uses, a
 must wait in as many places as there are micro-batches under way.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 from hloipu_runtime.program.channels import is_read_in_place
 from hloipu_runtime.program.collective import RemoteCopy
@@ -14,7 +14,6 @@ from hloipu_runtime.program.program import Program, Role
 from hloipu_runtime.program.steps import (
     Channel,
     Exchange,
-    Parallel,
     Pipeline,
     Sequence,
     Stage,
@@ -26,6 +25,7 @@ from hloipu_runtime.program.steps import (
 )
 from hloipu_runtime.program.uses import steps_within, used, written
 from hloipu_runtime.program.verify_exchange import is_plain_copy
+from hloipu_runtime.program.verify_parallel import named_ipus
 
 
 def pipeline_faults(program: Program, step: Pipeline, place: str) -> list[Fault]:
@@ -39,6 +39,7 @@ def pipeline_faults(program: Program, step: Pipeline, place: str) -> list[Fault]
     found += [Fault("race", place, message) for message in _race_faults(program, step)]
     found += [Fault("pipeline", place, message) for message in _channel_faults(program, step)]
     found += [Fault("pipeline", place, message) for message in _first_faults(program, step)]
+    found += [Fault("pipeline", place, message) for message in _page_faults(program, step)]
     return found
 
 
@@ -50,27 +51,19 @@ def _places_faults(program: Program, step: Pipeline) -> Iterator[str]:
             if program.variables[variable].ipu not in stage.ipus:
                 name, places = _name(program, variable), named_ipus(stage.ipus)
                 yield f"{stage.name} uses {name}, which is not on {places}"
-        yield from _concurrency_faults(program, stage)
+        yield from _meeting_faults(program, stage)
         for name in sorted(_streams(stage.body, program)):
             first = step.stages[streams.setdefault(name, position)].name
             if streams[name] != position:
                 yield f"stream {name!r} is used by {first} and {stage.name}"
 
 
-def _concurrency_faults(program: Program, stage: Stage) -> Iterator[str]:
-    """Yield branches that share IPUs, and meetings of more IPUs than a stage has."""
+def _meeting_faults(program: Program, stage: Stage) -> Iterator[str]:
+    """Yield meetings of more IPUs than a stage has."""
     for block in stage.blocks:
         for step in steps_within(block, program):
             if isinstance(step, Sync) and step.ipus > len(stage.ipus):
                 yield f"{stage.name} has {step.ipus} IPUs meet, and is on {named_ipus(stage.ipus)}"
-            if not isinstance(step, Parallel):
-                continue
-            taken: set[int] = set()
-            for branch in step.branches:
-                here = {program.variables[v].ipu for v in used(branch, program)}
-                if here & taken:
-                    yield f"branches of {stage.name} share {named_ipus(sorted(here & taken))}"
-                taken |= here
 
 
 def _race_faults(program: Program, step: Pipeline) -> Iterator[str]:
@@ -123,6 +116,7 @@ def _first_faults(program: Program, step: Pipeline) -> Iterator[str]:
     """Yield what stages do before groups that is more than copies of what does not change."""
     handed = {v for c in step.channels for v in (*c.places, c.destination)}
     handed.update(item.variable for item in step.carried)
+    handed.update(v for stage in step.stages for page in stage.paged for v in page)
     for stage in step.stages:
         if not stage.first.steps:
             continue
@@ -133,6 +127,28 @@ def _first_faults(program: Program, step: Pipeline) -> Iterator[str]:
         changing = handed | written(stage.body, program)
         for variable in sorted(used(stage.first, program) & changing):
             yield f"{stage.name} copies {_name(program, variable)} before groups, and it changes"
+
+
+def _page_faults(program: Program, step: Pipeline) -> Iterator[str]:
+    """Yield what does not come from remote memory before groups and go back there after them."""
+    carried = {item.variable for item in step.carried}
+    in_steps = {v for stage in step.stages for x in stage.blocks for v in used(x, program)}
+    handed = {v for c in step.channels for v in (c.source, *c.places, c.destination)}
+    pages = [(stage, page) for stage in step.stages for page in stage.paged]
+    filled = [v for _, page in pages for v in page]
+    for stage, page in pages:
+        there, here = (program.variables[v] for v in page)
+        if step.group < 2:
+            yield f"{stage.name} brings {there.name} for groups, and there are no groups"
+        if page.there not in carried or page.there in in_steps or page.there in handed:
+            yield f"{there.name} is not carried, or more than brought to tiles and back"
+        if page.here in carried or page.here in handed:
+            yield f"{here.name} is handed on, and {there.name} is brought there"
+        if filled.count(page.there) + filled.count(page.here) > 2:
+            yield f"{there.name} or {here.name} is brought twice"
+        kinds = [(x.element_type, x.shape, x.ipu) for x in (there, here)]
+        if there.role is not Role.REMOTE or here.role is Role.REMOTE or kinds[0] != kinds[1]:
+            yield f"{here.name} is not a place on tiles for what lies remote in {there.name}"
 
 
 def _only_copies(program: Program, step: Step) -> bool:
@@ -147,11 +163,13 @@ def _only_copies(program: Program, step: Step) -> bool:
 
 
 def _used(stage: Stage, program: Program) -> frozenset[VariableId]:
-    return frozenset[VariableId]().union(*(used(block, program) for block in stage.blocks))
+    inside = (used(block, program) for block in stage.blocks)
+    return frozenset(v for page in stage.paged for v in page).union(*inside)
 
 
 def _written(stage: Stage, program: Program) -> frozenset[VariableId]:
-    return frozenset[VariableId]().union(*(written(block, program) for block in stage.blocks))
+    inside = (written(block, program) for block in stage.blocks)
+    return frozenset(v for page in stage.paged for v in page).union(*inside)
 
 
 def _target_faults(
@@ -173,11 +191,6 @@ def _target_faults(
 
 def _streams(body: Sequence, program: Program) -> set[str]:
     return {x.stream for x in steps_within(body, program) if isinstance(x, StreamIn | StreamOut)}
-
-
-def named_ipus(ipus: Collection[int]) -> str:
-    """Return IPUs in words."""
-    return f"IPU{'s' if len(ipus) > 1 else ''} {', '.join(map(str, ipus))}"
 
 
 def _name(program: Program, variable: VariableId) -> str:

@@ -121,6 +121,7 @@ class StepChecks:
             self.refuse(place, f"a pipeline in groups with one turn every {step.interval} slots")
         self._carried(step.carried, place)
         for stage in step.stages:
+            self._variables((v for page in stage.paged for v in page), place)
             if not stage.ipus or len(frozenset(stage.ipus)) < len(stage.ipus):
                 self.refuse(place, "a stage on no IPU, or on one twice")
             for ipu in stage.ipus:

@@ -167,6 +167,8 @@ class _Printer:
             yield from (f"{_INDENT}{line}" for line in self._block(title, stage.body))
             if stage.first.steps:
                 yield from (f"{_INDENT}{line}" for line in self._block("first", stage.first))
+            for page in stage.paged:
+                yield f"{_INDENT}paged v{page.there} at v{page.here}"
         for channel in step.channels:
             places = ", ".join(f"v{place}" for place in channel.places)
             yield (

@@ -196,12 +196,19 @@ class StepParser:
             stage = s.Stage(title, self._stage_ipus(), self.block())
             if cursor.take("first"):
                 stage = stage._replace(first=self.block())
+            while cursor.take("paged"):
+                stage = stage._replace(paged=(*stage.paged, self._paged()))
             stages.append(stage)
         channels: list[s.Channel] = []
         while cursor.take("channel"):
             channels.append(self._channel())
         cursor.expect("}")
         return s.Pipeline(count, interval, tuple(stages), tuple(channels), carried, name, group)
+
+    def _paged(self) -> s.Paged:
+        there = self.names.variable()
+        self.cursor.expect("at")
+        return s.Paged(there, self.names.variable())
 
     def _stage_ipus(self) -> tuple[int, ...]:
         cursor = self.cursor

@@ -18,7 +18,7 @@ from hloipu_runtime.costing.spent import BUCKETS
 from hloipu_runtime.costing.step_times import step_times
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.report.feeds import feeds_record
-from hloipu_runtime.report.pipelines import pipeline_rows
+from hloipu_runtime.report.pipelines import blocks_apart, pipeline_rows, waits_for_transfers
 from hloipu_runtime.report.profile import (
     NO_ORIGIN,
     IpuRow,
@@ -215,8 +215,12 @@ def _share_ipus(costs: Costs, inner: Together) -> bool:
 def _by_ipu(costs: Costs, counts: BlockCounts, total: int) -> tuple[IpuRow, ...]:
     """Return what each IPU does; a step without IPUs of its own is everyone's."""
     sums = [[0, 0, 0, 0] for _ in range(costs.program.ipus)]
-    beside = _beside_on_one_ipu(costs)
+    beside, apart = _beside_on_one_ipu(costs), blocks_apart(costs)
+    for ipu, cycles in waits_for_transfers(costs, counts).items():
+        sums[ipu][BUCKETS.index("host")] += cycles
     for number, block in enumerate(costs.blocks):
+        if number in apart:
+            continue
         shown = counts.shown(number) if number in beside else counts.counts[number]
         for place in block.steps:
             step = costs.steps[place]

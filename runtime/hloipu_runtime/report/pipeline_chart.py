@@ -87,6 +87,9 @@ def _cells(texts: Sequence[str], width: int) -> str:
 
 def _positions(row: PipelineRow) -> list[str]:
     head = ["position", "IPU", "cycles", "waiting", "stash bytes", "received bytes"]
+    is_hosted = any(position.host_cycles for position in row.positions)
+    if is_hosted:
+        head.insert(head.index("waiting"), "host cycles")
     is_offloaded = any(position.remote_bytes for position in row.positions)
     if is_offloaded:
         head.append("remote bytes")
@@ -95,6 +98,7 @@ def _positions(row: PipelineRow) -> list[str]:
             position.name,
             str(share.ipu),
             f"{share.cycles:,}",
+            *([f"{share.host_cycles:,}"] if is_hosted else ()),
             str(position.depth),
             f"{share.stash_bytes:,}",
             f"{share.received_bytes:,}",

@@ -1,11 +1,10 @@
 """What a profile says of pipelines: slots, what each position costs, what waits between them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
 from hloipu_runtime.costing.costs import (
-    BlockCost,
     Costs,
     Loop,
     Pipelined,
@@ -25,6 +24,8 @@ class ShareRow(NamedTuple):
     ipu: int
     cycles: int
     """In which this IPU works on a micro-batch, what it waits for other branches left out."""
+    host_cycles: int
+    """Of transfers between its tiles set apart and the host, beside a micro-batch."""
     stash_bytes: int
     received_bytes: int
     remote_bytes: int
@@ -38,6 +39,8 @@ class PositionRow(NamedTuple):
     """The first of them, where branches run on several at once."""
     cycles: int
     """Of one micro-batch, with what it takes from its channels; of branches the slowest's."""
+    host_cycles: int
+    """Of transfers between tiles set apart and the host, beside a micro-batch, of all its IPUs."""
     stash_bytes: int
     """Of all micro-batches whose activations wait for it on the IPU that made them."""
     received_bytes: int
@@ -84,27 +87,56 @@ class PipelineRow(NamedTuple):
 
 def pipeline_rows(costs: Costs, counts: BlockCounts) -> tuple[PipelineRow, ...]:
     """Return a program's pipelines in the order of their paths, counted as a profile counts."""
-    if not any(isinstance(inner, Pipelined) for b in costs.blocks for inner in b.inner):
+    found = list(_pipelines(costs))
+    if not found:
         return ()
+    times = [
+        round(total / max(count, 1))
+        for total, count in zip(cycles_of_blocks(costs, counts), counts.counts, strict=True)
+    ]
+    return tuple(sorted(_row(costs, n, x, times, counts.counts[n]) for n, x in found))
+
+
+def blocks_apart(costs: Costs) -> frozenset[int]:
+    """Return the blocks of what tiles set apart do beside positions of pipelines."""
+    return frozenset(x.block for _, inner in _pipelines(costs) for x in inner.apart)
+
+
+def waits_for_transfers(costs: Costs, counts: BlockCounts) -> dict[int, int]:
+    """Return how long IPUs wait in slots until their own transfers beside them are through."""
+    found: dict[int, int] = {}
+    if not blocks_apart(costs):
+        return found
     cycles = cycles_of_blocks(costs, counts)
-    rows = []
+    for number, inner in _pipelines(costs):
+        each = [cycles[b] / max(counts.counts[b], 1) for b in inner.bodies]
+        beside = [cycles[x.block] / max(counts.counts[x.block], 1) for x in inner.apart]
+        for ipu in frozenset().union(*(costs.blocks[x.block].ipus for x in inner.apart)):
+            for pattern in inner.patterns:
+                busy = sum(each[n] for n in pattern.positions if ipu in inner.ipus[n])
+                needed = sum(
+                    cost
+                    for x, cost in zip(inner.apart, beside, strict=True)
+                    if ipu in costs.blocks[x.block].ipus and x.position in pattern.positions
+                )
+                waited = round(counts.counts[number] * pattern.slots * max(0, needed - busy))
+                found[ipu] = found.get(ipu, 0) + waited
+    return found
+
+
+def _pipelines(costs: Costs) -> Iterator[tuple[int, Pipelined]]:
     for number, block in enumerate(costs.blocks):
         for inner in block.inner:
             if isinstance(inner, Pipelined):
-                times = [
-                    round(total / max(count, 1))
-                    for total, count in zip(cycles, counts.counts, strict=True)
-                ]
-                rows.append(_row(costs, block, inner, times, counts.counts[number]))
-    return tuple(sorted(rows))
+                yield number, inner
 
 
 def _row(
-    costs: Costs, block: BlockCost, inner: Pipelined, times: Sequence[int], entered: int
+    costs: Costs, around: int, inner: Pipelined, times: Sequence[int], entered: int
 ) -> PipelineRow:
-    """Return one pipeline; `times`: cycles of one execution of each block."""
-    step = inner.step
-    each = [times[b] for b in inner.bodies]
+    """Return one pipeline in a block; `times`: cycles of one execution of each block."""
+    step, block = inner.step, costs.blocks[around]
+    each = [times[b] for b in blocks_inside(inner)]
     span = sum(slots * sum(each[n] for n in on) for slots, on in inner.slowest(each))
     ends = sum(
         costs.steps[n].spent.total.cycles
@@ -144,6 +176,7 @@ def _position(costs: Costs, inner: Pipelined, number: int, times: Sequence[int])
         ShareRow(
             ipu,
             times[block] if alone else _worked(costs, times, block, ipu),
+            _transferred(costs, inner, number, ipu),
             sizes[ipu, True],
             sizes[ipu, False],
             remote[ipu],
@@ -154,6 +187,7 @@ def _position(costs: Costs, inner: Pipelined, number: int, times: Sequence[int])
         stage.name,
         stage.ipus[0],
         times[block],
+        sum(share.host_cycles for share in shares),
         sum(share.stash_bytes for share in shares),
         sum(share.received_bytes for share in shares),
         sum(share.remote_bytes for share in shares),
@@ -176,6 +210,13 @@ def _worked(costs: Costs, times: Sequence[int], block: int, ipu: int) -> int:
             turns = inner.turns if isinstance(inner, Loop) else 1
             found += turns * sum(times[b] for b in blocks_inside(inner))
     return found
+
+
+def _transferred(costs: Costs, inner: Pipelined, position: int, ipu: int) -> int:
+    """Return the cycles of an IPU's transfers beside a position, without what is handed over."""
+    blocks = [costs.blocks[x.block] for x in inner.apart if x.position == position]
+    steps = [costs.steps[n] for block in blocks for n in block.steps[:-1]]
+    return sum(step.spent.total.cycles for step in steps if ipu in step.ipus)
 
 
 def _bytes(program: Program, variable: VariableId) -> int:

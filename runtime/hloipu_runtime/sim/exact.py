@@ -21,6 +21,7 @@ from hloipu_runtime.program.steps import (
     ComputeSet,
     Exchange,
     If,
+    Paged,
     Parallel,
     Pipeline,
     Repeat,
@@ -33,6 +34,7 @@ from hloipu_runtime.program.steps import (
     Sync,
     ValueId,
     VariableId,
+    inner_steps,
 )
 from hloipu_runtime.program.uses import used, written
 from hloipu_runtime.sim.copying import prepare_transfer
@@ -245,11 +247,13 @@ class ExactEngine:
 
         return [count, *self._sequence(body, place, host, counts)]
 
-    def _fresh(self, body: Sequence, carried: tuple[Carried, ...]) -> list[Action]:
+    def _fresh(
+        self, body: Sequence, carried: tuple[Carried, ...], paged: tuple[Paged, ...] = ()
+    ) -> list[Action]:
         """Return what takes away, before a turn, what the turn before left behind."""
         if not self.poison:
             return []
-        kept = {item.variable for item in carried}
+        kept = {item.variable for item in carried} | {page.here for page in paged}
         return [
             self.memory(variable).poison for variable in sorted(written(body, self.program) - kept)
         ]
@@ -279,7 +283,7 @@ class ExactEngine:
             ]
             bodies = [
                 [
-                    *self._fresh(stage.body, step.carried),
+                    *self._fresh(stage.body, step.carried, stage.paged),
                     *self._sequence(stage.body, f"{place}/repeat/{position}", host, counts),
                 ]
                 for position, stage in enumerate(step.stages)
@@ -357,8 +361,8 @@ def left_by(step: Step) -> Iterator[tuple[VariableId, ValueId]]:
             yield from ((item.variable, item.final) for item in step.carried)
         case If() | Switch():
             yield from ((item.variable, item.value) for item in step.merged)
-        case Sequence():
-            for inner in step.steps:
-                yield from left_by(inner)
+        case Sequence() | Parallel():
+            # What is overwritten before the end is not there any more.
+            yield from dict(x for inner in inner_steps(step) for x in left_by(inner)).items()
         case _:
             pass

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
-from hloipu_runtime.program.channels import fetched, popped, pushed, stored
+from hloipu_runtime.program.channels import fetched, paged, popped, pushed, stored
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.steps import Channel, Pipeline, Step
+from hloipu_runtime.program.steps import Channel, Pipeline, Stage, Step
 
 Action = Callable[[], None]
 Prepare = Callable[[Step], list[Action]]
@@ -35,20 +35,31 @@ def pipelined(
         for position in positions
     ]
 
+    pages_in = [_paged(stage, prepare, comes=True) for stage in step.stages]
+    pages_out = [_paged(stage, prepare, comes=False) for stage in step.stages]
+
     def run() -> None:
         for slot in range(table.slots):
             active = [(n, table.micro_batch(n, slot) or 0) for n in table.active(slot)]
             for position, turn in reversed(active):
-                if not turn % step.group:
-                    for action in firsts[position]:
+                if table.begins_group(turn):
+                    for action in (*firsts[position], *pages_in[position]):
                         action()
                 _run(pops[position], turn)
                 for action in bodies[position]:
                     action()
+                if table.ends_group(turn):
+                    for action in pages_out[position]:
+                        action()
             for position, turn in active:
                 _run(pushes[position], turn)
 
     return run
+
+
+def _paged(stage: Stage, prepare: Prepare, *, comes: bool) -> list[Action]:
+    """Return what brings the pages of a position to tiles, or back."""
+    return [action for copy in paged(stage, comes=comes) for action in prepare(copy)]
 
 
 def _taken(program: Program, channel: Channel, place: int) -> tuple[Step, ...]:

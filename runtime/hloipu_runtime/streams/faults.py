@@ -6,11 +6,11 @@ from hloipu_runtime.errors import StreamEndedError, StreamError, StreamInterrupt
 
 
 def ended(queue: str, step: int, total: int | None) -> StreamError:
-    """Return the error of a source that has no more elements."""
+    """Return the error of a source that has no more elements; `total`: those that are needed."""
     of = f" of {total}" if total is not None else ""
     return StreamEndedError(
         "E2020",
-        f"infeed {queue!r} ended at step {step}{of}: its source has {step} elements",
+        f"infeed {queue!r} ended at element {step}{of}: its source has {step} elements",
         queue=queue,
         step=step,
         expected="one more element" if total is None else f"{total} elements",

@@ -167,15 +167,16 @@ class StreamHost:
         return faults.reentrant(next(names, ""), -1, "a second run begins while one is going on")
 
     @contextmanager
-    def running(self, elements: int | None = None) -> Iterator[None]:
+    def running(self, elements: Mapping[str, int] | None = None) -> Iterator[None]:
         """Frame one run of the program; raises StreamError E2025 while another is going on.
 
-        `elements` is how many each infeed is to give to a replica, where it is known, for messages.
+        `elements` is how many an infeed is to give to a replica, where it is known, for messages.
         Readers of outfeeds on other threads are told how the run ends.
         """
         for source in self.infeeds:
             source.refuse_run()
-            total = None if elements is None else source.position + elements * source.replicas
+            each = None if elements is None else elements.get(source.name)
+            total = None if each is None else source.position + each * source.replicas
             source.expected_total = total
         for queue in self.outfeeds:
             queue.refuse_run()

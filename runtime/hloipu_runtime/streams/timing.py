@@ -10,7 +10,6 @@ Without overlap the device makes the transfer itself: its cost is part of the st
 merely waits for the host. Intervals are exact fractions and rounded up once, at the end.
 """
 
-from collections import deque
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
@@ -109,31 +108,3 @@ def interval_cycles(clock_hz: int, elements_per_second: float | None) -> Fractio
             found=str(elements_per_second),
         )
     return Fraction(clock_hz) / Fraction(elements_per_second)
-
-
-class FeedClock:
-    """The same recurrence step by step, for intervals and steps that differ: measured ones do."""
-
-    def __init__(self, depth: int, *, transfer_cycles: int = 0) -> None:
-        self.now = Fraction(0)
-        """The device's time."""
-        self.idle = Fraction(0)
-        """Cycles that the device has waited."""
-        self._transfer_cycles = transfer_cycles
-        self._arrived = Fraction(0)
-        self._taken: deque[Fraction] = deque(maxlen=depth)
-
-    def take(self, made: Fraction) -> None:
-        """Wait until the next element, made by the host at cycle `made`, is there."""
-        begin = max(made, self._arrived)
-        if len(self._taken) == self._taken.maxlen:
-            begin = max(begin, self._taken[0])
-        self._arrived = begin + self._transfer_cycles
-        waited = max(Fraction(0), self._arrived - self.now)
-        self.idle += waited
-        self.now += waited
-        self._taken.append(self.now)
-
-    def advance(self, cycles: int) -> None:
-        """Let the device work."""
-        self.now += cycles

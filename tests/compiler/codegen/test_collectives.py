@@ -15,7 +15,7 @@ from hloipu_compiler.evaluate.random_inputs import random_arguments
 from hloipu_compiler.hlo.printer import FULL, print_module
 from hloipu_compiler.ir.graph import Module
 from hloipu_runtime.compiled import CompiledProgram
-from hloipu_runtime.errors import UsageError
+from hloipu_runtime.errors import MachineError, UsageError
 from hloipu_runtime.machine.load import load_machine
 from tests.support.arrays import Array
 from tests.support.collective_cases import LOOP, ONE_OP, ROUNDS, SEVERAL_OPS
@@ -154,6 +154,18 @@ def test_replicas_that_a_module_is_not_written_for() -> None:
     with pytest.raises(UsageError) as error:
         compile_module(module, MACHINE, replicas=4)
     assert error.value.code == "E0510"
+
+
+@pytest.mark.parametrize("count", [257, 10**9, 2**62])
+def test_more_participants_than_there_are_ipus_are_refused_before_anything_is_made(
+    count: int,
+) -> None:
+    statement = "ROOT r = f32[8,4] all-reduce(p), to_apply=add"
+    body = f"p = f32[8,4] parameter(0)\n  {statement}"
+    module = hloipu.parse(f"HloModule m, replica_count={count}\n{ADD}\nENTRY e {{\n  {body}\n}}\n")
+    with pytest.raises(MachineError, match=f"1 to 256 IPUs, not {count}") as error:
+        compile_module(module, MACHINE)
+    assert error.value.code == "E3210"
 
 
 def test_replicas_of_what_meets_nobody() -> None:

@@ -68,7 +68,11 @@ def test_only_buffers_lie_on_tiles_set_apart() -> None:
 def parts_of(program: CompiledProgram) -> tuple[int, int, int]:
     """Return cycles of a turn's transfers, of what is handed over, and of the rest."""
     transfers = handing = rest = 0
-    steps = [step for step in program.costs.steps if "/repeat/" in step.path]
+    steps = [
+        step
+        for step in program.costs.steps
+        if "/repeat/" in step.path and "/beside/" not in step.path
+    ]
     buffers = {n for n, v in enumerate(program.program.variables) if v.role is Role.BUFFER}
     (loop,) = program.program.body.steps
     body = loop.body.steps  # type: ignore[union-attr]

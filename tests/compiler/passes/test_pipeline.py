@@ -10,6 +10,7 @@ from hloipu_compiler.passes import PIPELINES, Group, Pass, built, read_pipeline
 from hloipu_compiler.passes.fold_constants import FoldConstants
 from hloipu_compiler.passes.inline_calls import InlineCalls
 from hloipu_compiler.passes.pass_base import FLAT_CALLS, TRIP_COUNTS
+from hloipu_compiler.passes.pipelines import before_cut
 from hloipu_compiler.passes.recognise_loops import RecogniseLoops
 from hloipu_compiler.passes.simplify_algebra import SimplifyAlgebra
 from hloipu_compiler.plan.plan import Plan
@@ -87,3 +88,19 @@ def test_a_group_must_hold_for_its_second_round_too() -> None:
 def test_front_establishes_what_lowering_relies_on() -> None:
     wanted = {"flat-calls", "no-bitcasts", "no-barriers", "no-dead-code", "trip-counts"}
     assert PIPELINES["front"].establishes == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "before"),
+    [
+        ("default", "front"),
+        ("lean", "front"),
+        ("inline-calls", "front"),
+        ("narrow-floats, default", "narrow-floats,front"),
+        ("front,fold-constants,narrow-floats,lean", "front,fold-constants,narrow-floats,front"),
+        ("default,narrow-floats", "front"),
+    ],
+)  # fmt: skip
+def test_what_comes_before_default_comes_before_a_cut(text: str, before: str) -> None:
+    assert before_cut(text) == before
+    assert before_cut(PIPELINES["default"]) == "front"

@@ -5,16 +5,13 @@ import itertools
 import numpy as np
 import pytest
 
-from hloipu_compiler.evaluate.evaluator import Evaluator
-from hloipu_compiler.evaluate.site import Effects
-from hloipu_compiler.hlo.printer import print_module
 from hloipu_compiler.poplar.plain_module import plain_module
 from hloipu_compiler.poplar.reading import flat_step
+from tests.support.poplar_run import evaluated
 from tests.support.poplar_small import (
     TAKEN,
     TEXT,
     WEIGHTS,
-    Array,
     changed,
     elements,
     read,
@@ -26,23 +23,6 @@ from tests.support.poplar_trained import batches, start
 from tests.support.poplar_trained import trained as perceptron_trained
 from tests.support.poplar_variants import VARIANTS
 from tests.support.poplar_windows import BEGINNINGS, WINDOWS
-
-
-def evaluated(
-    text: str, arguments: list[Array], data: list[object]
-) -> tuple[list[Array], list[list[float]]]:
-    """Return the results of a text, and what its outfeed got."""
-    module = plain_module(read(text))
-    read(print_module(module))
-    source, sent = iter(data), []
-    effects = Effects(
-        infeed=lambda _: next(source),  # type: ignore[arg-type]
-        outfeed=lambda _, values: sent.append([float(x) for x in values]),
-    )
-    made = Evaluator(module, effects)(*arguments)
-    assert next(source, None) is None, "not every element was taken"
-    return made, sent
-
 
 FORMS = ("pipeline", "loop", "while")
 REDUCTIONS = ("sum", "mean", "running_mean")

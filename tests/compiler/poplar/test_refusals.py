@@ -223,6 +223,8 @@ def test_wrong_texts_are_refused_with_the_name_of_what_is_wrong(what: str) -> No
     assert caught.value.code == code, caught.value
     assert f"'{name}" in caught.value.message, caught.value
     assert caught.value.hint
+    assert caught.value.span is not None
+    assert f"<text>:{caught.value.span.line}:{caught.value.span.column}: " in str(caught.value)
 
 
 _BY_CUT = {"decaying accumulator", "half a running mean", "weights that are made first",

@@ -6,6 +6,7 @@ import pytest
 import hloipu
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.sharding.placing import placed
+from hloipu_runtime.errors import HloipuError
 from tests.support.annotated_texts import crossings
 
 # Four pairs of numbers, each added up on an IPU of its own, and the sums on the last one.
@@ -42,6 +43,16 @@ def test_nothing_is_placed_without_an_annotation_or_where_devices_are_partitions
     assert not placed(hloipu.parse(plain), Plan(partitions=4), {}).ipus
     nothing = hloipu.parse("HloModule m\nENTRY e { ROOT a = f32[] parameter(0) }")
     assert not placed(nothing, Plan(), {}).ipus
+
+
+@pytest.mark.parametrize(("device", "code"), [(256, "E3210"), (100_000, "E0519"), (2**40, "E0519")])
+def test_devices_that_no_ipu_has_are_refused(device: int, code: str) -> None:
+    with pytest.raises(HloipuError, match=r"'two'|1 to 256 IPUs") as caught:
+        hloipu.compile(FOUR.replace('ipu_shard="1"', f'ipu_shard="{device}"'), cache=False)
+    assert caught.value.code == code
+    with pytest.raises(HloipuError) as caught:
+        hloipu.compile(FOUR.replace("device=0", f"device={device}"), cache=False)
+    assert caught.value.code == code
 
 
 @pytest.mark.parametrize("mode", ["functional", "exact"])

@@ -156,3 +156,16 @@ def test_steps_that_are_cut_may_keep_more_in_remote_buffers() -> None:
     bare = replace(small, offload="off", set=(*sizes, ("remote.remote_bytes", "0")))
     without = fitting_of(step.text, bare, Limit(trials=3))
     assert not any("offload_activations" in x.settings for x in (*without.found, *without.failed))
+
+
+def test_edits_of_cut_steps_are_measured_as_such() -> None:
+    step = STEPS["mlp_sgd"]
+    first = step.state_count
+    given = {
+        "target": "tiny", "over_memory": "allow", "cache": False, "loop": 1, "stages": 2,
+        "micro_batches": 2, "feed": {"data": (first, first + 1)},
+    }  # fmt: skip
+    whole = hloipu.compile(step.text, **given).program
+    half = hloipu.compile(step.text, passes="narrow-floats,default", **given).program
+    assert {whole.variables[port.variable].element_type for port in whole.state} == {"f32"}
+    assert {half.variables[port.variable].element_type for port in half.state} == {"f16"}

@@ -88,10 +88,16 @@ def test_a_body_pays_one_access_for_each_direction(kind: str, count: int, group:
         assert with_it[path] - without[path] == wanted[kind]
 
 
+@pytest.mark.parametrize("kind", ["weights", "pages"])
 @pytest.mark.parametrize("stages", [1, 3])
 @pytest.mark.parametrize(("count", "group"), [(4, 2), (5, 2), (6, 6), (2, 5), (0, 3)])
-def test_weights_come_once_for_each_group(stages: int, count: int, group: int) -> None:
-    offloaded = frozenset(("weights",))
+def test_weights_come_and_totals_come_and_go_once_for_each_group(
+    kind: str, stages: int, count: int, group: int
+) -> None:
+    offloaded = frozenset((kind,))
+    each = transfer(VALUE_BYTES, write=False)
+    if kind == "pages":
+        each += transfer(VALUE_BYTES, write=True)
     program = PipelineMaker(stages, 2 * stages, count, group=group, offloaded=offloaded).program()
     costs = step_charges(program, MACHINE)
     block = costs.blocks[costs.root]
@@ -99,12 +105,12 @@ def test_weights_come_once_for_each_group(stages: int, count: int, group: int) -
     assert len(loops) == stages
     for loop in loops:
         assert loop.turns == ceil(count / group)
-        assert costs.blocks[loop.body].spent.total.cycles == transfer(VALUE_BYTES, write=False)
+        assert costs.blocks[loop.body].spent.total.cycles == each
     pipe = next(x for x in block.inner if isinstance(x, Pipelined))
     bodies = sum(costs.blocks[body].spent.total.cycles for body in pipe.bodies)
     own = sum(costs.steps[n].spent.total.cycles for n in block.steps)
     found = estimate(program, MACHINE, costs=costs)
-    fetching = ceil(count / group) * stages * transfer(VALUE_BYTES, write=False)
+    fetching = ceil(count / group) * stages * each
     assert found.total_cycles == own + count * bodies + fetching
     counts = charge_plan(costs).counts({"body": 1})
     assert spent_of(costs, counts).total.cycles == found.total_cycles

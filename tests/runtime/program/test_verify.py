@@ -24,6 +24,7 @@ from hloipu_runtime.program.steps import (
     Step,
     StreamOut,
     Switch,
+    Sync,
     VertexGroup,
 )
 from hloipu_runtime.program.verify import faults_of, verify
@@ -338,18 +339,18 @@ def test_what_one_branch_writes_is_unknown_after_both() -> None:
     ("first", "second", "wanted"),
     [
         ((0, 2), (1, 3), set()),
-        ((0, 2), (0, 3), set()),
-        ((0, 2), (1, 2), {"race"}),
-        ((0, 2), (2, 3), {"race"}),
-        ((2, 3), (0, 2), {"race"}),
+        ((1, 3), (0, 0), set()),
+        ((0, 2), (2, 0), {"race"}),
+        ((0, 2), (0, 0), {"race"}),
+        ((3, 1), (1, 3), {"race"}),
     ],
 )
-def test_branches_at_once_touch_nothing_that_another_one_writes(
+def test_branches_at_once_are_on_ipus_of_their_own(
     first: tuple[int, int], second: tuple[int, int], wanted: set[str]
 ) -> None:
-    make = ProgramBuilder()
-    for _ in range(4):
-        make.stream_in(make.variable((6,), ROWS))
+    make = ProgramBuilder(ipus=2)
+    for number in range(4):
+        make.stream_in(make.variable((6,), ROWS, ipu=number % 2))
     before = dict(make.held)
     branches = []
     for source, target in (first, second):
@@ -359,6 +360,20 @@ def test_branches_at_once_touch_nothing_that_another_one_writes(
         branches.append(Sequence(tuple(steps)))
     make.emit(Parallel(tuple(branches)))
     assert found_in(make.program()) == wanted
+
+
+def test_branches_at_once_meet_nobody() -> None:
+    make = ProgramBuilder(ipus=2)
+    for ipu in range(2):
+        make.stream_in(make.variable((6,), ROWS, ipu=ipu))
+    branches = []
+    for ipu in range(2):
+        with make.block() as steps:
+            make.emit(Sync(2 - ipu))
+            make.add([ipu], ipu)
+        branches.append(Sequence(tuple(steps)))
+    make.emit(Parallel(tuple(branches)))
+    assert found_in(make.program()) == {"race"}
 
 
 def test_functions_are_there_and_do_not_call_themselves() -> None:

@@ -62,7 +62,7 @@ def channel_to_another_ipu(program: Program) -> Program:
     [
         (one_ipu_too_few, "which is not on IPU 1"),
         (all_meet, "p1 has 4 IPUs meet, and is on IPUs 1, 2"),
-        (branches_on_one_ipu, "branches of p1 share IPU 2"),
+        (branches_on_one_ipu, "branch 1 and others before it share IPU 2"),
         (channel_to_another_ipu, "which is not on its consumer's IPU"),
     ],
 )

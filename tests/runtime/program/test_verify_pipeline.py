@@ -10,6 +10,7 @@ from hloipu_runtime.program.program import Program, Role, Variable
 from hloipu_runtime.program.steps import (
     Channel,
     ComputeSet,
+    Paged,
     Pipeline,
     Sequence,
     Stage,
@@ -214,6 +215,58 @@ def test_what_breaks_a_rule_of_remote_memory_or_groups_is_told(
 ) -> None:
     interval = 4 if group > 1 else 1
     program = PipelineMaker(2, interval, 7, group=group, offloaded=EVERYTHING).program()
+    assert told(program) == []
+    step = program.body.steps[-1]
+    assert isinstance(step, Pipeline)
+    found = told(change(program, step))
+    assert any(said in line for line in found), found
+
+
+def with_page(program: Program, step: Pipeline, number: int, *pages: Paged) -> Program:
+    return with_stage(program, step, number, step.stages[number]._replace(paged=pages))
+
+
+def page_without_groups(program: Program, step: Pipeline) -> Program:
+    return with_pipeline(program, replace(step, group=1))
+
+
+def page_twice(program: Program, step: Pipeline) -> Program:
+    (page,) = step.stages[3].paged
+    return with_page(program, step, 3, page, page)
+
+
+def page_of_two_stages(program: Program, step: Pipeline) -> Program:
+    return with_page(program, step, 0, *step.stages[3].paged)
+
+
+def page_on_tiles(program: Program, step: Pipeline) -> Program:
+    (page,) = step.stages[3].paged
+    return with_page(program, step, 3, Paged(page.here, page.there))
+
+
+def page_left_out(program: Program, step: Pipeline) -> Program:
+    return with_page(program, step, 3)
+
+
+def page_where_something_is_handed_on(program: Program, step: Pipeline) -> Program:
+    (page,) = step.stages[3].paged
+    there = next(c.destination for c in step.channels if c.consumer == 3)
+    return with_page(program, step, 3, page._replace(here=there))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (page_without_groups, "brings v14 for groups, and there are no groups"),
+        (page_twice, "is brought twice"),
+        (page_of_two_stages, "race: v26 is written in p0 and p3"),
+        (page_on_tiles, "is not carried, or more than brought to tiles and back"),
+        (page_left_out, "which holds nothing"),
+        (page_where_something_is_handed_on, "is handed on, and v26 is brought there"),
+    ],
+)
+def test_what_breaks_a_rule_of_pages_is_told(change: Change, said: str) -> None:
+    program = PipelineMaker(2, 4, 7, group=3, offloaded=frozenset(("pages",))).program()
     assert told(program) == []
     step = program.body.steps[-1]
     assert isinstance(step, Pipeline)

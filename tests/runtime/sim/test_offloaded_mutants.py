@@ -27,6 +27,7 @@ PROGRAMS = {
     "interleaved": PipelineMaker(3, 2, COUNT, offloaded=EVERYTHING),
     "shared": PipelineMaker(4, 1, COUNT, ipus=(0, 1, 1, 0), offloaded=EVERYTHING),
     "groups": PipelineMaker(2, 4, COUNT, group=2, offloaded=EVERYTHING),
+    "pages": PipelineMaker(2, 4, COUNT, group=2, offloaded=frozenset(("pages", "activations"))),
     "groups on tiles": PipelineMaker(2, 4, COUNT, group=3, offloaded=frozenset(("weights",))),
 }
 
@@ -104,6 +105,30 @@ def order_changed(program: Program, rng: random.Random) -> Program | None:
     return with_pipeline(program, replace(step, stages=tuple(stages)))
 
 
+def page_changed(program: Program, rng: random.Random) -> Program | None:
+    """Leave out what is brought for groups, or bring other variables, or for another stage."""
+    step = pipeline_of(program)
+    stages = list(step.stages)
+    n = rng.choice([n for n, stage in enumerate(stages) if stage.paged] or [0])
+    pages = list(stages[n].paged)
+    if not pages:
+        return None
+    what = rng.choice(("drop", "there", "here", "both", "twice", "stage"))
+    if what in ("drop", "stage"):
+        page = pages.pop()
+    elif what == "both":
+        pages[0] = pages[0]._replace(there=pages[0].here, here=pages[0].there)
+    elif what == "twice":
+        pages.append(pages[0])
+    else:
+        pages[0] = pages[0]._replace(**{what: another(program, getattr(pages[0], what), rng)})
+    stages[n] = stages[n]._replace(paged=tuple(pages))
+    if what == "stage":
+        m = rng.randrange(len(stages))
+        stages[m] = stages[m]._replace(paged=(*stages[m].paged, page))
+    return with_pipeline(program, replace(step, stages=tuple(stages)))
+
+
 def another(program: Program, number: VariableId, rng: random.Random) -> VariableId:
     """Return another variable; all are of one type and shape."""
     return rng.choice([n for n in range(len(program.variables)) if n != number])
@@ -120,20 +145,30 @@ def run(program: Program) -> list[Array]:
 @pytest.mark.parametrize("tamper", [swapped, copy_changed, channel_changed, order_changed])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_no_wrong_program_is_proved(name: str, tamper: Tamper) -> None:
+    check(name, tamper)
+
+
+def test_no_wrong_page_is_proved() -> None:
+    check("pages", page_changed)
+
+
+def check(name: str, tamper: Tamper) -> None:
+    """Assert that what the proof lets pass computes the same."""
     program = fresh(name)
     assert faults_of(program, 4) == []
     right = run(program)
     rng = random.Random(f"{name} {tamper.__name__}")
-    refused = 0
+    refused = tried = 0
     for _ in range(120):
         changed = tamper(program, rng)
         if changed is None or changed == program:
             continue
+        tried += 1
         if faults_of(changed, 4):
             refused += 1
         else:
             assert all(map(np.array_equal, run(changed), right))
-    assert refused > 20
+    assert refused > 20 or not tried
 
 
 def fresh(name: str) -> Program:

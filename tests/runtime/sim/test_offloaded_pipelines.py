@@ -65,6 +65,16 @@ def test_groups_change_nothing(
     check(PipelineMaker(stages, 2 * stages, count, group=group, offloaded=offloaded))
 
 
+@pytest.mark.parametrize("others", [(), ("activations", "weights")])
+@pytest.mark.parametrize(("stages", "ipus"), [(1, ()), (3, ()), (4, (0, 1, 1, 0))])
+@pytest.mark.parametrize(("count", "group"), [(1, 4), (4, 2), (5, 2), (7, 3)])
+def test_totals_that_come_for_each_group_are_the_same(
+    stages: int, ipus: tuple[int, ...], count: int, group: int, others: tuple[str, ...]
+) -> None:
+    offloaded = frozenset(("pages", *others))
+    check(PipelineMaker(stages, 2 * stages, count, ipus=ipus, group=group, offloaded=offloaded))
+
+
 @pytest.mark.parametrize("ipus", [(0, 1, 1, 0), (0, 0, 0, 0), (0, 1, 0, 1)])
 @pytest.mark.parametrize("interval", [1, 2, 8])
 @pytest.mark.parametrize("offloaded", OFFLOADED[1:], ids=named)

@@ -104,13 +104,13 @@ def test_values_left_in_queues_stay_for_the_next_run() -> None:
 
 def test_an_end_says_how_many_were_wanted() -> None:
     with StreamHost([InfeedQueue("data", SCALAR, from_arrays(ROWS[:7]))]) as host:
-        with host.running(3):
+        with host.running({"data": 3}):
             for _ in range(3):
                 host.take("data")
-        with host.running(10):
+        with host.running({"data": 10}):
             for _ in range(4):
                 host.take("data")
             with pytest.raises(StreamError) as caught:
                 host.take("data")
-    assert "ended at step 7 of 13" in str(caught.value)
+    assert "ended at element 7 of 13" in str(caught.value)
     assert (caught.value.expected, caught.value.found) == ("13 elements", "7 elements")

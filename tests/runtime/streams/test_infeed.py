@@ -30,7 +30,7 @@ def counting(made: list[int], most: int = 1000) -> Iterator[Array]:
 def test_elements_come_in_order(inline: bool, capacity: int) -> None:
     with InfeedQueue("q", SCALAR, counting([]), capacity=capacity, inline=inline) as queue:
         assert [int(queue.take()[0]) for _ in range(1000)] == list(range(1000))
-        with pytest.raises(StreamEndedError, match="ended at step 1000"):
+        with pytest.raises(StreamEndedError, match="ended at element 1000"):
             queue.take()
         with pytest.raises(StreamEndedError):
             queue.take()

@@ -1,12 +1,41 @@
 """Closed forms of waiting against the recurrence that they solve, and against cases by hand."""
 
 import random
+from collections import deque
 from fractions import Fraction
 
 import pytest
 
 from hloipu_runtime.errors import StreamError
-from hloipu_runtime.streams.timing import FedLoop, FeedClock, idle_cycles, interval_cycles
+from hloipu_runtime.streams.timing import FedLoop, idle_cycles, interval_cycles
+
+
+class FeedClock:
+    """The recurrence step by step."""
+
+    def __init__(self, depth: int, *, transfer_cycles: int = 0) -> None:
+        self.now = Fraction(0)
+        """The device's time."""
+        self.idle = Fraction(0)
+        """Cycles that the device has waited."""
+        self._transfer_cycles = transfer_cycles
+        self._arrived = Fraction(0)
+        self._taken: deque[Fraction] = deque(maxlen=depth)
+
+    def take(self, made: Fraction) -> None:
+        """Wait until the next element, made by the host at cycle `made`, is there."""
+        begin = max(made, self._arrived)
+        if len(self._taken) == self._taken.maxlen:
+            begin = max(begin, self._taken[0])
+        self._arrived = begin + self._transfer_cycles
+        waited = max(Fraction(0), self._arrived - self.now)
+        self.idle += waited
+        self.now += waited
+        self._taken.append(self.now)
+
+    def advance(self, cycles: int) -> None:
+        """Let the device work."""
+        self.now += cycles
 
 
 def stepped(loop: FedLoop, steps: int, depth: int) -> tuple[list[Fraction], Fraction]:

@@ -1,0 +1,128 @@
+"""When steps of several IPUs run: at even times beside each other, at odd ones between IPUs.
+
+Meetings are as early as what they need lets them be; those that nothing needs come last. Steps of
+an IPU keep their order, but for small ones. A step runs before a meeting if something at that
+meeting needs it, or if its IPU would only wait for slower ones meanwhile.
+"""
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import NamedTuple
+
+
+class Kind(Enum):
+    """Where a step stands among others."""
+
+    LOCAL = "on one IPU"
+    MEETING = "between IPUs"
+    BARRIER = "behind all before it, before all behind it"
+
+
+class Timed(NamedTuple):
+    """A step, as far as its time depends on it."""
+
+    kind: Kind
+    ipus: tuple[int, ...]
+    """On which it keeps its place; none of a step that may go past others, or of a barrier."""
+    needs: tuple[int, ...]
+    """Steps before it that must be through."""
+    weight: int
+    """About how many cycles it takes."""
+
+
+def times_of(steps: Sequence[Timed]) -> list[int]:
+    """Return the time of each step; at one time, steps keep their order.
+
+    Time grows with the steps and what they need, and with IPUs times meetings.
+    """
+    earliest, segments = _earliest(steps)
+    times = _sinks_last(steps, earliest, segments)
+    latest = _latest(steps, times, segments)
+    _filled(steps, earliest, latest, times)
+    for number, x in enumerate(steps):
+        if x.kind is Kind.LOCAL and not x.ipus:
+            times[number] = max((earliest[number], *(_after(times[n]) for n in x.needs)))
+    return times
+
+
+def _after(time: int) -> int:
+    """Return the first time at which steps of one IPU can need what is there at a time."""
+    return time + time % 2
+
+
+def _earliest(steps: Sequence[Timed]) -> tuple[list[int], list[int]]:
+    """Return the earliest times of all steps, and for each the time of the barrier behind it."""
+    found: list[int] = []
+    last: dict[int, int] = {}
+    base = latest = 0
+    for x in steps:
+        time = max((base, *(found[n] for n in x.needs), *(last.get(ipu, 0) for ipu in x.ipus)))
+        match x.kind:
+            case Kind.LOCAL:
+                time = _after(time)
+            case Kind.MEETING:
+                time |= 1
+            case Kind.BARRIER:
+                base = time = latest | 1
+        last.update(dict.fromkeys(x.ipus, time))
+        latest = max(latest, time)
+        found.append(time)
+    segments, behind = [0] * len(steps), latest | 1
+    for number in range(len(steps) - 1, -1, -1):
+        segments[number] = behind
+        if steps[number].kind is Kind.BARRIER:
+            behind = found[number]
+    return found, segments
+
+
+def _sinks_last(
+    steps: Sequence[Timed], earliest: Sequence[int], segments: Sequence[int]
+) -> list[int]:
+    """Return times at which meetings are that nothing needs as late as the next barrier."""
+    needed = {n for x in steps for n in x.needs}
+    return [
+        segments[n] if x.kind is Kind.MEETING and not x.ipus and n not in needed else earliest[n]
+        for n, x in enumerate(steps)
+    ]
+
+
+def _latest(steps: Sequence[Timed], times: Sequence[int], segments: Sequence[int]) -> list[int]:
+    """Return the latest times of local steps at which no meeting is kept waiting."""
+    found = [end - 1 for end in segments]
+    following: dict[int, int] = {}
+    for number in range(len(steps) - 1, -1, -1):
+        x = steps[number]
+        if x.kind is not Kind.LOCAL:
+            found[number] = times[number] - 1
+        for ipu in x.ipus:
+            found[number] = min(found[number], following.get(ipu, found[number]))
+        following.update(dict.fromkeys(x.ipus, found[number]))
+        for n in x.needs:
+            found[n] = min(found[n], found[number])
+    return found
+
+
+def _filled(
+    steps: Sequence[Timed], earliest: Sequence[int], latest: Sequence[int], times: list[int]
+) -> None:
+    """Set the times of local steps that keep their order."""
+    queues: dict[int, list[int]] = {}
+    for number, x in enumerate(steps):
+        if x.kind is Kind.LOCAL and x.ipus:
+            queues.setdefault(x.ipus[0], []).append(number)
+    waiting = dict.fromkeys(queues, 0)
+    for time in range(0, max(latest, default=-1) + 1, 2):
+        taken = dict.fromkeys(waiting, 0)
+        for ipu, queue in queues.items():
+            while waiting[ipu] < len(queue) and latest[queue[waiting[ipu]]] <= time:
+                taken[ipu] += steps[queue[waiting[ipu]]].weight
+                times[queue[waiting[ipu]]] = time
+                waiting[ipu] += 1
+        longest = max(taken.values(), default=0)
+        for ipu, queue in queues.items():
+            while waiting[ipu] < len(queue) and earliest[queue[waiting[ipu]]] <= time:
+                taken[ipu] += steps[queue[waiting[ipu]]].weight
+                if taken[ipu] > longest:
+                    break
+                times[queue[waiting[ipu]]] = time
+                waiting[ipu] += 1

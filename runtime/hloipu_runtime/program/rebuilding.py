@@ -1,0 +1,52 @@
+"""Steps made anew with other sequences in them."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from hloipu_runtime.program.steps import (
+    If,
+    Parallel,
+    Pipeline,
+    Repeat,
+    RepeatWhile,
+    Sequence,
+    Step,
+    Switch,
+    blocks_of,
+)
+
+Change = Callable[[Sequence], Sequence]
+
+
+def with_blocks(step: Step, change: Change) -> Step:
+    """Return a step with the sequences right within it changed; the same one where none is.
+
+    `change` is asked once for each, in order, and for a sequence itself; a call's function is not
+    within it.
+    """
+    if isinstance(step, Sequence):
+        return change(step)
+    before = blocks_of(step)
+    after = tuple(map(change, before))
+    if all(a is b for a, b in zip(after, before, strict=True)):
+        return step
+    match step:
+        case Parallel() | Switch():
+            return replace(step, branches=after)
+        case If():
+            return replace(step, then=after[0], otherwise=after[1])
+        case Repeat():
+            return replace(step, body=after[0])
+        case RepeatWhile():
+            return replace(step, condition=after[0], body=after[1])
+        case Pipeline():
+            made = iter(after)
+            stages = tuple(
+                stage._replace(
+                    first=next(made) if stage.first.steps else stage.first, body=next(made)
+                )
+                for stage in step.stages
+            )
+            return replace(step, stages=stages)
+        case _:
+            return step

@@ -1,0 +1,215 @@
+"""IPUs at work at the same time: what each does between meetings is a branch of its own.
+
+Lowering writes steps in one order, whichever IPU they are on. Every variable lies on one IPU, so
+steps on different IPUs never touch the same one, and need each other only by way of meetings:
+exchanges between IPUs, and collectives (`meeting_times`). What the IPUs do from one meeting to the
+next are the branches of a `Parallel`, which lasts as long as the slowest. Streams of the host,
+pipelines, and loops and branches over several IPUs stay where they are.
+
+The steps of each IPU keep their order, so memory changes by what comes from other IPUs alone. Where
+a stretch of tiles would hold more than it held at its fullest before, large copies between IPUs
+keep their places, too.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import NamedTuple
+
+from hloipu_runtime.machine.costs import sync
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.machine.transfers import remote_transfer
+from hloipu_runtime.program.collective import Collective, RemoteCopy
+from hloipu_runtime.program.live_bytes import live_bytes_of
+from hloipu_runtime.program.meeting_times import Kind, Timed, times_of
+from hloipu_runtime.program.owners import owners
+from hloipu_runtime.program.parts_by_ipu import parts_by_ipu
+from hloipu_runtime.program.program import Program, Role
+from hloipu_runtime.program.rebuilding import with_blocks
+from hloipu_runtime.program.steps import (
+    Exchange,
+    Parallel,
+    Pipeline,
+    Repeat,
+    Step,
+    StreamIn,
+    StreamOut,
+    Sync,
+    VariableId,
+    inner_steps,
+)
+from hloipu_runtime.program.steps import Sequence as Steps
+from hloipu_runtime.program.uses import steps_within, used, written
+
+SMALL_BYTES = 128
+"""Of what steps touch that may go past others. Assumed: less than what tiles round up to."""
+
+
+def side_by_side(program: Program, machine: Machine) -> Program:
+    """Return the program with its IPUs at work at the same time; the same one where none can be.
+
+    What is computed, the order of each IPU's steps and that of each host stream stay the same.
+    Positions of pipelines are left as they are. Time grows with the steps.
+    """
+    if program.ipus == 1:
+        return program
+    walk = _Walk(program, machine)
+    body = walk.sequence(program.body)
+    functions = {name: walk.sequence(each) for name, each in program.functions.items()}
+    if body is program.body and all(functions[n] is x for n, x in program.functions.items()):
+        return program
+    return replace(program, body=body, functions=functions)
+
+
+class _Unit(NamedTuple):
+    """A step with the syncs before it."""
+
+    steps: tuple[Step, ...]
+    touched: frozenset[VariableId]
+    writes: frozenset[VariableId]
+    ipus: tuple[int, ...]
+    kind: Kind
+
+
+class _Walk:
+    """Goes through the tree of steps."""
+
+    def __init__(self, program: Program, machine: Machine) -> None:
+        self.program = program
+        self.machine = machine
+        self.owners = owners(program)
+
+    def sequence(self, body: Steps) -> Steps:
+        """Return a sequence whose steps on different IPUs are branches, inner ones first."""
+        steps = tuple(map(self._inside, body.steps))
+        units = list(self._units(steps))
+        if len({unit.ipus for unit in units if unit.kind is Kind.LOCAL}) > 1:
+            times = times_of(self._timed(units, all_move=True))
+            if self._takes_more(body, units, times):
+                times = times_of(self._timed(units, all_move=False))
+            steps = tuple(_written_out(units, times))
+        if len(steps) == len(body.steps) and all(
+            a is b for a, b in zip(steps, body.steps, strict=True)
+        ):
+            return body
+        return Steps(steps)
+
+    # --- units ------------------------------------------------------------------------------------
+
+    def _units(self, steps: Sequence[Step]) -> Iterator[_Unit]:
+        syncs: list[Step] = []
+        for step in steps:
+            if isinstance(step, Sync):
+                syncs.append(step)
+                continue
+            for part in parts_by_ipu(self.program, step):
+                yield self._unit(tuple(syncs), part)
+            syncs.clear()
+        if syncs:
+            yield _Unit(tuple(syncs), frozenset(), frozenset(), (), Kind.BARRIER)
+
+    def _unit(self, syncs: tuple[Step, ...], step: Step) -> _Unit:
+        touched, writes = used(step, self.program), written(step, self.program)
+        ipus = tuple(sorted({self.program.variables[v].ipu for v in touched}))
+        kind = Kind.BARRIER
+        if isinstance(step, Collective) or (isinstance(step, Exchange) and len(ipus) > 1):
+            kind = Kind.MEETING
+        elif len(ipus) == 1 and not any(map(_is_shared, steps_within(step, self.program))):
+            kind = Kind.LOCAL
+            if any(isinstance(x, Sync) and x.ipus > 1 for x in syncs):
+                syncs = tuple(Sync() for _ in syncs)
+        return _Unit((*syncs, step), touched, writes, ipus, kind)
+
+    def _inside(self, step: Step) -> Step:
+        """Return a step with the sequences in it made so."""
+        if isinstance(step, Pipeline | Parallel):
+            return step
+        return with_blocks(step, self.sequence)
+
+    # --- times ------------------------------------------------------------------------------------
+
+    def _timed(self, units: Sequence[_Unit], *, all_move: bool) -> list[Timed]:
+        """Return what the time of each unit depends on; `all_move`: large meetings, too."""
+        found: list[Timed] = []
+        writer: dict[VariableId, int] = {}
+        readers: dict[VariableId, list[int]] = {}
+        for number, unit in enumerate(units):
+            needs: set[int] = set()
+            for variable in unit.touched:
+                if variable in writer:
+                    needs.add(writer[variable])
+                if variable in unit.writes:
+                    needs.update(readers.pop(variable, ()))
+                    writer[variable] = number
+                else:
+                    readers.setdefault(variable, []).append(number)
+            moves = unit.kind is Kind.BARRIER or self._is_small(unit)
+            moves = moves or (all_move and unit.kind is Kind.MEETING)
+            ipus = () if moves else unit.ipus
+            found.append(Timed(unit.kind, ipus, tuple(sorted(needs)), self._weight(unit)))
+        return found
+
+    def _is_small(self, unit: _Unit) -> bool:
+        """Whether what a unit touches, or brings from other IPUs, hardly takes memory."""
+        variables = self.program.variables
+        touched = unit.writes if unit.kind is Kind.MEETING else unit.touched
+        return not any(inner_steps(step) for step in unit.steps) and all(
+            variables[v].role is not Role.REMOTE
+            and variables[v].bytes_per_tile * variables[v].mapping.tiles.count <= SMALL_BYTES
+            for v in touched
+        )
+
+    def _weight(self, unit: _Unit) -> int:
+        """Return about how many cycles a unit takes: a byte that a tile touches each. Assumed."""
+        variables = self.program.variables
+        size = sum(variables[v].bytes_per_tile for v in unit.touched)
+        last = unit.steps[-1]
+        if isinstance(last, RemoteCopy):
+            write = variables[last.destination].role is Role.REMOTE
+            there = variables[last.source if write else last.destination]
+            whole = there.bytes_per_tile * there.mapping.tiles.count
+            return remote_transfer(self.machine, whole, write=write).cycles
+        turns = last.count if isinstance(last, Repeat) else 1
+        return turns * (size + sync(self.machine).cycles)
+
+    # --- memory -----------------------------------------------------------------------------------
+
+    def _takes_more(self, body: Steps, units: Sequence[_Unit], times: Sequence[int]) -> bool:
+        """Whether any stretch of tiles would hold more than it does in the order as written."""
+        owned = self.owners.get(id(body), frozenset())
+        order = sorted(range(len(units)), key=lambda n: (times[n], n))
+        tiles = self.machine.chip.tiles_per_ipu
+        before, after = (
+            live_bytes_of(self.program, [units[n].touched for n in x], owned, tiles)
+            for x in (range(len(units)), order)
+        )
+        return bool((after.most > before.most).any())
+
+
+def _is_shared(step: Step) -> bool:
+    """Whether others than the IPU that a step works on have a part in it."""
+    match step:
+        case StreamIn() | StreamOut() | Collective() | Pipeline():
+            return True
+        case Sync():
+            return step.ipus > 1
+        case _:
+            return False
+
+
+def _written_out(units: Sequence[_Unit], times: Sequence[int]) -> Iterator[Step]:
+    """Yield what runs at each time, side by side where that is on several IPUs."""
+    order = sorted(range(len(units)), key=lambda n: (times[n], n))
+    for time, numbers in groupby(order, key=times.__getitem__):
+        together = [units[n] for n in numbers]
+        if time % 2:
+            for unit in together:
+                yield from unit.steps
+            continue
+        branches: dict[int, list[Step]] = {}
+        for unit in together:
+            branches.setdefault(unit.ipus[0], []).extend(unit.steps)
+        if len(branches) == 1:
+            yield from branches.popitem()[1]
+        else:
+            yield Parallel(tuple(Steps(tuple(branches[ipu])) for ipu in sorted(branches)))

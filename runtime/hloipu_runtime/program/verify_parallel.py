@@ -1,0 +1,26 @@
+"""The rule by which branches at the same time are that: each is on IPUs of its own."""
+
+from collections.abc import Collection, Iterator
+
+from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.steps import Parallel, Sync
+from hloipu_runtime.program.uses import steps_within, used
+
+
+def branch_faults(program: Program, step: Parallel) -> Iterator[str]:
+    """Yield IPUs that several branches work on, and meetings with IPUs that a branch is not on."""
+    taken: set[int] = set()
+    for number, branch in enumerate(step.branches):
+        here = {program.variables[v].ipu for v in used(branch, program)}
+        if here & taken:
+            yield f"branch {number} and others before it share {named_ipus(sorted(here & taken))}"
+        taken |= here
+        meeting = max((x.ipus for x in steps_within(branch, program) if isinstance(x, Sync)),
+                      default=0)  # fmt: skip
+        if meeting > max(1, len(here)):
+            yield f"branch {number} has {meeting} IPUs meet, and is on {named_ipus(sorted(here))}"
+
+
+def named_ipus(ipus: Collection[int]) -> str:
+    """Return IPUs in words."""
+    return f"IPU{'s' if len(ipus) > 1 else ''} {', '.join(map(str, ipus))}"
