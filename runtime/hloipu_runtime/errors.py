@@ -23,6 +23,8 @@ class HloipuError(Exception):
 
     def __str__(self) -> str:
         text = f"error[{self.code}]: {self.message}"
+        if self.span is not None:
+            text = f"{self.span}: {text}\n{self.span.caret_lines()}"
         return f"{text}\n  hint: {self.hint}" if self.hint else text
 
 

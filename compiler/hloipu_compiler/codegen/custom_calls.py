@@ -40,11 +40,13 @@ def _custom_call(site: Site) -> Sequence[Leaf]:
         if call.routine in _CUT and is_worth_cutting(site.builder, operands[0]):
             return _CUT[call.routine](site.builder, call, operands)
         return compute_spread(site.builder, call, operands, site.results)
-    raise CodegenError(
+    error = CodegenError(
         "E0470",
         f"custom call {site.instruction.name!r}: no codelet is known for the target {target!r}",
         hint="rewrite the module without it, or evaluate it with `hloipu eval`",
     )
+    error.span = site.module.span(site.instruction)
+    raise error
 
 
 def _potrf(builder: Builder, call: LapackCall, operands: Sequence[Held]) -> Sequence[Leaf]:

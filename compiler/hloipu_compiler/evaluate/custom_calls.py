@@ -84,11 +84,13 @@ def _custom_call(site: Site) -> Action:
         return LOWERED[target](site)
     implementation = REGISTRY.get(target)
     if implementation is None:
-        raise UnsupportedError(
+        error = UnsupportedError(
             "E0456",
             f"custom call {site.instruction.name!r}: nothing is known of the target {target!r}",
             hint="register an implementation: hloipu.register_custom_call(target, function)",
         )
+        error.span = site.module.span(site.instruction)
+        raise error
     return lambda x: implementation(Call(site, x))
 
 

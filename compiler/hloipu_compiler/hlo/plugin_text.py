@@ -8,13 +8,17 @@ is spelled anew in as many characters, so that places in the text stay where the
 
 import re
 
+from hloipu_compiler.ir.attribute_kinds import INSTRUCTION_KINDS
+from hloipu_compiler.ir.ops import OPS
+
 _CALL = re.compile(
     r'custom_call_target="[A-Za-z0-9]+"(?P<said>(?:, (?!sharding=|frontend_attributes=|metadata='
     r"|backend_config=|control-predecessors=)[^\n]*?)"
     r"(?=, (?:sharding|frontend_attributes|metadata|backend_config|control-predecessors)=|\n|$))"
 )
 _GROUPS = re.compile(r"replica_groups=(\w+)\(group_size=(\w+)\)")
-_OF_OTHERS = re.compile(r"\b(epsilon|feature_index)=")
+_OF_OTHERS = INSTRUCTION_KINDS.keys() - OPS["custom-call"].attributes
+_KEY = re.compile(r"(?<=, )[a-z_]+(?==)")
 _LIST = re.compile(r"=(\d+(?:, ?\d+)+)(?=,|$)")
 
 
@@ -30,5 +34,5 @@ def respelled(text: str) -> str:
 
 def _line(said: str) -> str:
     said = _GROUPS.sub(lambda x: f"replica-groups={{{x[1]} group_size{x[2]}}}", said)
-    said = _OF_OTHERS.sub(lambda x: x[0].capitalize(), said)
+    said = _KEY.sub(lambda x: x[0].capitalize() if x[0] in _OF_OTHERS else x[0], said)
     return _LIST.sub(lambda x: x[0].replace(", ", "x0").replace(",", "x"), said)

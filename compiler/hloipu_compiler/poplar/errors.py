@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from hloipu_compiler.ir.graph import Instruction, Module
-from hloipu_compiler.source import Span
 from hloipu_runtime.errors import UnsupportedError
 
 
@@ -19,13 +18,6 @@ class PoplarError(UnsupportedError):
     ) -> None:
         super().__init__(code, message, hint=hint)
         self.op = op
-
-    def __str__(self) -> str:
-        if not isinstance(self.span, Span):
-            return super().__str__()
-        hint = f"\n  hint: {self.hint}" if self.hint else ""
-        shown = self.span.caret_lines()
-        return f"{self.span}: error[{self.code}]: {self.message}\n{shown}{hint}"
 
 
 @contextmanager

@@ -55,7 +55,10 @@ def written_out(module: Module, found: Survey, micro_batches: int | None) -> Mod
         writer.made.append(x)
         writer.names.fresh(x.name)
         arguments.append(len(writer.made) - 1)
-    root = writer.settled_in(writer.computation(entry, arguments, OUTSIDE), "out")
+    result = writer.computation(entry, arguments, OUTSIDE)
+    last = entry.instructions[entry.root]
+    with placing(module, last):
+        root = writer.settled(result, last, OUTSIDE)
     made = Computation(entry.name, tuple(writer.made), root)
     return with_entry(module, loops, made)
 

@@ -88,6 +88,33 @@ def _reduce_scatter(call: Call) -> Sequence[Value]:
     return found
 
 
+@formula("AllGatherWithinReplica", "AllReduceWithinReplica", "ReduceScatterWithinReplica")
+def _within(call: Call) -> Sequence[Value]:
+    """Return collectives over the IPUs of one replica: operand and result n are on the n-th."""
+    given, count = call.operands, len(call.operands)
+    call.need(count > 0 and len({x.kind for x in given}) == 1, "its operands differ in type")
+    if call.target.startswith("AllGather"):
+        call.need(all(x.rank == 1 for x in given), "it takes arrays of one dimension")
+        return [given[0].joined(given[1:], 0)] * count
+    call.alike(*given)
+    operation = _operation(call)
+    scatters = call.target.startswith("ReduceScatter")
+    if operation == LOCAL:
+        made = list(given)
+    else:
+        total = given[0] * given[0] if operation == "SQUARE_ADD" else given[0]
+        for x in given[1:]:
+            total = total.combined(_OPCODES[operation], x * x if operation == "SQUARE_ADD" else x)
+        made = [total / count if operation == "MEAN" else total] * count
+    if not scatters:
+        return made
+    call.need(given[0].rank == 1, "it takes arrays of one dimension")
+    size = -(-given[0].dims[0] // count)
+    padding = [count * size - given[0].dims[0]]
+    wholes = [x.padded([0], padding, [0]) if padding[0] else x for x in made]
+    return [x.sliced(0, n * size, (n + 1) * size) for n, x in enumerate(wholes)]
+
+
 def own_part(flat: Value, count: int, size: int) -> Value:
     """Return the part of this replica, of so many: `count` times `size` elements are one array."""
     text = flat.text

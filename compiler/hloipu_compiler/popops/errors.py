@@ -1,7 +1,6 @@
 """Why an op of Graphcore's cannot be written in ops of HLO."""
 
 from hloipu_compiler.ir.graph import Instruction, Module
-from hloipu_compiler.source import Span
 from hloipu_runtime.errors import UnsupportedError
 
 
@@ -16,9 +15,3 @@ class PopopsError(UnsupportedError):
     ) -> None:
         super().__init__(code, message, hint=hint)
         self.span = module.span(x)
-
-    def __str__(self) -> str:
-        if not isinstance(self.span, Span):
-            return super().__str__()
-        shown = self.span.caret_lines()
-        return f"{self.span}: error[{self.code}]: {self.message}\n{shown}\n  hint: {self.hint}"

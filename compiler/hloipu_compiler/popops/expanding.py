@@ -20,12 +20,13 @@ from hloipu_compiler.passes.names import Names
 from hloipu_compiler.popops import (  # noqa: F401  (they register their formulas)
     arrays,
     collectives,
+    gru,
     images,
+    lstm,
     nonlinearities,
     norms,
     pools,
     randomness,
-    recurrent,
     slices,
 )
 from hloipu_compiler.popops.call import FORMULAS, Array, Call, arrays_of, attributes_of
@@ -82,6 +83,7 @@ class _Expanding:
         self.names = Names(c.name for c in module.computations)
         self.callees: list[Computation] = []
         self.parsed: dict[str, Computation] = {}
+        self.known: dict[tuple[object, ...], Computation] = {}
 
     def expanded(self, old: Computation) -> Computation:
         """Return a computation without custom calls that compute something."""
@@ -103,8 +105,7 @@ class _Expanding:
         names: Names,
     ) -> int:  # fmt: skip
         """Append the ops of a custom call; return where its result is."""
-        given = [made[at].shape for at in operands]
-        entry = self._parsed(self._text(x, target, [arrays_of(shape) for shape in given]))
+        entry = self._formula(x, target, tuple(arrays_of(made[at].shape) for at in operands))
         said = _inherited(x)
         leaves = self._leaves(x, made, operands, said, names)
         place: dict[int, int] = {}
@@ -148,6 +149,16 @@ class _Expanding:
                                 start=x.start, end=x.end)
                 )  # fmt: skip
                 found.append(len(made) - 1)
+        return found
+
+    def _formula(
+        self, x: Instruction, target: str, given: tuple[tuple[Array, ...], ...]
+    ) -> Computation:
+        """Return the formula of a custom call, made once for all that are alike."""
+        key = (target, given, arrays_of(x.shape), x.attributes, x.backend_config)
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = self._parsed(self._text(x, target, given))
         return found
 
     def _text(self, x: Instruction, target: str, given: Sequence[Sequence[Array]]) -> str:

@@ -29,6 +29,4 @@ WHY: Mapping[str, tuple[str, str]] = {
     "CTCBeamSearchWithLogits": _LOSS, "CandidateSampler": _LOSS,
     "GRULayerBwd": _LOSS, "DynamicGRULayerBwd": _LOSS, "AUGRULayerBwd": _LOSS,
     "DynamicLstmLayerBwd": _LOSS, "MultiConv": _LOSS, "ReduceMany": _LOSS,
-    "AllGatherWithinReplica": _LOSS, "ReduceScatterWithinReplica": _LOSS,
-    "AllReduceWithinReplica": _LOSS,
 }  # fmt: skip

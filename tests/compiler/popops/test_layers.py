@@ -133,6 +133,41 @@ def test_gru(after: bool) -> None:
     np.testing.assert_allclose(made, outputs, 1e-4, 1e-5)
 
 
+def test_sequences_of_several_lengths_stop_where_they_end() -> None:
+    given, said = [SEQUENCE, STATE, CELL, KERNEL, BIAS], LAYER | {"is_training": False}
+    lengths = np.array([1, STEPS], np.int32)
+    result = f"(f32[{STEPS},{BATCH},{UNITS}], f32[{BATCH},{UNITS}])"
+    outputs, cell = called("DynamicLstmLayerFwd", [*given, lengths], result,
+                           said | {"preserve_final_state": True})  # fmt: skip
+    full, _ = called("LstmLayerFwd", given, result, said)
+    short, last = called("LstmLayerFwd", [SEQUENCE[:1], *given[1:]],
+                         result.replace(f"[{STEPS},", "[1,"), said)  # fmt: skip
+    np.testing.assert_allclose(outputs[:, 1], full[:, 1], 1e-6)
+    np.testing.assert_allclose(outputs[0, 0], short[0, 0], 1e-6)
+    assert not outputs[1:, 0].any()
+    np.testing.assert_allclose(cell[0], last[0], 1e-6)
+
+
+def test_attention_moves_the_update_gate() -> None:
+    kernel, bias = KERNEL[:, : 3 * UNITS], drawn(3, UNITS)
+    said = LAYER | {"is_training": False, "reset_after": False}
+    result = f"(f32[{STEPS},{BATCH},{UNITS}])"
+    (plain,) = called("GRULayerFwd", [SEQUENCE, STATE, kernel, bias], result, said)
+    lengths = np.full(BATCH, STEPS, np.int32)
+    for score in (0, 1):
+        scores = np.full((STEPS, BATCH), score, np.float32)
+        (made,) = called("AUGRULayerFwd", [SEQUENCE, STATE, kernel, bias, lengths, scores], result,
+                         said)  # fmt: skip
+        if score == 0:
+            np.testing.assert_allclose(made, plain, 1e-6)
+        else:  # the candidate alone: between -1 and 1 whatever the state was
+            (other,) = called(
+                "AUGRULayerFwd",
+                [SEQUENCE, 100 * STATE, kernel, bias, lengths, scores], result, said,
+            )  # fmt: skip
+            assert np.abs(made).max() <= 1 >= np.abs(other).max()
+
+
 SEED = np.array([7, -3], np.int32)
 _TRUNCATED = math.sqrt(1 - 4 * math.exp(-2) / math.sqrt(2 * math.pi) / math.erf(math.sqrt(2)))
 DRAWS: dict[str, tuple[list[NDArray[Any]], dict[str, float], float, float, float, float]] = {
