@@ -4,6 +4,7 @@ Cotangents that are gradients as they are; averages that the loss is made of; ve
 iteration; gradients at shifted weights; products of gradients that no optimizer state goes into.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -31,8 +32,8 @@ def _one_row() -> Model:
     def loss(weights: Tree, statistics: Tree, x: Any, y: Any) -> tuple[Any, Tree]:
         for layer in weights[:-1]:
             h = x @ layer["w"] + layer["b"]
-            h = (h - jnp.mean(h, -1, keepdims=True)) * lax.rsqrt(jnp.var(h, -1) + 0.1)
-            x = jnp.tanh(h * layer["scale"])
+            spread = jnp.var(h, -1, keepdims=True) + 0.1
+            x = jnp.tanh((h - jnp.mean(h, -1, keepdims=True)) * lax.rsqrt(spread) * layer["scale"])
         return jnp.mean((x @ weights[-1]["w"] + weights[-1]["b"] - y) ** 2), statistics
 
     def data(rng: np.random.Generator) -> tuple[Any, Any]:
@@ -105,7 +106,7 @@ class SharpenedStep(Step):
         """Return the loss where the weights are, the gradients beside, and the statistics."""
         weights, _, statistics = state
         loss, slopes, statistics = super().gradients(state, x, y)
-        size = 0.05 / optax.global_norm(slopes)
+        size = 0.05 / jnp.sqrt(sum(jnp.sum(g**2) for g in jax.tree.leaves(slopes)))
         moved = jax.tree.map(lambda w, g: w + size * g, weights, slopes)
         _, slopes, _ = super().gradients((moved, None, statistics), x, y)
         return loss, slopes, statistics
@@ -153,7 +154,7 @@ def subtle_steps(plain: Model) -> dict[str, Step]:
         Step(_one_row(), "adamw_clipped", OPTIMIZERS["adamw_clipped"]),
         Step(_centred(), "momentum", OPTIMIZERS["momentum"]),
         Step(_spectral(), "sgd", OPTIMIZERS["sgd"]),
-        SharpenedStep(plain, "sharpened", OPTIMIZERS["momentum"]),
+        SharpenedStep(replace(plain, couples=True), "sharpened", OPTIMIZERS["momentum"]),
         *(Step(plain, name, optimizer) for name, optimizer in MIXING.items()),
     ]
     return {step.name: step for step in found}

@@ -21,12 +21,22 @@ def caches_of(module: Module, state: Pairs, others: Set[int]) -> frozenset[int]:
     that may be a weight.
     """
     arrays = parameter_arrays(module)
+    given, made = parameter_places(module), result_places(module)
+    state = [(p, r) for p, r in state if not _is_handed_back(module, given[p], made[r])]
     found = {parameter for parameter, _ in state} - others
     floats = [pair for pair in state if pair[0] in found and _is_float(arrays[pair[0]])]
-    given, made = parameter_places(module), result_places(module)
     if all(is_written(module, given[p], made[r]) for p, r in floats):
         return frozenset(found)
     return frozenset()
+
+
+def _is_handed_back(module: Module, parameter: Sequence[int], result: Sequence[int]) -> bool:
+    """Whether a result is a parameter itself, which changes in no micro-batch."""
+    root = module.entry.instructions[module.entry.root]
+    if root.opcode != "tuple" or len(parameter) != 1 or len(result) != 1:
+        return False
+    returned = module.entry.instructions[root.operands[result[0]]]
+    return returned.parameter_number == parameter[0]
 
 
 def is_forward_pass(module: Module, alike: Pairs, results: Iterable[EntryArray]) -> bool:

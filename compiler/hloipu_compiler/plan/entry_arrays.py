@@ -19,6 +19,19 @@ def parameter_arrays(module: Module) -> list[EntryArray]:
 
     JAX writes the path of an argument's leaf into its parameter's `op_name`: `state.params['w']`.
     """
+    for known, arrays in _known:
+        if known is module:
+            return list(arrays)
+    arrays = _arrays_of(module)
+    _known[:] = [(module, arrays)]
+    return list(arrays)
+
+
+_known: list[tuple[Module, list[EntryArray]]] = []
+"""The last answer, which is asked for from many sides; at most one."""
+
+
+def _arrays_of(module: Module) -> list[EntryArray]:
     found: list[EntryArray] = []
     entry = module.entry
     paths = Counter(_path_of(entry.instructions[position])[0] for position in entry.parameters)

@@ -61,6 +61,13 @@ class PipelineRequest:
         )
 
     @property
+    def least_ipus(self) -> int:
+        """IPUs that a replica takes at least, as far as what is asked for tells."""
+        if self.device_map:
+            return max(max(places, default=0) for places in self.device_map) + 1
+        return self.stages or 1
+
+    @property
     def asks_remote(self) -> bool:
         """Whether more than the optimizer's state is to lie in remote buffers."""
         return self.offload_activations or self.offload_weights or self.offload_accumulators

@@ -129,9 +129,24 @@ def _spread_out(walk: GradientWalk, ends: Sequence[int]) -> frozenset[int]:
         varying = {i for i in x.operands if walk.varying[i]}
         if _is_outer_product(walk, position, x, varying) and not late[position]:
             found.add(position)
+        if x.opcode == "add" and len(varying) == 2 and not walk.optimizing[position]:
+            found |= {i for i in varying if _is_spread_array(walk, i, late)}
     for end in walk.sourceless.intersection(ends):
         found |= _spread_out_behind(walk, end, late)
     return frozenset(found)
+
+
+def _is_spread_array(walk: GradientWalk, position: int, late: Mask) -> bool:
+    """Whether a term is an array that is broadcast, times what does not vary."""
+    while True:
+        x = walk.computation.instructions[position]
+        varying = {i for i in x.operands if walk.varying[i]}
+        if x.opcode == "broadcast":
+            (given,) = x.operands
+            return not late[given] and not is_number(walk.computation.instructions[given])
+        if len(varying) != 1 or x.opcode not in (*_LINEAR, "multiply"):
+            return False
+        (position,) = varying
 
 
 def _spread_out_behind(walk: GradientWalk, end: int, late: Mask) -> set[int]:

@@ -75,8 +75,8 @@ def no_loss(entry: Computation, new: Sequence[int]) -> StagingError:
         "E0501",
         "no result is a loss: a float of no dimensions that depends on data and on state",
         hint="return the loss from the step, name it with --loss-output N, or mark ops "
-        'with frontend_attributes={ipu_phase="fwd"}; for inference with caches, say that each '
-        "micro-batch makes them anew: --role N=carry",
+        'with frontend_attributes={ipu_phase="fwd"}; for inference, name its data, --feed data=N, '
+        "and state that each micro-batch makes anew, --role N=carry",
     )
 
 

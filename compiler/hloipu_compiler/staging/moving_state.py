@@ -123,10 +123,10 @@ def _sloped(entry: Computation, state: Iterable[int]) -> Mask:
     """Return what depends on state of floats by floats alone: what has a derivative by it."""
     found = Mask(len(entry.instructions))
     for position in state:
-        found[position] = is_float(entry.instructions[position])
+        found[position] = has_slope(entry.instructions[position])
     for position, x in enumerate(entry.instructions):
         if not found[position] and any(found[i] for i in x.operands):
-            found[position] = is_float(x)
+            found[position] = has_slope(x)
     return found
 
 
@@ -135,3 +135,10 @@ def is_float(x: Instruction) -> bool:
     if not isinstance(x.shape, ArrayShape):
         return True
     return x.shape.element_type.name.startswith(("f", "bf"))
+
+
+def has_slope(x: Instruction) -> bool:
+    """Whether an array is of floats or complex numbers; a tuple may have some."""
+    if not isinstance(x.shape, ArrayShape):
+        return True
+    return is_float(x) or x.shape.element_type.name in ("c64", "c128")

@@ -34,8 +34,9 @@ from hloipu_compiler.staging.reach import (
 )
 from hloipu_compiler.staging.separation import (
     check_bases,
+    check_crossings,
     check_noise,
-    check_separable,
+    check_order,
     check_update,
     no_gradient,
 )
@@ -105,7 +106,7 @@ def phases_of(entry: Computation, roles: Roles) -> Phases:
         first = first or finding
         if finding.doubtful:
             continue
-        if best is None or (finding.is_made_of(best) and finding.explains_more_than(best)):
+        if best is None or finding.is_better_than(best):
             best = finding
         if not best.statistics and isinstance(best.outcome, Phases):
             break
@@ -156,6 +157,7 @@ class _Finding:
         given = [at for at in self.results if at in said]
         ends = [*(self._result(x.result) for x in self.updated), *given]
         walk_on(walk, ends, self.kinds.sloped)
+        check_order(self.entry, walk)
         if self.doubtful:
             raise StagingError(
                 "E0504",
@@ -176,11 +178,16 @@ class _Finding:
         at = -1 if other.loss < 0 else self._result(other.loss)
         return at >= 0 and bool(self.forward[at])
 
-    def explains_more_than(self, other: "_Finding") -> bool:
-        """Whether it leaves less to statistics, or finds phases where the other finds none."""
+    def is_better_than(self, other: "_Finding") -> bool:
+        """Whether it finds phases where the other does not, or leaves less to statistics.
+
+        The latter tells something of a loss that is made of the other's alone.
+        """
         if not isinstance(self.outcome, Phases):
             return False
-        return self.statistics < other.statistics or not isinstance(other.outcome, Phases)
+        if not isinstance(other.outcome, Phases):
+            return True
+        return self.is_made_of(other) and self.statistics < other.statistics
 
     @cached_property
     def outcome(self) -> Phases | StagingError:
@@ -338,7 +345,7 @@ class _Finding:
 
     def _check(self, walk: GradientWalk) -> None:
         carried = {i for x in self.per_micro_batch for i in self.parameters[x.parameter]}
-        check_separable(self.entry, walk, carried)
+        check_crossings(self.entry, walk, carried)
         keys = [i for i in sorted(carried) if not is_float(self.entry.instructions[i])]
         check_noise(self.entry, walk, [*keys, *made_by_each(self.entry)], self.data)
         if not walk.gradients:

@@ -7,6 +7,7 @@ from hloipu_compiler.ir.ops import Trait, with_trait
 from hloipu_compiler.staging.errors import StagingError
 from hloipu_compiler.staging.gradient_walk import GradientWalk
 from hloipu_compiler.staging.losses import around_steps
+from hloipu_compiler.staging.moving_state import is_float
 from hloipu_compiler.staging.reach import Mask, ancestors, dependants
 
 _MIXING = with_trait(Trait.ELEMENTWISE) | {
@@ -15,14 +16,8 @@ _MIXING = with_trait(Trait.ELEMENTWISE) | {
 _MOVING = ("get-tuple-element", "reshape", "bitcast", "copy", "transpose")
 
 
-def check_separable(entry: Computation, walk: GradientWalk, carried: Set[int]) -> None:
-    """Raise where the update reads what it may not, or gradients read the update.
-
-    `carried`: where state is taken that goes from micro-batch to micro-batch. StagingError E0502,
-    E0503, E0505.
-    """
-    for position in sorted(walk.crossings | (walk.gradients & carried)):
-        _cross(entry, position, carried)
+def check_order(entry: Computation, walk: GradientWalk) -> None:
+    """Raise StagingError E0503 where gradients read the update."""
     cone = ancestors(entry, walk.gradients)
     early = [i for i in sorted(walk.update) if cone[i] and i not in walk.gradients]
     if early:
@@ -34,25 +29,37 @@ def check_separable(entry: Computation, walk: GradientWalk, carried: Set[int]) -
         )
 
 
+def check_crossings(entry: Computation, walk: GradientWalk, carried: Set[int]) -> None:
+    """Raise where the update reads what it may not.
+
+    `carried`: where state is taken that goes from micro-batch to micro-batch. StagingError E0502,
+    E0505.
+    """
+    for position in sorted(walk.crossings | (walk.gradients & carried)):
+        _cross(entry, position, carried)
+
+
 def check_noise(entry: Computation, walk: GradientWalk, carried: Sequence[int], data: Mask) -> None:
     """Raise StagingError E0505 where what micro-batches carry on is mixed into a gradient.
 
     Such as noise drawn from the key that dropout is drawn from: a mean of gradients each with noise
     of its own is not their mean with one. `carried`: positions of that state; `data`: what
-    depends on data, as the noise does not.
+    depends on data, as the noise does not, nor on floats that the loss is made of.
     """
     after = dependants(entry, carried)
+    used = [i for i, x in enumerate(entry.instructions) if walk.forward[i] and is_float(x)]
+    made_forward = dependants(entry, [i for i in used if walk.varying[i]])
     waiting = [i for i in walk.gradients if not walk.forward[i]]
     seen = set(waiting)
     while waiting:
         position = waiting.pop()
         x, mark = entry.instructions[position], walk.marks.get(position)
-        if x.opcode not in _MIXING:
+        if x.opcode not in _MIXING or mark == "bwd":
             continue
         for i in x.operands:
             if walk.forward[i] or i in seen or not after[i]:
                 continue
-            if not data[i] and "bwd" not in (walk.marks.get(i), mark):
+            if not data[i] and not made_forward[i] and walk.marks.get(i) != "bwd":
                 raise StagingError(
                     "E0505",
                     f"{x.name!r} mixes {entry.instructions[i].name!r} into a gradient, which is "

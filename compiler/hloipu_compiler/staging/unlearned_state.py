@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.staging.marks import names_backward_ops
 from hloipu_compiler.staging.moving_averages import is_moving_average
-from hloipu_compiler.staging.moving_state import MovingState, is_float
+from hloipu_compiler.staging.moving_state import MovingState, has_slope, is_float
 from hloipu_compiler.staging.reach import Mask, dependants
 
 
@@ -72,6 +72,6 @@ def _steep(entry: Computation, losses: Iterable[int]) -> Mask:
     for position in range(len(entry.instructions) - 1, -1, -1):
         if found[position]:
             for i in entry.instructions[position].operands:
-                if is_float(entry.instructions[i]):
+                if has_slope(entry.instructions[i]):
                     found[i] = 1
     return found
