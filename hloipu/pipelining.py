@@ -4,8 +4,12 @@ from math import prod
 
 from hloipu.options.table import Options
 from hloipu.places import system_ipus
+from hloipu_compiler.driver import Compilation
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.passes.pipelines import AFTER_FRONT, before_cut
 from hloipu_compiler.plan.pipelining import PipelineRequest
 from hloipu_compiler.sharding.request import ShardRequest
+from hloipu_compiler.staging.marks import marked_stages
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.machine.links import check_system
@@ -20,7 +24,7 @@ _CUTTING = (
 """Options that say how a step is cut, and do not ask for it."""
 
 
-def cutting_flags(options: Options) -> str:
+def _cutting_flags(options: Options) -> str:
     """Return which options say how a step is to be cut, as flags."""
     usual = Options()
     said = [name for name in _CUTTING if getattr(options, name) != getattr(usual, name)]
@@ -47,6 +51,26 @@ def pipeline_request(options: Options) -> PipelineRequest:
         offload_accumulators=options.offload_accumulators,
         batch_serialization=options.batch_serialization,
     )
+
+
+def cut_lines(module: Module, made: Compilation, options: Options) -> dict[str, list[str]]:
+    """Return how a step was cut, as reports show it beside options; or what asks for it in vain."""
+    if made.pipelining is not None:
+        passes = options.passes
+        lines = made.pipelining.lines()
+        if passes and passes not in AFTER_FRONT and before_cut(passes) == "front":
+            lines.append(f"the step is cut: --passes {passes} without effect")
+        return {"cut": lines}
+    lines, idle = [], _cutting_flags(options)
+    if idle:
+        lines.append(f"no stages or micro-batches: {idle} without effect")
+    stages = len(set(marked_stages(module.entry).values()))
+    if stages > 1:
+        lines.append(
+            f"ops are annotated with {stages} stages, and the step is not cut: --micro-batches K "
+            "or --stages N asks for it"
+        )
+    return {"cut": lines} if lines else {}
 
 
 def stashed_bytes(program: Program) -> int:

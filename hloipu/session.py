@@ -11,7 +11,7 @@ from hloipu.options.resolve import resolve
 from hloipu.options.table import OPTIONS, Options
 from hloipu.pipelining import (
     check_ipus,
-    cutting_flags,
+    cut_lines,
     pipeline_request,
     shard_request,
     stashed_bytes,
@@ -22,17 +22,15 @@ from hloipu.wrapping import wrapping_request
 from hloipu_compiler.analysis.live_bytes import peak_bytes
 from hloipu_compiler.codegen.planned import Record
 from hloipu_compiler.codegen.tuning import Tuning
-from hloipu_compiler.driver import Compilation, Phase, compile_module, source_lines, unmeasured
+from hloipu_compiler.driver import Phase, compile_module, source_lines, unmeasured
 from hloipu_compiler.hlo.frontend_attributes import read_frontend_attributes
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
-from hloipu_compiler.passes.pipelines import AFTER_FRONT, before_cut
 from hloipu_compiler.passes.plugins import load_plugin
 from hloipu_compiler.passes.recompute_cheap import RecomputeCheap
 from hloipu_compiler.passes.registry import added_passes_forgotten
 from hloipu_compiler.passes.runner import PassRun, run_passes
 from hloipu_compiler.plan.plan import Plan
-from hloipu_compiler.staging.marks import marked_stages
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.collection import without_collection
 from hloipu_runtime.compiled import CompiledProgram, compiled_program
@@ -299,31 +297,11 @@ def compile_once(
             code_memory=options.code_memory,
             over_memory=_over_memory(options),
             sources=source_lines(module),
-            options={**shown_options(options), **_cut(module, made, options)},
+            options={**shown_options(options), **cut_lines(module, made, options)},
             assume_trips=options.assume_trips,
             fingerprint=fingerprint,
             advisor=_Advisor(module, options),
         )
-
-
-def _cut(module: Module, made: Compilation, options: Options) -> dict[str, list[str]]:
-    """Return how a step was cut, as reports show it beside options; or what asks for it in vain."""
-    if made.pipelining is not None:
-        passes = options.passes
-        lines = made.pipelining.lines()
-        if passes and passes not in AFTER_FRONT and before_cut(passes) == "front":
-            lines.append(f"the step is cut: --passes {passes} without effect")
-        return {"cut": lines}
-    lines, idle = [], cutting_flags(options)
-    if idle:
-        lines.append(f"no stages or micro-batches: {idle} without effect")
-    stages = len(set(marked_stages(module.entry).values()))
-    if stages > 1:
-        lines.append(
-            f"ops are annotated with {stages} stages, and the step is not cut: --micro-batches K "
-            "or --stages N asks for it"
-        )
-    return {"cut": lines} if lines else {}
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 `--zoo`, `--update-golden`, `--all-cases`, `golden`, `oracle`, and the mark `thinned`.
 """
 
+import gc
 import os
 import re
 from collections import Counter
@@ -41,6 +42,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = kept
     if left:
         config.hook.pytest_deselected(items=left)
+
+
+def pytest_collection_finish() -> None:
+    """Have the collector of cycles leave alone what stays, and look at the rest less often."""
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def _zoo_files(config: pytest.Config) -> list[Path]:

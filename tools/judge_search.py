@@ -131,12 +131,12 @@ def drawn(step: Step, ipus: int, count: int, seed: int) -> list[Way]:
     kinds = [kind for kind in BESIDE if step.may_lie_beside(kind)]
     found = ways[:count]
     for number in range(1, len(found), 2):
-        way = (
-            found[number].beside(draw.sample(kinds, draw.randint(1, len(kinds)))) if kinds else None
-        )
-        if way is not None and way.schedule == SEQUENTIAL and way.stages > 1:
+        if not kinds or found[number].shard_optimizer:
+            continue
+        way = found[number].beside(draw.sample(kinds, draw.randint(1, len(kinds))))
+        if way.schedule == SEQUENTIAL and way.stages > 1:
             way = replace(way, batch_serialization=draw.choice((1, 4)))
-        found[number] = way or found[number]
+        found[number] = way
     return found
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from hloipu_compiler.analysis.source_lines import SourceLines
+from hloipu_compiler.codegen import table  # noqa: F401  (registers the lowerings)
 from hloipu_compiler.codegen.io_tiles import computing_machine
 from hloipu_compiler.codegen.lowering import lower, taken_share
 from hloipu_compiler.codegen.offloading import offloads
@@ -107,7 +108,8 @@ def compile_module(
         wrapping, pipelining = stated.wrapping(wrapping), stated.pipelining(pipelining)
     module = with_call_marks(module)
     copies, partitions = participants_for(module, replicas)
-    check_system(machine, copies * partitions)
+    # Before any work for as many.
+    check_system(machine, copies * partitions * max(pipelining.least_ipus, shards.count or 1))
     fills = replicas is None and ipus > 1 and not meets_others(module)
     begun = Plan(replicas=copies, partitions=partitions)
     averages = _averages(module, copies)

@@ -35,7 +35,8 @@ from hloipu_runtime.errors import UsageError
     multiple=True,
     metavar="KEY=V,V…",
     help="Tabulate ways to cut the step in place of one: stages, schedule, micro-batches, "
-    "recompute, offload, replicas, shard-optimizer, device-map; repeatable.",
+    "recompute, offload, replicas, shard-optimizer, device-map, offload-weights, "
+    "offload-activations, offload-accumulators, batch-serialization; repeatable.",
 )
 @chart_option
 @compiling_options("estimate")

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 import hloipu
-from tests.support.pipeline_reference import SCALED, TYPES, accumulated
+from tests.support.pipeline_reference import SCALED, SUBTLE_STEPS, TYPES, accumulated
 from tests.support.pipeline_trials import Cut, assert_equal_to_jax, compiled, sample
 from tests.support.training_steps import OTHERS, STEPS, UNUSUAL_STEPS
 
-SAMPLE = sample(60, steps=(*STEPS, *UNUSUAL_STEPS, SCALED.name))
+SAMPLE = sample(60, steps=(*STEPS, *UNUSUAL_STEPS, *SUBTLE_STEPS, SCALED.name))
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("cut", SAMPLE, ids=map(str, SAMPLE))
 def test_state_is_that_of_gradients_taken_apart(cut: Cut) -> None:
     assert_equal_to_jax(cut, compiled(cut))

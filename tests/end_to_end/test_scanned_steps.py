@@ -131,3 +131,25 @@ def test_caches_go_with_their_layers(answer: Any, stages: int, micro_batches: in
         np.testing.assert_allclose(scores, wanted, 1e-4, 1e-5)
     for a, b in zip(kept, state, strict=True):
         np.testing.assert_allclose(a, b, 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize("stages", [2, 4])
+def test_weights_of_inference_go_with_their_layers(stages: int) -> None:
+    """The result is an array, no tuple; each IPU has the rows of its own layers alone."""
+    rng = np.random.default_rng(0)
+    w = rng.normal(0, 0.4, (LAYERS, WIDTH, WIDTH)).astype(np.float32)
+    images = rng.normal(size=(4, BATCH, WIDTH)).astype(np.float32)
+
+    def predict(w: Any, x: Any) -> Any:
+        return lax.scan(lambda x, layer: (x + jnp.tanh(x @ layer), None), x, w)[0]
+
+    text = jax.jit(predict).lower(w, images[0]).compiler_ir("hlo").as_hlo_text()
+    program = hloipu.compile(
+        text, target="tiny", over_memory="allow", cache=False, stages=stages, micro_batches=2,
+        loop=2, feed={"data": (1,)},
+    )  # fmt: skip
+    assert [stack.sizes for stack in program.program.stacks] == [(LAYERS // stages,) * stages]
+    with program.session(constants={0: w}, infeeds={"data": iter(images)}) as session:
+        session.run(2)
+        found = [np.asarray(x.element) for x in session.stream("result.0").drain()]
+    np.testing.assert_allclose(found, [predict(w, x) for x in images], 2e-5, 2e-6)

@@ -1,6 +1,6 @@
 """Steps with towers, cut so that these run at once, against JAX's gradients and updates apart."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -126,13 +126,19 @@ def assert_equal_to_jax(
             np.testing.assert_allclose(a, b, RELATIVE, ABSOLUTE)
 
 
+@lru_cache(64)
+def _functions(model: str, optimizer: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    step = _step(model, optimizer, False)
+    return jax.jit(step.gradients), jax.jit(step.update)
+
+
 @lru_cache(256)
 def _expected(
     model: str, optimizer: str, micro_batches: int, replicas: int, reduction: str
 ) -> tuple[list[list[Any]], np.ndarray[Any, Any]]:
     """Return each replica's state after two updates, and losses by micro-batch and replica."""
     step = _step(model, optimizer, False)
-    gradients, update = jax.jit(step.gradients), jax.jit(step.update)
+    gradients, update = _functions(model, optimizer)
     weights, state, first = step.state()
     own: list[Tree] = [first] * replicas
     losses = np.zeros((UPDATES * micro_batches, replicas))
@@ -144,7 +150,7 @@ def _expected(
                 here = weights, state, own[r]
                 losses[k, r], each, own[r] = gradients(here, *step.batch(k * replicas + r))
                 slopes.append(each)
-        mean = jax.tree.map(lambda *x: sum(x) / np.float32(share), *slopes)
+        mean = jax.tree.map(lambda *x: sum(map(np.asarray, x)) / np.float32(share), *slopes)
         weights, state = update(mean, (weights, state, own[0]))
     states = [[np.asarray(x) for x in jax.tree.leaves((weights, state, each))] for each in own]
     return states, losses

@@ -78,14 +78,17 @@ class StackedStep:
     def expected(self, elements: int, updates: int) -> Any:
         """Return the state after updates by mean gradients of so many batches each."""
         params, moments = self.state()
-        slope = jax.jit(jax.grad(self._loss))
+        slope, moved = jax.jit(jax.grad(self._loss)), jax.jit(self._moved)
         for update in range(updates):
             first = update * elements
             each = [slope(params, *self.batch(first + n)) for n in range(elements)]
-            mean = jax.tree.map(lambda *x: sum(x) / len(x), *each)
-            changes, moments = self.optimizer().update(mean, moments, params)
-            params = optax.apply_updates(params, changes)
+            mean = jax.tree.map(lambda *x: sum(map(np.asarray, x)) / np.float32(len(x)), *each)
+            params, moments = moved(mean, moments, params)
         return params, moments
+
+    def _moved(self, mean: Any, moments: Any, params: Any) -> Any:
+        changes, moments = self.optimizer().update(mean, moments, params)
+        return optax.apply_updates(params, changes), moments
 
     def batches(self, count: int) -> tuple[np.ndarray, ...]:
         """Return the first batches, one after the other."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -33,8 +34,7 @@ class Cut:
 
     form: Form
     parts: Parts
-    parts_of_beside: Parts
-    """As `parts`, if weights are on tiles only while they are read."""
+    beside: Callable[[], Parts]
     state: Floats
     """Of each stage: weights and statistics, bytes."""
     gradients: Floats
@@ -65,6 +65,11 @@ class Cut:
     constants_beside: Floats
     """... and those of them that stay on tiles whatever is asked for."""
 
+    @cached_property
+    def parts_of_beside(self) -> Parts:
+        """As `parts`, if weights are on tiles only while they are read."""
+        return self.beside()
+
 
 def cut_of(
     form: Form,
@@ -79,10 +84,10 @@ def cut_of(
     `of_op`: the stage of each position of the entry; `again`: what backward parts work out again.
     """
     survey, phase = form.survey, form.phases.phase
-    parts, beside = (
-        parts_of(each, form.reads, phase, of_op, stages, again, has_backward=has_backward)
-        for each in (survey, form.survey_of_beside)
-    )
+
+    def parts(survey: Survey) -> Parts:
+        return parts_of(survey, form.reads, phase, of_op, stages, again, has_backward=has_backward)
+
     at = np.array([of_op[position] for position in form.loads.ahead])
 
     def by_stage(until: Floats) -> Floats:
@@ -100,7 +105,8 @@ def cut_of(
         for kinds in ((CONSTANT, CONSTANT_CAST), (CONSTANT_CAST,))
     )
     return Cut(
-        form, parts, beside, state, by_stage(form.loads.gradients_until), optimizer,
+        form, parts(survey), lambda: parts(form.survey_of_beside), state,
+        by_stage(form.loads.gradients_until), optimizer,
         *_host(form, of_op, stages), cycles, common, aside, _accumulators(form, of_op, stages),
         by_kind(LEAST_BYTES, STATE, STATE_CAST),
         _fetched(survey, form, of_op, again, stages, has_backward=has_backward),
@@ -166,16 +172,16 @@ def _homes(form: Form, of_op: Sequence[int]) -> list[int]:
 
     State that only the update reads lies where its next value is made; -1: not known.
     """
-    entry, phase = form.module.entry, form.phases.phase
+    entry = form.module.entry
     found, places = list(of_op), parameter_positions(entry)
     for number, stage in enumerate(owners(entry, form.phases, of_op, places)):
         for position in places[number]:
             found[position] = max(found[position], stage)
-    for position, x in enumerate(entry.instructions):
-        if found[position] < 0 and phase[position] not in (FORWARD, BACKWARD):
-            here = [found[i] for i in x.operands if found[i] >= 0]
+    for position in form.others:
+        if found[position] < 0:
+            here = [found[i] for i in entry.instructions[position].operands if found[i] >= 0]
             if here:
-                found[position] = max(here, key=here.count)
+                found[position] = here[0] if len(here) == 1 else max(here, key=here.count)
     results = result_positions(entry)
     for pair in form.wrapping.state:
         made = results[pair.result]

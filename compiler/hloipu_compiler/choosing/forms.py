@@ -7,6 +7,7 @@ itself, when a cut first asks for it.
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 
 from hloipu_compiler.ir.graph import Module
@@ -25,7 +26,7 @@ from hloipu_compiler.stacking.staged_loops import (
     with_carried,
 )
 from hloipu_compiler.staging.loads import Loads, loads_of
-from hloipu_compiler.staging.phases import Phases
+from hloipu_compiler.staging.phases import BACKWARD, FORWARD, Phases
 from hloipu_compiler.staging.pipelining import Cutting, phases_and_kind
 from hloipu_compiler.staging.reach import parameter_positions
 
@@ -44,11 +45,20 @@ class Form:
     phases: Phases
     wrapping: Wrapping
     survey: Survey
-    survey_of_beside: Survey
-    """As `survey`, if weights are on tiles only while they are read."""
     reads: Reads
     loads: Loads
     """Bytes of weights and gradients alone."""
+
+    @cached_property
+    def survey_of_beside(self) -> Survey:
+        """As `survey`, if weights are on tiles only while they are read."""
+        return with_weights_beside(self.survey)
+
+    @cached_property
+    def others(self) -> tuple[int, ...]:
+        """Positions of the ops that are of no micro-batch, and of parameters."""
+        phase = self.phases.phase
+        return tuple(n for n, x in enumerate(phase) if x not in (FORWARD, BACKWARD))
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,8 +172,7 @@ class Forms:
         places = parameter_positions(entry)
         fed = [i for feed in wrapping.feeds for number in feed.places for i in places[number]]
         return Form(
-            module, phases, wrapping, survey, with_weights_beside(survey),
-            reads_of(entry, phases, fed),
+            module, phases, wrapping, survey, reads_of(entry, phases, fed),
             loads_of(entry, phases, (), [0.0] * len(entry.instructions)),
         )  # fmt: skip
 
@@ -203,6 +212,5 @@ class Forms:
                         cycles[n] *= times
                         code[n] /= end - begin
             survey = replace(form.survey, cycles=cycles, op_code=code)
-            beside = replace(form.survey_of_beside, cycles=cycles, op_code=code)
-            self._made[cuts.key] = replace(form, survey=survey, survey_of_beside=beside)
+            self._made[cuts.key] = replace(form, survey=survey)
         return self._made[cuts.key]

@@ -46,6 +46,8 @@ class _Known:
         self.work: dict[tuple[object, ...], Work] = {}
         self.sums: dict[tuple[Work, int], tuple[float, float]] = {}
         self.copying: dict[int, int] = {}
+        self.bytes: dict[tuple[object, ...], tuple[float, float]] = {}
+        self.updates: dict[tuple[object, ...], float] = {}
         self.together: dict[tuple[object, ...], float] = {}
 
 
@@ -103,7 +105,7 @@ class Step:
             update = max(update - span + float(work.cycles.sum()), float(work.beside.sum()))
         whole = way.ipus * span
         bubble = 1 - way.micro_batches * float(work.cycles.sum()) / whole if whole else 0.0
-        kept, needed = bytes_of(machine, way, schedule, cut, is_beside=self.is_beside(way))
+        kept, needed = self._bytes(way, schedule, cut)
         room = machine.chip.tiles_per_ipu * available_bytes(machine)
         return Outlook(
             way,
@@ -167,8 +169,7 @@ class Step:
     def _work(self, way: Way, schedule: Schedule, cut: Cut) -> Work:
         """Return what positions do in a slot."""
         group = min(way.batch_serialization, way.micro_batches)
-        beside = tuple(getattr(way, name) for name in BESIDE)
-        key = (cut, way.schedule, way.replicas, way.device_map, beside, group)
+        key = (cut, way.schedule, way.replicas, way.device_map, way.kinds_beside, group)
         if key not in self.known.work:
             self.known.work[key] = self._work_of(way, schedule, cut)
         return self.known.work[key]
@@ -239,14 +240,30 @@ class Step:
     def _update(self, way: Way, cut: Cut) -> float:
         """Return the cycles of an update: what is computed, remote memory, and all-reduces.
 
-        IPUs are at work at the same time.
+        IPUs are at work at the same time, but for what collectives keep apart.
         """
         # A part of the state is as much work as all of it, as long as tiles have little to do.
-        each = cut.update_cycles + self.remote.of_update(way, cut, is_beside=self.is_beside(way))
-        of_ipu = np.zeros(way.ipus)
-        np.add.at(of_ipu, np.array(way.ipu_of_stage), each)
-        found = cut.common_cycles + float(of_ipu.max())
+        beside, parts = self.is_beside(way), way.replicas if way.shard_optimizer else 0
+        key = (cut, way.device_map, way.kinds_beside, beside, parts)
+        if key not in self.known.updates:
+            each = cut.update_cycles + self.remote.of_update(way, cut, is_beside=beside)
+            of_ipu = np.zeros(way.ipus)
+            np.add.at(of_ipu, np.array(way.ipu_of_stage), each)
+            self.known.updates[key] = float(of_ipu.sum() if parts else of_ipu.max())
+        found = cut.common_cycles + self.known.updates[key]
         return found + self._together(way, cut) if self.loads.trains else found
+
+    def _bytes(self, way: Way, schedule: Schedule, cut: Cut) -> tuple[float, float]:
+        """Return what `bytes_of` does, which how many micro-batches there are does not change."""
+        key = (
+            cut, way.schedule, way.device_map, way.kinds_beside, self.is_beside(way),
+            way.replicas if way.shard_optimizer else 0,
+            min(way.batch_serialization, way.micro_batches),
+        )  # fmt: skip
+        if key not in self.known.bytes:
+            beside = self.is_beside(way)
+            self.known.bytes[key] = bytes_of(self.machine, way, schedule, cut, is_beside=beside)
+        return self.known.bytes[key]
 
     def is_beside(self, way: Way) -> bool:
         """Whether what only the update reads lies in remote memory."""
@@ -261,17 +278,22 @@ class Step:
         count, ipus = way.replicas, way.ipus
         if count == 1:
             return 0.0
-        key = (cut, count, way.device_map)
+        key = (cut, count, way.device_map, way.shard_optimizer)
         if key in self.known.together:
             return self.known.together[key]
         sizes = np.zeros(ipus)
         np.add.at(sizes, np.array(way.ipu_of_stage), cut.gradients)
         system = ipus * count
         flows = [
-            Flow(p * ipus + ipu, (p + 1) % count * ipus + ipu, round(size / count))
-            for p in range(count)
+            [
+                Flow(p * ipus + ipu, (p + 1) % count * ipus + ipu, round(size / count))
+                for p in range(count)
+            ]
             for ipu, size in enumerate(sizes)
         ]
-        each = link_transfer(self.machine, flows, system).cycles + sync(self.machine, system).cycles
+        if not way.shard_optimizer:  # whose halves the update calls for, one IPU after the other
+            flows = [[flow for several in flows for flow in several]]
+        each = sum(link_transfer(self.machine, several, system).cycles for several in flows)
+        each += len(flows) * sync(self.machine, system).cycles
         found = self.known.together[key] = float(2 * (count - 1) * each)
         return found

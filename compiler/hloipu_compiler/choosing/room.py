@@ -71,14 +71,16 @@ def _update(way: Way, cut: Cut, share: float, *, is_beside: bool) -> tuple[Float
     """
     total = max(float(cut.state.sum()), 1.0)
     made = cut.form.survey.update_bytes * share * cut.state / total
-    if not is_beside:
-        return made + cut.optimizer * share, np.zeros(way.stages)
-    belongs = max(float(cut.optimizer.sum()) / total, 1.0)
-    at_a_time = belongs * _largest(cut.aside) * share
-    passing = np.minimum(made, 2 * at_a_time) + at_a_time
+    resident = np.zeros(way.stages) if is_beside else cut.optimizer * share
+    if not is_beside and not way.offload_weights:
+        return resident + made, np.zeros(way.stages)
+    of_one = np.maximum(_largest(cut.aside) * share, _largest(cut.weights))
+    passing = np.zeros(way.stages)
+    if is_beside:
+        passing += max(float(cut.optimizer.sum()) / total, 1.0) * _largest(cut.aside) * share
     if way.offload_weights:
-        passing = passing + 2 * _largest(cut.weights)
-    return np.zeros(way.stages), passing
+        passing += _largest(cut.weights)
+    return resident, passing + np.minimum(made, passing + of_one)
 
 
 def _sums(sizes: tuple[tuple[int, ...], ...]) -> Floats:

@@ -62,9 +62,14 @@ class Way:
         )
 
     @property
+    def kinds_beside(self) -> tuple[bool, ...]:
+        """Whether each kind of `BESIDE` lies in remote memory."""
+        return self.offload_weights, self.offload_activations, self.offload_accumulators
+
+    @property
     def is_beside(self) -> bool:
         """Whether more than the optimizer's state lies in remote memory."""
-        return any(getattr(self, name) for name in BESIDE)
+        return any(self.kinds_beside)
 
     def options(self) -> dict[str, Any]:
         """Return the values of the options that ask for it."""

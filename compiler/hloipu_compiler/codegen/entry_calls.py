@@ -4,6 +4,7 @@ from functools import cached_property
 
 from hloipu_compiler.codegen.site import leaves_of
 from hloipu_compiler.ir.graph import Computation, Instruction
+from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.plan.pipelining import Accumulation
 from hloipu_runtime.program.mapping import Sizes
 
@@ -16,6 +17,8 @@ class EntryCalls:
 
     def __init__(self, entry: Computation) -> None:
         self.entry = entry
+        self._leaves: dict[str, list[ArrayShape]] = {}
+        """Arrays that calls give, as far as they were asked for."""
 
     def __getitem__(self, call: str) -> Instruction:
         """Return a call by its name."""
@@ -65,5 +68,8 @@ class EntryCalls:
 
     def tensor_of(self, x: Accumulation) -> tuple[str, Sizes]:
         """Return element type and shape of a gradient."""
-        shape = leaves_of(self.entry[x.call].shape)[x.element]
+        leaves = self._leaves.get(x.call)
+        if leaves is None:
+            leaves = self._leaves[x.call] = leaves_of(self.entry[x.call].shape)
+        shape = leaves[x.element]
         return shape.element_type.name, shape.dimensions

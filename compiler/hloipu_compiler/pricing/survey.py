@@ -252,8 +252,8 @@ def weights_read(
         sources = frozenset[int]().union(*(made_of[i] for i in x.operands))
         if x.parameter_number >= 0:
             sources = frozenset() if position in given else frozenset((position,))
-        elif phases.phase[position] in (FORWARD, BACKWARD):
-            for source in sources:
+        elif phases.phase[position] in (FORWARD, BACKWARD) and x.opcode != "tuple":
+            for source in sources:  # what a tuple hands to a loop, the loop reads
                 readers.setdefault(source, set()).add(position)
             sources = frozenset()
         elif x.opcode not in _WRITTEN_OUT and sources:

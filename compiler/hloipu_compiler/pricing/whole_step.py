@@ -5,9 +5,8 @@ saves, copies of weights that stay, and what ops share.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from hloipu_compiler.passes.runner import run_passes
 from hloipu_compiler.plan.pipelining import OFF, PipelineRequest
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.wrapping import Wrapping
+from hloipu_compiler.pricing.leaves import Leaf, leaves_of, names_of, primary
 from hloipu_compiler.pricing.program_bytes import most_at_once, most_code, on_all_tiles, own_code
 from hloipu_compiler.pricing.survey import Codes, Survey, fed_positions, weights_read
 from hloipu_compiler.staging.phases import BACKWARD, FORWARD, Phases
@@ -44,8 +44,6 @@ from hloipu_runtime.program.steps import (
     RepeatWhile,
     Step,
     StreamIn,
-    StreamOut,
-    inner_steps,
 )
 
 MICRO_BATCHES = 2
@@ -136,7 +134,7 @@ class _Surveying:
         """Ops that micro-batches run."""
         self.count = len(module.entry.instructions)
         self.forms = Forms(program, machine)
-        self.leaves = tuple(_leaves(program, self.position))
+        self.leaves = tuple(leaves_of(program, self.position))
         steps = [leaf.step for leaf in self.leaves]
         self.computed = frozenset(
             operand.variable
@@ -145,7 +143,7 @@ class _Surveying:
             for group in step.groups
             for operand in group.outputs
         ) | {step.variable for step in steps if isinstance(step, StreamIn)}
-        self.primary = _primary(steps)
+        self.primary = primary(steps)
         given = set(program.loaded)
         loaded = {n for n, (value, _) in program.constants.items() if value in given}
         state = {n for n, record in enumerate(program.variables) if record.role is Role.STATE}
@@ -244,7 +242,7 @@ class _Surveying:
         here = len(found.ops)
         known = owner
         if known < 0:
-            names = (self.works.get(name, -1) for name in _names(item.step))
+            names = (self.works.get(name, -1) for name in names_of(item.step))
             known = next((n for n in names if n >= 0), found.ops[-1] if found.ops else -1)
         found.ops.append(known)
         ops = self._ops_of_touches(item.step, known) if owner < 0 else {}
@@ -345,59 +343,11 @@ class _Surveying:
                 found.add(code.key, code.size, self._op_of(leaf, group.name))
         return found
 
-    def _op_of(self, leaf: "_Leaf", *names: str) -> int:
+    def _op_of(self, leaf: Leaf, *names: str) -> int:
         """Return the op of the entry that a step is of, or -1."""
         ops = self.works if leaf.is_within else self.position
         known = [ops[name] for name in names if name in ops]
         return leaf.owner if leaf.owner >= 0 else next(iter(known), -1)
-
-
-class _Leaf(NamedTuple):
-    """A step without others in it."""
-
-    step: Step
-    owner: int
-    """The loop of the entry that it is in, or -1."""
-    is_within: bool
-    """Whether micro-batches run it."""
-
-
-def _primary(leaves: Sequence[Step]) -> frozenset[int]:
-    """Return the variables in which exchanges make values, in place of copying one."""
-    return frozenset(
-        each.variable
-        for step in leaves
-        if isinstance(step, Exchange)
-        for each in step.definitions
-        if any(piece.value != each.value for piece in each.pieces)
-    )
-
-
-def _leaves(program: Program, position: Mapping[str, int]) -> Iterator[_Leaf]:
-    """Yield the steps that have none in them, with the loops of the entry that they are in."""
-    waiting: list[tuple[Step, int, bool]] = [(program.body, -1, False)]
-    waiting += [(body, -1, False) for body in program.functions.values()]
-    while waiting:
-        step, owner, within = waiting.pop()
-        if isinstance(step, Pipeline):
-            within = True
-        elif within and owner < 0 and isinstance(step, Repeat | RepeatWhile | Call):
-            owner = position.get(getattr(step, "name", ""), -1)
-        inner = list(inner_steps(step))
-        if inner:
-            waiting.extend((each, owner, within) for each in reversed(inner))
-        else:
-            yield _Leaf(step, owner, within)
-
-
-def _names(step: Step) -> Sequence[str]:
-    match step:
-        case ComputeSet():
-            return [group.name for group in step.groups]
-        case StreamIn() | StreamOut():
-            return ()
-        case _:
-            return [getattr(step, "name", "")]
 
 
 def _clipped(ranges: _RANGES, first: int, last: int) -> list[tuple[int, int]]:

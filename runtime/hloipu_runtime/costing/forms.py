@@ -79,7 +79,7 @@ class Forms:
                 ends = variables[transfer.source].ipu, variables[transfer.destination].ipu
                 found.append((*ends, choice))
         room = room_for_exchanges(steps, self._machine)
-        if self._most_kept(found, 0) <= room:
+        if _kept_in_all(found) <= room or self._most_kept(found, 0) <= room:
             return 0
         # The higher the price, the less transfers keep, at both ends together.
         number = bisect_left(_PRICES, True, key=lambda price: self._most_kept(found, price) <= room)
@@ -102,3 +102,15 @@ class Forms:
         return max(
             (peak.amounts[0] for loads in on_ipu if loads for peak in peaks(loads)), default=0
         )
+
+
+def _kept_in_all(found: list[tuple[int, int, _Choice]]) -> int:
+    """Return the bytes that exchanges take on all tiles together, at no price: no tile has more."""
+    kept_of: dict[int, int] = {}
+    total = 0
+    for _, _, (_, forms) in found:
+        kept = kept_of.get(id(forms))
+        if kept is None:
+            kept = kept_of[id(forms)] = exchange_form(forms, 0).kept_bytes
+        total += kept
+    return total

@@ -227,15 +227,16 @@ class _Walker:
             carried = self.forms.of(transfer)
             if carried is None:
                 continue
-            self._taking_part(destination.ipu, receivers(transfer, destination))
+            receiving = receivers(transfer, destination)
+            self._taking_part(destination.ipu, receiving)
             if carried.traffic.received_bytes:
-                form = carried.form
-                self._end(step, source.ipu, senders(transfer, source), form.sending)
-                self._end(step, destination.ipu, receivers(transfer, destination), form.receiving)
+                sending = senders(transfer, source)
+                self._taking_part(source.ipu, sending)
+                self._end(step, source.ipu, sending, carried.form.sending)
+                self._end(step, destination.ipu, receiving, carried.form.receiving)
 
     def _end(self, step: Exchange, ipu: int, tiles: Tiles, way: Way) -> None:
-        """Count what one end of a transfer takes."""
-        self._taking_part(ipu, tiles)
+        """Count what one end of a transfer takes, besides control code."""
         charges = self.charges[ipu]
         charges.exchange_code[tiles] += way.code_bytes
         charges.exchanges.append((step.name, tiles, way.kept_bytes))

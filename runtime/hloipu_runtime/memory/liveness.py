@@ -100,7 +100,7 @@ def _walk(
     """Add the ranges of all that a region touches, from what is live after it."""
     items = region.items
     alive: list[set[VariableId] | None] = [set() if item.children else None for item in items]
-    for variable, numbers in region.items_by_variable().items():
+    for variable, numbers in region.items_by_variable(live_after).items():
         _variable(region, base, variable, numbers, variable in live_after, alive, found[variable])
     for item, after in zip(items, alive, strict=True):
         if after is not None:

@@ -74,11 +74,23 @@ class Region:
     exposed: Ids
     killed: Ids
 
-    def items_by_variable(self) -> dict[VariableId, list[int]]:
-        """Return the numbers of the items that touch each variable, in order."""
+    def items_by_variable(self, live_after: Ids) -> dict[VariableId, list[int]]:
+        """Return the numbers of the items that touch each variable, in order.
+
+        Left out is what lives within one item with regions of its own, as what waits in a pipeline
+        does: it is in no other item, is not read from before, and is not `live_after` the region.
+        """
+        once: set[VariableId] = set()
+        again: set[VariableId] = set()
+        for item in self.items:
+            again |= once & item.touched
+            once |= item.touched
         found: dict[VariableId, list[int]] = {}
         for number, item in enumerate(self.items):
-            for variable in item.touched:
+            touched = item.touched
+            if item.children:
+                touched = (touched & again) | (touched & item.exposed) | (touched & live_after)
+            for variable in touched:
                 found.setdefault(variable, []).append(number)
         return found
 

@@ -6,9 +6,9 @@ exchanges between IPUs, and collectives (`meeting_times`). What the IPUs do from
 next are the branches of a `Parallel`, which lasts as long as the slowest. Streams of the host,
 pipelines, and loops and branches over several IPUs stay where they are.
 
-The steps of each IPU keep their order, so memory changes by what comes from other IPUs alone. Where
-a stretch of tiles would hold more than it held at its fullest before, large copies between IPUs
-keep their places, too.
+All but small steps of an IPU keep their order, so memory changes by what comes from other IPUs
+alone. Where a stretch of tiles would hold more than it held at its fullest before, large copies
+between IPUs keep their places, too.
 """
 
 from collections.abc import Iterator, Sequence
@@ -48,7 +48,7 @@ SMALL_BYTES = 128
 def side_by_side(program: Program, machine: Machine) -> Program:
     """Return the program with its IPUs at work at the same time; the same one where none can be.
 
-    What is computed, the order of each IPU's steps and that of each host stream stay the same.
+    What is computed and the order of each host stream stay the same.
     Positions of pipelines are left as they are. Time grows with the steps.
     """
     if program.ipus == 1:

@@ -92,6 +92,8 @@ WAYS = (
     Way(4, "sequential", 2, "cheap"),
     Way(4, "grouped", 8, "none", 2, "auto", False, (0, 1, 1, 0)),
     Way(4, "grouped", 8, "full", 1, "off"),
+    Way(2, "sequential", 8, offload_weights=True, batch_serialization=4),
+    Way(2, "grouped", 8, "none", 2, offload_activations=True, offload_accumulators=True),
 )
 
 

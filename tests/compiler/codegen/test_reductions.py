@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import hloipu
 from hloipu_runtime.codelets.reduce import Reduce
 from tests.support.on_tiles import check_on_tiles, groups_of
 
@@ -66,3 +67,12 @@ def test_tiles_first_reduce_what_they_have() -> None:
     for program in programs:
         first = next(g for g in groups_of(program) if isinstance(g.codelet, Reduce))
         assert program.variables[first.inputs[0].variable].role.value == "parameter"
+
+
+@pytest.mark.parametrize("dims", [(0,), (1,)])
+def test_a_machine_of_one_tile_sums_on_it(dims: tuple[int, ...]) -> None:
+    program = hloipu.compile(
+        module((64, 3), dims, "add", "0"), target="tiny", set={"tiles_per_ipu": 1}, cache=False
+    )
+    x = np.random.default_rng(0).integers(-9, 9, (64, 3)).astype(np.float32)
+    np.testing.assert_array_equal(program.run(x, mode="exact").outputs[0], x.sum(dims))

@@ -22,7 +22,7 @@ from hloipu_runtime.program.steps import (
     inner_steps,
 )
 from hloipu_runtime.program.uses import used
-from hloipu_runtime.program.verify import verify
+from hloipu_runtime.program.verify import faults_of, verify
 from hloipu_runtime.sim.exact import ExactEngine
 from hloipu_runtime.sim.functional import FunctionalEngine
 from tests.support.memory_checker import check_memory, most_live
@@ -117,6 +117,43 @@ def test_loops_and_branches_are_looked_into(seed: int) -> None:
     found = side_by_side(program, TINY)
     verify(found, TILES)
     assert given_by(found, exact=True) == given_by(program, exact=False)
+
+
+def tampered(program: Program, draw: Random) -> Program:
+    """Return a program with a step of a branch left out, in another branch, or beside the others.
+
+    Or with two neighbours changed over.
+    """
+    steps = list(program.body.steps)
+    at = draw.choice([n for n, x in enumerate(steps) if isinstance(x, Parallel)])
+    together = steps[at]
+    assert isinstance(together, Parallel)
+    branches = [list(x.steps) for x in together.branches]
+    mine, other = draw.sample(range(len(branches)), 2)
+    place = draw.randrange(len(branches[mine]))
+    step = branches[mine].pop(place)
+    what = draw.choice(("out", "elsewhere", "before", "after", "swapped"))
+    if what == "elsewhere":
+        branches[other].insert(draw.randint(0, len(branches[other])), step)
+    elif what == "swapped":
+        branches[mine].insert(max(0, place - 1), step)
+    around = ([step] if what == "before" else [], [step] if what == "after" else [])
+    made = Parallel(tuple(Sequence(tuple(x)) for x in branches))
+    steps[at : at + 1] = [*around[0], made, *around[1]]
+    return replace(program, body=Sequence(tuple(steps)))
+
+
+@pytest.mark.parametrize("seed", [2, 4, 7])
+def test_no_wrong_branch_is_proved(seed: int) -> None:
+    program = side_by_side(drawn(seed), TINY)
+    right, draw, refused = given_by(program, exact=True), Random(seed), 0
+    for _ in range(40):
+        changed = tampered(program, draw)
+        if faults_of(changed, TILES):
+            refused += 1
+        else:
+            assert given_by(changed, exact=True) == right
+    assert refused > 10
 
 
 def three_ipus(size: tuple[int, ...]) -> ProgramBuilder:

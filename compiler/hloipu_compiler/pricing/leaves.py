@@ -1,0 +1,67 @@
+"""The steps of a program that have none in them, and whose they are."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.steps import (
+    Call,
+    ComputeSet,
+    Exchange,
+    Pipeline,
+    Repeat,
+    RepeatWhile,
+    Step,
+    StreamIn,
+    StreamOut,
+    inner_steps,
+)
+
+
+class Leaf(NamedTuple):
+    """A step without others in it."""
+
+    step: Step
+    owner: int
+    """The loop of the entry that it is in, or -1."""
+    is_within: bool
+    """Whether micro-batches run it."""
+
+
+def primary(leaves: Sequence[Step]) -> frozenset[int]:
+    """Return the variables in which exchanges make values, in place of copying one."""
+    return frozenset(
+        each.variable
+        for step in leaves
+        if isinstance(step, Exchange)
+        for each in step.definitions
+        if any(piece.value != each.value for piece in each.pieces)
+    )
+
+
+def leaves_of(program: Program, position: Mapping[str, int]) -> Iterator[Leaf]:
+    """Yield the steps that have none in them, with the loops of the entry that they are in."""
+    waiting: list[tuple[Step, int, bool]] = [(program.body, -1, False)]
+    waiting += [(body, -1, False) for body in program.functions.values()]
+    while waiting:
+        step, owner, within = waiting.pop()
+        if isinstance(step, Pipeline):
+            within = True
+        elif within and owner < 0 and isinstance(step, Repeat | RepeatWhile | Call):
+            owner = position.get(getattr(step, "name", ""), -1)
+        inner = list(inner_steps(step))
+        if inner:
+            waiting.extend((each, owner, within) for each in reversed(inner))
+        else:
+            yield Leaf(step, owner, within)
+
+
+def names_of(step: Step) -> Sequence[str]:
+    """Return the names of the ops that a step is of, as far as it says."""
+    match step:
+        case ComputeSet():
+            return [group.name for group in step.groups]
+        case StreamIn() | StreamOut():
+            return ()
+        case _:
+            return [getattr(step, "name", "")]

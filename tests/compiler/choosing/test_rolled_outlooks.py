@@ -1,0 +1,76 @@
+"""Layers in a loop cost what compiling says, whichever trips stay one loop."""
+
+from functools import lru_cache
+
+import pytest
+
+import hloipu
+from hloipu.choosing import Choice, priced
+from hloipu.options.resolve import resolve
+from hloipu.options.table import Options
+from hloipu.session import compile_once
+from hloipu_compiler.choosing.outlook import Step
+from hloipu_compiler.choosing.way import Way
+from hloipu_compiler.ir.graph import Module
+
+SAMPLE = "hlo_samples/scanned_blocks_train_step.hlo"
+LOOP = 50
+
+
+@lru_cache
+def module() -> Module:
+    with open(SAMPLE, encoding="utf-8") as file:
+        return hloipu.verify(file.read())
+
+
+def options() -> Options:
+    given = {"target": "gc200", "set": {"tiles_per_ipu": "64"}, "ipus": 4, "plan": "auto"}
+    return resolve("compile", {**given, "loop": LOOP, "cache": False}).options
+
+
+@lru_cache
+def step() -> Step:
+    return priced(module(), options())
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        Way(1, "grouped", 4),
+        Way(2, "grouped", 4, offload="off"),
+        Way(2, "interleaved", 4, "full"),
+        Way(
+            2,
+            "sequential",
+            8,
+            offload_weights=True,
+            offload_accumulators=True,
+            batch_serialization=4,
+        ),
+        Way(2, "grouped", 4, "cheap", offload_activations=True, offload_accumulators=True),
+    ],  # fmt: skip
+    ids=Way.flags,
+)
+def test_outlooks_are_near_what_compiling_gives(way: Way) -> None:
+    found = step().outlook(way)
+    program = compile_once(module(), Choice([found], found, 1).options(options()))
+    cycles = program.estimate().lower_bound_cycles / LOOP
+    assert 0.85 < found.update_cycles / cycles < 1.2
+    most = max(int(ipu.needed_bytes.max()) for ipu in program.memory_plan.ipus)
+    assert 0.8 < found.needed_bytes / 64 / most < 1.4
+
+
+def test_trips_of_one_loop_are_dearer_than_written_out() -> None:
+    forms = step().forms
+    whole = sum(forms.at({}, 1)[0].survey.cycles)
+    written_out = sum(forms._written_out().survey.cycles)
+    assert whole > 1.5 * written_out
+
+
+def test_what_is_not_looked_at_is_taken_from_what_is() -> None:
+    way = Way(2, "grouped", 4, offload="off")
+    rough = priced(module(), options())
+    rough.forms.left = 0
+    assert rough.outlook(way).update_cycles == pytest.approx(
+        step().outlook(way).update_cycles, rel=0.15
+    )
