@@ -34,7 +34,7 @@ def programs() -> list[Subject]:
 
 def test_mutants_of_every_kind_are_caught_twice(programs: list[Subject]) -> None:
     originals = [Original(x) for x in programs]
-    verdicts = [v for _, v in verdicts_of(originals, 3, range(16 * len(KINDS)), KINDS)]
+    verdicts = [v for _, v in verdicts_of(originals, 3, range(10 * len(KINDS)), KINDS)]
 
     live = [v for v in verdicts if v.exact != EQUIVALENT]
     assert {v.kind for v in verdicts} == set(KINDS)

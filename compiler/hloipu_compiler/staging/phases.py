@@ -14,7 +14,7 @@ from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.staging.errors import StagingError
 from hloipu_compiler.staging.gradient_search import walk_on, walked
-from hloipu_compiler.staging.gradient_walk import GradientWalk
+from hloipu_compiler.staging.gradient_walk import GradientWalk, is_number
 from hloipu_compiler.staging.losses import losses_of, no_loss
 from hloipu_compiler.staging.marks import made_by_each, marked_phases
 from hloipu_compiler.staging.moving_averages import is_moving_average
@@ -213,6 +213,7 @@ class _Finding:
             for x in self._rest()
             if self._is_read_forward(x.parameter)
             and self.kinds.is_handed_on(self._result(x.result))
+            and not self._looks_updated(x)
         ]
         self.varying = self.kinds.varying = self._varying()
 
@@ -244,6 +245,15 @@ class _Finding:
         aside = [(self.parameters[x.parameter], self._result(x.result)) for x in others]
         told = Unlearned(self.entry, self.kinds, self.marks, losses, aside)
         return {x for x in read if told.holds(self.parameters[x.parameter], self._result(x.result))}
+
+    def _looks_updated(self, pair: Pair) -> bool:
+        """Whether an array is what it was and a change, as weights that a second loss reads are."""
+        own = frozenset(self.parameters[pair.parameter])
+        position = self._result(pair.result)
+        x = self.entry.instructions[position]
+        if x.opcode not in ("add", "subtract") or is_number(x) or own.isdisjoint(x.operands):
+            return False
+        return not is_moving_average(self.entry, own, position)
 
     def _walk_of_weights(self) -> GradientWalk:
         rest = self._rest()

@@ -107,7 +107,8 @@ def check_update(entry: Computation, walk: GradientWalk, parameter: int, result:
         f"the new value of parameter {parameter} comes out of {x.name!r} ({x.opcode}) as it is: "
         "where its gradient ends and its update begins is within",
         hint="print one step without a loop around it or its update, or mark the update's ops "
-        'with frontend_attributes={ipu_phase="wu"}',
+        'with frontend_attributes={ipu_phase="wu"}; if each micro-batch makes it anew, say so: '
+        f"--role {parameter}=carry",
     )
 
 

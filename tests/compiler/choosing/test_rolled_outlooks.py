@@ -48,7 +48,7 @@ def step() -> Step:
             batch_serialization=4,
         ),
         Way(2, "grouped", 4, "cheap", offload_activations=True, offload_accumulators=True),
-    ],  # fmt: skip
+    ],
     ids=Way.flags,
 )
 def test_outlooks_are_near_what_compiling_gives(way: Way) -> None:

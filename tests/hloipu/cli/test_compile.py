@@ -175,7 +175,7 @@ def test_what_has_no_program_is_told() -> None:
     )
     outcome = run("compile", "-", stdin=text)
     assert outcome.code == 4
-    assert outcome.err.startswith("error[E0470]: ")
+    assert outcome.err.startswith("<stdin>:6:3: error[E0470]: ")
 
 
 def test_the_configuration_needs_no_file() -> None:
