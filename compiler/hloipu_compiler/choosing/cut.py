@@ -21,8 +21,8 @@ from hloipu_compiler.pricing.survey import (
 )
 from hloipu_compiler.staging.assignment import owners
 from hloipu_compiler.staging.loads import size_of
-from hloipu_compiler.staging.phases import BACKWARD, FORWARD
 from hloipu_compiler.staging.reach import parameter_positions, result_positions
+from hloipu_compiler.staging.step_phases import BACKWARD, FORWARD
 
 Sizes = tuple[tuple[int, ...], ...]
 """Bytes of arrays, by stage or by position of the pipeline."""

@@ -26,9 +26,9 @@ from hloipu_compiler.stacking.staged_loops import (
     with_carried,
 )
 from hloipu_compiler.staging.loads import Loads, loads_of
-from hloipu_compiler.staging.phases import BACKWARD, FORWARD, Phases
 from hloipu_compiler.staging.pipelining import Cutting, phases_and_kind
 from hloipu_compiler.staging.reach import parameter_positions
+from hloipu_compiler.staging.step_phases import BACKWARD, FORWARD, Phases
 
 MOST_INSTRUCTIONS = 8_000
 """That are looked at in parts of loops; about as long as it takes to look at them written out."""

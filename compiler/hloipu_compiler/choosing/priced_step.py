@@ -21,7 +21,7 @@ from hloipu_compiler.stacking.staged_loops import peeled_step
 from hloipu_compiler.staging.call_marks import with_call_marks
 from hloipu_compiler.staging.cutting import annotated, work
 from hloipu_compiler.staging.loads import loads_of, size_of
-from hloipu_compiler.staging.phases import BACKWARD, FORWARD, Phases
+from hloipu_compiler.staging.step_phases import BACKWARD, FORWARD, Phases
 from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.plan import available_bytes

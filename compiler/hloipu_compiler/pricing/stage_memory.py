@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.pricing.survey import Floats, Numbers, Survey
 from hloipu_compiler.staging.loads import size_of
-from hloipu_compiler.staging.phases import BACKWARD, FORWARD, Phases
+from hloipu_compiler.staging.step_phases import BACKWARD, FORWARD, Phases
 
 _MOST_SOURCES = 8
 """Of a value that is made wherever it is read."""

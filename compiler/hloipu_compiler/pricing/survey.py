@@ -16,8 +16,8 @@ from hloipu_compiler.ir.shapes import TupleShape
 from hloipu_compiler.plan.wrapping import Wrapping
 from hloipu_compiler.pricing.op_prices import ELEMENTWISE, FREE, OpPrice, kept_copies, source_of
 from hloipu_compiler.staging.loads import size_of
-from hloipu_compiler.staging.phases import BACKWARD, FORWARD, Phases
 from hloipu_compiler.staging.reach import parameter_positions
+from hloipu_compiler.staging.step_phases import BACKWARD, FORWARD, Phases
 
 Numbers = NDArray[np.int64]
 Floats = NDArray[np.float64]

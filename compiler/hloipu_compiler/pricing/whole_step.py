@@ -21,8 +21,8 @@ from hloipu_compiler.plan.wrapping import Wrapping
 from hloipu_compiler.pricing.leaves import Leaf, leaves_of, names_of, primary
 from hloipu_compiler.pricing.program_bytes import most_at_once, most_code, on_all_tiles, own_code
 from hloipu_compiler.pricing.survey import Codes, Survey, fed_positions, weights_read
-from hloipu_compiler.staging.phases import BACKWARD, FORWARD, Phases
 from hloipu_compiler.staging.pipelining import pipelined
+from hloipu_compiler.staging.step_phases import BACKWARD, FORWARD, Phases
 from hloipu_runtime.costing.costs import Costs, Pipelined, blocks_inside
 from hloipu_runtime.costing.estimate import estimate
 from hloipu_runtime.costing.forms import Forms

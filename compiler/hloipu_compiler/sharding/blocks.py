@@ -20,9 +20,9 @@ from hloipu_compiler.staging.cutting import Costing, by_cuts
 from hloipu_compiler.staging.errors import StagingError
 from hloipu_compiler.staging.inference import inference_phases
 from hloipu_compiler.staging.loads import Loads, loads_of
-from hloipu_compiler.staging.phases import FORWARD, Phases, Roles
 from hloipu_compiler.staging.pipelining import phases_and_kind
 from hloipu_compiler.staging.reach import parameter_positions
+from hloipu_compiler.staging.step_phases import FORWARD, Phases, Roles
 
 _UNEVEN = 1.2
 """What the fullest block may keep beside the mean, where cuts can be found for that. Assumed."""

@@ -17,7 +17,7 @@ from hloipu_compiler.passes.names import Names
 from hloipu_compiler.passes.rewriting import with_operands
 from hloipu_compiler.sharding.cells import OpKey
 from hloipu_compiler.sharding.statements import saying
-from hloipu_compiler.staging.phases import UPDATE, Phases
+from hloipu_compiler.staging.step_phases import UPDATE, Phases
 from hloipu_runtime.element_types import ELEMENT_TYPES
 
 

@@ -17,9 +17,9 @@ from hloipu_compiler.stacking.pieces import InPieces, step_in_pieces
 from hloipu_compiler.stacking.pieces_following import sliced_range
 from hloipu_compiler.staging.cutting import Costing
 from hloipu_compiler.staging.errors import StagingError
-from hloipu_compiler.staging.phases import FORWARD
 from hloipu_compiler.staging.pipelining import cutting_of
 from hloipu_compiler.staging.reach import Mask
+from hloipu_compiler.staging.step_phases import FORWARD
 
 
 class Rows(NamedTuple):

@@ -20,8 +20,8 @@ from hloipu_compiler.stacking.splitting import Boundaries, Split, split_loops
 from hloipu_compiler.stacking.weight_loops import LayerLoop, Source, layer_loops
 from hloipu_compiler.staging.cutting import Costing, annotated
 from hloipu_compiler.staging.errors import StagingError
-from hloipu_compiler.staging.phases import Phases
 from hloipu_compiler.staging.pipelining import Cutting, cutting_of, phases_and_kind
+from hloipu_compiler.staging.step_phases import Phases
 
 _NEARLY_ALL = 15 / 16
 """Of a trip's cycles: a stage that has as much of them has it whole. Assumed."""

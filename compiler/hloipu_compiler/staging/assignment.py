@@ -10,8 +10,8 @@ from math import prod
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
 from hloipu_compiler.staging.forward_stages import forward_stages
-from hloipu_compiler.staging.phases import BACKWARD, FORWARD, Phases
 from hloipu_compiler.staging.reach import Mask
+from hloipu_compiler.staging.step_phases import BACKWARD, FORWARD, Phases
 
 Stages = tuple[int, ...]
 """Of each position; -1 where it has none."""

@@ -15,8 +15,8 @@ from hloipu_compiler.staging.branches import Branching, is_element
 from hloipu_compiler.staging.cutting import work
 from hloipu_compiler.staging.independent_parts import JOIN
 from hloipu_compiler.staging.loads import size_of
-from hloipu_compiler.staging.phases import BACKWARD, FORWARD, FREE, Phases
 from hloipu_compiler.staging.reach import parameter_positions
+from hloipu_compiler.staging.step_phases import BACKWARD, FORWARD, FREE, Phases
 
 
 class Spot(NamedTuple):

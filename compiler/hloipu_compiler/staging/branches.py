@@ -16,8 +16,8 @@ from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.staging.assignment import Stages, is_small
 from hloipu_compiler.staging.errors import StagingError
 from hloipu_compiler.staging.independent_parts import JOIN, independent_parts
-from hloipu_compiler.staging.phases import FORWARD, FREE, Phases
 from hloipu_compiler.staging.reach import parameter_positions
+from hloipu_compiler.staging.step_phases import FORWARD, FREE, Phases
 
 
 def marked_branches(entry: Computation) -> dict[int, int]:

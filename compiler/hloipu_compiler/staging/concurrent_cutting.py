@@ -18,7 +18,7 @@ from hloipu_compiler.staging.branches import Branching
 from hloipu_compiler.staging.cutting import Costing, by_cuts
 from hloipu_compiler.staging.independent_parts import independent_parts
 from hloipu_compiler.staging.loads import Floats, Loads, loads_of
-from hloipu_compiler.staging.phases import FORWARD, Phases
+from hloipu_compiler.staging.step_phases import FORWARD, Phases
 
 _MOST_PLACES = 48
 """Places to cut at that are looked at: those at which least crosses."""

@@ -16,7 +16,7 @@ from hloipu_compiler.staging.balancing import Budget, cuts_of
 from hloipu_compiler.staging.errors import StagingError
 from hloipu_compiler.staging.loads import loads_of
 from hloipu_compiler.staging.marks import marked_stages
-from hloipu_compiler.staging.phases import FORWARD, Phases
+from hloipu_compiler.staging.step_phases import FORWARD, Phases
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from hloipu_compiler.passes.rewriting import with_operands
 from hloipu_compiler.staging.assignment import Stages
 from hloipu_compiler.staging.branch_places import Spot, Spots
 from hloipu_compiler.staging.independent_parts import JOIN
-from hloipu_compiler.staging.phases import BACKWARD, FORWARD, FREE, UPDATE, Phases
+from hloipu_compiler.staging.step_phases import BACKWARD, FORWARD, FREE, UPDATE, Phases
 
 STEP, PRE = "step", "pre"
 ALONE = Spot(-1, JOIN)

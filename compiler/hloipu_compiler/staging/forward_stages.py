@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.staging.marks import marked_stages
-from hloipu_compiler.staging.phases import FORWARD, FREE, Phases
 from hloipu_compiler.staging.reach import (
     Mask,
     ancestors,
     parameter_positions,
     result_positions,
 )
+from hloipu_compiler.staging.step_phases import FORWARD, FREE, Phases
 
 
 def forward_stages(entry: Computation, phases: Phases, wanted: Mapping[int, int]) -> list[int]:

@@ -2,13 +2,13 @@
 
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.staging.marks import made_by_each
-from hloipu_compiler.staging.phases import FORWARD, FREE, Phases, Roles
 from hloipu_compiler.staging.reach import (
     ancestors,
     dependants,
     parameter_positions,
     result_positions,
 )
+from hloipu_compiler.staging.step_phases import FORWARD, FREE, Phases, Roles
 
 
 def updates_nothing(entry: Computation, roles: Roles) -> bool:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
 from hloipu_compiler.staging.assignment import bound_to_places
-from hloipu_compiler.staging.phases import BACKWARD, FORWARD, FREE, UPDATE, Phases
 from hloipu_compiler.staging.reach import parameter_positions
+from hloipu_compiler.staging.step_phases import BACKWARD, FORWARD, FREE, UPDATE, Phases
 
 Floats = NDArray[np.float64]
 

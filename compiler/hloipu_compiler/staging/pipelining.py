@@ -29,7 +29,10 @@ from hloipu_compiler.staging.errors import StagingError
 from hloipu_compiler.staging.forming import PRE, STEP, Formed, formed
 from hloipu_compiler.staging.independent_parts import JOIN
 from hloipu_compiler.staging.inference import inference_phases, updates_nothing
-from hloipu_compiler.staging.phases import (
+from hloipu_compiler.staging.phases import phases_of
+from hloipu_compiler.staging.reach import ancestors, parameter_positions, result_positions
+from hloipu_compiler.staging.recomputing import FULL, made_again
+from hloipu_compiler.staging.step_phases import (
     BACKWARD,
     FORWARD,
     UPDATE,
@@ -37,10 +40,7 @@ from hloipu_compiler.staging.phases import (
     Pair,
     Phases,
     Roles,
-    phases_of,
 )
-from hloipu_compiler.staging.reach import ancestors, parameter_positions, result_positions
-from hloipu_compiler.staging.recomputing import FULL, made_again
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.ir.ops import Trait, with_trait
 from hloipu_compiler.ir.shapes import TupleShape
 from hloipu_compiler.staging.assignment import Stages
-from hloipu_compiler.staging.phases import BACKWARD, FORWARD, FREE, Phases
 from hloipu_compiler.staging.reach import parameter_positions
+from hloipu_compiler.staging.step_phases import BACKWARD, FORWARD, FREE, Phases
 
 NONE, CHEAP, FULL = "none", "cheap", "full"
 _CHEAP = with_trait(Trait.ELEMENTWISE) | frozenset(

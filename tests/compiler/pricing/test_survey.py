@@ -7,7 +7,7 @@ from hloipu_compiler.plan.roles import required_wrapping
 from hloipu_compiler.plan.wrapping import WrappingRequest
 from hloipu_compiler.pricing import survey as s
 from hloipu_compiler.staging.inference import inference_phases
-from hloipu_compiler.staging.phases import Roles
+from hloipu_compiler.staging.step_phases import Roles
 
 TEXT = """HloModule predict
 

@@ -12,7 +12,8 @@ from hloipu_compiler.staging.errors import StagingError
 from hloipu_compiler.staging.independent_parts import JOIN
 from hloipu_compiler.staging.inference import inference_phases
 from hloipu_compiler.staging.marks import marked_stages
-from hloipu_compiler.staging.phases import Pair, Roles, phases_of
+from hloipu_compiler.staging.phases import phases_of
+from hloipu_compiler.staging.step_phases import Pair, Roles
 
 Spots = dict[str, tuple[int, int]]
 

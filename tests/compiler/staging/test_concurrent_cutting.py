@@ -8,7 +8,7 @@ from hloipu_compiler.staging.balancing import Budget
 from hloipu_compiler.staging.concurrent_cutting import with_branches
 from hloipu_compiler.staging.cutting import Costing
 from hloipu_compiler.staging.inference import inference_phases
-from hloipu_compiler.staging.phases import Roles
+from hloipu_compiler.staging.step_phases import Roles
 
 TEXT = """HloModule m
 ENTRY e {

@@ -11,7 +11,8 @@ from hloipu_compiler.passes.runner import run_passes
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.staging.assignment import whole_stages
 from hloipu_compiler.staging.forming import formed
-from hloipu_compiler.staging.phases import FORWARD, Pair, Roles, phases_of
+from hloipu_compiler.staging.phases import phases_of
+from hloipu_compiler.staging.step_phases import FORWARD, Pair, Roles
 from tests.support.training_steps import STEPS, Step
 
 

@@ -6,7 +6,8 @@ import pytest
 import hloipu
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.staging.forward_stages import forward_stages
-from hloipu_compiler.staging.phases import FORWARD, Pair, Phases, Roles, phases_of
+from hloipu_compiler.staging.phases import phases_of
+from hloipu_compiler.staging.step_phases import FORWARD, Pair, Phases, Roles
 from hloipu_runtime.errors import HloipuError
 from tests.support.pipeline_trials import Cut, assert_equal_to_jax, compiled
 

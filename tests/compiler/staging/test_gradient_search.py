@@ -6,7 +6,8 @@ import hloipu
 from hloipu_compiler.passes.runner import run_passes
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.staging.errors import StagingError
-from hloipu_compiler.staging.phases import Pair, Phases, Roles, phases_of
+from hloipu_compiler.staging.phases import phases_of
+from hloipu_compiler.staging.step_phases import Pair, Phases, Roles
 
 HEAD = """HloModule m
 add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = f32[] add(a, b) }

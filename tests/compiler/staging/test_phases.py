@@ -10,7 +10,8 @@ import hloipu
 from hloipu_compiler.passes.runner import run_passes
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.staging.errors import StagingError
-from hloipu_compiler.staging.phases import Pair, Phases, Roles, phases_of
+from hloipu_compiler.staging.phases import phases_of
+from hloipu_compiler.staging.step_phases import Pair, Phases, Roles
 from tests.support.pipeline_reference import EVERY_STEP, SCALED
 from tests.support.training_steps import OTHERS, Step
 
