@@ -1,7 +1,8 @@
 """Training steps whose gradients or statistics are easily taken for something else.
 
-Cotangents that are gradients as they are; averages that the loss is made of; vectors of a power
-iteration; gradients at shifted weights; products of gradients that no optimizer state goes into.
+Cotangents that are gradients as they are; averages that the loss is made of; counts beside sums of
+metrics; vectors of a power iteration; gradients at shifted weights; products of gradients that no
+optimizer state goes into.
 """
 
 from dataclasses import replace
@@ -95,6 +96,29 @@ def _spectral() -> Model:
     return Model("spectral", perceptron, loss, regression, statistics, couples=True)
 
 
+def _measured() -> Model:
+    """Sums of metrics with counts of what is in them, which no weight is made of."""
+
+    def loss(weights: Tree, old: Tree, x: Any, y: Any) -> tuple[Any, Tree]:
+        for layer in weights[:-1]:
+            x = jnp.tanh(x @ layer["w"] + layer["b"])
+        each = jnp.mean((x @ weights[-1]["w"] + weights[-1]["b"] - y) ** 2, -1)
+        times = old["times"] + 1
+        new = {
+            "total": old["total"] + jnp.sum(each), "count": old["count"] + BATCH,
+            "seen": old["seen"] + BATCH, "times": times, "batches": old["batches"] + 1.0,
+            "mean": old["mean"] + (jnp.mean(each) - old["mean"]) / times,
+        }  # fmt: skip
+        return jnp.mean(each), new
+
+    def statistics() -> Tree:
+        floats = ("total", "count", "batches", "mean")
+        whole = ("seen", "times")
+        return {x: np.float32(0) for x in floats} | {x: np.int32(0) for x in whole}
+
+    return Model("measured", perceptron, loss, regression, statistics, couples=True)
+
+
 class SharpenedStep(Step):
     """Sharpness-aware: the gradient is that at weights moved along the micro-batch's own one.
 
@@ -153,6 +177,7 @@ def subtle_steps(plain: Model) -> dict[str, Step]:
         Step(_one_row(), "sgd", OPTIMIZERS["sgd"]),
         Step(_one_row(), "adamw_clipped", OPTIMIZERS["adamw_clipped"]),
         Step(_centred(), "momentum", OPTIMIZERS["momentum"]),
+        Step(_measured(), "adamw_clipped", OPTIMIZERS["adamw_clipped"]),
         Step(_spectral(), "sgd", OPTIMIZERS["sgd"]),
         SharpenedStep(replace(plain, couples=True), "sharpened", OPTIMIZERS["momentum"]),
         *(Step(plain, name, optimizer) for name, optimizer in MIXING.items()),

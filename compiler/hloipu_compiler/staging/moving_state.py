@@ -109,16 +109,6 @@ def is_made_forward(entry: Computation, forward: Mask, result: int) -> bool:
     return True
 
 
-def is_float_counter(entry: Computation, own: Set[int], result: int) -> bool:
-    """Whether state is a number to which a constant is added."""
-    x = entry.instructions[result]
-    if x.opcode not in ("add", "subtract") or not isinstance(x.shape, ArrayShape):
-        return False
-    opcodes = [entry.instructions[i].opcode for i in x.operands]
-    is_number = x.shape.element_count == 1
-    return is_number and not own.isdisjoint(x.operands) and "constant" in opcodes
-
-
 def _sloped(entry: Computation, state: Iterable[int]) -> Mask:
     """Return what depends on state of floats by floats alone: what has a derivative by it."""
     found = Mask(len(entry.instructions))

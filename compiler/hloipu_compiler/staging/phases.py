@@ -10,6 +10,7 @@ from functools import cached_property
 
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.staging.counters import counts_by
 from hloipu_compiler.staging.errors import StagingError
 from hloipu_compiler.staging.gradient_search import walk_on, walked
 from hloipu_compiler.staging.gradient_walk import GradientWalk, is_number
@@ -19,7 +20,6 @@ from hloipu_compiler.staging.moving_averages import is_moving_average
 from hloipu_compiler.staging.moving_state import (
     MovingState,
     is_float,
-    is_float_counter,
     is_made_forward,
 )
 from hloipu_compiler.staging.optimizer_state import optimizing
@@ -103,6 +103,7 @@ class _Finding:
         if self._count_with(walk.gradients):
             walk = self._walk_of_weights()
         self.doubtful = self._tell_statistics(walk)
+        self._count_samples()
         self._count_with([self._result(x.result) for x in self.per_micro_batch])
 
     def phases(self) -> Phases:
@@ -256,6 +257,36 @@ class _Finding:
         self.varying = self._varying()
         return doubtful
 
+    def _count_samples(self) -> None:
+        """Take counts that no state of the update reads, if they count micro-batches.
+
+        Those do that such state reads as each of them makes anew, a mean, say. Of others, which at
+        most results read, those do that go up by several samples at once, and floats beside sums of
+        metrics, which will be divided by them. Whole numbers that go up by ones count updates.
+        """
+        steps = {x: self._counts_by(x) for x in self.updated}
+        others = [self._result(x.result) for x in self.updated if steps[x] is None]
+        for_update = ancestors(self.entry, others)
+        for_each = ancestors(self.entry, [self._result(x.result) for x in self.per_micro_batch])
+        found = []
+        for x, step in steps.items():
+            position = self._result(x.result)
+            values = (*self.parameters[x.parameter], position)
+            if step is None or any(for_update[i] for i in values):
+                continue
+            is_beside = self.statistics > 0 and is_float(self.entry.instructions[position])
+            if any(for_each[i] for i in values) or abs(step) != 1 or is_beside:
+                found.append(x)
+        self.per_micro_batch += found
+        self.updated = self._rest()
+        self.varying = self.kinds.varying = self._varying()
+
+    def _counts_by(self, pair: Pair) -> float | None:
+        position = self._result(pair.result)
+        if self.marks.get(position) == UPDATE:
+            return None
+        return counts_by(self.entry, frozenset(self.parameters[pair.parameter]), position)
+
     def _is_made_by_each(self, pair: Pair, weights: Set[tuple[int, ...]]) -> bool:
         position = self._result(pair.result)
         if self.kinds.is_statistic(position):
@@ -304,9 +335,8 @@ class _Finding:
         if self.data[position] or not self._is_read_forward(pair.parameter) or self._is_kept(pair):
             return False
         if is_float(self.entry.instructions[position]):
-            own = frozenset(self.parameters[pair.parameter])
             made_forward = is_made_forward(self.entry, self.forward, position)
-            return made_forward or is_float_counter(self.entry, own, position)
+            return made_forward or self._counts_by(pair) is not None
         return isinstance(shape, ArrayShape)
 
     def _is_kept(self, pair: Pair) -> bool:
