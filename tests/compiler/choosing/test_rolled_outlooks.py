@@ -1,36 +1,18 @@
 """Layers in a loop cost what compiling says, whichever trips stay one loop."""
 
-from functools import lru_cache
-
 import pytest
 
-import hloipu
-from hloipu.choosing import Choice, priced
-from hloipu.options.resolve import resolve
-from hloipu.options.table import Options
-from hloipu.session import compile_once
+from hloipu.choosing import priced
 from hloipu_compiler.choosing.outlook import Step
 from hloipu_compiler.choosing.way import Way
-from hloipu_compiler.ir.graph import Module
+from tests.support import priced_samples
+from tests.support.priced_samples import LOOP, compiled, module, options
 
-SAMPLE = "hlo_samples/scanned_blocks_train_step.hlo"
-LOOP = 50
-
-
-@lru_cache
-def module() -> Module:
-    with open(SAMPLE, encoding="utf-8") as file:
-        return hloipu.verify(file.read())
+SAMPLE, TILES = "scanned_blocks_train_step", 64
 
 
-def options() -> Options:
-    given = {"target": "gc200", "set": {"tiles_per_ipu": "64"}, "ipus": 4, "plan": "auto"}
-    return resolve("compile", {**given, "loop": LOOP, "cache": False}).options
-
-
-@lru_cache
 def step() -> Step:
-    return priced(module(), options())
+    return priced_samples.step(SAMPLE, TILES)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +35,7 @@ def step() -> Step:
 )
 def test_outlooks_are_near_what_compiling_gives(way: Way) -> None:
     found = step().outlook(way)
-    program = compile_once(module(), Choice([found], found, 1).options(options()))
+    program = compiled(SAMPLE, TILES, found)
     cycles = program.estimate().lower_bound_cycles / LOOP
     assert 0.85 < found.update_cycles / cycles < 1.2
     most = max(int(ipu.needed_bytes.max()) for ipu in program.memory_plan.ipus)
@@ -69,7 +51,7 @@ def test_trips_of_one_loop_are_dearer_than_written_out() -> None:
 
 def test_what_is_not_looked_at_is_taken_from_what_is() -> None:
     way = Way(2, "grouped", 4, offload="off")
-    rough = priced(module(), options())
+    rough = priced(module(SAMPLE), options(TILES))
     rough.forms.left = 0
     assert rough.outlook(way).update_cycles == pytest.approx(
         step().outlook(way).update_cycles, rel=0.15

@@ -1,40 +1,22 @@
 """Which ways are looked at, how they are said, and how far their outlooks are from the truth."""
 
 import json
-from functools import lru_cache
 
 import pytest
 
-import hloipu
-from hloipu.choosing import Choice, priced
-from hloipu.options.resolve import resolve
-from hloipu.options.table import Options
-from hloipu.session import compile_once
 from hloipu_compiler.choosing.outlook import Step
 from hloipu_compiler.choosing.way import Way
 from hloipu_compiler.choosing.ways import Given, device_map, swept, ways_on
-from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.staging.errors import StagingError
+from tests.support import priced_samples
 from tests.support.command_line import run
+from tests.support.priced_samples import LOOP, compiled
 
-SAMPLE = "hlo_samples/convnet_train_step.hlo"
-LOOP = 50
-
-
-@lru_cache
-def module() -> Module:
-    with open(SAMPLE, encoding="utf-8") as file:
-        return hloipu.verify(file.read())
+SAMPLE, TILES = "convnet_train_step", 32
 
 
-def options() -> Options:
-    given = {"target": "gc200", "set": {"tiles_per_ipu": "32"}, "ipus": 4, "plan": "auto"}
-    return resolve("compile", {**given, "loop": LOOP, "cache": False}).options
-
-
-@lru_cache
 def step() -> Step:
-    return priced(module(), options())
+    return priced_samples.step(SAMPLE, TILES)
 
 
 def test_ways_fill_the_system_and_no_more() -> None:
@@ -100,7 +82,7 @@ WAYS = (
 @pytest.mark.parametrize("way", WAYS, ids=Way.flags)
 def test_outlooks_are_near_what_compiling_gives(way: Way) -> None:
     found = step().outlook(way)
-    program = compile_once(module(), Choice([found], found, 1).options(options()))
+    program = compiled(SAMPLE, TILES, found)
     cycles = program.estimate().lower_bound_cycles / LOOP
     assert 0.8 < found.update_cycles / cycles < 1.25
     most = max(int(ipu.needed_bytes.max()) for ipu in program.memory_plan.ipus)
@@ -110,7 +92,9 @@ def test_outlooks_are_near_what_compiling_gives(way: Way) -> None:
 
 @pytest.mark.parametrize("way", WAYS, ids=Way.flags)
 def test_flags_ask_for_the_way_that_they_are_of(way: Way) -> None:
-    outcome = run("compile", SAMPLE, "--print-config", *way.flags().split(), "--json")
+    outcome = run(
+        "compile", f"hlo_samples/{SAMPLE}.hlo", "--print-config", *way.flags().split(), "--json"
+    )
     assert outcome.code == 0, outcome.err
     record = json.loads(outcome.out)["options"]
     expected = way.options() | {"replicas": way.replicas if way.replicas > 1 else None}

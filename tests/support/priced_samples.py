@@ -1,0 +1,39 @@
+"""Samples priced for a choice, with fewer tiles than an IPU has."""
+
+from functools import lru_cache
+from pathlib import Path
+
+import hloipu
+from hloipu.choosing import Choice, priced
+from hloipu.options.resolve import resolve
+from hloipu.options.table import Options
+from hloipu.session import compile_once
+from hloipu_compiler.choosing.outlook import Step
+from hloipu_compiler.choosing.way import Outlook
+from hloipu_compiler.ir.graph import Module
+from hloipu_runtime.compiled import CompiledProgram
+
+LOOP = 50
+
+
+@lru_cache
+def module(name: str) -> Module:
+    """Return a sample, verified."""
+    return hloipu.verify(Path(f"hlo_samples/{name}.hlo").read_text(encoding="utf-8"))
+
+
+def options(tiles: int) -> Options:
+    """Return what is asked for: a way over up to four IPUs of so many tiles."""
+    given = {"target": "gc200", "set": {"tiles_per_ipu": str(tiles)}, "ipus": 4, "plan": "auto"}
+    return resolve("compile", {**given, "loop": LOOP, "cache": False}).options
+
+
+@lru_cache
+def step(name: str, tiles: int) -> Step:
+    """Return the sample, priced."""
+    return priced(module(name), options(tiles))
+
+
+def compiled(name: str, tiles: int, found: Outlook) -> CompiledProgram:
+    """Return the sample compiled in the way of an outlook."""
+    return compile_once(module(name), Choice([found], found, 1).options(options(tiles)))
