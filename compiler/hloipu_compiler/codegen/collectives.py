@@ -111,7 +111,9 @@ def _met(site: Site, **of_form: object) -> list[Held]:
     form = CollectiveForm(x.opcode, groups, **of_form)  # type: ignore[arg-type]
     operands = [site.held(number) for number in range(len(x.operands))]
     kinds = [(held.element_type, held.shape) for held in operands]
-    for message in c.form_faults(form, kinds, site.results, plan.replicas * plan.partitions):
+    participants = plan.replicas * plan.partitions
+    left_out = _left_out(form, participants)
+    for message in (*left_out, *c.form_faults(form, kinds, site.results, participants)):
         raise CodegenError(
             "E0512",
             f"{x.opcode} {x.name!r} over {plan.replicas} replicas of {plan.partitions} partitions: "
@@ -120,6 +122,17 @@ def _met(site: Site, **of_form: object) -> list[Held]:
             "or give --replicas as many as they name",
         )
     return met(site.builder, form, operands, site.results, site.dying)
+
+
+def _left_out(form: CollectiveForm, participants: int) -> list[str]:
+    """Return what is wrong with the groups of a reduction that leave somebody out.
+
+    Source: openxla/xla docs/operation_semantics.md, AllReduce (`replica_groups`).
+    """
+    missing = set(range(participants)).difference(*form.groups)
+    if form.kind != c.ALL_REDUCE or not form.groups or not missing:
+        return []
+    return [f"participant {min(missing)} is in no group"]
 
 
 def _refuse(site: Site, attribute: str, *, present: bool) -> None:

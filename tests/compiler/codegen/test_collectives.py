@@ -131,20 +131,13 @@ def without_header(statement: str) -> Module:
     return hloipu.parse(f"HloModule m\n\n{ADD}\n\nENTRY e {{\n{body}}}\n")
 
 
-def test_who_is_in_no_group_reduces_alone() -> None:
-    groups = "replica_groups={{0,1},{3,4}}"
-    given = inputs(5)
-    module = without_header(f"f32[8,4] all-reduce(p), {groups}, to_apply=add")
-    for mode in ("functional", "exact"):
-        found = on_tiles(module).run(each=given, mode=mode).everyone
-        np.testing.assert_array_equal(found[2][0], given[2][0])
-        np.testing.assert_array_equal(found[4][0], given[3][0] + given[4][0])
-
-
-def test_groups_must_have_all_participants_where_shapes_change() -> None:
-    groups = "replica_groups={{0,1},{3,4}}"
+@pytest.mark.parametrize(
+    "op",
+    ["f32[8,4] all-reduce(p), {}, to_apply=add", "f32[16,4] all-gather(p), {}, dimensions={{0}}"],
+)
+def test_groups_must_have_all_participants(op: str) -> None:
     with pytest.raises(CodegenError) as error:
-        on_tiles(without_header(f"f32[16,4] all-gather(p), {groups}, dimensions={{0}}"))
+        on_tiles(without_header(op.format("replica_groups={{0,1},{3,4}}")))
     assert error.value.code == "E0512"
     assert "'r'" in error.value.message
 
