@@ -65,14 +65,14 @@ def chosen(
     and what lies in remote memory are looked at, but for what options settle. With `tried`, which
     compiles, a way that does not fit after all tells how far estimates are off, and another takes
     its place, a few times. Raises what finding the phases of a step raises, and UnsupportedError
-    E0475 where what is given takes more IPUs.
+    E0475 where what is given takes more IPUs, or others than devices that are named have.
     """
     given = _given(options)
     step = priced(module, options)
     ipus = system_ipus(step.machine, options)
     ways = ways_on(step, ipus, given)
     if ipus > 1:
-        ways = _within(ways, ipus)
+        ways = _within(ways, ipus, exactly=options.ipu_ids is not None)
     found = [step.outlook(way) for way in ways]
     found += [step.outlook(way) for way in ways_beside(step, found, given)]
     if not any(x.fits for x in found):
@@ -81,17 +81,33 @@ def chosen(
     return choice if tried is None else _with_trials(choice, found, options, tried, step.machine)
 
 
-def _within(ways: list[Way], ipus: int) -> list[Way]:
-    """Return the ways that a system has room for; UnsupportedError E0475 where there are none."""
+def _within(ways: list[Way], ipus: int, *, exactly: bool) -> list[Way]:
+    """Return the ways that a system has room for, or that fill it.
+
+    Raises UnsupportedError E0475 where there are none.
+    """
     taken = [way.ipus * way.replicas for way in ways]
-    if min(taken) > ipus:
+    left = [
+        way
+        for way, count in zip(ways, taken, strict=True)
+        if count == ipus or (count < ipus and not exactly)
+    ]
+    if left:
+        return left
+    if exactly:
         raise UnsupportedError(
             "E0475",
-            f"{ipus} IPUs were asked for; what is given takes {min(taken)} or more",
-            hint="ask for fewer stages or replicas, put several stages on an IPU (--device-map), "
-            "or leave --ipus out",
+            f"the devices that --ipu-ids names have {ipus} IPUs; no way that is left by what is "
+            "given takes as many",
+            hint="name devices with as many IPUs as stages, or leave --ipu-ids out; "
+            "`hloipu targets MACHINE` lists devices",
         )
-    return [way for way, count in zip(ways, taken, strict=True) if count <= ipus]
+    raise UnsupportedError(
+        "E0475",
+        f"{ipus} IPUs were asked for; what is given takes {min(taken)} or more",
+        hint="ask for fewer stages or replicas, put several stages on an IPU (--device-map), "
+        "or leave --ipus out",
+    )
 
 
 def _with_trials(

@@ -152,3 +152,13 @@ def test_stages_on_several_ipus_are_not_looked_for() -> None:
     options = resolve("compile", {"plan": "auto", "ipus": 4, "device_map": [0, [1, 2]]}).options
     with pytest.raises(StagingError, match="E0565"):
         chosen(hloipu.verify(TEXT), options)
+
+
+def test_devices_that_are_named_are_filled() -> None:
+    module = hloipu.verify(TEXT)
+    given = {**GIVEN, "ipus": None, "ipu_ids": [25]}  # IPUs 4 to 7
+    rows = chosen(module, resolve("compile", given).options).rows
+    assert {row.way.ipus * row.way.replicas for row in rows} == {4}
+    with pytest.raises(UnsupportedError, match="as many") as caught:
+        chosen(module, resolve("compile", {**given, "stages": 3}).options)
+    assert caught.value.code == "E0475"
