@@ -53,9 +53,9 @@ def compare(
 
 
 def select(predicate: Array, on_true: Array, on_false: Array, out: Array | None = None) -> Array:
-    """Return `on_true` where `predicate` (of their shape, or a scalar) holds, else `on_false`."""
+    """Return `on_true` where `predicate` holds, else `on_false`; any of them may be a scalar."""
     if out is None:
-        if predicate.ndim == 0 and on_true.ndim:
+        if predicate.ndim == 0 and on_true.ndim and on_true.shape == on_false.shape:
             return on_true if predicate else on_false
         maskable = on_true.dtype == on_false.dtype and on_true.dtype.itemsize in (1, 2, 4, 8)
         if maskable and on_true.size >= _MASKED_ELEMENTS and not repeats(predicate):

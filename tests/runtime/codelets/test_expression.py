@@ -163,7 +163,8 @@ def test_select_of_numbers_and_by_one_predicate(size: int) -> None:
     by_one = Expression(("pred", "f32", "f32"), (node("select", 0, 1, 2),), (3,))
     for choice in (True, False):
         (array,) = evaluate(by_one, [np.array(choice), x, np.array(7, np.float32)])
-        np.testing.assert_array_equal(array, x if choice else np.full(size, 7))
+        want = x if choice else np.full(size, 7, np.float32)
+        np.testing.assert_array_equal(array, want, strict=True)
 
 
 def test_a_clamp_may_be_written_over_its_upper_bound() -> None:

@@ -54,6 +54,10 @@ def test_select() -> None:
     np.testing.assert_array_equal(select(p, t, f), [1, 5, 3])
     assert select(np.array(True), t, f) is t
     assert select(np.array(False), t, f) is f
+    for choice in (True, False):  # a number is chosen for every element
+        found = select(np.array(choice), t, s32(7))
+        np.testing.assert_array_equal(found, t if choice else [7, 7, 7])
+        assert found.shape == t.shape
     for place in (0, 1):
         operands = [t.copy(), f.copy()]
         select(p, operands[0], operands[1], out=operands[place])
