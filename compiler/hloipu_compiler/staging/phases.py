@@ -22,6 +22,7 @@ from hloipu_compiler.staging.moving_state import (
     is_float,
     is_made_forward,
 )
+from hloipu_compiler.staging.op_phases import OpPhases
 from hloipu_compiler.staging.optimizer_state import optimizing
 from hloipu_compiler.staging.reach import (
     Mask,
@@ -39,9 +40,6 @@ from hloipu_compiler.staging.separation import (
     no_gradient,
 )
 from hloipu_compiler.staging.step_phases import (
-    BACKWARD,
-    FORWARD,
-    FREE,
     UPDATE,
     Gradient,
     Pair,
@@ -356,70 +354,27 @@ class _Finding:
         check_bases(self.entry, walk, self.kinds.sloped)
 
     def _phases(self, walk: GradientWalk) -> Phases:
-        entry = self.entry
-        late, wu = walk.late(), set(walk.update)
-        state = {x.result for x in self.roles.state}
-        others = [(n, p) for n, p in enumerate(self.results) if n not in state and p is not None]
-        after = [
-            n
-            for n, p in others
-            if not self.varying[p] or (late[p] and p not in walk.gradients and not self.forward[p])
-        ]
-        wu |= self._late_ancestors([self._result(n) for n in after], late, walk.gradients)
-        early = [n for n, _ in others if n not in after]
-        statistics = [self._result(x.result) for x in self.per_micro_batch]
-        each = [*statistics, *(self._result(n) for n in early)]
-        ahead = ancestors(entry, each)
-        after_gradients = dependants(entry, [i for i in walk.gradients if not self.forward[i]])
-        # The loss may be among these beside a metric that is made alike and was taken for it.
-        measured = ancestors(entry, [i for i in each if not after_gradients[i]])
-        behind = ancestors(entry, walk.gradients)
-        goals = [p for p in self.results if p is not None]
-        needed = ancestors(entry, goals)
-        phase = []
-        for position, x in enumerate(entry.instructions):
-            if (
-                not needed[position]
-                or x.parameter_number >= 0
-                or (position == entry.root and x.opcode == "tuple")
-            ):
-                phase.append("")
-            elif x.opcode == "get-tuple-element" and phase[x.operands[0]]:
-                phase.append(phase[x.operands[0]])  # no tuple passes from one phase to another
-            elif not self.varying[position]:
-                phase.append(FREE)
-            elif position in wu:
-                phase.append(UPDATE)
-            elif self.forward[position]:
-                phase.append(FORWARD)  # even if named as backward: both had the same op
-            elif self.marks.get(position) == "bwd" or any(phase[i] == BACKWARD for i in x.operands):
-                phase.append(BACKWARD)
-            elif measured[position] or (ahead[position] and not behind[position]):
-                phase.append(FORWARD)
-            else:
-                phase.append(BACKWARD)
+        ops = OpPhases(
+            self.entry,
+            self.results,
+            {x.result for x in self.roles.state},
+            [self._result(x.result) for x in self.per_micro_batch],
+            walk,
+            walk.late(),
+            self.forward,
+            self.varying,
+            self.marks,
+        )
         return Phases(
-            tuple(phase),
+            ops.phases(),
             self._gradients(walk),
             tuple(self.updated),
             tuple(sorted(self.per_micro_batch)),
             tuple(self.kept),
             self.loss,
-            tuple(after),
-            tuple(early),
+            tuple(ops.late_results()),
+            tuple(ops.early_results()),
         )
-
-    def _late_ancestors(
-        self, positions: Sequence[int], late: Mask, gradients: Set[int]
-    ) -> set[int]:
-        found: set[int] = set()
-        waiting = list(positions)
-        while waiting:
-            position = waiting.pop()
-            if late[position] and position not in gradients and position not in found:
-                found.add(position)
-                waiting.extend(self.entry.instructions[position].operands)
-        return found
 
     def _gradients(self, walk: GradientWalk) -> tuple[Gradient, ...]:
         """Return the gradients with the weights that they update."""
