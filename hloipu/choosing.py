@@ -15,7 +15,9 @@ from hloipu_compiler.choosing.way import BESIDE, Outlook, Way
 from hloipu_compiler.choosing.ways import Given, swept, ways_beside, ways_in_turns, ways_on
 from hloipu_compiler.codegen.tuning import Tuning
 from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.plan.participants import participants_for
 from hloipu_compiler.plan.schedule import SEQUENTIAL
+from hloipu_compiler.staging.cutting import require_forward_ops
 from hloipu_compiler.staging.errors import StagingError
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.costing.step_times import step_times
@@ -68,8 +70,22 @@ def chosen(
     E0475 where what is given takes more IPUs, or others than devices that are named have.
     """
     given = _given(options)
+    # A module that is written for several participants is not copied any further.
+    replicas, partitions = participants_for(module, options.replicas)
+    if replicas * partitions > 1:
+        given = replace(given, replicas=replicas)
     step = priced(module, options)
+    require_forward_ops(len(step.loads.ahead), 1)
     ipus = system_ipus(step.machine, options)
+    if ipus < partitions:
+        raise UnsupportedError(
+            "E0475",
+            f"{ipus} IPUs were asked for; {module.name!r} is written for {partitions} partitions, "
+            "each an IPU or more",
+            hint=f"ask for {partitions} IPUs or more (--ipus {partitions}), or print the module "
+            "for one device",
+        )
+    ipus //= partitions
     ways = ways_on(step, ipus, given)
     if ipus > 1:
         ways = _within(ways, ipus, exactly=options.ipu_ids is not None)

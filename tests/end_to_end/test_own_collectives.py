@@ -108,3 +108,39 @@ def test_state_that_is_carried_is_each_replicas_own() -> None:
             cache = session.state(replica)["cache"]
             np.testing.assert_array_equal(cache[:4], words[replica::2, 0])
             assert not cache[4:].any()
+
+
+MEETING_IN_A_STAGE = """HloModule meets, replica_count=2
+
+add {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}
+
+ENTRY e {
+  x = f32[4,6] parameter(0)
+  n = f32[4,6] negate(x)
+  total = f32[4,6] all-reduce(n), replica_groups={{0,1}}, to_apply=add
+  double = f32[4,6] add(total, total)
+  again = f32[4,6] all-reduce(double), replica_groups={{0,1}}, to_apply=add
+  both = f32[4,6] add(again, x)
+  ROOT result = f32[1,24] reshape(both)
+}
+"""
+
+
+@pytest.mark.parametrize("mode", ["functional", "exact"])
+def test_replicas_meet_within_stages(mode: str) -> None:
+    program = hloipu.compile(
+        MEETING_IN_A_STAGE, target="tiny", stages=2, micro_batches=3, cache=False
+    )
+    assert (program.program.replicas, program.program.ipus) == (2, 2)
+    x = np.arange(6 * 24, dtype=np.float32).reshape(6, 4, 6)
+    with program.session(infeeds={"data": (x,)}, mode=mode) as session:
+        session.run()
+        outputs = [each.element for each in session.stream("result.0").drain()]
+    both = x.reshape(3, 2, 4, 6).sum(axis=1, keepdims=True)
+    np.testing.assert_array_equal(
+        np.stack(outputs).reshape(3, 2, 4, 6), -4 * both + x.reshape(3, 2, 4, 6)
+    )

@@ -173,3 +173,31 @@ def test_passes_that_a_cut_step_cannot_take_are_told_of() -> None:
     )  # fmt: skip
     last = program.options["cut"][-1]
     assert last == "the step is cut: --passes front,eliminate-dead-code without effect"
+
+
+@pytest.mark.parametrize(
+    "options", [{"micro_batches": 4}, {"stages": 2}, {"plan": "auto", "ipus": 4}]
+)
+def test_a_step_that_reads_no_data_is_not_cut(options: dict[str, Any]) -> None:
+    text = "HloModule m\n\nENTRY e {\n  ROOT a = f32[64] iota(), iota_dimension=0\n}\n"
+    with pytest.raises(HloipuError, match="no op depends on data") as caught:
+        hloipu.compile(text, target="tiny", cache=False, **options)
+    assert caught.value.code == "E0506"
+
+
+def test_numbers_are_data_where_a_step_takes_nothing_else() -> None:
+    text = """HloModule m
+
+ENTRY e {
+  a = f32[] parameter(0)
+  b = f32[3] broadcast(a), dimensions={}
+  ROOT c = f32[3] negate(b)
+}
+"""
+    program = hloipu.compile(text, target="tiny", micro_batches=4, cache=False)
+    numbers = np.float32([0.5, 1, 1.5, 2])
+    with program.session(infeeds={"data": iter((number,) for number in numbers)}) as session:
+        session.run()
+        outputs = [each.element for each in session.stream("result.0").drain()]
+    expected = -np.repeat(numbers[:, None], 3, axis=1)
+    np.testing.assert_array_equal(np.stack(outputs), expected)

@@ -40,7 +40,7 @@ def met(
             variable = builder.variable(*kind, builder.home(*kind))
         outputs.append(Held(value, variable, *kind))
     builder.ipu = here
-    builder.emit(s.Sync(builder.ipus) if builder.ipus > 1 else s.Sync())
+    builder.emit(s.Sync(builder.scope.ipus or builder.ipus))
     builder.emit(
         Collective(
             form,

@@ -91,9 +91,11 @@ def required_wrapping(
     kept = {pair.parameter for pair in state}
     if feeds_rest and not feeds:
         told = {*kept, *roles}
-        rest = tuple(x.number for x in parameters if x.number not in told and x.shape)
+        free = [x for x in parameters if x.number not in told]
+        rest = tuple(x.number for x in free if x.shape)
         if not kept:
-            rest = _data(parameters, rest)
+            # Where all arguments are numbers, one of them is what differs.
+            rest = _data(parameters, rest or tuple(x.number for x in free))
         elif caches_of(module, pairs, frozenset()):
             rest = _single(parameters, rest) or rest
         feeds = (FeedBinding("data", rest),) if rest else ()

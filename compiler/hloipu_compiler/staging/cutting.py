@@ -53,17 +53,29 @@ def cut(
     """
     stages = schedule.stages
     ahead = [n for n, phase in enumerate(phases.phase) if phase == FORWARD]
-    if len(ahead) < stages:
-        raise StagingError(
-            "E0506",
-            f"{len(ahead)} forward ops cannot make up {stages} stages",
-            hint="ask for fewer stages",
-        )
+    require_forward_ops(len(ahead), stages)
     if stages == 1:
         return dict.fromkeys(ahead, 0)
     loads = loads_of(entry, phases, constants, costing.cycles, trips)
     cuts = cuts_of(loads, schedule, costing.budget, recomputes=recomputes)
     return by_cuts(loads.ahead, cuts)
+
+
+def require_forward_ops(count: int, stages: int) -> None:
+    """Raise StagingError E0506 where there are fewer forward ops than stages."""
+    if not count:
+        raise StagingError(
+            "E0506",
+            "no op depends on data that differs by micro-batch: every parameter is loaded once",
+            hint="say which parameters are data: --feed NAME=N,… by number; a step that reads none "
+            "is run with --loop N instead",
+        )
+    if count < stages:
+        raise StagingError(
+            "E0506",
+            f"{count} forward ops cannot make up {stages} stages",
+            hint="ask for fewer stages",
+        )
 
 
 def by_cuts(ahead: Sequence[int], cuts: Sequence[int]) -> dict[int, int]:
