@@ -38,7 +38,7 @@ def _cheapest(
 ) -> Mapping | None:
     """Return where the reshaped value costs least, its way to those who wish it included."""
     wishes = [x for x in builder.wishes if len(x.born.spans) == len(shape)]
-    found = [x.need if len(wishes) == 1 else x.born for x in wishes]
+    found = [x.place(shape) if len(wishes) == 1 else x.born for x in wishes]
     if staying is None:
         # What exchanges into each of them costs is alike: the first comes most often.
         return found[0] if found else None
