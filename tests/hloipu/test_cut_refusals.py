@@ -195,7 +195,7 @@ ENTRY e {
 }
 """
     program = hloipu.compile(text, target="tiny", micro_batches=4, cache=False)
-    numbers = np.float32([0.5, 1, 1.5, 2])
+    numbers = np.array([0.5, 1, 1.5, 2], np.float32)
     with program.session(infeeds={"data": iter((number,) for number in numbers)}) as session:
         session.run()
         outputs = [each.element for each in session.stream("result.0").drain()]
