@@ -75,3 +75,33 @@ def test_what_an_update_makes_is_added_once_in_each_step() -> None:
         (size,) = (x.element for x in session.stream("size").drain())
         (half,) = (x.element for x in session.stream("half").drain())
     assert (size, half) == (-4 - 8 - 12, (-4 - 8 - 12) / 3)
+
+
+EACH_TYPE = """HloModule echo
+
+ENTRY e {{
+  x = {0}[2] parameter(0)
+  ROOT y = {0}[2] copy(x)
+}}
+"""
+
+
+@pytest.mark.parametrize("turns", [3, 9, 10, 16, 50, 99])
+@pytest.mark.parametrize("element_type", ["f32", "f16", "s32", "c64"])
+@pytest.mark.parametrize("mode", ["functional", "exact"])
+def test_a_mean_is_over_any_number_of_turns(
+    turns: int, element_type: str, mode: Literal["functional", "exact"]
+) -> None:
+    text = EACH_TYPE.format(element_type)
+    program = hloipu.compile(
+        text, target="tiny", cache=False, loop=turns, feed={"x": (0,)}, outfeed=["mean:mean=0"]
+    )
+    dtype = {"f32": np.float32, "f16": np.float16, "s32": np.int32, "c64": np.complex64}
+    fed = np.arange(2 * turns).reshape(turns, 2).astype(dtype[element_type])
+    with program.session(infeeds={"x": (fed,)}, mode=mode) as session:
+        session.run(turns)
+        (mean,) = (each.element for each in session.stream("mean").drain())
+    wide = fed.astype(np.complex128 if element_type == "c64" else np.float64)
+    np.testing.assert_allclose(
+        mean, wide.mean(axis=0), rtol=1e-3 if element_type == "f16" else 1e-6
+    )

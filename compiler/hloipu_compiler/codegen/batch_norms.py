@@ -13,6 +13,7 @@ from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar
 from hloipu_compiler.codegen.reductions import reduce
 from hloipu_compiler.codegen.site import Site, lowers
 from hloipu_runtime.codelets.batch_norm import BatchNormGrad, BatchNormTraining
+from hloipu_runtime.codelets.constants import number_node
 from hloipu_runtime.codelets.elementwise import Elementwise
 from hloipu_runtime.codelets.expression import Expression, Node
 from hloipu_runtime.codelets.reduce import Reduce
@@ -63,8 +64,7 @@ class _Formula:
 
     def constant(self, value: float) -> int:
         """Return a constant."""
-        text = float(value).hex()
-        return self._add(Node("constant", (), self.wide, (("value", text),)))
+        return self._add(number_node(value, self.wide))
 
     def op(self, name: str, *arguments: int) -> int:
         """Return an op's result."""

@@ -19,8 +19,9 @@ from hloipu_compiler.codegen.placing import (
 from hloipu_compiler.codegen.spreading import finer
 from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning, tuning_within
 from hloipu_runtime.codelets.codelet import Codelet, Indexing, Tensor
+from hloipu_runtime.codelets.constants import text_node
 from hloipu_runtime.codelets.elementwise import Elementwise
-from hloipu_runtime.codelets.expression import Expression, Node
+from hloipu_runtime.codelets.expression import Expression
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program import steps as s
@@ -97,7 +98,7 @@ class Builder(Exchanging):
     def _written_out(self, leaf: Spread) -> Held:
         kind = leaf.element_type
         if isinstance(leaf.source, Scalar):
-            node = Node("constant", (), kind, (("value", leaf.source.text),))
+            node = text_node(leaf.source.text, kind)
             filled = Elementwise(Expression((), (node,), (0,)), (), len(leaf.shape))
             return self.compute(filled, [], [(kind, leaf.shape)])[0]
         same = Elementwise(Expression((kind,), (), (0,)), (leaf.dimensions,), len(leaf.shape))

@@ -17,6 +17,7 @@ from hloipu_compiler.codegen.site import Site, lowers
 from hloipu_compiler.codegen.top_k import top_k
 from hloipu_compiler.codegen.views import compute_spread
 from hloipu_compiler.evaluate.custom_calls import IDENTITIES, typed_attributes
+from hloipu_runtime.codelets.constants import number_node
 from hloipu_runtime.codelets.custom import LapackCall
 from hloipu_runtime.codelets.elementwise import Elementwise
 from hloipu_runtime.codelets.expression import Expression, Node
@@ -92,7 +93,7 @@ def _gelu_by_tanh(site: Site) -> Sequence[Leaf]:
         return len(nodes)
 
     def constant(value: float) -> int:
-        nodes.append(Node("constant", (), wide, (("value", value.hex()),)))
+        nodes.append(number_node(value, wide))
         return len(nodes)
 
     a = node("convert", 0)

@@ -6,6 +6,7 @@ from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar, Spread
 from hloipu_compiler.codegen.regions import node_parameters
 from hloipu_compiler.codegen.site import Site, lowers
 from hloipu_compiler.ir.ops import OPS, Trait
+from hloipu_runtime.codelets.constants import text_node
 from hloipu_runtime.codelets.elementwise import Elementwise
 from hloipu_runtime.codelets.expression import Expression, Node
 
@@ -52,7 +53,7 @@ def apply(site: Site, node: Node, leaves: Sequence[Leaf], dying: Sequence[bool])
         labels.append(dimensions)
         dies.append(last)
     count = len(operands)
-    nodes = [Node("constant", (), x.element_type, (("value", x.text),)) for x in constants]
+    nodes = [text_node(x.text, x.element_type) for x in constants]
     arguments = tuple(n + count if constant else n for constant, n in places)
     nodes.append(node._replace(arguments=arguments))
     expression = Expression(

@@ -12,6 +12,7 @@ from hloipu_compiler.codegen.row_regions import rows_lowered
 from hloipu_compiler.codegen.scalars import scalar_text
 from hloipu_compiler.codegen.site import Site, array_shape, lowers
 from hloipu_compiler.ir.graph import Computation, Instruction
+from hloipu_runtime.codelets.constants import text_node
 from hloipu_runtime.codelets.elementwise import Elementwise
 from hloipu_runtime.codelets.expression import Expression, Node
 
@@ -118,7 +119,7 @@ class _Fusion:
             return numbers[position]
         found = self.known[position]
         if isinstance(found, Scalar):
-            node = Node("constant", (), found.element_type, (("value", found.text),))
+            node = text_node(found.text, found.element_type)
             numbers[position] = self._add(node)
             return numbers[position]
         return found

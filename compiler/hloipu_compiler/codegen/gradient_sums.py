@@ -13,7 +13,7 @@ plugin (graphcore/tensorflow: tensorflow/python/ipu/gradient_accumulation.py).
 from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.leaves import Held
 from hloipu_compiler.plan.pipelining import MEAN
-from hloipu_runtime.codelets.constants import nearest_text
+from hloipu_runtime.codelets.constants import number_node
 from hloipu_runtime.codelets.elementwise import Elementwise
 from hloipu_runtime.codelets.expression import Expression, Node
 from hloipu_runtime.program.mapping import Sizes
@@ -27,8 +27,7 @@ def emptied(
     """Write the zeros of an accumulator; return it before the micro-batches and in each of them."""
     builder.ipu = ipu
     builder.origin = name
-    zero = Node("constant", (), element_type, (("value", "0"),))
-    filled = Elementwise(Expression((), (zero,), (0,)), (), len(shape))
+    filled = Elementwise(Expression((), (number_node(0, element_type),), (0,)), (), len(shape))
     (home,) = builder.compute(filled, [], [(element_type, shape)])
     return home, builder.turn_value(home)
 
@@ -42,7 +41,7 @@ def accumulated(
     taken = 1
     if reduction == MEAN and micro_batches > 1:
         kind = gradient.element_type
-        share = nodes.number(kind, nearest_text(1 / micro_batches, kind))
+        share = nodes.number(kind, 1 / micro_batches)
         taken = nodes.add("multiply", (1, share), gradient.element_type)
     taken = nodes.converted(taken, gradient.element_type, total.element_type)
     nodes.add("add", (0, taken), total.element_type)
@@ -54,9 +53,9 @@ def averaged(builder: Builder, total: Held, gradient: Held, count: Held) -> Held
     builder.origin = builder.variables[gradient.variable].origin or builder.origin
     nodes = _Nodes(3)
     own, kind = gradient.element_type, total.element_type
-    after = nodes.add("add", (2, nodes.number(COUNT_TYPE, "1")), COUNT_TYPE)
+    after = nodes.add("add", (2, nodes.number(COUNT_TYPE, 1)), COUNT_TYPE)
     old_share = nodes.add("divide", (2, after), COUNT_TYPE)
-    new_share = nodes.add("divide", (nodes.number(COUNT_TYPE, "1"), after), COUNT_TYPE)
+    new_share = nodes.add("divide", (nodes.number(COUNT_TYPE, 1), after), COUNT_TYPE)
     scaled = nodes.add("multiply", (1, nodes.converted(new_share, COUNT_TYPE, own)), own)
     kept = nodes.add("multiply", (0, nodes.converted(old_share, COUNT_TYPE, kind)), kind)
     nodes.add("add", (kept, nodes.converted(scaled, own, kind)), kind)
@@ -66,7 +65,7 @@ def averaged(builder: Builder, total: Held, gradient: Held, count: Held) -> Held
 def counted(builder: Builder, count: Held) -> Held:
     """Write that one more micro-batch is through."""
     nodes = _Nodes(1)
-    nodes.add("add", (0, nodes.number(COUNT_TYPE, "1")), COUNT_TYPE)
+    nodes.add("add", (0, nodes.number(COUNT_TYPE, 1)), COUNT_TYPE)
     return _computed(builder, nodes, (count,))
 
 
@@ -91,8 +90,8 @@ class _Nodes:
         self.made.append(Node(op, arguments, element_type))
         return self.operands + len(self.made) - 1
 
-    def number(self, element_type: str, text: str) -> int:
-        self.made.append(Node("constant", (), element_type, (("value", text),)))
+    def number(self, element_type: str, number: float) -> int:
+        self.made.append(number_node(number, element_type))
         return self.operands + len(self.made) - 1
 
     def converted(self, number: int, old: str, new: str) -> int:

@@ -14,9 +14,9 @@ from hloipu_compiler.codegen.transposing import planned_transpose, transposition
 from hloipu_compiler.evaluate.constants import constant_leaves
 from hloipu_compiler.hlo.literal_values import ElidedConstantError
 from hloipu_runtime.codelets.codelet import Tensor
-from hloipu_runtime.codelets.constants import text_of
+from hloipu_runtime.codelets.constants import text_node, text_of
 from hloipu_runtime.codelets.elementwise import Elementwise
-from hloipu_runtime.codelets.expression import Expression, Node
+from hloipu_runtime.codelets.expression import Expression
 from hloipu_runtime.codelets.generate import Iota
 from hloipu_runtime.codelets.join import Pad
 from hloipu_runtime.codelets.move import Reverse, StridedSlice, Transpose
@@ -158,7 +158,7 @@ def _pad(site: Site) -> Sequence[Leaf]:
     same = Expression((kind,), (), (0,))
     fill = site.leaf(1)
     if isinstance(fill, Scalar):
-        node = Node("constant", (), kind, (("value", fill.text),))
+        node = text_node(fill.text, kind)
         codelet = Elementwise(Expression((), (node,), (0,)), (), len(shape))
         (base,) = site.builder.compute(codelet, [], site.results)
     else:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.leaves import Held
 from hloipu_compiler.plan.wrapping import FeedBinding
+from hloipu_runtime.codelets.constants import number_node
 from hloipu_runtime.codelets.elementwise import Elementwise
 from hloipu_runtime.codelets.expression import Expression, Node
 from hloipu_runtime.element_types import ELEMENT_TYPES
@@ -39,8 +40,7 @@ def begun(
 ) -> Sum:
     """Write the zeros that a sum begins with, before the loop."""
     kind = sum_type(element_type, outfeed.reduction)
-    zero = Node("constant", (), kind, (("value", "0"),))
-    filled = Elementwise(Expression((), (zero,), (0,)), (), len(shape))
+    filled = Elementwise(Expression((), (number_node(0, kind),), (0,)), (), len(shape))
     (home,) = builder.compute(filled, [], [(kind, shape)])
     return Sum(outfeed, place, home, builder.turn_value(home))
 
@@ -60,7 +60,7 @@ def finished(builder: Builder, item: Sum, total: Held, turns: int) -> Held:
     if item.outfeed.reduction == "sum":
         return total
     kind = total.element_type
-    count = Node("constant", (), kind, (("value", str(turns)),))
+    count = number_node(turns, kind)
     return _computed(builder, (count, Node("divide", (0, 1), kind)), (total,), (True,))
 
 

@@ -5,6 +5,7 @@ from hloipu_compiler.codegen.scalars import scalar_text
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
+from hloipu_runtime.codelets.constants import number_node, text_node
 from hloipu_runtime.codelets.expression import Expression, Node
 
 FORWARDED = frozenset(
@@ -62,7 +63,7 @@ class _Writer:
 
     def _node(self, x: Instruction, arguments: tuple[int, ...]) -> int:
         if x.opcode == "constant":
-            return self.add(Node("constant", (), _type(x), (("value", scalar_text(x)),)))
+            return self.add(text_node(scalar_text(x), _type(x)))
         op = OPS.get(x.opcode)
         if op is None or (Trait.ELEMENTWISE not in op.traits and x.opcode != "bitcast-convert"):
             raise CodegenError(
@@ -92,7 +93,7 @@ class _Writer:
         return results
 
     def _equals(self, selector: int, number: int) -> int:
-        constant = self.add(Node("constant", (), "s32", (("value", str(number)),)))
+        constant = self.add(number_node(number, "s32"))
         return self.add(Node("compare", (selector, constant), "pred", (("direction", "EQ"),)))
 
     def _type_of(self, number: int) -> str:

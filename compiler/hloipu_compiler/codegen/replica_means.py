@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.collectives import met
 from hloipu_compiler.codegen.leaves import Held
-from hloipu_runtime.codelets.constants import nearest_text
+from hloipu_runtime.codelets.constants import number_node
 from hloipu_runtime.codelets.elementwise import Elementwise
 from hloipu_runtime.codelets.expression import Expression, Node
 from hloipu_runtime.program.collective import ALL_REDUCE, CollectiveForm
@@ -38,7 +38,7 @@ def mean_over_replicas(builder: Builder, replicas: int, gradients: Sequence[Held
 def _divided(builder: Builder, total: Held, replicas: int) -> Held:
     kind = total.element_type
     builder.ipu = builder.variables[total.variable].ipu
-    share = Node("constant", (), kind, (("value", nearest_text(1 / replicas, kind)),))
+    share = number_node(1 / replicas, kind)
     part = Expression((kind,), (share, Node("multiply", (0, 1), kind)), (2,))
     axes = tuple(range(len(total.shape)))
     codelet = Elementwise(part, (axes,), len(axes))

@@ -12,6 +12,7 @@ from hloipu_compiler.codegen.reduction_plans import reduction_plan
 from hloipu_compiler.codegen.reductions import in_stages
 from hloipu_compiler.codegen.row_steps import row_region
 from hloipu_compiler.codegen.site import Site
+from hloipu_runtime.codelets.constants import text_node
 from hloipu_runtime.codelets.expression import Expression, Node
 from hloipu_runtime.codelets.fused_reduce import FusedReduce
 from hloipu_runtime.codelets.reduce import Reduce
@@ -112,7 +113,7 @@ def _expression(rows: FlatRows, operands: Sequence[int], result: int) -> Express
                 arguments = tuple(local[x] for x in op.what.arguments)
                 node = op.what._replace(arguments=arguments)
             case Scalar():
-                node = Node("constant", (), op.element_type, (("value", op.what.text),))
+                node = text_node(op.what.text, op.element_type)
             case _:
                 continue
         local[number] = len(operands) + len(nodes)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from hloipu_compiler.codegen.flat_rows import FlatRows, Operand, Reduction
 from hloipu_compiler.codegen.leaves import Held, Scalar
+from hloipu_runtime.codelets.constants import text_node
 from hloipu_runtime.codelets.expression import Expression, Node
 from hloipu_runtime.codelets.row_region import RowRegion
 from hloipu_runtime.element_types import ELEMENT_TYPES
@@ -246,7 +247,7 @@ class _Steps:
             if isinstance(what, Node):
                 node = what._replace(arguments=tuple(local[x] for x in what.arguments))
             elif isinstance(what, Scalar):
-                node = Node("constant", (), what.element_type, (("value", what.text),))
+                node = text_node(what.text, what.element_type)
             else:
                 raise TypeError(f"op {number} is not computed in a step")
             local[number] = len(step.reads) + len(nodes)

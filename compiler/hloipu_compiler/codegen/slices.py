@@ -7,8 +7,9 @@ from hloipu_compiler.codegen.layout import cost_of_home
 from hloipu_compiler.codegen.leaves import Held
 from hloipu_compiler.codegen.placing import Placement, grid
 from hloipu_runtime.codelets.codelet import Tensor
+from hloipu_runtime.codelets.constants import number_node
 from hloipu_runtime.codelets.elementwise import Elementwise
-from hloipu_runtime.codelets.expression import Expression, Node
+from hloipu_runtime.codelets.expression import Expression
 from hloipu_runtime.costing.exchange_form import copy_charge, exchange_form, exchange_forms
 from hloipu_runtime.costing.sending import Sent, what_is_sent
 from hloipu_runtime.costing.traffic import transfer_traffic
@@ -122,15 +123,10 @@ def resized(sizes: Sizes, dimension: int, size: int) -> Sizes:
 def _filled(builder: Builder, part: Held, dimension: int, result: Tensor) -> Held:
     """Return zeros of the result's shape, on the tiles of a slice if that can be."""
     kind = result.element_type
-    node = Node("constant", (), kind, (("value", _zero(kind)),))
-    codelet = Elementwise(Expression((), (node,), (0,)), (), len(result.shape))
+    codelet = Elementwise(Expression((), (number_node(0, kind),), (0,)), (), len(result.shape))
     lying = builder.variables[part.variable].mapping
     placement = None
     if lying.is_partition and lying.spans[dimension].axis < 0 and not lying.replicated_axes:
         labels = tuple((d, span) for d, span in enumerate(lying.spans) if span.axis >= 0)
         placement = Placement(lying.tiles, labels)
     return builder.compute(codelet, [], [(kind, result.shape)], placement=placement)[0]
-
-
-def _zero(kind: str) -> str:
-    return {"c": "0,0", "p": "false"}.get(kind[0], "0")

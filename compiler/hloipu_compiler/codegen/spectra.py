@@ -7,12 +7,11 @@ from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.leaves import Held, Leaf
 from hloipu_compiler.codegen.site import Site, lowers
 from hloipu_compiler.codegen.views import compute_spread, seen_as
+from hloipu_runtime.codelets.constants import number_node
 from hloipu_runtime.codelets.elementwise import Elementwise
 from hloipu_runtime.codelets.expression import Expression, Node
 from hloipu_runtime.codelets.fft import Fft, Twiddle
 from hloipu_runtime.codelets.move import Transpose
-
-_ZERO = (0.0).hex()
 
 LONG = 1024
 """From this length on a transform is cut in two, if tiles would be idle otherwise."""
@@ -68,7 +67,7 @@ def _along(
 
 def _elementwise(builder: Builder, x: Held, op: str, element_type: str) -> Held:
     """Return x as a complex value, its real part, or x + x."""
-    zero = Node("constant", (), x.element_type, (("value", _ZERO),))
+    zero = number_node(0, x.element_type)
     nodes = {
         "complex": (zero, Node("complex", (0, 1), element_type)),
         "real": (Node("real", (0,), element_type),),
@@ -88,7 +87,7 @@ def _analytic(builder: Builder, x: Held, d: int, length: int) -> Held:
     """
     shape, kind = (*x.shape[:d], length, *x.shape[d + 1 :]), x.element_type
     real = "f64" if kind == "c128" else "f32"
-    nodes = (Node("constant", (), real, (("value", _ZERO),)), Node("complex", (0, 0), kind))
+    nodes = (number_node(0, real), Node("complex", (0, 0), kind))
     zeros = Elementwise(Expression((), nodes, (1,)), (), len(shape))
     (base,) = builder.compute(zeros, [], [(kind, shape)])
     twice = _elementwise(builder, x, "add", kind)

@@ -29,11 +29,12 @@ from hloipu_compiler.codegen.site import Site, lowers
 from hloipu_compiler.codegen.stages import Lying
 from hloipu_compiler.codegen.views import seen_as
 from hloipu_runtime.codelets.codelet import Codelet, Tensor
+from hloipu_runtime.codelets.constants import text_node
 from hloipu_runtime.codelets.dynamic_slice import (
     DynamicUpdateSlice,
 )
 from hloipu_runtime.codelets.elementwise import Elementwise
-from hloipu_runtime.codelets.expression import Expression, Node, monoid_of
+from hloipu_runtime.codelets.expression import Expression, monoid_of
 from hloipu_runtime.codelets.move import Copy
 from hloipu_runtime.codelets.scatter import Scatter
 from hloipu_runtime.kernels.scatter import ScatterDimensions
@@ -146,7 +147,7 @@ def _base(site: Site, leaf: Leaf, placement: Placement) -> Held:
     builder, shape = site.builder, leaf.shape
     if isinstance(leaf, Spread) and isinstance(leaf.source, Scalar):
         kind = leaf.element_type
-        node = Node("constant", (), kind, (("value", leaf.source.text),))
+        node = text_node(leaf.source.text, kind)
         filled = Elementwise(Expression((), (node,), (0,)), (), len(shape))
         return builder.compute(filled, [], [(kind, shape)], placement=placement)[0]
     held = builder.held(leaf)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from hloipu_runtime.codelets.expression_form import Node
 from hloipu_runtime.element_types import ELEMENT_TYPES, Kind
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.kernels.storage import storage_dtype, to_storage, user_dtype
@@ -30,10 +31,26 @@ def text_of(value: Array, element_type: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def nearest_text(number: float, element_type: str) -> str:
-    """Return the exact text of the value of a float type that is nearest to a number."""
-    rounded = np.asarray(number, user_dtype(element_type))
-    return text_of(to_storage(rounded, element_type), element_type)
+def number_node(number: float, element_type: str) -> Node:
+    """Return an expression's constant: the value of its type that is nearest to a number.
+
+    Raises UsageError E3092 for a fraction, or a number out of range, in a type of integers.
+    """
+    element = ELEMENT_TYPES[element_type]
+    if element.is_float or element.is_complex:
+        rounded = np.asarray(number, user_dtype(element_type))
+        text = text_of(to_storage(rounded, element_type), element_type)
+    elif element.kind is Kind.PREDICATE:
+        text = "true" if number else "false"
+    else:
+        text = str(int(number)) if number == int(number) else repr(number)
+        value_of(text, element_type)
+    return text_node(text, element_type)
+
+
+def text_node(text: str, element_type: str) -> Node:
+    """Return an expression's constant of which `text_of` has given the text."""
+    return Node("constant", (), element_type, (("value", text),))
 
 
 def value_of(text: str, element_type: str) -> Array:
@@ -77,4 +94,7 @@ def _float_value(text: str, dtype: np.dtype[Any]) -> Array:
     if text.startswith("nan:"):
         bits = np.array(int(text[4:], 16), np.dtype(f"u{dtype.itemsize}"))
         return bits.view(dtype)
+    if text.lstrip("+-")[:2] not in ("0x", "in"):
+        # `float.fromhex` would read decimal digits as hexadecimal ones.
+        raise ValueError(f"{text!r} is neither hexadecimal nor infinite")
     return np.array(float.fromhex(text), dtype)

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from hloipu_runtime.codelets.constants import text_of, value_of
+from hloipu_runtime.codelets.constants import number_node, text_of, value_of
 from hloipu_runtime.codelets.expression import (
     Expression,
     Node,
@@ -19,7 +19,7 @@ from hloipu_runtime.codelets.expression_steps import STEPS
 from hloipu_runtime.errors import UnsupportedError, UsageError
 from hloipu_runtime.kernels.binary import binary
 from hloipu_runtime.kernels.rounding import round_to
-from hloipu_runtime.kernels.storage import storage_dtype
+from hloipu_runtime.kernels.storage import from_storage, storage_dtype, user_dtype
 from hloipu_runtime.kernels.unary import UNARY, unary
 
 Array = np.ndarray[Any, Any]
@@ -361,3 +361,32 @@ def test_text_that_is_no_constant(element_type: str, text: str) -> None:
 def test_data_that_is_no_expression(expression: Expression) -> None:
     with pytest.raises(UsageError, match="E3091"):
         plan_of(expression)
+
+
+@pytest.mark.parametrize("element_type", ["f32", "f16", "bf16", "f8e4m3fn", "f64", "s32", "u8"])
+@pytest.mark.parametrize("number", [0, 1, 10, 16, 100])
+def test_a_number_comes_back_from_its_node(element_type: str, number: int) -> None:
+    node = number_node(number, element_type)
+    text = node.parameters[0][1]
+    assert isinstance(text, str)
+    stored = value_of(text, element_type)
+    expected = np.asarray(number, user_dtype(element_type))
+    assert from_storage(stored, element_type) == expected
+
+
+def test_complex_numbers_and_predicates_have_nodes_too() -> None:
+    assert number_node(0.5, "c64").parameters == (("value", "0x1.0000000000000p-1,0x0.0p+0"),)
+    assert number_node(0, "pred").parameters == (("value", "false"),)
+
+
+@pytest.mark.parametrize(("number", "element_type"), [(0.5, "s32"), (256, "u8"), (-1, "u32")])
+def test_a_number_that_integers_do_not_hold_is_refused(number: float, element_type: str) -> None:
+    with pytest.raises(UsageError, match="no value of type") as caught:
+        number_node(number, element_type)
+    assert caught.value.code == "E3092"
+
+
+@pytest.mark.parametrize("text", ["10", "1.5", "-3", "1e3"])
+def test_decimal_digits_are_no_text_of_a_float(text: str) -> None:
+    with pytest.raises(UsageError, match="no value of type f32"):
+        value_of(text, "f32")
