@@ -3,30 +3,33 @@
 from collections.abc import Mapping
 
 from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.passes.remove_annotations import annotations_removed
 from hloipu_compiler.poplar.flat_step import FlatStep
 from hloipu_compiler.poplar.plain_module import plain_module
 from hloipu_compiler.poplar.reading import flat_step
 from hloipu_compiler.verify.verifier import verify
 
 
-def read_encoded(module: Module, given: Mapping[str, object]) -> FlatStep | None:
-    """Return a module in Graphcore's encoding as a plain step; None for any other.
+def read_encoded(module: Module, given: Mapping[str, object]) -> tuple[Module, FlatStep | None]:
+    """Return a module without annotations, and as a plain step if it is in Graphcore's encoding.
 
     `given`: the options of the call, which come before what the module says. Raises what `verify`
     raises, PopopsError E0530 and E0531, and PoplarError E0540 to E0549.
     """
     verify(module)
+    module = annotations_removed(module)
     count = given.get("micro_batches")
-    return flat_step(module, count if isinstance(count, int) else None)
+    return module, flat_step(module, count if isinstance(count, int) else None)
 
 
 def plain_step(module: Module, given: Mapping[str, object]) -> tuple[Module, list[str]]:
     """Return a verified module as a plain step, and what was read of it, for people.
 
-    Any other module is returned as it is. `given`: the options of the call, which come before what
-    the module says; it states its own in its header. Raises PopopsError E0530 and E0531, and
-    PoplarError E0540 to E0549.
+    Any other module is returned without annotations. `given`: the options of the call, which come
+    before what the module says; it states its own in its header. Raises PopopsError E0530 and
+    E0531, and PoplarError E0540 to E0549.
     """
+    module = annotations_removed(module)
     count = given.get("micro_batches")
     found = flat_step(module, count if isinstance(count, int) else None)
     return (module, []) if found is None else (found.module, found.stated.lines())
@@ -35,6 +38,6 @@ def plain_step(module: Module, given: Mapping[str, object]) -> tuple[Module, lis
 def with_plain_loops(module: Module) -> Module:
     """Return a verified module with the loops of Graphcore's encoding written out in HLO's own.
 
-    Any other module is returned as it is. Raises what `plain_step` does.
+    Any other module is returned without annotations. Raises what `plain_step` does.
     """
     return plain_module(module)

@@ -17,6 +17,7 @@ from hloipu_compiler.codegen.wrapped_step import lower_wrapped
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes.pipeline import Pipeline
 from hloipu_compiler.passes.pipelines import STAGED, before_cut
+from hloipu_compiler.passes.remove_annotations import annotations_removed
 from hloipu_compiler.passes.runner import Watcher, run_passes
 from hloipu_compiler.plan.flat_arrays import with_flat_parameters, with_flat_results
 from hloipu_compiler.plan.participants import meets_others, participants_for
@@ -102,6 +103,7 @@ def compile_module(
     cannot be cut, MachineError E3210 for more participants than IPUs, and what passes raise.
     """
     require_static(module)
+    module = annotations_removed(module)
     read = flat_step(module, pipelining.micro_batches if pipelining.micro_batches > 1 else None)
     if read is not None:
         module, stated = read.module, read.stated

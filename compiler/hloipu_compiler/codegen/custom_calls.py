@@ -16,7 +16,8 @@ from hloipu_compiler.codegen.leaves import Held, Leaf
 from hloipu_compiler.codegen.site import Site, lowers
 from hloipu_compiler.codegen.top_k import top_k
 from hloipu_compiler.codegen.views import compute_spread
-from hloipu_compiler.evaluate.custom_calls import IDENTITIES, typed_attributes
+from hloipu_compiler.evaluate.custom_calls import typed_attributes
+from hloipu_compiler.ir.annotations import is_identity
 from hloipu_runtime.codelets.constants import number_node
 from hloipu_runtime.codelets.custom import LapackCall
 from hloipu_runtime.codelets.elementwise import Elementwise
@@ -29,8 +30,8 @@ from hloipu_runtime.kernels.lapack_batches import letter
 @lowers("custom-call")
 def _custom_call(site: Site) -> Sequence[Leaf]:
     target = site.attributes.text("custom_call_target")
-    if target in IDENTITIES:
-        return [leaf for leaves in site.operands for leaf in leaves]
+    if is_identity(site.instruction):
+        return [leaf for leaves in site.operands for leaf in leaves][: len(site.results)]
     if target == "TopK":
         return top_k(site.builder, site.held(0), site.results[0][1][-1], largest=True)
     if target == "AwsNeuronGeluApprxTanh":

@@ -14,7 +14,8 @@ from functools import cached_property
 import numpy as np
 
 from hloipu_compiler.evaluate.plan import Action, Array
-from hloipu_compiler.evaluate.site import Lowering, Site, lowers
+from hloipu_compiler.evaluate.site import Lowering, Site, leaf_count, lowers
+from hloipu_compiler.ir.annotations import IDENTITY_TARGETS
 from hloipu_compiler.ir.graph import Instruction
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.kernels.lapack import LAPACK_TARGETS
@@ -94,29 +95,9 @@ def _custom_call(site: Site) -> Action:
     return lambda x: implementation(Call(site, x))
 
 
-PER_MICRO_BATCH = "hloipu.per_micro_batch"
-"""Marks a value that each micro-batch makes anew, even where it is the same for all of them."""
-
-IDENTITIES = frozenset(
-    {
-        PER_MICRO_BATCH,
-        "Sharding", "annotate_device_placement", "MoveToHost", "MoveToDevice",
-        "xla.sdy.FuncResultSharding", "xla.sdy.PropagationBarrier", "InspectSharding",
-        "LayoutConstraint",
-        "AwsNeuronTransferWithStaticRing",
-    }
-)  # fmt: skip
-"""Targets that only annotate, or move a value between devices: the value is the operand's."""
-
-
-def is_identity(x: Instruction) -> bool:
-    """Whether an instruction is a custom call that only annotates."""
-    return x.opcode == "custom-call" and x.attributes.text("custom_call_target") in IDENTITIES
-
-
-@register(*IDENTITIES)
+@register(*IDENTITY_TARGETS)
 def _identity(call: Call) -> Sequence[Array]:
-    return call.operands
+    return call.operands[: leaf_count(call.instruction.shape)]
 
 
 @register("AwsNeuronGeluApprxTanh")
