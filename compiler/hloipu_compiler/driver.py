@@ -23,7 +23,7 @@ from hloipu_compiler.plan.flat_arrays import with_flat_parameters, with_flat_res
 from hloipu_compiler.plan.participants import meets_others, participants_for
 from hloipu_compiler.plan.pipelining import OFF, PipelineRequest, Pipelining
 from hloipu_compiler.plan.plan import Plan
-from hloipu_compiler.plan.roles import accumulators_of, carried_of, required_wrapping, wrapping_of
+from hloipu_compiler.plan.roles import required_wrapping, with_roles, wrapping_of
 from hloipu_compiler.plan.wrapping import Wrapping, WrappingRequest, looped
 from hloipu_compiler.poplar.reading import flat_step
 from hloipu_compiler.pricing.costing import costing_on
@@ -244,11 +244,7 @@ def _compile_pipelined(
     plans: list[Record] | None,
 ) -> Compilation:
     wrapped = required_wrapping(module, looped(wrapping), feeds_rest=True)
-    request = replace(
-        request,
-        carried=request.carried | carried_of(module, wrapping),
-        accumulators=accumulators_of(module, request.accumulator_types),
-    )
+    request = with_roles(module, wrapping, request)
     with phase("passes"):
         module = with_flat_parameters(module)
         flat, plan = run_passes(module, begun, pipeline, verify_each=verify_each, watch=watch)

@@ -74,7 +74,7 @@ def test_a_step_with_identities_everywhere_is_cut_as_without(name: str, opcode: 
         hloipu.compile(x, target="gc200", micro_batches=2, stages=2, cache=False) for x in texts
     )
     assert planted.options["cut"] == plain.options["cut"]
-    assert "gradients combined by mean" in plain.options["cut"][0]
+    assert plain.options["cut"][0].startswith("trains: ")
 
 
 def test_an_annotation_that_states_an_ipu_is_kept_as_a_copy() -> None:
@@ -113,7 +113,9 @@ ENTRY e {
 """  # noqa: E501
     plain = annotations_removed(parsed(text))
     assert opcodes(plain) == ["call"]
-    (doubled,) = hloipu.compile(text, target="tiny", cache=False).run(np.float32([1, 2])).outputs
+    (doubled,) = (
+        hloipu.compile(text, target="tiny", cache=False).run(np.array([1, 2], np.float32)).outputs
+    )
     np.testing.assert_array_equal(doubled, [2, 4])
 
 
