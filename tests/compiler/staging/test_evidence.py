@@ -112,7 +112,7 @@ def test_a_trainer_that_looks_like_a_decoder_is_refused(text: str, sign: str) ->
 def test_what_the_refusal_says_to_say_is_taken() -> None:
     text = hidden(named=True, loss=True)
     (said, *_) = lines(text, micro_batches=2, role={"0": "carry"})
-    assert said == "computes forward: each micro-batch writes 1 array of state, 1 of floats"
+    assert said == "trains nothing: each micro-batch writes 1 array of state, 1 of floats"
     roles = {"0": "weight"}
     assert lines(text, micro_batches=2, role=roles)[0] == "trains: 1 weight, gradient descent"
     program = hloipu.compile(text, target="tiny", cache=False, micro_batches=2, role=roles)
