@@ -13,7 +13,7 @@ def test_a_trainer_has_to_be_taken_for_one() -> None:
     assert not checked(FINE, names_backward_ops=True).is_failure
     misread = replace(
         FINE,
-        taken_for="trains nothing: each micro-batch writes 8 arrays of state; 4 micro-batches a step",
+        taken_for="trains nothing: each micro-batch writes 8 arrays of state; no gradients",
     )
     assert checked(misread, names_backward_ops=True).is_failure
     assert not checked(misread, names_backward_ops=False).is_failure
