@@ -138,6 +138,8 @@ class Pipelining:
     """What was made of loops over layers, for people."""
     evidence: str = ""
     """What the step was taken for, and why, for people."""
+    compared: str = ""
+    """Name of an op that compares samples of a batch, which micro-batches change."""
 
     @property
     def ipu_count(self) -> int:
@@ -169,6 +171,11 @@ class Pipelining:
             )
         if trains:
             found.append(f"  {len(self.accumulations)} gradients are added up")
+        if self.compared:
+            found.append(
+                f"  {self.compared} compares the samples of a micro-batch with each other: "
+                f"{self.micro_batches} micro-batches are not one batch of as many samples"
+            )
         if self.per_micro_batch:
             count = len(self.per_micro_batch)
             found.append(f"  {count} arrays of state go from micro-batch to micro-batch")

@@ -8,13 +8,16 @@ Stern, 1804.04235), Lion (Chen et al., 2302.06675).
 
 from collections.abc import Sequence, Set
 
-from hloipu_compiler.ir.graph import Computation, Instruction
+from hloipu_compiler.analysis.joined_dims import WHOLE, Cell
+from hloipu_compiler.analysis.scaling_dims import scaling_classes
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.staging.errors import StagingError
 from hloipu_compiler.staging.gradient_walk import is_number
 from hloipu_compiler.staging.marks import names_backward_ops
 from hloipu_compiler.staging.moving_state import is_float
 from hloipu_compiler.staging.reach import (
+    Mask,
     ancestors,
     dependants,
     parameter_positions,
@@ -80,6 +83,28 @@ def check_forward(entry: Computation, roles: Roles, assumed: Set[int]) -> None:
                 )
 
 
+def compared_samples(module: Module, data: Sequence[int]) -> str:
+    """Return the name of a product that compares the samples of a batch; empty: none does.
+
+    It has two dimensions that are the batch, as the similarities of a contrastive loss have.
+    `data`: parameters, whose first dimension is taken for the batch where all agree on its size.
+    """
+    entry = module.entry
+    if len({_dimensions(entry, number)[:1] for number in data}) != 1:
+        return ""
+    joined = scaling_classes(module).of_cell
+    cells = (Cell(entry.name, entry.parameters[number], WHOLE, 0) for number in data)
+    batches = {joined[cell] for cell in cells if cell in joined}
+    for computation in module.computations:
+        for position, x in enumerate(computation.instructions):
+            if x.opcode != "dot" or not isinstance(x.shape, ArrayShape):
+                continue
+            cells = (Cell(computation.name, position, WHOLE, d) for d in range(x.shape.rank))
+            if sum(joined.get(cell) in batches for cell in cells) > 1:
+                return x.name
+    return ""
+
+
 def _conflict(sign: str, parameter: int) -> StagingError:
     return StagingError(
         "E0513",
@@ -98,8 +123,9 @@ def _training(entry: Computation, phases: Phases) -> str:
         words.append("gradients scaled by a norm of all")
     if phases.per_micro_batch:
         words.append(f"{_arrays(len(phases.per_micro_batch))} of state made by each micro-batch")
-    if phases.kept:
-        words.append(f"{len(phases.kept)} frozen")
+    frozen = sum(bool(_dimensions(entry, x.parameter)) for x in phases.kept)
+    if frozen:
+        words.append(f"{frozen} frozen")
     return f"trains: {', '.join(words)}"
 
 
@@ -132,15 +158,35 @@ def _optimizer(entry: Computation, phases: Phases, weights: Set[int]) -> str:
         for at, x in enumerate(entry.instructions)
     )
     with_decay = " with weight decay" if decays else ""
+    if opcodes & {"dot", "while"}:
+        return f"an optimizer that multiplies matrices, as Muon and Shampoo do{with_decay}"
     if each == 2 and opcodes & _ROOTS:
-        return "AdamW" if decays else "Adam"
-    if each == 1 and opcodes & _ROOTS:
-        return f"RMSProp or Adagrad{with_decay}"
-    if each == 1:
-        return ("Lion" if "sign" in opcodes else "momentum") + with_decay
-    if each:
-        return f"an optimizer with {each} arrays of state a weight{with_decay}"
-    return ("Adafactor" if has_factors and opcodes & _ROOTS else "gradient descent") + with_decay
+        name = "AdamW" if decays else "Adam"
+    elif each == 1 and opcodes & _ROOTS:
+        name = f"RMSProp or Adagrad{with_decay}"
+    elif each == 1:
+        name = ("Lion" if "sign" in opcodes else "momentum") + with_decay
+    elif each:
+        name = f"an optimizer with {each} arrays of state a weight{with_decay}"
+    elif has_factors and opcodes & _ROOTS:
+        name = f"Adafactor{with_decay}"
+    else:
+        name = f"gradient descent{with_decay}"
+    return (
+        f"{name} scaled by norms of weights" if _has_trust_ratios(entry, phases, learned) else name
+    )
+
+
+def _has_trust_ratios(entry: Computation, phases: Phases, learned: Set[int]) -> bool:
+    """Whether norms of weights scale their update, as in LARS and LAMB (1904.00962)."""
+    after = dependants(entry, learned)
+    norms = [
+        at
+        for at, x in enumerate(entry.instructions)
+        if phases.phase[at] == FREE and x.opcode in _ROOTS and is_number(x) and after[at]
+    ]
+    reached = dependants(entry, norms)
+    return bool(norms) and _changes_weights(entry, phases, reached)
 
 
 def _scales(x: Instruction, learned: Set[int], entry: Computation) -> bool:
@@ -170,7 +216,11 @@ def _clips_by_norm(entry: Computation, phases: Phases) -> bool:
             norms.append(at)
     if not norms:
         return False
-    reached = dependants(entry, norms)
+    return _changes_weights(entry, phases, dependants(entry, norms))
+
+
+def _changes_weights(entry: Computation, phases: Phases, reached: Mask) -> bool:
+    """Whether the new value of a weight is among positions."""
     results = result_positions(entry)
     weights = {number for gradient in phases.gradients for number in gradient.parameters}
     new = [results[x.result] for x in phases.updated if x.parameter in weights]

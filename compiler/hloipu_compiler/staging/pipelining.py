@@ -26,7 +26,7 @@ from hloipu_compiler.staging.concurrent_cutting import with_branches
 from hloipu_compiler.staging.cutting import Costing, annotated, assumed_costing, cut
 from hloipu_compiler.staging.device_map import stage_ipus
 from hloipu_compiler.staging.errors import StagingError
-from hloipu_compiler.staging.evidence import check_forward, evidence_of
+from hloipu_compiler.staging.evidence import check_forward, compared_samples, evidence_of
 from hloipu_compiler.staging.forming import PRE, STEP, Formed, formed
 from hloipu_compiler.staging.independent_parts import JOIN
 from hloipu_compiler.staging.inference import inference_phases, updates_nothing
@@ -128,7 +128,11 @@ def pipelined(
     again = made_again(entry, phases, stages, count, request.recompute)
     made = formed(module, phases, stages, count, again, spots)
     planning = _Planning(module, made, phases, stages, spots, ipus, request)
-    return made.module, planning.plan(trains=found.trains)
+    plan = planning.plan(trains=found.trains)
+    if not found.trains or request.micro_batches == 1:
+        return made.module, plan
+    data = [place for feed in wrapping.feeds for place in feed.places]
+    return made.module, replace(plan, compared=compared_samples(module, data))
 
 
 def schedule_of(request: PipelineRequest, stages: int, *, trains: bool) -> Schedule:

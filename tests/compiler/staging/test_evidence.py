@@ -2,8 +2,11 @@
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
+import optax.contrib
 import pytest
 
 import hloipu
@@ -34,6 +37,8 @@ def lines(text: str, **options: Any) -> list[str]:
         (optax.adafactor(1e-2, min_dim_size_to_factor=4, momentum=None), "Adafactor"),
         (optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1e-3)),
          "Adam, gradients scaled by a norm of all"),
+        (optax.lamb(1e-2), "Adam scaled by norms of weights"),
+        (optax.contrib.muon(1e-2), "an optimizer that multiplies matrices, as Muon and Shampoo do"),
         (optax.chain(optax.clip(1.0), optax.adam(1e-3)), "Adam"),
     ],
 )  # fmt: skip
@@ -126,3 +131,27 @@ def test_what_the_refusal_says_to_say_is_taken() -> None:
         (kept,) = session.state().values()
     slopes = np.mean([(x @ weights) @ x for x in inputs], axis=0)
     np.testing.assert_allclose(kept, np.sort(weights - slopes), rtol=1e-5)
+
+
+def _contrastive(weights: Any, rows: Any, columns: Any) -> Any:
+    logits = (rows @ weights) @ (columns @ weights).T
+    return optax.softmax_cross_entropy_with_integer_labels(logits, jnp.arange(len(rows))).mean()
+
+
+def _regression(weights: Any, rows: Any, columns: Any) -> Any:
+    return jnp.mean((jnp.tanh(rows @ weights) - columns) ** 2)
+
+
+@pytest.mark.parametrize(("loss", "compares"), [(_contrastive, True), (_regression, False)])
+def test_a_loss_over_the_batch_is_said_to_change(loss: Any, compares: bool) -> None:
+    """Widths are the batch's size, so that only what dimensions are tells."""
+
+    def step(weights: Any, rows: Any, columns: Any) -> Any:
+        value, slopes = jax.value_and_grad(loss)(weights, rows, columns)
+        return weights - 0.1 * slopes, value
+
+    square = np.zeros((4, 4), np.float32)
+    lowered = jax.jit(step, donate_argnums=0).lower(square, square, square)
+    text = lowered.compiler_ir("hlo").as_hlo_text()
+    said = any("compares the samples" in line for line in lines(text, micro_batches=2))
+    assert said == compares
