@@ -123,9 +123,8 @@ def _training(entry: Computation, phases: Phases) -> str:
         words.append("gradients scaled by a norm of all")
     if phases.per_micro_batch:
         words.append(f"{_arrays(len(phases.per_micro_batch))} of state made by each micro-batch")
-    frozen = sum(bool(_dimensions(entry, x.parameter)) for x in phases.kept)
-    if frozen:
-        words.append(f"{frozen} frozen")
+    if phases.kept:
+        words.append(f"{_arrays(len(phases.kept))} of state left alone")
     return f"trains: {', '.join(words)}"
 
 
@@ -172,9 +171,8 @@ def _optimizer(entry: Computation, phases: Phases, weights: Set[int]) -> str:
         name = f"Adafactor{with_decay}"
     else:
         name = f"gradient descent{with_decay}"
-    return (
-        f"{name} scaled by norms of weights" if _has_trust_ratios(entry, phases, learned) else name
-    )
+    by_norms = " scaled by norms of weights" if _has_trust_ratios(entry, phases, learned) else ""
+    return name if name.startswith("Adafactor") else name + by_norms
 
 
 def _has_trust_ratios(entry: Computation, phases: Phases, learned: Set[int]) -> bool:

@@ -38,7 +38,9 @@ def lines(text: str, **options: Any) -> list[str]:
         (optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1e-3)),
          "Adam, gradients scaled by a norm of all"),
         (optax.lamb(1e-2), "Adam scaled by norms of weights"),
-        (optax.contrib.muon(1e-2), "an optimizer that multiplies matrices, as Muon and Shampoo do"),
+        (optax.contrib.muon(1e-2),
+         "an optimizer that multiplies matrices, as Muon and Shampoo do, "
+         "1 array of state left alone"),
         (optax.chain(optax.clip(1.0), optax.adam(1e-3)), "Adam"),
     ],
 )  # fmt: skip
