@@ -122,7 +122,7 @@ def outcomes(path: Path, target: str) -> Iterator[Outcome]:
     for configuration, flags in ANY_STEP.items():
         outcome = estimated(path, configuration, flags, target)
         yield checked(outcome, names_backward_ops=names_backward_ops)
-        trains |= outcome.taken_for.startswith("trains")
+        trains |= outcome.taken_for.startswith("trains: ")
     if trains:
         for configuration, flags in TRAINING.items():
             yield checked(
