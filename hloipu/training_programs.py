@@ -225,7 +225,8 @@ def _looped(
     }
     specs = {
         name: ElementSpec(
-            tuple(LeafSpec(*parameters[n].kind) for n in numbers if n < len(parameters))
+            tuple(LeafSpec(*parameters[n].kind) for n in numbers if n < len(parameters)),
+            names=tuple(parameters[n].name for n in numbers if n < len(parameters)),
         )
         for name, numbers in feeds.items()
     }

@@ -15,7 +15,7 @@ from hloipu_compiler.plan.aliased_state import paired_state
 from hloipu_compiler.plan.caches import caches_of, is_forward_pass
 from hloipu_compiler.plan.entry_arrays import aliased, parameter_arrays, result_arrays
 from hloipu_compiler.plan.pipelining import PipelineRequest
-from hloipu_compiler.plan.queue_bindings import feeds_of, outfeeds_of
+from hloipu_compiler.plan.queue_bindings import feeds_of, named_feed, outfeeds_of
 from hloipu_compiler.plan.wrapping import (
     EntryArray,
     FeedBinding,
@@ -108,7 +108,7 @@ def required_wrapping(
             rest = _data(parameters, rest or tuple(x.number for x in free))
         elif caches_of(module, pairs, frozenset()):
             rest = _single(parameters, rest) or rest
-        feeds = (FeedBinding("data", rest),) if rest else ()
+        feeds = (named_feed(FeedBinding("data", rest), parameters),) if rest else ()
         fed.update(rest)
     inputs = tuple(n for n, role in sorted(roles.items()) if role == CALL)
     told = {*fed, *kept, *inputs}
