@@ -1,23 +1,9 @@
-"""What a pass is, and choosing the instructions that it edits."""
+"""Choosing the instructions that an edit changes."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.reduce.rewriting import Key
-
-Apply = Callable[[Module, Sequence[Key]], Module]
-
-
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """One kind of edit."""
-
-    name: str
-    items: Callable[[Module], list[Key]]
-    apply: Apply
-    chunked: bool = True
-    """Whether many items are tried at once before one by one."""
 
 
 def instructions_of(
@@ -39,16 +25,3 @@ def by_computation(keys: Sequence[Key]) -> dict[str, dict[str, Key]]:
     for key in keys:
         found.setdefault(key.computation, {})[key.instruction] = key
     return found
-
-
-def one_by_one(apply: Callable[[Module, Key], Module]) -> Apply:
-    """Return the application of an edit to several items, each once the ones before are done."""
-
-    def run(module: Module, keys: Sequence[Key]) -> Module:
-        for key in keys:
-            computation = module.computation.get(key.computation)
-            if computation is not None and key.instruction in computation.position:
-                module = apply(module, key)
-        return module
-
-    return run
