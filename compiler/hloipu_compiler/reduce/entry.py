@@ -15,8 +15,9 @@ from hloipu_compiler.reduce.rewriting import (
 )
 from hloipu_compiler.reduce.selecting import by_computation
 
-SOURCES = frozenset({"constant", "iota", "parameter", "after-all"})
-"""Opcodes that stay where others become parameters: constants decide what is compiled."""
+SOURCES = frozenset({"constant", "iota", "parameter", "after-all", "tuple"})
+"""Opcodes that stay where others become parameters: constants decide what is compiled, and tuples
+are only as simple as their elements."""
 
 
 def cut_after(module: Module, length: int) -> Module:

@@ -21,6 +21,7 @@ from hloipu_compiler.reduce.rewriting import (
     without_interface,
 )
 from hloipu_compiler.reduce.selecting import by_computation, instructions_of
+from hloipu_compiler.reduce.simplifying import is_zero
 
 Fill = Callable[[Draft, Sequence[int]], None]
 """Copies a computation into a draft, where some positions of the draft hold the new inputs."""
@@ -33,10 +34,13 @@ def computed_below(module: Module) -> list[Key]:
 
 
 def computes(computation: Computation, x: Instruction) -> bool:
-    """Whether an instruction is more than an input, or inputs put together, already."""
+    """Whether an instruction is more than an input or zeros already.
+
+    Zeros stand where a loop carries less: inputs in their place would be carried again.
+    """
     if x.opcode == "get-tuple-element":
         return computation.instructions[x.operands[0]].opcode != "parameter"
-    return x.opcode != "tuple" and is_replaceable(x)
+    return is_replaceable(x) and not is_zero(computation, x)
 
 
 def to_inputs(module: Module, keys: Sequence[Key]) -> Module:

@@ -102,7 +102,7 @@ def _narrowed_loop(module: Module, name: str, instruction: str, dropped: set[int
         part: _narrowed_callee(module.computation[name], dropped, part == "body")
         for part, name in names.items()
     }
-    fresh = {part: _fresh_name(module, f"{names[part]}.narrow") for part in parts}
+    fresh = {part: _fresh_name(module, names[part]) for part in parts}
     # New names: other loops may call the same computations with the whole state.
     made = [
         Computation(fresh[part], c.instructions, c.root, c.execution_thread)
@@ -129,11 +129,12 @@ def _narrowed_loop(module: Module, name: str, instruction: str, dropped: set[int
     return Module(module.name, computations, entry, module.attributes, module.stack_tables)
 
 
-def _fresh_name(module: Module, stem: str) -> str:
-    name, number = stem, 0
+def _fresh_name(module: Module, old: str) -> str:
+    stem, _, _ = old.partition(".narrow")
+    name, number = f"{stem}.narrow", 0
     while name in module.computation:
         number += 1
-        name = f"{stem}.{number}"
+        name = f"{stem}.narrow.{number}"
     return name
 
 

@@ -10,7 +10,8 @@ from hloipu_compiler.ir.shapes import compatible
 from hloipu_compiler.reduce.rewriting import Draft, Key, with_computation, without
 from hloipu_compiler.reduce.selecting import by_computation, instructions_of
 
-SIMPLEST = frozenset({"parameter", "constant", "after-all"})
+SIMPLEST = frozenset({"parameter", "constant", "after-all", "tuple"})
+"""Opcodes that zeros are no simpler than; of tuples it is the elements that may become zeros."""
 
 
 def not_zero(module: Module) -> list[Key]:
@@ -23,7 +24,7 @@ def is_zero(computation: Computation, x: Instruction) -> bool:
     if x.opcode in SIMPLEST:
         return True
     below = [computation.instructions[i] for i in x.operands]
-    return x.opcode in ("broadcast", "tuple") and all(y.opcode == "constant" for y in below)
+    return x.opcode == "broadcast" and all(y.opcode == "constant" for y in below)
 
 
 def to_zeros(module: Module, keys: Sequence[Key]) -> Module:
