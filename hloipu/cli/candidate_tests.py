@@ -126,7 +126,11 @@ class DiffersTest:
 
     def __call__(self, text: str) -> bool:
         """Whether a result is off by more than `hloipu check` allows."""
-        module, leaves = self.setup.arguments(with_plain_loops(parse(text)))
+        return self.differs(parse(text))
+
+    def differs(self, module: Module) -> bool:
+        """Whether a result of a verified module is off; raises what compiling and running do."""
+        module, leaves = self.setup.arguments(with_plain_loops(module))
         refuse_infeeds(module)
         ours = _on_tiles(module, leaves, self.setup)
         theirs = evaluate_everywhere(module, *nested(module, leaves))
@@ -178,6 +182,22 @@ def error_test(code: str, module: Module, setup: Setup) -> ErrorTest:
     )
 
 
+def differs_test(module: Module, setup: Setup) -> DiffersTest:
+    """Return the test for values that differ; UsageError E3115 where a verified module's do not.
+
+    Raises what compiling and running the module do: then there are no values to compare.
+    """
+    made = DiffersTest(setup)
+    if not made.differs(module):
+        raise UsageError(
+            "E3115",
+            "the module has the same values compiled as evaluated op by op",
+            hint="give the options of the command that shows other values, and its --random SEED; "
+            "for kernels that both are wrong in use --test 'hloipu check {}'",
+        )
+    return made
+
+
 def codes_of(action: Callable[[], Any]) -> frozenset[str]:
     """Return the codes of the error that something ends in, of all of its faults; none if well."""
     try:
@@ -186,6 +206,3 @@ def codes_of(action: Callable[[], Any]) -> frozenset[str]:
         faults = {getattr(fault, "code", error.code) for fault in getattr(error, "faults", ())}
         return frozenset({error.code, *faults})
     return frozenset()
-
-
-__all__ = ["DiffersTest", "ErrorTest", "Setup", "codes_of", "error_test"]

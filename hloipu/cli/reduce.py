@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from hloipu.cli import INTERRUPTED
-from hloipu.cli.candidate_tests import DiffersTest, Setup, error_test
+from hloipu.cli.candidate_tests import Setup, differs_test, error_test
 from hloipu.cli.inputs import HLO_FILE, limit_option, read_input
 from hloipu.cli.options import Asked, config_text, option_group
 from hloipu.cli.reduce_progress import ReduceProgress
@@ -151,7 +151,7 @@ def _tester(
         return is_valid, ForkedTest(predicate)
     verify(module)
     if differs:
-        return verifies, ForkedTest(DiffersTest(setup))
+        return verifies, ForkedTest(differs_test(module, setup))
     return verifies, CommandTest(words_of(test or ""))
 
 

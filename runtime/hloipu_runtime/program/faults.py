@@ -17,7 +17,7 @@ class Fault(NamedTuple):
 
 
 REPORT = (
-    "the module is not at fault: please report this as README.md says under \"Reporting a fault\", "
+    'the module is not at fault: please report this as README.md says under "Reporting a fault", '
     "with what `hloipu reduce FILE --error E4050 -o small.hlo` writes, given the same options"
 )
 """What to do about a program of our own that is not proved."""
