@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hloipu_compiler.analysis.call_graph import callees
+from hloipu_compiler.analysis.call_graph import callees, callees_first
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.reduce.cleaning import PASSES_OPERANDS
@@ -41,10 +41,13 @@ def hoistable(module: Module) -> list[Key]:
 
 
 def hoisted(module: Module, keys: Sequence[Key]) -> Module:
-    """Make a computation the entry; its parameters become the module's."""
+    """Make a computation the entry, without those that it does not need."""
     names = [c.name for c in module.computations]
-    position = names.index(keys[0].computation)
-    return without_interface(replace(module, entry_position=position))
+    module = replace(module, entry_position=names.index(keys[0].computation))
+    needed = {c.name for c in callees_first(module, only_reachable=True)}
+    kept = tuple(c for c in module.computations if c.name in needed)
+    position = [c.name for c in kept].index(keys[0].computation)
+    return without_interface(replace(module, computations=kept, entry_position=position))
 
 
 def calls(module: Module) -> list[Key]:

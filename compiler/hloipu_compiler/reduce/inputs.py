@@ -4,7 +4,8 @@ A loop carries such a value along unchanged, a call hands it over, the entry tak
 argument.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 
 from hloipu_compiler.analysis.call_graph import CallSite, call_sites
 from hloipu_compiler.ir.attributes import Attributes
@@ -23,8 +24,9 @@ from hloipu_compiler.reduce.rewriting import (
 from hloipu_compiler.reduce.selecting import by_computation, instructions_of
 from hloipu_compiler.reduce.simplifying import is_zero
 
-Fill = Callable[[Draft, Sequence[int]], None]
-"""Copies a computation into a draft, where some positions of the draft hold the new inputs."""
+Fill = Callable[[Draft, Sequence[int]], Sequence[int]]
+"""Copies a computation into a draft, of which some positions hold the new inputs; returns what a
+loop hands on to their next turn."""
 
 
 def computed_below(module: Module) -> list[Key]:
@@ -52,16 +54,60 @@ def to_inputs(module: Module, keys: Sequence[Key]) -> Module:
         computation = module.computation[name]
         gone = {i for i, x in enumerate(computation.instructions) if x.name in wanted}
         read = [i for i in sorted(gone) if not gone.issuperset(computation.users[i])]
-
-        def fill(draft: Draft, inputs: Sequence[int], gone=gone, read=read) -> None:  # type: ignore[no-untyped-def]
-            draft.place.update(zip(read, inputs, strict=True))
-            for i in range(len(draft.old.instructions)):
-                if i not in gone and i not in draft.place:
-                    draft.copy(i)
-
         shapes = [computation.instructions[i].shape for i in read]
-        module = with_inputs(module, name, shapes, fill)
+        module = with_inputs(module, name, shapes, partial(_fill_without, gone, read))
     return module
+
+
+def _fill_without(
+    gone: Collection[int], read: Sequence[int], draft: Draft, inputs: Sequence[int]
+) -> Sequence[int]:
+    draft.place.update(zip(read, inputs, strict=True))
+    for i in range(len(draft.old.instructions)):
+        if i not in gone and i not in draft.place:
+            draft.copy(i)
+    return inputs
+
+
+def loop_bodies(module: Module) -> list[str]:
+    """Return the names of loops' bodies, the largest first."""
+    names = {
+        x.attributes.text("body")
+        for c in module.computations
+        for x in c.instructions
+        if x.opcode == "while"
+    }
+    return sorted(names, key=lambda name: (-len(module.computation[name].instructions), name))
+
+
+def cut_body_before(module: Module, name: str, length: int) -> Module:
+    """Have values from outside in place of a body's first instructions that others read."""
+    body = module.computation[name]
+    first = body.instructions[:length]
+    return to_inputs(module, [Key(name, x.name) for x in first if computes(body, x)])
+
+
+def cut_body_after(module: Module, name: str, length: int) -> Module:
+    """Keep a loop body's first instructions; those that none of them reads become its results.
+
+    The loop carries them as new elements of its state, and the old ones along unchanged.
+    """
+    body = module.computation[name]
+    kept = body.instructions[:length]
+    read = {o for x in kept for o in x.operands}
+    ends = [i for i, x in enumerate(kept) if i not in read and computes(body, x)]
+    if not ends:
+        raise NotReducibleError
+
+    def fill(draft: Draft, _inputs: Sequence[int]) -> Sequence[int]:
+        (state,), shape = body.parameters, body.instructions[body.root].shape
+        for i in range(length):
+            if i not in draft.place:
+                draft.copy(i)
+        draft.place[body.root] = _parts(draft, draft.place[state], shape)
+        return [draft.place[i] for i in ends]
+
+    return with_inputs(module, name, [body.instructions[i].shape for i in ends], fill)
 
 
 def with_inputs(module: Module, name: str, shapes: Sequence[Shape], fill: Fill) -> Module:
@@ -98,7 +144,7 @@ def _with_operands(
     """Return the module with a caller that hands inputs of its own to what it calls."""
     positions = {s.position for s in sites if s.caller.name == caller}
 
-    def fill(draft: Draft, inputs: Sequence[int]) -> None:
+    def fill(draft: Draft, inputs: Sequence[int]) -> Sequence[int]:
         for i, x in enumerate(draft.old.instructions):
             if i in positions:
                 operands = (*(draft.place[o] for o in x.operands), *inputs)
@@ -106,6 +152,7 @@ def _with_operands(
                 draft.copy(i, operands=operands, attributes=attributes)
             elif i not in draft.place:
                 draft.copy(i)
+        return inputs
 
     return with_inputs(module, caller, shapes, fill)
 
@@ -125,12 +172,10 @@ def _with_state(
     draft = Draft(body)
     state = _widened_state(draft, body, wide)
     inputs = [_element(draft, state, shape, count + n) for n, shape in enumerate(shapes)]
-    fill(draft, inputs)
-    root = draft.place[body.root]
-    elements = _elements(draft, root, narrow)
-    module = with_computation(
-        module, draft.finish(draft.add("state", "tuple", wide, [*elements, *inputs]))
-    )
+    handed_on = fill(draft, inputs)
+    elements = _elements(draft, draft.place[body.root], narrow)
+    root = draft.add("state", "tuple", wide, [*elements, *handed_on])
+    module = with_computation(module, draft.finish(root))
 
     condition = module.computation[loop.attributes.text("condition")]
     if len(call_sites(module)[condition.name]) != 1:
@@ -142,7 +187,7 @@ def _with_state(
             draft.copy(i)
     module = with_computation(module, draft.finish())
 
-    def caller(draft: Draft, inputs: Sequence[int]) -> None:
+    def caller(draft: Draft, inputs: Sequence[int]) -> Sequence[int]:
         for i, x in enumerate(draft.old.instructions):
             if i == site.position:
                 start = _elements(draft, draft.place[x.operands[0]], narrow)
@@ -151,6 +196,7 @@ def _with_state(
                 draft.place[i] = _narrow(draft, draft.old, i, at, narrow)
             elif i not in draft.place:
                 draft.copy(i)
+        return inputs
 
     return with_inputs(module, site.caller.name, shapes, caller)
 
@@ -169,6 +215,11 @@ def _narrow(draft: Draft, old: Computation, position: int, at: int, shape: Shape
     users = [old.instructions[i] for i in old.users[position]]
     if position != old.root and all(x.opcode == "get-tuple-element" for x in users):
         return at
+    return _parts(draft, at, shape)
+
+
+def _parts(draft: Draft, at: int, shape: Shape) -> int:
+    """Return a tuple of a narrower shape, its elements read from a wider one."""
     if not isinstance(shape, TupleShape):
         raise NotReducibleError
     parts = [_element(draft, at, part, n) for n, part in enumerate(shape.elements)]

@@ -19,6 +19,8 @@ class Pass:
     run: Callable[[Search], None]
     begins_anew: bool = False
     """Whether the passes before it have more to cut once it has changed the module."""
+    may_grow: bool = False
+    """Whether it may leave a larger module; what it does must come to an end by itself."""
 
 
 def cut_after(search: Search) -> None:
@@ -32,6 +34,22 @@ def cut_before(search: Search) -> None:
     """Find the longest prefix of the entry that parameters can stand for."""
     count = len(search.module.entry.instructions)
     shortest(search, count + 1, lambda base, left: entry.cut_before(base, count + 1 - left))
+
+
+def cut_loops(search: Search) -> None:
+    """Do in loops' bodies what `cut_after` and `cut_before` do in the entry."""
+    for name in inputs.loop_bodies(search.module):
+        if name not in search.module.computation:
+            continue
+        count = len(search.module.computation[name].instructions)
+        shortest(search, count, lambda base, length: inputs.cut_body_after(base, name, length))  # noqa: B023 - called at once
+        halving(loop_state.changed_elements, loop_state.keep_elements)(search)
+        count = len(search.module.computation[name].instructions)
+        shortest(
+            search,
+            count + 1,
+            lambda base, left: inputs.cut_body_before(base, name, count + 1 - left),  # noqa: B023 - called at once
+        )
 
 
 def drop_what_nothing_needs(search: Search) -> None:
@@ -84,8 +102,9 @@ PASSES = (
     Pass("read tuples", halving(entry.elements_of_tuples, entry.read_directly)),
     Pass("unused parameters", halving(entry.unused_parameters, entry.drop_parameters)),
     Pass("callee as entry", one_of(calls.hoistable, calls.hoisted), begins_anew=True),
-    Pass("inline calls", halving(calls.calls, calls.inlined), begins_anew=True),
+    Pass("inline calls", halving(calls.calls, calls.inlined), begins_anew=True, may_grow=True),
     Pass("one branch, one trip", halving(calls.branches, calls.to_calls), begins_anew=True),
+    Pass("cut loops", cut_loops),
     Pass("state unchanged", halving(loop_state.changed_elements, loop_state.keep_elements)),
     Pass("state dropped", halving(loop_state.state_elements, loop_state.narrowed_loops)),
     Pass("inputs for values", halving(inputs.computed_below, inputs.to_inputs)),

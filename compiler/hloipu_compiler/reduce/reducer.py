@@ -74,7 +74,8 @@ def _run(search: Search, passes: Sequence[Pass]) -> None:
     while True:
         before = search.text
         for one in passes:
-            text, search.pass_name = search.text, one.name
+            text = search.text
+            search.pass_name, search.may_grow = one.name, one.may_grow
             one.run(search)
             if one.begins_anew and search.text != text:
                 break

@@ -15,6 +15,7 @@ from hloipu_compiler.hlo.printer import print_module
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.reduce.cleaning import cleaned
 from hloipu_compiler.reduce.rewriting import Key, NotReducibleError
+from hloipu_compiler.reduce.weight import weight_of
 from hloipu_runtime.errors import LimitError
 
 Interesting = Callable[[str], bool]
@@ -69,9 +70,12 @@ class Search:
         self.text = print_module(module)
         self.tests = 0
         self.pass_name = ""
+        self.may_grow = False
+        """Whether candidates may weigh more than what they stand for: calls written out do."""
         self._rules = rules
         self._tried: set[bytes] = set()
         self._drops_dead_code = False
+        self._weight = weight_of(self.module, self.text)
 
     def begin(self) -> None:
         """Drop dead code, from all candidates that follow, unless it is what is interesting."""
@@ -96,9 +100,14 @@ class Search:
             raise StoppedError("time")
         try:
             candidate = make()
-            text = print_module(cleaned(candidate) if self._drops_dead_code else candidate)
+            if self._drops_dead_code:
+                candidate = cleaned(candidate)
+            text = print_module(candidate)
             if text == self.text:
                 return None
+            weight = weight_of(candidate, text)
+            if weight >= self._weight and not self.may_grow:
+                return False
             digest = sha256(text.encode("utf-8", "surrogateescape")).digest()
             if digest in self._tried:
                 return False
@@ -110,7 +119,7 @@ class Search:
             return False
         if not self.test(text):
             return False
-        self.module, self.text = module.without_places(), text
+        self.module, self.text, self._weight = module.without_places(), text, weight
         self._rules.improved(self.module, text)
         self._tell()
         return True
@@ -140,10 +149,8 @@ def halving(items: Items, apply: Apply) -> Callable[[Search], None]:
             while at < len(left):
                 chunk = left[at : at + step]
                 if search.attempt(lambda keys=chunk: apply(search.module, keys)):  # type: ignore[misc]
-                    # The items behind this chunk move up; those before it were refused. Where
-                    # an edit leaves as many items as it took, they are not tried once more.
-                    before, left = len(left), items(search.module)
-                    at += step if len(left) >= before else 0
+                    # The items behind this chunk move up; those before it were refused.
+                    left = items(search.module)
                 else:
                     at += step
             step = min(step, len(left)) // 2
