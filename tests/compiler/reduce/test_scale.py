@@ -76,7 +76,8 @@ PLANTED = [
 
 def reads(computation: Computation, opcode: str, *below: str) -> bool:
     return any(
-        x.opcode == opcode and tuple(computation.instructions[o].opcode for o in x.operands) == below
+        x.opcode == opcode
+        and tuple(computation.instructions[o].opcode for o in x.operands) == below
         for x in computation.instructions
     )
 
