@@ -11,11 +11,12 @@ from hloipu_compiler.reduce.rewriting import (
     Draft,
     Key,
     NotReducibleError,
+    by_computation,
     calling,
+    instructions_of,
     with_computation,
     without_interface,
 )
-from hloipu_compiler.reduce.selecting import by_computation, instructions_of
 
 MOST_HOISTED = 24
 """Callees that are tried as the entry in a round."""

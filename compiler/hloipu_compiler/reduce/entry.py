@@ -10,10 +10,10 @@ from hloipu_compiler.reduce.rewriting import (
     Draft,
     Key,
     NotReducibleError,
+    by_computation,
     with_computation,
     without_interface,
 )
-from hloipu_compiler.reduce.selecting import by_computation
 
 SOURCES = frozenset({"constant", "iota", "parameter", "after-all", "tuple"})
 """Opcodes that stay where others become parameters: constants decide what is compiled, and tuples

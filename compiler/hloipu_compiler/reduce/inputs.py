@@ -17,11 +17,12 @@ from hloipu_compiler.reduce.rewriting import (
     Draft,
     Key,
     NotReducibleError,
+    by_computation,
+    instructions_of,
     with_computation,
     without,
     without_interface,
 )
-from hloipu_compiler.reduce.selecting import by_computation, instructions_of
 from hloipu_compiler.reduce.simplifying import is_zero
 
 Fill = Callable[[Draft, Sequence[int]], Sequence[int]]

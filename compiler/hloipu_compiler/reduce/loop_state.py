@@ -9,11 +9,11 @@ from hloipu_compiler.reduce.rewriting import (
     Draft,
     Key,
     NotReducibleError,
+    by_computation,
     calling,
     with_computation,
     without_interface,
 )
-from hloipu_compiler.reduce.selecting import by_computation
 
 
 def changed_elements(module: Module) -> list[Key]:
