@@ -109,6 +109,9 @@ def command(
             err=True,
         )
         raise click.exceptions.Exit(INTERRUPTED) from None
+    except Exception:
+        result.finish()
+        raise
     finally:
         tester.close()
     progress.end_of_pass()

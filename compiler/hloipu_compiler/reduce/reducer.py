@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.reduce.passes import PASSES, Pass
 from hloipu_compiler.reduce.search import (
+    NONSENSE,
     Ending,
     Interesting,
     Progress,
@@ -52,7 +53,9 @@ def reduce_module(
     is asked before each candidate. Raises UsageError E3115 where the module itself is not
     interesting.
     """
-    search = Search(module, Rules(interesting, is_valid, most_tests, report, improved, is_over))
+    refusals = () if is_valid is verifies else NONSENSE
+    rules = Rules(interesting, is_valid, refusals, most_tests, report, improved, is_over)
+    search = Search(module, rules)
     if not search.test(search.text):
         raise UsageError(
             "E3115",

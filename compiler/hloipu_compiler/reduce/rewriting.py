@@ -1,4 +1,4 @@
-"""Choosing instructions, and making computations anew without them or with others in their place."""
+"""Choosing instructions, and computations anew without them or with others in their place."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

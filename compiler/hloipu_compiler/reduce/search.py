@@ -45,6 +45,9 @@ class Rules:
     interesting: Interesting
     is_valid: Callable[[Module], bool]
     """Whether a candidate may be tested at all; cheap beside `interesting`."""
+    refusals: tuple[type[Exception], ...]
+    """What edits may end in besides saying that they have no meaning: on faulty modules, anything;
+    on others that would be a fault of the edit, not to be passed over."""
     most_tests: int
     report: Callable[[Progress], None]
     """Called after each test."""
@@ -115,7 +118,7 @@ class Search:
             module = parse(text)
             if not self._rules.is_valid(module):
                 return False
-        except (NotReducibleError, InvalidHloError, LimitError, *NONSENSE):
+        except (NotReducibleError, InvalidHloError, LimitError, *self._rules.refusals):
             return False
         if not self.test(text):
             return False

@@ -1,6 +1,8 @@
 """Edits one by one: sizes, types, loops and branches, on modules that need each of them."""
 
+from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -174,3 +176,32 @@ def test_what_is_left(text: str, wanted: tuple[str, str], left: list[str]) -> No
     assert [x.opcode for x in found.module.entry.instructions] == left
     assert {str(x.shape).split("[")[0] for x in found.module.entry.instructions} == {"f32"}
     assert verifies(found.module)
+
+
+SAMPLES = sorted((Path(__file__).parents[3] / "hlo_samples").glob("*.hlo"))
+
+
+def rare_pairs(module: Module) -> list[tuple[str, str]]:
+    """Return the two rarest pairs of an opcode and one that it reads, tuples aside."""
+    found = Counter(
+        (x.opcode, c.instructions[o].opcode)
+        for c in module.computations
+        for x in c.instructions
+        for o in x.operands
+    )
+    handing = {"tuple", "get-tuple-element", "parameter"}
+    return sorted((k for k in found if handing.isdisjoint(k)), key=lambda k: (found[k], k))[:2]
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_rare_pairs_of_real_modules_are_isolated(path: Path) -> None:
+    """No edit ends in an error on the way, and what is left is about the pair alone."""
+    module = parse(path.read_text(encoding="utf-8"))
+    for pair in rare_pairs(module):
+        found = reduce_module(module, keeps(pair))
+
+        assert found.ending == "smallest"
+        assert found.module.instruction_count <= 16, pair
+        assert found.tests <= 100, pair
+        assert verifies(found.module)
+        assert parse(found.text).without_places() == found.module
