@@ -76,6 +76,9 @@ class Search:
         self.may_grow = False
         """Whether candidates may weigh more than what they stand for: calls written out do."""
         self._rules = rules
+        self._refusals: tuple[type[Exception], ...] = (
+            NotReducibleError, InvalidHloError, LimitError, *rules.refusals,
+        )  # fmt: skip
         self._tried: set[bytes] = set()
         self._drops_dead_code = False
         self._weight = weight_of(self.module, self.text)
@@ -118,7 +121,7 @@ class Search:
             module = parse(text)
             if not self._rules.is_valid(module):
                 return False
-        except (NotReducibleError, InvalidHloError, LimitError, *self._rules.refusals):
+        except self._refusals:
             return False
         if not self.test(text):
             return False
