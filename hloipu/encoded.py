@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from hloipu_compiler.analysis.unused_annotations import unused_annotations
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes.remove_annotations import annotations_removed
 from hloipu_compiler.poplar.flat_step import FlatStep
@@ -23,16 +24,17 @@ def read_encoded(module: Module, given: Mapping[str, object]) -> tuple[Module, F
 
 
 def plain_step(module: Module, given: Mapping[str, object]) -> tuple[Module, list[str]]:
-    """Return a verified module as a plain step, and what was read of it, for people.
+    """Return a verified module as a plain step, and what was read or left unused, for people.
 
     Any other module is returned without annotations. `given`: the options of the call, which come
     before what the module says; it states its own in its header. Raises PopopsError E0530 and
     E0531, and PoplarError E0540 to E0549.
     """
+    lines = unused_annotations(module)
     module = annotations_removed(module)
     count = given.get("micro_batches")
     found = flat_step(module, count if isinstance(count, int) else None)
-    return (module, []) if found is None else (found.module, found.stated.lines())
+    return (module, lines) if found is None else (found.module, lines + found.stated.lines())
 
 
 def with_plain_loops(module: Module) -> Module:

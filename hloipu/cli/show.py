@@ -17,6 +17,7 @@ from hloipu.cli.table import (
 from hloipu_compiler.analysis.op_cost import OpCost
 from hloipu_compiler.analysis.summary import Summary, summarise
 from hloipu_compiler.analysis.tally import Tally
+from hloipu_compiler.analysis.unused_annotations import unused_annotations
 from hloipu_compiler.hlo.limits import Limits
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.shapes import without_layouts
@@ -81,6 +82,7 @@ def headline(summary: Summary) -> str:
             f"{bound}{readable_bytes(work.total.bytes_read + work.total.bytes_written)} "
             "read and written",
             *([f"  unknown     {', '.join(unknown)}"] if unknown else []),
+            *(f"  unused      {line}" for line in unused_annotations(module)),
         ]
     )
 

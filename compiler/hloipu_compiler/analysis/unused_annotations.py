@@ -1,0 +1,51 @@
+"""What a module is annotated with that nothing here acts on, said so that nobody counts on it."""
+
+from hloipu_compiler.ir.graph import Instruction, Module
+from hloipu_compiler.ir.ops import COLLECTIVES
+
+_MEETING = COLLECTIVES | {"partition-id", "replica-id"}
+_HOST = ("MoveToHost", "annotate_device_placement")
+
+
+def unused_annotations(module: Module) -> list[str]:
+    """Return a line for each kind of annotation without effect on a verified module, for people.
+
+    Shardings over devices have none, as a module is compiled as it is written. Those of parameters
+    of a module that meets others say what was done already: it is written for one of the devices.
+    """
+    everything = [x for c in module.computations for x in c.instructions]
+    divided = [x for x in everything if _is_divided(x)]
+    on_host = sum(_is_put_on_host(x) for x in everything)
+    found = []
+    is_written_per_device = any(x.opcode in _MEETING for x in everything)
+    if not is_written_per_device or any(x.parameter_number < 0 for x in divided):
+        found += [
+            f"{_counted(len(divided), 'sharding')} over devices: without effect, as the module is "
+            "compiled as it is written, for one device; --stages, --replicas and --shards use "
+            "several"
+        ] * bool(divided)
+    if on_host:
+        found.append(
+            f"{_counted(on_host, 'value')} annotated to lie on the host: without effect; "
+            "--offload-activations and the like keep what waits in remote memory"
+        )
+    return found
+
+
+def _is_divided(x: Instruction) -> bool:
+    marks = x.attributes.text("frontend_attributes")
+    if "xla.sdy.sharding" in marks and '{\\"' in marks:
+        return True
+    text = x.attributes.text("sharding")
+    return "devices=[" in text or ("mesh" in text and "{'" in text)
+
+
+def _is_put_on_host(x: Instruction) -> bool:
+    if x.opcode != "custom-call" or x.attributes.text("custom_call_target") not in _HOST:
+        return False
+    marks = x.attributes.text("frontend_attributes")
+    return "annotate_device" not in x.attributes.text("custom_call_target") or "host" in marks
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" + ("" if count == 1 else "s")
