@@ -243,7 +243,8 @@ def _compile_pipelined(
     tuning: Tuning,
     plans: list[Record] | None,
 ) -> Compilation:
-    wrapped = required_wrapping(module, looped(wrapping), feeds_rest=True)
+    # Replicas alone change nothing of what is fed and what is loaded once.
+    wrapped = required_wrapping(module, looped(wrapping), feeds_rest=request.asks)
     request = with_roles(module, wrapping, request)
     with phase("passes"):
         module = with_flat_parameters(module)

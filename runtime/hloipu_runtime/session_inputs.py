@@ -295,4 +295,4 @@ def _suggestion(name: str, known: Iterable[str]) -> str:
     if close:
         return f"did you mean {close[0]!r}?"
     shown = ", ".join(map(repr, names[:6]))
-    return f"it has {shown}" if names else "it has none"
+    return f"it has {shown}" if names else "it has none: compile with --feed NAME=N,… or --outfeed"

@@ -172,8 +172,9 @@ def phases_and_kind(
     has no gradients.
     """
     state = tuple(Pair(x.parameter, x.result) for x in wrapping.state)
-    data = tuple(place for feed in wrapping.feeds for place in feed.places)
-    roles = Roles(state, (*data, *wrapping.inputs), request.carried, request.loss)
+    data = (*(place for feed in wrapping.feeds for place in feed.places), *wrapping.inputs)
+    # A step that nothing is fed to is made of what is loaded once, as it would be of data.
+    roles = Roles(state, data or wrapping.constants, request.carried, request.loss)
     for known, asked, found in _found:
         if known is entry and asked == roles:
             return found
