@@ -13,7 +13,7 @@ def read_encoded(module: Module, given: Mapping[str, object]) -> FlatStep | None
     """Return a module in Graphcore's encoding as a plain step; None for any other.
 
     `given`: the options of the call, which come before what the module says. Raises what `verify`
-    raises, PopopsError E0530 and E0531, and PoplarError E0540 to E0549.
+    raises, FormulaError E0530 and E0531, and PoplarError E0540 to E0549.
     """
     verify(module)
     count = given.get("micro_batches")
@@ -24,7 +24,7 @@ def plain_step(module: Module, given: Mapping[str, object]) -> tuple[Module, lis
     """Return a verified module as a plain step, and what was read of it, for people.
 
     Any other module is returned as it is. `given`: the options of the call, which come before what
-    the module says; it states its own in its header. Raises PopopsError E0530 and E0531, and
+    the module says; it states its own in its header. Raises FormulaError E0530 and E0531, and
     PoplarError E0540 to E0549.
     """
     count = given.get("micro_batches")

@@ -7,8 +7,8 @@ gelu by tanh: Hendrycks and Gimpel, arXiv 1606.08415. Computed in f32 where type
 import math
 from collections.abc import Callable, Sequence
 
-from hloipu_compiler.popops.call import Call, formula
-from hloipu_compiler.popops.text import Value
+from hloipu_compiler.formulas.call import Call, formula
+from hloipu_compiler.formulas.text import Value
 
 _TANH_SLOPE = math.sqrt(2 / math.pi)
 _TANH_CUBIC = 0.044715

@@ -1,8 +1,8 @@
-"""Custom calls of Graphcore's libraries replaced by the ops of HLO that compute the same.
+"""Custom calls of vendors' libraries replaced by the ops of HLO that compute the same.
 
-Names and attributes: graphcore/tensorflow:
-tensorflow/compiler/plugin/poplar/kernels/ops.proto and driver/tools/custom_ops/.
-A target that somebody registered an implementation for is left alone.
+Names and attributes of Graphcore's: graphcore/tensorflow:
+tensorflow/compiler/plugin/poplar/kernels/ops.proto and driver/tools/custom_ops/; of others: where
+their formulas are. A target that somebody registered an implementation for is left alone.
 """
 
 import re
@@ -11,6 +11,9 @@ from dataclasses import replace
 
 from hloipu_compiler.analysis.call_graph import callees_first
 from hloipu_compiler.evaluate.custom_calls import LOWERED, REGISTRY
+from hloipu_compiler.formulas.call import FORMULAS, Array, Call, arrays_of, attributes_of
+from hloipu_compiler.formulas.errors import FormulaError
+from hloipu_compiler.formulas.text import Text, Value, shape_text
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.attributes import Attributes, Raw
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
@@ -29,21 +32,19 @@ from hloipu_compiler.popops import (  # noqa: F401  (they register their formula
     randomness,
     slices,
 )
-from hloipu_compiler.popops.call import FORMULAS, Array, Call, arrays_of, attributes_of
-from hloipu_compiler.popops.errors import PopopsError
 from hloipu_compiler.popops.opaque import without_opaque
-from hloipu_compiler.popops.text import Text, Value, shape_text
 from hloipu_compiler.popops.unknown import WHY
 from hloipu_compiler.source import Source
+from hloipu_compiler.vendor import te_attention  # noqa: F401  (it registers its formulas)
 
 _INHERITED = ("frontend_attributes", "sharding")
 _MAXIMAL = re.compile(r"maximal\s+device=-?[0-9]+")
 
 
 def expanded(module: Module) -> Module:
-    """Return a verified module without custom calls of Graphcore's that compute something.
+    """Return a verified module without custom calls that have a formula.
 
-    The same module, where it has none. Raises PopopsError: E0530 for those that have no meaning
+    The same module, where it has none. Raises FormulaError: E0530 for those that have no meaning
     here, E0531 for those whose operands, results or attributes do not fit.
     """
     if "opaque[" in module.source.text:
@@ -66,7 +67,7 @@ def expanded(module: Module) -> Module:
 
 
 def target_of(x: Instruction) -> str:
-    """Return which of Graphcore's ops that compute something an instruction is; empty: none."""
+    """Return which target with a formula an instruction calls; empty: none."""
     if x.opcode != "custom-call":
         return ""
     target = x.attributes.text("custom_call_target")
@@ -138,7 +139,7 @@ class _Expanding:
                 continue
             for index, part in enumerate(shape.elements):
                 if not isinstance(part, ArrayShape):
-                    raise PopopsError(
+                    raise FormulaError(
                         "E0531", f"custom call {x.name!r} takes a tuple of tuples",
                         hint="give it arrays", module=self.module, x=x,
                     )  # fmt: skip
