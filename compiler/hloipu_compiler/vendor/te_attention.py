@@ -237,7 +237,7 @@ def _nothing(call: Call, kind: str, dims: Sequence[int]) -> Value:
 
 @formula("te_fused_attn_forward_ffi")
 def _forward(call: Call) -> Sequence[Value]:
-    """Result, statistics, the state of dropout, a workspace."""
+    """Return result, statistics, the state of dropout, a workspace."""
     call.takes(_SHARED_OPERANDS, _SHARED_OPERANDS + 1)
     q, k, v, bias, *others = call.operands
     sink = others.pop(0) if len(call.operands) > _SHARED_OPERANDS else None
@@ -332,7 +332,7 @@ def _state(call: Call, seed: Value, kind: str, dims: Sequence[int]) -> Value:
 
 @formula("te_fused_attn_backward_ffi")
 def _backward(call: Call) -> Sequence[Value]:
-    """Gradients of q, k and v as they are packed, of the bias, of a softmax's offset; workspace."""
+    """Return gradients, of q, k and v as they are packed, and a workspace."""
     call.takes(_SHARED_OPERANDS + 3, _SHARED_OPERANDS + 4)
     q, k, v, bias, *others = call.operands
     has_sink = len(call.operands) > _SHARED_OPERANDS + 3
