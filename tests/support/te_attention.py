@@ -171,9 +171,7 @@ class Case:
 
     # -- the calls ---------------------------------------------------------------------------------
 
-    def forward(
-        self, given: Sequence[NDArray[Any]], statistics: str = ""
-    ) -> list[NDArray[Any]]:
+    def forward(self, given: Sequence[NDArray[Any]], statistics: str = "") -> list[NDArray[Any]]:
         """Return what the forward call gives."""
         operands = self.forward_operands(given)
         dims = (self.batch, self.queries, self.heads, self.value_size)

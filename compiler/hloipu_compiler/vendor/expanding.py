@@ -35,7 +35,11 @@ from hloipu_compiler.popops import (  # noqa: F401  (they register their formula
 from hloipu_compiler.popops.opaque import without_opaque
 from hloipu_compiler.popops.unknown import WHY
 from hloipu_compiler.source import Source
-from hloipu_compiler.vendor import te_attention  # noqa: F401  (it registers its formulas)
+from hloipu_compiler.vendor import (  # noqa: F401  (they register their formulas)
+    cublas,
+    cudnn_attention,
+    te_attention,
+)
 
 _INHERITED = ("frontend_attributes", "sharding")
 _MAXIMAL = re.compile(r"maximal\s+device=-?[0-9]+")

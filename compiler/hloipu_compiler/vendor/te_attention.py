@@ -9,7 +9,6 @@ fused_attn.h; what each means: tests/jax/test_fused_attn.py and common/fused_att
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from hloipu_compiler.formulas.call import Call, formula
 from hloipu_compiler.formulas.text import Value
@@ -19,7 +18,8 @@ from hloipu_compiler.vendor.attention_blocks import (
     backward_in_blocks,
     forward_in_blocks,
 )
-from hloipu_compiler.vendor.attention_masks import Band, Mask, Segments
+from hloipu_compiler.vendor.attention_masks import Band, Mask
+from hloipu_compiler.vendor.attention_segments import Sequences
 
 # qkv_layout: how many arrays hold q, k and v, and whether sequences stand one behind the other.
 _LAYOUTS = {5: (1, False), 7: (2, False), 9: (3, False), 10: (1, True), 12: (2, True),
@@ -118,15 +118,19 @@ def _mask(call: Call, sizes: _Sizes, lengths: Sequence[Value], starts: Sequence[
         counts = [_lengths(call, x, sizes.batch) for x in lengths]
         return Mask(band, sizes.queries, sizes.keys, (counts[0], counts[1]))
     call.need(kind in _PADDED, "sequences of several lengths need a mask with padding")
+    return _sequences(call, sizes, lengths, starts).mask(band)
+
+
+def _sequences(
+    call: Call, sizes: _Sizes, lengths: Sequence[Value], starts: Sequence[Value]
+) -> Sequences:
+    """Return where sequences that stand one behind the other begin, and how long they are."""
     count = sizes.batch * sizes.segments
     counts = [_lengths(call, x, count) for x in lengths]
     begun = [_first(call, x, count) for x in starts]
-    segments = Segments(
-        *_placed(begun[0], counts[0], sizes.batch, sizes.queries,
-                 counts[1] - counts[0] if from_end else None),
-        *_placed(begun[1], counts[1], sizes.batch, sizes.keys, None),
-    )  # fmt: skip
-    return Mask(band, sizes.queries, sizes.keys, segments=segments)
+    return Sequences(
+        sizes.batch, sizes.queries, sizes.keys, (counts[0], counts[1]), (begun[0], begun[1])
+    )
 
 
 def _first(call: Call, x: Value, count: int) -> Value:
@@ -140,46 +144,6 @@ def _lengths(call: Call, x: Value, count: int) -> Value:
     """Return s32[count], the lengths of sequences whose sums are given."""
     found = _first(call, x, count + 1)
     return found.sliced(0, 1, count + 1) - found.sliced(0, 0, count)
-
-
-def _placed(
-    starts: Value, lengths: Value, batch: int, tokens: int, shift: Value | None
-) -> tuple[Value, Value]:
-    """Return for s32[batch, tokens] in which segment each is, from 1, and its place in that."""
-    text = starts.text
-    dims = (batch * tokens, starts.dims[0])
-    token = text.iota("s32", dims, 0)
-    start, length = (x.spread(dims, (1,)) for x in (starts, lengths))
-    inside = token.compared("GE", start) & token.compared("LT", start + length)
-    number = text.iota("s32", dims, 1) + 1
-    segment = inside.chosen(number, 0, number).reduced("maximum", [1], 0)
-    origin = start if shift is None else start - shift.spread(dims, (1,))
-    place = inside.chosen(token - origin, 0, token).reduced("add", [1], 0)
-    return segment.shaped((batch, tokens)), place.shaped((batch, tokens))
-
-
-def _within_rows(
-    call: Call, sizes: _Sizes, lengths: Sequence[Value], starts: Sequence[Value]
-) -> Value:
-    """Return whether each sequence of queries and keys lies in one row of the batch."""
-    count = sizes.batch * sizes.segments
-    rows: list[Value] = []
-    used: Value | None = None
-    for cumulated, offsets, size in zip(
-        lengths, starts, (sizes.queries, sizes.keys), strict=True
-    ):  # fmt: skip
-        length, start = _lengths(call, cumulated, count), _first(call, offsets, count)
-        there = length.compared("GT", 0)
-        used = there if used is None else used & there
-        rows += [start / float(size), (start + length - 1.0) / float(size)]
-    same = None
-    for one, other in pairwise(rows):
-        alike = one.compared("EQ", other)
-        same = alike if same is None else same & alike
-    if used is None or same is None:
-        raise TypeError("a call without sequences")
-    fits = same | used.unary("not")
-    return fits.converted("s32").reduced("minimum", [0], 1).compared("EQ", 1)
 
 
 def _whole(
@@ -251,8 +215,7 @@ def _forward(call: Call) -> Sequence[Value]:
     is_whole = _holds_probabilities(call, sizes, *statistics)
     made, numbers = forward_in_blocks(whole)
     if sizes.is_ragged:
-        fits = _within_rows(call, sizes, lengths, starts)
-        made = fits.spread(made.dims, ()).chosen(made, float("nan"), made)
+        made = _sequences(call, sizes, lengths, starts).checked(made)
     if is_whole:
         kept = whole_probabilities(call, whole)
     else:
@@ -358,8 +321,8 @@ def _backward(call: Call) -> Sequence[Value]:
     found = backward_in_blocks(whole, given)
     parts = [found.q, *(x.converted(q.kind) for x in (found.k, found.v))]
     if sizes.is_ragged:
-        fits = _within_rows(call, sizes, lengths, starts)
-        parts = [fits.spread(x.dims, ()).chosen(x, float("nan"), x) for x in parts]
+        sequences = _sequences(call, sizes, lengths, starts)
+        parts = [sequences.checked(x) for x in parts]
     first = sizes.arrays - 1
     packed = [*parts[:first], _packed(parts[first:], (q, k, v)[first].dims)]
     made = [x.shaped(dims) for x, (_, dims) in zip(packed, call.results, strict=False)]

@@ -54,8 +54,9 @@ def _cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setattr(attention_blocks, "MOST_SCORES", 100)
 
 
-def _differences(case: Case, given: list[Full], number: int, weight: Full,
-                 kept: Full | None = None) -> Full:
+def _differences(
+    case: Case, given: list[Full], number: int, weight: Full, kept: Full | None = None
+) -> Full:
     found, seen = np.zeros_like(given[number]), case.seen()
     for at in np.ndindex(found.shape):
         sides = []
