@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from hloipu_compiler.formulas import activations
 from hloipu_compiler.formulas.call import Call, formula
 from hloipu_compiler.formulas.text import Value
+from hloipu_compiler.vendor.workspaces import workspaces
 
 _F8 = ("f8e4m3fn", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz")
 _LARGEST = {"f8e4m3fn": 448.0, "f8e5m2": 57344.0, "f8e4m3fnuz": 240.0, "f8e5m2fnuz": 57344.0}
@@ -85,7 +86,7 @@ def _gemm(call: Call) -> Sequence[Value]:
     has_bias, name, _ = _epilogue(said)
     call.need(not has_bias and not name, "a product of cuBLAS has no epilogue")
     made = _matrix(said, a, b, others[0] if beta else None, call.results[0][0])
-    return [made, *_zeros(call, 1)]
+    return [made, *workspaces(call, 1)]
 
 
 def _matrix(said: Call, a: Value, b: Value, c: Value | None, kind: str) -> Value:
@@ -119,7 +120,7 @@ def _lt(call: Call) -> Sequence[Value]:
     kind = call.results[0][0]
     c = others.pop(0) if beta else None
     if not has_bias and not name:
-        return [_matrix(said, a, b, c, kind), *_zeros(call, 1)]
+        return [_matrix(said, a, b, c, kind), *workspaces(call, 1)]
     wide = _SUMS.get(a.kind, a.kind)
     found = _summed(said, product_of(said, a, b, wide), c, said.number("alpha_real"), beta)
     if has_bias:
@@ -128,7 +129,7 @@ def _lt(call: Call) -> Sequence[Value]:
     if is_kept:
         call.need(len(call.results) > 1, "it keeps what goes into its activation, and does not say")
         made.append(found.converted(call.results[1][0]))
-    return [*made, *_zeros(call, len(made))]
+    return [*made, *workspaces(call, len(made))]
 
 
 def _with_bias(call: Call, x: Value, bias: Value) -> Value:
@@ -137,13 +138,6 @@ def _with_bias(call: Call, x: Value, bias: Value) -> Value:
     fits = 0 < bias.rank <= x.rank and bias.dims == tuple(x.dims[d] for d in along)
     call.need(fits, f"its bias {bias.dims} does not go with {x.dims}")
     return x + bias.converted(x.kind).spread(x.dims, along)
-
-
-def _zeros(call: Call, first: int) -> list[Value]:
-    """Return the workspaces among a call's results."""
-    spare = call.results[first:]
-    call.need(all(kind in ("s8", "u8") for kind, _ in spare), "it has another result")
-    return [call.text.full(kind, dims, 0) for kind, dims in spare]
 
 
 @formula("__cublas$lt$matmul$f8")
@@ -180,7 +174,7 @@ def _lt_f8(call: Call) -> Sequence[Value]:
         call.need(len(call.results) > 1, "it gives its largest value, and does not say")
         most = found.unary("abs").reduced("maximum", range(found.rank), 0)
         made.append(most.converted(call.results[1][0]).shaped(call.results[1][1]))
-    return [*made, *_zeros(call, len(made))]
+    return [*made, *workspaces(call, len(made))]
 
 
 def _scalar(call: Call, x: Value) -> Value:
@@ -209,4 +203,4 @@ def _triangular_solve(call: Call) -> Sequence[Value]:
         + [f"transpose_a={turned}"]
     )  # fmt: skip
     made = call.text.add("triangular-solve", b.kind, b.dims, f"{a.name}, {b.name}", said)
-    return [made, *_zeros(call, 1)]
+    return [made, *workspaces(call, 1)]

@@ -19,6 +19,7 @@ from hloipu_compiler.vendor.attention_blocks import (
 )
 from hloipu_compiler.vendor.attention_masks import Band, Mask
 from hloipu_compiler.vendor.attention_segments import Sequences
+from hloipu_compiler.vendor.workspaces import workspaces
 
 _MASKS = ("NO_MASK", "PADDING", "CAUSAL", "PADDING_CAUSAL", "ALIBI")
 _PLAIN = "write the attention out: jax.nn.dot_product_attention(…, implementation='xla')"
@@ -147,13 +148,6 @@ def _ordered(call: Call, x: Value, heads_first: bool) -> Value:
     return x.turned((0, 2, 1, 3)) if heads_first else x
 
 
-def _nothing(call: Call, first: int) -> list[Value]:
-    """Return workspaces, from a result on."""
-    spare = call.results[first:]
-    call.need(all(kind in ("s8", "u8") for kind, _ in spare), "it has another result")
-    return [call.text.full(kind, dims, 0) for kind, dims in spare]
-
-
 @formula(*_FORWARD)
 def _forward(call: Call) -> Sequence[Value]:
     """Return the result, statistics where the call has them, a workspace."""
@@ -177,7 +171,7 @@ def _forward(call: Call) -> Sequence[Value]:
             )
             statistics = statistics.joined([rest], 0)
         found.append(statistics.shaped(dims))
-    return [*found, *_nothing(call, len(found))]
+    return [*found, *workspaces(call, len(found))]
 
 
 @formula(*_BACKWARD)
@@ -208,4 +202,4 @@ def _backward(call: Call) -> Sequence[Value]:
     out = [x.turned((0, 2, 1, 3)) for x in grads]
     if found.bias is not None and len(call.results) > 4:
         out.append(found.bias.converted(call.results[3][0]))
-    return [*out, *_nothing(call, len(out))]
+    return [*out, *workspaces(call, len(out))]

@@ -37,6 +37,7 @@ from hloipu_compiler.popops.unknown import WHY
 from hloipu_compiler.source import Source
 from hloipu_compiler.vendor import (  # noqa: F401  (they register their formulas)
     cublas,
+    cudnn,
     cudnn_attention,
     te_attention,
 )
