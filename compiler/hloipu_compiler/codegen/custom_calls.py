@@ -17,6 +17,7 @@ from hloipu_compiler.codegen.site import Site, lowers
 from hloipu_compiler.codegen.top_k import top_k
 from hloipu_compiler.codegen.views import compute_spread
 from hloipu_compiler.evaluate.custom_calls import IDENTITIES, typed_attributes
+from hloipu_compiler.evaluate.skeletons import how_to_define
 from hloipu_runtime.codelets.constants import number_node
 from hloipu_runtime.codelets.custom import LapackCall
 from hloipu_runtime.codelets.elementwise import Elementwise
@@ -44,7 +45,11 @@ def _custom_call(site: Site) -> Sequence[Leaf]:
     error = CodegenError(
         "E0470",
         f"custom call {site.instruction.name!r}: no codelet is known for the target {target!r}",
-        hint="rewrite the module without it, or evaluate it with `hloipu eval`",
+        hint=how_to_define(
+            target,
+            [site.computation.instructions[n].shape for n in site.instruction.operands],
+            site.instruction.shape,
+        ),
     )
     error.span = site.module.span(site.instruction)
     raise error

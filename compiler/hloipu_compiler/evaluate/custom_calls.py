@@ -15,6 +15,7 @@ import numpy as np
 
 from hloipu_compiler.evaluate.plan import Action, Array
 from hloipu_compiler.evaluate.site import Lowering, Site, lowers
+from hloipu_compiler.evaluate.skeletons import how_to_define
 from hloipu_compiler.ir.graph import Instruction
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.kernels.lapack import LAPACK_TARGETS
@@ -87,7 +88,8 @@ def _custom_call(site: Site) -> Action:
         error = UnsupportedError(
             "E0456",
             f"custom call {site.instruction.name!r}: nothing is known of the target {target!r}",
-            hint="register an implementation: hloipu.register_custom_call(target, function)",
+            hint="register an implementation, hloipu.register_custom_call(target, function), or "
+            + how_to_define(target, site.operand_shapes, site.instruction.shape),
         )
         error.span = site.module.span(site.instruction)
         raise error

@@ -13,6 +13,7 @@ from hloipu_compiler.formulas.errors import FormulaError
 from tests.support.popops_call import called, drawn, shape_of
 
 Array = NDArray[Any]
+KEY = "cudnn_conv_backend_config"
 
 
 @dataclass(frozen=True)
@@ -97,11 +98,12 @@ def test_a_fused_convolution(mode: str) -> None:
     x, kernel, bias = drawn(*case.x), drawn(*case.kernel), drawn(6)
     wanted = case.plain(x, kernel)
     side = drawn(*wanted.shape)
-    said = {"cudnn_conv_backend_config": {"conv_result_scale": 0.5, "activation_mode": mode,
-                                          "side_input_scale": 2, "leakyrelu_alpha": 0.3}}  # fmt: skip
+    said = {"conv_result_scale": 0.5, "activation_mode": mode, "side_input_scale": 2,
+            "leakyrelu_alpha": 0.3}  # fmt: skip
     result = f"({shape_of(side)}, u8[16])"
     target = "__cudnn$convBiasActivationForward"
-    (made, _) = called(target, [x, kernel, bias, side], result, said, case.line)
+    given = [x, kernel, bias, side]
+    (made, _) = called(target, given, result, {KEY: said}, case.line)
     full = MODES[mode](0.5 * wanted + 2 * side + bias)
     np.testing.assert_allclose(made, full, 1e-4, 1e-4)
 
@@ -136,7 +138,7 @@ def test_layer_norms_and_their_gradients() -> None:
         np.testing.assert_allclose(mine, theirs, 1e-4, 1e-4)
 
 
-LINE, KEY = Case().line, "cudnn_conv_backend_config"
+LINE = Case().line
 REFUSED = {
     "graph": ("__cudnn$convForwardGraph", {"serialized_graph": "1:[f32]conv();2:[f32]relu(1);"},
               LINE, "E0530", "graph"),
@@ -145,7 +147,8 @@ REFUSED = {
     "no window": ("__cudnn$convForward", {}, "dim_labels=b01f_01io->b01f", "E0531", "window"),
     "dilated input": ("__cudnn$convForward", {}, LINE.replace("pad=", "lhs_dilate=2x2 pad="),
                       "E0530", "dilated"),
-    "order": ("__cudnn$convForward", {"reordered_int8_nchw_vect": True}, LINE, "E0530", "reordered"),
+    "order": ("__cudnn$convForward", {"reordered_int8_nchw_vect": True}, LINE, "E0530",
+              "reordered"),
 }  # fmt: skip
 
 
