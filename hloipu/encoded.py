@@ -1,12 +1,16 @@
 """Modules in Graphcore's encoding, made plain before anything else looks at them."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
+from hloipu.definitions import defined
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.poplar.flat_step import FlatStep
 from hloipu_compiler.poplar.plain_module import plain_module
 from hloipu_compiler.poplar.reading import flat_step
 from hloipu_compiler.verify.verifier import verify
+
+_NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
 def read_encoded(module: Module, given: Mapping[str, object]) -> FlatStep | None:
@@ -17,24 +21,30 @@ def read_encoded(module: Module, given: Mapping[str, object]) -> FlatStep | None
     """
     verify(module)
     count = given.get("micro_batches")
-    return flat_step(module, count if isinstance(count, int) else None)
+    return flat_step(defined(module, given), count if isinstance(count, int) else None)
 
 
-def plain_step(module: Module, given: Mapping[str, object]) -> tuple[Module, list[str]]:
+def plain_step(
+    module: Module, given: Mapping[str, object], config: str | None = None
+) -> tuple[Module, list[str]]:
     """Return a verified module as a plain step, and what was read of it, for people.
 
     Any other module is returned as it is. `given`: the options of the call, which come before what
-    the module says; it states its own in its header. Raises FormulaError E0530 and E0531, and
-    PoplarError E0540 to E0549.
+    the module says; it states its own in its header. `config`: the configuration file, if one is
+    named. Custom calls are replaced by their definitions first. Raises what `defined` raises,
+    FormulaError E0530 and E0531, and PoplarError E0540 to E0549.
     """
+    module = defined(module, given, config)
     count = given.get("micro_batches")
     found = flat_step(module, count if isinstance(count, int) else None)
     return (module, []) if found is None else (found.module, found.stated.lines())
 
 
-def with_plain_loops(module: Module) -> Module:
+def with_plain_loops(
+    module: Module, given: Mapping[str, object] = _NOTHING, config: str | None = None
+) -> Module:
     """Return a verified module with the loops of Graphcore's encoding written out in HLO's own.
 
     Any other module is returned as it is. Raises what `plain_step` does.
     """
-    return plain_module(module)
+    return plain_module(defined(module, given, config))

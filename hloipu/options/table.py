@@ -11,6 +11,7 @@ from typing import Annotated, get_type_hints
 from hloipu.options.composite_kinds import (
     DeviceMap,
     Files,
+    FilesByName,
     Integers,
     Names,
     Number,
@@ -289,6 +290,15 @@ class Options:
             _ALL,
             "Python file with passes of one's own; runs its code; repeatable.",
             in_file=False,
+        ),
+    ] = ()
+    define: Annotated[
+        tuple[tuple[str, str], ...],
+        About(
+            FilesByName("TARGET", Location()),
+            _ALL,
+            "HLO of what a custom call's target computes: its entry takes the call's operands and "
+            "gives its results; repeatable.",
         ),
     ] = ()
     available_memory_proportion: Annotated[

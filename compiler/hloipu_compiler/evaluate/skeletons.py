@@ -15,11 +15,9 @@ def how_to_define(target: str, operands: Sequence[Shape], result: Shape) -> str:
     """
     said = f"say what it computes: --define '{target}=FILE.hlo', in Python define={{{target!r}: …}}"
     text = _skeleton([x for shape in operands for x in _arrays(shape)], _arrays(result))
-    return (
-        f"{said}; FILE.hlo to begin with, whose zeros are to be replaced:\n\n{text}"
-        if text
-        else said
-    )
+    if not text:
+        return said
+    return f"{said}; FILE.hlo to begin with, whose zeros are to be replaced:\n\n{text}"
 
 
 def _skeleton(operands: Sequence[ArrayShape], results: Sequence[ArrayShape]) -> str:
@@ -27,9 +25,8 @@ def _skeleton(operands: Sequence[ArrayShape], results: Sequence[ArrayShape]) -> 
         return ""
     lines = [f"p{n} = {_shape(x)} parameter({n})" for n, x in enumerate(operands)]
     for n, x in enumerate(results):
-        lines.append(
-            f"zero{n} = {x.element_type.name}[] constant({_ZEROS.get(x.element_type.name, 0)})"
-        )
+        kind = x.element_type.name
+        lines.append(f"zero{n} = {kind}[] constant({_ZEROS.get(kind, 0)})")
         lines.append(f"r{n} = {_shape(x)} broadcast(zero{n}), dimensions={{}}")
     names = ", ".join(f"r{n}" for n in range(len(results)))
     shapes = ", ".join(_shape(x) for x in results)
