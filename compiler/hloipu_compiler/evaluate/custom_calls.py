@@ -5,13 +5,10 @@ def double(call: Call) -> list[Array]:
     return [2 * call.operands[0]]
 """
 
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-
-import numpy as np
 
 from hloipu_compiler.evaluate.plan import Action, Array
 from hloipu_compiler.evaluate.site import Lowering, Site, lowers
@@ -19,7 +16,6 @@ from hloipu_compiler.evaluate.skeletons import how_to_define
 from hloipu_compiler.ir.graph import Instruction
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.kernels.lapack import LAPACK_TARGETS
-from hloipu_runtime.kernels.rounding import round_to
 from hloipu_runtime.kernels.topk import topk
 
 
@@ -119,16 +115,6 @@ def is_identity(x: Instruction) -> bool:
 @register(*IDENTITIES)
 def _identity(call: Call) -> Sequence[Array]:
     return call.operands
-
-
-@register("AwsNeuronGeluApprxTanh")
-def _gelu_by_tanh(call: Call) -> Sequence[Array]:
-    """Return x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2 (Hendrycks and Gimpel, 1606.08415)."""
-    x = call.operands[0]
-    cubic = x + x.dtype.type(0.044715) * x * x * x
-    half = x.dtype.type(0.5)
-    value = half * x * (1 + np.tanh(x.dtype.type(math.sqrt(2 / math.pi)) * cubic))
-    return [round_to(value, call.site.element_type())]
 
 
 @register("TopK")

@@ -9,6 +9,7 @@ from hloipu_compiler.formulas.text import Value
 
 _TANH_SLOPE = math.sqrt(2 / math.pi)
 _TANH_CUBIC = 0.044715
+_LOGISTIC_SLOPE = 1.702
 
 
 def relu(x: Value) -> Value:
@@ -24,6 +25,12 @@ def slope_of_relu(x: Value) -> Value:
 def gelu(x: Value) -> Value:
     """Return x times the share of a normal distribution below x."""
     return 0.5 * x * ((x * math.sqrt(0.5)).unary("erf") + 1.0)
+
+
+def slope_of_gelu(x: Value) -> Value:
+    """Return the slope of gelu: a normal distribution's share below x, and x times its density."""
+    share = 0.5 * ((x * math.sqrt(0.5)).unary("erf") + 1.0)
+    return share + x * (-0.5 * (x * x)).unary("exponential") * (1 / math.sqrt(2 * math.pi))
 
 
 def gelu_by_tanh(x: Value) -> Value:
@@ -53,6 +60,17 @@ def slope_of_swish(x: Value) -> Value:
     return gate + x * gate * (1.0 - gate)
 
 
+def quick_gelu(x: Value) -> Value:
+    """Return gelu's approximation by the logistic function (arXiv 1606.08415)."""
+    return x * (_LOGISTIC_SLOPE * x).unary("logistic")
+
+
+def slope_of_quick_gelu(x: Value) -> Value:
+    """Return the slope of gelu's approximation by the logistic function."""
+    gate = (_LOGISTIC_SLOPE * x).unary("logistic")
+    return gate + _LOGISTIC_SLOPE * x * gate * (1.0 - gate)
+
+
 def elu(x: Value) -> Value:
     """Return a positive value, or exp(x) - 1."""
     return x.compared("GT", 0.0).chosen(x, x.unary("exponential-minus-one"), x)
@@ -64,3 +82,10 @@ def softmax(x: Value, dimension: int) -> Value:
     most = x.reduced("maximum", [dimension], -math.inf).spread(x.dims, kept)
     powers = (x - most).unary("exponential")
     return powers / powers.reduced("add", [dimension]).spread(x.dims, kept)
+
+
+def slope_of_softmax(gradient: Value, out: Value, dimension: int) -> Value:
+    """Return the gradient of a softmax's input, of its result's and that."""
+    kept = tuple(d for d in range(out.rank) if d != dimension)
+    mean = (gradient * out).reduced("add", [dimension])
+    return out * (gradient - mean.spread(out.dims, kept))

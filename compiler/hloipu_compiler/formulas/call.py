@@ -10,7 +10,7 @@ from hloipu_compiler.evaluate.custom_calls import typed_attributes
 from hloipu_compiler.formulas.errors import FormulaError
 from hloipu_compiler.formulas.text import Text, Value
 from hloipu_compiler.hlo.attribute_text import value_text
-from hloipu_compiler.hlo.frontend_attributes import read_backend_config
+from hloipu_compiler.hlo.frontend_attributes import read_backend_config, read_frontend_attributes
 from hloipu_compiler.ir.attribute_kinds import INSTRUCTION_KINDS as KINDS
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
@@ -144,6 +144,17 @@ class Call:
             return [int(part) for part in value]
         except (TypeError, ValueError) as error:
             raise self._missing(key, "a list of whole numbers") from error
+
+    @property
+    def configuration(self) -> str:
+        """The call's configuration as it stands there, for libraries that write no object."""
+        return read_backend_config(self.x.backend_config).strip().strip('"')
+
+    def attributes_of_mhlo(self) -> "Call":
+        """Return the call with the attributes of the MLIR op that it stands for."""
+        marks = read_frontend_attributes(str(self.x.attributes.get("frontend_attributes", "")))
+        found = typed_attributes(marks.get("mhlo.attributes", ""))
+        return replace(self, said={**self.said, **found})
 
     def section(self, key: str) -> "Call":
         """Return the call with the attributes that one of its attributes holds; none: nothing."""

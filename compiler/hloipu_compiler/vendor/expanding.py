@@ -25,15 +25,23 @@ from hloipu_compiler.popops import (  # noqa: F401  (they register their formula
     slices,
 )
 from hloipu_compiler.popops.opaque import without_opaque
-from hloipu_compiler.popops.unknown import WHY
+from hloipu_compiler.popops.unknown import WHY as GRAPHCORES
 from hloipu_compiler.source import Source
 from hloipu_compiler.vendor import (  # noqa: F401  (they register their formulas)
     cublas,
     cudnn,
     cudnn_attention,
+    neuron,
+    onednn,
+    selecting,
     te_attention,
+    te_layers,
 )
 from hloipu_compiler.vendor.inlining import Given, inlined
+from hloipu_compiler.vendor.unknown import WHY as OTHERS
+
+WHY = {**GRAPHCORES, **OTHERS}
+"""Why a target has no formula, and what to do."""
 
 
 def expanded(module: Module) -> Module:

@@ -10,8 +10,8 @@ from hloipu_compiler.evaluate.custom_calls import REGISTRY, register_custom_call
 from hloipu_compiler.formulas.errors import FormulaError
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.poplar.reading import flat_step
-from hloipu_compiler.popops.unknown import WHY
 from hloipu_compiler.source import Source
+from hloipu_compiler.vendor.expanding import WHY
 from tests.support.popops_call import called, drawn, evaluated, text_of_call
 
 X, SEED = drawn(3, 4), np.array([1, 2], np.int32)
