@@ -75,8 +75,8 @@ def compile(given: HloInput, **options: Any) -> CompiledProgram:
     module = parse(source)
     verify(module)
     step, _ = plain_step(module, options)
-    given = without_definitions(options)
-    found = resolve("compile", given, attributes=module_attributes(step)).options
+    plain = without_definitions(options)
+    found = resolve("compile", plain, attributes=module_attributes(step)).options
     text = key_text(step, source.text, options)
     return compile_cached(step, text, settled_options(step, text, found)[0])
 
@@ -105,8 +105,8 @@ def settled(given: HloInput, options: Mapping[str, Any]) -> dict[str, Any]:
     module = parse(source)
     verify(module)
     module, _ = plain_step(module, options)
-    given = without_definitions(options)
-    found = resolve("compile", given, attributes=module_attributes(module)).options
+    plain = without_definitions(options)
+    found = resolve("compile", plain, attributes=module_attributes(module)).options
     text = key_text(module, source.text, options)
     chosen_one, choice = settled_options(module, text, found)
     if choice is None:

@@ -54,14 +54,23 @@ def _sizes(call: Call) -> _Sizes:
             f"its qkv_layout {layout} is none of {', '.join(map(str, _LAYOUTS))}",
             "print the module with arrays of batch x sequence x heads x size",
         )
-    keys = ("input_batch", "q_max_seqlen", "kv_max_seqlen", "attn_heads", "num_gqa_groups")
-    numbers = [call.integer(key) for key in keys]
-    size = call.integer("qk_head_dim" if call.has("qk_head_dim") else "head_dim")
-    numbers += [size, call.integer("v_head_dim", size)]
-    call.need(all(n > 0 for n in numbers), "a size among its attributes is not positive")
     arrays, is_ragged = _LAYOUTS[layout]
-    segments = call.integer("max_segments_per_seq", 1) if is_ragged else 1
-    sizes = _Sizes(*numbers, arrays, is_ragged, segments)
+    size = call.integer("qk_head_dim" if call.has("qk_head_dim") else "head_dim")
+    sizes = _Sizes(
+        batch=call.integer("input_batch"),
+        queries=call.integer("q_max_seqlen"),
+        keys=call.integer("kv_max_seqlen"),
+        heads=call.integer("attn_heads"),
+        groups=call.integer("num_gqa_groups"),
+        size=size,
+        value_size=call.integer("v_head_dim", size),
+        arrays=arrays,
+        is_ragged=is_ragged,
+        segments=call.integer("max_segments_per_seq", 1) if is_ragged else 1,
+    )
+    numbers = (sizes.batch, sizes.queries, sizes.keys, sizes.heads, sizes.groups, size)
+    positive = all(n > 0 for n in (*numbers, sizes.value_size, sizes.segments))
+    call.need(positive, "a size among its attributes is not positive")
     call.need(sizes.heads % sizes.groups == 0, "its heads are no multiple of its groups")
     return sizes
 

@@ -1,6 +1,7 @@
 """Matrix products of cuBLAS and cuBLASLt against numpy."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -25,10 +26,11 @@ def _said(**others: Any) -> dict[str, Any]:
 
 
 def _gelu(x: NDArray[Any]) -> NDArray[Any]:
-    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    made: NDArray[Any] = 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return made
 
 
-EPILOGUES = {
+EPILOGUES: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
     "DEFAULT": lambda x: x, "RELU": lambda x: np.maximum(x, 0), "GELU": _gelu,
     "SILU": lambda x: x / (1 + np.exp(-x)),
 }  # fmt: skip

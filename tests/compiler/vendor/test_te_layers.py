@@ -103,7 +103,7 @@ def test_activations_and_their_gradients(number: int) -> None:
     np.testing.assert_allclose(dx, back(dz)[0], 1e-4, 1e-6)
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[str, list[Array], str, str, str]] = {
     "8 bits": ("te_act_lu_ffi", [drawn(3, 1, 5)], "f8e4m3fn[3,5]", "{act_enum = 0 : i64}", "E0530"),
     "scaling": ("te_act_lu_ffi", [drawn(3, 1, 5)], "f32[3,5]",
                 "{act_enum = 0 : i64, scaling_mode = 2 : i64}", "E0530"),
