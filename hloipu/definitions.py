@@ -11,11 +11,14 @@ from hloipu_compiler.hlo.printer import print_module
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.source import Source
 from hloipu_compiler.vendor.definitions import Definition, with_definitions
+from hloipu_compiler.vendor.opaque_calls import opaque_call
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.kernels.storage import user_dtype
 
 OPTION = "define"
 """The keyword, and the option of the table."""
+OPAQUE_OPTION = "opaque"
+"""The option of estimates: cycles of a target."""
 
 
 def defined(
@@ -28,13 +31,14 @@ def defined(
     Raises UsageError E3011 for what is no definition, and what `with_definitions` raises.
     """
     said = _said(given, config)
-    return (
-        module
-        if not said
-        else with_definitions(
-            module, {target: _definition(target, x) for target, x in said.items()}
-        )
-    )
+    made = {target: _definition(target, x) for target, x in said.items()}
+    for target, cycles in _pairs(given.get(OPAQUE_OPTION) or ()):
+        if target in made:
+            raise UsageError(
+                "E3012", f"{target!r} is both defined and opaque", hint="leave one of them out"
+            )
+        made[target] = _opaque(cycles)
+    return with_definitions(module, made) if made else module
 
 
 def _said(given: Mapping[str, object], config: str | PathLike[str] | None) -> Mapping[str, object]:
@@ -54,7 +58,7 @@ def key_text(
 
     Its own text, or what definitions have made of it.
     """
-    return print_module(module) if _said(given, config) else text
+    return print_module(module) if _said(given, config) or given.get(OPAQUE_OPTION) else text
 
 
 def without_definitions(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,9 +91,13 @@ def _no_definition(value: object) -> UsageError:
 
 def _definition(target: str, value: Any) -> Definition:
     if callable(value) and not hasattr(value, "read"):
-        return lambda arrays: _lowered(target, value, arrays)
+        return lambda operands, _: _lowered(target, value, operands)
     source = read_source(value)
-    return lambda _: source
+    return lambda _, __: source
+
+
+def _opaque(cycles: object) -> Definition:
+    return lambda operands, results: opaque_call(int(str(cycles)), operands, results)
 
 
 def _lowered(target: str, function: Any, arrays: tuple[Array, ...]) -> Source:

@@ -383,5 +383,7 @@ def shown_options(options: Options) -> Mapping[str, Any]:
         "recompute": "none" if options.recompute == "auto" else options.recompute,
         "passes": _pipeline(options),
     }
+    if options.opaque:
+        shown["opaque"] = dict(options.opaque)
     share = options.available_memory_proportion
     return shown if share == _USUAL_SHARE else {**shown, "available_memory_proportion": share}

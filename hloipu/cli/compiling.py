@@ -44,7 +44,7 @@ _OF_COMPILING = (
     "shards", "replicas", "shard_optimizer", "offload", "offload_activations",
     "offload_weights", "offload_accumulators", "batch_serialization", "micro_batches",
     "schedule", "reduction", "accumulator_dtype", "accumulator", "device_map", "loss_output",
-    "plan", "define",
+    "plan", "define", "opaque",
 )  # fmt: skip
 """Options that say how to compile, which an executable has behind it."""
 
@@ -112,10 +112,11 @@ def read_verified(file: str, limits: Limits, phases: Phases, asked: Asked) -> tu
         module = parse(source, limits=limits)
     with phases("verify"):
         verify(module)
-        module, lines = plain_step(module, asked.given, asked.config)
+        given = {**asked.given, "opaque": asked.opaque}
+        module, lines = plain_step(module, given, asked.config)
     for line in lines:
         click.echo(line, err=True)
-    return module, key_text(module, source.text, asked.given, asked.config)
+    return module, key_text(module, source.text, given, asked.config)
 
 
 def options_for(asked: Asked, module: Module, text: str) -> Options:

@@ -301,6 +301,14 @@ class Options:
             "gives its results; repeatable.",
         ),
     ] = ()
+    opaque: Annotated[
+        tuple[tuple[str, int], ...],
+        About(
+            Pairs("TARGET", Integer(0, _MOST_COUNT)),
+            ("estimate",),
+            "Cycles of a call of a custom call's target that nobody describes; repeatable.",
+        ),
+    ] = ()
     available_memory_proportion: Annotated[
         float,
         About(

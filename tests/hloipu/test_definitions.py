@@ -1,5 +1,6 @@
 """Custom calls that their user says the meaning of."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -135,3 +136,74 @@ def test_an_unknown_call_comes_with_a_text_to_begin_with() -> None:
         define[name] = str(caught.value)[str(caught.value).index("HloModule definition") :]
     for part in hloipu.compile(TEXT, define=define, cache=False).run(X).outputs:
         assert not part.any()
+
+
+def test_an_estimate_takes_cycles_for_a_call(tmp_path: Path) -> None:
+    module = tmp_path / "m.hlo"
+    module.write_text(TEXT)
+    cycles = []
+    for stated in (1_000_000, 3_000_000):
+        words = (str(module), f"--define=scale={tmp_path / 'scale.hlo'}", f"--opaque=pair={stated}")
+        (tmp_path / "scale.hlo").write_text(SCALE)
+        outcome = run("estimate", *words, "--json", "--no-cache")
+        assert outcome.code == 0, outcome.err
+        cycles.append(json.loads(outcome.out)["total_cycles"])
+        assert f"{stated:,} a call of pair as stated" in run("estimate", *words).out
+    assert 2_000_000 <= cycles[1] - cycles[0] <= 2_010_000
+    assert cycles[0] > 1_000_000
+
+
+LOOP = """HloModule m
+
+body {
+  s = (s32[], f32[4]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[4] get-tuple-element(s), index=1
+  c = (c64[2], pred[3], bf16[4]) custom-call(x, i), custom_call_target="work"
+  y = bf16[4] get-tuple-element(c), index=2
+  z = f32[4] convert(y)
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  ROOT n = (s32[], f32[4]) tuple(j, z)
+}
+
+goes {
+  s = (s32[], f32[4]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant(10)
+  ROOT l = pred[] compare(i, n), direction=LT
+}
+
+ENTRY e {
+  x = f32[4] parameter(0)
+  zero = s32[] constant(0)
+  t = (s32[], f32[4]) tuple(zero, x)
+  ROOT w = (s32[], f32[4]) while(t), condition=goes, body=body
+}
+"""
+
+
+def test_cycles_count_for_each_turn_and_results_are_of_any_type(tmp_path: Path) -> None:
+    module = tmp_path / "m.hlo"
+    module.write_text(LOOP)
+    found = [
+        json.loads(run("estimate", str(module), f"--opaque=work={n}", "--json").out)["total_cycles"]
+        for n in (0, 50_000)
+    ]
+    # A call of no cycles runs beside other work, which is what the others then run beside.
+    assert 0.99 * 10 * 50_000 <= found[1] - found[0] <= 10 * 50_000
+
+
+def test_cycles_are_for_estimates_alone(tmp_path: Path) -> None:
+    module = tmp_path / "m.hlo"
+    module.write_text(TEXT)
+    for command in ("run", "compile", "check"):
+        assert "--opaque" in run(command, str(module), "--opaque=pair=5").err
+    with pytest.raises(UsageError):
+        hloipu.compile(TEXT, opaque={"pair": 5})
+    both = run("estimate", str(module), f"--define=pair={module}", "--opaque=pair=5")
+    assert "E3012" in both.err
+    unknown = run("estimate", str(module), "--opaque=other=5")
+    assert "E0533" in unknown.err
+    for wrong in ("pair", "pair=-1", "pair=x"):
+        assert run("estimate", str(module), f"--opaque={wrong}").code == 2

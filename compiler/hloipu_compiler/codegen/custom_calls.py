@@ -15,10 +15,12 @@ from hloipu_compiler.codegen.leaves import Held, Leaf
 from hloipu_compiler.codegen.site import Site, lowers
 from hloipu_compiler.codegen.top_k import top_k
 from hloipu_compiler.codegen.views import compute_spread
-from hloipu_compiler.evaluate.custom_calls import IDENTITIES, typed_attributes
+from hloipu_compiler.evaluate.custom_calls import IDENTITIES, OPAQUE, typed_attributes
 from hloipu_compiler.evaluate.skeletons import how_to_define
+from hloipu_compiler.hlo.frontend_attributes import read_backend_config
 from hloipu_runtime.codelets.custom import LapackCall
 from hloipu_runtime.codelets.linear_algebra import TriangularSolve
+from hloipu_runtime.codelets.opaque import OpaqueWork
 from hloipu_runtime.kernels.lapack import LAPACK_TARGETS
 from hloipu_runtime.kernels.lapack_batches import letter
 
@@ -28,6 +30,10 @@ def _custom_call(site: Site) -> Sequence[Leaf]:
     target = site.attributes.text("custom_call_target")
     if target in IDENTITIES:
         return [leaf for leaves in site.operands for leaf in leaves]
+    if target == OPAQUE:
+        operands = [site.held(n) for n in range(len(site.operands))]
+        work = OpaqueWork(int(read_backend_config(site.instruction.backend_config)))
+        return site.builder.compute(work, operands, site.results)
     if target == "TopK":
         return top_k(site.builder, site.held(0), site.results[0][1][-1], largest=True)
     if target in LAPACK_TARGETS:

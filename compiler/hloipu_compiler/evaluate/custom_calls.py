@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from hloipu_compiler.evaluate.plan import Action, Array
 from hloipu_compiler.evaluate.site import Lowering, Site, lowers
 from hloipu_compiler.evaluate.skeletons import how_to_define
@@ -110,6 +112,18 @@ IDENTITIES = frozenset(
 def is_identity(x: Instruction) -> bool:
     """Whether an instruction is a custom call that only annotates."""
     return x.opcode == "custom-call" and x.attributes.text("custom_call_target") in IDENTITIES
+
+
+OPAQUE = "hloipu.opaque"
+"""A call of which nothing is known but its cycles, which its configuration states: for estimates.
+
+Takes and gives f32 without dimensions.
+"""
+
+
+@register(OPAQUE)
+def _opaque(call: Call) -> Sequence[Array]:
+    return [np.full((), np.nan, np.float32)]
 
 
 @register(*IDENTITIES)

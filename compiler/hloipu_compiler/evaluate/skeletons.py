@@ -13,7 +13,10 @@ def how_to_define(target: str, operands: Sequence[Shape], result: Shape) -> str:
 
     The text is a whole module, which gives zeros.
     """
-    said = f"say what it computes: --define '{target}=FILE.hlo', in Python define={{{target!r}: …}}"
+    said = (
+        f"say what it computes: --define '{target}=FILE.hlo', in Python define={{{target!r}: …}}, "
+        f"or for an estimate how long it takes: --opaque '{target}=CYCLES'"
+    )
     text = _skeleton([x for shape in operands for x in _arrays(shape)], _arrays(result))
     if not text:
         return said

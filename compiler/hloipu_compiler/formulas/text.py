@@ -136,9 +136,9 @@ class Value:
         """Return an elementwise op of two values."""
         return self._with(opcode, other)
 
-    def unary(self, opcode: str) -> "Value":
-        """Return an elementwise op of the value."""
-        return self.text.add(opcode, self.kind, self.dims, self.name)
+    def unary(self, opcode: str, kind: str = "") -> "Value":
+        """Return an elementwise op of the value, in its own element type or another."""
+        return self.text.add(opcode, kind or self.kind, self.dims, self.name)
 
     def compared(self, direction: str, other: "Value | float") -> "Value":
         """Return where the value is equal, less and so on."""

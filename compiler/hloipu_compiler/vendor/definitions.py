@@ -14,8 +14,8 @@ from hloipu_compiler.vendor.inlining import Given, inlined
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.errors import UsageError
 
-Definition = Callable[[tuple[Array, ...]], Source]
-"""The HLO text of a target, for operands of some element types and sizes."""
+Definition = Callable[[tuple[Array, ...], tuple[Array, ...]], Source]
+"""The HLO text of a target, for operands and results of some element types and sizes."""
 
 
 def with_definitions(module: Module, definitions: Mapping[str, Definition]) -> Module:
@@ -52,7 +52,7 @@ def _written(
 ) -> Source:
     """Return the text of a call's target, checked against the call."""
     arrays = tuple(array for one in given for array in one)
-    source = definitions[target](arrays)
+    source = definitions[target](arrays, arrays_of(x.shape))
     found = parse(source)
     verify(found)
     entry = found.entry
