@@ -63,6 +63,10 @@ tile-conformance: install ## compiled programs on three machines, both modes, ag
 fuzz-tiles: install ## random programs compiled and run on tiles, against the evaluator
 	$(BIN)/python -m tools.fuzz_tiles --count $(N)
 
+.PHONY: real
+real: install ## samples and DUMPS compiled in every way that applies, and what they are taken for
+	$(BIN)/python -m tools.real hlo_samples $(DUMPS)
+
 .PHONY: zoo-table
 zoo-table: install ## cycles, bytes and compile time of the samples and of DUMPS
 	$(BIN)/python -m tools.zoo_table hlo_samples $(DUMPS)

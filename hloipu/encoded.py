@@ -5,6 +5,7 @@ from types import MappingProxyType
 
 from hloipu.definitions import defined
 from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.passes.remove_annotations import annotations_removed
 from hloipu_compiler.poplar.flat_step import FlatStep
 from hloipu_compiler.poplar.plain_module import plain_module
 from hloipu_compiler.poplar.reading import flat_step
@@ -13,15 +14,16 @@ from hloipu_compiler.verify.verifier import verify
 _NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
-def read_encoded(module: Module, given: Mapping[str, object]) -> FlatStep | None:
-    """Return a module in Graphcore's encoding as a plain step; None for any other.
+def read_encoded(module: Module, given: Mapping[str, object]) -> tuple[Module, FlatStep | None]:
+    """Return a module without annotations, and as a plain step if it is in Graphcore's encoding.
 
     `given`: the options of the call, which come before what the module says. Raises what `verify`
     raises, FormulaError E0530 and E0531, and PoplarError E0540 to E0549.
     """
     verify(module)
+    module = annotations_removed(defined(module, given))
     count = given.get("micro_batches")
-    return flat_step(defined(module, given), count if isinstance(count, int) else None)
+    return module, flat_step(module, count if isinstance(count, int) else None)
 
 
 def plain_step(
@@ -29,12 +31,12 @@ def plain_step(
 ) -> tuple[Module, list[str]]:
     """Return a verified module as a plain step, and what was read of it, for people.
 
-    Any other module is returned as it is. `given`: the options of the call, which come before what
-    the module says; it states its own in its header. `config`: the configuration file, if one is
-    named. Custom calls are replaced by their definitions first. Raises what `defined` raises,
-    FormulaError E0530 and E0531, and PoplarError E0540 to E0549.
+    Any other module is returned without annotations. `given`: the options of the call, which come
+    before what the module says; it states its own in its header. `config`: the configuration file,
+    if one is named. Custom calls are replaced by their definitions first. Raises what `defined`
+    raises, FormulaError E0530 and E0531, and PoplarError E0540 to E0549.
     """
-    module = defined(module, given, config)
+    module = annotations_removed(defined(module, given, config))
     count = given.get("micro_batches")
     found = flat_step(module, count if isinstance(count, int) else None)
     return (module, []) if found is None else (found.module, found.stated.lines())
@@ -45,6 +47,6 @@ def with_plain_loops(
 ) -> Module:
     """Return a verified module with the loops of Graphcore's encoding written out in HLO's own.
 
-    Any other module is returned as it is. Raises what `plain_step` does.
+    Any other module is returned without annotations. Raises what `plain_step` does.
     """
     return plain_module(defined(module, given, config))

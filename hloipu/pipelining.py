@@ -7,6 +7,7 @@ from hloipu.places import system_ipus
 from hloipu_compiler.driver import Compilation
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes.pipelines import AFTER_FRONT, before_cut
+from hloipu_compiler.plan.participants import meets_others
 from hloipu_compiler.plan.pipelining import PipelineRequest
 from hloipu_compiler.sharding.request import ShardRequest
 from hloipu_compiler.staging.marks import marked_stages
@@ -57,11 +58,13 @@ def cut_lines(module: Module, made: Compilation, options: Options) -> dict[str, 
     """Return how a step was cut, as reports show it beside options; or what asks for it in vain."""
     if made.pipelining is not None:
         passes = options.passes
+        averages = made.plan.averages_gradients or not meets_others(module)
         lines = made.pipelining.lines()
+        lines += made.pipelining.replica_lines(made.plan.replicas, averages=averages)
         if passes and passes not in AFTER_FRONT and before_cut(passes) == "front":
             lines.append(f"the step is cut: --passes {passes} without effect")
         return {"cut": lines}
-    lines, idle = [], _cutting_flags(options)
+    lines, idle = _uncut_replicas(module, made.plan.replicas), _cutting_flags(options)
     if idle:
         lines.append(f"no stages or micro-batches: {idle} without effect")
     stages = len(set(marked_stages(module.entry).values()))
@@ -71,6 +74,21 @@ def cut_lines(module: Module, made: Compilation, options: Options) -> dict[str, 
             "or --stages N asks for it"
         )
     return {"cut": lines} if lines else {}
+
+
+def _uncut_replicas(module: Module, replicas: int) -> list[str]:
+    """Return what replicas of a step that is not cut combine, for people."""
+    if replicas == 1:
+        return []
+    if meets_others(module):
+        return [
+            f"{replicas} replicas: the module's own collectives combine what they name, and "
+            "nothing else is combined"
+        ]
+    return [
+        f"{replicas} replicas: nothing is combined, each computes from arguments of its own; "
+        "--loop N or --micro-batches K has them combine gradients"
+    ]
 
 
 def stashed_bytes(program: Program) -> int:

@@ -112,7 +112,7 @@ def training_programs(
     roles = dict(options.get("role", {}))
     asked = {name: tuple(numbers) for name, numbers in (feeds or {}).items()}
     request = WrappingRequest(1, roles, asked)
-    encoded = read_encoded(module, options)
+    module, encoded = read_encoded(module, options)
     if encoded is not None:
         module, stated = encoded.module, encoded.stated
         request = replace(stated.wrapping(request), loop=1)
@@ -225,7 +225,8 @@ def _looped(
     }
     specs = {
         name: ElementSpec(
-            tuple(LeafSpec(*parameters[n].kind) for n in numbers if n < len(parameters))
+            tuple(LeafSpec(*parameters[n].kind) for n in numbers if n < len(parameters)),
+            names=tuple(parameters[n].name for n in numbers if n < len(parameters)),
         )
         for name, numbers in feeds.items()
     }

@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +37,17 @@ TRAINING = {
     "R=2 K=2": ("--replicas", "2", "--ipus", "2", "--micro-batches", "2"),
     "S=4 K=8": ("--stages", "4", "--ipus", "4", "--micro-batches", "8"),
 }
-ACCEPTED: dict[str, str] = {}
+ACCEPTED = {
+    "E0475": "the module is written for more devices than there are",
+    "E0501": "a step returns gradients or new state and no loss; it has to be said which it is",
+    "E3150": "parameters have no names, and no result tells which of them are data",
+}
 """What may be refused, by error code, and why a user would accept that."""
 
 BACKWARD = "transpose(jvp("
 """How JAX names what it differentiated (`op_name`)."""
+NO_TRAINER = "trains nothing"
+"""How the compiler says that a step trains nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,28 +97,21 @@ def estimated(path: Path, configuration: str, flags: Sequence[str], target: str)
         errors.seek(0)
         printed = answer.read().decode()
         complaint = errors.read().decode()
-    name, peak_bytes = path.stem, usage.ru_maxrss * 1024
+    first = Outcome(path.stem, configuration, seconds, usage.ru_maxrss * 1024, False, "")
     try:
         record: dict[str, Any] = json.loads(printed)
     except ValueError:
         last = (complaint.strip().splitlines() or ["no message"])[-1]
         said = f"longer than {SECONDS} s" if seconds >= SECONDS else last
-        return Outcome(name, configuration, seconds, peak_bytes, True, "", message=said)
+        return replace(first, is_failure=True, message=said)
     if record["schema"].startswith("hloipu.error"):
-        code, message = record["code"], record["message"]
-        failed = code not in ACCEPTED
-        return Outcome(
-            name, configuration, seconds, peak_bytes, failed, "", code=code, message=message
-        )
-    return Outcome(
-        name,
-        configuration,
-        seconds,
-        peak_bytes,
-        False,
-        "; ".join(x.strip() for x in record["options"].get("cut", ())),
-        record["total_cycles"],
-        record["memory"]["peak"]["total_bytes"],
+        code = record["code"]
+        return replace(first, is_failure=code not in ACCEPTED, code=code, message=record["message"])
+    return replace(
+        first,
+        taken_for="; ".join(x.strip() for x in record["options"].get("cut", ())),
+        cycles=record["total_cycles"],
+        bytes_per_tile=record["memory"]["peak"]["total_bytes"],
     )
 
 
@@ -122,16 +121,20 @@ def outcomes(path: Path, target: str) -> Iterator[Outcome]:
     trains = names_backward_ops
     for configuration, flags in ANY_STEP.items():
         outcome = estimated(path, configuration, flags, target)
-        yield checked(outcome, names_backward_ops)
-        trains |= "gradients are added up" in outcome.taken_for
+        yield checked(outcome, names_backward_ops=names_backward_ops)
+        trains |= outcome.taken_for.startswith("trains: ")
     if trains:
         for configuration, flags in TRAINING.items():
-            yield checked(estimated(path, configuration, flags, target), names_backward_ops)
+            yield checked(
+                estimated(path, configuration, flags, target),
+                names_backward_ops=names_backward_ops,
+            )
 
 
-def checked(outcome: Outcome, names_backward_ops: bool) -> Outcome:
-    """Mark as failed a step with backward ops whose gradients were not found."""
-    return outcome
+def checked(outcome: Outcome, *, names_backward_ops: bool) -> Outcome:
+    """Mark as failed a step with ops named as backward whose state is taken for caches."""
+    misread = names_backward_ops and outcome.taken_for.startswith(NO_TRAINER)
+    return replace(outcome, is_failure=True) if misread else outcome
 
 
 def dumps_in(places: Sequence[Path]) -> list[Path]:
@@ -166,6 +169,8 @@ def main() -> int:
     failures = sum(x.is_failure for x in rows)
     refused = sum(bool(x.code) and not x.is_failure for x in rows)
     print(f"{len(rows)} estimates of {len(dumps)} dumps: {refused} refused, {failures} failed")
+    for code in sorted({x.code for x in rows if x.code and not x.is_failure}):
+        print(f"  refused with {code}: {ACCEPTED[code]}")
     if asked.json is not None:
         record = {"schema": "hloipu.real/1", "target": asked.target}
         listed = [asdict(x) for x in rows]

@@ -17,12 +17,13 @@ from hloipu_compiler.codegen.wrapped_step import lower_wrapped
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes.pipeline import Pipeline
 from hloipu_compiler.passes.pipelines import STAGED, before_cut
+from hloipu_compiler.passes.remove_annotations import annotations_removed
 from hloipu_compiler.passes.runner import Watcher, run_passes
 from hloipu_compiler.plan.flat_arrays import with_flat_parameters, with_flat_results
 from hloipu_compiler.plan.participants import meets_others, participants_for
 from hloipu_compiler.plan.pipelining import OFF, PipelineRequest, Pipelining
 from hloipu_compiler.plan.plan import Plan
-from hloipu_compiler.plan.roles import accumulators_of, carried_of, required_wrapping, wrapping_of
+from hloipu_compiler.plan.roles import required_wrapping, with_roles, wrapping_of
 from hloipu_compiler.plan.wrapping import Wrapping, WrappingRequest, looped
 from hloipu_compiler.poplar.reading import flat_step
 from hloipu_compiler.pricing.costing import costing_on
@@ -102,6 +103,7 @@ def compile_module(
     cannot be cut, MachineError E3210 for more participants than IPUs, and what passes raise.
     """
     require_static(module)
+    module = annotations_removed(module)
     read = flat_step(module, pipelining.micro_batches if pipelining.micro_batches > 1 else None)
     if read is not None:
         module, stated = read.module, read.stated
@@ -242,11 +244,7 @@ def _compile_pipelined(
     plans: list[Record] | None,
 ) -> Compilation:
     wrapped = required_wrapping(module, looped(wrapping), feeds_rest=True)
-    request = replace(
-        request,
-        carried=request.carried | carried_of(module, wrapping),
-        accumulators=accumulators_of(module, request.accumulator_types),
-    )
+    request = with_roles(module, wrapping, request)
     with phase("passes"):
         module = with_flat_parameters(module)
         flat, plan = run_passes(module, begun, pipeline, verify_each=verify_each, watch=watch)

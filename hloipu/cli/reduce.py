@@ -1,131 +1,207 @@
-"""`hloipu reduce FILE --test CMD`: the smallest form of a module that a test still holds for."""
+"""`hloipu reduce FILE`: the smallest form of a module that still shows a fault."""
 
-import os
-import shlex
-import signal
-import subprocess
-import sys
-import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
-from hloipu.cli.inputs import HLO_FILE, read_input
+from hloipu.cli import INTERRUPTED
+from hloipu.cli.candidate_tests import Setup, differs_test, error_test
+from hloipu.cli.inputs import HLO_FILE, limit_option, read_input
+from hloipu.cli.options import Asked, config_text, option_group
+from hloipu.cli.reduce_progress import ReduceProgress
+from hloipu.cli.trials import CommandTest, ForkedTest, Tester, Trials, words_of
+from hloipu.cli.values import SEED
+from hloipu_compiler.hlo.limits import Limits
 from hloipu_compiler.hlo.parse import parse
-from hloipu_compiler.reduce.reducer import MOST_TESTS, Progress, reduce_module
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.reduce.reducer import MOST_TESTS, Reduced, reduce_module, verifies
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.atomic_file import replacing
 from hloipu_runtime.errors import UsageError
 
+_SECONDS = click.FloatRange(0, min_open=True)
+
 
 @click.command("reduce")
 @click.argument("file", type=HLO_FILE)
-@click.option("--test", "test", required=True, metavar="CMD", help="Exits 0 on what to keep.")
+@click.option("--error", "code", metavar="CODE", help="Keep what ends in this error.")
+@click.option(
+    "--differs", is_flag=True, help="Keep what has other values compiled than evaluated op by op."
+)
+@click.option("--test", "test", metavar="CMD", help="Keep what this command exits with 0 on.")
 @click.option("-o", "--output", type=click.Path(), help="Write the result here, not to stdout.")
 @click.option(
+    "--time-limit", type=_SECONDS, metavar="SECONDS", help="Stop then, with the best so far."
+)
+@click.option(
     "--most-tests", type=click.IntRange(1), default=MOST_TESTS, show_default=True,
-    help="Stop after so many runs of CMD.",
+    help="Stop after so many tests, with the best so far.",
 )  # fmt: skip
 @click.option(
-    "--timeout", type=click.FloatRange(0, min_open=True), default=60.0, show_default=True,
-    help="Seconds for one run of CMD; longer is not interesting.",
+    "--timeout", type=_SECONDS, metavar="SECONDS",
+    help="For one candidate; longer is not interesting.  [default: 60, or twice what FILE takes]",
 )  # fmt: skip
-def command(file: str, test: str, output: str | None, most_tests: int, timeout: float) -> None:
-    """Shrink FILE (- for standard input) to its smallest form that CMD still holds for.
+@click.option(
+    "--random", "seed", type=SEED, metavar="SEED", help="Of the arguments drawn.  [default: 0]"
+)
+@click.option(
+    "--fill-elided", "fill", type=SEED, metavar="SEED",
+    help="Put random values where constants were elided, in each test.",
+)  # fmt: skip
+@limit_option
+@option_group("reduce")
+def command(
+    file: str,
+    code: str | None,
+    differs: bool,
+    test: str | None,
+    output: str | None,
+    time_limit: float | None,
+    most_tests: int,
+    timeout: float | None,
+    seed: int | None,
+    fill: int | None,
+    limits: Limits,
+    asked: Asked,
+) -> None:
+    """Shrink FILE (- for standard input) to its smallest form that still shows a fault.
 
-    CMD is run on candidates, their path in place of {} or at the end. A candidate is interesting,
-    and kept, if and only if CMD exits with 0. It has a valid module each time; its stdout and
-    stderr are dropped. No shell is involved: write sh -c '…' for pipes.
+    Which fault is one of --error CODE, of verifying, estimating, fitting, evaluating or running;
+    --differs, by what `hloipu check --target …` allows; and --test CMD. The options of compiling
+    are those of the command that shows it. The first two are tested in one process, apart from this
+    one. CMD is run on candidates, their path in place of {} or at the end, without a shell.
+
+    Each improvement is written to the output at once. Ctrl-C ends with the best so far.
 
     \b
+      hloipu reduce model.hlo --target bow --error E4050 -o small.hlo
+      hloipu reduce model.hlo --target bow --differs
       hloipu reduce bad.hlo --test 'sh -c "hloipu check {} --against xla-cpu; test $? = 6"'
     """
-    module = parse(read_input(file))
-    verify(module)
-    tester = CommandTest(words_of(test), timeout)
-    shown = sys.stderr.isatty()
-
-    def report(progress: Progress) -> None:
-        click.echo(
-            f"\r\x1b[K{progress.pass_name}: {progress.instructions} instructions, "
-            f"{progress.tests} tests",
-            nl=False,
-            err=True,
-        )
-
+    if asked.print_config:
+        click.echo(config_text(asked.resolved(), as_json=False))
+        return
+    check_combination(code, differs, test, asked, values_given=not seed is fill is None)
+    module = parse(read_input(file), limits=limits)
+    is_valid, tester = _tester(module, code, differs, test, Setup(asked, seed or 0, fill))
+    result = _Result(output)
+    trials = Trials(tester, timeout, time_limit)
+    progress = ReduceProgress(module.instruction_count)
     try:
         found = reduce_module(
-            module, tester.holds, most_tests=most_tests, report=report if shown else None
+            module,
+            trials.holds,
+            most_tests=most_tests,
+            is_valid=is_valid,
+            report=progress,
+            improved=result.improve,
+            is_over=trials.is_over,
         )
+    except KeyboardInterrupt:
+        if result.best is None:
+            raise
+        progress.end_of_pass()
+        result.finish()
+        click.echo(
+            f"interrupted: the best so far, {result.best[0].instruction_count} of "
+            f"{module.instruction_count} instructions, is {result.place}",
+            err=True,
+        )
+        raise click.exceptions.Exit(INTERRUPTED) from None
+    except Exception:
+        result.finish()
+        raise
     finally:
         tester.close()
-        if shown:
-            click.echo("\r\x1b[K", nl=False, err=True)
-    if output is None:
-        click.echo(found.text, nl=False)
-    else:
-        with replacing(output) as stream:
-            stream.write(found.text.encode("utf-8", errors="surrogateescape"))
-    ending = "" if found.complete else "; --most-tests ended it early"
-    click.echo(
+    progress.end_of_pass()
+    result.finish()
+    click.echo(_summary(module, found, progress.seconds, time_limit), err=True)
+    if trials.too_late:
+        click.echo(f"{trials.too_late} candidates were given up: they took too long", err=True)
+
+
+def check_combination(
+    code: str | None, differs: bool, test: str | None, asked: Asked, *, values_given: bool
+) -> None:
+    """Raise UsageError E3118 unless there is exactly one test, with options that it heeds."""
+    tests = {"--error": code is not None, "--differs": differs, "--test": test is not None}
+    given = [name for name, is_given in tests.items() if is_given]
+    if len(given) != 1:
+        raise UsageError(
+            "E3118",
+            f"{' and '.join(given)} exclude each other" if given else "nothing says what to keep",
+            hint="give one of --error CODE, --differs and --test CMD",
+        )
+    if test is not None and (asked.given or values_given):
+        flags = [f"--{name.replace('_', '-')}" for name in asked.given]
+        raise UsageError(
+            "E3118",
+            f"{', '.join(flags) or '--random and --fill-elided'} would have no effect: --test runs "
+            "a command of its own",
+            hint="give the options to that command",
+        )
+
+
+def _tester(
+    module: Module, code: str | None, differs: bool, test: str | None, setup: Setup
+) -> tuple[Callable[[Module], bool], Tester]:
+    """Return which candidates may be tested, and what tests them."""
+    if code is not None:
+        predicate = error_test(code, module, setup)
+        click.echo(f"{predicate.code} comes up while {predicate.stage}", err=True)
+        is_valid = verifies if predicate.needs_valid else lambda _: True
+        return is_valid, ForkedTest(predicate)
+    verify(module)
+    if differs:
+        return verifies, ForkedTest(differs_test(module, setup))
+    return verifies, CommandTest(words_of(test or ""))
+
+
+class _Result:
+    """The best so far, and where it goes."""
+
+    def __init__(self, output: str | None) -> None:
+        self.best: tuple[Module, str] | None = None
+        self._output = output
+        self._written = ""
+
+    @property
+    def place(self) -> str:
+        """Where the result is, for people."""
+        return "on standard output" if self._output is None else f"in {self._output}"
+
+    def improve(self, module: Module, text: str) -> None:
+        """Take in a better result; it replaces the file at once, where that is a plain one."""
+        self.best = (module, text)
+        if self._output is not None:
+            path = Path(self._output)
+            if path.is_file() or not path.exists():
+                self._write()
+
+    def finish(self) -> None:
+        """Hand the result out, unless that is done."""
+        if self.best is None:
+            return
+        if self._output is None:
+            click.echo(self.best[1], nl=False)
+        elif self._written != self.best[1]:
+            self._write()
+
+    def _write(self) -> None:
+        if self._output is not None and self.best is not None:
+            with replacing(self._output) as stream:
+                stream.write(self.best[1].encode("utf-8", errors="surrogateescape"))
+            self._written = self.best[1]
+
+
+def _summary(module: Module, found: Reduced, seconds: float, time_limit: float | None) -> str:
+    endings = {
+        "smallest": "",
+        "tests": "; --most-tests ended it early",
+        "time": f"; --time-limit {time_limit} ended it early",
+    }
+    return (
         f"{module.instruction_count} -> {found.module.instruction_count} instructions, "
-        f"{found.tests} tests{ending}",
-        err=True,
+        f"{found.tests} tests, {seconds:.1f} s{endings[found.ending]}"
     )
-
-
-def words_of(test: str) -> list[str]:
-    """Split a command as a shell does; raises UsageError where a quote is left open."""
-    try:
-        words = shlex.split(test)
-    except ValueError as error:
-        raise unusable(test, str(error)) from error
-    if not words:
-        raise unusable(test, "it is empty")
-    return words
-
-
-def unusable(test: str, why: str) -> UsageError:
-    """Return the error of a test that cannot be run at all."""
-    return UsageError(
-        "E3116",
-        f"the test {test!r} cannot be run: {why}",
-        hint="give a program on the PATH or a path to one, and its arguments",
-    )
-
-
-class CommandTest:
-    """Runs a command on texts, in a file of its own."""
-
-    def __init__(self, words: list[str], timeout_seconds: float) -> None:
-        self._timeout_seconds = timeout_seconds
-        self._words = words
-        self._folder = tempfile.TemporaryDirectory(prefix="hloipu-reduce-")
-        self._path = str(Path(self._folder.name) / "candidate.hlo")
-
-    def close(self) -> None:
-        """Remove the file."""
-        self._folder.cleanup()
-
-    def holds(self, text: str) -> bool:
-        """Whether the command exits with 0 on a text, in time."""
-        Path(self._path).write_text(text, encoding="utf-8", errors="surrogateescape")
-        words = [word.replace("{}", self._path) for word in self._words]
-        if words == self._words:
-            words.append(self._path)
-        try:
-            child = subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL, start_new_session=True,
-            )  # fmt: skip
-        except OSError as error:
-            raise unusable(shlex.join(self._words), error.strerror or str(error)) from error
-        try:
-            return child.wait(self._timeout_seconds) == 0
-        except subprocess.TimeoutExpired:
-            return False
-        finally:
-            if child.poll() is None:
-                # The whole session: the command may be a shell with children of its own.
-                os.killpg(child.pid, signal.SIGKILL)
-                child.wait()

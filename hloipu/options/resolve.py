@@ -224,9 +224,10 @@ def _given(command: str, given: Mapping[str, object], place: str) -> Iterable[As
         if name not in allowed:
             takers = [x for x in COMMANDS if x in option.about.commands]
             verb = "does" if len(takers) == 1 else "do"
+            listed = " and ".join(filter(None, (", ".join(takers[:-1]), takers[-1])))
             raise fault(
                 "E3014",
-                f"{command} takes no option {name}, {' and '.join(takers)} {verb}",
+                f"{command} takes no option {name}, {listed} {verb}",
                 hint=near(name, allowed),
             )
         yield assign(option, value, Origin(Level.GIVEN, place))

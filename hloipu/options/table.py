@@ -31,14 +31,15 @@ from hloipu.options.kinds import (
     Target,
 )
 
-COMMANDS = ("compile", "run", "estimate", "check", "emit")
+COMMANDS = ("compile", "run", "estimate", "check", "emit", "reduce")
 """The commands that take options of this table."""
 
 _ALL = COMMANDS
-_COST = ("compile", "run", "estimate")
-_FIT = ("compile", "run", "estimate", "check")
-_WRAPPING = ("compile", "run", "estimate", "emit")
-_VALUES = ("run", "check")
+_COST = ("compile", "run", "estimate", "reduce")
+_FIT = ("compile", "run", "estimate", "check", "reduce")
+_WRAPPING = ("compile", "run", "estimate", "emit", "reduce")
+_VALUES = ("run", "check", "reduce")
+_KEPT = ("compile", "run", "estimate", "check", "emit")
 _RUN = ("run",)
 _ROLES = ("weight", "opt_state", "data", "const", "rng", "hyper", "carry", "call")
 _MOST_IPUS = 65_536
@@ -322,12 +323,14 @@ class Options:
         str,
         About(Choice(("f32", "f16")), _ALL, "Type in which matmuls of f16 add up.", in_module=True),
     ] = "f32"
-    cache: Annotated[bool, About(Flag(), _ALL, "Keep compiled programs, and use them again.")] = (
+    cache: Annotated[bool, About(Flag(), _KEPT, "Keep compiled programs, and use them again.")] = (
         True
     )
-    cache_dir: Annotated[str | None, About(Location(), _ALL, "Folder of the compile cache.")] = None
+    cache_dir: Annotated[str | None, About(Location(), _KEPT, "Folder of the compile cache.")] = (
+        None
+    )
     cache_size_bytes: Annotated[
-        int, About(Size(2**50), _ALL, "Size that the compile cache may grow to.")
+        int, About(Size(2**50), _KEPT, "Size that the compile cache may grow to.")
     ] = 2**30
     io_tiles: Annotated[
         int,

@@ -7,9 +7,9 @@ only as it left it: fusions with their configurations, bitcasts between layouts.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hloipu_compiler.evaluate.custom_calls import is_identity
 from hloipu_compiler.evaluate.manual_sharding import is_border
 from hloipu_compiler.evaluate.site import array_leaves
+from hloipu_compiler.ir.annotations import is_identity
 from hloipu_compiler.ir.attributes import NO_ATTRIBUTES, Attributes, Raw
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape

@@ -1,6 +1,7 @@
 """A compiled program in a user's hands: what it needs, what it costs, what it computes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +21,7 @@ from hloipu_runtime.executable import Executable, OverMemory
 from hloipu_runtime.executable import load as load_executable
 from hloipu_runtime.findings.facts import Facts
 from hloipu_runtime.findings.find import findings_of
-from hloipu_runtime.kernels.subnormals import flushing_subnormals
+from hloipu_runtime.kernels.computing import computing
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.does_not_fit import require_fit
 from hloipu_runtime.memory.plan import MemoryPlan, plan_memory
@@ -154,6 +155,8 @@ class CompiledProgram:
         told again and again how many steps and turns of loops are done, `watch` each value that a
         step of the outermost level leaves, in storage form; both by the first participant.
         `each`: in place of `arguments`, those of every participant, where there are several.
+        Runs may go on in any number of threads at once, and within `watch` and `progress`: each has
+        memory of its own.
         Raises DoesNotFit unless memory suffices or `over_memory` is "allow", UsageError where
         arguments do not fit the parameters.
         """
@@ -179,14 +182,14 @@ class CompiledProgram:
         counts = Counts(progress=progress)
 
         def run_one(here: Participant) -> None:
-            engine = self._engine(here.number, mode, poison=poison, seed=seed)
-            engine.here = here
-            if here.number == 0:
-                engine.run(hosts[0], counts, watch)
-            else:
-                engine.run(hosts[here.number])
+            with self._engine(mode, poison=poison, seed=seed) as engine:
+                engine.here = here
+                if here.number == 0:
+                    engine.run(hosts[0], counts, watch)
+                else:
+                    engine.run(hosts[here.number])
 
-        with np.errstate(all="ignore"), flushing_subnormals():
+        with computing():
             run_together(meeting_participants(program), run_one)
         found = ChargePlan(self.costs).counts(counts.runs)
         profile = profile_of_run(self.costs, found, self._about, mode=mode)
@@ -296,20 +299,26 @@ class CompiledProgram:
         )
 
     @cached_property
-    def _functional(self) -> dict[int, FunctionalEngine]:
-        """Engines by participant, made at the first run."""
-        return {}
+    def _idle(self) -> list[FunctionalEngine]:
+        """Engines that no run has: each run takes one, or makes one, and puts it back."""
+        return []
 
+    @contextmanager
     def _engine(
-        self, participant: int, mode: Mode, *, poison: bool, seed: int
-    ) -> FunctionalEngine | ExactEngine:
+        self, mode: Mode, *, poison: bool, seed: int
+    ) -> Iterator[FunctionalEngine | ExactEngine]:
+        """Lend an engine to one run of one participant; it is not shared."""
         if mode == "exact":
-            return ExactEngine(seeded(self.program, seed), poison=poison)
-        if seed:
-            return FunctionalEngine(seeded(self.program, seed))
-        if participant not in self._functional:
-            self._functional[participant] = FunctionalEngine(self.program)
-        return self._functional[participant]
+            yield ExactEngine(seeded(self.program, seed), poison=poison)
+        elif seed:
+            yield FunctionalEngine(seeded(self.program, seed))
+        else:
+            try:
+                engine = self._idle.pop()
+            except IndexError:
+                engine = FunctionalEngine(self.program)
+            yield engine
+            self._idle.append(engine)
 
 
 def load(path: str | Path) -> CompiledProgram:

@@ -187,4 +187,4 @@ def _prove(program: Program, machine: Machine, name: str) -> None:
     except (*NONSENSE, HloipuError) as error:
         raise _refused(name, f"its program cannot be proved: {str(error)[:200]}") from error
     if faults:
-        raise ProgramError(faults)
+        raise ProgramError(faults, name=name)

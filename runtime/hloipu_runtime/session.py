@@ -9,15 +9,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import numpy as np
-
 from hloipu_runtime.checkpoint import Checkpoint, differing, load_checkpoint
 from hloipu_runtime.costing.costs import Costs
 from hloipu_runtime.costing.counting import ChargePlan, spent_of
 from hloipu_runtime.costing.step_times import step_times
 from hloipu_runtime.device import Device, Resident, constants_cycles
 from hloipu_runtime.errors import StreamError, UsageError
-from hloipu_runtime.kernels.subnormals import flushing_subnormals
+from hloipu_runtime.kernels.computing import computing
 from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.seen import seen_by_users
 from hloipu_runtime.program.step_elements import elements_per_step
@@ -201,7 +199,7 @@ class Session:
         self._clock.load(swapped)
         self._calls_done = 0
         elements = {name: steps * each for name, each in self._taken.items()}
-        with self._host.running(elements), np.errstate(all="ignore"), flushing_subnormals():
+        with self._host.running(elements), computing():
             for _ in range(steps // in_a_run):
                 self._run_once(counts)
         self._runs.update(counts.runs)

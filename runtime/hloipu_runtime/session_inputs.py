@@ -22,7 +22,8 @@ State = Mapping[Any, Any] | Sequence[Any]
 
 def spec_of_queue(queue: Queue) -> ElementSpec:
     """Return what the elements of a program's queue are."""
-    return ElementSpec(tuple(LeafSpec(port.element_type, port.shape) for port in queue.streams))
+    leaves = tuple(LeafSpec(port.element_type, port.shape) for port in queue.streams)
+    return ElementSpec(leaves, names=queue.names)
 
 
 def streams_of_queue(queue: Queue) -> tuple[str, ...]:

@@ -75,6 +75,48 @@ def test_both_replicas_go_the_same_way(mode: str, micro_batches: int) -> None:
     np.testing.assert_allclose(found[0], w, rtol=1e-4, atol=1e-5)
 
 
+SCALED = STEP.replace(
+    """  rate = f32[] constant(0.01)
+  rates = f32[4,3] broadcast(rate), dimensions={}
+""",
+    """  product = f32[4,3] multiply(total, total)
+  nought = f32[] constant(0)
+  mine = f32[] reduce(product, nought), dimensions={0,1}, to_apply=add
+  all = f32[] all-reduce(mine), replica_groups={}, to_apply=add
+  norm = f32[] sqrt(all)
+  one = f32[] constant(1)
+  most = f32[] maximum(norm, one)
+  rate = f32[] divide(one, most)
+  rates = f32[4,3] broadcast(rate), dimensions={}
+""",
+).replace(
+    "  ROOT t = (f32[4,3], f32[]) tuple(new, loss)",
+    """  parts = f32[4,3] multiply(new, new)
+  part = f32[] reduce(parts, zero), dimensions={0,1}, to_apply=add
+  whole = f32[] all-reduce(part), replica_groups={}, to_apply=add
+  size = f32[] sqrt(whole)
+  ROOT t = (f32[4,3], f32[], f32[]) tuple(new, loss, size)""",
+)
+
+
+def test_norms_over_replicas_are_of_the_update() -> None:
+    """The norm of the gradients combined scales them, and new weights are no part of the loss."""
+    program = hloipu.compile(
+        SCALED, target="tiny", loop=1, feed={"data": (1, 2)}, micro_batches=3, cache=False
+    )
+    assert "  1 gradients are added up" in program.options["cut"]
+    x, y = data(3)
+    w = np.ones((4, 3), np.float32)
+    with program.session(state=[w], infeeds={"data": (x, y)}) as session:
+        session.run(1)
+        found = session.state(0)["w"]
+        (size,) = (each.element for each in session.stream("result.2").drain())
+    total = np.sum([x[n].T @ (x[n] @ w - y[n]) for n in range(6)], axis=0) / 3
+    new = w - total / max(np.sqrt(2 * (total**2).sum()), 1)
+    np.testing.assert_allclose(found, new, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(size, np.sqrt(2 * (new**2).sum()), rtol=1e-4)
+
+
 CACHE = """HloModule decode, input_output_alias={ {0}: (1, {}, must-alias) }
 
 ENTRY e {

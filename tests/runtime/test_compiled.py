@@ -10,7 +10,7 @@ import pytest
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import HloipuError, UsageError
 from hloipu_runtime.machine.load import load_machine
-from hloipu_runtime.program.faults import ProgramError
+from hloipu_runtime.program.faults import REPORT, ProgramError
 from hloipu_runtime.program.mapping import Mapping, Tiles, whole
 from hloipu_runtime.program.program import Port, Program
 from hloipu_runtime.program.steps import Exchange, Sequence
@@ -69,6 +69,8 @@ def test_a_program_is_proved_as_it_is_made() -> None:
     with pytest.raises(ProgramError) as caught:
         CompiledProgram(replace(good, body=Sequence(tuple(steps))), TINY)
     assert (caught.value.code, caught.value.exit_code) == ("E4050", 9)
+    assert caught.value.message.startswith("internal error of hloipu: program not proved: ")
+    assert caught.value.hint == REPORT
 
 
 def test_a_machine_of_too_few_tiles_does_not_take_it() -> None:

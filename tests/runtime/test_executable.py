@@ -11,6 +11,7 @@ from hloipu_runtime.artefact.frame import parse_frame
 from hloipu_runtime.errors import ArtefactError, HloipuError
 from hloipu_runtime.executable import KIND, Executable, from_frame, load, to_frame
 from hloipu_runtime.machine.load import load_machine
+from hloipu_runtime.program.faults import ProgramError
 from tests.support.forging import executables, file_bytes, forged
 from tests.support.program_texts import TEXTS
 from tests.support.same_programs import assert_same
@@ -148,6 +149,17 @@ def test_a_lie_is_found(lie: str) -> None:
     with pytest.raises(HloipuError, match=message) as caught:
         from_frame(forged(executables()[name], change), name="m.ipux")
     assert (caught.value.code, caught.value.exit_code) == (code, 9)
+
+
+@pytest.mark.parametrize("name", ["m.ipux", ""])
+def test_a_program_of_a_file_that_is_not_proved_is_the_files_fault(name: str) -> None:
+    which, change, code, _ = LIES["other value"]
+    with pytest.raises(ProgramError) as caught:
+        from_frame(forged(executables()[which], change), name=name)
+    assert caught.value.code == code
+    assert caught.value.message.startswith(f"{name}: program not" if name else "program not")
+    assert "damaged or forged" in caught.value.hint
+    assert "internal error" not in str(caught.value)
 
 
 def test_a_frame_of_another_kind_is_refused(tmp_path: Path) -> None:

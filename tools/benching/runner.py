@@ -28,8 +28,8 @@ from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.kernels.blocks import Array
+from hloipu_runtime.kernels.computing import computing
 from hloipu_runtime.kernels.movement import contiguous
-from hloipu_runtime.kernels.subnormals import flushing_subnormals
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.sim.exact import ExactEngine
 from hloipu_runtime.sim.functional import FunctionalEngine
@@ -101,7 +101,7 @@ def _compiled(
     engine = engine_of(program)
 
     def run(calls: int) -> None:
-        with np.errstate(all="ignore"), flushing_subnormals():
+        with computing():
             for _ in range(calls):
                 engine.run(Arrays(stored))
 

@@ -1,7 +1,5 @@
 """Pricing a step, so that any way to cut it can be looked at."""
 
-from dataclasses import replace
-
 from hloipu_compiler.choosing.forms import MOST_INSTRUCTIONS, Forms, Given
 from hloipu_compiler.choosing.outlook import Step
 from hloipu_compiler.codegen.io_tiles import computing_machine
@@ -11,7 +9,7 @@ from hloipu_compiler.passes.runner import run_passes
 from hloipu_compiler.plan.flat_arrays import with_flat_parameters, with_flat_results
 from hloipu_compiler.plan.pipelining import PipelineRequest
 from hloipu_compiler.plan.plan import Plan
-from hloipu_compiler.plan.roles import accumulators_of, carried_of, required_wrapping
+from hloipu_compiler.plan.roles import required_wrapping, with_roles
 from hloipu_compiler.plan.wrapping import Wrapping, WrappingRequest, looped
 from hloipu_compiler.pricing.costing import needs_of
 from hloipu_compiler.pricing.op_prices import FREE, op_prices, source_of
@@ -44,11 +42,7 @@ def priced_step(
     machine = computing_machine(machine, wrapping.io_tiles)
     module = with_call_marks(module)
     wrapped = required_wrapping(module, looped(wrapping), feeds_rest=True)
-    request = replace(
-        request,
-        carried=request.carried | carried_of(module, wrapping),
-        accumulators=accumulators_of(module, request.accumulator_types),
-    )
+    request = with_roles(module, wrapping, request)
     flat, _ = run_passes(with_flat_parameters(module), Plan(), "front", verify_each=False)
     flat = with_flat_results(flat)
     marked = annotated(flat.entry)

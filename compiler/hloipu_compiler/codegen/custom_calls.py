@@ -15,9 +15,10 @@ from hloipu_compiler.codegen.leaves import Held, Leaf
 from hloipu_compiler.codegen.site import Site, lowers
 from hloipu_compiler.codegen.top_k import top_k
 from hloipu_compiler.codegen.views import compute_spread
-from hloipu_compiler.evaluate.custom_calls import IDENTITIES, OPAQUE, typed_attributes
+from hloipu_compiler.evaluate.custom_calls import OPAQUE, typed_attributes
 from hloipu_compiler.evaluate.skeletons import how_to_define
 from hloipu_compiler.hlo.frontend_attributes import read_backend_config
+from hloipu_compiler.ir.annotations import is_identity
 from hloipu_runtime.codelets.custom import LapackCall
 from hloipu_runtime.codelets.linear_algebra import TriangularSolve
 from hloipu_runtime.codelets.opaque import OpaqueWork
@@ -28,8 +29,8 @@ from hloipu_runtime.kernels.lapack_batches import letter
 @lowers("custom-call")
 def _custom_call(site: Site) -> Sequence[Leaf]:
     target = site.attributes.text("custom_call_target")
-    if target in IDENTITIES:
-        return [leaf for leaves in site.operands for leaf in leaves]
+    if is_identity(site.instruction):
+        return [leaf for leaves in site.operands for leaf in leaves][: len(site.results)]
     if target == OPAQUE:
         operands = [site.held(n) for n in range(len(site.operands))]
         work = OpaqueWork(int(read_backend_config(site.instruction.backend_config)))

@@ -78,7 +78,7 @@ class Results:
             Port(f"{feed.name}.{k}", *self.making.calls.arrays[number])
             for k, number in enumerate(feed.places)
         )
-        return Queue(feed.name, True, ports, feed.places)
+        return Queue(feed.name, True, ports, feed.places, names=feed.names)
 
     def _streamed_out(self, stream: str, leaf: Leaf | None, apart: IoTiles | None = None) -> Port:
         if leaf is None:

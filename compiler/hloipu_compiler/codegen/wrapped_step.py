@@ -228,7 +228,7 @@ def _fed(step: _Step, feed: FeedBinding) -> dict[int, Leaf]:
     ports = tuple(
         Port(f"{feed.name}.{k}", *step.arrays[number]) for k, number in enumerate(feed.places)
     )
-    step.queues.append(Queue(feed.name, True, ports, feed.places))
+    step.queues.append(Queue(feed.name, True, ports, feed.places, names=feed.names))
     step.builder.origin = feed.name
     found: dict[int, Leaf] = {}
     here = step.builder.ipu

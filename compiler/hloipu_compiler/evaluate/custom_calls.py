@@ -13,8 +13,9 @@ from functools import cached_property
 import numpy as np
 
 from hloipu_compiler.evaluate.plan import Action, Array
-from hloipu_compiler.evaluate.site import Lowering, Site, lowers
+from hloipu_compiler.evaluate.site import Lowering, Site, leaf_count, lowers
 from hloipu_compiler.evaluate.skeletons import how_to_define
+from hloipu_compiler.ir.annotations import IDENTITY_TARGETS
 from hloipu_compiler.ir.graph import Instruction
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.kernels.lapack import LAPACK_TARGETS
@@ -94,26 +95,6 @@ def _custom_call(site: Site) -> Action:
     return lambda x: implementation(Call(site, x))
 
 
-PER_MICRO_BATCH = "hloipu.per_micro_batch"
-"""Marks a value that each micro-batch makes anew, even where it is the same for all of them."""
-
-IDENTITIES = frozenset(
-    {
-        PER_MICRO_BATCH,
-        "Sharding", "annotate_device_placement", "MoveToHost", "MoveToDevice",
-        "xla.sdy.FuncResultSharding", "xla.sdy.PropagationBarrier", "InspectSharding",
-        "LayoutConstraint",
-        "AwsNeuronTransferWithStaticRing",
-    }
-)  # fmt: skip
-"""Targets that only annotate, or move a value between devices: the value is the operand's."""
-
-
-def is_identity(x: Instruction) -> bool:
-    """Whether an instruction is a custom call that only annotates."""
-    return x.opcode == "custom-call" and x.attributes.text("custom_call_target") in IDENTITIES
-
-
 OPAQUE = "hloipu.opaque"
 """A call of which nothing is known but its cycles, which its configuration states: for estimates.
 
@@ -126,9 +107,9 @@ def _opaque(call: Call) -> Sequence[Array]:
     return [np.full((), np.nan, np.float32)]
 
 
-@register(*IDENTITIES)
+@register(*IDENTITY_TARGETS)
 def _identity(call: Call) -> Sequence[Array]:
-    return call.operands
+    return call.operands[: leaf_count(call.instruction.shape)]
 
 
 @register("TopK")

@@ -28,8 +28,8 @@ from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
 from hloipu_runtime.element_types import ElementType
 from hloipu_runtime.errors import LimitError, UsageError
+from hloipu_runtime.kernels.computing import computing
 from hloipu_runtime.kernels.storage import from_storage, to_storage, user_dtype
-from hloipu_runtime.kernels.subnormals import flushing_subnormals
 
 VIEWS = frozenset(
     "broadcast reshape bitcast transpose reverse slice get-tuple-element tuple parameter "
@@ -85,7 +85,7 @@ class Evaluator:
     def run_stored(self, leaves: list[Array], watch: Watcher | None = None) -> list[Array]:
         """Evaluate on leaves in storage form, to leaves in storage form; `leaves` is emptied."""
         self._effects.state.clear()  # each evaluation draws from the seed's beginning
-        with np.errstate(all="ignore"), flushing_subnormals():
+        with computing():
             return self.plan.run(leaves, watch)
 
     def arguments_in_storage(self, arguments: Sequence[object]) -> list[Array]:

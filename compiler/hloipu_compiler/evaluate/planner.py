@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from hloipu_compiler.analysis.order import effectful_computations, live_positions
 from hloipu_compiler.evaluate.constants import constant_leaves
-from hloipu_compiler.evaluate.custom_calls import is_identity
 from hloipu_compiler.evaluate.lifted import LIFTED
 from hloipu_compiler.evaluate.plan import TOKEN_VALUE, Array, Plan, Step
 from hloipu_compiler.evaluate.regions import SCALAR_IDENTITIES, region_function
@@ -16,6 +15,7 @@ from hloipu_compiler.evaluate.site import (
     Site,
     leaf_count,
 )
+from hloipu_compiler.ir.annotations import is_identity
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import ELEMENTWISE
 from hloipu_compiler.ir.shapes import TupleShape

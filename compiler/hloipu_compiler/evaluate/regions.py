@@ -6,9 +6,9 @@ once on all elements. Branches inside become selects, loops run until no element
 
 import numpy as np
 
-from hloipu_compiler.evaluate.custom_calls import is_identity
 from hloipu_compiler.evaluate.plan import Array, Plan
 from hloipu_compiler.evaluate.site import Region
+from hloipu_compiler.ir.annotations import is_identity
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, Shape
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 
 from hloipu_compiler.evaluate.constants import constant_leaves
-from hloipu_compiler.evaluate.custom_calls import is_identity
 from hloipu_compiler.evaluate.manual_sharding import is_border
 from hloipu_compiler.evaluate.plan import Array
+from hloipu_compiler.ir.annotations import is_identity
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.literals import Literal

@@ -2,8 +2,6 @@
 
 from functools import cached_property
 
-import numpy as np
-
 from hloipu_compiler.analysis.order import effectful_computations
 from hloipu_compiler.evaluate.plan import Array
 from hloipu_compiler.evaluate.planner import Planner
@@ -21,7 +19,7 @@ from hloipu_compiler.passes.loop_state import (
     without_dead,
 )
 from hloipu_runtime.errors import UnsupportedError
-from hloipu_runtime.kernels.subnormals import flushing_subnormals
+from hloipu_runtime.kernels.computing import computing
 
 MOST_INSTRUCTIONS = 256
 """Of a body or condition, as far as it decides the end."""
@@ -148,7 +146,7 @@ def _counted(
         test, step = planner.region_at(condition), planner.region_at(body)
     except UnsupportedError:
         return 0, False
-    with np.errstate(all="ignore"), flushing_subnormals():
+    with computing():
         for trips in range(most_trips + 1):
             if not test(*state)[0]:
                 return trips, True

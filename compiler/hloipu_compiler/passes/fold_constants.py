@@ -26,7 +26,7 @@ from hloipu_compiler.passes.registry import register
 from hloipu_compiler.passes.rewriting import Draft, with_each, with_operands
 from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.errors import UnsupportedError
-from hloipu_runtime.kernels.subnormals import flushing_subnormals
+from hloipu_runtime.kernels.computing import computing
 
 MOST_ELEMENTS = 1024
 _FREE_ELEMENTS = 64
@@ -183,7 +183,7 @@ def constants_folded(module: Module, most_elements: int = MOST_ELEMENTS) -> Modu
     """Return the module with ops on constants computed; the same one where there are none."""
     module = bitcasts_expanded(module)
     planner = Planner(module, Effects())
-    with np.errstate(all="ignore"), flushing_subnormals():
+    with computing():
         return with_each(module, lambda c: _folded(planner, c, most_elements))
 
 

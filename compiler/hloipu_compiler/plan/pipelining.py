@@ -31,7 +31,9 @@ class PipelineRequest:
     """The IPUs of each stage, of which it has several where branches run at once; empty: one after
     the other."""
     carried: frozenset[int] = frozenset()
-    """Parameters said to go from micro-batch to micro-batch."""
+    """Parameters that go from micro-batch to micro-batch, as is said or seen."""
+    assumed_carried: frozenset[int] = frozenset()
+    """Those of `carried` that nobody said it of."""
     accumulators: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
     """`accumulator_types` by the numbers of the parameters."""
     loss: int | None = None
@@ -134,6 +136,10 @@ class Pipelining:
     """Gradients, by call and element, that the update itself combines over the replicas."""
     loops: tuple[str, ...] = ()
     """What was made of loops over layers, for people."""
+    evidence: str = ""
+    """What the step was taken for, and why, for people."""
+    compared: str = ""
+    """Name of an op that compares samples of a batch, which micro-batches change."""
 
     @property
     def ipu_count(self) -> int:
@@ -156,7 +162,8 @@ class Pipelining:
         each = "an update" if trains else "a step"
         plural = "" if self.micro_batches == 1 else "es"
         said = f"gradients combined by {self.reduction}" if trains else "no gradients"
-        found = [f"{self.micro_batches} micro-batch{plural} {each}, {said}"]
+        found = [self.evidence] if self.evidence else []
+        found.append(f"{self.micro_batches} micro-batch{plural} {each}, {said}")
         if self.schedule.stages > 1:
             found.append(
                 f"{self.schedule.stages} stages on IPUs {device_map_text(self.ipus)}, "
@@ -164,6 +171,11 @@ class Pipelining:
             )
         if trains:
             found.append(f"  {len(self.accumulations)} gradients are added up")
+        if self.compared:
+            found.append(
+                f"  {self.compared} compares the samples of a micro-batch with each other: "
+                f"{self.micro_batches} micro-batches are not one batch of as many samples"
+            )
         if self.per_micro_batch:
             count = len(self.per_micro_batch)
             found.append(f"  {count} arrays of state go from micro-batch to micro-batch")
@@ -171,6 +183,23 @@ class Pipelining:
         if self.whole:
             found.append(f"  {len(self.whole)} arrays of state lie in parts on the replicas")
         return found
+
+    def replica_lines(self, replicas: int, *, averages: bool) -> list[str]:
+        """Return what replicas combine and what is each one's own, for people.
+
+        `averages`: they combine gradients that the module's own collectives do not combine.
+        """
+        if replicas == 1:
+            return []
+        own = ["state of micro-batches"] if self.per_micro_batch else []
+        own += ["data", "results"]
+        if averages and self.schedule.trains:
+            combined = "gradients combined by mean, weights stay alike"
+        elif averages:
+            combined = "nothing is combined"
+        else:
+            combined = "the module's own collectives combine what they name, and nothing else is"
+        return [f"{replicas} replicas: {combined}; {', '.join(own)}: each replica's own"]
 
 
 def device_map_text(ipus: Iterable[Sequence[int]]) -> str:

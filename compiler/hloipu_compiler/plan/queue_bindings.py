@@ -39,7 +39,12 @@ def feeds_of(
     rest = tuple(n for n, role in sorted(roles.items()) if role == "data" and n not in seen)
     if rest:
         found.append(FeedBinding("data", rest))
-    return tuple(found)
+    return tuple(named_feed(feed, parameters) for feed in found)
+
+
+def named_feed(feed: FeedBinding, parameters: Sequence[EntryArray]) -> FeedBinding:
+    """Return a feed with the names of the parameters that it feeds."""
+    return feed._replace(names=tuple(parameters[number].name for number in feed.places))
 
 
 def outfeeds_of(

@@ -7,13 +7,15 @@ settle it, nothing is guessed.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.plan.aliased_state import paired_state
 from hloipu_compiler.plan.caches import caches_of, is_forward_pass
 from hloipu_compiler.plan.entry_arrays import aliased, parameter_arrays, result_arrays
-from hloipu_compiler.plan.queue_bindings import feeds_of, outfeeds_of
+from hloipu_compiler.plan.pipelining import PipelineRequest
+from hloipu_compiler.plan.queue_bindings import feeds_of, named_feed, outfeeds_of
 from hloipu_compiler.plan.wrapping import (
     EntryArray,
     FeedBinding,
@@ -36,27 +38,35 @@ def wrapping_of(module: Module, request: WrappingRequest) -> Wrapping | None:
     return required_wrapping(module, request) if request.asks else None
 
 
-def carried_of(module: Module, request: WrappingRequest) -> frozenset[int]:
-    """Return the parameters that go from micro-batch to micro-batch, as is said or seen.
+def with_roles(
+    module: Module, wrapping: WrappingRequest, request: PipelineRequest
+) -> PipelineRequest:
+    """Return how a step is to be cut, with what its parameters are said or seen to be.
+
+    Raises UsageError E3150 and E3151 as `required_wrapping` does, E3151 where an accumulator's
+    parameter is not there, or named twice with different types.
+    """
+    said, seen = carried_of(module, wrapping)
+    return replace(
+        request,
+        carried=request.carried | said | seen,
+        assumed_carried=seen - request.carried,
+        accumulators=_roles(request.accumulator_types, parameter_arrays(module)),
+    )
+
+
+def carried_of(module: Module, request: WrappingRequest) -> tuple[frozenset[int], frozenset[int]]:
+    """Return the parameters that are said to go from micro-batch to micro-batch, and those seen to.
 
     Seen are caches, where nothing but caches and whole numbers changes. Raises UsageError E3150 and
     E3151 as `required_wrapping` does.
     """
-    parameters = parameter_arrays(module)
-    roles = _roles(request.roles, parameters)
+    roles = _roles(request.roles, parameter_arrays(module))
     said = frozenset(n for n, role in roles.items() if role in ("carry", "rng"))
     if not said.issuperset(n for n, role in roles.items() if role in STATE_ROLES):
-        return said  # weights are spoken of
+        return said, frozenset()  # weights are spoken of
     state = required_wrapping(module, looped(request), feeds_rest=True).state
-    return said | caches_of(module, [(x.parameter, x.result) for x in state], said)
-
-
-def accumulators_of(module: Module, asked: Mapping[str, str]) -> dict[int, str]:
-    """Return the element types asked for the accumulators of parameters, by their numbers.
-
-    Raises UsageError E3151 where a parameter is not there, or named twice with different types.
-    """
-    return _roles(asked, parameter_arrays(module))
+    return said, caches_of(module, [(x.parameter, x.result) for x in state], said)
 
 
 def required_wrapping(
@@ -98,7 +108,7 @@ def required_wrapping(
             rest = _data(parameters, rest or tuple(x.number for x in free))
         elif caches_of(module, pairs, frozenset()):
             rest = _single(parameters, rest) or rest
-        feeds = (FeedBinding("data", rest),) if rest else ()
+        feeds = (named_feed(FeedBinding("data", rest), parameters),) if rest else ()
         fed.update(rest)
     inputs = tuple(n for n, role in sorted(roles.items()) if role == CALL)
     told = {*fed, *kept, *inputs}

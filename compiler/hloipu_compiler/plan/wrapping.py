@@ -71,6 +71,8 @@ class FeedBinding(NamedTuple):
     """`sum` or `mean`: of an outfeed that gives one element a run, made of those of all steps."""
     mode: str = ""
     """Of an outfeed, which elements its queue keeps unless a session says otherwise."""
+    names: tuple[str, ...] = ()
+    """Of the parameters that it feeds, as the dump has them."""
 
 
 @dataclass(frozen=True, slots=True)

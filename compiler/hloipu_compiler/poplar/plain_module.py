@@ -13,6 +13,7 @@ from hloipu_compiler.hlo.frontend_attributes import (
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Module
 from hloipu_compiler.passes.call_forms import MOST_INSTRUCTIONS, check_inlined_size
+from hloipu_compiler.passes.remove_annotations import annotations_removed
 from hloipu_compiler.poplar.errors import placing
 from hloipu_compiler.poplar.loop_body import DirectBody
 from hloipu_compiler.poplar.pipeline_checks import checked_stages
@@ -25,11 +26,12 @@ from hloipu_compiler.vendor.expanding import expanded
 
 
 def plain_module(module: Module, micro_batches: int | None = None) -> Module:
-    """Return a verified module without Graphcore's encoding; the same one where it has none.
+    """Return a verified module without annotations and Graphcore's encoding.
 
-    Raises FormulaError E0530 and E0531, and PoplarError E0540 to E0549.
+    Raises UnsupportedError E0470 for annotations that change a shape, FormulaError E0530 and E0531,
+    and PoplarError E0540 to E0549.
     """
-    module = expanded(module)
+    module = expanded(annotations_removed(module))
     with placing(module):
         found = survey(module)
         if found.is_plain:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from hloipu_compiler.evaluate.custom_calls import PER_MICRO_BATCH
+from hloipu_compiler.ir.annotations import PER_MICRO_BATCH
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.poplar.accumulators import Accumulator

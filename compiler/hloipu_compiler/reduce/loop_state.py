@@ -1,4 +1,6 @@
-"""Carrying one value less through a loop whose state is a tuple taken apart and put together."""
+"""Loops with less to carry: elements of the state that stay as they are, or are left out."""
+
+from collections.abc import Collection, Sequence
 
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
@@ -7,10 +9,61 @@ from hloipu_compiler.reduce.rewriting import (
     Draft,
     Key,
     NotReducibleError,
+    by_computation,
     calling,
     with_computation,
     without_interface,
 )
+
+
+def changed_elements(module: Module) -> list[Key]:
+    """List the elements of loops' states that their bodies change."""
+    keys = []
+    for body in _bodies(module):
+        root, state = body.instructions[body.root], body.parameters[0]
+        for n, operand in enumerate(root.operands):
+            x = body.instructions[operand]
+            handed_on = x.opcode == "get-tuple-element" and x.operands[0] == state
+            if not (handed_on and x.attributes.integer("index") == n):
+                keys.append(Key(body.name, root.name, n))
+    return keys
+
+
+def _bodies(module: Module) -> list[Computation]:
+    """Return the bodies of loops that end by putting their state together."""
+    names = dict.fromkeys(
+        x.attributes.text("body")
+        for c in module.computations
+        for x in c.instructions
+        if x.opcode == "while"
+    )
+    bodies = [module.computation[name] for name in names if name in module.computation]
+    return [c for c in bodies if c.instructions[c.root].opcode == "tuple"]
+
+
+def keep_elements(module: Module, keys: Sequence[Key]) -> Module:
+    """Have bodies hand elements of their state on unchanged."""
+    for name in {k.computation for k in keys}:
+        body = module.computation[name]
+        kept = {k.choice for k in keys if k.computation == name}
+        draft = Draft(body)
+        for i, x in enumerate(body.instructions):
+            if i != body.root or not isinstance(x.shape, TupleShape):
+                draft.copy(i)
+                continue
+            state = draft.place[body.parameters[0]]
+            operands = [
+                draft.add(
+                    "same", "get-tuple-element", x.shape.elements[n], [state],
+                    attributes=Attributes({"index": n}),
+                )
+                if n in kept
+                else draft.place[o]
+                for n, o in enumerate(x.operands)
+            ]  # fmt: skip
+            draft.copy(i, operands=tuple(operands))
+        module = with_computation(module, draft.finish())
+    return module
 
 
 def state_elements(module: Module) -> list[Key]:
@@ -24,23 +77,32 @@ def state_elements(module: Module) -> list[Key]:
     ]
 
 
-def narrowed_loop(module: Module, key: Key) -> Module:
-    """Leave one element out of a loop's state: zero where the loop or what follows reads it.
+def narrowed_loops(module: Module, keys: Sequence[Key]) -> Module:
+    """Leave elements out of loops' states: zeros where the loop or what follows reads them.
 
-    Raises NotReducibleError where the state is used as a whole.
+    Raises NotReducibleError where a state is used as a whole.
     """
-    caller = module.computation[key.computation]
-    position = caller.position[key.instruction]
+    for name, wanted in by_computation(keys).items():
+        for instruction in wanted:
+            here = (name, instruction)
+            dropped = {k.choice for k in keys if (k.computation, k.instruction) == here}
+            module = _narrowed_loop(module, name, instruction, dropped)
+    return module
+
+
+def _narrowed_loop(module: Module, name: str, instruction: str, dropped: set[int]) -> Module:
+    caller = module.computation[name]
+    position = caller.position[instruction]
     loop = caller.instructions[position]
-    if not isinstance(loop.shape, TupleShape) or key.choice >= len(loop.shape.elements):
+    if not isinstance(loop.shape, TupleShape) or len(dropped) >= len(loop.shape.elements):
         raise NotReducibleError
     start = caller.instructions[loop.operands[0]]
     names = {part: loop.attributes.text(part) for part in ("condition", "body")}
     parts = {
-        part: _narrowed_callee(module.computation[name], key.choice, part == "body")
+        part: _narrowed_callee(module.computation[name], dropped, part == "body")
         for part, name in names.items()
     }
-    fresh = {part: _fresh_name(module, f"{names[part]}.narrow") for part in parts}
+    fresh = {part: _fresh_name(module, names[part]) for part in parts}
     # New names: other loops may call the same computations with the whole state.
     made = [
         Computation(fresh[part], c.instructions, c.root, c.execution_thread)
@@ -49,12 +111,12 @@ def narrowed_loop(module: Module, key: Key) -> Module:
     draft = Draft(caller)
     for i, x in enumerate(caller.instructions):
         if i == position:
-            tuple_at = _narrowed_tuple(draft, start, key.choice)
+            tuple_at = _narrowed_tuple(draft, start, dropped)
             attributes = calling({**loop.attributes, **fresh})
-            shape = _narrowed(loop.shape, key.choice)
+            shape = _narrowed(loop.shape, dropped)
             draft.copy(i, operands=(tuple_at,), attributes=attributes, shape=shape)
         elif position in x.operands:
-            _read_element(draft, i, x, key.choice)
+            _read_element(draft, i, x, dropped)
         else:
             draft.copy(i)
     if position == caller.root:
@@ -67,46 +129,50 @@ def narrowed_loop(module: Module, key: Key) -> Module:
     return Module(module.name, computations, entry, module.attributes, module.stack_tables)
 
 
-def _fresh_name(module: Module, stem: str) -> str:
-    name, number = stem, 0
+def _fresh_name(module: Module, old: str) -> str:
+    stem, _, _ = old.partition(".narrow")
+    name, number = f"{stem}.narrow", 0
     while name in module.computation:
         number += 1
-        name = f"{stem}.{number}"
+        name = f"{stem}.narrow.{number}"
     return name
 
 
-def _narrowed(shape: TupleShape, index: int) -> TupleShape:
-    return TupleShape(tuple(e for n, e in enumerate(shape.elements) if n != index))
+def _narrowed(shape: TupleShape, dropped: Collection[int]) -> TupleShape:
+    return TupleShape(tuple(e for n, e in enumerate(shape.elements) if n not in dropped))
 
 
-def _narrowed_tuple(draft: Draft, x: Instruction, index: int) -> int:
+def _narrowed_tuple(draft: Draft, x: Instruction, dropped: Collection[int]) -> int:
     if x.opcode != "tuple" or not isinstance(x.shape, TupleShape):
         raise NotReducibleError
-    operands = [draft.place[o] for n, o in enumerate(x.operands) if n != index]
-    return draft.add("state", "tuple", _narrowed(x.shape, index), operands)
+    operands = [draft.place[o] for n, o in enumerate(x.operands) if n not in dropped]
+    return draft.add("state", "tuple", _narrowed(x.shape, dropped), operands)
 
 
-def _read_element(draft: Draft, position: int, x: Instruction, index: int) -> None:
+def _read_element(draft: Draft, position: int, x: Instruction, dropped: Collection[int]) -> None:
     if x.opcode != "get-tuple-element":
         raise NotReducibleError
     read = x.attributes.integer("index")
-    if read == index:
+    if read in dropped:
         draft.place[position] = draft.zero(x.shape)
     else:
-        draft.copy(position, attributes=Attributes({"index": read - (read > index)}))
+        index = read - sum(n < read for n in dropped)
+        draft.copy(position, attributes=Attributes({"index": index}))
 
 
-def _narrowed_callee(computation: Computation, index: int, is_body: bool) -> Computation:
+def _narrowed_callee(
+    computation: Computation, dropped: Collection[int], is_body: bool
+) -> Computation:
     (state,) = computation.parameters
     draft = Draft(computation)
     for i, x in enumerate(computation.instructions):
         if i == state:
             assert isinstance(x.shape, TupleShape)
-            draft.copy(i, shape=_narrowed(x.shape, index))
+            draft.copy(i, shape=_narrowed(x.shape, dropped))
         elif is_body and i == computation.root:
-            draft.place[i] = _narrowed_tuple(draft, x, index)
+            draft.place[i] = _narrowed_tuple(draft, x, dropped)
         elif state in x.operands:
-            _read_element(draft, i, x, index)
+            _read_element(draft, i, x, dropped)
         else:
             draft.copy(i)
     return draft.finish()

@@ -1,59 +1,116 @@
-"""The edits that reduction tries, in order.
+"""The edits that reduction tries, coarse ones first.
 
-A pass never minds whether a candidate is valid or still interesting; `reducer` asks.
+A pass never minds whether a candidate is valid or still interesting; `search` asks.
 """
 
-from hloipu_compiler.reduce.call_passes import branches, calls, to_call
-from hloipu_compiler.reduce.inlining import inlined
-from hloipu_compiler.reduce.interface_passes import (
-    drop_outputs,
-    drop_parameters,
-    earlier_roots,
-    move_root,
-    outputs,
-    unused_parameters,
-)
-from hloipu_compiler.reduce.loop_state import narrowed_loop, state_elements
-from hloipu_compiler.reduce.selecting import Pass, instructions_of, one_by_one
-from hloipu_compiler.reduce.shrinking import resized, sizes_to_shrink
-from hloipu_compiler.reduce.spare_passes import (
-    dead_instructions,
-    decorated,
-    drop_computations,
-    drop_decorations,
-    drop_header_items,
-    drop_instructions,
-    header_items,
-    uncalled_computations,
-)
-from hloipu_compiler.reduce.value_passes import (
-    entry_arrays,
-    is_zero,
-    operand_choices,
-    to_operand,
-    to_parameters,
-    to_zeros,
-)
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hloipu_compiler.reduce import calls, entry, inputs, loop_state, shrinking, simplifying
+from hloipu_compiler.reduce.search import Search, halving, one_of, shortest
+from hloipu_runtime.element_types import C64, F32, S32, ElementType
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One kind of edit."""
+
+    name: str
+    run: Callable[[Search], None]
+    begins_anew: bool = False
+    """Whether the passes before it have more to cut once it has changed the module."""
+    may_grow: bool = False
+    """Whether it may leave a larger module; what it does must come to an end by itself."""
+
+
+def cut_after(search: Search) -> None:
+    """Find the first instruction of the entry with which a prefix is interesting; end with it."""
+    base = search.module
+    length = shortest(search, len(base.entry.instructions), entry.cut_after)
+    search.attempt(lambda: entry.with_results(base, [length - 1]))
+
+
+def cut_before(search: Search) -> None:
+    """Find the longest prefix of the entry that parameters can stand for."""
+    count = len(search.module.entry.instructions)
+    shortest(search, count + 1, lambda base, left: entry.cut_before(base, count + 1 - left))
+
+
+def cut_loops(search: Search) -> None:
+    """Do in loops' bodies what `cut_after` and `cut_before` do in the entry."""
+    for name in inputs.loop_bodies(search.module):
+        if name not in search.module.computation:
+            continue
+        count = len(search.module.computation[name].instructions)
+        shortest(search, count, lambda base, length: inputs.cut_body_after(base, name, length))  # noqa: B023 - called at once
+        halving(loop_state.changed_elements, loop_state.keep_elements)(search)
+        count = len(search.module.computation[name].instructions)
+        shortest(
+            search,
+            count + 1,
+            lambda base, left: inputs.cut_body_before(base, name, count + 1 - left),  # noqa: B023 - called at once
+        )
+
+
+def drop_what_nothing_needs(search: Search) -> None:
+    """Drop dead code piecemeal, where some of it is what makes the module interesting."""
+    if not search.drops_dead_code:
+        halving(simplifying.uncalled_computations, simplifying.drop_computations)(search)
+        halving(simplifying.dead_instructions, simplifying.drop_instructions)(search)
+
+
+def shrink_sizes(search: Search) -> None:
+    """Have 1, 2 or halves in place of each size, as often as that will do."""
+
+    def shrinks(old: int, new: int) -> bool:
+        return any(
+            search.attempt(lambda: shrinking.resized(search.module, change(old, new)))  # noqa: B023 - called at once
+            for change in (shrinking.only, shrinking.multiples)
+        )
+
+    for size in shrinking.sizes_of(search.module):
+        if not any(shrinks(size, new) for new in (1, 2) if new < size):
+            while size > 5 and shrinks(size, size // 2):
+                size //= 2
+
+
+def plain_types(search: Search) -> None:
+    """Have f32, s32 and c64 in place of other types."""
+    for old in shrinking.types_of(search.module):
+        search.attempt(lambda: shrinking.retyped(search.module, old, plain(old)))  # noqa: B023 - called at once
+
+
+def plain(element: ElementType) -> ElementType:
+    """Return the plainest type of the same kind."""
+    if element.is_complex:
+        return C64
+    if element.is_float:
+        return F32
+    return S32 if element.is_integer else element
+
 
 PASSES = (
-    Pass("drop header attributes", header_items, drop_header_items),
-    Pass("drop metadata and spare attributes", decorated, drop_decorations),
-    Pass("drop computations", uncalled_computations, drop_computations),
-    Pass("drop dead instructions", dead_instructions, drop_instructions),
-    Pass("drop outputs", outputs, drop_outputs),
-    Pass("move the root up", earlier_roots, move_root, chunked=False),
-    Pass(
-        "replace by parameters",
-        entry_arrays,
-        to_parameters,
-    ),
-    Pass("replace by zeros", lambda m: instructions_of(m, lambda c, i, x: not is_zero(c, x)),
-         to_zeros),
-    Pass("replace by an operand", operand_choices, one_by_one(to_operand), chunked=False),
-    Pass("take one branch or one trip", branches, one_by_one(to_call), chunked=False),
-    Pass("inline calls", calls, one_by_one(inlined)),
-    Pass("carry less through loops", state_elements, one_by_one(narrowed_loop), chunked=False),
-    Pass("drop parameters", unused_parameters, drop_parameters),
-    Pass("shrink sizes", sizes_to_shrink, resized, chunked=False),
-)  # fmt: skip
+    Pass("header", halving(simplifying.header_items, simplifying.drop_header_items)),
+    Pass("metadata", halving(simplifying.decorated, simplifying.drop_decorations)),
+    Pass("dead code", drop_what_nothing_needs),
+    Pass("cut after", cut_after),
+    Pass("results", halving(entry.outputs, entry.drop_outputs)),
+    Pass("earlier root", one_of(entry.earlier_roots, entry.move_root)),
+    Pass("cut before", cut_before),
+    Pass("parameters for values", halving(entry.replaceable, entry.to_parameters)),
+    Pass("split parameters", halving(entry.tuple_parameters, entry.split_parameters)),
+    Pass("read tuples", halving(entry.elements_of_tuples, entry.read_directly)),
+    Pass("unused parameters", halving(entry.unused_parameters, entry.drop_parameters)),
+    Pass("callee as entry", one_of(calls.hoistable, calls.hoisted), begins_anew=True),
+    Pass("inline calls", halving(calls.calls, calls.inlined), begins_anew=True, may_grow=True),
+    Pass("one branch, one trip", halving(calls.branches, calls.to_calls), begins_anew=True),
+    Pass("cut loops", cut_loops),
+    Pass("state unchanged", halving(loop_state.changed_elements, loop_state.keep_elements)),
+    Pass("state dropped", halving(loop_state.state_elements, loop_state.narrowed_loops)),
+    Pass("inputs for values", halving(inputs.computed_below, inputs.to_inputs)),
+    Pass("operands for values", halving(simplifying.operand_choices, simplifying.to_operands)),
+    Pass("zeros for values", halving(simplifying.not_zero, simplifying.to_zeros)),
+    Pass("sizes", shrink_sizes),
+    Pass("types", plain_types),
+)
 """In the order in which they are tried: what cuts most comes first."""

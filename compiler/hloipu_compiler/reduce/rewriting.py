@@ -1,6 +1,6 @@
-"""Making computations anew: copies with some instructions left out, replaced or added."""
+"""Choosing instructions, and computations anew without them or with others in their place."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hloipu_compiler.ir.attributes import Attributes, Value
@@ -28,6 +28,27 @@ class Key:
     computation: str
     instruction: str
     choice: int = 0
+
+
+def instructions_of(
+    module: Module, wanted: Callable[[Computation, int, Instruction], bool]
+) -> list[Key]:
+    """Return keys of instructions, callers' last ones first: what depends on most comes first."""
+    computations = sorted(module.computations, key=lambda c: c.name != module.entry.name)
+    return [
+        Key(c.name, c.instructions[i].name)
+        for c in computations
+        for i in range(len(c.instructions) - 1, -1, -1)
+        if wanted(c, i, c.instructions[i])
+    ]
+
+
+def by_computation(keys: Sequence[Key]) -> dict[str, dict[str, Key]]:
+    """Return keys by computation and instruction."""
+    found: dict[str, dict[str, Key]] = {}
+    for key in keys:
+        found.setdefault(key.computation, {})[key.instruction] = key
+    return found
 
 
 class Draft:

@@ -1,70 +1,161 @@
-"""Smaller sizes: one size of dimensions changed everywhere at once."""
+"""Smaller sizes and plainer types: one of them changed everywhere at once."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
+from hloipu_compiler.analysis.call_graph import callees_first
+from hloipu_compiler.inference.faults import ShapeFault
+from hloipu_compiler.inference.rules import infer_shape
 from hloipu_compiler.ir.attributes import Attributes, SliceRange, Value
-from hloipu_compiler.ir.graph import Computation, Module
-from hloipu_compiler.ir.shapes import ArrayShape, BufferShape, Shape, TupleShape, leaves
-from hloipu_compiler.reduce.rewriting import Draft, Key, without_interface
+from hloipu_compiler.ir.graph import Instruction, Module
+from hloipu_compiler.ir.ops import OPS, Trait
+from hloipu_compiler.ir.shapes import ArrayShape, BufferShape, Shape, TupleShape, compatible, leaves
+from hloipu_compiler.reduce.rewriting import Draft, NotReducibleError, without_interface
+from hloipu_runtime.element_types import ElementType
 
 SIZE_LISTS = frozenset("dynamic_slice_sizes slice_sizes fft_length".split())
 """Attributes that say sizes of results."""
+DECLARED = frozenset({"get-tuple-element", "call", "fusion", "while", "conditional", "tuple"})
+"""Opcodes whose shapes follow from others' declared ones, which sizes change in as they stand."""
+
+Resize = Callable[[int], int]
+"""From a size to the one that takes its place."""
 
 
-def sizes_to_shrink(module: Module) -> list[Key]:
-    """List (size, smaller size) pairs, the largest size and the smallest replacement first."""
+def sizes_of(module: Module) -> list[int]:
+    """Return the sizes of dimensions above 1, the largest first."""
     found: set[int] = set()
-    for computation in module.computations:
-        for x in computation.instructions:
-            for _, leaf in leaves(x.shape):
-                array = leaf.contents if isinstance(leaf, BufferShape) else leaf
-                found.update(array.dimensions)
+    for leaf in _leaves(module):
+        found.update(leaf.dimensions)
+    return sorted((size for size in found if size > 1), reverse=True)
+
+
+def types_of(module: Module) -> list[ElementType]:
+    """Return the element types of arrays."""
+    found = {leaf.element_type.name: leaf.element_type for leaf in _leaves(module)}
+    return [found[name] for name in sorted(found) if found[name].is_array]
+
+
+def _leaves(module: Module) -> list[ArrayShape]:
     return [
-        Key("", str(size), smaller)
-        for size in sorted(found, reverse=True)
-        if size > 1
-        for smaller in dict.fromkeys((1, 2, size // 2, size - 1))
-        if smaller < size
+        leaf.contents if isinstance(leaf, BufferShape) else leaf
+        for c in module.computations
+        for x in c.instructions
+        for _, leaf in leaves(x.shape)
     ]
 
 
-def resized(module: Module, keys: Sequence[Key]) -> Module:
-    """Change a size wherever a shape or attribute says it; literals of that size become zeros."""
-    old, new = int(keys[0].instruction), keys[0].choice
-    computations = tuple(_resized_computation(c, old, new) for c in module.computations)
-    return without_interface(replace(module, computations=computations))
+def only(old: int, new: int) -> Resize:
+    """Return the change of one size."""
+    return lambda size: new if size == old else size
 
 
-def _resized_computation(computation: Computation, old: int, new: int) -> Computation:
-    draft = Draft(computation)
-    for i, x in enumerate(computation.instructions):
-        shape = resized_shape(x.shape, old, new)
-        if x.literal is not None and shape != x.shape:
-            draft.place[i] = draft.zero(shape)
-        else:
-            draft.copy(i, shape=shape, attributes=_resized_attributes(x.attributes, old, new))
-    return draft.finish()
+def multiples(old: int, new: int) -> Resize:
+    """Return the change of a size and, by the same factor, of its multiples (for reshapes)."""
+    return lambda size: size // old * new if size > 0 and size % old == 0 else size
 
 
-def resized_shape(shape: Shape, old: int, new: int) -> Shape:
-    """Return a shape with one size replaced by another."""
+def resized(module: Module, resize: Resize) -> Module:
+    """Change sizes wherever shapes and attributes say them; literals of such sizes become zeros.
+
+    A shape that follows from its operands' is inferred where the change would miss it, as the sum
+    of sizes that a concatenation has.
+    """
+    for computation in callees_first(module, only_reachable=True):
+        draft = Draft(computation)
+        for i, x in enumerate(computation.instructions):
+            shape = _resized_shape(x.shape, resize)
+            attributes = _resized_attributes(x.attributes, resize)
+            if x.literal is not None:
+                if shape == x.shape:
+                    draft.copy(i)
+                else:
+                    draft.place[i] = draft.zero(shape)
+                continue
+            below = tuple(draft.made[draft.place[o]].shape for o in x.operands)
+            if x.opcode == "slice" and isinstance(below[0], ArrayShape):
+                attributes = _resized_slice(attributes, below[0], shape)
+            shape = _inferred(module, x, below, attributes, shape)
+            draft.copy(i, shape=shape, attributes=attributes)
+        made = draft.finish()
+        module = replace(
+            module,
+            computations=tuple(made if c.name == made.name else c for c in module.computations),
+        )
+    return without_interface(module)
+
+
+def retyped(module: Module, old: ElementType, new: ElementType) -> Module:
+    """Change an element type wherever a shape says it."""
+    computations = []
+    for computation in module.computations:
+        draft = Draft(computation)
+        for i, x in enumerate(computation.instructions):
+            draft.copy(i, shape=_retyped_shape(x.shape, old, new))
+        computations.append(draft.finish())
+    return without_interface(replace(module, computations=tuple(computations)))
+
+
+def _retyped_shape(shape: Shape, old: ElementType, new: ElementType) -> Shape:
     if isinstance(shape, TupleShape):
-        return TupleShape(tuple(resized_shape(e, old, new) for e in shape.elements))
-    if isinstance(shape, BufferShape) or old not in shape.dimensions:
+        return TupleShape(tuple(_retyped_shape(e, old, new) for e in shape.elements))
+    if isinstance(shape, BufferShape):
+        raise NotReducibleError
+    if shape.element_type is not old:
         return shape
-    sizes = tuple(new if n == old else n for n in shape.dimensions)
+    return ArrayShape(new, shape.dimensions, shape.layout, shape.dynamic)
+
+
+def _inferred(
+    module: Module,
+    x: Instruction,
+    below: tuple[Shape, ...],
+    attributes: Attributes,
+    shape: Shape,
+) -> Shape:
+    """Return the shape that an operation gives, the one at hand where that says nothing else."""
+    op = OPS.get(x.opcode)
+    if op is None or Trait.NEEDS_SHAPE in op.traits or x.opcode in DECLARED or not below:
+        return shape
+    try:
+        found = infer_shape(
+            x.opcode, below, attributes, shape, lambda name: module.computation[name].program_shape
+        )
+    except ShapeFault:
+        return shape  # the verifier refuses the candidate
+    return shape if compatible(found, shape) else found
+
+
+def _resized_shape(shape: Shape, resize: Resize) -> Shape:
+    if isinstance(shape, TupleShape):
+        return TupleShape(tuple(_resized_shape(e, resize) for e in shape.elements))
+    if isinstance(shape, BufferShape):
+        return shape
+    sizes = tuple(map(resize, shape.dimensions))
+    if sizes == shape.dimensions:
+        return shape
     return ArrayShape(shape.element_type, sizes, shape.layout, shape.dynamic)
 
 
-def _resized_attributes(attributes: Attributes, old: int, new: int) -> Attributes:
-    changed: dict[str, Value] = {}
-    for key, value in attributes.items():
-        if key in SIZE_LISTS and isinstance(value, tuple) and old in value:
-            changed[key] = tuple(new if n == old else n for n in value)  # type: ignore[assignment]
-        elif key == "slice" and isinstance(value, tuple):
-            ranges = [r for r in value if isinstance(r, SliceRange)]
-            changed[key] = tuple(
-                r._replace(limit=new) if (r.start, r.limit) == (0, old) else r for r in ranges
-            )
+def _resized_attributes(attributes: Attributes, resize: Resize) -> Attributes:
+    changed: dict[str, Value] = {
+        key: tuple(resize(n) for n in attributes.integers(key))
+        for key in attributes
+        if key in SIZE_LISTS
+    }
     return attributes.replaced(**changed) if changed else attributes
+
+
+def _resized_slice(attributes: Attributes, whole: ArrayShape, part: Shape) -> Attributes:
+    """Return a slice's ranges for other sizes: they begin where they did if there is room."""
+    ranges = attributes["slice"]
+    if not isinstance(ranges, tuple) or not isinstance(part, ArrayShape):
+        return attributes
+    made = []
+    for r, size, length in zip(ranges, whole.dimensions, part.dimensions, strict=True):
+        assert isinstance(r, SliceRange)
+        reach = (length - 1) * r.stride + 1
+        start = min(r.start, max(size - reach, 0))
+        unchanged = r.limit <= size and -(-(r.limit - r.start) // r.stride) == length
+        made.append(r if unchanged else r._replace(start=start, limit=start + reach))
+    return attributes.replaced(slice=tuple(made))

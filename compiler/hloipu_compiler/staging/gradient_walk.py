@@ -31,7 +31,11 @@ UPDATING = (
     | {"broadcast", "slice", "concatenate", "pad", "reverse", "opt-barrier", "tuple"}
 )
 """What updates consist of."""
-SHRINKING = UPDATING | {"reduce", "dot", "get-tuple-element", "reduce-window", "gather"}
+SHRINKING = (
+    UPDATING
+    | with_trait(Trait.COLLECTIVE)
+    | {"reduce", "dot", "get-tuple-element", "reduce-window", "gather"}
+)
 """What makes norms and moments of gradients, which are broadcast into the update."""
 _LINEAR = _MOVING | {"add", "subtract", "negate"}
 _NONE: frozenset[int] = frozenset()

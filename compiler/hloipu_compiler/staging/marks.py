@@ -1,8 +1,8 @@
 """What a dump itself says of an op's phase: attributes first, then the names that tracers leave."""
 
-from hloipu_compiler.evaluate.custom_calls import PER_MICRO_BATCH
 from hloipu_compiler.hlo.frontend_attributes import read_frontend_attributes
 from hloipu_compiler.hlo.metadata import read_metadata
+from hloipu_compiler.ir.annotations import PER_MICRO_BATCH
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.staging.errors import StagingError
 

@@ -26,6 +26,7 @@ from hloipu_compiler.staging.concurrent_cutting import with_branches
 from hloipu_compiler.staging.cutting import Costing, annotated, assumed_costing, cut
 from hloipu_compiler.staging.device_map import stage_ipus
 from hloipu_compiler.staging.errors import StagingError
+from hloipu_compiler.staging.evidence import check_forward, compared_samples, evidence_of
 from hloipu_compiler.staging.forming import PRE, STEP, Formed, formed
 from hloipu_compiler.staging.independent_parts import JOIN
 from hloipu_compiler.staging.inference import inference_phases, updates_nothing
@@ -127,7 +128,11 @@ def pipelined(
     again = made_again(entry, phases, stages, count, request.recompute)
     made = formed(module, phases, stages, count, again, spots)
     planning = _Planning(module, made, phases, stages, spots, ipus, request)
-    return made.module, planning.plan(trains=found.trains)
+    plan = planning.plan(trains=found.trains)
+    if not found.trains or request.micro_batches == 1:
+        return made.module, plan
+    data = [place for feed in wrapping.feeds for place in feed.places]
+    return made.module, replace(plan, compared=compared_samples(module, data))
 
 
 def schedule_of(request: PipelineRequest, stages: int, *, trains: bool) -> Schedule:
@@ -163,7 +168,8 @@ def phases_and_kind(
 ) -> tuple[Phases, bool]:
     """Return the phases of a step, and whether it trains: whether it makes new state.
 
-    Raises what `phases_of` raises.
+    Raises what `phases_of` raises, StagingError E0513 for a step that shows signs of training and
+    has no gradients.
     """
     state = tuple(Pair(x.parameter, x.result) for x in wrapping.state)
     data = tuple(place for feed in wrapping.feeds for place in feed.places)
@@ -172,6 +178,8 @@ def phases_and_kind(
         if known is entry and asked == roles:
             return found
     trains = not updates_nothing(entry, roles)
+    if not trains:
+        check_forward(entry, roles, request.assumed_carried)
     found = phases_of(entry, roles) if trains else inference_phases(entry, roles), trains
     _found[:] = [(entry, roles, found)]
     return found
@@ -237,6 +245,7 @@ class _Planning:
             self.calls.get(PRE, ""),
             self.calls.get(UPDATE, ""),
             self._homes(),
+            evidence=evidence_of(self.entry, self.phases, trains=trains),
         )
 
     def _positions(self, schedule: Schedule) -> list[Position]:

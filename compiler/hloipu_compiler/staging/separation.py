@@ -17,7 +17,15 @@ _MOVING = ("get-tuple-element", "reshape", "bitcast", "copy", "transpose")
 
 
 def check_order(entry: Computation, walk: GradientWalk) -> None:
-    """Raise StagingError E0503 where gradients read the update."""
+    """Raise StagingError E0503 where gradients or the loss read the update."""
+    learned = [i for i in sorted(walk.update) if walk.forward[i]]
+    if learned:
+        raise StagingError(
+            "E0503",
+            f"{entry.instructions[learned[0]].name!r} is part of the update, and what is taken for "
+            "the loss depends on it",
+            hint="name the loss with --loss-output N: metrics of new weights are none",
+        )
     cone = ancestors(entry, walk.gradients)
     early = [i for i in sorted(walk.update) if cone[i] and i not in walk.gradients]
     if early:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from hloipu_runtime.kernels.blas_threads import blas_matmul
 from hloipu_runtime.kernels.blocks import Array
 from hloipu_runtime.kernels.convolution_geometry import Axis
 
@@ -133,7 +134,8 @@ def _channels_last(x: Array, w: Array, axes: tuple[Axis, ...]) -> Array:
         first = images.start * outer + rows.start
         last = (images.stop - 1) * outer + rows.stop
         target = result[first:last].reshape(-1, groups, features)
-        np.matmul(patches, kernel, out=target.transpose(1, 0, 2))
+        flops = 2.0 * prod(patches.shape[1:]) * features
+        blas_matmul(patches, kernel, flops, target.transpose(1, 0, 2))
     # [batch, out..., group, feature] to [group, batch, feature, out...]
     whole = result.reshape((batch, *outs, groups, features))
     return whole.transpose((rank + 1, 0, rank + 2, *range(1, rank + 1)))
@@ -172,7 +174,8 @@ def _channels_first(x: Array, w: Array, axes: tuple[Axis, ...]) -> Array:
         if patches is None or patches.size != source.size:
             patches = np.empty((*lead, depth, source.size // (prod(lead) * depth)), x.dtype)
         np.copyto(patches.reshape(source.shape), source)
-        np.matmul(kernel, patches, out=target)
+        flops = 2.0 * features * depth * patches.shape[-1]
+        blas_matmul(kernel, patches, flops, target)
     if shared:
         return result.reshape((groups, features, batch, *outs)).swapaxes(1, 2)
     return result.reshape((batch, groups, features, *outs)).swapaxes(0, 1)

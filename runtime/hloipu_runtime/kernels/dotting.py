@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from hloipu_runtime.kernels.blas_threads import use_threads_for
+from hloipu_runtime.kernels.blas_threads import blas_matmul
 from hloipu_runtime.kernels.blocks import Array
 from hloipu_runtime.kernels.contraction import DotDimensions, contract
 from hloipu_runtime.kernels.dot import dot_general
@@ -50,13 +50,10 @@ def _of_matrices(
     """Return the product of two matrices by one call of BLAS, where their layout is one for it."""
     turns_lhs, turns_rhs = dims.lhs_contracting[0] == 0, dims.rhs_contracting[0] == 1
     flops = 2.0 * lhs[0] * lhs[1] * (rhs[0] if turns_rhs else rhs[1])
-    matmul = np.matmul
 
     def product(a: Array, b: Array, out: Array | None = None) -> Array:
         if a.dtype is not dtype or b.dtype is not dtype or not (a.flags.forc and b.flags.forc):
             return general(a, b)
-        use_threads_for(flops)
-        found: Array = matmul(a.T if turns_lhs else a, b.T if turns_rhs else b, out=out)
-        return found
+        return blas_matmul(a.T if turns_lhs else a, b.T if turns_rhs else b, flops, out)
 
     return product

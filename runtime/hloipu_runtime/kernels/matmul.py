@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hloipu_runtime.kernels.blas_threads import use_threads_for
+from hloipu_runtime.kernels.blas_threads import blas_matmul
 from hloipu_runtime.kernels.blocks import Array
 
 Bilinear = Callable[[Array, Array], Array]
@@ -50,9 +50,7 @@ def matmul(lhs: Array, rhs: Array, out: Array | None = None) -> Array:
     tiny = lhs.ndim > 2 and k > 0 and m * k * n <= _TINY_PRODUCTS
     if tiny and prod(lhs.shape[:-2]) >= _MANY_MATRICES:
         return _matrices_minor(lhs, rhs)
-    use_threads_for(2.0 * m * k * n)
-    product: Array = np.matmul(_for_blas(lhs), _for_blas(rhs), out=out)
-    return product
+    return blas_matmul(_for_blas(lhs), _for_blas(rhs), 2.0 * m * k * n, out)
 
 
 def is_cheap_in_integers(m: int, k: int, n: int, matrices: int) -> bool:

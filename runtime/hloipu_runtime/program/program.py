@@ -110,6 +110,8 @@ class Queue:
     """`sum` or `mean`: the device makes the elements of a run one, which it gives at its end."""
     mode: str = ""
     """Which elements an outfeed keeps unless a session says otherwise; empty: all."""
+    names: tuple[str, ...] = ()
+    """Of the parameters that it feeds, by which dictionaries of arrays are bound."""
 
 
 @dataclass(frozen=True)

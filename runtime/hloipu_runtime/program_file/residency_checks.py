@@ -72,6 +72,8 @@ def _check_queues(program: Program, refuse: Refuse) -> None:
             refuse(place, "it has no name, or a long one")
         if not queue.streams or len(queue.places) not in (0, len(queue.streams)):
             refuse(place, "its streams are not what it feeds")
+        if len(queue.names) not in (0, len(queue.streams)):
+            refuse(place, "it has not as many names as streams")
         if queue.reduction not in ("", "sum", "mean"):
             refuse(place, "its elements are made one in no way that there is")
         if queue.mode and not _MODE.fullmatch(queue.mode):

@@ -156,7 +156,8 @@ class _Parser:
                 places.append(cursor.integer())
         reduction = next((word for word in ("sum", "mean") if cursor.take(word)), "")
         mode = cursor.string() if cursor.take("keep") else ""
-        return Queue(name, to_device, streams, tuple(places), reduction, mode)
+        names = cursor.items("(", ")", cursor.string) if cursor.take("named") else ()
+        return Queue(name, to_device, streams, tuple(places), reduction, mode, tuple(names))
 
     def _stack(self) -> Stack:
         cursor = self.cursor

@@ -260,7 +260,8 @@ def _queue_text(queue: Queue) -> str:
     reduced = f" {queue.reduction}" if queue.reduction else ""
     streams = ", ".join(map(_port_text, queue.streams))
     kept = f" keep {_quoted(queue.mode)}" if queue.mode else ""
-    return f"{way} {_quoted(queue.name)} ({streams}){places}{reduced}{kept}"
+    named = f" named ({', '.join(map(_quoted, queue.names))})" if queue.names else ""
+    return f"{way} {_quoted(queue.name)} ({streams}){places}{reduced}{kept}{named}"
 
 
 def _stack_text(stack: Stack) -> str:

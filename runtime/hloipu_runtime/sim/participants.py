@@ -4,10 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
-import numpy as np
-
 from hloipu_runtime.errors import LimitError
-from hloipu_runtime.kernels.subnormals import flushing_subnormals
+from hloipu_runtime.kernels.computing import computing
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.sim.meeting import Meeting, MeetingError
 from hloipu_runtime.sim.participant import Participant
@@ -52,7 +50,7 @@ def run_together(participants: Sequence[Participant], run: Callable[[Participant
     def ran(participant: Participant) -> T:
         meeting = participant.meeting
         try:
-            with np.errstate(all="ignore"), flushing_subnormals():
+            with computing():
                 found = run(participant)
         except BaseException:
             if meeting is not None:

@@ -11,6 +11,7 @@ import numpy as np
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import StreamError
 from hloipu_runtime.kernels.storage import from_storage, storage_dtype, to_storage, user_dtype
+from hloipu_runtime.streams.binding import bound
 from hloipu_runtime.streams.structure import LEAF, Structure, flatten, rebuild
 
 Array = np.ndarray[Any, Any]
@@ -39,6 +40,8 @@ class ElementSpec:
 
     leaves: tuple[LeafSpec, ...]
     structure: Structure | None = None
+    names: tuple[str, ...] = ()
+    """Of leaves, by which dictionaries are bound; empty: in the order of their sorted keys."""
 
     def __str__(self) -> str:
         return "(" + ", ".join(map(str, self.leaves)) + ")"
@@ -91,6 +94,7 @@ class Intake:
         self.queue = queue
         self._users = tuple((leaf.shape, user_dtype(leaf.element_type)) for leaf in spec.leaves)
         self._stored = tuple((leaf.shape, storage_dtype(leaf.element_type)) for leaf in spec.leaves)
+        self._orders: dict[Structure, tuple[int, ...]] = {}
         plain = Structure("tuple", (), (LEAF,) * len(spec.leaves))
         self._plain_tuple = spec.structure is None or spec.structure == plain
         # Types narrower than a byte wrap and narrow floats round, so equal dtypes do not suffice.
@@ -116,6 +120,7 @@ class Intake:
             leaves, structure = flatten(element)
             if spec.structure is not None and structure != spec.structure:
                 raise _mismatch(self.queue, step, f"nested as {spec.structure}", f"{structure}")
+            leaves = self._in_order(leaves, structure, step)
         if len(leaves) != len(spec.leaves):
             raise _mismatch(self.queue, step, f"{len(spec.leaves)} arrays", f"{len(leaves)}")
         return tuple(
@@ -130,6 +135,31 @@ class Intake:
             if array.shape != shape or array.dtype != dtype:
                 wanted = f"{self.spec.leaves[number]} in leaf {number}, as {dtype}"
                 raise _mismatch(self.queue, step, wanted, _form(array))
+
+    def _in_order(self, leaves: list[Any], structure: Structure, step: int) -> list[Any]:
+        """Return the leaves of a dictionary in the order of the queue's.
+
+        By name where every name is that of one leaf; else by type and shape, where these tell. The
+        order is that of the first element of its kind. Raises StreamError E2023 where neither does.
+        """
+        spec = self.spec
+        if not spec.names or len(spec.names) == 1 or not structure.is_named:
+            return leaves
+        if len(leaves) != len(spec.names):
+            return leaves  # refused for that
+        order = self._orders.get(structure)
+        if order is None:
+            order = bound(structure.paths(), spec.names) or _bound_by_kind(leaves, self._users)
+            if order is None:
+                raise _mismatch(
+                    self.queue,
+                    step,
+                    f"arrays named {', '.join(spec.names)}",
+                    str(structure),
+                    hint="name them as the parameters are named, or give a tuple in that order",
+                )
+            self._orders[structure] = order
+        return [leaves[number] for number in order]
 
     def _leaf_to_storage(self, number: int, leaf: Any, step: int) -> Array:
         array = leaf if type(leaf) is np.ndarray else np.asarray(leaf)
@@ -150,6 +180,17 @@ class Intake:
                 raise _mismatch(self.queue, step, expected, _form(array), hint=hint)
             array = array.astype(wanted)
         return to_storage(array, spec.element_type)
+
+
+def _bound_by_kind(
+    leaves: Sequence[Any], wanted: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]
+) -> tuple[int, ...] | None:
+    """Return which leaf is of the type and shape of each that is wanted, where that tells."""
+    arrays = [np.asarray(leaf) for leaf in leaves]
+    kinds = [(array.shape, array.dtype) for array in arrays]
+    if len(frozenset(wanted)) != len(wanted) or frozenset(kinds) != frozenset(wanted):
+        return None
+    return tuple(kinds.index(kind) for kind in wanted)
 
 
 def _all_arrays(parts: tuple[Any, ...]) -> bool:

@@ -30,6 +30,19 @@ class Structure(NamedTuple):
             case _:
                 return "*"
 
+    @property
+    def is_named(self) -> bool:
+        """Whether a dictionary is in it."""
+        return self.kind == "dict" or any(part.is_named for part in self.parts)
+
+    def paths(self) -> list[tuple[str, ...]]:
+        """Return the keys and positions that lead to each leaf, in the order of leaves."""
+        if self.kind == "leaf":
+            return [()]
+        keys = self.keys or tuple(map(str, range(len(self.parts))))
+        pairs = zip(keys, self.parts, strict=True)
+        return [(key, *path) for key, part in pairs for path in part.paths()]
+
 
 LEAF = Structure("leaf")
 

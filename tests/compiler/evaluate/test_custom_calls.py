@@ -10,12 +10,12 @@ from hloipu_compiler.evaluate.custom_calls import (
     LOWERED,
     REGISTRY,
     Call,
-    is_identity,
     register,
     typed_attributes,
 )
 from hloipu_compiler.evaluate.evaluator import Evaluator, evaluate
 from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.ir.annotations import is_identity
 from hloipu_runtime.errors import UnsupportedError
 from tests.support.arrays import Array, f32
 

@@ -147,7 +147,7 @@ def test_an_unknown_name_has_its_nearest_named(folder: Path) -> None:
 def test_a_command_refuses_the_options_of_others(folder: Path) -> None:
     error = refused(folder, {"poison": True}, command="compile")
     assert error.code == "E3014"
-    assert error.message == "compile takes no option poison, run and check do"
+    assert error.message == "compile takes no option poison, run, check and reduce do"
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,76 @@
-"""Edits of what computes nothing: dead code, metadata, headers."""
+"""Edits that leave a module as large as it is and simpler: zeros, operands, spare attributes."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 from hloipu_compiler.analysis.call_graph import call_sites
-from hloipu_compiler.ir.graph import Instruction, Module
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import OPS
-from hloipu_compiler.reduce.rewriting import Draft, Key, with_computation, without
-from hloipu_compiler.reduce.selecting import by_computation, instructions_of
+from hloipu_compiler.ir.shapes import compatible
+from hloipu_compiler.reduce.rewriting import (
+    Draft,
+    Key,
+    by_computation,
+    instructions_of,
+    with_computation,
+    without,
+)
+
+SIMPLEST = frozenset({"parameter", "constant", "after-all", "tuple"})
+"""Opcodes that zeros are no simpler than; of tuples it is the elements that may become zeros."""
+
+
+def not_zero(module: Module) -> list[Key]:
+    """List instructions that are not yet what `to_zeros` makes."""
+    return instructions_of(module, lambda c, i, x: not is_zero(c, x))
+
+
+def is_zero(computation: Computation, x: Instruction) -> bool:
+    """Whether an instruction is already what `to_zeros` makes."""
+    if x.opcode in SIMPLEST:
+        return True
+    below = [computation.instructions[i] for i in x.operands]
+    return x.opcode == "broadcast" and all(y.opcode == "constant" for y in below)
+
+
+def to_zeros(module: Module, keys: Sequence[Key]) -> Module:
+    """Replace instructions by zeros."""
+    for name, wanted in by_computation(keys).items():
+        draft = Draft(module.computation[name])
+        for i, x in enumerate(draft.old.instructions):
+            if x.name in wanted:
+                draft.place[i] = draft.zero(x.shape)
+            else:
+                draft.copy(i)
+        module = with_computation(module, draft.finish())
+    return module
+
+
+def operand_choices(module: Module) -> list[Key]:
+    """List operands that have the shape of their user."""
+    keys = []
+    for computation in module.computations:
+        for x in reversed(computation.instructions):
+            shapes = [computation.instructions[i].shape for i in x.operands]
+            keys += [
+                Key(computation.name, x.name, n)
+                for n, shape in enumerate(shapes)
+                if compatible(shape, x.shape)
+            ]
+    return keys
+
+
+def to_operands(module: Module, keys: Sequence[Key]) -> Module:
+    """Replace instructions by one of their operands each, the first that is named."""
+    for name, wanted in by_computation(tuple(reversed(keys))).items():
+        draft = Draft(module.computation[name])
+        for i, x in enumerate(draft.old.instructions):
+            if x.name in wanted:
+                draft.place[i] = draft.place[x.operands[wanted[x.name].choice]]
+            else:
+                draft.copy(i)
+        module = with_computation(module, draft.finish())
+    return module
 
 
 def dead_instructions(module: Module) -> list[Key]:

@@ -1,0 +1,36 @@
+"""Custom calls that compute nothing: shardings, barriers and placements of the values they take.
+
+Whoever follows values asks this table, so that no analysis stops at an annotation that another one
+sees through.
+"""
+
+from hloipu_compiler.ir.graph import Instruction
+
+PER_MICRO_BATCH = "hloipu.per_micro_batch"
+"""Marks a value that each micro-batch makes anew, even where it is the same for all of them."""
+
+# Sources: openxla/xla: xla/service/sharding_propagation.cc, xla/service/spmd/spmd_partitioner.cc
+# (Sharding, InspectSharding, shard barriers), xla/service/spmd/shardy/constants.h (xla.sdy.*),
+# xla/hlo/transforms/host_offloader.h and xla/service/host_memory_offload_annotations.h
+# (MoveToHost, MoveToDevice, annotate_device_placement), xla/service/custom_call_target_registry.h;
+# tensorflow/tensorflow: tensorflow/compiler/tf2xla/kernels/gather_op.cc
+# (AssumeGatherIndicesInBound); AWS Neuron's PyTorch/XLA prints the last one.
+IDENTITY_TARGETS = frozenset(
+    {
+        PER_MICRO_BATCH,
+        "Sharding", "InspectSharding", "ShardBarrierFrom", "ShardBarrierTo",
+        "xla.sdy.FuncResultSharding", "xla.sdy.PropagationBarrier", "xla.sdy.ShardingGroup",
+        "annotate_device_placement", "MoveToHost", "MoveToDevice", "PinToDevice", "PinToDeviceSram",
+        "LayoutConstraint", "AssumeGatherIndicesInBound",
+        "AwsNeuronTransferWithStaticRing",
+    }
+)  # fmt: skip
+"""Targets whose value is the operand's, or that have no value."""
+PARTITIONED_TARGET = "CustomSPMDPartitioning"
+"""Target of JAX's `custom_partitioning`: what it computes is the computation that it calls
+(jax-ml/jax: jax/_src/custom_partitioning.py)."""
+
+
+def is_identity(x: Instruction) -> bool:
+    """Whether an instruction is a custom call that only annotates."""
+    return x.opcode == "custom-call" and x.attributes.text("custom_call_target") in IDENTITY_TARGETS

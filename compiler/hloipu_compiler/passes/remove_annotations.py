@@ -1,0 +1,61 @@
+"""Calls that only annotate their operand, replaced by it, before anything is analysed.
+
+Done to every module that is compiled or evaluated, whatever passes are chosen. An annotation that
+states an IPU stays, as a copy. What `CustomSPMDPartitioning` calls is called.
+"""
+
+from hloipu_compiler.ir.annotations import (
+    IDENTITY_TARGETS,
+    PARTITIONED_TARGET,
+    PER_MICRO_BATCH,
+)
+from hloipu_compiler.ir.attributes import NO_ATTRIBUTES, Attributes
+from hloipu_compiler.ir.graph import Instruction, Module
+from hloipu_compiler.ir.shapes import TupleShape, compatible
+from hloipu_compiler.passes.rewriting import Draft, rewritten, with_each
+from hloipu_runtime.errors import UnsupportedError
+
+_REMOVED = IDENTITY_TARGETS - {PER_MICRO_BATCH}
+_KEPT = ("sharding", "frontend_attributes")
+
+
+def annotations_removed(module: Module) -> Module:
+    """Return the module without calls that only annotate; the same one where there are none.
+
+    Raises UnsupportedError E0470 for a call that would have to compute something, as its result
+    has another shape than its operand.
+    """
+    rules = {"custom-call": _unannotated}
+    return with_each(module, lambda c: rewritten(module, c, rules))
+
+
+def _unannotated(draft: Draft, x: Instruction) -> int | Instruction | None:
+    target = x.attributes.text("custom_call_target")
+    if target == PARTITIONED_TARGET and len(x.attributes.called) == 1:
+        (name,) = x.attributes.called
+        values = {key: x.attributes[key] for key in _KEPT if key in x.attributes}
+        attributes = Attributes({**values, "to_apply": name}, x.attributes.called)
+        return x._replace(opcode="call", attributes=attributes, backend_config="")
+    if target not in _REMOVED:
+        return None
+    if isinstance(x.shape, TupleShape) and not x.shape.elements:
+        return x._replace(opcode="tuple", operands=(), attributes=NO_ATTRIBUTES, backend_config="")
+    if len(x.operands) != 1 or not compatible(draft.shape(x.operands[0]), x.shape):
+        error = UnsupportedError(
+            "E0470",
+            f"custom call {x.name!r}: {target} hands its one operand on, and this call has "
+            f"{len(x.operands)} operands and a result that is not like the first",
+            hint="print the module again: an annotation changes no shape",
+        )
+        error.span = draft.module.span(x)
+        raise error
+    if not _states_ipu(x):
+        return x.operands[0]
+    attributes = Attributes({key: x.attributes[key] for key in _KEPT if key in x.attributes})
+    return x._replace(opcode="copy", attributes=attributes, backend_config="")
+
+
+def _states_ipu(x: Instruction) -> bool:
+    """Whether an annotation tells where the value is made, and not only how it is divided."""
+    marks = x.attributes.text("frontend_attributes")
+    return "maximal" in x.attributes.text("sharding") or "ipu_" in marks

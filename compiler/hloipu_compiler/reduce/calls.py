@@ -1,0 +1,122 @@
+"""Edits of calls: a callee as the entry, in its caller's text, or in place of a loop or branch."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hloipu_compiler.analysis.call_graph import callees, callees_first
+from hloipu_compiler.ir.graph import Instruction, Module
+from hloipu_compiler.ir.ops import OPS, Trait
+from hloipu_compiler.reduce.cleaning import PASSES_OPERANDS
+from hloipu_compiler.reduce.rewriting import (
+    Draft,
+    Key,
+    NotReducibleError,
+    by_computation,
+    calling,
+    instructions_of,
+    with_computation,
+    without_interface,
+)
+
+MOST_HOISTED = 24
+"""Callees that are tried as the entry in a round."""
+MOST_GROWTH = 2
+"""Times the instructions that a module may have once calls are written out in it."""
+
+
+def hoistable(module: Module) -> list[Key]:
+    """List computations that run as a whole: those the entry calls first, the largest first."""
+    run = {
+        name
+        for c in module.computations
+        for x in c.instructions
+        if x.opcode in OPS and Trait.CALLER in OPS[x.opcode].traits
+        for name in x.attributes.called
+    }
+    direct = callees(module)[module.entry.name]
+    names = sorted(
+        (name for name in run if name in module.computation and name != module.entry.name),
+        key=lambda name: (name not in direct, -len(module.computation[name].instructions), name),
+    )
+    return [Key(name, "") for name in names[:MOST_HOISTED]]
+
+
+def hoisted(module: Module, keys: Sequence[Key]) -> Module:
+    """Make a computation the entry, without those that it does not need."""
+    names = [c.name for c in module.computations]
+    module = replace(module, entry_position=names.index(keys[0].computation))
+    needed = {c.name for c in callees_first(module, only_reachable=True)}
+    kept = tuple(c for c in module.computations if c.name in needed)
+    position = [c.name for c in kept].index(keys[0].computation)
+    return without_interface(replace(module, computations=kept, entry_position=position))
+
+
+def calls(module: Module) -> list[Key]:
+    """List what can be written out in its caller."""
+    return instructions_of(module, lambda c, i, x: inlinable(x))
+
+
+def inlinable(x: Instruction) -> bool:
+    """Whether an instruction only stands for the computation that it calls."""
+    return x.opcode in PASSES_OPERANDS and len(x.attributes.called) == 1
+
+
+def inlined(module: Module, keys: Sequence[Key]) -> Module:
+    """Replace calls and fusions by the instructions of what they call."""
+    old = module
+    for name, wanted in by_computation(keys).items():
+        draft = Draft(old.computation[name])
+        for i, x in enumerate(draft.old.instructions):
+            if x.name in wanted and inlinable(x):
+                operands = [draft.place[o] for o in x.operands]
+                draft.place[i] = _written_out(old, draft, x.attributes.called[0], operands)
+            else:
+                draft.copy(i)
+        module = with_computation(module, draft.finish())
+    if module.instruction_count > MOST_GROWTH * old.instruction_count:
+        raise NotReducibleError
+    return module
+
+
+def _written_out(module: Module, draft: Draft, name: str, operands: list[int]) -> int:
+    callee = module.computation[name]
+    place: dict[int, int] = {}
+    for i, x in enumerate(callee.instructions):
+        if x.parameter_number >= 0:
+            place[i] = operands[x.parameter_number]
+        else:
+            place[i] = draft.adopt(x, [place[o] for o in x.operands])
+    return place[callee.root]
+
+
+def branches(module: Module) -> list[Key]:
+    """List the branches of conditionals, and the bodies of loops."""
+    keys = []
+    for computation in module.computations:
+        for x in computation.instructions:
+            if x.opcode == "conditional":
+                count = len(x.attributes.called)
+                keys += [Key(computation.name, x.name, n) for n in range(count)]
+            elif x.opcode == "while":
+                keys.append(Key(computation.name, x.name))
+    return keys
+
+
+def to_calls(module: Module, keys: Sequence[Key]) -> Module:
+    """Replace conditionals by calls of one branch, loops by calls of their bodies."""
+    for name, wanted in by_computation(keys).items():
+        draft = Draft(module.computation[name])
+        for i, x in enumerate(draft.old.instructions):
+            if x.name in wanted and x.opcode in ("conditional", "while"):
+                choice = wanted[x.name].choice
+                is_loop = x.opcode == "while"
+                callee = x.attributes.text("body") if is_loop else x.attributes.called[choice]
+                draft.place[i] = draft.add(
+                    "call", "call", x.shape,
+                    [draft.place[x.operands[0] if is_loop else x.operands[1 + choice]]],
+                    attributes=calling({"to_apply": callee}),
+                )  # fmt: skip
+            else:
+                draft.copy(i)
+        module = with_computation(module, draft.finish())
+    return module

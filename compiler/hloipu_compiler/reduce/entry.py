@@ -1,0 +1,197 @@
+"""Cuts of the entry: what comes after or before a place, its results, its parameters."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hloipu_compiler.ir.graph import Instruction, Module
+from hloipu_compiler.ir.shapes import ArrayShape, TupleShape, leaves
+from hloipu_compiler.reduce.cleaning import without_parameters
+from hloipu_compiler.reduce.rewriting import (
+    Draft,
+    Key,
+    NotReducibleError,
+    by_computation,
+    with_computation,
+    without_interface,
+)
+
+SOURCES = frozenset({"constant", "iota", "parameter", "after-all", "tuple"})
+"""Opcodes that stay where others become parameters: constants decide what is compiled, and tuples
+are only as simple as their elements."""
+
+
+def cut_after(module: Module, length: int) -> Module:
+    """Keep the entry's first instructions; its results are those that none of them reads."""
+    entry = module.entry
+    kept = entry.instructions[:length]
+    read = {o for x in kept for o in x.operands}
+    ends = [
+        i for i, x in enumerate(kept)
+        if i not in read and x.opcode != "parameter" and is_data(x)
+    ]  # fmt: skip
+    if not ends:
+        raise NotReducibleError
+    return with_results(module, ends)
+
+
+def with_results(module: Module, positions: Sequence[int]) -> Module:
+    """Make some instructions the entry's results: a tuple of them, or the only one itself."""
+    entry = module.entry
+    if len(positions) == 1:
+        made = replace(entry, root=positions[0])
+        return without_interface(with_computation(module, made))
+    draft = Draft(entry)
+    for i in range(len(entry.instructions)):
+        draft.copy(i)
+    shape = TupleShape(tuple(entry.instructions[i].shape for i in positions))
+    root = draft.add("results", "tuple", shape, [draft.place[i] for i in positions])
+    return without_interface(with_computation(module, draft.finish(root)))
+
+
+def cut_before(module: Module, length: int) -> Module:
+    """Have parameters in place of the entry's first instructions that others read."""
+    first = module.entry.instructions[:length]
+    keys = [Key(module.entry.name, x.name) for x in first if is_replaceable(x)]
+    return to_parameters(module, keys)
+
+
+def replaceable(module: Module) -> list[Key]:
+    """List the entry's instructions that parameters can stand for, the last ones first."""
+    entry = module.entry
+    return [
+        Key(entry.name, x.name)
+        for i, x in reversed(list(enumerate(entry.instructions)))
+        if i != entry.root and is_replaceable(x)
+    ]
+
+
+def is_replaceable(x: Instruction) -> bool:
+    """Whether a parameter can stand for an instruction."""
+    return x.opcode not in SOURCES and is_data(x)
+
+
+def is_data(x: Instruction) -> bool:
+    """Whether an instruction's value is made of arrays of numbers only."""
+    return all(
+        isinstance(leaf, ArrayShape) and leaf.element_type.is_array for _, leaf in leaves(x.shape)
+    )
+
+
+def to_parameters(module: Module, keys: Sequence[Key]) -> Module:
+    """Replace instructions of the entry by parameters, where others read them."""
+    entry, names = module.entry, {k.instruction for k in keys}
+    gone = {i for i, x in enumerate(entry.instructions) if x.name in names}
+    draft, number = Draft(entry), len(entry.parameters)
+    for i, x in enumerate(entry.instructions):
+        if i not in gone:
+            draft.copy(i)
+        elif i == entry.root or not gone.issuperset(entry.users[i]):
+            draft.place[i] = draft.add("arg", "parameter", x.shape, parameter_number=number)
+            number += 1
+    return without_interface(with_computation(module, draft.finish()))
+
+
+def outputs(module: Module) -> list[Key]:
+    """List the elements of the entry's root tuple."""
+    root = module.entry.instructions[module.entry.root]
+    if root.opcode != "tuple" or len(root.operands) < 2:
+        return []
+    return [Key(module.entry.name, root.name, i) for i in range(len(root.operands))]
+
+
+def drop_outputs(module: Module, keys: Sequence[Key]) -> Module:
+    """Leave elements out of the entry's root tuple."""
+    root = module.entry.instructions[module.entry.root]
+    dropped = {k.choice for k in keys}
+    kept = [o for n, o in enumerate(root.operands) if n not in dropped]
+    if not kept:
+        raise NotReducibleError
+    return with_results(module, kept)
+
+
+def earlier_roots(module: Module) -> list[Key]:
+    """List the operands of the entry's root, as roots to be."""
+    entry = module.entry
+    root = entry.instructions[entry.root]
+    return [Key(entry.name, entry.instructions[i].name) for i in dict.fromkeys(root.operands)]
+
+
+def move_root(module: Module, keys: Sequence[Key]) -> Module:
+    """Make an instruction the entry's root."""
+    return with_results(module, [module.entry.position[keys[0].instruction]])
+
+
+def unused_parameters(module: Module) -> list[Key]:
+    """List the entry's parameters that nothing uses."""
+    entry = module.entry
+    return [
+        Key(entry.name, entry.instructions[i].name)
+        for i in entry.parameters
+        if not entry.users[i] and i != entry.root
+    ]
+
+
+def drop_parameters(module: Module, keys: Sequence[Key]) -> Module:
+    """Leave unused parameters of the entry out."""
+    names = {k.instruction for k in keys}
+    entry = module.entry
+    numbers = {n for n, i in enumerate(entry.parameters) if entry.instructions[i].name in names}
+    return without_interface(with_computation(module, without_parameters(entry, numbers)))
+
+
+def tuple_parameters(module: Module) -> list[Key]:
+    """List the entry's parameters that are tuples."""
+    entry = module.entry
+    return [
+        Key(entry.name, entry.instructions[i].name)
+        for i in entry.parameters
+        if isinstance(entry.instructions[i].shape, TupleShape)
+    ]
+
+
+def split_parameters(module: Module, keys: Sequence[Key]) -> Module:
+    """Have a parameter for each element of tuples that are parameters."""
+    entry, names = module.entry, {k.instruction for k in keys}
+    draft, first = Draft(entry), {}
+    number = 0
+    for i in entry.parameters:
+        x = entry.instructions[i]
+        first[i] = number
+        is_split = x.name in names and isinstance(x.shape, TupleShape)
+        number += len(x.shape.elements) if is_split and isinstance(x.shape, TupleShape) else 1
+    for i, x in enumerate(entry.instructions):
+        if i not in first:
+            draft.copy(i)
+        elif x.name in names and isinstance(x.shape, TupleShape):
+            parts = [
+                draft.add(x.name, "parameter", shape, parameter_number=first[i] + n)
+                for n, shape in enumerate(x.shape.elements)
+            ]
+            draft.place[i] = draft.add("parts", "tuple", x.shape, parts)
+        else:
+            draft.copy(i, parameter_number=first[i])
+    return without_interface(with_computation(module, draft.finish()))
+
+
+def elements_of_tuples(module: Module) -> list[Key]:
+    """List reads of elements of tuples that the same computation puts together."""
+    return [
+        Key(c.name, x.name)
+        for c in module.computations
+        for x in c.instructions
+        if x.opcode == "get-tuple-element" and c.instructions[x.operands[0]].opcode == "tuple"
+    ]
+
+
+def read_directly(module: Module, keys: Sequence[Key]) -> Module:
+    """Read what a tuple was put together from, not its element."""
+    for name, wanted in by_computation(keys).items():
+        draft = Draft(module.computation[name])
+        for i, x in enumerate(draft.old.instructions):
+            if x.name in wanted:
+                parts = draft.old.instructions[x.operands[0]].operands
+                draft.place[i] = draft.place[parts[x.attributes.integer("index")]]
+            else:
+                draft.copy(i)
+        module = with_computation(module, draft.finish())
+    return module

@@ -1,0 +1,68 @@
+"""How large a module is, so that every edit but the writing out of calls makes it smaller.
+
+That is why a reduction ends: no two edits can undo each other's work for ever.
+"""
+
+from typing import NamedTuple
+
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.ir.shapes import ArrayShape, BufferShape, Shape, TupleShape, leaves
+from hloipu_compiler.reduce.loop_state import changed_elements
+from hloipu_compiler.reduce.simplifying import is_zero
+from hloipu_runtime.element_types import C64, F32, PRED, S32
+
+_HANDING = frozenset({"tuple", "get-tuple-element"})
+"""Opcodes that hand values on; parameters, constants and repeated constants compute nothing as
+well."""
+_PLAIN_TYPES = frozenset({F32, S32, C64, PRED})
+
+
+class Weight(NamedTuple):
+    """What counts, first things first: weights compare as tuples do."""
+
+    computing: int
+    """Instructions that compute something; loops and conditionals count twice, since a call of what
+    they call takes their place."""
+    tuple_parameters: int
+    """Tuples among the shapes of the entry's parameters."""
+    changed: int
+    """Elements of loops' states that are not handed on as they are."""
+    carried: int
+    """Elements of loops' states."""
+    reads: int
+    """Reads of elements of tuples."""
+    sizes: int
+    """Sum of all sizes of dimensions."""
+    other_types: int
+    """Arrays of other types than f32, s32, c64 and pred."""
+    instructions: int
+    text: int
+    """Characters."""
+
+
+def weight_of(module: Module, text: str) -> Weight:
+    """Return the weight of a module, whose text is given."""
+    computing = carried = reads = sizes = other_types = 0
+    for computation in module.computations:
+        for x in computation.instructions:
+            if x.opcode == "while":
+                carried += sum(1 for _ in leaves(x.shape))
+            if x.opcode == "get-tuple-element":
+                reads += 1
+            if x.opcode not in _HANDING and not is_zero(computation, x):
+                computing += 2 if x.opcode in ("while", "conditional") else 1
+            for _, leaf in leaves(x.shape):
+                array = leaf.contents if isinstance(leaf, BufferShape) else leaf
+                sizes += sum(array.dimensions)
+                other_types += array.element_type not in _PLAIN_TYPES
+    tuples = sum(_tuples(module.entry.instructions[i].shape) for i in module.entry.parameters)
+    changed = len(changed_elements(module))
+    count = module.instruction_count
+    return Weight(computing, tuples, changed, carried, reads, sizes, other_types, count, len(text))
+
+
+def _tuples(shape: Shape) -> int:
+    if isinstance(shape, ArrayShape | BufferShape):
+        return 0
+    assert isinstance(shape, TupleShape)
+    return 1 + sum(map(_tuples, shape.elements))

@@ -1,0 +1,71 @@
+"""Arrays of dictionaries go to the parameters that are named as they are."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hloipu_runtime.errors import StreamError
+from hloipu_runtime.streams.binding import bound
+from hloipu_runtime.streams.element import ElementSpec, Intake, LeafSpec
+
+
+@pytest.mark.parametrize(
+    ("paths", "names", "order"),
+    [
+        ([("mask",), ("ids",)], ["batch['ids']", "batch['mask']"], (1, 0)),
+        ([("mask",), ("ids",)], ["ids.1", "mask.1"], (1, 0)),
+        ([("mask",), ("ids",)], ["Arg_0.1", "Arg_1.2"], None),
+        ([("mask",), ("ids",)], ["batch['ids']", "other"], None),
+        ([("x", "a"), ("y", "a")], ["args[0]['y']['a']", "args[0]['x']['a']"], (1, 0)),
+        ([("a",), ("b", "a")], ["args['b']['a']", "args['a']"], (1, 0)),
+        ([("a",), ("a.1",)], ["a.1", "a.2"], (1, 0)),
+        ([("x", "w"), ("y", "w")], ["p['u']['w']", "p['v']['w']"], None),
+        ([("0",), ("1",)], ["batch[0]", "batch[1]"], (0, 1)),
+        ([("x",), ("y",)], ["x", "x"], None),
+        ([("x",), ("y",)], ["state.x", "state.y"], (0, 1)),
+    ],
+)
+def test_paths_are_ends_of_names(
+    paths: list[tuple[str, ...]], names: list[str], order: tuple[int, ...] | None
+) -> None:
+    assert bound(paths, names) == order
+
+
+def intake(names: tuple[str, ...], *leaves: LeafSpec) -> Intake:
+    return Intake(ElementSpec(leaves, names=names), "data")
+
+
+ROW = LeafSpec("s32", (2,))
+FIRST, SECOND = np.arange(2, dtype=np.int32), np.arange(2, 4, dtype=np.int32)
+
+
+@pytest.mark.parametrize(
+    "element",
+    [
+        {"mask": SECOND, "ids": FIRST},
+        {"batch": {"mask": SECOND, "ids": FIRST}},
+        ({"mask": SECOND}, {"ids": FIRST}),
+        (FIRST, SECOND),
+    ],
+)
+def test_names_decide_and_not_their_order(element: Any) -> None:
+    for _ in range(2):  # the second one from memory
+        leaves = intake(("args[0]['ids']", "args[0]['mask']"), ROW, ROW).to_storage(element, 0)
+        assert [list(x) for x in leaves] == [[0, 1], [2, 3]]
+
+
+def test_kinds_decide_where_names_are_none_of_the_parameters() -> None:
+    number = LeafSpec("f32", ())
+    leaves = intake(("p0", "p1"), ROW, number).to_storage({"a": np.float32(3), "b": FIRST}, 0)
+    assert [x.shape for x in leaves] == [(2,), ()]
+
+
+def test_what_neither_decides_is_refused() -> None:
+    with pytest.raises(StreamError, match="expected arrays named p0, p1, found "):
+        intake(("p0", "p1"), ROW, ROW).to_storage({"a": FIRST, "b": SECOND}, 0)
+
+
+def test_without_names_dictionaries_are_in_the_order_of_their_keys() -> None:
+    leaves = intake((), ROW, ROW).to_storage({"b": SECOND, "a": FIRST}, 0)
+    assert [list(x) for x in leaves] == [[0, 1], [2, 3]]
