@@ -1,7 +1,9 @@
 """Modules in Graphcore's encoding, made plain before anything else looks at them."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
+from hloipu.definitions import defined
 from hloipu_compiler.analysis.unused_annotations import unused_annotations
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes.remove_annotations import annotations_removed
@@ -10,26 +12,32 @@ from hloipu_compiler.poplar.plain_module import plain_module
 from hloipu_compiler.poplar.reading import flat_step
 from hloipu_compiler.verify.verifier import verify
 
+_NOTHING: Mapping[str, object] = MappingProxyType({})
+
 
 def read_encoded(module: Module, given: Mapping[str, object]) -> tuple[Module, FlatStep | None]:
     """Return a module without annotations, and as a plain step if it is in Graphcore's encoding.
 
     `given`: the options of the call, which come before what the module says. Raises what `verify`
-    raises, PopopsError E0530 and E0531, and PoplarError E0540 to E0549.
+    raises, FormulaError E0530 and E0531, and PoplarError E0540 to E0549.
     """
     verify(module)
-    module = annotations_removed(module)
+    module = annotations_removed(defined(module, given))
     count = given.get("micro_batches")
     return module, flat_step(module, count if isinstance(count, int) else None)
 
 
-def plain_step(module: Module, given: Mapping[str, object]) -> tuple[Module, list[str]]:
+def plain_step(
+    module: Module, given: Mapping[str, object], config: str | None = None
+) -> tuple[Module, list[str]]:
     """Return a verified module as a plain step, and what was read or left unused, for people.
 
     Any other module is returned without annotations. `given`: the options of the call, which come
-    before what the module says; it states its own in its header. Raises PopopsError E0530 and
-    E0531, and PoplarError E0540 to E0549.
+    before what the module says; it states its own in its header. `config`: the configuration file,
+    if one is named. Custom calls are replaced by their definitions first. Raises what `defined`
+    raises, FormulaError E0530 and E0531, and PoplarError E0540 to E0549.
     """
+    module = defined(module, given, config)
     lines = unused_annotations(module)
     module = annotations_removed(module)
     count = given.get("micro_batches")
@@ -37,9 +45,11 @@ def plain_step(module: Module, given: Mapping[str, object]) -> tuple[Module, lis
     return (module, lines) if found is None else (found.module, lines + found.stated.lines())
 
 
-def with_plain_loops(module: Module) -> Module:
+def with_plain_loops(
+    module: Module, given: Mapping[str, object] = _NOTHING, config: str | None = None
+) -> Module:
     """Return a verified module with the loops of Graphcore's encoding written out in HLO's own.
 
     Any other module is returned without annotations. Raises what `plain_step` does.
     """
-    return plain_module(module)
+    return plain_module(defined(module, given, config))

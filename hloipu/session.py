@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hloipu.choosing import Choice, chosen
+from hloipu.definitions import key_text, without_definitions
 from hloipu.encoded import plain_step
 from hloipu.options.resolve import resolve
 from hloipu.options.table import OPTIONS, Options
@@ -73,9 +74,11 @@ def compile(given: HloInput, **options: Any) -> CompiledProgram:
     source = read_source(given)
     module = parse(source)
     verify(module)
-    module, _ = plain_step(module, options)
-    found = resolve("compile", options, attributes=module_attributes(module)).options
-    return compile_cached(module, source.text, settled_options(module, source.text, found)[0])
+    step, _ = plain_step(module, options)
+    plain = without_definitions(options)
+    found = resolve("compile", plain, attributes=module_attributes(step)).options
+    text = key_text(step, source.text, options)
+    return compile_cached(step, text, settled_options(step, text, found)[0])
 
 
 def settled_options(
@@ -102,8 +105,10 @@ def settled(given: HloInput, options: Mapping[str, Any]) -> dict[str, Any]:
     module = parse(source)
     verify(module)
     module, _ = plain_step(module, options)
-    found = resolve("compile", options, attributes=module_attributes(module)).options
-    chosen_one, choice = settled_options(module, source.text, found)
+    plain = without_definitions(options)
+    found = resolve("compile", plain, attributes=module_attributes(module)).options
+    text = key_text(module, source.text, options)
+    chosen_one, choice = settled_options(module, text, found)
     if choice is None:
         return dict(options)
     names = ("plan", "ipus", *choice.best.way.options())
@@ -378,5 +383,7 @@ def shown_options(options: Options) -> Mapping[str, Any]:
         "recompute": "none" if options.recompute == "auto" else options.recompute,
         "passes": _pipeline(options),
     }
+    if options.opaque:
+        shown["opaque"] = dict(options.opaque)
     share = options.available_memory_proportion
     return shown if share == _USUAL_SHARE else {**shown, "available_memory_proportion": share}

@@ -1,6 +1,7 @@
 """HLO text in: from a path, an open file or a text, to a parsed or verified module."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -106,13 +107,16 @@ def verify(given: HloInput, *, limits: Limits = DEFAULT_LIMITS) -> Module:
     return module
 
 
-def evaluate(given: HloInput, *arguments: Any) -> list[Any]:
+def evaluate(
+    given: HloInput, *arguments: Any, define: Mapping[str, Any] | None = None
+) -> list[Any]:
     """Compute a module's values on arrays in entry-parameter order, op by op.
 
     Arrays are numpy's, with ml_dtypes for bf16, f8 and the like; a tuple parameter takes a list.
     A module that is written for several replicas or partitions is evaluated on all of them, each
     on the same arguments; the results are the first one's.
     Pipelines and repeat loops in Graphcore's encoding run as their micro-batches and updates.
+    `define`: what custom calls compute, by target: HLO text, a file of it, or a JAX function.
     Returns the leaves of the result, in order. Raises what `verify` raises, UsageError where an
     argument does not fit, UnsupportedError and LimitError where the module cannot be computed.
     """
@@ -120,4 +124,4 @@ def evaluate(given: HloInput, *arguments: Any) -> list[Any]:
     from hloipu.encoded import with_plain_loops
     from hloipu_compiler.evaluate.participants import evaluate_everywhere
 
-    return evaluate_everywhere(with_plain_loops(verify(given)), *arguments)
+    return evaluate_everywhere(with_plain_loops(verify(given), {"define": define}), *arguments)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from heapq import nsmallest
 from typing import Any
 
+from hloipu.definitions import without_definitions
 from hloipu.options.resolve import resolve
 from hloipu.training_programs import StepPrograms
 from hloipu_runtime.errors import UsageError
@@ -14,7 +15,7 @@ _MOST_DIVISORS_TRIED = 10_000
 
 def require_options(options: Mapping[str, Any]) -> None:
     """Raise what `hloipu.compile` raises for options, E3151 for those that a trainer sets."""
-    resolve("compile", options)
+    resolve("compile", without_definitions(options))
     for name, instead in _OWN_OPTIONS.items():
         if name in options:
             raise UsageError(

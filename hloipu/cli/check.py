@@ -69,7 +69,7 @@ def command(
         return
     module = parse(read_input(file), limits=limits.text)
     verify(module)
-    module = with_plain_loops(module)
+    module = with_plain_loops(module, asked.given, asked.config)
     refuse_infeeds(module)
     options = asked.resolved(module_attributes(module)).options if asked.given else None
     seed = 0 if random is None and inputs is None else random

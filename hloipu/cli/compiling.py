@@ -17,6 +17,7 @@ from hloipu.cli.inputs import read_input
 from hloipu.cli.memory_text import culprits_text, uses_text
 from hloipu.cli.options import Asked, config_text, option_group
 from hloipu.cli.table import table
+from hloipu.definitions import key_text
 from hloipu.encoded import plain_step
 from hloipu.options.origin import DEFAULT
 from hloipu.options.table import OPTIONS, Options
@@ -43,7 +44,7 @@ _OF_COMPILING = (
     "shards", "replicas", "shard_optimizer", "offload", "offload_activations",
     "offload_weights", "offload_accumulators", "batch_serialization", "micro_batches",
     "schedule", "reduction", "accumulator_dtype", "accumulator", "device_map", "loss_output",
-    "plan",
+    "plan", "define", "opaque",
 )  # fmt: skip
 """Options that say how to compile, which an executable has behind it."""
 
@@ -102,7 +103,7 @@ def given_file(file: str | None) -> str:
 
 
 def read_verified(file: str, limits: Limits, phases: Phases, asked: Asked) -> tuple[Module, str]:
-    """Return the verified module of a file, and its text.
+    """Return the verified module of a file, and the text that stands for it in the cache.
 
     A step in Graphcore's encoding is made plain; says on stderr what was read of it.
     """
@@ -111,10 +112,11 @@ def read_verified(file: str, limits: Limits, phases: Phases, asked: Asked) -> tu
         module = parse(source, limits=limits)
     with phases("verify"):
         verify(module)
-        module, lines = plain_step(module, asked.given)
+        given = {**asked.given, "opaque": asked.opaque}
+        module, lines = plain_step(module, given, asked.config)
     for line in lines:
         click.echo(line, err=True)
-    return module, source.text
+    return module, key_text(module, source.text, given, asked.config)
 
 
 def options_for(asked: Asked, module: Module, text: str) -> Options:

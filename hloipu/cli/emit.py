@@ -112,7 +112,7 @@ def stage_text(
         verify(module)
     if stage == "hlo":
         return hlo_text(module, asking)
-    module, _ = plain_step(module, asked.given)
+    module, _ = plain_step(module, asked.given, asked.config)
     if stage == "step":
         return hlo_text(module, asking)
     options = asked.resolved(module_attributes(module)).options

@@ -33,6 +33,9 @@ Array = np.ndarray[Any, Any]
     "--replicas", type=click.IntRange(1), help="Participants; default: what the module asks for."
 )
 @click.option("--partitions", type=click.IntRange(1), help="Partitions of each replica.")
+@click.option(
+    "--define", multiple=True, metavar="TARGET=FILE", help="HLO of a custom call; repeatable."
+)
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Of stateful random ops.")
 def command(
     file: str,
@@ -45,12 +48,13 @@ def command(
     stop_on_nan: bool,
     replicas: int | None,
     partitions: int | None,
+    define: tuple[str, ...],
     seed: int,
 ) -> None:
     """Compute FILE (- for standard input) op by op and print or store its results."""
     module = parse(read_input(file), limits=limits.text)
     verify(module)
-    module = with_plain_loops(module)
+    module = with_plain_loops(module, {"define": define})
     check_names(module, watch)
     module, leaves = given_arguments(module, inputs, random, fill, limits.values)
     arguments = grouped(module, leaves)

@@ -30,6 +30,15 @@ class Asked:
     config: str | None
     print_config: bool
 
+    @property
+    def opaque(self) -> tuple[tuple[str, int], ...]:
+        """Cycles of custom calls that nobody describes; of estimates alone."""
+        if self.command != "estimate":
+            return ()
+        return resolve(
+            self.command, self.given, place="command line", config=self.config
+        ).options.opaque
+
     def resolved(self, attributes: Mapping[str, str] = _NO_ATTRIBUTES) -> Resolved:
         """Return all options' values, a module's frontend attributes considered.
 

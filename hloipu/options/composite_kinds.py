@@ -226,6 +226,28 @@ class Pairs(Kind):
         return ",".join(f"{key}={self.value.write(part)}" for key, part in pairs)
 
 
+class FilesByName(Pairs):
+    """`NAME=FILE`, each given by a use of the option of its own."""
+
+    __slots__ = ()
+
+    @property
+    def metavar(self) -> str:
+        """What stands for the value in a help text."""
+        return f"{self.key}=FILE"
+
+    def names_file(self, value: object) -> bool:
+        """Say that they do."""
+        return True
+
+    def rebased(self, value: object, folder: Path) -> object:
+        """Return the pairs with paths taken from `folder` where they are relative."""
+        pairs = self.check(value)
+        if not isinstance(pairs, tuple):
+            return value
+        return tuple((key, moved(path, folder)) for key, path in pairs)
+
+
 class Number(Kind):
     """An integer as text: what it may be is for the machine to say."""
 

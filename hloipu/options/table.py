@@ -11,6 +11,7 @@ from typing import Annotated, get_type_hints
 from hloipu.options.composite_kinds import (
     DeviceMap,
     Files,
+    FilesByName,
     Integers,
     Names,
     Number,
@@ -290,6 +291,23 @@ class Options:
             _ALL,
             "Python file with passes of one's own; runs its code; repeatable.",
             in_file=False,
+        ),
+    ] = ()
+    define: Annotated[
+        tuple[tuple[str, str], ...],
+        About(
+            FilesByName("TARGET", Location()),
+            _ALL,
+            "HLO of what a custom call's target computes: its entry takes the call's operands and "
+            "gives its results; repeatable.",
+        ),
+    ] = ()
+    opaque: Annotated[
+        tuple[tuple[str, int], ...],
+        About(
+            Pairs("TARGET", Integer(0, _MOST_COUNT)),
+            ("estimate",),
+            "Cycles of a call of a custom call's target that nobody describes; repeatable.",
         ),
     ] = ()
     available_memory_proportion: Annotated[

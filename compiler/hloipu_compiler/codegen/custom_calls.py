@@ -1,6 +1,5 @@
 """Lowering of custom calls: annotations vanish, LAPACK routines and top-k have codelets."""
 
-import math
 from collections.abc import Sequence
 
 from hloipu_compiler.codegen.blocked_algebra import (
@@ -16,13 +15,13 @@ from hloipu_compiler.codegen.leaves import Held, Leaf
 from hloipu_compiler.codegen.site import Site, lowers
 from hloipu_compiler.codegen.top_k import top_k
 from hloipu_compiler.codegen.views import compute_spread
-from hloipu_compiler.evaluate.custom_calls import typed_attributes
+from hloipu_compiler.evaluate.custom_calls import OPAQUE, typed_attributes
+from hloipu_compiler.evaluate.skeletons import how_to_define
+from hloipu_compiler.hlo.frontend_attributes import read_backend_config
 from hloipu_compiler.ir.annotations import is_identity
-from hloipu_runtime.codelets.constants import number_node
 from hloipu_runtime.codelets.custom import LapackCall
-from hloipu_runtime.codelets.elementwise import Elementwise
-from hloipu_runtime.codelets.expression import Expression, Node
 from hloipu_runtime.codelets.linear_algebra import TriangularSolve
+from hloipu_runtime.codelets.opaque import OpaqueWork
 from hloipu_runtime.kernels.lapack import LAPACK_TARGETS
 from hloipu_runtime.kernels.lapack_batches import letter
 
@@ -32,10 +31,12 @@ def _custom_call(site: Site) -> Sequence[Leaf]:
     target = site.attributes.text("custom_call_target")
     if is_identity(site.instruction):
         return [leaf for leaves in site.operands for leaf in leaves][: len(site.results)]
+    if target == OPAQUE:
+        operands = [site.held(n) for n in range(len(site.operands))]
+        work = OpaqueWork(int(read_backend_config(site.instruction.backend_config)))
+        return site.builder.compute(work, operands, site.results)
     if target == "TopK":
         return top_k(site.builder, site.held(0), site.results[0][1][-1], largest=True)
-    if target == "AwsNeuronGeluApprxTanh":
-        return _gelu_by_tanh(site)
     if target in LAPACK_TARGETS:
         operands = [site.held(n) for n in range(len(site.operands))]
         call = LapackCall(target, _attributes(site))
@@ -45,7 +46,11 @@ def _custom_call(site: Site) -> Sequence[Leaf]:
     error = CodegenError(
         "E0470",
         f"custom call {site.instruction.name!r}: no codelet is known for the target {target!r}",
-        hint="rewrite the module without it, or evaluate it with `hloipu eval`",
+        hint=how_to_define(
+            target,
+            [site.computation.instructions[n].shape for n in site.instruction.operands],
+            site.instruction.shape,
+        ),
     )
     error.span = site.module.span(site.instruction)
     raise error
@@ -80,30 +85,3 @@ def _attributes(site: Site) -> tuple[tuple[str, int | bool | str], ...]:
     """Return the attributes of the call that are numbers, flags or letters."""
     found = typed_attributes(site.instruction.backend_config)
     return tuple((name, x) for name, x in sorted(found.items()) if isinstance(x, int | str))
-
-
-def _gelu_by_tanh(site: Site) -> Sequence[Leaf]:
-    """Return x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2 (Hendrycks and Gimpel, 1606.08415)."""
-    x = site.held(0)
-    kind = x.element_type
-    wide = "f64" if kind == "f64" else "f32"
-    nodes: list[Node] = []
-
-    def node(op: str, *arguments: int) -> int:
-        nodes.append(Node(op, arguments, wide))
-        return len(nodes)
-
-    def constant(value: float) -> int:
-        nodes.append(number_node(value, wide))
-        return len(nodes)
-
-    a = node("convert", 0)
-    cubic = node("multiply", node("multiply", node("multiply", constant(0.044715), a), a), a)
-    inner = node("multiply", constant(math.sqrt(2 / math.pi)), node("add", a, cubic))
-    outer = node("add", constant(1.0), node("tanh", inner))
-    node("multiply", node("multiply", constant(0.5), a), outer)
-    nodes.append(Node("convert", (len(nodes),), kind))
-    expression = Expression((kind,), tuple(nodes), (len(nodes),))
-    rank = len(x.shape)
-    codelet = Elementwise(expression, (tuple(range(rank)),), rank)
-    return site.builder.compute(codelet, [x], site.results)

@@ -5,7 +5,6 @@ def double(call: Call) -> list[Array]:
     return [2 * call.operands[0]]
 """
 
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,11 +14,11 @@ import numpy as np
 
 from hloipu_compiler.evaluate.plan import Action, Array
 from hloipu_compiler.evaluate.site import Lowering, Site, leaf_count, lowers
+from hloipu_compiler.evaluate.skeletons import how_to_define
 from hloipu_compiler.ir.annotations import IDENTITY_TARGETS
 from hloipu_compiler.ir.graph import Instruction
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.kernels.lapack import LAPACK_TARGETS
-from hloipu_runtime.kernels.rounding import round_to
 from hloipu_runtime.kernels.topk import topk
 
 
@@ -88,26 +87,29 @@ def _custom_call(site: Site) -> Action:
         error = UnsupportedError(
             "E0456",
             f"custom call {site.instruction.name!r}: nothing is known of the target {target!r}",
-            hint="register an implementation: hloipu.register_custom_call(target, function)",
+            hint="register an implementation, hloipu.register_custom_call(target, function), or "
+            + how_to_define(target, site.operand_shapes, site.instruction.shape),
         )
         error.span = site.module.span(site.instruction)
         raise error
     return lambda x: implementation(Call(site, x))
 
 
+OPAQUE = "hloipu.opaque"
+"""A call of which nothing is known but its cycles, which its configuration states: for estimates.
+
+Takes and gives f32 without dimensions.
+"""
+
+
+@register(OPAQUE)
+def _opaque(call: Call) -> Sequence[Array]:
+    return [np.full((), np.nan, np.float32)]
+
+
 @register(*IDENTITY_TARGETS)
 def _identity(call: Call) -> Sequence[Array]:
     return call.operands[: leaf_count(call.instruction.shape)]
-
-
-@register("AwsNeuronGeluApprxTanh")
-def _gelu_by_tanh(call: Call) -> Sequence[Array]:
-    """Return x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2 (Hendrycks and Gimpel, 1606.08415)."""
-    x = call.operands[0]
-    cubic = x + x.dtype.type(0.044715) * x * x * x
-    half = x.dtype.type(0.5)
-    value = half * x * (1 + np.tanh(x.dtype.type(math.sqrt(2 / math.pi)) * cubic))
-    return [round_to(value, call.site.element_type())]
 
 
 @register("TopK")

@@ -22,13 +22,13 @@ from hloipu_compiler.poplar.reaching import reached_from
 from hloipu_compiler.poplar.repeating import Loops
 from hloipu_compiler.poplar.survey import Survey, survey, update_count
 from hloipu_compiler.poplar.values import OUTSIDE
-from hloipu_compiler.popops.expanding import expanded
+from hloipu_compiler.vendor.expanding import expanded
 
 
 def plain_module(module: Module, micro_batches: int | None = None) -> Module:
     """Return a verified module without annotations and Graphcore's encoding.
 
-    Raises UnsupportedError E0470 for annotations that change a shape, PopopsError E0530 and E0531,
+    Raises UnsupportedError E0470 for annotations that change a shape, FormulaError E0530 and E0531,
     and PoplarError E0540 to E0549.
     """
     module = expanded(annotations_removed(module))

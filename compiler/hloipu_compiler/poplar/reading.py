@@ -10,14 +10,14 @@ from hloipu_compiler.poplar.plain_module import written_out
 from hloipu_compiler.poplar.stated import Stated
 from hloipu_compiler.poplar.survey import survey, update_count
 from hloipu_compiler.poplar.window_writing import NoStep
-from hloipu_compiler.popops.expanding import expanded
+from hloipu_compiler.vendor.expanding import expanded
 
 
 def flat_step(module: Module, micro_batches: int | None = None) -> FlatStep | None:
     """Return the plain step of a verified module in Graphcore's encoding; None for any other.
 
     `micro_batches`: how many an update has, whatever the module says of it.
-    Raises PopopsError E0530 and E0531, and PoplarError E0540 to E0549.
+    Raises FormulaError E0530 and E0531, and PoplarError E0540 to E0549.
     """
     with placing(module):
         return _read(module, micro_batches)

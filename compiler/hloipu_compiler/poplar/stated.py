@@ -102,7 +102,7 @@ class Stated:
         if self.why:
             return [f"read from Graphcore's encoding: loops are written out, for {self.why}"]
         if self == Stated():
-            return ["read from Graphcore's encoding: its ops are written out"]
+            return ["read as plain ops: custom calls and loops are written out"]
         words = [f"{self.micro_batches} micro-batches an update"]
         if self.stages:
             words.append(f"{self.stages} stages")

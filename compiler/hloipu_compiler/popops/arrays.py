@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from hloipu_compiler.popops.call import Call, formula
-from hloipu_compiler.popops.text import Value
+from hloipu_compiler.formulas.call import Call, formula
+from hloipu_compiler.formulas.text import Value
 
 
 def _scaled(call: Call, a: Value | None, x: Value, b: Value | None, y: Value) -> Value:

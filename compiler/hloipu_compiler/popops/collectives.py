@@ -9,8 +9,8 @@ import math
 import re
 from collections.abc import Sequence
 
-from hloipu_compiler.popops.call import Call, formula
-from hloipu_compiler.popops.text import Value
+from hloipu_compiler.formulas.call import Call, formula
+from hloipu_compiler.formulas.text import Value
 
 _OPCODES = {
     "ADD": "add", "MEAN": "add", "SQUARE_ADD": "add", "MUL": "multiply", "MIN": "minimum",

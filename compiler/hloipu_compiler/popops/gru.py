@@ -5,17 +5,10 @@ Gates in kernel and bias: reset, update, candidate (graphcore/poplibs: include/p
 
 from collections.abc import Sequence
 
-from hloipu_compiler.popops.call import Call, formula
-from hloipu_compiler.popops.text import Value
-from hloipu_compiler.popops.time_loop import (
-    Sizes,
-    Step,
-    TimeLoop,
-    activations,
-    at_step,
-    sizes_of,
-    with_step,
-)
+from hloipu_compiler.formulas.call import Call, formula
+from hloipu_compiler.formulas.loop import Loop, Step, at_step, with_step
+from hloipu_compiler.formulas.text import Value
+from hloipu_compiler.popops.layer_sizes import Sizes, activations, sizes_of
 
 
 class _GruStep(Step):
@@ -84,5 +77,5 @@ def _gru(call: Call) -> Sequence[Value]:
         v.converted(kind) for v, kind in zip(call.operands[4:], ("s32", "f32"), strict=False)
     ]
     arrays = [x, kernel, bias, *besides, h, outputs]
-    made = TimeLoop(call, sizes.steps).run(arrays, _GruStep(call, sizes, others))
+    made = Loop(call.text, sizes.steps).run(arrays, _GruStep(call, sizes, others))
     return [made[-1].converted(call.operands[0].kind)]

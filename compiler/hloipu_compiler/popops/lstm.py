@@ -8,17 +8,10 @@ and the cell before.
 
 from collections.abc import Sequence
 
-from hloipu_compiler.popops.call import Call, formula
-from hloipu_compiler.popops.text import Value
-from hloipu_compiler.popops.time_loop import (
-    Sizes,
-    Step,
-    TimeLoop,
-    activations,
-    at_step,
-    sizes_of,
-    with_step,
-)
+from hloipu_compiler.formulas.call import Call, formula
+from hloipu_compiler.formulas.loop import Loop, Step, at_step, with_step
+from hloipu_compiler.formulas.text import Value
+from hloipu_compiler.popops.layer_sizes import Sizes, activations, sizes_of
 
 
 class _LstmStep(Step):
@@ -69,7 +62,7 @@ def _lstm(call: Call) -> Sequence[Value]:
     kept = text.full("f32", (sizes.steps, 6, sizes.batch, sizes.units), 0)
     lengths = [call.operands[5].converted("s32")] if dynamic else []
     arrays = [x, kernel, bias, *lengths, h, c, outputs, kept]
-    made = TimeLoop(call, sizes.steps).run(arrays, _LstmStep(call, sizes, dynamic))
+    made = Loop(call.text, sizes.steps).run(arrays, _LstmStep(call, sizes, dynamic))
     found = [made[-2], made[-3], made[-1]]
     kind = call.operands[0].kind
     return [value.converted(kind) for value in found[: len(call.results)]]
@@ -122,7 +115,7 @@ def _lstm_gradient(call: Call) -> Sequence[Value]:
     zeros = [text.full("f32", v.dims, 0) for v in (h, x, kernel, bias)]
     dh, dx, dw, db = zeros
     arrays = [x, h, kernel, outputs, kept, d_outputs, dh, dc, dx, dw, db]
-    made = TimeLoop(call, sizes.steps).run(arrays, _LstmBack(call, sizes))
+    made = Loop(call.text, sizes.steps).run(arrays, _LstmBack(call, sizes))
     dh, dc, dx, dw, db = made[-5:]
     kind = call.operands[0].kind
     return [value.converted(kind) for value in (dx, dh, dc, dw, db)]

@@ -1,38 +1,17 @@
 """Non-linearities and their gradients, from what came out of them, or, of gelu and swish, went in.
 
-Formulas: graphcore/poplibs: include/popnn/NonLinearity.hpp, lib/popnn/codelets/NonLinearity*.cpp;
-gelu by tanh: Hendrycks and Gimpel, arXiv 1606.08415. Computed in f32 where types are narrower.
+Formulas: graphcore/poplibs: include/popnn/NonLinearity.hpp, lib/popnn/codelets/NonLinearity*.cpp.
+Computed in f32 where types are narrower.
 """
 
-import math
 from collections.abc import Callable, Sequence
 
-from hloipu_compiler.popops.call import Call, formula
-from hloipu_compiler.popops.text import Value
+from hloipu_compiler.formulas import activations
+from hloipu_compiler.formulas.call import Call, formula
+from hloipu_compiler.formulas.text import Value
 
-_TANH_SLOPE = math.sqrt(2 / math.pi)
-_TANH_CUBIC = 0.044715
 _HARD_SLOPE = 0.2
 """Of a hard sigmoid, which is 0.2 x + 0.5 between 0 and 1."""
-
-
-def _gelu(x: Value) -> Value:
-    return 0.5 * x * (_gelu_tanh(x) + 1.0)
-
-
-def _gelu_tanh(x: Value) -> Value:
-    return (_TANH_SLOPE * (x + _TANH_CUBIC * (x * x * x))).unary("tanh")
-
-
-def _gelu_slope(x: Value) -> Value:
-    tanh = _gelu_tanh(x)
-    inner = _TANH_SLOPE * (3 * _TANH_CUBIC * (x * x) + 1.0)
-    return 0.5 * (tanh + 1.0) + 0.5 * x * (1.0 - tanh * tanh) * inner
-
-
-def _swish_slope(x: Value) -> Value:
-    gate = x.unary("logistic")
-    return gate + x * gate * (1.0 - gate)
 
 
 def _hard_sigmoid(x: Value) -> Value:
@@ -48,9 +27,9 @@ _FORWARD: dict[str, Callable[[Value], Value]] = {
     "Relu": lambda x: x.combined("maximum", 0.0),
     "Sigmoid": lambda x: x.unary("logistic"),
     "HardSigmoid": _hard_sigmoid,
-    "Gelu": _gelu,
-    "GeluErf": lambda x: 0.5 * x * ((x * math.sqrt(0.5)).unary("erf") + 1.0),
-    "Swish": lambda x: x * x.unary("logistic"),
+    "Gelu": activations.gelu_by_tanh,
+    "GeluErf": activations.gelu,
+    "Swish": activations.swish,
     "Square": lambda x: x * x,
     "Inverse": lambda x: x.like(1.0) / x,
     "Erf": lambda x: x.unary("erf"),
@@ -60,8 +39,8 @@ _SLOPES: dict[str, Callable[[Value], Value]] = {
     "TanhGrad": lambda out: 1.0 - out * out,
     "SigmoidGrad": lambda out: out * (1.0 - out),
     "HardSigmoidGrad": _hard_slope,
-    "GeluGrad": _gelu_slope,
-    "SwishGrad": _swish_slope,
+    "GeluGrad": activations.slope_of_gelu_by_tanh,
+    "SwishGrad": activations.slope_of_swish,
 }
 
 
@@ -88,9 +67,4 @@ def _softmax(call: Call) -> Sequence[Value]:
     """Return it over the last dimension; the largest is taken off in either form."""
     (x,) = call.takes(1)
     call.need(x.rank > 0, "a softmax of one number")
-    wide = x.wide()
-    kept = tuple(range(x.rank - 1))
-    most = wide.reduced("maximum", [x.rank - 1], -math.inf).spread(x.dims, kept)
-    powers = (wide - most).unary("exponential")
-    total = powers.reduced("add", [x.rank - 1]).spread(x.dims, kept)
-    return [(powers / total).converted(x.kind)]
+    return [activations.softmax(x.wide(), x.rank - 1).converted(x.kind)]

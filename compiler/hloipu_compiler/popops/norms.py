@@ -7,8 +7,8 @@ in group c mod G, else in group c div (C / G) (graphcore/poplibs: lib/popnn/Grou
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hloipu_compiler.popops.call import Call, formula
-from hloipu_compiler.popops.text import Value
+from hloipu_compiler.formulas.call import Call, formula
+from hloipu_compiler.formulas.text import Value
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hloipu_compiler.popops.call import Call, formula
-from hloipu_compiler.popops.text import Value
+from hloipu_compiler.formulas.call import Call, formula
+from hloipu_compiler.formulas.text import Value
 
 _MOST_OFFSETS = 1024
 """Elements of a window whose gradient is written out element by element."""

@@ -1,38 +1,18 @@
 """Random numbers: of a seed, the same for it every time; or new ones each time.
 
-Which numbers a seed gives differs from machine to machine; here they come from Threefry
-(`rng-bit-generator`), with the seed as its key. Distributions are those of
-graphcore/poplibs: include/poprand/RandomGen.hpp; a truncated normal has no number beyond 2.
+Distributions are those of graphcore/poplibs: include/poprand/RandomGen.hpp; a truncated normal has
+no number beyond 2.
 """
 
 import math
 from collections.abc import Sequence
 
-from hloipu_compiler.popops.call import Call, formula
-from hloipu_compiler.popops.text import Value
+from hloipu_compiler.formulas.call import Call, formula
+from hloipu_compiler.formulas.random_numbers import below, fraction, random_bits
+from hloipu_compiler.formulas.text import Value
 
 _TWO_SIDES = math.erf(2 / math.sqrt(2))
 """Share of a normal distribution between -2 and 2, where a truncated one ends."""
-_FRACTION_BITS = 8
-"""Bits of 32 that are dropped, so that the rest are a float's 24."""
-
-
-def _bits(call: Call, seed: Value, count: int) -> Value:
-    """Return so many random u32 of a seed of two numbers."""
-    call.need(seed.dims == (2,), "a seed is two numbers")
-    text = call.text
-    if seed.kind in ("s32", "u32"):
-        key = text.add("bitcast-convert", "u32", (2,), seed.name) if seed.kind == "s32" else seed
-    else:
-        key = seed.converted("u32")
-    wide = key.converted("u64")
-    low, high = (wide.sliced(0, n, n + 1).shaped(()) for n in (0, 1))
-    mixed = (low + high * text.number("u64", 2**32)).shaped((1,))
-    state = mixed.joined([text.full("u64", (1,), 0)], 0)
-    name = f"v{len(text.lines)}"
-    made = f"(u64[2], u32[{count}]) rng-bit-generator({state.name}), algorithm=rng_three_fry"
-    text.lines.append(f"  {name} = {made}")
-    return text.add("get-tuple-element", "u32", (count,), name, "index=1")
 
 
 def _uniform(call: Call, dims: Sequence[int]) -> Value:
@@ -43,10 +23,7 @@ def _uniform(call: Call, dims: Sequence[int]) -> Value:
         low, high = text.number("f32", 0), text.number("f32", 1)
         given = f"{low.name}, {high.name}"
         return text.add("rng", "f32", dims, given, "distribution=rng_uniform")
-    bits = _bits(call, call.operands[0], count)
-    shift = text.full("u32", (count,), _FRACTION_BITS)
-    fraction = bits.combined("shift-right-logical", shift).converted("f32")
-    return (fraction * 2.0 ** (_FRACTION_BITS - 32)).shaped(dims)
+    return fraction(random_bits(call, call.operands[0], count)).shaped(dims)
 
 
 def _between(call: Call, low: float, high: float, dims: Sequence[int]) -> Value:
@@ -67,7 +44,7 @@ def _stateless_integer(call: Call) -> Sequence[Value]:
     seed, low, high = call.takes(3)
     ((kind, dims),) = call.results
     count = math.prod(dims)
-    bits = _bits(call, seed, count).converted("u64")
+    bits = random_bits(call, seed, count).converted("u64")
     low, high = (v.shaped(()).converted("s64") for v in (low, high))
     span = (high - low).converted("u64")
     # The high half of a product: every number as likely as the others, to 2^-32.
@@ -131,12 +108,7 @@ def _dropout(call: Call) -> Sequence[Value]:
     dims = call.integers("noise_shape") if call.has("noise_shape") else list(x.dims)
     call.need(len(dims) == x.rank and all(a in (1, b) for a, b in zip(dims, x.dims, strict=True)),
               "its noise_shape does not go with its operand")  # fmt: skip
-    count = math.prod(dims)
-    bits = _bits(call, seed, count)
-    shift = call.text.full("u32", (count,), _FRACTION_BITS)
-    drawn = bits.combined("shift-right-logical", shift).converted("f32")
-    drawn = drawn * 2.0 ** (_FRACTION_BITS - 32)
-    stays = drawn.compared("LT", call.number("rate"))
+    stays = below(call, seed, dims, call.number("rate"))
     kept = [d for d, size in enumerate(dims) if size == x.dims[d]]
     stays = stays.shaped([dims[d] for d in kept]).spread(x.dims, kept)
     scaled = (x.wide() * call.number("scale", 1)).converted(x.kind)

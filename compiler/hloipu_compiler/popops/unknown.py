@@ -8,15 +8,15 @@ _HOST = (
 )
 _OWN = (
     "what it computes is in a library or a codelet that the text does not have",
-    "register an implementation: hloipu.register_custom_call(target, function)",
+    "say what it computes: --define TARGET=FILE.hlo, in Python define={target: …}",
 )
 _F8 = (
     "numbers of 8 bits with a scale of their own are not there",
-    "print the module with f16, or register an implementation: hloipu.register_custom_call",
+    "print the module with f16, or say what it computes: --define TARGET=FILE.hlo",
 )
 _LOSS = (
     "hloipu has no formula for it",
-    "write it out in HLO, or register an implementation: hloipu.register_custom_call",
+    "say what it computes: --define TARGET=FILE.hlo, in Python define={target: …}",
 )
 
 WHY: Mapping[str, tuple[str, str]] = {

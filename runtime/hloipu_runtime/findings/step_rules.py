@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hloipu_runtime.codelets.codelet import Codelet
+from hloipu_runtime.codelets.opaque import OpaqueWork
 from hloipu_runtime.findings.facts import Facts
 from hloipu_runtime.program.steps import ValueId
 from hloipu_runtime.report.finding import Finding
@@ -20,8 +21,13 @@ _BY_INDEX = frozenset({"gather", "gather-candidates", "scatter", "dynamic-slice"
 
 def few_tiles(facts: Facts) -> Iterator[Finding]:
     """Find instructions that keep few tiles busy."""
+    stated = {
+        row.name
+        for row, step in facts.computing
+        if any(group.codelet.name == OpaqueWork.name for group in step.groups)
+    }
     for name, work in facts.works.items():
-        if not work.compute:
+        if not work.compute or name in stated:
             continue
         used = work.tile_cycles / work.compute
         if used >= _FEW_TILES * facts.tiles:

@@ -121,10 +121,20 @@ def _cycles(profile: Profile) -> str:
         time = _time(least / profile.clock_hz)
         return (
             f"cycles: unknown, at least {least:,} ({time}){runs}: data decides in "
-            f"{len(profile.unknown)} place(s); --assume-trips takes a number of turns"
+            f"{len(profile.unknown)} place(s){_stated(profile)}; --assume-trips takes a number of "
+            "turns"
         )
     time = _time(profile.total_cycles / profile.clock_hz)
-    return f"cycles: {profile.total_cycles:,} ({time}){runs}"
+    return f"cycles: {profile.total_cycles:,} ({time}){runs}{_stated(profile)}"
+
+
+def _stated(profile: Profile) -> str:
+    """Return what the user states of calls that nobody describes."""
+    stated = profile.options.get("opaque")
+    if not stated:
+        return ""
+    calls = ", ".join(f"{cycles:,} a call of {target}" for target, cycles in stated.items())
+    return f", with {calls} as stated"
 
 
 def _gathers(profile: Profile) -> str:

@@ -69,18 +69,6 @@ def test_lapack_call() -> None:
     check_on_tiles(text, [a], [expected, np.zeros(9)], relative=1e-3, absolute=1e-3)
 
 
-def test_gelu_by_tanh() -> None:
-    x = RNG.standard_normal((9, 7)).astype(np.float32)
-    text = """HloModule calls
-    ENTRY e {
-      x = f32[9,7] parameter(0)
-      ROOT r = f32[9,7] custom-call(x), custom_call_target="AwsNeuronGeluApprxTanh"
-    }"""
-    wide = x.astype(np.float64)
-    expected = wide / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (wide + 0.044715 * wide**3)))
-    check_on_tiles(text, [x], [expected], relative=1e-5, absolute=1e-6)
-
-
 def test_unknown_target() -> None:
     text = """HloModule calls
     ENTRY e {

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hloipu_compiler.popops.errors import PopopsError
+from hloipu_compiler.formulas.errors import FormulaError
 from tests.support.popops_call import called, drawn
 
 PARTS = [drawn(5, seed=n) for n in range(2)]
@@ -32,7 +32,7 @@ def test_rows_of_buffers_are_loaded_and_stored() -> None:
     np.testing.assert_array_equal(made, buffer[2])
     (made,) = called("BufferStoreSlice", [buffer, row, at], "f32[4,3]", said)
     np.testing.assert_array_equal(made, np.vstack([buffer[:2], row[None], buffer[3:]]))
-    with pytest.raises(PopopsError, match="spread over replicas") as caught:
+    with pytest.raises(FormulaError, match="spread over replicas") as caught:
         called("BufferLoadSlice", [buffer, at], "f32[3]", {"replication_factor": 2})
     assert caught.value.code == "E0530"
 

@@ -7,11 +7,11 @@ import pytest
 from numpy.typing import NDArray
 
 from hloipu_compiler.evaluate.custom_calls import REGISTRY, register_custom_call
+from hloipu_compiler.formulas.errors import FormulaError
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.poplar.reading import flat_step
-from hloipu_compiler.popops.errors import PopopsError
-from hloipu_compiler.popops.unknown import WHY
 from hloipu_compiler.source import Source
+from hloipu_compiler.vendor.expanding import WHY
 from tests.support.popops_call import called, drawn, evaluated, text_of_call
 
 X, SEED = drawn(3, 4), np.array([1, 2], np.int32)
@@ -35,7 +35,7 @@ WRONG: dict[str, tuple[str, list[NDArray[Any]], str, dict[str, object], str]] = 
 @pytest.mark.parametrize("what", WRONG)
 def test_shapes_and_attributes_that_do_not_fit(what: str) -> None:
     target, given, result, said, words = WRONG[what]
-    with pytest.raises(PopopsError, match=words) as caught:
+    with pytest.raises(FormulaError, match=words) as caught:
         called(target, given, result, said)
     error = caught.value
     assert (error.code, error.span.line) == ("E0531", 4 + len(given))
@@ -46,7 +46,7 @@ def test_shapes_and_attributes_that_do_not_fit(what: str) -> None:
 @pytest.mark.parametrize("target", WHY)
 def test_what_has_no_formula_is_refused_by_name(target: str) -> None:
     module = parse(Source(text_of_call(target, [X], "f32[3,4]"), "step.hlo"))
-    with pytest.raises(PopopsError) as caught:
+    with pytest.raises(FormulaError) as caught:
         flat_step(module)
     assert caught.value.code == "E0530"
     assert str(caught.value).startswith("step.hlo:5:3: error[E0530]: custom call 'r'")

@@ -1,37 +1,21 @@
-"""Loops over time, and the sizes and activations of layers that run in them."""
+"""Loops with a known count, written as a `while`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hloipu_compiler.popops.call import Call
-from hloipu_compiler.popops.text import Text, Value, shape_text
-
-_ACTIVATIONS = {"tanh": "tanh", "sigmoid": "logistic"}
-
-
-def activations(call: Call) -> tuple[str, str]:
-    """Return the opcodes of the candidate's activation and of the gates'."""
-    found = []
-    for key, default in (("activation", "tanh"), ("recurrent_activation", "sigmoid")):
-        said = str(call.said.get(key, default)).lower()
-        if said not in _ACTIVATIONS:
-            raise call.unsupported(
-                f"its {key} is {said[:40]!r}", "tanh and sigmoid are there; write others out in HLO"
-            )
-        found.append(_ACTIVATIONS[said])
-    return found[0], found[1]
+from hloipu_compiler.formulas.text import Text, Value, shape_text
 
 
 @dataclass(frozen=True, slots=True)
-class TimeLoop:
-    """A loop over time, in the text of its body: a counter and arrays go on."""
+class Loop:
+    """A loop with a known count, in the text of its body: a counter and arrays go on."""
 
-    call: Call
+    text: Text
     steps: int
 
     def run(self, arrays: Sequence[Value], body: "Step") -> list[Value]:
         """Write the loop; `body` makes the arrays after a step of those before it."""
-        text = self.call.text
+        text = self.text
         inner = Text()
         shapes = ["s32[]", *(shape_text(x.kind, x.dims) for x in arrays)]
         whole = f"({', '.join(shapes)})"
@@ -75,7 +59,7 @@ class Step:
 
 
 def at_step(x: Value, turn: Value) -> Value:
-    """Return one step of an array over time."""
+    """Return one row of an array: its element along the first dimension."""
     zero = x.text.number("s32", 0)
     sizes = (1, *x.dims[1:])
     starts = ", ".join([turn.name, *[zero.name] * (x.rank - 1)])
@@ -85,33 +69,9 @@ def at_step(x: Value, turn: Value) -> Value:
 
 
 def with_step(whole: Value, part: Value, turn: Value) -> Value:
-    """Return an array over time with one step replaced."""
+    """Return an array with one row replaced."""
     zero = whole.text.number("s32", 0)
     row = part.shaped((1, *part.dims))
     starts = ", ".join([turn.name, *[zero.name] * (whole.rank - 1)])
     given = f"{whole.name}, {row.name}, {starts}"
     return whole.text.add("dynamic-update-slice", whole.kind, whole.dims, given)
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """Of a layer: steps, samples of a batch, elements of an input and of the state."""
-
-    steps: int
-    batch: int
-    inputs: int
-    units: int
-
-
-def sizes_of(call: Call, gates: int, kernel: Value, bias_dims: Sequence[int]) -> Sizes:
-    """Return a layer's sizes, checked."""
-    x, state = call.operands[0], call.operands[1]
-    call.need(x.rank == 3 and state.rank == 2, "it takes input over time, and a state")
-    steps, batch, inputs = x.dims
-    sizes = Sizes(steps, batch, inputs, state.dims[1])
-    call.need(state.dims[0] == sizes.batch, "its state has another batch than its input")
-    call.need(kernel.dims == (sizes.inputs + sizes.units, gates * sizes.units),
-              f"its kernel is no {sizes.inputs + sizes.units} x {gates * sizes.units}")  # fmt: skip
-    wanted = (*bias_dims, sizes.units)
-    call.need(call.operands[4 if gates == 4 else 3].dims == wanted, f"its biases are no {wanted}")
-    return sizes

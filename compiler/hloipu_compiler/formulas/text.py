@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 Dims = tuple[int, ...]
+Pairs = tuple[Sequence[int], Sequence[int]]
+"""Dimensions of one operand, and of the other."""
 _WIDE = frozenset({"f32", "f64", "c64", "c128"})
 
 
@@ -127,13 +129,16 @@ class Value:
     def __and__(self, other: "Value") -> "Value":
         return self._with("and", other)
 
+    def __or__(self, other: "Value") -> "Value":
+        return self._with("or", other)
+
     def combined(self, opcode: str, other: "Value | float") -> "Value":
         """Return an elementwise op of two values."""
         return self._with(opcode, other)
 
-    def unary(self, opcode: str) -> "Value":
-        """Return an elementwise op of the value."""
-        return self.text.add(opcode, self.kind, self.dims, self.name)
+    def unary(self, opcode: str, kind: str = "") -> "Value":
+        """Return an elementwise op of the value, in its own element type or another."""
+        return self.text.add(opcode, kind or self.kind, self.dims, self.name)
 
     def compared(self, direction: str, other: "Value | float") -> "Value":
         """Return where the value is equal, less and so on."""
@@ -227,6 +232,21 @@ class Value:
 
     def product(self, other: "Value") -> "Value":
         """Return the product of two matrices."""
-        said = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
-        dims = (self.dims[0], other.dims[1])
-        return self.text.add("dot", self.kind, dims, f"{self.name}, {other.name}", said)
+        return self.dotted(other, ((1,), (0,)))
+
+    def dotted(self, other: "Value", contracting: Pairs, batch: Pairs = ((), ()),
+               kind: str = "") -> "Value":  # fmt: skip
+        """Return a product over dimensions of both, for each index of others of both."""
+        sides = ((self, contracting[0], batch[0]), (other, contracting[1], batch[1]))
+        free = [
+            n for x, over, each in sides for d, n in enumerate(x.dims) if d not in (*over, *each)
+        ]
+        dims = [self.dims[d] for d in batch[0]] + free
+        said = [
+            f"{side}_{what}_dims={{{','.join(map(str, at))}}}"
+            for what, pair in (("batch", batch), ("contracting", contracting))
+            for side, at in zip(("lhs", "rhs"), pair, strict=True)
+            if at or what == "contracting"
+        ]
+        given = f"{self.name}, {other.name}"
+        return self.text.add("dot", kind or self.kind, dims, given, ", ".join(said))

@@ -1,11 +1,11 @@
-"""Why an op of Graphcore's cannot be written in ops of HLO."""
+"""Why a custom call of a vendor's library cannot be written in ops of HLO."""
 
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_runtime.errors import UnsupportedError
 
 
-class PopopsError(UnsupportedError):
-    """A custom call of Graphcore's without meaning here, or whose attributes and shapes do not fit.
+class FormulaError(UnsupportedError):
+    """A vendor's custom call without meaning here, or whose attributes and shapes do not fit.
 
     `span` is its place, where the text has it.
     """

@@ -1,18 +1,19 @@
-"""A custom call of Graphcore's as its formula sees it: operands, results, attributes."""
+"""A custom call of a vendor's library as its formula sees it: operands, results, attributes."""
 
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from hloipu_compiler.evaluate.custom_calls import typed_attributes
+from hloipu_compiler.formulas.errors import FormulaError
+from hloipu_compiler.formulas.text import Text, Value
 from hloipu_compiler.hlo.attribute_text import value_text
-from hloipu_compiler.hlo.frontend_attributes import read_backend_config
+from hloipu_compiler.hlo.frontend_attributes import read_backend_config, read_frontend_attributes
 from hloipu_compiler.ir.attribute_kinds import INSTRUCTION_KINDS as KINDS
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
-from hloipu_compiler.popops.errors import PopopsError
-from hloipu_compiler.popops.text import Text, Value
 
 Array = tuple[str, tuple[int, ...]]
 """Element type and sizes."""
@@ -46,9 +47,9 @@ class Call:
     results: tuple[Array, ...]
     said: Mapping[str, Any]
 
-    def wrong(self, what: str, hint: str = "") -> PopopsError:
+    def wrong(self, what: str, hint: str = "") -> FormulaError:
         """Return the error of a call whose attributes or shapes do not fit."""
-        return PopopsError(
+        return FormulaError(
             "E0531",
             f"custom call {self.x.name!r} ({self.target}): {what}",
             hint=hint or "print the module again, or correct the call",
@@ -56,9 +57,9 @@ class Call:
             x=self.x,
         )
 
-    def unsupported(self, what: str, hint: str) -> PopopsError:
+    def unsupported(self, what: str, hint: str) -> FormulaError:
         """Return the error of a call that hloipu has no formula for."""
-        return PopopsError(
+        return FormulaError(
             "E0530",
             f"custom call {self.x.name!r} ({self.target}): {what}",
             hint=hint,
@@ -144,7 +145,25 @@ class Call:
         except (TypeError, ValueError) as error:
             raise self._missing(key, "a list of whole numbers") from error
 
-    def _missing(self, key: str, what: str) -> PopopsError:
+    @property
+    def configuration(self) -> str:
+        """The call's configuration as it stands there, for libraries that write no object."""
+        return read_backend_config(self.x.backend_config).strip().strip('"')
+
+    def attributes_of_mhlo(self) -> "Call":
+        """Return the call with the attributes of the MLIR op that it stands for."""
+        marks = read_frontend_attributes(str(self.x.attributes.get("frontend_attributes", "")))
+        found = typed_attributes(marks.get("mhlo.attributes", ""))
+        return replace(self, said={**self.said, **found})
+
+    def section(self, key: str) -> "Call":
+        """Return the call with the attributes that one of its attributes holds; none: nothing."""
+        found = self.said.get(key, {})
+        if not isinstance(found, Mapping):
+            raise self._missing(key, "an object")
+        return replace(self, said=found)
+
+    def _missing(self, key: str, what: str) -> FormulaError:
         found = f"is {str(self.said[key])[:40]!r}" if key in self.said else "is missing"
         return self.wrong(
             f"its attribute {key} {found}, and is to be {what}",
@@ -162,10 +181,11 @@ def attributes_of(x: Instruction) -> Mapping[str, Any]:
     }
     if not x.backend_config:
         return own
+    text = read_backend_config(x.backend_config)
     try:
-        found = json.loads(read_backend_config(x.backend_config))
+        found = json.loads(text)
     except (json.JSONDecodeError, RecursionError):
-        return own
+        return own | typed_attributes(text)
     return own | found if isinstance(found, dict) else own
 
 

@@ -1,63 +1,43 @@
-"""Custom calls of Graphcore's libraries replaced by the ops of HLO that compute the same.
-
-Names and attributes: graphcore/tensorflow:
-tensorflow/compiler/plugin/poplar/kernels/ops.proto and driver/tools/custom_ops/.
-A target that somebody registered an implementation for is left alone.
-"""
+"""Instructions replaced by the ops of a text's entry."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from hloipu_compiler.analysis.call_graph import callees_first
-from hloipu_compiler.evaluate.custom_calls import LOWERED, REGISTRY
+from hloipu_compiler.formulas.call import Array, arrays_of
+from hloipu_compiler.formulas.errors import FormulaError
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.attributes import Attributes, Raw
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
 from hloipu_compiler.passes.attribute_edits import renamed
 from hloipu_compiler.passes.names import Names
-from hloipu_compiler.popops import (  # noqa: F401  (they register their formulas)
-    arrays,
-    collectives,
-    gru,
-    images,
-    lstm,
-    nonlinearities,
-    norms,
-    pools,
-    randomness,
-    slices,
-)
-from hloipu_compiler.popops.call import FORMULAS, Array, Call, arrays_of, attributes_of
-from hloipu_compiler.popops.errors import PopopsError
-from hloipu_compiler.popops.opaque import without_opaque
-from hloipu_compiler.popops.text import Text, Value, shape_text
-from hloipu_compiler.popops.unknown import WHY
 from hloipu_compiler.source import Source
 
 _INHERITED = ("frontend_attributes", "sharding")
 _MAXIMAL = re.compile(r"maximal\s+device=-?[0-9]+")
 
+Given = tuple[tuple[Array, ...], ...]
+"""The arrays of each operand, tuples flattened."""
+Choose = Callable[[Instruction], str]
+"""The target of an instruction to replace; empty: it stays."""
+Write = Callable[[Instruction, str, Given], Source]
+"""The text whose entry takes the arrays of an instruction's operands and gives its results."""
 
-def expanded(module: Module) -> Module:
-    """Return a verified module without custom calls of Graphcore's that compute something.
 
-    The same module, where it has none. Raises PopopsError: E0530 for those that have no meaning
-    here, E0531 for those whose operands, results or attributes do not fit.
-    """
-    if "opaque[" in module.source.text:
-        module = without_opaque(module)
+def inlined(module: Module, choose: Choose, write: Write) -> Module:
+    """Return a module with some instructions replaced; the same, where there are none."""
     reached = {c.name for c in callees_first(module, only_reachable=True)}
     wanted = [
         c.name
         for c in module.computations
-        if c.name in reached and any(target_of(x) for x in c.instructions)
+        if c.name in reached and any(choose(x) for x in c.instructions)
     ]
     if not wanted:
         return module
-    writer = _Expanding(module)
-    found = {name: writer.expanded(module.computation[name]) for name in wanted}
+    writer = _Inlining(module, choose, write)
+    found = {name: writer.replaced(module.computation[name]) for name in wanted}
     computations = [found.get(c.name, c) for c in module.computations]
     entry = module.entry.name
     whole = (*writer.callees, *computations)
@@ -65,34 +45,24 @@ def expanded(module: Module) -> Module:
     return replace(module, computations=whole, entry_position=position)
 
 
-def target_of(x: Instruction) -> str:
-    """Return which of Graphcore's ops that compute something an instruction is; empty: none."""
-    if x.opcode != "custom-call":
-        return ""
-    target = x.attributes.text("custom_call_target")
-    if target in REGISTRY or target in LOWERED:
-        return ""
-    return target if target in FORMULAS or target in WHY else ""
+class _Inlining:
+    """Puts ops in the place of instructions; equal texts are read once."""
 
-
-class _Expanding:
-    """Puts ops in the place of custom calls; equal formulas of equal shapes are written once."""
-
-    def __init__(self, module: Module) -> None:
-        self.module = module
+    def __init__(self, module: Module, choose: Choose, write: Write) -> None:
+        self.module, self.choose, self.write = module, choose, write
         self.names = Names(c.name for c in module.computations)
         self.callees: list[Computation] = []
         self.parsed: dict[str, Computation] = {}
         self.known: dict[tuple[object, ...], Computation] = {}
 
-    def expanded(self, old: Computation) -> Computation:
-        """Return a computation without custom calls that compute something."""
+    def replaced(self, old: Computation) -> Computation:
+        """Return a computation without the instructions that are replaced."""
         names = Names(x.name for x in old.instructions)
         made: list[Instruction] = []
         place: list[int] = []
         for x in old.instructions:
             operands = tuple(place[i] for i in x.operands)
-            target = target_of(x)
+            target = self.choose(x)
             if target:
                 place.append(self._replaced(x, target, made, operands, names))
             else:
@@ -138,7 +108,7 @@ class _Expanding:
                 continue
             for index, part in enumerate(shape.elements):
                 if not isinstance(part, ArrayShape):
-                    raise PopopsError(
+                    raise FormulaError(
                         "E0531", f"custom call {x.name!r} takes a tuple of tuples",
                         hint="give it arrays", module=self.module, x=x,
                     )  # fmt: skip
@@ -151,33 +121,19 @@ class _Expanding:
                 found.append(len(made) - 1)
         return found
 
-    def _formula(
-        self, x: Instruction, target: str, given: tuple[tuple[Array, ...], ...]
-    ) -> Computation:
-        """Return the formula of a custom call, made once for all that are alike."""
+    def _formula(self, x: Instruction, target: str, given: Given) -> Computation:
+        """Return the ops of an instruction, made once for all that are alike."""
         key = (target, given, arrays_of(x.shape), x.attributes, x.backend_config)
         found = self.known.get(key)
         if found is None:
-            found = self.known[key] = self._parsed(self._text(x, target, given))
+            found = self.known[key] = self._parsed(self.write(x, target, given))
         return found
 
-    def _text(self, x: Instruction, target: str, given: Sequence[Sequence[Array]]) -> str:
-        """Return the formula of a custom call as a module's text."""
-        text = Text()
-        arrays_given = [array for one in given for array in one]
-        values = tuple(text.parameter(n, *array) for n, array in enumerate(arrays_given))
-        call = Call(self.module, x, target, text, values, arrays_of(x.shape), attributes_of(x))
-        if target in WHY:
-            raise call.unsupported(*WHY[target])
-        results = list(FORMULAS[target](call))
-        _check_results(call, results)
-        return text.written(results)
-
-    def _parsed(self, text: str) -> Computation:
+    def _parsed(self, source: Source) -> Computation:
         """Return the entry of a text; what it calls is among the callees."""
-        found = self.parsed.get(text)
+        found = self.parsed.get(source.text)
         if found is None:
-            module = parse(Source(text, "<formula>")).without_places()
+            module = parse(source).without_places()
             names = {
                 c.name: self.names.fresh(c.name) for c in module.computations
                 if c.name != module.entry.name
@@ -189,8 +145,8 @@ class _Expanding:
                 else:
                     self.callees.append(replace(computation, name=names[computation.name]))
             if found is None:
-                raise TypeError("a formula without entry")
-            self.parsed[text] = found
+                raise TypeError("a text without entry")
+            found = self.parsed[source.text] = _with_tuple(found)
         return found
 
 
@@ -225,9 +181,21 @@ def _taken(
     )  # fmt: skip
 
 
-def _check_results(call: Call, results: Sequence[Value]) -> None:
-    made = tuple((value.kind, value.dims) for value in results)
-    if made != call.results:
-        has = ", ".join(shape_text(*array) for array in call.results) or "nothing"
-        gives = ", ".join(shape_text(*array) for array in made)
-        raise call.wrong(f"it is declared as {has}, and gives {gives}", "correct its shape")
+def _with_tuple(entry: Computation) -> Computation:
+    """Return a computation whose root is a tuple of its results."""
+    root = entry.instructions[entry.root]
+    if root.opcode == "tuple":
+        return entry
+    names = Names(x.name for x in entry.instructions)
+    made = list(entry.instructions)
+    found = [entry.root]
+    if isinstance(root.shape, TupleShape):
+        found = []
+        for index, part in enumerate(root.shape.elements):
+            attributes = Attributes({"index": index})
+            name = names.fresh(f"{root.name}.result")
+            made.append(Instruction(name, "get-tuple-element", part, (entry.root,), attributes))
+            found.append(len(made) - 1)
+    shape = TupleShape(tuple(made[at].shape for at in found))
+    made.append(Instruction(names.fresh("results"), "tuple", shape, tuple(found), Attributes({})))
+    return replace(entry, instructions=tuple(made), root=len(made) - 1)

@@ -1,0 +1,51 @@
+"""HLO text to begin with, for a custom call that nothing is known of."""
+
+from collections.abc import Sequence
+
+from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+
+_MOST_ARRAYS = 64
+"""Operands and results that a message shows."""
+
+
+def how_to_define(target: str, operands: Sequence[Shape], result: Shape) -> str:
+    """Return the hint of an error: which options say what a target computes, and a text for them.
+
+    The text is a whole module, which gives zeros.
+    """
+    said = (
+        f"say what it computes: --define '{target}=FILE.hlo', in Python define={{{target!r}: …}}, "
+        f"or for an estimate how long it takes: --opaque '{target}=CYCLES'"
+    )
+    text = _skeleton([x for shape in operands for x in _arrays(shape)], _arrays(result))
+    if not text:
+        return said
+    return f"{said}; FILE.hlo to begin with, whose zeros are to be replaced:\n\n{text}"
+
+
+def _skeleton(operands: Sequence[ArrayShape], results: Sequence[ArrayShape]) -> str:
+    if not results or len(operands) + len(results) > _MOST_ARRAYS:
+        return ""
+    lines = [f"p{n} = {_shape(x)} parameter({n})" for n, x in enumerate(operands)]
+    for n, x in enumerate(results):
+        kind = x.element_type.name
+        lines.append(f"zero{n} = {kind}[] constant({_ZEROS.get(kind, 0)})")
+        lines.append(f"r{n} = {_shape(x)} broadcast(zero{n}), dimensions={{}}")
+    names = ", ".join(f"r{n}" for n in range(len(results)))
+    shapes = ", ".join(_shape(x) for x in results)
+    lines.append(f"ROOT results = ({shapes}) tuple({names})")
+    body = "".join(f"  {line}\n" for line in lines)
+    return f"HloModule definition\n\nENTRY main {{\n{body}}}\n"
+
+
+_ZEROS = {"pred": "false", "c64": "(0, 0)", "c128": "(0, 0)"}
+
+
+def _shape(x: ArrayShape) -> str:
+    return f"{x.element_type.name}[{','.join(map(str, x.dimensions))}]"
+
+
+def _arrays(shape: Shape) -> list[ArrayShape]:
+    if isinstance(shape, TupleShape):
+        return [x for part in shape.elements for x in _arrays(part)]
+    return [shape] if isinstance(shape, ArrayShape) and shape.element_type.is_array else []

@@ -1,0 +1,1 @@
+"""What a custom call computes, written as ops of HLO: the registry, and the writing."""

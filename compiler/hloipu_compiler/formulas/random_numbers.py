@@ -1,0 +1,50 @@
+"""Random numbers of a seed, the same for it every time.
+
+Which numbers a seed gives differs from machine to machine; here they come from Threefry
+(`rng-bit-generator`), with the seed as its key.
+"""
+
+import math
+from collections.abc import Sequence
+
+from hloipu_compiler.formulas.call import Call
+from hloipu_compiler.formulas.text import Value
+
+FRACTION_BITS = 8
+"""Bits of 32 that are dropped, so that the rest are a float's 24."""
+
+
+def random_bits(call: Call, seed: Value, count: int) -> Value:
+    """Return so many random u32 of a seed of two numbers."""
+    call.need(seed.dims == (2,), "a seed is two numbers")
+    return numbered_bits(seed, count, seed.text.full("u64", (1,), 0))
+
+
+def numbered_bits(seed: Value, count: int, number: Value) -> Value:
+    """Return so many random u32 of a seed of two numbers, from a place u64[1] of its stream on."""
+    text = seed.text
+    if seed.kind in ("s32", "u32"):
+        key = text.add("bitcast-convert", "u32", (2,), seed.name) if seed.kind == "s32" else seed
+    else:
+        key = seed.converted("u32")
+    wide = key.converted("u64")
+    low, high = (wide.sliced(0, n, n + 1).shaped(()) for n in (0, 1))
+    mixed = (low + high * text.number("u64", 2**32)).shaped((1,))
+    state = mixed.joined([number], 0)
+    name = f"v{len(text.lines)}"
+    made = f"(u64[2], u32[{count}]) rng-bit-generator({state.name}), algorithm=rng_three_fry"
+    text.lines.append(f"  {name} = {made}")
+    return text.add("get-tuple-element", "u32", (count,), name, "index=1")
+
+
+def fraction(bits: Value) -> Value:
+    """Return f32 from 0 up to, and without, 1 of random u32."""
+    shift = bits.text.full("u32", bits.dims, FRACTION_BITS)
+    found = bits.combined("shift-right-logical", shift).converted("f32")
+    return found * 2.0 ** (FRACTION_BITS - 32)
+
+
+def below(call: Call, seed: Value, dims: Sequence[int], share: float) -> Value:
+    """Return truth values of a seed, of which such a share is true."""
+    drawn = fraction(random_bits(call, seed, math.prod(dims)))
+    return drawn.compared("LT", share).shaped(dims)

@@ -1,0 +1,1 @@
+"""Custom calls of vendors' libraries as ops of HLO."""

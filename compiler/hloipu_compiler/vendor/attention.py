@@ -1,0 +1,219 @@
+"""Attention and its gradient, for queries of several heads to a head of keys.
+
+softmax(scale q k + bias) v, with statistics log(sum(exp)) of each query's scores, from which the
+gradient computes the probabilities again (Dao et al. 2022, "FlashAttention", arXiv 2205.14135).
+Scores, sums and statistics are f32; products take operands of the queries' own type.
+"""
+
+from dataclasses import dataclass
+
+from hloipu_compiler.formulas.text import Value
+
+_HIDDEN = -1e30
+"""Score of a key that is not seen, where exp gives 0; finite, for queries that see none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """Some queries [batch, rows, heads, size] of keys and values [batch, keys, groups, size]."""
+
+    q: Value
+    k: Value
+    v: Value
+    scale: float
+    visible: Value | None = None
+    """Truth values [1 or batch, rows, keys]."""
+    may_see_nothing: bool = False
+    bias: Value | None = None
+    """[1 or batch, 1 or heads, 1 or rows, 1 or keys]."""
+    bias_is_scaled: bool = False
+    sink: Value | None = None
+    """f32[heads]: a score that takes part in the sum and has no value (arXiv 2309.17453)."""
+    kept: Value | None = None
+    """Truth values like scores: probabilities that dropout leaves."""
+    share: float = 1.0
+    """Of probabilities that dropout leaves."""
+
+    @property
+    def groups(self) -> int:
+        """Heads of keys."""
+        return self.k.dims[2]
+
+    @property
+    def each(self) -> int:
+        """Heads of queries to one of keys."""
+        return self.q.dims[2] // self.groups
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """Sizes of scores: batch, groups, rows, heads of a group, keys."""
+        return (self.q.dims[0], self.groups, self.q.dims[1], self.each, self.k.dims[1])
+
+    def grouped(self, x: Value) -> Value:
+        """Return [batch, rows, heads, size] with its heads in groups."""
+        return x.shaped((*x.dims[:2], self.groups, self.each, x.dims[3]))
+
+    # -- scores ------------------------------------------------------------------------------------
+
+    def scores(self) -> Value:
+        """Return f32 scores; those that are not seen are very low."""
+        found = self.grouped(self.q).dotted(self.k, ((4,), (3,)), ((0, 2), (0, 2)), self.wide)
+        if self.bias is not None and self.bias_is_scaled:
+            found = (found + self._spread_bias(self.bias)) * self.scale
+        else:
+            found = found if self.scale == 1 else found * self.scale
+            found = found if self.bias is None else found + self._spread_bias(self.bias)
+        seen = self.seen()
+        return found if seen is None else seen.chosen(found, _HIDDEN, found)
+
+    @property
+    def wide(self) -> str:
+        """Element type of scores."""
+        return "f64" if self.q.kind == "f64" else "f32"
+
+    def seen(self) -> Value | None:
+        """Return which scores are seen, as large as they are."""
+        if self.visible is None:
+            return None
+        if self.visible.dims[0] == 1:
+            return self.visible.shaped(self.visible.dims[1:]).spread(self.dims, (2, 4))
+        return self.visible.spread(self.dims, (0, 2, 4))
+
+    def of_rows(self, x: Value) -> Value:
+        """Return a number of each query [batch, groups, rows, heads of a group], spread."""
+        return x.spread(self.dims, (0, 1, 2, 3))
+
+    def without_unseen(self, x: Value) -> Value:
+        """Return an array like scores with 0 where a query without keys would leave more."""
+        seen = self.seen()
+        return x if seen is None or not self.may_see_nothing else seen.chosen(x, 0.0, x)
+
+    def _spread_bias(self, bias: Value) -> Value:
+        batch, heads, rows, keys = bias.dims
+        split = (self.groups, self.each) if heads > 1 else (1, 1)
+        parts = bias.wide().shaped((batch, *split, rows, keys)).turned((0, 1, 3, 2, 4))
+        along = [d for d, n in enumerate(parts.dims) if n > 1 or self.dims[d] == 1]
+        return parts.shaped([parts.dims[d] for d in along]).spread(self.dims, along)
+
+    def _spread_sink(self, sink: Value) -> Value:
+        return sink.shaped((self.groups, self.each)).spread(self.dims[:4], (1, 3))
+
+    def dropped(self, x: Value) -> Value:
+        """Return an array like scores with what dropout leaves, larger by what it takes."""
+        return x if self.kept is None else self.kept.chosen(x * (1 / self.share), 0.0, x)
+
+    # -- forward -----------------------------------------------------------------------------------
+
+    def forward(self) -> tuple[Value, Value]:
+        """Return the result [batch, rows, heads, size], and statistics f32[batch, heads, rows]."""
+        scores = self.scores()
+        most = scores.reduced("maximum", [4], float("-inf"))
+        sink = None if self.sink is None else self._spread_sink(self.sink)
+        if sink is not None:
+            most = most.combined("maximum", sink)
+        powers = self.without_unseen((scores - self.of_rows(most)).unary("exponential"))
+        total = powers.reduced("add", [4])
+        if sink is not None:
+            total = total + (sink - most).unary("exponential")
+        statistics = most + total.unary("log")
+        if self.may_see_nothing and sink is None:
+            sees = total.compared("GT", 0.0)
+            total = sees.chosen(total, 1.0, total)
+            statistics = sees.chosen(statistics, 0.0, statistics)
+        narrow = self.dropped(powers).converted(self.v.kind)
+        made = narrow.dotted(self.v, ((4,), (1,)), ((0, 1), (0, 2)), self.wide)
+        made = made / total.spread(made.dims, (0, 1, 2, 3))
+        return self._ungrouped(made).converted(self.q.kind), self.as_statistics(statistics)
+
+    def _ungrouped(self, x: Value) -> Value:
+        """Return [batch, groups, rows, heads of a group, size] as [batch, rows, heads, size]."""
+        batch, groups, rows, each, size = x.dims
+        return x.turned((0, 2, 1, 3, 4)).shaped((batch, rows, groups * each, size))
+
+    def as_statistics(self, x: Value) -> Value:
+        """Return [batch, groups, rows, heads of a group] as [batch, heads, rows]."""
+        batch, groups, rows, each = x.dims
+        return x.turned((0, 1, 3, 2)).shaped((batch, groups * each, rows))
+
+    def from_statistics(self, x: Value) -> Value:
+        """Return [batch, heads, rows] as [batch, groups, rows, heads of a group]."""
+        batch, groups, rows, each, _ = self.dims
+        return x.shaped((batch, groups, each, rows)).turned((0, 1, 3, 2))
+
+    def probabilities(self) -> Value:
+        """Return the softmax, before dropout."""
+        scores = self.scores()
+        most = scores.reduced("maximum", [4], float("-inf"))
+        powers = self.without_unseen((scores - self.of_rows(most)).unary("exponential"))
+        total = powers.reduced("add", [4])
+        if self.may_see_nothing:
+            total = total.compared("GT", 0.0).chosen(total, 1.0, total)
+        return powers / self.of_rows(total)
+
+    def again(self, statistics: Value) -> Value:
+        """Return the probabilities of statistics [batch, heads, rows]."""
+        shifted = self.scores() - self.of_rows(self.from_statistics(statistics))
+        return self.without_unseen(shifted.unary("exponential"))
+
+
+@dataclass(frozen=True, slots=True)
+class Gradients:
+    """Of queries in their own type; of the others in the scores' type."""
+
+    q: Value
+    k: Value
+    v: Value
+    bias: Value | None
+    sink: Value | None
+
+
+def backward(
+    given: Attention, probabilities: Value, result: Value | None, gradient: Value,
+    statistics: Value | None = None,
+) -> Gradients:  # fmt: skip
+    """Return the gradients of some queries' attention.
+
+    `result`: what it gave; None: the mean gradient is computed from the probabilities.
+    `statistics` [batch, heads, rows]: needed for a sink.
+    """
+    kind, wide = given.q.kind, given.wide
+    outer = given.grouped(gradient)
+    dropped = given.dropped(probabilities).converted(kind)
+    dv = dropped.dotted(outer, ((2, 3), (1, 3)), ((0, 1), (0, 2)), wide)
+    arriving = given.dropped(outer.dotted(given.v, ((4,), (3,)), ((0, 2), (0, 2)), wide))
+    if result is None:
+        mean = (probabilities * arriving).reduced("add", [4])
+    else:
+        both = given.grouped(gradient.converted(wide) * result.converted(wide))
+        mean = both.reduced("add", [4]).turned((0, 2, 1, 3))
+    ds = probabilities * (arriving - given.of_rows(mean))
+    narrow = (ds if given.scale == 1 else ds * given.scale).converted(kind)
+    dq = narrow.dotted(given.k, ((4,), (1,)), ((0, 1), (0, 2)), wide)
+    dk = narrow.dotted(given.grouped(given.q), ((2, 3), (1, 3)), ((0, 1), (0, 2)), wide)
+    return Gradients(
+        given._ungrouped(dq).converted(kind), dk.turned((0, 2, 1, 3)), dv.turned((0, 2, 1, 3)),
+        _of_bias(given, ds), _of_sink(given, mean, statistics),
+    )  # fmt: skip
+
+
+def _of_bias(given: Attention, ds: Value) -> Value | None:
+    """Return the gradient of a bias: sums over what it was spread along."""
+    if given.bias is None:
+        return None
+    batch, heads, rows, keys = given.bias.dims
+    split = (given.groups, given.each) if heads > 1 else (1, 1)
+    sizes = (batch, split[0], rows, split[1], keys)
+    over = [d for d, n in enumerate(sizes) if n == 1 and given.dims[d] > 1]
+    found = ds if not given.bias_is_scaled else ds * given.scale
+    if over:
+        found = found.reduced("add", over)
+    return found.shaped(sizes).turned((0, 1, 3, 2, 4)).shaped(given.bias.dims)
+
+
+def _of_sink(given: Attention, mean: Value, statistics: Value | None) -> Value | None:
+    """Return the gradient of a sink, whose value is 0: its probability times the mean."""
+    if given.sink is None or statistics is None:
+        return None
+    shift = given._spread_sink(given.sink) - given.from_statistics(statistics)
+    found = -(shift.unary("exponential") * mean).reduced("add", [0, 2])
+    return found.shaped(given.sink.dims)

@@ -1,0 +1,216 @@
+"""Attention in blocks of queries, so that scores of long sequences are never there all at once.
+
+A block has all keys, so that its softmax is whole; gradients of keys and values add up from block
+to block. Short sequences are one block, without a loop.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from hloipu_compiler.formulas.loop import Loop, Step
+from hloipu_compiler.formulas.random_numbers import fraction, numbered_bits
+from hloipu_compiler.formulas.text import Value
+from hloipu_compiler.vendor.attention import Attention, Gradients, backward
+from hloipu_compiler.vendor.attention_masks import Mask, taken_rows
+
+MOST_SCORES = 2**24
+"""Scores of one block: 64 MB of f32, a part of the 900 MB that one IPU has."""
+_STREAM = 2**32
+"""Places of a seed's stream from one block to the next; a block takes fewer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """Attention of all queries [batch, queries, heads, size]; see `Attention` for the others."""
+
+    q: Value
+    k: Value
+    v: Value
+    mask: Mask
+    scale: float
+    bias: Value | None = None
+    bias_is_scaled: bool = False
+    sink: Value | None = None
+    seed: Value | None = None
+    """u32[2], for dropout."""
+    share: float = 1.0
+    """Of probabilities that dropout leaves."""
+
+    @property
+    def arrays(self) -> tuple[Value, ...]:
+        """What data it depends on."""
+        others = tuple(x for x in (self.bias, self.sink, self.seed) if x is not None)
+        return (self.q, self.k, self.v, *others, *self.mask.arrays())
+
+    def of(self, arrays: Sequence[Value]) -> "Whole":
+        """Return the same attention of data in other places."""
+        given = iter(arrays)
+        q, k, v = next(given), next(given), next(given)
+        bias, sink, seed = (
+            None if x is None else next(given) for x in (self.bias, self.sink, self.seed)
+        )
+        mask = self.mask.of(tuple(given))
+        return replace(self, q=q, k=k, v=v, bias=bias, sink=sink, seed=seed, mask=mask)
+
+    @property
+    def cut(self) -> tuple[int, int]:
+        """How many whole blocks there are, and how many queries each has."""
+        batch, queries, heads, _ = self.q.dims
+        most = max(1, MOST_SCORES // (batch * heads * self.mask.keys))
+        if queries <= most:
+            return 1, queries
+        rows = math.ceil(queries / math.ceil(queries / most))
+        return queries // rows, rows
+
+    def rows(self, number: Value, first: Value, count: int) -> Attention:
+        """Return the attention of so many queries from one on, in the block of a number."""
+        rows = first.text.iota("s32", (count,), 0)
+        if count != self.q.dims[1]:
+            rows = rows + first
+        bias = self.bias
+        if bias is not None and bias.dims[2] > 1:
+            bias = taken_rows(bias, rows, 2)
+        found = Attention(
+            taken_rows(self.q, rows, 1), self.k, self.v, self.scale, self.mask.visible(rows),
+            self.mask.is_empty_for_some, bias, self.bias_is_scaled, self.sink, share=self.share,
+        )  # fmt: skip
+        if self.seed is None:
+            return found
+        place = number.converted("u64").shaped((1,)) * float(_STREAM)
+        bits = numbered_bits(self.seed, math.prod(found.dims), place)
+        return replace(found, kept=fraction(bits).compared("LT", self.share).shaped(found.dims))
+
+
+class _Forward(Step):
+    """Carries what the attention depends on, its result and its statistics."""
+
+    def __init__(self, whole: Whole, count: int, size: int) -> None:
+        self.whole, self.count, self.size = whole, count, size
+        """Queries of a block, and of each before it."""
+
+    def __call__(self, turn: Value, given: Sequence[Value]) -> Sequence[Value]:
+        *arrays, made, statistics = given
+        first = turn * float(self.size)
+        part, numbers = self.whole.of(arrays).rows(turn, first, self.count).forward()
+        return [*arrays, with_rows(made, part, first, 1), with_rows(statistics, numbers, first, 2)]
+
+
+def forward_in_blocks(whole: Whole) -> tuple[Value, Value]:
+    """Return the result, and statistics f32[batch, heads, queries]."""
+    text = whole.q.text
+    batch, queries, heads, _ = whole.q.dims
+    turns, size = whole.cut
+    if size == queries:
+        zero = text.number("s32", 0)
+        return whole.rows(zero, zero, queries).forward()
+    made = text.full(whole.q.kind, (batch, queries, heads, whole.v.dims[3]), 0)
+    wide = "f64" if whole.q.kind == "f64" else "f32"
+    carried = [*whole.arrays, made, text.full(wide, (batch, heads, queries), 0)]
+    carried = Loop(text, turns).run(carried, _Forward(whole, size, size))
+    if queries % size:
+        last = _Forward(whole, queries % size, size)
+        carried = list(last(text.number("s32", turns), carried))
+    return carried[-2], carried[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a gradient is computed from, beside the attention's own operands."""
+
+    gradient: Value
+    """Of the result, and like it."""
+    result: Value | None = None
+    statistics: Value | None = None
+    """[batch, heads, queries]."""
+    probabilities: Value | None = None
+    """[batch, heads, queries, keys]; where there are no statistics."""
+
+    @property
+    def arrays(self) -> tuple[Value, ...]:
+        """The values."""
+        found = (self.gradient, self.result, self.statistics, self.probabilities)
+        return tuple(x for x in found if x is not None)
+
+    def of(self, arrays: Sequence[Value]) -> "Given":
+        """Return the same in other places."""
+        given = iter(arrays)
+        gradient = next(given)
+        parts = (self.result, self.statistics, self.probabilities)
+        return Given(gradient, *(None if x is None else next(given) for x in parts))
+
+    def rows(self, first: Value, count: int) -> "Given":
+        """Return the part of so many queries."""
+        rows = first.text.iota("s32", (count,), 0)
+        if count != self.gradient.dims[1]:
+            rows = rows + first
+        places = zip((self.result, self.statistics, self.probabilities), (1, 2, 2), strict=True)
+        others = (None if x is None else taken_rows(x, rows, d) for x, d in places)
+        return Given(taken_rows(self.gradient, rows, 1), *others)
+
+    def gradients(self, part: Attention) -> Gradients:
+        """Return the gradients of a part with these rows."""
+        if self.statistics is not None:
+            found = part.again(self.statistics)
+        elif self.probabilities is not None:
+            batch, groups, rows, each, keys = part.dims
+            found = self.probabilities.wide().shaped((batch, groups, each, rows, keys))
+            found = found.turned((0, 1, 3, 2, 4))
+        else:
+            found = part.probabilities()
+        return backward(part, found, self.result, self.gradient, self.statistics)
+
+
+class _Backward(Step):
+    """Carries operands and sums: of queries and biases by rows, of keys and values whole."""
+
+    def __init__(self, whole: Whole, given: Given, count: int, size: int) -> None:
+        self.whole, self.given, self.count, self.size = whole, given, count, size
+
+    def __call__(self, turn: Value, given: Sequence[Value]) -> Sequence[Value]:
+        middle = len(self.whole.arrays)
+        end = middle + len(self.given.arrays)
+        first = turn * float(self.size)
+        part = self.whole.of(given[:middle]).rows(turn, first, self.count)
+        made = self.given.of(given[middle:end]).rows(first, self.count).gradients(part)
+        dq, dk, dv, *others = given[end:]
+        found = [with_rows(dq, made.q, first, 1), dk + made.k, dv + made.v]
+        if made.bias is not None:
+            whole = others.pop(0)
+            by_rows = whole.dims[2] > 1
+            found.append(with_rows(whole, made.bias, first, 2) if by_rows else whole + made.bias)
+        if made.sink is not None:
+            found.append(others.pop(0) + made.sink)
+        return [*given[:end], *found]
+
+
+def backward_in_blocks(whole: Whole, given: Given) -> Gradients:
+    """Return the gradients of attention."""
+    text = whole.q.text
+    queries = whole.q.dims[1]
+    turns, size = whole.cut
+    zero = text.number("s32", 0)
+    if size == queries:
+        return given.gradients(whole.rows(zero, zero, queries))
+    wide = "f64" if whole.q.kind == "f64" else "f32"
+    sums = [text.full(whole.q.kind, whole.q.dims, 0)]
+    sums += [text.full(wide, x.dims, 0) for x in (whole.k, whole.v)]
+    has_sink = whole.sink is not None and given.statistics is not None
+    others = (whole.bias, whole.sink if has_sink else None)
+    sums += [text.full(wide, x.dims, 0) for x in others if x is not None]
+    carried = [*whole.arrays, *given.arrays, *sums]
+    carried = Loop(text, turns).run(carried, _Backward(whole, given, size, size))
+    if queries % size:
+        last = _Backward(whole, given, queries % size, size)
+        carried = list(last(text.number("s32", turns), carried))
+    dq, dk, dv, *more = carried[len(whole.arrays) + len(given.arrays) :]
+    bias, sink = (None if x is None else more.pop(0) for x in others)
+    return Gradients(dq, dk, dv, bias, sink)
+
+
+def with_rows(whole: Value, part: Value, first: Value, dimension: int) -> Value:
+    """Return an array with consecutive rows replaced."""
+    zero = whole.text.number("s32", 0)
+    starts = ", ".join(first.name if d == dimension else zero.name for d in range(whole.rank))
+    given = f"{whole.name}, {part.name}, {starts}"
+    return whole.text.add("dynamic-update-slice", whole.kind, whole.dims, given)

@@ -1,0 +1,139 @@
+"""Which keys a query sees: bands along the diagonal, lengths of padded sequences, segments."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from hloipu_compiler.formulas.text import Value
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Keys j of query i with -left <= j - i - shift <= right; -1: without end."""
+
+    left: int = -1
+    right: int = -1
+    from_end: bool = False
+    """Whether the last query stands at the last key, not the first at the first."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every key is within."""
+        return self.left < 0 and self.right < 0
+
+    def reaches_all(self, queries: int, keys: int) -> bool:
+        """Whether every query of so many has a key."""
+        shift = keys - queries if self.from_end else 0
+        first = shift - self.left if self.left >= 0 else 0
+        last = shift + self.right if self.right >= 0 else keys - 1
+        whole_right = self.right >= 0
+        whole_left = self.left >= 0
+        # The first query ends first, the last query begins last.
+        return (not whole_right or last >= 0) and (
+            not whole_left or first + queries - 1 <= keys - 1
+        )
+
+    def within(self, distance: Value) -> Value | None:
+        """Return where a key's position less its query's, and the shift, is within."""
+        found = None
+        if self.right >= 0:
+            found = distance.compared("LE", self.right)
+        if self.left >= 0:
+            near = distance.compared("GE", -self.left)
+            found = near if found is None else found & near
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """Of each query and key, s32[batch, tokens]: its segment, from 1, and its place in it."""
+
+    query: Value
+    query_place: Value
+    """Less the shift of its segment, where bands count from the end."""
+    key: Value
+    key_place: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """What queries see of so many keys."""
+
+    band: Band
+    queries: int
+    keys: int
+    lengths: tuple[Value, Value] | None = None
+    """s32[batch]: queries and keys of each sample that are no padding."""
+    segments: Segments | None = None
+
+    def arrays(self) -> tuple[Value, ...]:
+        """Return what data it depends on."""
+        parts = self.segments
+        found = (
+            () if parts is None else (parts.query, parts.query_place, parts.key, parts.key_place)
+        )
+        return (*(self.lengths or ()), *found)
+
+    def of(self, arrays: Sequence[Value]) -> "Mask":
+        """Return the mask with its data in other places."""
+        lengths = None if self.lengths is None else (arrays[0], arrays[1])
+        segments = None if self.segments is None else Segments(*arrays[-4:])
+        return replace(self, lengths=lengths, segments=segments)
+
+    @property
+    def is_empty_for_some(self) -> bool:
+        """Whether a query may see no key."""
+        if self.lengths is not None or self.segments is not None:
+            return True
+        return not self.band.reaches_all(self.queries, self.keys)
+
+    def visible(self, rows: Value) -> Value | None:
+        """Return truth values [1 or batch, rows, keys] for queries s32[rows]; None: all is seen."""
+        if self.segments is not None:
+            return self._within_segments(self.segments, rows)
+        if self.lengths is not None:
+            return self._within_lengths(self.lengths, rows)
+        if self.band.is_whole:
+            return None
+        dims = (1, rows.dims[0], self.keys)
+        column = rows.text.iota("s32", dims, 2)
+        row = rows.spread(dims, (1,))
+        if self.band.from_end:
+            row = row + (self.keys - self.queries)
+        return self.band.within(column - row)
+
+    def _within_lengths(self, lengths: tuple[Value, Value], rows: Value) -> Value:
+        queries, keys = lengths
+        dims = (queries.dims[0], rows.dims[0], self.keys)
+        column = rows.text.iota("s32", dims, 2)
+        row = rows.spread(dims, (1,))
+        found = row.compared("LT", queries.spread(dims, (0,)))
+        found = found & column.compared("LT", keys.spread(dims, (0,)))
+        if self.band.from_end:
+            row = row + (keys - queries).spread(dims, (0,))
+        near = None if self.band.is_whole else self.band.within(column - row)
+        return found if near is None else found & near
+
+    def _within_segments(self, segments: Segments, rows: Value) -> Value:
+        batch = segments.query.dims[0]
+        dims = (batch, rows.dims[0], self.keys)
+        query = taken_rows(segments.query, rows, 1).spread(dims, (0, 1))
+        found = query.compared("EQ", segments.key.spread(dims, (0, 2)))
+        found = found & query.compared("GT", 0)
+        if self.band.is_whole:
+            return found
+        place = taken_rows(segments.query_place, rows, 1).spread(dims, (0, 1))
+        near = self.band.within(segments.key_place.spread(dims, (0, 2)) - place)
+        return found if near is None else found & near
+
+
+def taken_rows(x: Value, rows: Value, dimension: int) -> Value:
+    """Return consecutive rows of an array, s32[rows] of them; the array, where that is all."""
+    count = rows.dims[0]
+    if count == x.dims[dimension]:
+        return x
+    first = rows.sliced(0, 0, 1).shaped(())
+    zero = x.text.number("s32", 0)
+    starts = ", ".join(first.name if d == dimension else zero.name for d in range(x.rank))
+    dims = [count if d == dimension else n for d, n in enumerate(x.dims)]
+    said = f"dynamic_slice_sizes={{{','.join(map(str, dims))}}}"
+    return x.text.add("dynamic-slice", x.kind, dims, f"{x.name}, {starts}", said)

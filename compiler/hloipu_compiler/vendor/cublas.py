@@ -1,0 +1,206 @@
+"""Matrix products of cuBLAS and cuBLASLt, as XLA:GPU calls them; triangular solves.
+
+Operands and configuration: openxla/xla: xla/service/gpu/backend_configs.proto (GemmBackendConfig),
+xla/service/gpu/thunk_emitter.cc (EmitGemmThunk, EmitCublasLtMatmulThunk,
+EmitCublasLtMatmulThunkF8). A product is epilogue(alpha a b + beta c + bias); of 8-bit floats it is
+times both scales before, and times the result's scale afterwards, with the largest absolute value
+taken in between (NVIDIA cuBLAS documentation: cublasLtMatmul, 8-bit floating point). GELU is its
+form by tanh there.
+"""
+
+import math
+from collections.abc import Sequence
+
+from hloipu_compiler.formulas import activations
+from hloipu_compiler.formulas.call import Call, formula
+from hloipu_compiler.formulas.text import Value
+from hloipu_compiler.vendor.workspaces import workspaces
+
+_F8 = ("f8e4m3fn", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz")
+_LARGEST = {"f8e4m3fn": 448.0, "f8e5m2": 57344.0, "f8e4m3fnuz": 240.0, "f8e5m2fnuz": 57344.0}
+_EPILOGUES = ("", "RELU", "GELU", "SILU")
+_SUMS = {"s8": "s32", "f16": "f32", "bf16": "f32"} | dict.fromkeys(_F8, "f32")
+"""Element types of operands and those that sums have; others are their own."""
+_SIDES = ("lhs_contracting", "rhs_contracting", "lhs_batch", "rhs_batch")
+
+
+def _epilogue(said: Call) -> tuple[bool, str, bool]:
+    """Return whether there is a bias, the activation, and whether what goes into it is kept."""
+    text = str(said.said.get("epilogue", "DEFAULT"))
+    name = "" if text == "DEFAULT" else text
+    has_bias = name == "BIAS" or name.startswith("BIAS_")
+    name = name.removeprefix("BIAS").removeprefix("_")
+    is_kept = name.endswith("_AUX")
+    name = name.removesuffix("_AUX")
+    if name not in _EPILOGUES:
+        raise said.unsupported(
+            f"its epilogue is {text[:40]!r}", "print the module before its products are rewritten"
+        )
+    return has_bias, name, is_kept
+
+
+def _activated(name: str, x: Value) -> Value:
+    if name == "RELU":
+        return activations.relu(x)
+    if name == "GELU":
+        return activations.gelu_by_tanh(x)
+    return activations.swish(x) if name == "SILU" else x
+
+
+def product_of(said: Call, a: Value, b: Value, kind: str) -> Value:
+    """Return the product that dot_dimension_numbers say, its elements of a type."""
+    numbers = said.section("dot_dimension_numbers")
+    found = []
+    for side in _SIDES:
+        key = f"{side}_dimensions"
+        found.append(tuple(numbers.integers(key)) if numbers.has(key) else ())
+    contracting, batch = (found[0], found[1]), (found[2], found[3])
+    for x, used in ((a, (*found[0], *found[2])), (b, (*found[1], *found[3]))):
+        fits = len(set(used)) == len(used) and all(0 <= d < x.rank for d in used)
+        said.need(fits, f"its dimensions {used} are none of {x.dims}")
+    for one, other in (contracting, batch):
+        alike = [a.dims[d] for d in one] == [b.dims[d] for d in other]
+        said.need(alike, "its operands differ in size where they meet")
+    return a.dotted(b, contracting, batch, kind)
+
+
+def _scaled(x: Value, factor: float) -> Value:
+    return x if factor == 1 else x * factor
+
+
+def _settings(call: Call) -> Call:
+    """Return the call with the configuration of its product: older versions have it alone."""
+    key = "gemm_backend_config"
+    said = call.section(key) if call.has(key) else call
+    if said.number("alpha_imag", 0) != 0:
+        raise call.unsupported("its factor alpha is complex", "write the product out in HLO")
+    return said
+
+
+@formula("__cublas$gemm")
+def _gemm(call: Call) -> Sequence[Value]:
+    """Return alpha a b + beta c, and a workspace where the call has one."""
+    said = _settings(call)
+    beta = said.number("beta", 0)
+    a, b, *others = call.takes(3 if beta else 2)
+    has_bias, name, _ = _epilogue(said)
+    call.need(not has_bias and not name, "a product of cuBLAS has no epilogue")
+    made = _matrix(said, a, b, others[0] if beta else None, call.results[0][0])
+    return [made, *workspaces(call, 1)]
+
+
+def _matrix(said: Call, a: Value, b: Value, c: Value | None, kind: str) -> Value:
+    """Return alpha a b + beta c in a type; sums are wider than narrow operands."""
+    alpha, beta = said.number("alpha_real"), said.number("beta", 0)
+    if alpha == 1 and c is None:
+        return product_of(said, a, b, kind)
+    return _summed(
+        said, product_of(said, a, b, _SUMS.get(a.kind, a.kind)), c, alpha, beta
+    ).converted(kind)
+
+
+def _summed(said: Call, product: Value, c: Value | None, alpha: float, beta: float) -> Value:
+    if product.kind[0] == "s":
+        whole = float(alpha).is_integer() and float(beta).is_integer()
+        product = product if whole else product.converted("f32")
+    found = _scaled(product, alpha)
+    if c is None:
+        return found
+    said.need(c.dims == found.dims, f"its third operand is no {found.dims}")
+    return found + _scaled(c.converted(found.kind), beta)
+
+
+@formula("__cublas$lt$matmul")
+def _lt(call: Call) -> Sequence[Value]:
+    """Return a product, what went into its activation if it is kept, and a workspace."""
+    said = _settings(call)
+    beta = said.number("beta", 0)
+    has_bias, name, is_kept = _epilogue(said)
+    a, b, *others = call.takes(2 + (beta != 0) + has_bias)
+    kind = call.results[0][0]
+    c = others.pop(0) if beta else None
+    if not has_bias and not name:
+        return [_matrix(said, a, b, c, kind), *workspaces(call, 1)]
+    wide = _SUMS.get(a.kind, a.kind)
+    found = _summed(said, product_of(said, a, b, wide), c, said.number("alpha_real"), beta)
+    if has_bias:
+        found = _with_bias(call, found, others[0])
+    made = [_activated(name, found).converted(kind)]
+    if is_kept:
+        call.need(len(call.results) > 1, "it keeps what goes into its activation, and does not say")
+        made.append(found.converted(call.results[1][0]))
+    return [*made, *workspaces(call, len(made))]
+
+
+def _with_bias(call: Call, x: Value, bias: Value) -> Value:
+    """Return a matrix with a number of each column, or place of its last dimensions, added."""
+    along = tuple(range(x.rank - bias.rank, x.rank))
+    fits = 0 < bias.rank <= x.rank and bias.dims == tuple(x.dims[d] for d in along)
+    call.need(fits, f"its bias {bias.dims} does not go with {x.dims}")
+    return x + bias.converted(x.kind).spread(x.dims, along)
+
+
+@formula("__cublas$lt$matmul$f8")
+def _lt_f8(call: Call) -> Sequence[Value]:
+    """Return a product of 8-bit floats with their scales, its largest value, a workspace."""
+    said = _settings(call)
+    beta = said.number("beta", 0)
+    has_bias, name, is_kept = _epilogue(said)
+    call.need(not is_kept, "what goes into its activation is not kept for 8-bit floats")
+    kind = call.results[0][0]
+    is_narrow = kind in _F8
+    # Later versions give the result's scale where it has one; earlier ones both c's and its.
+    later, earlier = 4 + (beta != 0) + has_bias + is_narrow, 6 + (beta != 0) + has_bias
+    a, b, *others = call.takes(later, earlier)
+    call.need(a.kind in _F8 and b.kind in _F8, f"its operands are {a.kind} and {b.kind}")
+    c = others.pop(0) if beta else None
+    if c is not None and c.kind in _F8:
+        raise call.unsupported("its third operand is of 8 bits", "convert that one before")
+    one, other = (_scalar(call, others.pop(0)) for _ in range(2))
+    out: Value | None = None
+    if len(call.operands) == earlier:
+        out = others[1] if is_narrow else None
+        others = others[2:]
+    elif is_narrow:
+        out = others.pop()
+    found = product_of(said, a.converted("f16"), b.converted("f16"), "f32")
+    found = found * (one * other)
+    found = _summed(said, found, c, said.number("alpha_real"), beta)
+    if has_bias:
+        found = _with_bias(call, found, others[0])
+    found = _activated(name, found)
+    made = [_rounded(found if out is None else found * _scalar(call, out), kind)]
+    if said.flag("damax_output", default=False):
+        call.need(len(call.results) > 1, "it gives its largest value, and does not say")
+        most = found.unary("abs").reduced("maximum", range(found.rank), 0)
+        made.append(most.converted(call.results[1][0]).shaped(call.results[1][1]))
+    return [*made, *workspaces(call, len(made))]
+
+
+def _scalar(call: Call, x: Value) -> Value:
+    call.need(math.prod(x.dims) == 1, "a scale is one number")
+    return x.shaped(()).converted("f32")
+
+
+def _rounded(x: Value, kind: str) -> Value:
+    """Return f32 in another type; beyond the largest number of 8 bits it is that one."""
+    if kind in _LARGEST:
+        most = _LARGEST[kind]
+        x = x.combined("minimum", most).combined("maximum", -most)
+    return x.converted(kind)
+
+
+@formula("__cublas$triangularSolve")
+def _triangular_solve(call: Call) -> Sequence[Value]:
+    """Return the solution, and workspaces."""
+    a, b = call.takes(2)
+    left, lower = call.flag("left_side", default=False), call.flag("lower", default=False)
+    unit = call.flag("unit_diagonal", default=False)
+    turned = call.word("transpose_a", "NO_TRANSPOSE", "TRANSPOSE", "ADJOINT")
+    said = ", ".join(
+        [f"{key}={str(is_so).lower()}" for key, is_so in
+         (("left_side", left), ("lower", lower), ("unit_diagonal", unit))]
+        + [f"transpose_a={turned}"]
+    )  # fmt: skip
+    made = call.text.add("triangular-solve", b.kind, b.dims, f"{a.name}, {b.name}", said)
+    return [made, *workspaces(call, 1)]

@@ -1,0 +1,188 @@
+"""Convolutions and layer norms of cuDNN, as XLA:GPU calls them.
+
+Operands and configuration: openxla/xla: xla/service/gpu/cublas_cudnn.h, backend_configs.proto
+(CudnnConvBackendConfig, CudnnNormBackendConfig) and thunk_emitter.cc (EmitNormThunk). Windows and
+labels are those of the forward convolution, also where a call gives one of its gradients.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from hloipu_compiler.formulas import activations
+from hloipu_compiler.formulas.call import Call, formula
+from hloipu_compiler.formulas.text import Value
+from hloipu_compiler.vendor.convolution_forms import (
+    Forward,
+    convolved,
+    forward_of,
+    gradient_of_filter,
+    gradient_of_input,
+)
+from hloipu_compiler.vendor.workspaces import workspaces
+
+_NUMBERED = ("kNone", "kSigmoid", "kRelu", "kRelu6", "kReluX", "kTanh", "kBandPass", "kElu",
+             "kLeakyRelu", "kGeluExact")  # fmt: skip
+_ACTIVATIONS: Mapping[str, Callable[[Value], Value]] = {
+    "kNone": lambda x: x,
+    "kSigmoid": lambda x: x.unary("logistic"),
+    "kRelu": activations.relu,
+    "kRelu6": lambda x: activations.relu(x).combined("minimum", 6.0),
+    "kTanh": lambda x: x.unary("tanh"),
+    "kElu": activations.elu,
+    "kGeluExact": activations.gelu,
+}
+_INTEGERS = ("s8", "u8", "s32")
+
+
+def _settings(call: Call) -> Call:
+    key = "cudnn_conv_backend_config"
+    said = call.section(key) if call.has(key) else call
+    if said.flag("reordered_int8_nchw_vect", default=False):
+        raise call.unsupported("its filter is reordered", "print the module before that")
+    return said
+
+
+def _scaled(x: Value, factor: float, kind: str) -> Value:
+    return (x if factor == 1 else x.wide() * factor).converted(kind)
+
+
+def _result(call: Call) -> tuple[str, tuple[int, ...]]:
+    call.need(bool(call.results), "it gives nothing")
+    return call.results[0]
+
+
+def _sums(call: Call, x: Value, kind: str) -> str:
+    """Return the element type of sums, of which the result is made."""
+    if x.kind not in _INTEGERS:
+        return kind
+    if kind not in ("s32", "f32"):
+        raise call.unsupported(f"it rounds whole numbers to {kind}", "write that out in HLO")
+    return "s32"
+
+
+@formula("__cudnn$convForward")
+def _forward(call: Call) -> Sequence[Value]:
+    """Return a convolution and a workspace."""
+    x, kernel = call.takes(2)
+    kind, dims = _result(call)
+    made = convolved(forward_of(call), x, kernel, _sums(call, x, kind), dims)
+    factor = _settings(call).number("conv_result_scale", 1)
+    return [_scaled(made, factor, kind), *workspaces(call, 1)]
+
+
+@formula("__cudnn$convForwardGraph")
+def _graph(call: Call) -> Sequence[Value]:
+    """Return a convolution that is alone in its graph."""
+    text = str(_settings(call).said.get("serialized_graph", ""))
+    if text.count(":") > 1 or "conv()" not in text:
+        raise call.unsupported(
+            "its graph has more than a convolution",
+            "print the module before convolutions are fused",
+        )
+    return _forward(call)
+
+
+@formula("__cudnn$convBackwardInput")
+def _backward_input(call: Call) -> Sequence[Value]:
+    return _gradient(call, gradient_of_input)
+
+
+@formula("__cudnn$convBackwardFilter")
+def _backward_filter(call: Call) -> Sequence[Value]:
+    return _gradient(call, gradient_of_filter)
+
+
+def _gradient(
+    call: Call, write: Callable[[Forward, Value, Value, str, Sequence[int]], Value]
+) -> Sequence[Value]:
+    one, other = call.takes(2)
+    kind, dims = _result(call)
+    made = write(forward_of(call), one, other, kind, dims)
+    factor = _settings(call).number("conv_result_scale", 1)
+    return [_scaled(made, factor, kind), *workspaces(call, 1)]
+
+
+@formula("__cudnn$convBiasActivationForward")
+def _fused(call: Call) -> Sequence[Value]:
+    """Return activation(scale conv + scale of the side input * that + bias), and a workspace."""
+    x, kernel, bias, *others = call.takes(3, 4)
+    said = _settings(call)
+    side = said.number("side_input_scale", 0)
+    kind, dims = _result(call)
+    if kind in _INTEGERS:
+        raise call.unsupported(f"it rounds to {kind}", "write the convolution out in HLO")
+    forward = forward_of(call)
+    wide = {"f16": "f32", "bf16": "f32"}.get(kind, kind)
+    made = convolved(forward, x, kernel, "s32" if x.kind in _INTEGERS else wide, dims)
+    made = _scaled(made.converted(wide), said.number("conv_result_scale", 1), wide)
+    call.need(bool(others) or side == 0, "it scales a side input that is not there")
+    if others:
+        call.need(others[0].dims == dims, f"its side input is no {dims}")
+        made = made + _scaled(others[0].converted(wide), side, wide)
+    at = forward.labels.output.index("f")
+    call.need(math.prod(bias.dims) == dims[at], f"its bias is no {dims[at]} numbers")
+    made = made + bias.converted(wide).shaped((dims[at],)).spread(dims, (at,))
+    return [_activated(call, said, made).converted(kind), *workspaces(call, 1)]
+
+
+def _activated(call: Call, said: Call, x: Value) -> Value:
+    mode = said.said.get("activation_mode", "kNone")
+    text = str(mode)
+    if text.isdigit() and int(text) < len(_NUMBERED):
+        text = _NUMBERED[int(text)]
+    if text == "kLeakyRelu":
+        return x.compared("GT", 0.0).chosen(x, x * said.number("leakyrelu_alpha", 0), x)
+    if text not in _ACTIVATIONS:
+        raise call.unsupported(
+            f"its activation_mode is {str(mode)[:40]!r}", "write the activation out in HLO"
+        )
+    return _ACTIVATIONS[text](x)
+
+
+@formula("__cudnn$norm")
+def _norm(call: Call) -> Sequence[Value]:
+    """Return a layer norm over all dimensions but the first, its statistics, or its gradients."""
+    key = "cudnn_norm_backend_config"
+    said = call.section(key) if call.has(key) else call
+    kinds = ("LAYER_FWD_INFER", "LAYER_FWD_TRAIN", "LAYER_BWD")
+    kind = said.word("kind", *kinds, default=kinds[0])
+    x, scale, *others = call.takes(5 if kind == kinds[2] else 3)
+    call.need(x.rank > 1 and scale.dims == (1, *x.dims[1:]),
+              f"its scale {scale.dims} does not go with {x.dims}")  # fmt: skip
+    over = tuple(range(1, x.rank))
+    wide, count = x.wide(), math.prod(x.dims[1:])
+    factor = scale.converted(wide.kind).shaped(x.dims[1:]).spread(x.dims, over)
+
+    def mean(a: Value) -> Value:
+        return (a.reduced("add", over) / count).spread(x.dims, (0,))
+
+    if kind == kinds[2]:
+        gradient, expectation, inverse = others
+        call.alike(x, gradient)
+        spread = [
+            a.converted(wide.kind).shaped((x.dims[0],)).spread(x.dims, (0,))
+            for a in (expectation, inverse)
+        ]
+        dy = gradient.converted(wide.kind)
+        white = (wide - spread[0]) * spread[1]
+        scaled = dy * factor
+        dx = spread[1] * (scaled - mean(scaled) - white * mean(scaled * white))
+        sums = [(dy * white).reduced("add", [0]), dy.reduced("add", [0])]
+        made = [dx.converted(x.kind)]
+        made += [a.shaped(scale.dims).converted(scale.kind) for a in sums]
+        return [*made, *workspaces(call, 3)]
+    average = mean(wide)
+    centred = wide - average
+    inverse = (mean(centred * centred) + said.number("epsilon")).unary("rsqrt")
+    bias = others[0].converted(wide.kind)
+    call.need(bias.dims == scale.dims, f"its bias is no {scale.dims}")
+    shift = bias.shaped(x.dims[1:]).spread(x.dims, over)
+    made = [(centred * inverse * factor + shift).converted(_result(call)[0])]
+    if kind == kinds[1]:
+        call.need(len(call.results) > 2, "it gives no statistics")
+        for a, (to, dims) in zip((average, inverse), call.results[1:3], strict=True):
+            column = a
+            for d in over:
+                column = column.sliced(d, 0, 1)
+            made.append(column.shaped(dims).converted(to))
+    return [*made, *workspaces(call, len(made))]

@@ -1,0 +1,205 @@
+"""Attention of cuDNN, forward and backward, as JAX and XLA:GPU call it.
+
+Operands, results and configuration: jax-ml/jax: jax/_src/cudnn/fused_attention_stablehlo.py;
+openxla/xla: xla/service/gpu/backend_configs.proto (CudnnfMHABackendConfig). Results and gradients
+stand as batch x heads x sequence x size, whatever operands do.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hloipu_compiler.formulas.call import Call, formula
+from hloipu_compiler.formulas.text import Value
+from hloipu_compiler.vendor.attention_blocks import (
+    Given,
+    Whole,
+    backward_in_blocks,
+    forward_in_blocks,
+)
+from hloipu_compiler.vendor.attention_masks import Band, Mask
+from hloipu_compiler.vendor.attention_segments import Sequences
+from hloipu_compiler.vendor.workspaces import workspaces
+
+_MASKS = ("NO_MASK", "PADDING", "CAUSAL", "PADDING_CAUSAL", "ALIBI")
+_PLAIN = "write the attention out: jax.nn.dot_product_attention(…, implementation='xla')"
+_FORWARD = (
+    "__cudnn$fmhaSoftmax", "__cudnn$fmhaScaleBiasSoftmax", "__cudnn$fmhaSoftmaxDropout",
+    "__cudnn$fmhaScaleBiasSoftmaxDropout",
+)  # fmt: skip
+_BACKWARD = tuple(f"{name}Backward" for name in _FORWARD)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """A call's operands after q, k, v and what a gradient is computed from."""
+
+    call: Call
+    said: Call
+    q: Value
+    k: Value
+    v: Value
+    heads_first: bool
+    """Whether heads stand before sequences in operands."""
+
+    @property
+    def several(self) -> int:
+        """The most sequences in a row of the batch."""
+        return max(1, self.said.integer("max_seg_per_batch", 1))
+
+    @property
+    def mask_type(self) -> str:
+        """Which mask the call has."""
+        found = self.said.word("mask_type", *_MASKS, default="NO_MASK")
+        if found == "ALIBI":
+            raise self.call.unsupported("its mask is ALIBI", _PLAIN)
+        if self.said.flag("is_causal_mask", default=False):  # of versions without mask_type
+            return "CAUSAL"
+        return found
+
+    @property
+    def band(self) -> Band:
+        """What a query sees, besides padding."""
+        window = self.said.integer("sliding_window_length", 0)
+        left = window - 1 if window > 0 else -1
+        return Band(left, 0 if self.mask_type.endswith("CAUSAL") else -1)
+
+    @property
+    def lengths_count(self) -> int:
+        """Operands that say lengths and offsets."""
+        several = self.several > 1
+        return 2 * (several or self.mask_type.startswith("PADDING")) + 2 * several
+
+    def sequences(self, given: Sequence[Value]) -> Sequences | None:
+        """Return where sequences are that stand one behind the other; None: they do not."""
+        if self.several == 1:
+            return None
+        batch, queries, heads, size = self.q.dims
+        if heads != self.k.dims[2]:
+            raise self.call.unsupported(
+                "sequences stand one behind the other, with several heads to one of keys", _PLAIN
+            )
+        count = batch * self.several
+        found = [self._first(x, count) for x in given]
+        starts = [x / float(heads * size) for x in found[2:]]
+        return Sequences(
+            batch, queries, self.k.dims[1], (found[0], found[1]), (starts[0], starts[1])
+        )
+
+    def _first(self, x: Value, count: int) -> Value:
+        there = math.prod(x.dims)
+        self.call.need(there >= count, f"it says {there} sequences, and has {count}")
+        return x.shaped((there,)).sliced(0, 0, count).converted("s32")
+
+    def mask(self, given: Sequence[Value]) -> Mask:
+        """Return what queries see."""
+        sequences = self.sequences(given)
+        if sequences is not None:
+            return sequences.mask(self.band)
+        batch, queries, _, _ = self.q.dims
+        lengths = tuple(self._first(x, batch) for x in given)
+        pair = (lengths[0], lengths[1]) if lengths else None
+        return Mask(self.band, queries, self.k.dims[1], pair)
+
+    def whole(self, bias: Value | None, given: Sequence[Value]) -> Whole:
+        """Return the attention."""
+        call, said = self.call, self.said
+        rate = said.number("dropout_rate", 0)
+        call.need(0 <= rate < 1, f"its dropout_rate is {rate}")
+        seed = None
+        if rate > 0:
+            number = said.integer("seed", 0) % 2**64
+            low, high = (call.text.full("u32", (1,), n) for n in (number % 2**32, number >> 32))
+            seed = low.joined([high], 0)
+        if bias is not None:
+            wanted = (self.q.dims[0], self.q.dims[2], self.q.dims[1], self.k.dims[1])
+            fits = bias.rank == 4 and all(
+                n in (1, most) for n, most in zip(bias.dims, wanted, strict=True)
+            )
+            call.need(fits, f"its bias {bias.dims} does not go with {wanted}")
+        return Whole(
+            self.q, self.k, self.v, self.mask(given), said.number("fmha_scale"), bias,
+            seed=seed, share=1 - rate,
+        )  # fmt: skip
+
+
+def _parts(call: Call, key: str) -> _Parts:
+    """Return a call's operands as batch x sequence x heads x size, by the first of its products."""
+    said = call.section("cudnn_fmha_backend_config")
+    call.need(len(call.operands) > 2, "it has no queries, keys and values")
+    if said.flag("is_paged_attention", default=False):
+        raise call.unsupported("its keys lie in pages", _PLAIN)
+    if not said.flag("is_flash_attention", default=False):
+        raise call.unsupported("its softmax is kept whole", "print the module with a later XLA")
+    numbers = said.section(key)
+    sides = [tuple(numbers.integers(f"{side}_batch_dimensions")) for side in ("lhs", "rhs")]
+    call.need(sides[0] == sides[1] and sides[0] in ((0, 1), (0, 2)),
+              f"its {key} are those of no attention")  # fmt: skip
+    heads_first = sides[0] == (0, 1)
+    q, k, v = (_ordered(call, x, heads_first) for x in call.operands[:3])
+    same = q.dims[0] == k.dims[0] == v.dims[0] and q.dims[3] == k.dims[3]
+    call.need(same and k.dims[:3] == v.dims[:3], "its queries, keys and values differ in size")
+    call.need(q.dims[2] % k.dims[2] == 0, "its heads are no multiple of those of keys")
+    return _Parts(call, said, q, k, v, heads_first)
+
+
+def _ordered(call: Call, x: Value, heads_first: bool) -> Value:
+    call.need(x.rank == 4, f"an operand has {x.rank} dimensions, and is to have 4")
+    return x.turned((0, 2, 1, 3)) if heads_first else x
+
+
+@formula(*_FORWARD)
+def _forward(call: Call) -> Sequence[Value]:
+    """Return the result, statistics where the call has them, a workspace."""
+    parts = _parts(call, "bmm1_dot_dimension_numbers")
+    has_bias = "Bias" in call.target
+    call.takes(3 + has_bias + parts.lengths_count)
+    given = call.operands[3 + has_bias :]
+    whole = parts.whole(call.operands[3] if has_bias else None, given)
+    made, statistics = forward_in_blocks(whole)
+    sequences = parts.sequences(given)
+    if sequences is not None:
+        made = sequences.checked(made)
+    found = [made.turned((0, 2, 1, 3))]
+    if len(call.results) > 1 and call.results[1][0] == "f32":
+        dims = call.results[1][1]
+        count = math.prod(dims) // math.prod(statistics.dims)
+        call.need(count == parts.several, f"its statistics are no {statistics.dims}")
+        if count > 1:
+            rest = call.text.full(
+                "f32", ((count - 1) * statistics.dims[0], *statistics.dims[1:]), 0
+            )
+            statistics = statistics.joined([rest], 0)
+        found.append(statistics.shaped(dims))
+    return [*found, *workspaces(call, len(found))]
+
+
+@formula(*_BACKWARD)
+def _backward(call: Call) -> Sequence[Value]:
+    """Return gradients of queries, keys, values and the bias, and a workspace."""
+    parts = _parts(call, "bmm2_grad_gemm2_dot_dimension_numbers")
+    has_bias = "Bias" in call.target
+    call.takes(6 + has_bias + parts.lengths_count)
+    statistics, gradient, *others = call.operands[3:]
+    bias = others.pop(0) if has_bias else None
+    result, *given = others
+    whole = parts.whole(bias, given)
+    batch, queries, heads, _ = parts.q.dims
+    count = batch * heads * queries
+    call.need(math.prod(statistics.dims) == count * parts.several and statistics.kind == "f32",
+              f"its statistics are no f32 of {(batch, heads, queries)}")  # fmt: skip
+    flat = statistics.shaped((math.prod(statistics.dims),)).sliced(0, 0, count)
+    made = [_ordered(call, x, parts.heads_first) for x in (gradient, result)]
+    wanted = (batch, queries, heads, parts.v.dims[3])
+    call.need(all(x.dims == wanted for x in made), f"its result and gradient are no {wanted}")
+    found = backward_in_blocks(
+        whole, Given(made[0], made[1], flat.shaped((batch, heads, queries)))
+    )  # fmt: skip
+    sequences = parts.sequences(given)
+    grads = [x.converted(parts.q.kind) for x in (found.q, found.k, found.v)]
+    if sequences is not None:
+        grads = [sequences.checked(x) for x in grads]
+    out = [x.turned((0, 2, 1, 3)) for x in grads]
+    if found.bias is not None and len(call.results) > 4:
+        out.append(found.bias.converted(call.results[3][0]))
+    return [*out, *workspaces(call, len(out))]

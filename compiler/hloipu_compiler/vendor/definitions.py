@@ -1,0 +1,87 @@
+"""Custom calls replaced by what their user says that they compute, as HLO."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from hloipu_compiler.formulas.call import Array, arrays_of
+from hloipu_compiler.formulas.errors import FormulaError
+from hloipu_compiler.formulas.text import shape_text
+from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.ir.graph import Instruction, Module
+from hloipu_compiler.ir.shapes import TupleShape
+from hloipu_compiler.source import Source
+from hloipu_compiler.vendor.inlining import Given, inlined
+from hloipu_compiler.verify.verifier import verify
+from hloipu_runtime.errors import UsageError
+
+Definition = Callable[[tuple[Array, ...], tuple[Array, ...]], Source]
+"""The HLO text of a target, for operands and results of some element types and sizes."""
+
+
+def with_definitions(module: Module, definitions: Mapping[str, Definition]) -> Module:
+    """Return a verified module with the calls of some targets as their texts say.
+
+    Raises UsageError E0533 for a target that nothing calls, FormulaError E0532 for a text whose
+    entry does not take the operands of a call or does not give its results, and what reading and
+    verifying a text raise.
+    """
+    targets = {
+        x.attributes.text("custom_call_target")
+        for c in module.computations
+        for x in c.instructions
+        if x.opcode == "custom-call"
+    }
+    for target in definitions:
+        if target not in targets:
+            known = ", ".join(sorted(targets)) or "nothing"
+            raise UsageError(
+                "E0533",
+                f"no custom call of {module.name!r} has the target {target!r}",
+                hint=f"it calls {known}",
+            )
+
+    def choose(x: Instruction) -> str:
+        target = x.attributes.text("custom_call_target") if x.opcode == "custom-call" else ""
+        return target if target in definitions else ""
+
+    return inlined(module, choose, partial(_written, module, definitions))
+
+
+def _written(
+    module: Module, definitions: Mapping[str, Definition], x: Instruction, target: str, given: Given
+) -> Source:
+    """Return the text of a call's target, checked against the call."""
+    arrays = tuple(array for one in given for array in one)
+    source = definitions[target](arrays, arrays_of(x.shape))
+    found = parse(source)
+    verify(found)
+    entry = found.entry
+    shapes = [entry.instructions[at].shape for at in entry.parameters]
+    takes = tuple(array for shape in shapes for array in arrays_of(shape))
+    results = arrays_of(entry.instructions[entry.root].shape)
+    for what, here, there in (
+        ("takes", takes, arrays),
+        ("gives", results, arrays_of(x.shape)),
+    ):  # fmt: skip
+        if here != there:
+            raise FormulaError(
+                "E0532",
+                f"the definition of {target!r} {what} {_listed(here)}, and its call "
+                f"{x.name!r} {what} {_listed(there)}",
+                hint=f"correct the entry of {source.name}",
+                module=module,
+                x=x,
+            )
+    if any(isinstance(shape, TupleShape) for shape in shapes):
+        raise FormulaError(
+            "E0532",
+            f"the definition of {target!r} takes a tuple",
+            hint=f"give the entry of {source.name} a parameter for each array",
+            module=module,
+            x=x,
+        )
+    return source
+
+
+def _listed(arrays: tuple[Array, ...]) -> str:
+    return f"({', '.join(shape_text(*array) for array in arrays)})"

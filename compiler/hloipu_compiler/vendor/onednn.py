@@ -1,0 +1,180 @@
+"""Products, softmaxes, norms and convolutions of oneDNN, as XLA:CPU calls them.
+
+Configuration: openxla/xla: xla/service/cpu/onednn_config.proto; what it is made of:
+onednn_contraction_rewriter.cc and onednn_ops_rewriter.cc. Numbers of a convolution are counted
+from 0 in some versions, and from 1 in others, as its dimensions show.
+"""
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+
+from hloipu_compiler.formulas import activations
+from hloipu_compiler.formulas.call import Call, formula
+from hloipu_compiler.formulas.text import Value
+from hloipu_compiler.vendor.convolution_forms import Forward, Labels, Window, convolved
+from hloipu_compiler.vendor.workspaces import workspaces
+
+_FUNCTIONS: Mapping[str, Callable[[Value], Value]] = {
+    "RELU": activations.relu,
+    "RELU6": lambda x: activations.relu(x).combined("minimum", 6.0),
+    "TANH": lambda x: x.unary("tanh"),
+    "SIGMOID": lambda x: x.unary("logistic"),
+    "ELU": activations.elu,
+    "GELU_ERF": activations.gelu,
+    "GELU_TANH": activations.gelu_by_tanh,
+}
+_WIDE = {"f16": "f32", "bf16": "f32"}
+
+
+def _float_of_bits(number: int) -> float:
+    """Return the f32 that a whole number of 32 bits stands for."""
+    return float(struct.unpack("<f", struct.pack("<I", number % 2**32))[0])
+
+
+def _steps(said: Call) -> tuple[list[str], Call]:
+    """Return what is done with a result, and where the numbers for it are."""
+    fusions = said.section("fusions") if said.has("fusions") else said
+    found = fusions.said.get("ops", fusions.said.get("fused_ops", []))
+    said.need(isinstance(found, list), "what it does with its result is no list")
+    return [str(x) for x in found], fusions
+
+
+def _fused(call: Call, said: Call, x: Value, given: Sequence[Value], feature: int) -> Value:
+    """Return a result with all that is done with it."""
+    steps, numbers = _steps(said)
+    others = list(given)
+    for step in steps:
+        if step in ("BIAS", "BINARY_ADD", "SUM"):
+            call.need(bool(others), f"it adds {step} and takes nothing more")
+            x = x + _spread(call, others.pop(0), x, feature)
+        elif step == "LINEAR":
+            key = "alpha_typecast"
+            factor = (
+                _float_of_bits(numbers.integer(key))
+                if numbers.has(key)
+                else numbers.number("alpha")
+            )
+            x = x * factor
+        elif step in _FUNCTIONS:
+            x = _FUNCTIONS[step](x)
+        else:
+            raise call.unsupported(f"it does {step[:40]!r}", "print the module before it is fused")
+    call.need(not others, "it takes more operands than it uses")
+    return x
+
+
+def _spread(call: Call, x: Value, like: Value, feature: int) -> Value:
+    """Return what is added, as large as a result: a number of each feature, or as numpy has it."""
+    wide = x.converted(like.kind)
+    if x.rank == 1 and like.rank > 1:
+        call.need(x.dims[0] == like.dims[feature], f"it adds {x.dims} to {like.dims}")
+        return wide.spread(like.dims, (feature,))
+    first = like.rank - x.rank
+    fits = first >= 0 and all(n in (1, like.dims[first + d]) for d, n in enumerate(x.dims))
+    call.need(fits, f"it adds {x.dims} to {like.dims}")
+    along = [d for d, n in enumerate(x.dims) if n > 1 or like.dims[first + d] == 1]
+    return wide.shaped([x.dims[d] for d in along]).spread(like.dims, [first + d for d in along])
+
+
+@formula("__onednn$matmul")
+def _matmul(call: Call) -> Sequence[Value]:
+    """Return products of the last two dimensions, for each index of those before."""
+    call.need(len(call.operands) > 1 and bool(call.results), "it takes two matrices")
+    said = call.section("onednn_matmul_config")
+    if said.section("optimization_config").flag("weights_prepacked", default=False):
+        raise call.unsupported("its weights are packed", "print the module before that")
+    a, b, *others = call.operands
+    call.need(a.rank > 1 and b.rank > 1, "it takes two matrices")
+    turned = [said.flag(f"transpose_{side}", default=False) for side in "ab"]
+    batch = tuple(range(a.rank - 2))
+    if b.rank == 2 and a.rank > 2:
+        batch = ()
+    call.need(b.rank == a.rank or not batch, f"it takes {a.dims} and {b.dims}")
+    over = (a.rank - 2 if turned[0] else a.rank - 1, b.rank - 1 if turned[1] else b.rank - 2)
+    call.need(a.dims[over[0]] == b.dims[over[1]] and a.dims[: len(batch)] == b.dims[: len(batch)],
+              f"its operands {a.dims} and {b.dims} differ where they meet")  # fmt: skip
+    kind, _ = call.results[0]
+    wide = _WIDE.get(kind, kind) if _steps(said)[0] else kind
+    made = a.dotted(b, ((over[0],), (over[1],)), (batch, batch), wide)
+    made = _fused(call, said, made, others, made.rank - 1)
+    return [made.converted(kind), *workspaces(call, 1)]
+
+
+@formula("__onednn$softmax")
+def _softmax(call: Call) -> Sequence[Value]:
+    (x,) = call.takes(1)
+    said = call.section("onednn_softmax_config")
+    axis = said.axis("softmax_axis", x.rank) if said.has("softmax_axis") else x.rank - 1
+    return [activations.softmax(x.wide(), axis).converted(call.results[0][0])]
+
+
+@formula("__onednn$layernorm")
+def _layer_norm(call: Call) -> Sequence[Value]:
+    """Return a norm over the last dimension, times a scale and with a shift added."""
+    key = "onednn_layer_norm_config"
+    said = call.section(key)
+    kinds = ("UNDEFINED", "SCALE", "SHIFT", "SCALE_AND_SHIFT")
+    rescale = said.word("rescale", *kinds, default="UNDEFINED")
+    x, *others = call.takes(1 + ("SCALE" in rescale) + ("SHIFT" in rescale))
+    call.need(x.rank > 0, "it takes an array")
+    wide, last = x.wide(), x.rank - 1
+    kept = tuple(range(last))
+
+    def mean(a: Value) -> Value:
+        return (a.reduced("add", [last]) / x.dims[last]).spread(x.dims, kept)
+
+    centred = wide - mean(wide)
+    epsilon = _float_of_bits(said.integer("epsilon_typecast"))
+    made = centred * (mean(centred * centred) + epsilon).unary("rsqrt")
+    if "SCALE" in rescale:
+        made = made * _spread(call, others.pop(0), made, last)
+    if "SHIFT" in rescale:
+        made = made + _spread(call, others.pop(0), made, last)
+    return [made.converted(call.results[0][0])]
+
+
+@formula("__onednn$convolution")
+def _convolution(call: Call) -> Sequence[Value]:
+    """Return a convolution and what is done with it."""
+    call.need(len(call.operands) > 1 and bool(call.results), "it takes an array and a filter")
+    said = call.section("onednn_conv_config")
+    if said.section("optimization_config").flag("weights_prepacked", default=False):
+        raise call.unsupported("its weights are packed", "print the module before that")
+    x, kernel, *others = call.operands
+    labels, shift = _labels(said, x.rank)
+    size = tuple(kernel.dims[labels.filter.index(c)] for c in labels.spatial)
+    window = said.section("window")
+    numbers = [
+        tuple(n - shift for n in window.integers(key))
+        for key in ("strides", "pad_left", "pad_right", "window_dilations")
+    ]
+    call.need(all(len(n) == len(size) for n in numbers), "its window has other dimensions")
+    stride, low, high, dilation = numbers
+    groups = max(1, said.integer("feature_groups", 1))
+    kind, dims = call.results[0]
+    wide = _WIDE.get(kind, kind) if _steps(said)[0] else kind
+    forward = Forward(call, labels, Window(size, stride, low, high, dilation), groups)
+    made = convolved(forward, x, kernel, wide, dims)
+    made = _fused(call, said, made, others, labels.output.index("f"))
+    return [made.converted(kind), *workspaces(call, 1)]
+
+
+def _labels(said: Call, rank: int) -> tuple[Labels, int]:
+    """Return which dimension is which, and from what numbers of places are counted."""
+    sides = (
+        ("input", "data", (("batch_dim", "b"), ("feature_dim", "f"))),
+        ("kernel", "filter", (("input_feature_dim", "i"), ("output_feature_dim", "o"))),
+        ("output", "data", (("batch_dim", "b"), ("feature_dim", "f"))),
+    )
+    for shift in (0, 1):
+        found = []
+        for side, form, keys in sides:
+            part = said.section(side).section(form)
+            places = {part.integer(key, 0): letter for key, letter in keys}
+            spatial = part.integers("spatial_dims")
+            places |= {n - shift: str(at) for at, n in enumerate(spatial)}
+            whole = len(spatial) == rank - 2 and set(places) == set(range(rank))
+            found.append("".join(places[n] for n in range(rank)) if whole else "")
+        if all(found):
+            return Labels(*found), shift
+    raise said.wrong("its dimensions do not fit its operands")

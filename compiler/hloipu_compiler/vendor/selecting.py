@@ -1,0 +1,139 @@
+"""Largest elements, sorting and permutations that libraries have calls for.
+
+Operands and results: openxla/xla: xla/service/gpu/transforms/topk_specializer.cc and
+sort_rewriter.cc, xla/hlo/translate (mhlo.topk); jax-ml/jax: jax/_src/lax/linalg.py
+(lu_pivots_to_permutation).
+"""
+
+import math
+from collections.abc import Sequence
+
+from hloipu_compiler.formulas.call import Call, formula
+from hloipu_compiler.formulas.loop import Loop, Step
+from hloipu_compiler.formulas.text import Value, shape_text
+from hloipu_compiler.vendor.workspaces import workspaces
+
+
+def largest_of(call: Call, x: Value, k: int, *, is_largest: bool = True) -> list[Value]:
+    """Return the k largest or smallest of the last dimension, and where they are."""
+    call.need(x.rank > 0 and 0 < k <= x.dims[-1], f"it takes {k} of {x.dims}")
+    call.need(len(call.results) >= 2, "it gives values and indices")
+    dims = (*x.dims[:-1], k)
+    text, name = x.text, f"v{len(x.text.lines)}"
+    shapes = f"({shape_text(x.kind, dims)}, {shape_text('s32', dims)})"
+    said = f"k={k}, largest={str(is_largest).lower()}"
+    text.lines.append(f"  {name} = {shapes} topk({x.name}), {said}")
+    values = text.add("get-tuple-element", x.kind, dims, name, "index=0")
+    places = text.add("get-tuple-element", "s32", dims, name, "index=1")
+    return [values, places.converted(call.results[1][0])]
+
+
+def _beyond(kind: str, *, is_least: bool) -> float:
+    """Return a number of a type that no other is beyond."""
+    if kind[0] in "fb":
+        return math.inf if is_least else -math.inf
+    bits = int(kind[1:])
+    low, high = (0, 2**bits - 1) if kind[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    return high if is_least else low
+
+
+def largest_index(x: Value, dimension: int, *, is_least: bool = False) -> Value:
+    """Return s32, where the largest along a dimension is, the first of equal ones, or a NaN."""
+    kept = tuple(d for d in range(x.rank) if d != dimension)
+    opcode = "minimum" if is_least else "maximum"
+    most = x.reduced(opcode, [dimension], _beyond(x.kind, is_least=is_least))
+    there = x.compared("EQ", most.spread(x.dims, kept))
+    if x.kind[0] in "fb":
+        there = there | x.compared("NE", x)
+    at, last = x.text.iota("s32", x.dims, dimension), x.dims[dimension] - 1
+    return there.chosen(at, last, at).reduced("minimum", [dimension], last)
+
+
+@formula("mhlo.topk")
+def _mhlo_top_k(call: Call) -> Sequence[Value]:
+    (x,) = call.takes(1)
+    call.need(bool(call.results) and x.rank > 0, "it gives values and indices")
+    said = call.attributes_of_mhlo()
+    k = said.integer("k", call.results[0][1][-1] if call.results[0][1] else 0)
+    return largest_of(call, x, k, is_largest=said.flag("largest", default=True))
+
+
+@formula("__gpu$TopK")
+def _gpu_top_k(call: Call) -> Sequence[Value]:
+    (x,) = call.takes(1)
+    call.need(bool(call.results) and bool(call.results[0][1]), "it gives values and indices")
+    return [*largest_of(call, x, call.results[0][1][-1]), *workspaces(call, 2)]
+
+
+@formula("mhlo.erf")
+def _erf(call: Call) -> Sequence[Value]:
+    (x,) = call.takes(1)
+    return [x.unary("erf")]
+
+
+@formula("mhlo.tan")
+def _tan(call: Call) -> Sequence[Value]:
+    (x,) = call.takes(1)
+    return [x.unary("tan")]
+
+
+@formula("__cub$DeviceRadixSort")
+def _radix_sort(call: Call) -> Sequence[Value]:
+    """Return keys in order of the last dimension, values with them, and a workspace."""
+    given = call.takes(1, 2)
+    keys = given[0]
+    call.need(keys.rank > 0 and all(x.dims == keys.dims for x in given), "its operands differ")
+    descending = call.flag("descending", default=False)
+    text = keys.text
+    name = f"order.{len(text.callees)}"
+    order = ", type=TOTALORDER" if keys.kind[0] in "fb" and keys.kind != "pred" else ""
+    lines = [f"{name} {{"]
+    for n, x in enumerate(given):
+        for m, side in enumerate("ab"):
+            lines.append(f"  {side}{n} = {x.kind}[] parameter({2 * n + m})")
+    direction = "GT" if descending else "LT"
+    lines += [f"  ROOT c = pred[] compare(a0, b0), direction={direction}{order}", "}", ""]
+    text.callees[name] = "\n".join(lines)
+    said = f"dimensions={{{keys.rank - 1}}}, is_stable=true, to_apply={name}"
+    if len(given) == 1:
+        return [text.add("sort", keys.kind, keys.dims, keys.name, said), *workspaces(call, 1)]
+    result = f"v{len(text.lines)}"
+    shapes = ", ".join(shape_text(x.kind, x.dims) for x in given)
+    text.lines.append(f"  {result} = ({shapes}) sort({given[0].name}, {given[1].name}), {said}")
+    made = [
+        text.add("get-tuple-element", x.kind, x.dims, result, f"index={n}")
+        for n, x in enumerate(given)
+    ]
+    return [*made, *workspaces(call, 2)]
+
+
+class _Swap(Step):
+    """Swaps place i of each permutation with the place that the i-th pivot says."""
+
+    def __call__(self, turn: Value, given: Sequence[Value]) -> Sequence[Value]:
+        pivots, order = given
+        place = order.text.iota("s32", order.dims, 1)
+        column = order.text.iota("s32", pivots.dims, 1).compared("EQ", turn)
+        pivot = column.chosen(pivots, 0.0, pivots).reduced("add", [1]).spread(order.dims, (0,))
+        at, there = place.compared("EQ", turn), place.compared("EQ", pivot)
+        here, other = (
+            mask.chosen(order, 0.0, order).reduced("add", [1]).spread(order.dims, (0,))
+            for mask in (at, there)
+        )
+        return [pivots, at.chosen(other, there.chosen(here, order, order), order)]
+
+
+@formula("lu_pivots_to_permutation", "cu_lu_pivots_to_permutation", "hip_lu_pivots_to_permutation")
+def _permutation(call: Call) -> Sequence[Value]:
+    """Return the permutation that swapping by pivots, counted from 0, makes of all places."""
+    (pivots,) = call.takes(1)
+    call.need(len(call.results) == 1 and pivots.rank > 0, "it gives one array")
+    kind, dims = call.results[0]
+    call.need(bool(dims) and dims[:-1] == pivots.dims[:-1] and dims[-1] >= pivots.dims[-1],
+              f"pivots {pivots.dims} do not permute {dims}")  # fmt: skip
+    batch = math.prod(dims[:-1])
+    count = pivots.dims[-1]
+    order = call.text.iota("s32", (batch, dims[-1]), 1)
+    given = [pivots.converted("s32").shaped((batch, count)), order]
+    made = Loop(call.text, count).run(given, _Swap())
+    return [made[1].shaped(dims).converted(kind)]

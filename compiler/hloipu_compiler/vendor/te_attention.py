@@ -1,0 +1,350 @@
+"""Fused attention of NVIDIA's Transformer Engine, forward and backward.
+
+Operands, results and attributes: NVIDIA/TransformerEngine:
+transformer_engine/jax/cpp_extensions/attention.py and jax/csrc/extensions/attention.cpp; numbers of
+layouts, biases, masks and softmaxes: transformer_engine/common/include/transformer_engine/
+fused_attn.h; what each means: tests/jax/test_fused_attn.py and common/fused_attn/.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hloipu_compiler.formulas.call import Call, formula
+from hloipu_compiler.formulas.text import Value
+from hloipu_compiler.vendor.attention_blocks import (
+    Given,
+    Whole,
+    backward_in_blocks,
+    forward_in_blocks,
+)
+from hloipu_compiler.vendor.attention_masks import Band, Mask
+from hloipu_compiler.vendor.attention_segments import Sequences
+
+# qkv_layout: how many arrays hold q, k and v, and whether sequences stand one behind the other.
+_LAYOUTS = {5: (1, False), 7: (2, False), 9: (3, False), 10: (1, True), 12: (2, True),
+            14: (3, True)}  # fmt: skip
+_NO_BIAS, _BEFORE_SCALE, _AFTER_SCALE = 0, 1, 2
+_PADDED, _CAUSAL, _FROM_END = (1, 3, 5), (2, 3, 4, 5), (4, 5)
+"""Kinds of mask_type: with padding, causal, causal from the last query and key."""
+_SHARED_OPERANDS = 13
+"""Of a forward call of versions that know no softmax but the usual."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """Sizes by a call's attributes, and how its arrays are laid out."""
+
+    batch: int
+    queries: int
+    keys: int
+    heads: int
+    groups: int
+    size: int
+    value_size: int
+    arrays: int
+    is_ragged: bool
+    segments: int
+
+
+def _sizes(call: Call) -> _Sizes:
+    layout = call.integer("qkv_layout")
+    if layout not in _LAYOUTS:
+        raise call.unsupported(
+            f"its qkv_layout {layout} is none of {', '.join(map(str, _LAYOUTS))}",
+            "print the module with arrays of batch x sequence x heads x size",
+        )
+    arrays, is_ragged = _LAYOUTS[layout]
+    size = call.integer("qk_head_dim" if call.has("qk_head_dim") else "head_dim")
+    sizes = _Sizes(
+        batch=call.integer("input_batch"),
+        queries=call.integer("q_max_seqlen"),
+        keys=call.integer("kv_max_seqlen"),
+        heads=call.integer("attn_heads"),
+        groups=call.integer("num_gqa_groups"),
+        size=size,
+        value_size=call.integer("v_head_dim", size),
+        arrays=arrays,
+        is_ragged=is_ragged,
+        segments=call.integer("max_segments_per_seq", 1) if is_ragged else 1,
+    )
+    numbers = (sizes.batch, sizes.queries, sizes.keys, sizes.heads, sizes.groups, size)
+    positive = all(n > 0 for n in (*numbers, sizes.value_size, sizes.segments))
+    call.need(positive, "a size among its attributes is not positive")
+    call.need(sizes.heads % sizes.groups == 0, "its heads are no multiple of its groups")
+    return sizes
+
+
+def _apart(call: Call, sizes: _Sizes, given: Sequence[Value]) -> list[Value]:
+    """Return q, k and v as batch x sequence x heads x size each."""
+    q, k, v = (sizes.queries, sizes.heads), (sizes.keys, sizes.groups), sizes.value_size
+    dims = [(sizes.batch, *q, sizes.size), (sizes.batch, *k, sizes.size), (sizes.batch, *k, v)]
+    first = 3 - sizes.arrays
+    if first:
+        alike = len({n[1:] for n in dims[first - 1 :]}) == 1
+        call.need(sizes.arrays > 1 or alike, "packed queries, keys and values differ in size")
+        call.need(sizes.size == v, "packed keys and values differ in size")
+    found = []
+    for n in range(sizes.arrays):
+        count = 3 - n if n == sizes.arrays - 1 else 1
+        found += _unpacked(call, given[n], dims[n], count)
+    return found
+
+
+def _unpacked(call: Call, x: Value, dims: tuple[int, ...], count: int) -> list[Value]:
+    """Return the arrays that one holds, which differ in a dimension before heads and sizes."""
+    call.need(math.prod(x.dims) == count * math.prod(dims),
+              f"an operand of {x.dims} is no {count} times {dims}")  # fmt: skip
+    if count == 1:
+        return [x.shaped(dims)]
+    whole = x.shaped((*dims[:2], count, *dims[2:]))
+    return [whole.sliced(2, n, n + 1).shaped(dims) for n in range(count)]
+
+
+def _packed(parts: Sequence[Value], dims: Sequence[int]) -> Value:
+    """Return gradients as the operand that held several."""
+    if len(parts) == 1:
+        return parts[0].shaped(dims)
+    rows = [x.shaped((*x.dims[:2], 1, *x.dims[2:])) for x in parts]
+    return rows[0].joined(rows[1:], 2).shaped(dims)
+
+
+def _mask(call: Call, sizes: _Sizes, lengths: Sequence[Value], starts: Sequence[Value]) -> Mask:
+    kind = call.integer("mask_type")
+    call.need(kind in range(6), f"its mask_type is {kind}, and is to be 0 to 5")
+    from_end = call.flag("bottom_right_diagonal", kind in _FROM_END)
+    call.need(from_end or kind not in _FROM_END, "its mask and its diagonal start at other corners")
+    call.need(not (from_end and kind in (2, 3)), "its mask and its diagonal end at other corners")
+    left, right = (call.integer(f"window_size_{side}", -1) for side in ("left", "right"))
+    call.need(left >= -1 and right >= -1, "a window's size is -1, 0 or more")
+    if kind in _CAUSAL:
+        call.need(right <= 0, f"a causal mask sees nothing later, and its window {right} more")
+        right = 0
+    band = Band(left, right, from_end)
+    if not sizes.is_ragged:
+        if kind not in _PADDED:
+            return Mask(band, sizes.queries, sizes.keys)
+        counts = [_lengths(call, x, sizes.batch) for x in lengths]
+        return Mask(band, sizes.queries, sizes.keys, (counts[0], counts[1]))
+    call.need(kind in _PADDED, "sequences of several lengths need a mask with padding")
+    return _sequences(call, sizes, lengths, starts).mask(band)
+
+
+def _sequences(
+    call: Call, sizes: _Sizes, lengths: Sequence[Value], starts: Sequence[Value]
+) -> Sequences:
+    """Return where sequences that stand one behind the other begin, and how long they are."""
+    count = sizes.batch * sizes.segments
+    counts = [_lengths(call, x, count) for x in lengths]
+    begun = [_first(call, x, count) for x in starts]
+    return Sequences(
+        sizes.batch, sizes.queries, sizes.keys, (counts[0], counts[1]), (begun[0], begun[1])
+    )
+
+
+def _first(call: Call, x: Value, count: int) -> Value:
+    """Return the first of some whole numbers, s32[count]."""
+    found = math.prod(x.dims)
+    call.need(found >= count, f"it has {found} offsets for {count} sequences")
+    return x.shaped((found,)).sliced(0, 0, count).converted("s32")
+
+
+def _lengths(call: Call, x: Value, count: int) -> Value:
+    """Return s32[count], the lengths of sequences whose sums are given."""
+    found = _first(call, x, count + 1)
+    return found.sliced(0, 1, count + 1) - found.sliced(0, 0, count)
+
+
+def _whole(
+    call: Call, sizes: _Sizes, given: Sequence[Value], bias: Value, sink: Value | None,
+    mask: Mask,
+) -> Whole:  # fmt: skip
+    """Return the attention of a call, but for its dropout."""
+    q, k, v = _apart(call, sizes, given)
+    kind = call.integer("bias_type")
+    if kind not in (_NO_BIAS, _BEFORE_SCALE, _AFTER_SCALE):
+        raise call.unsupported(f"its bias_type is {kind}", "give the bias as an array, bias_type 2")
+    softmax = call.integer("softmax_type", 0)
+    call.need(softmax in (0, 1, 2), f"its softmax_type is {softmax}, and is to be 0, 1 or 2")
+    if softmax:
+        call.need(sink is not None and math.prod(sink.dims) == sizes.heads,
+                  f"its softmax_offset is no {sizes.heads} numbers")  # fmt: skip
+    used = sink.wide().shaped((sizes.heads,)) if sink is not None and softmax else None
+    return Whole(
+        q, k, v, mask, call.number("scaling_factor"),
+        _bias(call, sizes, bias) if kind else None, kind == _BEFORE_SCALE, used,
+    )  # fmt: skip
+
+
+def _bias(call: Call, sizes: _Sizes, bias: Value) -> Value:
+    """Return a bias as 1 or batch x 1 or heads x 1 or queries x 1 or keys."""
+    call.need(bias.rank >= 4, f"its bias has {bias.rank} dimensions, and is to have 4")
+    dims = (math.prod(bias.dims[:-3]), *bias.dims[-3:])
+    wanted = (sizes.batch, sizes.heads, sizes.queries, sizes.keys)
+    fits = all(n in (1, most) for n, most in zip(dims, wanted, strict=True))
+    call.need(fits, f"its bias of {dims} does not go with {wanted}")
+    return bias.shaped(dims)
+
+
+def _with_dropout(call: Call, whole: Whole, state: Value) -> Whole:
+    """Return attention with the dropout that a state u32[…, 4], or a seed, says."""
+    probability = call.number("dropout_probability", 0)
+    call.need(0 <= probability < 1, f"its dropout_probability is {probability}")
+    if probability == 0 or not call.flag("is_training"):
+        return whole
+    count = math.prod(state.dims)
+    call.need(
+        count >= 2 and state.kind in ("u32", "s32"), "its seed is to be two numbers of 32 bits"
+    )
+    seed = state.shaped((count,)).sliced(0, 0, 2)
+    return Whole(
+        whole.q, whole.k, whole.v, whole.mask, whole.scale, whole.bias, whole.bias_is_scaled,
+        whole.sink, seed, 1 - probability,
+    )  # fmt: skip
+
+
+def _nothing(call: Call, kind: str, dims: Sequence[int]) -> Value:
+    """Return zeros, for a workspace or an array that says nothing."""
+    return call.text.full(kind, tuple(dims), 0)
+
+
+@formula("te_fused_attn_forward_ffi")
+def _forward(call: Call) -> Sequence[Value]:
+    """Return result, statistics, the state of dropout, a workspace."""
+    call.takes(_SHARED_OPERANDS, _SHARED_OPERANDS + 1)
+    q, k, v, bias, *others = call.operands
+    sink = others.pop(0) if len(call.operands) > _SHARED_OPERANDS else None
+    seed, *others = others
+    lengths, starts = others[:2], others[2:4]
+    call.need(len(call.results) == 4, "it gives a result, statistics, a state and a workspace")
+    result, statistics, state, workspace = call.results
+    sizes = _sizes(call)
+    mask = _mask(call, sizes, lengths, starts)
+    whole = _with_dropout(call, _whole(call, sizes, (q, k, v), bias, sink, mask), seed)
+    is_whole = _holds_probabilities(call, sizes, *statistics)
+    made, numbers = forward_in_blocks(whole)
+    if sizes.is_ragged:
+        made = _sequences(call, sizes, lengths, starts).checked(made)
+    if is_whole:
+        kept = whole_probabilities(call, whole)
+    else:
+        kept = _as_statistics(call, sizes, numbers, statistics[1])
+    return [
+        made.shaped(result[1]), kept.shaped(statistics[1]), _state(call, seed, *state),
+        _nothing(call, *workspace),
+    ]  # fmt: skip
+
+
+def whole_probabilities(call: Call, whole: Whole) -> Value:
+    """Return the softmax [batch, heads, queries, keys] in the queries' type."""
+    if whole.seed is not None:
+        raise call.unsupported(
+            "it keeps its softmax, and dropout marks it there",
+            "print the module without dropout, or with a later version of Transformer Engine",
+        )
+    zero = call.text.number("s32", 0)
+    part = whole.rows(zero, zero, whole.q.dims[1])
+    batch, groups, rows, each, keys = part.dims
+    found = part.probabilities().turned((0, 1, 3, 2, 4))
+    return found.shaped((batch, groups * each, rows, keys)).converted(whole.q.kind)
+
+
+def _holds_probabilities(call: Call, sizes: _Sizes, kind: str, dims: Sequence[int]) -> bool:
+    """Whether a call keeps its whole softmax; else a number f32 for each query, or some zeros.
+
+    Kernels for up to 512 tokens keep the one, all others log(sum(exp)).
+    """
+    each = sizes.batch * sizes.heads * sizes.queries
+    count = math.prod(dims)
+    if kind == "f32" and count % each == 0 and (count == each or dims[-1] == count // each):
+        several = sizes.segments if sizes.is_ragged else call.integer("max_segments_per_seq", 1)
+        if count // each in (1, several):
+            return False
+    call.need(count == each * sizes.keys and kind in ("f16", "bf16"),
+              "its statistics are neither one f32 a query nor its softmax")  # fmt: skip
+    if call.integer("softmax_type", 0):
+        raise call.unsupported("it keeps a softmax of another kind", "print it with statistics")
+    return True
+
+
+def _as_statistics(call: Call, sizes: _Sizes, x: Value, dims: Sequence[int]) -> Value:
+    """Return statistics [batch, heads, queries] as a call's result, more places of it 0."""
+    count = math.prod(dims) // math.prod(x.dims)
+    if _queries_first(sizes, dims):
+        x = x.turned((0, 2, 1))
+    if count == 1:
+        return x.shaped(dims)
+    rest = _nothing(call, x.kind, (*x.dims, count - 1))
+    return x.shaped((*x.dims, 1)).joined([rest], 3)
+
+
+def _from_statistics(sizes: _Sizes, x: Value) -> Value:
+    """Return a call's operand as statistics [batch, heads, queries]."""
+    last = math.prod(x.dims) // (sizes.batch * sizes.heads * sizes.queries)
+    order = (sizes.heads, sizes.queries)
+    is_turned = _queries_first(sizes, x.dims)
+    found = x.shaped((sizes.batch, *(order[::-1] if is_turned else order), last))
+    found = found.sliced(3, 0, 1).shaped(found.dims[:3])
+    return found.turned((0, 2, 1)) if is_turned else found
+
+
+def _queries_first(sizes: _Sizes, dims: Sequence[int]) -> bool:
+    """Whether statistics of sequences one behind the other stand by token."""
+    return sizes.is_ragged and tuple(dims[-3:-1]) == (sizes.queries, sizes.heads)
+
+
+def _state(call: Call, seed: Value, kind: str, dims: Sequence[int]) -> Value:
+    """Return a state that begins with a seed of two numbers; its offset is 0."""
+    count, given = math.prod(dims), math.prod(seed.dims)
+    if count < 2 or given < 2 or kind != seed.kind:
+        return _nothing(call, kind, dims)
+    begin = seed.shaped((given,)).sliced(0, 0, 2)
+    return begin.joined([_nothing(call, kind, (count - 2,))], 0).shaped(dims)
+
+
+@formula("te_fused_attn_backward_ffi")
+def _backward(call: Call) -> Sequence[Value]:
+    """Return gradients, of q, k and v as they are packed, and a workspace."""
+    call.takes(_SHARED_OPERANDS + 3, _SHARED_OPERANDS + 4)
+    q, k, v, bias, *others = call.operands
+    has_sink = len(call.operands) > _SHARED_OPERANDS + 3
+    sink = others.pop(0) if has_sink else None
+    kept, state, result, gradient, *others = others
+    lengths, starts = others[:2], others[2:4]
+    call.need(len(call.results) == 5 + has_sink, f"it gives {5 + has_sink} arrays")
+    sizes = _sizes(call)
+    mask = _mask(call, sizes, lengths, starts)
+    whole = _with_dropout(call, _whole(call, sizes, (q, k, v), bias, sink, mask), state)
+    made_dims = (sizes.batch, sizes.queries, sizes.heads, sizes.value_size)
+    for x in (result, gradient):
+        call.need(math.prod(x.dims) == math.prod(made_dims), f"a result is no {made_dims}")
+    is_whole = _holds_probabilities(call, sizes, kept.kind, kept.dims)
+    if is_whole and whole.seed is not None:
+        whole_probabilities(call, whole)
+    given = Given(
+        gradient.shaped(made_dims),
+        None if is_whole else result.shaped(made_dims),
+        None if is_whole else _from_statistics(sizes, kept),
+        kept.shaped((sizes.batch, sizes.heads, sizes.queries, sizes.keys)) if is_whole else None,
+    )
+    found = backward_in_blocks(whole, given)
+    parts = [found.q, *(x.converted(q.kind) for x in (found.k, found.v))]
+    if sizes.is_ragged:
+        sequences = _sequences(call, sizes, lengths, starts)
+        parts = [sequences.checked(x) for x in parts]
+    first = sizes.arrays - 1
+    packed = [*parts[:first], _packed(parts[first:], (q, k, v)[first].dims)]
+    made = [x.shaped(dims) for x, (_, dims) in zip(packed, call.results, strict=False)]
+    for kind, dims in call.results[len(made) : 3]:
+        made.append(_nothing(call, kind, dims))
+    made.append(_or_nothing(call, found.bias, *call.results[3]))
+    if has_sink:
+        made.append(_or_nothing(call, found.sink, *call.results[4]))
+    return [*made, _nothing(call, *call.results[-1])]
+
+
+def _or_nothing(call: Call, x: Value | None, kind: str, dims: Sequence[int]) -> Value:
+    if x is None:
+        return _nothing(call, kind, dims)
+    call.need(math.prod(x.dims) == math.prod(dims), f"a gradient of {x.dims} is no {tuple(dims)}")
+    return x.converted(kind).shaped(dims)

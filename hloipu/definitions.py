@@ -1,0 +1,113 @@
+"""What custom calls compute, as their user says it: HLO text, files of it, or JAX functions."""
+
+from collections.abc import Mapping
+from os import PathLike
+from typing import Any
+
+from hloipu.options.resolve import resolve
+from hloipu.text import read_source
+from hloipu_compiler.formulas.call import Array
+from hloipu_compiler.hlo.printer import print_module
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.source import Source
+from hloipu_compiler.vendor.definitions import Definition, with_definitions
+from hloipu_compiler.vendor.opaque_calls import opaque_call
+from hloipu_runtime.errors import UsageError
+from hloipu_runtime.kernels.storage import user_dtype
+
+OPTION = "define"
+"""The keyword, and the option of the table."""
+OPAQUE_OPTION = "opaque"
+"""The option of estimates: cycles of a target."""
+
+
+def defined(
+    module: Module, given: Mapping[str, object], config: str | PathLike[str] | None = None
+) -> Module:
+    """Return a verified module with custom calls replaced by their definitions.
+
+    `given`: the options of one call, of which `define` maps targets to files, texts or functions;
+    HLOIPU_FLAGS and the configuration file may define others. The same module, where none are.
+    Raises UsageError E3011 for what is no definition, and what `with_definitions` raises.
+    """
+    said = _said(given, config)
+    made = {target: _definition(target, x) for target, x in said.items()}
+    for target, cycles in _pairs(given.get(OPAQUE_OPTION) or ()):
+        if target in made:
+            raise UsageError(
+                "E3012", f"{target!r} is both defined and opaque", hint="leave one of them out"
+            )
+        made[target] = _opaque(cycles)
+    return with_definitions(module, made) if made else module
+
+
+def _said(given: Mapping[str, object], config: str | PathLike[str] | None) -> Mapping[str, object]:
+    """Return what is said of each target, one call's options before others."""
+    said: dict[str, object] = dict(resolve("compile", {}, config=config).options.define)
+    own = given.get(OPTION)
+    if own is not None:
+        said |= own if isinstance(own, Mapping) else dict(_pairs(own))
+    return said
+
+
+def key_text(
+    module: Module, text: str, given: Mapping[str, object],
+    config: str | PathLike[str] | None = None,
+) -> str:  # fmt: skip
+    """Return the text that stands for a module among cached programs.
+
+    Its own text, or what definitions have made of it.
+    """
+    return print_module(module) if _said(given, config) or given.get(OPAQUE_OPTION) else text
+
+
+def without_definitions(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options that a table can hold."""
+    return {name: value for name, value in given.items() if name != OPTION}
+
+
+def _pairs(own: object) -> list[tuple[str, object]]:
+    pairs: list[tuple[str, object]] = []
+    for item in own if isinstance(own, tuple | list) else [own]:
+        if isinstance(item, str):
+            target, mark, path = item.partition("=")
+            if not mark:
+                raise _no_definition(item)
+            pairs.append((target, path))
+        elif isinstance(item, tuple) and len(item) == 2:
+            pairs.append((str(item[0]), item[1]))
+        else:
+            raise _no_definition(item)
+    return pairs
+
+
+def _no_definition(value: object) -> UsageError:
+    return UsageError(
+        "E3011",
+        f"define is {str(value)[:60]!r}, and is to be targets with HLO text, files or functions",
+        hint='define={"target": "file.hlo"}, or --define target=file.hlo',
+    )
+
+
+def _definition(target: str, value: Any) -> Definition:
+    if callable(value) and not hasattr(value, "read"):
+        return lambda operands, _: _lowered(target, value, operands)
+    source = read_source(value)
+    return lambda _, __: source
+
+
+def _opaque(cycles: object) -> Definition:
+    return lambda operands, results: opaque_call(int(str(cycles)), operands, results)
+
+
+def _lowered(target: str, function: Any, arrays: tuple[Array, ...]) -> Source:
+    """Return a JAX function of a call's operands as HLO text."""
+    try:
+        import jax
+    except ImportError as error:
+        raise UsageError(
+            "E3174", "JAX is not installed", hint="pip install 'hloipu[jax]', or give HLO text"
+        ) from error
+    given = [jax.ShapeDtypeStruct(dims, user_dtype(kind)) for kind, dims in arrays]
+    text = jax.jit(function).lower(*given).as_text("hlo")
+    return Source(str(text), f"<{target}>")
