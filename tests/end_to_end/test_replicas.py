@@ -1,10 +1,14 @@
 """Replicas of training steps: every one's state is that of gradients averaged over all of them."""
 
 from itertools import product
+from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
 
+import hloipu
+from hloipu_compiler.evaluate.random_inputs import random_arguments
 from tests.support.memory_checker import overlaps
 from tests.support.replica_trials import Copies, assert_equal_to_jax, compiled
 
@@ -32,3 +36,25 @@ def test_tiles_by_themselves_come_to_the_same(copies: Copies) -> None:
 def test_no_two_live_variables_share_a_byte(copies: Copies, shard: bool) -> None:
     program = compiled(copies, shard_optimizer=shard)
     assert overlaps(program.program, program.memory_plan.addresses, Random(0), 2) == []
+
+
+def test_replicas_change_nothing_of_what_is_fed() -> None:
+    """Without a feed a loop's data is loaded once, on one replica and on several."""
+    text = Path(__file__).parents[2].joinpath("hlo_samples/mnist_train_step.hlo").read_text()
+    plain, copies = (
+        hloipu.compile(text, target="tiny", loop=3, cache=False, **options)
+        for options in ({}, {"replicas": 2})
+    )
+    for program in (plain, copies):
+        assert not [queue.name for queue in program.program.queues if queue.to_device]
+    assert len(copies.program.loaded) == len(plain.program.loaded)
+    given = random_arguments(hloipu.verify(text), 0)
+    count = len(plain.program.state)
+    states, constants = given[:count], dict(enumerate(given[count:], count))
+    found = []
+    for program in (plain, copies):
+        with program.session(state=states, constants=constants) as session:
+            session.run(3)
+            found.append(list(session.state().values()))
+    for mine, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
