@@ -42,7 +42,7 @@ def test_replicas_change_nothing_of_what_is_fed() -> None:
     """Without a feed a loop's data is loaded once, on one replica and on several."""
     text = Path(__file__).parents[2].joinpath("hlo_samples/mnist_train_step.hlo").read_text()
     plain, copies = (
-        hloipu.compile(text, target="tiny", loop=3, cache=False, **options)
+        hloipu.compile(text, target="gc200", loop=3, cache=False, **options)
         for options in ({}, {"replicas": 2})
     )
     for program in (plain, copies):
