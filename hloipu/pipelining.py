@@ -9,6 +9,7 @@ from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes.pipelines import AFTER_FRONT, before_cut
 from hloipu_compiler.plan.participants import meets_others
 from hloipu_compiler.plan.pipelining import PipelineRequest
+from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.sharding.request import ShardRequest
 from hloipu_compiler.staging.marks import marked_stages
 from hloipu_runtime.element_types import ELEMENT_TYPES
@@ -64,7 +65,7 @@ def cut_lines(module: Module, made: Compilation, options: Options) -> dict[str, 
         if passes and passes not in AFTER_FRONT and before_cut(passes) == "front":
             lines.append(f"the step is cut: --passes {passes} without effect")
         return {"cut": lines}
-    lines, idle = _uncut_replicas(module, made.plan.replicas), _cutting_flags(options)
+    lines, idle = _uncut_replicas(module, made.plan), _cutting_flags(options)
     if idle:
         lines.append(f"no stages or micro-batches: {idle} without effect")
     stages = len(set(marked_stages(module.entry).values()))
@@ -76,10 +77,16 @@ def cut_lines(module: Module, made: Compilation, options: Options) -> dict[str, 
     return {"cut": lines} if lines else {}
 
 
-def _uncut_replicas(module: Module, replicas: int) -> list[str]:
+def _uncut_replicas(module: Module, plan: Plan) -> list[str]:
     """Return what replicas of a step that is not cut combine, for people."""
+    replicas = plan.replicas
     if replicas == 1:
         return []
+    if plan.averages_gradients:
+        return [
+            f"{replicas} replicas: gradients combined by mean, weights stay alike; data, results: "
+            "each replica's own"
+        ]
     if meets_others(module):
         return [
             f"{replicas} replicas: the module's own collectives combine what they name, and "

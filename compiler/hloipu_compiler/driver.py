@@ -123,6 +123,14 @@ def compile_module(
             hint="leave --shards out: stages are on IPUs of their own, and --schedule sequential "
             "runs them one after the other",
         )
+    if is_cut and says_anything(module, partitions):
+        raise ShardingError(
+            "E0553",
+            "ops are annotated with the IPUs that they run on (ipu_shard, maximal device), and a "
+            "step that is cut was asked for: stages, micro-batches, offloading, state in parts",
+            hint="take the annotations out; stages are on IPUs of their own: --stages N, and "
+            "--schedule sequential runs them one after the other",
+        )
     if shards.asks or (not is_cut and says_anything(module, partitions)):
         wanted = replace(
             shards,

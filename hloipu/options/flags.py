@@ -4,7 +4,7 @@ HLOIPU_FLAGS="--target=bow --set=tiles_per_ipu=64 --no-cache --ipu_model.compile
 """
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from hloipu.options import ipu_config
 from hloipu.options.faults import fault, shown, unknown
@@ -14,6 +14,12 @@ from hloipu.options.origin import Assignment, Level, Origin, assign_text
 from hloipu.options.table import OPTIONS, Option
 
 VARIABLE = "HLOIPU_FLAGS"
+_OTHERS = {
+    "TF_POPLAR_FLAGS": f"give its words in {VARIABLE}",
+    "POPLAR_ENGINE_OPTIONS": "docs/options.md lists what there is in place of Poplar's options",
+    "POPLAR_TARGET_OPTIONS": "--target and --set say what is modelled",
+}
+"""Variables of Graphcore's stack -> what to do in their place."""
 
 
 def read_flags(text: str) -> Iterator[Assignment | str]:
@@ -30,6 +36,15 @@ def read_flags(text: str) -> Iterator[Assignment | str]:
         raise fault("E3017", f"{error}", place=VARIABLE, hint="close the quote") from error
     for word in words:
         yield from _read_word(word)
+
+
+def unread_variables(environment: Mapping[str, str]) -> list[str]:
+    """Return a warning for each variable of Graphcore's stack that is set: none of them is read."""
+    return [
+        f"{name} is set and is not read: {instead}"
+        for name, instead in _OTHERS.items()
+        if environment.get(name)
+    ]
 
 
 def _read_word(word: str) -> Iterator[Assignment | str]:

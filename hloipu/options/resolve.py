@@ -14,7 +14,7 @@ from typing import Any
 from hloipu.options.composite_kinds import Pairs
 from hloipu.options.config_file import nearest_file, read_file
 from hloipu.options.faults import fault, near, unknown
-from hloipu.options.flags import VARIABLE, read_flags
+from hloipu.options.flags import VARIABLE, read_flags, unread_variables
 from hloipu.options.origin import DEFAULT, Assignment, Level, Origin, assign, assign_text
 from hloipu.options.table import COMMANDS, OPTIONS, Options
 
@@ -95,7 +95,7 @@ def resolve(
         _given(command, given or {}, place),
     )
     found = _Values()
-    warnings: list[str] = []
+    warnings = unread_variables(environment)
     for layer in layers:
         made: list[Assignment] = []
         for item in layer:

@@ -168,6 +168,10 @@ def test_shards_are_refused_with_stages_and_where_annotations_say_others() -> No
             sharded(cut, 2, **changed)
         assert told.value.code == "E0553"
     text = annotated(STEPS["mlp_sgd"].text, Random(0), 2, 1)
+    for options in ({"stages": 2}, {"micro_batches": 2}, {"loop": 2, "shard_optimizer": True}):
+        with pytest.raises(HloipuError, match="annotated with the IPUs") as told:
+            hloipu.compile(text, target="tiny", cache=False, over_memory="allow", **options)
+        assert told.value.code == "E0553"
     with pytest.raises(HloipuError) as told:
         hloipu.compile(text, target="tiny", cache=False, over_memory="allow", shards=4)
     assert told.value.code == "E0550"

@@ -66,7 +66,7 @@ def sharded(
         phases, trains = phases_and_kind(flat.entry, wrapped, PipelineRequest())
         if trains:
             flat = with_gradient_means(flat, phases, plan.ipus, plan.replicas)
-            plan = placed(flat, plan, plan.ipus, state)
+            plan = replace(placed(flat, plan, plan.ipus, state), averages_gradients=True)
     if rest is not None:
         flat, plan = running(flat, plan, rest)
         plan = placed(flat, plan, plan.ipus, state)

@@ -4,6 +4,7 @@ import pytest
 
 from hloipu.options.flags import read_flags
 from hloipu.options.origin import Assignment
+from hloipu.options.resolve import resolve
 from hloipu_runtime.errors import UsageError
 
 
@@ -73,3 +74,9 @@ def test_other_words_are_refused(text: str, code: str, said: str) -> None:
     assert caught.value.code == code
     assert caught.value.message.startswith("HLOIPU_FLAGS")
     assert said in caught.value.message
+
+
+def test_variables_of_graphcores_stack_are_said_to_be_unread() -> None:
+    environment = {"TF_POPLAR_FLAGS": "--use_synthetic_data", "POPLAR_ENGINE_OPTIONS": ""}
+    (warning,) = resolve("compile", {}, environment=environment).warnings
+    assert warning == "TF_POPLAR_FLAGS is set and is not read: give its words in HLOIPU_FLAGS"
