@@ -82,6 +82,7 @@ class _Proof:
 
     def check_variables(self, tiles_per_ipu: int) -> None:
         self._check_constants()
+        self._check_roles()
         if not self.program.has_places:
             self.fault("grid", "places", "are not one for each IPU, apart, and in the system")
         for place, message in remote_faults(self.program):
@@ -105,6 +106,16 @@ class _Proof:
             first = arrays.setdefault(value, array)
             if first is not array and first.tobytes() != array.tobytes():
                 self.fault("constant", self.variable(number).name, f"is another value %{value}")
+
+    def _check_roles(self) -> None:
+        """Check that what is loaded with the program is said to stay.
+
+        Roles decide how long variables live: the memory of any other is others' after its last use.
+        """
+        for number in self.program.constants:
+            variable = self.variable(number)
+            if variable.role not in (Role.CONSTANT, Role.REMOTE):
+                self.fault("role", variable.name, f"is loaded, and is a {variable.role.value}")
 
     def begin(self, state: State) -> None:
         """Bring the state to the start of a run: what the run before left there."""

@@ -386,6 +386,18 @@ def test_functions_are_there_and_do_not_call_themselves() -> None:
     assert found_in(make.program()) == set()
 
 
+@pytest.mark.parametrize("role", [Role.TEMPORARY, Role.PARAMETER, Role.STATE, Role.BUFFER])
+def test_what_is_loaded_stays(role: Role) -> None:
+    """Else its memory would be taken by others after its last use."""
+    make = ProgramBuilder()
+    constant = make.constant((6,), ROWS)
+    program = make.program()
+    assert "role" not in found_in(program)
+    variables = list(program.variables)
+    variables[constant] = replace(variables[constant], role=role)
+    assert "role" in found_in(replace(program, variables=tuple(variables)))
+
+
 def test_a_constant_is_never_written() -> None:
     make = ProgramBuilder()
     constant = make.constant((6,), ROWS)
