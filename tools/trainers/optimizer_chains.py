@@ -60,7 +60,7 @@ def _of_optax() -> list[Recipe]:
         "ademamix": optax.contrib.ademamix(1e-2),
         "centralised": optax.chain(optax.centralize(), optax.sgd(0.1, 0.9, nesterov=True)),
         "signs": optax.sign_sgd(1e-3),
-        "noisy": optax.noisy_sgd(0.1, eta=0.01, key=jax.random.PRNGKey(0)),
+        "noisy": optax.noisy_sgd(0.1, eta=0.01, key=0),
         "averaged_gradients": optax.chain(optax.ema(0.9), optax.sgd(0.1)),
         "rate_as_state": optax.inject_hyperparams(optax.adamw)(learning_rate=_WARM),
         "momentum_in_bf16": optax.adam(1e-2, mu_dtype=jnp.bfloat16),
@@ -289,7 +289,7 @@ def _masters() -> Recipe:
     return replace(plain, learned=learned, absolute=2e-2)
 
 
-def _by_the_loss(name: str, optimizer: Any) -> Recipe:
+def _by_the_loss(name: str, optimizer: Any, refusal: Refusal) -> Recipe:
     """The update reads the loss's value, which is the batch's."""
 
     def gradients(state: State, x: Any, y: Any) -> tuple[Tree, Tree, Metrics]:
@@ -303,9 +303,8 @@ def _by_the_loss(name: str, optimizer: Any) -> Recipe:
         slopes, value = given
         return updated(optimizer, state.learned, slopes, value=value), {}
 
-    why = "the update reads the loss, of which a step has one for each micro-batch"
     plain = supervised(name, optimizer=optimizer, update=update)
-    return replace(plain, gradients=gradients, refusals={"": Refusal("E0502", why)})
+    return replace(plain, gradients=gradients, refusals={"": refusal})
 
 
 def _private() -> Recipe:
@@ -360,9 +359,15 @@ def chains() -> list[Recipe]:
         _sharpened(),
         _scaled(),
         _masters(),
-        _by_the_loss("polyak_steps", optax.polyak_sgd(0.5)),
         _by_the_loss(
-            "plateau", optax.chain(optax.adam(1e-2), optax.contrib.reduce_on_plateau(patience=1))
+            "polyak_steps",
+            optax.polyak_sgd(0.5),
+            Refusal("E0502", "the update reads the loss, of which there are several"),
+        ),
+        _by_the_loss(
+            "plateau",
+            optax.chain(optax.adam(1e-2), optax.contrib.reduce_on_plateau(patience=1)),
+            Refusal("E0504", "state of the update follows the loss, of which there are several"),
         ),
         _private(),
         replace(supervised("not_donated", batch=regression), donates=False),

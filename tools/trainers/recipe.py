@@ -71,8 +71,12 @@ class Recipe:
         """The state that training begins with."""
         rng = np.random.default_rng(0)
         found = State(self.learned(rng), self.carried(), self.frozen(rng))
-        arrays: State = jax.tree.map(np.asarray, found)
-        return arrays
+        return State(*jax.tree.map(_plain, found))
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """How far a value may be off, relative to itself and absolutely."""
+        return self.near, self.near / 10 if self.absolute is None else self.absolute
 
     def batches(self, numbers: Sequence[int]) -> list[Batch]:
         """Return micro-batches by their numbers."""
@@ -121,6 +125,19 @@ class Recipe:
     def jitted(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
         """The gradients and the update, each compiled by XLA."""
         return jax.jit(self.gradients), jax.jit(self.update)
+
+
+def arrays(tree: Tree) -> list[Any]:
+    """Return the leaves of a tree as a program has them: keys of random numbers as numbers."""
+    return [np.asarray(jax.random.key_data(x) if _is_key(x) else x) for x in jax.tree.leaves(tree)]
+
+
+def _is_key(x: Any) -> bool:
+    return hasattr(x, "dtype") and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def _plain(x: Any) -> Any:
+    return x if _is_key(x) else np.asarray(x)
 
 
 def joined(batches: Sequence[Batch]) -> Batch:

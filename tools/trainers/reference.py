@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from tools.trainers.recipe import Recipe, State, Tree, joined
+from tools.trainers.recipe import Recipe, State, Tree, arrays, joined
 
 UPDATES = 2
 TOGETHER = 4
@@ -53,7 +53,7 @@ def by_micro_batches(recipe: Recipe, replicas: int) -> Expected:
         early.append([[rows[r][k] for r in range(replicas)] for k in range(rounds)])
         learned, metrics = update(State(learned, own[0], frozen), _mean(totals))
         late.append(metrics)
-    states = [[np.asarray(x) for x in jax.tree.leaves((learned, each))] for each in own]
+    states = [arrays((learned, each)) for each in own]
     names = early[0][0][0]
     return Expected(
         states,
@@ -72,7 +72,7 @@ def by_whole_batches(recipe: Recipe) -> list[Any]:
         state = State(learned, carried, frozen)
         slopes, carried, _ = gradients(state, *joined(recipe.batches(places)))
         learned, _ = update(State(learned, carried, frozen), slopes)
-    return [np.asarray(x) for x in jax.tree.leaves(learned)]
+    return arrays(learned)
 
 
 def _mean(trees: Sequence[Tree]) -> Tree:

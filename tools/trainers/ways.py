@@ -11,7 +11,7 @@ import numpy as np
 import hloipu
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import HloipuError
-from tools.trainers.recipe import Recipe, Refusal
+from tools.trainers.recipe import Recipe, Refusal, arrays
 from tools.trainers.reference import UPDATES, Expected, by_micro_batches, by_whole_batches
 
 AGREES, REFUSED, FAILS = "agrees", "refused", "fails"
@@ -86,10 +86,10 @@ def _of_whole_batches(recipe: Recipe) -> list[Any]:
 def assert_agrees(recipe: Recipe, way: Way, program: CompiledProgram) -> None:
     """Train for some updates and compare state and metrics with JAX's."""
     state = recipe.begin
-    kept = [np.asarray(x) for x in jax.tree.leaves((state.learned, state.carried))]
+    kept = arrays((state.learned, state.carried))
     numbers = range(UPDATES * way.micro_batches * way.replicas)
     fed = iter(recipe.batches(numbers))
-    constants = jax.tree.leaves(state.frozen)
+    constants = arrays(state.frozen)
     with program.session(state=kept, constants=constants, infeeds={"data": fed}) as session:
         session.run(UPDATES)
         found = [list(session.state(r).values()) for r in range(way.replicas)]
@@ -98,7 +98,7 @@ def assert_agrees(recipe: Recipe, way: Way, program: CompiledProgram) -> None:
             for name in recipe.metric_numbers
         }
     wanted = _expected(recipe, way.replicas)
-    near = (recipe.near, recipe.near / 10 if recipe.absolute is None else recipe.absolute)
+    near = recipe.bounds
     for mine, theirs in zip(found, wanted.states, strict=True):
         _assert_near("state", mine, theirs, near)
     for name, elements in metrics.items():
@@ -106,7 +106,7 @@ def assert_agrees(recipe: Recipe, way: Way, program: CompiledProgram) -> None:
         if name in wanted.early:
             _assert_near(name, [values.ravel()], [wanted.early[name].ravel()], near)
         else:
-            each = np.repeat(wanted.late[name], len(values) // UPDATES)
+            each = np.repeat(wanted.late[name], values.size // UPDATES)
             _assert_near(name, [values.ravel()], [each.ravel()], near)
     whole = _of_whole_batches(recipe)
     if not recipe.coupled:
@@ -155,8 +155,7 @@ def tells_apart(recipe: Recipe) -> bool:
     """Whether a recipe is as coupled as it says: whole batches differ just where it says so."""
     mine = _expected(recipe, 1)
     whole = _of_whole_batches(recipe)
-    differs = False
-    for a, b in zip(mine.states[0][: mine.learned], whole, strict=True):
-        if not np.allclose(a.astype(np.float64), b.astype(np.float64), 1e-3, 1e-5):
-            differs = True
-    return differs == bool(recipe.coupled)
+    near = (max(1e-3, recipe.bounds[0]), max(1e-5, recipe.bounds[1]))
+    pairs = zip(mine.states[0][: mine.learned], whole, strict=True)
+    same = (np.allclose(a.astype(np.float64), b.astype(np.float64), *near) for a, b in pairs)
+    return all(same) != bool(recipe.coupled)
