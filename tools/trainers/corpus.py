@@ -3,10 +3,12 @@
 from tools.trainers.large_models import large_models
 from tools.trainers.optimizer_chains import chains
 from tools.trainers.recipe import Recipe
+from tools.trainers.representations import representations
 from tools.trainers.several_losses import several_losses
 
 
 def recipes() -> tuple[list[Recipe], list[str]]:
     """Return all recipes, and a line for each library that is not there."""
-    found, missing = [*large_models(), *chains(), *several_losses()], list[str]()
+    found = [*large_models(), *chains(), *several_losses(), *representations()]
+    missing = list[str]()
     return found, missing
