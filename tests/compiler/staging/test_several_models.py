@@ -1,0 +1,66 @@
+"""Steps of several models: whose gradient is whose, and what of them is no update."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import hloipu
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.passes.runner import run_passes
+from hloipu_compiler.plan.plan import Plan
+from hloipu_compiler.staging.errors import StagingError
+from hloipu_compiler.staging.phases import phases_of
+from hloipu_compiler.staging.step_phases import Pair, Phases, Roles
+
+Tree = Any
+WIDTH = 3
+ROWS = np.ones((4, WIDTH), np.float32)
+MATRIX = np.ones((WIDTH, WIDTH), np.float32)
+RATE = 0.125
+
+
+def phases(step: Callable[..., Any], state: Tree, *data: Any) -> tuple[Module, Phases]:
+    """Return the phases of a step that returns new state and results, from a text without names."""
+    lowered = jax.jit(step, keep_unused=True).lower(state, *data).compiler_ir("hlo")
+    module, _ = run_passes(hloipu.verify(lowered.as_hlo_text()), Plan(), "front")
+    count = len(jax.tree.leaves(state))
+    pairs = tuple(Pair(n, n) for n in range(count))
+    return module, phases_of(module.entry, Roles(pairs, tuple(range(count, count + len(data)))))
+
+
+def weights_of(module: Module, found: Phases) -> dict[int, tuple[str, tuple[int, ...]]]:
+    """Return the op and the shape of each weight's gradient, by parameter."""
+    each = {}
+    for gradient in found.gradients:
+        x = module.entry.instructions[gradient.position]
+        for parameter in gradient.parameters:
+            assert parameter not in each
+            each[parameter] = (x.opcode, x.shape.dimensions)  # type: ignore[union-attr]
+    return each
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_codes_are_averages_wherever_the_share_of_the_new_is_multiplied(inside: bool) -> None:
+    def step(state: Tree, x: Any) -> Any:
+        w, sums, counts = state
+
+        def loss(w: Any) -> Any:
+            z = x @ w
+            codes = sums / counts[:, None]
+            chosen = jax.nn.one_hot(jnp.argmin(jnp.sum((z[:, None] - codes) ** 2, -1), -1), WIDTH)
+            more = (0.25 * chosen).T @ z if inside else 0.25 * (chosen.T @ z)
+            new = 0.75 * sums + more, 0.75 * counts + 0.25 * jnp.sum(chosen, 0)
+            return jnp.mean((z - chosen @ codes) ** 2), new
+
+        (value, new), slope = jax.value_and_grad(loss, has_aux=True)(w)
+        return (w - RATE * slope, *new), value
+
+    state = MATRIX, np.eye(WIDTH, dtype=np.float32), np.ones(WIDTH, np.float32)
+    _, found = phases(step, state, ROWS)
+    assert [pair.parameter for pair in found.per_micro_batch] == [1, 2]
+    assert [gradient.parameters for gradient in found.gradients] == [(0,)]
