@@ -44,6 +44,30 @@ def weights_of(module: Module, found: Phases) -> dict[int, tuple[str, tuple[int,
     return each
 
 
+def test_numbers_that_the_loss_is_made_of_are_clipped_with_all_gradients() -> None:
+    """The gradient of each number is 1 less its weighed loss, a part of the sum."""
+
+    def step(state: Tree, x: Any, y: Any) -> Any:
+        def loss(state: Tree) -> Any:
+            out = jnp.tanh(x @ state["w"])
+            first, second = jnp.mean((out - y) ** 2), jnp.mean(jnp.abs(out[:, 0] - y[:, 0]))
+            a, b = state["a"], state["b"]
+            return first * jnp.exp(-a) + second * jnp.exp(-b) + a + b, (first, second)
+
+        (total, parts), slopes = jax.value_and_grad(loss, has_aux=True)(state)
+        norm = jnp.sqrt(sum(jnp.sum(g * g) for g in jax.tree.leaves(slopes)))
+        near = norm < 1
+        slopes = jax.tree.map(
+            lambda g: lax.select(jnp.broadcast_to(near, g.shape), g, g / norm), slopes
+        )
+        return jax.tree.map(lambda w, g: w - RATE * g, state, slopes), (total, parts)
+
+    state = {"a": np.float32(0), "b": np.float32(0), "w": MATRIX}
+    module, found = phases(step, state, ROWS, ROWS)
+    shapes = {n: shape for n, (_, shape) in weights_of(module, found).items()}
+    assert shapes == {0: (), 1: (), 2: (WIDTH, WIDTH)}
+
+
 @pytest.mark.parametrize("inside", [True, False])
 def test_codes_are_averages_wherever_the_share_of_the_new_is_multiplied(inside: bool) -> None:
     def step(state: Tree, x: Any) -> Any:
