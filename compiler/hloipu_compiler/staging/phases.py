@@ -32,10 +32,12 @@ from hloipu_compiler.staging.reach import (
     result_positions,
 )
 from hloipu_compiler.staging.separation import (
+    SwallowedModelError,
     check_bases,
     check_crossings,
     check_noise,
     check_order,
+    check_products,
     check_update,
     no_gradient,
 )
@@ -58,7 +60,8 @@ def phases_of(entry: Computation, roles: Roles) -> Phases:
     to micro-batch and the update reads it.
     """
     first = best = None
-    for loss in losses_of(entry, roles.state, roles.data, roles.loss):
+    losses = losses_of(entry, roles.state, roles.data, roles.loss)
+    for loss in losses:
         finding = _Finding(entry, roles, loss)
         first = first or finding
         if finding.doubtful:
@@ -70,15 +73,29 @@ def phases_of(entry: Computation, roles: Roles) -> Phases:
     if first is None:
         raise no_loss(entry, [x.result for x in roles.state])
     outcome = (best or first).outcome
+    if isinstance(outcome, SwallowedModelError):
+        outcome = _together(entry, roles, losses) or outcome
     if isinstance(outcome, StagingError):
         raise outcome
     return outcome
 
 
+def _together(entry: Computation, roles: Roles, losses: Sequence[int]) -> Phases | None:
+    """Return what is found with several results as losses, each of a model of its own."""
+    for count in range(2, len(losses) + 1):
+        finding = _Finding(entry, roles, losses[0], losses[1:count])
+        if not finding.doubtful and isinstance(finding.outcome, Phases):
+            return finding.outcome
+    return None
+
+
 class _Finding:
     """The masks of one step, and what is worked out from them."""
 
-    def __init__(self, entry: Computation, roles: Roles, loss: int) -> None:
+    def __init__(
+        self, entry: Computation, roles: Roles, loss: int, beside: Sequence[int] = ()
+    ) -> None:
+        """Look over a step whose loss is a result; `beside`: results that are losses as well."""
         self.entry = entry
         self.roles = roles
         self.loss = loss
@@ -86,7 +103,7 @@ class _Finding:
         self.results = result_positions(entry)
         self.marks = marked_phases(entry)
         self.data = dependants(entry, self._at(roles.data))
-        goal = [] if loss < 0 else [self._result(loss)]
+        goal = [self._result(number) for number in (loss, *beside) if number >= 0]
         goal += [position for position, phase in self.marks.items() if phase == "fwd"]
         self.forward = ancestors(entry, goal)
         self.kept = [x for x in roles.state if self._is_kept(x)]
@@ -352,6 +369,7 @@ class _Finding:
             if self._is_read_forward(x.parameter):
                 check_update(self.entry, walk, x.parameter, self._result(x.result))
         check_bases(self.entry, walk, self.kinds.sloped)
+        check_products(self.entry, walk, self.kinds.sloped)
 
     def _phases(self, walk: GradientWalk) -> Phases:
         ops = OpPhases(

@@ -44,6 +44,65 @@ def weights_of(module: Module, found: Phases) -> dict[int, tuple[str, tuple[int,
     return each
 
 
+def _actor_and_critic(*, returns_both: bool) -> Callable[..., Any]:
+    """An actor against a critic, which learns from a target that follows it."""
+
+    def step(state: Tree, x: Any, reward: Any, later: Any) -> Any:
+        actor, critic, target = state["actor"], state["critic"], state["target"]
+        wanted = reward + 0.5 * jnp.tanh(later @ target)
+        first, of_critic = jax.value_and_grad(
+            lambda w: jnp.mean((jnp.tanh(reward @ w) - wanted) ** 2)
+        )(critic)
+        second, of_actor = jax.value_and_grad(
+            lambda w: jnp.mean(jnp.tanh(jnp.tanh(x @ w) @ critic) ** 2)
+        )(actor)
+        new = critic - RATE * of_critic
+        made = {
+            "actor": actor - RATE * of_actor, "critic": new, "target": 0.75 * target + 0.25 * new,
+        }  # fmt: skip
+        return made, ((second, first) if returns_both else second)
+
+    return step
+
+
+def test_a_model_beside_the_loss_has_a_loss_and_gradients_of_its_own() -> None:
+    state = dict.fromkeys(("actor", "critic", "target"), MATRIX)
+    step = _actor_and_critic(returns_both=True)
+    module, found = phases(step, state, ROWS, ROWS, ROWS)
+    square = (WIDTH, WIDTH)
+    each = weights_of(module, found)
+    assert {n: shape for n, (_, shape) in each.items()} == dict.fromkeys((0, 1, 2), square)
+    assert [gradient.parameters for gradient in found.gradients] in ([(0,), (1, 2)], [(1, 2), (0,)])
+    assert all(opcode in ("dot", "transpose") for opcode, _ in each.values())
+    assert found.early == (3, 4)
+
+
+def test_a_model_whose_loss_is_no_result_is_refused_and_not_taken_for_the_update() -> None:
+    state = dict.fromkeys(("actor", "critic", "target"), MATRIX)
+    with pytest.raises(StagingError, match="made of data without any weight") as caught:
+        phases(_actor_and_critic(returns_both=False), state, ROWS, ROWS, ROWS)
+    assert caught.value.code == "E0504"
+
+
+def test_a_gradient_against_a_model_just_updated_is_refused_as_such() -> None:
+    def step(state: Tree, x: Any, z: Any) -> Any:
+        critic, sizes, maker = state
+
+        def judged(w: Any, made: Any) -> Any:
+            return jnp.mean(jnp.tanh(made @ w) ** 2)
+
+        first, slope = jax.value_and_grad(lambda w: judged(w, x) - judged(w, z @ maker))(critic)
+        following = 0.5 * sizes + slope * slope
+        new = critic - RATE * slope / jnp.sqrt(following + 1)
+        second, other = jax.value_and_grad(lambda w: judged(new, z @ w))(maker)
+        return (new, following, maker - RATE * other), (first, second)
+
+    said = "the new value of parameter 0, and the loss reads it"
+    with pytest.raises(StagingError, match=said) as caught:
+        phases(step, (MATRIX, MATRIX, MATRIX), ROWS, ROWS)
+    assert caught.value.code == "E0503"
+
+
 def test_numbers_that_the_loss_is_made_of_are_clipped_with_all_gradients() -> None:
     """The gradient of each number is 1 less its weighed loss, a part of the sum."""
 
