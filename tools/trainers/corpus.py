@@ -1,6 +1,7 @@
 """All recipes, and which of them cannot be made here."""
 
 from tools.trainers.large_models import large_models
+from tools.trainers.libraries import of_libraries
 from tools.trainers.optimizer_chains import chains
 from tools.trainers.recipe import Recipe
 from tools.trainers.representations import representations
@@ -10,5 +11,5 @@ from tools.trainers.several_losses import several_losses
 def recipes() -> tuple[list[Recipe], list[str]]:
     """Return all recipes, and a line for each library that is not there."""
     found = [*large_models(), *chains(), *several_losses(), *representations()]
-    missing = list[str]()
-    return found, missing
+    others, missing = of_libraries()
+    return [*found, *others], missing
