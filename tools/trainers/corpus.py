@@ -8,8 +8,12 @@ from tools.trainers.representations import representations
 from tools.trainers.several_losses import several_losses
 
 
+def without_libraries() -> list[Recipe]:
+    """Return the recipes that are written in JAX and optax alone."""
+    return [*large_models(), *chains(), *several_losses(), *representations()]
+
+
 def recipes() -> tuple[list[Recipe], list[str]]:
     """Return all recipes, and a line for each library that is not there."""
-    found = [*large_models(), *chains(), *several_losses(), *representations()]
     others, missing = of_libraries()
-    return [*found, *others], missing
+    return [*without_libraries(), *others], missing

@@ -79,14 +79,23 @@ class Decoder:
             "qkv": (WIDTH, 3 * WIDTH), "up": (WIDTH, HIDDEN),
         }  # fmt: skip
         if self.experts:
-            block["down"], block["up"] = (self.experts, *block["down"]), (self.experts, *block["up"])
+            block["down"], block["up"] = (
+                (self.experts, *block["down"]),
+                (self.experts, *block["up"]),
+            )
             block["router"] = (WIDTH, self.experts)
-        found = {name: [normal(rng, *shape) for _ in range(LAYERS)] for name, shape in block.items()}
+        found = {
+            name: [normal(rng, *shape) for _ in range(LAYERS)] for name, shape in block.items()
+        }
         found["norm"] = [1 + 0.1 * x for x in found["norm"]]
         blocks: Tree = {name: self._stacked(each) for name, each in found.items()}
         if self.written_out:
             blocks = [{name: each[n] for name, each in found.items()} for n in range(LAYERS)]
-        tree = {"blocks": blocks, "last": np.ones(WIDTH, np.float32), "words": normal(rng, WORDS, WIDTH)}
+        tree = {
+            "blocks": blocks,
+            "last": np.ones(WIDTH, np.float32),
+            "words": normal(rng, WORDS, WIDTH),
+        }
         return tree if self.tied else tree | {"head": normal(rng, WIDTH, WORDS)}
 
     def _stacked(self, each: Sequence[Any]) -> Any:
@@ -96,6 +105,7 @@ class Decoder:
 
     def scores(self, weights: Tree, x: Any) -> tuple[Any, Any]:
         """Return scores of words, and a penalty of routers."""
+
         def cast(w: Any) -> Any:
             return w.astype(self.compute)
 
@@ -194,9 +204,9 @@ def _with_metrics(optimizer: Any, schedule: Any) -> Callable[[State, Tree], tupl
         new = updated(optimizer, state.learned, slopes)
         counts = [x for x in jax.tree.leaves(new["optimizer"]) if x.dtype == jnp.int32]
         return new, {
-            "grad_norm": optax.global_norm(slopes),
+            "grad_norm": optax.tree.norm(slopes),
             "learning_rate": schedule(counts[0] - 1),
-            "param_norm": optax.global_norm(new["weights"]),
+            "param_norm": optax.tree.norm(new["weights"]),
         }
 
     return update
@@ -217,7 +227,9 @@ def _by_token_counts(name: str, how: Decoder) -> Recipe:
         return total / (count + 1e-8), ((), {"tokens": count})
 
     coupled = "each micro-batch divides by its own count of tokens"
-    return supervised(name, loss, CLIPPED, how.weights, _masked_tokens, layers=LAYERS, coupled=coupled)
+    return supervised(
+        name, loss, CLIPPED, how.weights, _masked_tokens, layers=LAYERS, coupled=coupled
+    )
 
 
 def _accumulating(name: str) -> Recipe:

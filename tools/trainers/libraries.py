@@ -258,7 +258,10 @@ def _keras() -> list[Recipe]:
         return [jnp.asarray(x.value) for x in variables]
 
     def learned(_: Rng) -> Tree:
-        return {"optimizer": values(optimizer.variables), "weights": values(model.trainable_variables)}
+        return {
+            "optimizer": values(optimizer.variables),
+            "weights": values(model.trainable_variables),
+        }
 
     def kept() -> Tree:
         return {"metric": values(metric.variables), "others": values(model.non_trainable_variables)}

@@ -16,7 +16,9 @@ ROWS = 4
 """Samples of a micro-batch."""
 SIZES = (6, 8, 7, 5)
 WORDS, LENGTH = 11, 6
-CLIPPED = optax.chain(optax.clip_by_global_norm(0.5), optax.adamw(1e-2, eps=1e-4, weight_decay=0.01))
+CLIPPED = optax.chain(
+    optax.clip_by_global_norm(0.5), optax.adamw(1e-2, eps=1e-4, weight_decay=0.01)
+)
 
 Loss = Callable[..., tuple[Any, tuple[Tree, Metrics]]]
 """(weights, state, *batch) -> loss, (new carried state, metrics)."""

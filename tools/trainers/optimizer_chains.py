@@ -77,9 +77,9 @@ def _measured() -> Recipe:
         step = state.learned["step"]
         new = updated(optimizer, state.learned, slopes) | {"step": step + 1}
         return new, {
-            "grad_norm": optax.global_norm(slopes),
+            "grad_norm": optax.tree.norm(slopes),
             "learning_rate": _WARM(step),
-            "param_norm": optax.global_norm(new["weights"]),
+            "param_norm": optax.tree.norm(new["weights"]),
             "step": step,
         }
 
@@ -118,9 +118,7 @@ def _debiased(old: Tree, new: Tree, count: Any) -> Tree:
 def _every_third(old: Tree, new: Tree, count: Any) -> Tree:
     """Stochastic weight averaging: a mean over every third update's weights."""
     share = 1.0 / (1.0 + count // 3)
-    return jax.tree.map(
-        lambda a, b: jnp.where(count % 3 == 1, a + (b - a) * share, a), old, new
-    )
+    return jax.tree.map(lambda a, b: jnp.where(count % 3 == 1, a + (b - a) * share, a), old, new)
 
 
 def _lookahead() -> Recipe:
@@ -146,7 +144,7 @@ def _schedule_free() -> Recipe:
 
     def update(state: State, slopes: Tree) -> tuple[Tree, Metrics]:
         new = updated(optimizer, state.learned, slopes)
-        return new, {"size": optax.global_norm(new["weights"])}
+        return new, {"size": optax.tree.norm(new["weights"])}
 
     return supervised("schedule_free", optimizer=optimizer, update=update)
 
@@ -217,7 +215,7 @@ def _sharpened() -> Recipe:
 
         weights = state.learned["weights"]
         value, first = jax.value_and_grad(loss)(weights)
-        size = 0.2 / (optax.global_norm(first) + 1e-12)
+        size = 0.2 / (optax.tree.norm(first) + 1e-12)
         beside = jax.tree.map(lambda w, g: w + size * g, weights, first)
         return jax.grad(loss)(beside), (), {"loss": value}
 
@@ -251,9 +249,7 @@ def _scaled() -> Recipe:
         slopes = jax.tree.map(lambda g: g / old["scale"], slopes)
         finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(slopes)]))
         new = updated(optimizer, {k: old[k] for k in ("optimizer", "weights")}, slopes)
-        new = jax.tree.map(
-            lambda a, b: jnp.where(finite, a, b), new, {k: old[k] for k in new}
-        )
+        new = jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, {k: old[k] for k in new})
         good = jnp.where(finite, old["good"] + 1, 0)
         grown = jnp.where(good == 2, old["scale"] * 2, old["scale"])
         scale = jnp.where(finite, grown, jnp.maximum(old["scale"] / 2, 1))
@@ -279,7 +275,7 @@ def _masters() -> Recipe:
         narrow = jax.tree.map(lambda w: w.astype(jnp.bfloat16), new["weights"])
         return {
             "masters": new["weights"], "optimizer": new["optimizer"], "weights": narrow
-        }, {"grad_norm": optax.global_norm(wide)}  # fmt: skip
+        }, {"grad_norm": optax.tree.norm(wide)}  # fmt: skip
 
     def narrow_squares(w: Tree, state: State, x: Any, y: Any) -> Any:
         out, rest = squares(w, state, x.astype(jnp.bfloat16), y.astype(jnp.bfloat16))
@@ -327,7 +323,7 @@ def _private() -> Recipe:
 
         each = jax.vmap(jax.value_and_grad(loss), (None, 0, 0))
         values, slopes = each(state.learned["weights"], x, y)
-        sizes = jax.vmap(optax.global_norm)(slopes)
+        sizes = jax.vmap(optax.tree.norm)(slopes)
         factors = 1 / jnp.maximum(1.0, sizes / 0.5)
         slopes = jax.tree.map(lambda g: jnp.einsum("n,n...->...", factors, g) / len(x), slopes)
         return slopes, (), {"loss": jnp.mean(values)}
@@ -336,9 +332,7 @@ def _private() -> Recipe:
         key, own = jax.random.split(state.learned["key"])
         flat, tree = jax.tree.flatten(slopes)
         keys = jax.random.split(own, len(flat))
-        noisy = [
-            g + 0.01 * jax.random.normal(k, g.shape) for g, k in zip(flat, keys, strict=True)
-        ]
+        noisy = [g + 0.01 * jax.random.normal(k, g.shape) for g, k in zip(flat, keys, strict=True)]
         return updated(optimizer, state.learned, tree.unflatten(noisy)) | {"key": key}, {}
 
     plain = supervised("private", optimizer=optimizer, update=update)

@@ -297,7 +297,9 @@ def _picture_net(*, dropout: bool) -> Recipe:
 
     name = "batch_norm_dropout" if dropout else "batch_norm"
     coupled = "means and variances are those of the micro-batch"
-    return supervised(name, loss, optax.sgd(0.1, 0.9), weights, batch, carried=kept, coupled=coupled)
+    return supervised(
+        name, loss, optax.sgd(0.1, 0.9), weights, batch, carried=kept, coupled=coupled
+    )
 
 
 def _normed_weights() -> Recipe:
@@ -477,5 +479,5 @@ def representations() -> list[Recipe]:
         _normed_weights(), _bounded_weights(), _physics(), _alignments(), _weighed_words(),
         _codes(), _decorrelated(),
         replace(supervised("classifier", classified, batch=classes), metrics_first=True),
-        supervised("regression_sum_of_parts", batch=regression, optimizer=optax.sgd(0.1)),
+        supervised("plain_descent", batch=regression, optimizer=optax.sgd(0.1)),
     ]  # fmt: skip

@@ -54,7 +54,10 @@ def _adversaries(name: str, *, penalty: float = 0.0, in_turn: bool = False) -> R
     optimizers = {"critic": optax.adam(1e-2, 0.5, eps=1e-4), "maker": optax.sgd(0.05, 0.9)}
     learned, update = _both(
         optimizers,
-        {"critic": lambda rng: layers(rng, (_FIRST, 8, 1)), "maker": lambda rng: layers(rng, (4, 7, _FIRST))},
+        {
+            "critic": lambda rng: layers(rng, (_FIRST, 8, 1)),
+            "maker": lambda rng: layers(rng, (4, 7, _FIRST)),
+        },
     )
 
     def critic_loss(critic: Tree, maker: Tree, x: Any, z: Any, mix: Any) -> Any:
@@ -223,9 +226,7 @@ def _soft_actor() -> Recipe:
 
     Source: T. Haarnoja et al., "Soft actor-critic algorithms and applications" (2018), section 5.
     """
-    optimizers = {
-        name: optax.adam(1e-2, eps=1e-4) for name in ("actor", "critics", "temperature")
-    }
+    optimizers = {name: optax.adam(1e-2, eps=1e-4) for name in ("actor", "critics", "temperature")}
     makers: dict[str, Callable[[Rng], Tree]] = {
         "actor": lambda rng: layers(rng, (_FIRST, 7, 4)),
         "critics": lambda rng: [layers(rng, (_FIRST + 2, 8, 1)) for _ in range(2)],
@@ -348,7 +349,7 @@ def _surgery() -> Recipe:
         first, one = jax.value_and_grad(loss)(weights, slice(0, 2))
         second, two = jax.value_and_grad(loss)(weights, slice(2, None))
         meets = sum(jnp.vdot(a, b) for a, b in zip(*map(jax.tree.leaves, (one, two)), strict=True))
-        share = jnp.minimum(meets, 0) / (optax.global_norm(two) ** 2 + 1e-12)
+        share = jnp.minimum(meets, 0) / (optax.tree.norm(two) ** 2 + 1e-12)
         slopes = jax.tree.map(lambda a, b: a - share * b + b, one, two)
         return slopes, (), {"first": first, "second": second}
 

@@ -155,7 +155,12 @@ def _refused(error: HloipuError, expected: Refusal | None) -> tuple[str, str]:
 
 
 def tells_apart(recipe: Recipe) -> bool:
-    """Whether a recipe is as coupled as it says: whole batches differ just where it says so."""
+    """Whether a recipe is as coupled as it says: whole batches differ just where it says so.
+
+    One that is refused has no micro-batches that could differ.
+    """
+    if "" in recipe.refusals:
+        return True
     mine = _expected(recipe, 1)
     whole = _of_whole_batches(recipe)
     near = (max(1e-3, recipe.bounds[0]), max(1e-5, recipe.bounds[1]))
