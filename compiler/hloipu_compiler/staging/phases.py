@@ -306,8 +306,10 @@ class _Finding:
         position = self._result(pair.result)
         if self.kinds.is_statistic(position):
             return True
+        own = frozenset(self.parameters[pair.parameter])
+        if self.kinds.is_shifted(position, own):
+            return True
         if pair in self.unlearned:
-            own = frozenset(self.parameters[pair.parameter])
             return is_moving_average(self.entry, own, position)
         return self._is_metric(pair, weights)
 

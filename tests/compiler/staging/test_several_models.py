@@ -9,28 +9,16 @@ import numpy as np
 import pytest
 from jax import lax
 
-import hloipu
 from hloipu_compiler.ir.graph import Module
-from hloipu_compiler.passes.runner import run_passes
-from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.staging.errors import StagingError
-from hloipu_compiler.staging.phases import phases_of
-from hloipu_compiler.staging.step_phases import Pair, Phases, Roles
+from hloipu_compiler.staging.step_phases import Phases
+from tests.support.traced_phases import phases
 
 Tree = Any
 WIDTH = 3
 ROWS = np.ones((4, WIDTH), np.float32)
 MATRIX = np.ones((WIDTH, WIDTH), np.float32)
 RATE = 0.125
-
-
-def phases(step: Callable[..., Any], state: Tree, *data: Any) -> tuple[Module, Phases]:
-    """Return the phases of a step that returns new state and results, from a text without names."""
-    lowered = jax.jit(step, keep_unused=True).lower(state, *data).compiler_ir("hlo")
-    module, _ = run_passes(hloipu.verify(lowered.as_hlo_text()), Plan(), "front")
-    count = len(jax.tree.leaves(state))
-    pairs = tuple(Pair(n, n) for n in range(count))
-    return module, phases_of(module.entry, Roles(pairs, tuple(range(count, count + len(data)))))
 
 
 def weights_of(module: Module, found: Phases) -> dict[int, tuple[str, tuple[int, ...]]]:
