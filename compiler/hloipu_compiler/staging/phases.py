@@ -38,6 +38,7 @@ from hloipu_compiler.staging.separation import (
     check_noise,
     check_order,
     check_products,
+    check_statistics,
     check_update,
     no_gradient,
 )
@@ -364,6 +365,8 @@ class _Finding:
         check_crossings(self.entry, walk, carried)
         keys = [i for i in sorted(carried) if not is_float(self.entry.instructions[i])]
         check_noise(self.entry, walk, [*keys, *made_by_each(self.entry)], self.data)
+        floats = [i for i in sorted(carried) if is_float(self.entry.instructions[i])]
+        check_statistics(self.entry, walk, floats)
         if not walk.gradients:
             new = [x.result for x in self.roles.state]
             raise no_gradient(self.entry, [x.parameter for x in self.updated], new)

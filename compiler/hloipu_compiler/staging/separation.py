@@ -20,8 +20,14 @@ _MOVING = ("get-tuple-element", "reshape", "bitcast", "copy", "transpose")
 
 
 def check_order(entry: Computation, walk: GradientWalk) -> None:
-    """Raise StagingError E0503 where gradients or the loss read the update."""
+    """Raise StagingError E0503 where gradients or the loss read the update.
+
+    E0502 where the update reads what the loss is made of, such as the loss itself.
+    """
+    after = dependants(entry, walk.gradients)
     learned = [i for i in sorted(walk.update) if walk.forward[i]]
+    if learned and not after[learned[-1]]:
+        _cross(entry, learned[-1], frozenset())
     if learned:
         raise StagingError(
             "E0503",
@@ -80,6 +86,21 @@ def check_noise(entry: Computation, walk: GradientWalk, carried: Sequence[int], 
                 )
             seen.add(i)
             waiting.append(i)
+
+
+def check_statistics(entry: Computation, walk: GradientWalk, carried: Sequence[int]) -> None:
+    """Raise StagingError E0505 where a gradient reads statistics that the loss is not made of.
+
+    Such as a covariance of inputs that it is multiplied with: what is taken for the gradient is
+    the update's. `carried`: where floats are taken that micro-batches hand on. A gradient that the
+    text itself marks is one.
+    """
+    aside = [i for i in carried if not walk.forward[i]]
+    after = dependants(entry, aside)
+    for position in sorted(walk.gradients):
+        if after[position] and walk.marks.get(position) != "bwd":
+            read = next(i for i in aside if dependants(entry, [i])[position])
+            _cross(entry, read, frozenset(aside))
 
 
 def _cross(entry: Computation, position: int, carried: Set[int]) -> None:

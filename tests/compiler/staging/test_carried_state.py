@@ -53,3 +53,25 @@ def test_a_weight_of_which_a_part_stays_is_a_weight() -> None:
     _, found = phases(step, (MATRIX,), ROWS)
     assert not found.per_micro_batch
     assert [gradient.parameters for gradient in found.gradients] == [(0,)]
+
+
+def test_statistics_that_gradients_are_multiplied_with_are_refused() -> None:
+    def step(state: Tree, x: Any) -> Any:
+        w, cover = state
+        value, slope = jax.value_and_grad(lambda w: jnp.mean(jnp.tanh(x @ w) ** 2))(w)
+        return (w - RATE * cover @ slope, 0.75 * cover + 0.25 * x.T @ x), value
+
+    with pytest.raises(StagingError, match="goes from micro-batch to micro-batch") as caught:
+        phases(step, (MATRIX, MATRIX), ROWS)
+    assert caught.value.code == "E0505"
+
+
+def test_an_update_that_looks_at_the_loss_is_refused_as_such() -> None:
+    def step(state: Tree, x: Any) -> Any:
+        (w,) = state
+        value, slope = jax.value_and_grad(lambda w: jnp.mean(jnp.tanh(x @ w) ** 2))(w)
+        return (jnp.where(jnp.isfinite(value), w - RATE * slope, w),), value
+
+    with pytest.raises(StagingError, match="the update reads") as caught:
+        phases(step, (MATRIX,), ROWS)
+    assert caught.value.code == "E0502"
