@@ -6,11 +6,13 @@ from tools.trainers.optimizer_chains import chains
 from tools.trainers.recipe import Recipe
 from tools.trainers.representations import representations
 from tools.trainers.several_losses import several_losses
+from tools.trainers.uncommon_steps import uncommon_steps
 
 
 def without_libraries() -> list[Recipe]:
     """Return the recipes that are written in JAX and optax alone."""
-    return [*large_models(), *chains(), *several_losses(), *representations()]
+    learners = [*several_losses(), *representations(), *uncommon_steps()]
+    return [*large_models(), *chains(), *learners]
 
 
 def recipes() -> tuple[list[Recipe], list[str]]:

@@ -164,7 +164,10 @@ def _narrow_momentum() -> Recipe:
     def update(state: State, slopes: Tree) -> tuple[Tree, Metrics]:
         old = state.learned
         wide = jax.tree.map(
-            lambda m, s, g: 0.9 * m.astype(jnp.float32) * s + g, old["momentum"], old["scales"], slopes
+            lambda m, s, g: 0.9 * m.astype(jnp.float32) * s + g,
+            old["momentum"],
+            old["scales"],
+            slopes,
         )
         scales = jax.tree.map(lambda m: jnp.max(jnp.abs(m)) / 127 + 1e-12, wide)
         return {
@@ -271,7 +274,7 @@ def _narrow_floats() -> Recipe:
         return [np.full(3, 2.0, np.float32) for _ in SIZES[:-1]]
 
     coupled = "scales follow micro-batch by micro-batch"
-    return supervised("float8", loss, carried=kept, coupled=coupled, near=0.2, absolute=0.02)
+    return supervised("float8", loss, carried=kept, coupled=coupled, near=1e-2, absolute=1e-3)
 
 
 def _forward_only() -> Recipe:
@@ -293,7 +296,11 @@ def _forward_only() -> Recipe:
         )
         return jax.tree.map(lambda v: slope * v, along), {"key": key}, {"loss": value}
 
-    return replace(plain, gradients=gradients, carried=lambda: {"key": np.array([0, 6], np.uint32)})
+    refusal = Refusal("E0502", "a number times a direction drawn anew looks like no gradient")
+    return replace(
+        plain, gradients=gradients, carried=lambda: {"key": np.array([0, 6], np.uint32)},
+        refusals={"": refusal},
+    )  # fmt: skip
 
 
 def _by_hand(name: str, *, machine: bool) -> Recipe:
@@ -303,13 +310,21 @@ def _by_hand(name: str, *, machine: bool) -> Recipe:
     """
 
     def learned(rng: Rng) -> Tree:
-        return {"a": 0.1 * normal(rng, _FIRST), "b": 0.1 * normal(rng, _LAST), "w": normal(rng, _FIRST, _LAST)}
+        return {
+            "a": 0.1 * normal(rng, _FIRST),
+            "b": 0.1 * normal(rng, _LAST),
+            "w": normal(rng, _FIRST, _LAST),
+        }
 
     def gradients(state: State, x: Any, y: Any) -> tuple[Tree, Tree, Metrics]:
         w, a, b = (state.learned[k] for k in "wab")
         if not machine:
             wrong = (x + a) @ w + b - y
-            slopes = {"a": jnp.mean(wrong @ w.T, 0), "b": jnp.mean(wrong, 0), "w": (x + a).T @ wrong / len(x)}
+            slopes = {
+                "a": jnp.mean(wrong @ w.T, 0),
+                "b": jnp.mean(wrong, 0),
+                "w": (x + a).T @ wrong / len(x),
+            }
             return slopes, (), {"loss": 0.5 * jnp.mean(jnp.sum(wrong**2, -1))}
         hidden = jax.nn.sigmoid(x @ w + b)
         again = jax.nn.sigmoid((hidden > y) @ w.T + a)
@@ -327,7 +342,10 @@ def _by_hand(name: str, *, machine: bool) -> Recipe:
         x, y = regression(rng)
         return (x > 0).astype(np.float32) if machine else x, np.abs(y) / 3 if machine else y
 
-    return Recipe(name, learned, batch, gradients, update)
+    refusal = Refusal("E0504", "no derivative of the error, whose steps have none, is a gradient")
+    return Recipe(
+        name, learned, batch, gradients, update, refusals={"": refusal} if machine else {}
+    )
 
 
 def _silent() -> Recipe:
@@ -360,7 +378,10 @@ def _second_head() -> Recipe:
         slopes, carried, metrics = plain.gradients(state, x, y)
         return slopes, carried, {"loss": metrics["main"]}
 
-    return replace(plain, name="second_head_unreported", gradients=gradients)
+    refusal = Refusal("E0502", "no result is the loss of the second head's weights")
+    return replace(
+        plain, name="second_head_unreported", gradients=gradients, refusals={"": refusal}
+    )
 
 
 def _preferred() -> Recipe:
@@ -440,7 +461,11 @@ def _lists_of_features() -> Recipe:
 
     def weights(rng: Rng) -> Tree:
         tables = [normal(rng, WORDS, 4) for _ in range(3)]
-        return {"bottom": layers(rng, (_FIRST, 7, 4)), "tables": tables, "top": layers(rng, (10, 6, 1))}
+        return {
+            "bottom": layers(rng, (_FIRST, 7, 4)),
+            "tables": tables,
+            "top": layers(rng, (10, 6, 1)),
+        }
 
     def loss(w: Tree, state: State, x: Any, words: Any, y: Any) -> Any:
         dense = through(w["bottom"], x)
@@ -483,7 +508,11 @@ def _in_equilibrium() -> Recipe:
     layer.defvjp(there, back)
 
     def weights(rng: Rng) -> Tree:
-        return {"first": normal(rng, _FIRST, 8), "last": normal(rng, 8, _LAST), "w": normal(rng, 8, 8)}
+        return {
+            "first": normal(rng, _FIRST, 8),
+            "last": normal(rng, 8, _LAST),
+            "w": normal(rng, 8, 8),
+        }
 
     def loss(w: Tree, state: State, x: Any, y: Any) -> Any:
         return jnp.mean((layer(w["w"], x @ w["first"]) @ w["last"] - y) ** 2), ((), {})
