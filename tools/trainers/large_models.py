@@ -272,7 +272,9 @@ def large_models() -> list[Recipe]:
         _language_model("scan_unrolled", Decoder(unroll=LAYERS), optax.lamb(1e-2)),
         _language_model("scan_same_weights", Decoder(same=True)),
         _language_model("layers_written_out", Decoder(written_out=True, policy="full")),
-        _language_model("layers_sharded_gspmd", Decoder(written_out=True, shards=True), shardy=False),
+        _language_model(
+            "layers_sharded_gspmd", Decoder(written_out=True, shards=True), shardy=False
+        ),
         _language_model(
             "scan_experts", Decoder(experts=4, policy="full"), penalty=0.1, coupled=balanced
         ),

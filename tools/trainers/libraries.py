@@ -34,7 +34,7 @@ def _images(rng: Rng) -> Batch:
 
 
 def _linen() -> list[Recipe]:
-    """A residual net with statistics in `batch_stats`, and a transformer scanned by `nn.scan`."""
+    """Return a residual net with `batch_stats`, and a transformer scanned by `nn.scan`."""
     from flax import linen as nn
     from flax.training import train_state
 
@@ -116,7 +116,7 @@ def _linen() -> list[Recipe]:
 
 
 def _nnx() -> list[Recipe]:
-    """A net whose dropout and statistics are variables of its own, and its optimizer a module."""
+    """Return a net whose dropout and statistics are its variables, and its optimizer a module."""
     from flax import nnx
 
     class Net(nnx.Module):
@@ -165,7 +165,7 @@ def _nnx() -> list[Recipe]:
 
 
 def _haiku() -> list[Recipe]:
-    """A transformed net with state, and moving averages of its weights by haiku's module."""
+    """Return a transformed net with state, and a penalty on its weights."""
     import haiku as hk
 
     def forward(x: Any) -> Any:
@@ -195,7 +195,7 @@ def _haiku() -> list[Recipe]:
 
 
 def _equinox() -> list[Recipe]:
-    """A module whose arrays are filtered from the rest, mapped over the batch."""
+    """Return a module whose arrays are filtered from the rest, mapped over the batch."""
     import equinox as eqx
 
     class Net(eqx.Module):
@@ -235,7 +235,7 @@ def _equinox() -> list[Recipe]:
 
 
 def _keras() -> list[Recipe]:
-    """A model and an optimizer called without state of their own, as in Keras's guide for JAX.
+    """Return a model and an optimizer called without state of their own, as Keras's guide has it.
 
     Source: keras-team/keras: guides/writing_a_custom_training_loop_in_jax.py.
     """

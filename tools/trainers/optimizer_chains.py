@@ -224,7 +224,7 @@ def _sharpened() -> Recipe:
 
 
 def _scaled() -> Recipe:
-    """Products in f16 with a scale of the loss that halves on overflow, as apex and flax have it."""
+    """Multiply in f16, with a scale of the loss that halves on overflow."""
     optimizer = optax.sgd(0.1, momentum=0.9)
 
     def learned(rng: Rng) -> Tree:
@@ -286,7 +286,7 @@ def _masters() -> Recipe:
 
 
 def _by_the_loss(name: str, optimizer: Any, refusal: Refusal) -> Recipe:
-    """The update reads the loss's value, which is the batch's."""
+    """Return a recipe whose update reads the value of the loss, which is the batch's."""
 
     def gradients(state: State, x: Any, y: Any) -> tuple[Tree, Tree, Metrics]:
         def loss(weights: Tree) -> Any:

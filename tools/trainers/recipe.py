@@ -57,9 +57,6 @@ class Recipe:
     """Whether shardings are printed as Shardy's or as GSPMD's."""
     metrics_first: bool = False
     """Whether the step returns metrics before the new state."""
-    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    """What users have to say so that the step is cut."""
-    why_options: str = ""
     refusals: Mapping[str, Refusal] = field(default_factory=lambda: MappingProxyType({}))
     """By the name of a way; under an empty name for all of them."""
     near: float = 5e-5

@@ -107,7 +107,7 @@ def _two_views() -> Recipe:
 
 
 def _following(name: str, *, queue: bool) -> Recipe:
-    """A student against a teacher that is an average of it; `queue`: of earlier features, too.
+    """Teach a student by an average of it; `queue`: against earlier features, too.
 
     Sources: J. Grill et al., "Bootstrap your own latent", NeurIPS 2020, section 3.1; K. He et al.,
     "Momentum contrast", CVPR 2020, algorithm 1.
@@ -156,7 +156,7 @@ def _following(name: str, *, queue: bool) -> Recipe:
 
 
 def _distilled() -> Recipe:
-    """A small network learns from labels and from a larger one's scores, which is frozen.
+    """Teach a small network by labels and by the scores of a larger one, which is frozen.
 
     Source: G. Hinton et al., "Distilling the knowledge in a neural network" (2015), section 2.
     """
@@ -174,7 +174,7 @@ def _distilled() -> Recipe:
 
 
 def _latents() -> Recipe:
-    """A variational autoencoder, whose latents are drawn with a key that is state.
+    """Return a variational autoencoder, whose latents are drawn with a key that is state.
 
     Source: D. Kingma, M. Welling, "Auto-encoding variational Bayes", ICLR 2014, equation 10.
     """
@@ -347,7 +347,7 @@ def _bounded_weights() -> Recipe:
 
 
 def _physics() -> Recipe:
-    """A network that obeys an equation in its second derivative, and boundary values.
+    """Return a network that obeys an equation in its second derivative, and boundary values.
 
     Source: M. Raissi et al., "Physics-informed neural networks", J. Comp. Physics 378 (2019).
     """
@@ -386,12 +386,12 @@ def _alignments() -> Recipe:
 
 
 def _weighed_words() -> Recipe:
-    """A recurrent language model with tied words, smoothed labels and weights of tokens."""
+    """Return a recurrent language model with tied words, smoothed labels and weighed tokens."""
 
     def weights(rng: Rng) -> Tree:
         return {
-            "b": np.zeros(WORDS, np.float32), "h": normal(rng, 8, 24), "words": normal(rng, WORDS, 8),
-            "x": normal(rng, 8, 24),
+            "b": np.zeros(WORDS, np.float32), "h": normal(rng, 8, 24),
+            "words": normal(rng, WORDS, 8), "x": normal(rng, 8, 24),
         }  # fmt: skip
 
     def loss(w: Tree, state: State, x: Any, y: Any, mask: Any) -> Any:

@@ -50,7 +50,7 @@ def _both(optimizers: dict[str, Any], makers: dict[str, Callable[[Rng], Tree]]) 
 
 
 def _adversaries(name: str, *, penalty: float = 0.0, in_turn: bool = False) -> Recipe:
-    """A generator and a critic, both updated by one step; `in_turn`: the critic first."""
+    """Return a generator and a critic, updated by one step; `in_turn`: the critic first."""
     optimizers = {"critic": optax.adam(1e-2, 0.5, eps=1e-4), "maker": optax.sgd(0.05, 0.9)}
     learned, update = _both(
         optimizers,
@@ -112,7 +112,7 @@ def _adapters() -> Recipe:
 
 
 def _adapters_in_state() -> Recipe:
-    """The same where frozen weights are a part of the state that an optimizer leaves alone."""
+    """Return the same with frozen weights in the state, where an optimizer leaves them alone."""
 
     def weights(rng: Rng) -> Tree:
         base = layers(rng)

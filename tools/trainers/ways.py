@@ -62,7 +62,7 @@ def compiled(recipe: Recipe, way: Way) -> CompiledProgram:
     state = recipe.begin
     first = sum(len(jax.tree.leaves(x)) for x in state)
     count = len(recipe.batches([0])[0])
-    given = dict(recipe.options)
+    given = dict[str, Any]()
     if way.tells_feeds or not recipe.donates or jax.tree.leaves(state.frozen):
         given["feed"] = {"data": tuple(range(first, first + count))}
     outfeed = [f"{name}={number}" for name, number in recipe.metric_numbers.items()]
