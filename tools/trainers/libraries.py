@@ -38,8 +38,8 @@ def _linen() -> list[Recipe]:
     from flax import linen as nn
     from flax.training import train_state
 
-    class Net(nn.Module):
-        @nn.compact
+    class Net(nn.Module):  # type: ignore[misc]
+        @nn.compact  # type: ignore[untyped-decorator]
         def __call__(self, x: Any, train: bool) -> Any:
             x = nn.Conv(4, (3, 3), use_bias=False)(x)
             x = nn.relu(nn.BatchNorm(use_running_average=not train, momentum=0.9)(x))
@@ -47,16 +47,16 @@ def _linen() -> list[Recipe]:
             x = nn.relu(x + nn.BatchNorm(use_running_average=not train, momentum=0.9)(y))
             return nn.Dense(_LAST)(nn.Dropout(0.2, deterministic=not train)(jnp.mean(x, (1, 2))))
 
-    class Block(nn.Module):
-        @nn.compact
+    class Block(nn.Module):  # type: ignore[misc]
+        @nn.compact  # type: ignore[untyped-decorator]
         def __call__(self, x: Any, mask: Any) -> Any:
             y = nn.LayerNorm()(x)
             x = x + nn.MultiHeadDotProductAttention(2, qkv_features=8)(y, y, mask=mask)
             y = nn.gelu(nn.Dense(12)(nn.LayerNorm()(x)))
             return x + nn.Dense(x.shape[-1])(y), None
 
-    class Words(nn.Module):
-        @nn.compact
+    class Words(nn.Module):  # type: ignore[misc]
+        @nn.compact  # type: ignore[untyped-decorator]
         def __call__(self, x: Any) -> Any:
             table = nn.Embed(WORDS, 8)
             mask = nn.make_causal_mask(x)
@@ -119,7 +119,7 @@ def _nnx() -> list[Recipe]:
     """Return a net whose dropout and statistics are its variables, and its optimizer a module."""
     from flax import nnx
 
-    class Net(nnx.Module):
+    class Net(nnx.Module):  # type: ignore[misc]
         def __init__(self, rngs: Any) -> None:
             self.first = nnx.Linear(_FIRST, 8, rngs=rngs)
             self.norm = nnx.BatchNorm(8, momentum=0.9, rngs=rngs)
@@ -198,7 +198,7 @@ def _equinox() -> list[Recipe]:
     """Return a module whose arrays are filtered from the rest, mapped over the batch."""
     import equinox as eqx
 
-    class Net(eqx.Module):
+    class Net(eqx.Module):  # type: ignore[misc]
         words: eqx.nn.Embedding
         attention: eqx.nn.MultiheadAttention
         norm: eqx.nn.LayerNorm

@@ -287,7 +287,7 @@ def _in_equilibrium() -> Recipe:
     def solved(f: Callable[[Any], Any], z: Any) -> Any:
         return lax.fori_loop(0, 6, lambda _, z: f(z), z)
 
-    @jax.custom_vjp
+    @jax.custom_vjp  # type: ignore[untyped-decorator]
     def layer(w: Any, x: Any) -> Any:
         return solved(lambda z: jnp.tanh(0.3 * z @ w + x), jnp.zeros_like(x))
 
