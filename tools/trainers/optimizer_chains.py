@@ -361,7 +361,7 @@ def chains() -> list[Recipe]:
         _by_the_loss(
             "plateau",
             optax.chain(optax.adam(1e-2), optax.contrib.reduce_on_plateau(patience=1)),
-            Refusal("E0504", "state of the update follows the loss, of which there are several"),
+            Refusal("E0502", "the update follows the loss, of which there are several"),
         ),
         _private(),
         replace(supervised("not_donated", batch=regression), donates=False),

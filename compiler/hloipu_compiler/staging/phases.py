@@ -12,6 +12,7 @@ from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.staging.counters import counts_by
 from hloipu_compiler.staging.errors import StagingError
+from hloipu_compiler.staging.gradient_ends import check_ends
 from hloipu_compiler.staging.gradient_search import walk_on, walked
 from hloipu_compiler.staging.gradient_walk import GradientWalk, is_number
 from hloipu_compiler.staging.losses import losses_of, no_loss
@@ -375,6 +376,7 @@ class _Finding:
                 check_update(self.entry, walk, x.parameter, self._result(x.result))
         check_bases(self.entry, walk, self.kinds.sloped)
         check_products(self.entry, walk, self.kinds.sloped)
+        check_ends(self.entry, walk, self.kinds.sloped)
 
     def _phases(self, walk: GradientWalk) -> Phases:
         ops = OpPhases(
