@@ -124,7 +124,7 @@ pipeline-conformance: install ## 500 ways to cut training steps, against JAX (6 
 	$(BIN)/python -m tools.pipeline_conformance
 
 .PHONY: trainers
-trainers: install ## 90 training steps as people write them, with and without libraries, against JAX (25 minutes)
+trainers: install ## 125 training steps as people write them, with libraries and without, against JAX (30 minutes)
 	$(BIN)/python -m pip install --quiet --group trainers
 	$(BIN)/python -m tools.trainers
 
