@@ -123,6 +123,11 @@ prove-exchanges: install ## 5,000 tampered programs: who finds out (3 minutes)
 pipeline-conformance: install ## 500 ways to cut training steps, against JAX (6 minutes)
 	$(BIN)/python -m tools.pipeline_conformance
 
+.PHONY: trainers
+trainers: install ## 125 training steps as people write them, with libraries and without, against JAX (30 minutes)
+	$(BIN)/python -m pip install --quiet --group trainers
+	$(BIN)/python -m tools.trainers
+
 .PHONY: bench
 bench: bench-parse bench-ops ## all benchmarks, against XLA in the same run
 

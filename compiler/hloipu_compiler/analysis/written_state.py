@@ -3,7 +3,8 @@
 Values are followed backwards from a result through calls, fusions, branches and loops. Ops that
 move elements lead from a cache's new value to its old one and to what is written there. Ops that
 compute element by element lead from a new weight to the old one: an update adds to what was there,
-or takes its average with something.
+or takes its average with something. So do calls and collectives, whose meaning is not known here: a
+cache is what is certain to be one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,12 @@ _OF_ALL = frozenset(
 _OF_FIRST = frozenset({"dynamic-slice", "gather"})
 _OF_TWO = frozenset({"dynamic-update-slice", "pad"})
 _COMPUTING = with_trait(Trait.ELEMENTWISE)
+_HANDING_ON = frozenset(
+    {"custom-call", "all-reduce", "all-gather", "all-to-all", "reduce-scatter",
+     "collective-permute", "collective-broadcast", "all-reduce-start", "all-reduce-done",
+     "all-gather-start", "all-gather-done"}
+)  # fmt: skip
+"""What may hand on what it is given, wherever it came from: a new weight, too."""
 _CALLS = frozenset({"call", "fusion", "async-start"})
 _MOST_VALUES = 20_000
 """Values that are looked at; beyond them nothing is said to be written."""
@@ -143,7 +150,8 @@ class _Walk:
             case opcode if opcode in _CALLS and len(x.attributes.called) == 1:
                 return [self._root_of(self._called(value, x.attributes.called[0]), value.path)]
         operands = self._operands(x, computing=computing)
-        return None if operands is None else [_Value(frame, i, value.path) for i in operands]
+        path = () if x.opcode in _HANDING_ON else value.path
+        return None if operands is None else [_Value(frame, i, path) for i in operands]
 
     def _operands(self, x: Instruction, *, computing: bool) -> Sequence[int] | None:
         if x.opcode in _OF_ALL:
@@ -157,7 +165,7 @@ class _Walk:
         if x.opcode == "scatter" and (computing or self._assigns(x)):
             third = len(x.operands) // 3
             return (*x.operands[:third], *x.operands[-third:])
-        return x.operands if computing and x.opcode in _COMPUTING else None
+        return x.operands if computing and x.opcode in _COMPUTING | _HANDING_ON else None
 
     def _assigns(self, x: Instruction) -> bool:
         """Whether a scatter puts what is new in place of what was there."""

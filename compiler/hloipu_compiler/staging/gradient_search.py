@@ -76,7 +76,7 @@ def walk_on(walk: GradientWalk, ends: Sequence[int], sloped: Mask) -> None:
     numbers = [i for i in ends if is_number(instructions[i])]
     if numbers and not walk.numbers:
         heads = gradients_of_numbers(walk, numbers)
-        walk.numbers = frozenset(i for i in heads if sloped[i] and not walk.forward[i])
+        walk.numbers = frozenset(i for i in heads if sloped[i])
     if tensors:
         walk.walk(tensors, walk.sources())
         _give_back(walk)

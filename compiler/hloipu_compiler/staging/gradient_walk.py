@@ -138,8 +138,7 @@ class GradientWalk:
         if len(together) != 1:
             if self.terms and self.terms[position] and self._adds_up(x, operands, found):
                 return together  # new weights so far: each source is a gradient of its own
-            bent = is_number(x) and not any(self.forward[i] for i in together)
-            if bent and self._is_bent(x, found):
+            if not all(self.forward[i] for i in together) and self._is_bent(x, found):
                 return together
             return own if together else _NONE
         source = next(iter(together))

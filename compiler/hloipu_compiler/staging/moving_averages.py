@@ -60,11 +60,21 @@ def _goes_back(entry: Computation, own: Set[int], term: _Term, sign: float) -> b
 
 def _make_up_one(entry: Computation, old: _Term, new: _Term) -> bool:
     if old.other < 0 and new.other < 0:
-        counts = {1, _summed(entry, entry.instructions[new.value])}
+        summed = entry.instructions[new.value]
+        counts = {1, _summed(entry, summed)}
+        share = new.number * _factor_within(entry, summed)
         return 0 < old.number < 1 and any(
-            isclose(old.number + new.number * n, 1, rel_tol=_NEAR) for n in counts
+            isclose(old.number + share * n, 1, rel_tol=_NEAR) for n in counts
         )
     return any(_is_rest(entry, a.other, b.other) for a, b in ((old, new), (new, old)))
+
+
+def _factor_within(entry: Computation, x: Instruction) -> float:
+    """Return the factor that all terms of a sum have, as (0.1 * chosen) @ values has."""
+    factor = 1.0
+    for i in x.operands[: {"dot": 2, "reduce": 1}.get(x.opcode, 0)]:
+        factor *= _term(entry, i).number
+    return factor
 
 
 def _is_rest(entry: Computation, share: int, rest: int) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Set
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.ops import Trait, with_trait
 from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.passes.algebra_movement import ranges
 from hloipu_compiler.staging.reach import Mask, ancestors, dependants
 
 _MOVING = frozenset(
@@ -78,6 +79,24 @@ class MovingState:
                 seen.update(x.operands)
         return False
 
+    def is_shifted(self, result: int, own: Set[int]) -> bool:
+        """Whether elements of the old state are at other places of the new, as they were.
+
+        So it is with a queue or a history; an update changes every element where it is. What is
+        kept in place is followed through what is written over parts of it.
+        """
+        position = result
+        while position not in own:
+            x = self.entry.instructions[position]
+            if x.opcode in ("dynamic-update-slice", "scatter", "reshape", "bitcast", "copy"):
+                position = x.operands[0]
+            elif x.opcode == "concatenate":
+                places = _parts_of(self.entry, position, own)
+                return any(here != there for here, there in places)
+            else:
+                return False
+        return False
+
     def _origins(self, result: int, through: Set[str]) -> set[int]:
         found, seen, waiting = set[int](), {result}, [result]
         while waiting:
@@ -90,6 +109,21 @@ class MovingState:
             seen |= new
             waiting.extend(new)
         return found
+
+
+def _parts_of(entry: Computation, position: int, own: Set[int]) -> list[tuple[int, int]]:
+    """Return where parts of state begin within arrays put together, and where within the state."""
+    x = entry.instructions[position]
+    (axis,) = x.attributes.integers("dimensions")
+    found, begin = list[tuple[int, int]](), 0
+    for i in x.operands:
+        part = entry.instructions[i]
+        if not isinstance(part.shape, ArrayShape):
+            return []
+        if part.opcode == "slice" and part.operands[0] in own:
+            found.append((begin, ranges(part)[axis].start))
+        begin += part.shape.dimensions[axis]
+    return found
 
 
 def is_made_forward(entry: Computation, forward: Mask, result: int) -> bool:

@@ -12,6 +12,7 @@ from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.staging.counters import counts_by
 from hloipu_compiler.staging.errors import StagingError
+from hloipu_compiler.staging.gradient_ends import check_ends
 from hloipu_compiler.staging.gradient_search import walk_on, walked
 from hloipu_compiler.staging.gradient_walk import GradientWalk, is_number
 from hloipu_compiler.staging.losses import losses_of, no_loss
@@ -32,10 +33,13 @@ from hloipu_compiler.staging.reach import (
     result_positions,
 )
 from hloipu_compiler.staging.separation import (
+    SwallowedModelError,
     check_bases,
     check_crossings,
     check_noise,
     check_order,
+    check_products,
+    check_statistics,
     check_update,
     no_gradient,
 )
@@ -58,7 +62,8 @@ def phases_of(entry: Computation, roles: Roles) -> Phases:
     to micro-batch and the update reads it.
     """
     first = best = None
-    for loss in losses_of(entry, roles.state, roles.data, roles.loss):
+    losses = losses_of(entry, roles.state, roles.data, roles.loss)
+    for loss in losses:
         finding = _Finding(entry, roles, loss)
         first = first or finding
         if finding.doubtful:
@@ -70,15 +75,29 @@ def phases_of(entry: Computation, roles: Roles) -> Phases:
     if first is None:
         raise no_loss(entry, [x.result for x in roles.state])
     outcome = (best or first).outcome
+    if isinstance(outcome, SwallowedModelError):
+        outcome = _together(entry, roles, losses) or outcome
     if isinstance(outcome, StagingError):
         raise outcome
     return outcome
 
 
+def _together(entry: Computation, roles: Roles, losses: Sequence[int]) -> Phases | None:
+    """Return what is found with several results as losses, each of a model of its own."""
+    for count in range(2, len(losses) + 1):
+        finding = _Finding(entry, roles, losses[0], losses[1:count])
+        if not finding.doubtful and isinstance(finding.outcome, Phases):
+            return finding.outcome
+    return None
+
+
 class _Finding:
     """The masks of one step, and what is worked out from them."""
 
-    def __init__(self, entry: Computation, roles: Roles, loss: int) -> None:
+    def __init__(
+        self, entry: Computation, roles: Roles, loss: int, beside: Sequence[int] = ()
+    ) -> None:
+        """Look over a step whose loss is a result; `beside`: results that are losses as well."""
         self.entry = entry
         self.roles = roles
         self.loss = loss
@@ -86,7 +105,7 @@ class _Finding:
         self.results = result_positions(entry)
         self.marks = marked_phases(entry)
         self.data = dependants(entry, self._at(roles.data))
-        goal = [] if loss < 0 else [self._result(loss)]
+        goal = [self._result(number) for number in (loss, *beside) if number >= 0]
         goal += [position for position, phase in self.marks.items() if phase == "fwd"]
         self.forward = ancestors(entry, goal)
         self.kept = [x for x in roles.state if self._is_kept(x)]
@@ -289,8 +308,10 @@ class _Finding:
         position = self._result(pair.result)
         if self.kinds.is_statistic(position):
             return True
+        own = frozenset(self.parameters[pair.parameter])
+        if self.kinds.is_shifted(position, own):
+            return True
         if pair in self.unlearned:
-            own = frozenset(self.parameters[pair.parameter])
             return is_moving_average(self.entry, own, position)
         return self._is_metric(pair, weights)
 
@@ -345,6 +366,8 @@ class _Finding:
         check_crossings(self.entry, walk, carried)
         keys = [i for i in sorted(carried) if not is_float(self.entry.instructions[i])]
         check_noise(self.entry, walk, [*keys, *made_by_each(self.entry)], self.data)
+        floats = [i for i in sorted(carried) if is_float(self.entry.instructions[i])]
+        check_statistics(self.entry, walk, floats)
         if not walk.gradients:
             new = [x.result for x in self.roles.state]
             raise no_gradient(self.entry, [x.parameter for x in self.updated], new)
@@ -352,6 +375,8 @@ class _Finding:
             if self._is_read_forward(x.parameter):
                 check_update(self.entry, walk, x.parameter, self._result(x.result))
         check_bases(self.entry, walk, self.kinds.sloped)
+        check_products(self.entry, walk, self.kinds.sloped)
+        check_ends(self.entry, walk, self.kinds.sloped)
 
     def _phases(self, walk: GradientWalk) -> Phases:
         ops = OpPhases(

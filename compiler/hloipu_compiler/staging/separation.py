@@ -13,12 +13,21 @@ from hloipu_compiler.staging.reach import Mask, ancestors, dependants
 _MIXING = with_trait(Trait.ELEMENTWISE) | {
     "reshape", "bitcast", "copy", "transpose", "convert", "reverse", "slice", "opt-barrier",
 }  # fmt: skip
+_CHANGING = ("add", "subtract")
+"""What an update ends in: a weight and its change."""
+_CONTRACTING = ("dot", "convolution", "scatter", "gather")
 _MOVING = ("get-tuple-element", "reshape", "bitcast", "copy", "transpose")
 
 
 def check_order(entry: Computation, walk: GradientWalk) -> None:
-    """Raise StagingError E0503 where gradients or the loss read the update."""
+    """Raise StagingError E0503 where gradients or the loss read the update.
+
+    E0502 where the update reads what the loss is made of, such as the loss itself.
+    """
+    after = dependants(entry, walk.gradients)
     learned = [i for i in sorted(walk.update) if walk.forward[i]]
+    if learned and not after[learned[-1]]:
+        _cross(entry, learned[-1], frozenset())
     if learned:
         raise StagingError(
             "E0503",
@@ -79,6 +88,21 @@ def check_noise(entry: Computation, walk: GradientWalk, carried: Sequence[int], 
             waiting.append(i)
 
 
+def check_statistics(entry: Computation, walk: GradientWalk, carried: Sequence[int]) -> None:
+    """Raise StagingError E0505 where a gradient reads statistics that the loss is not made of.
+
+    Such as a covariance of inputs that it is multiplied with: what is taken for the gradient is
+    the update's. `carried`: where floats are taken that micro-batches hand on. A gradient that the
+    text itself marks is one.
+    """
+    aside = [i for i in carried if not walk.forward[i]]
+    after = dependants(entry, aside)
+    for position in sorted(walk.gradients):
+        if after[position] and walk.marks.get(position) != "bwd":
+            read = next(i for i in aside if dependants(entry, [i])[position])
+            _cross(entry, read, frozenset(aside))
+
+
 def _cross(entry: Computation, position: int, carried: Set[int]) -> None:
     x = entry.instructions[position]
     if position in carried:
@@ -97,16 +121,25 @@ def _cross(entry: Computation, position: int, carried: Set[int]) -> None:
 
 
 def check_update(entry: Computation, walk: GradientWalk, parameter: int, result: int) -> None:
-    """Raise StagingError E0504 where the new value of a weight is taken for a gradient itself.
+    """Raise where the new value of a weight is taken for a gradient itself.
 
-    It comes out of an op that holds the whole update, such as a loop: a mean of such values over
-    micro-batches would be no update by the mean of gradients.
+    StagingError E0503 where a second loss is made of it, as that of a generator is against a critic
+    just updated; else E0504: it comes out of an op that holds the whole update, such as a loop, and
+    a mean of such values over micro-batches would be no update by the mean of gradients.
     """
     position = result
     while entry.instructions[position].opcode in _MOVING and position not in walk.gradients:
         position = entry.instructions[position].operands[0]
     if position not in walk.gradients:
         return
+    if walk.forward[position] and entry.instructions[position].opcode in _CHANGING:
+        raise StagingError(
+            "E0503",
+            f"{entry.instructions[position].name!r} is the new value of parameter {parameter}, "
+            "and the loss reads it: the update cannot be put off",
+            hint="take all gradients where the weights are before the step; steps that compute "
+            "gradients of an updated model cannot be cut",
+        )
     while entry.instructions[position].opcode in _MOVING:
         position = entry.instructions[position].operands[0]
     x = entry.instructions[position]
@@ -137,6 +170,31 @@ def check_bases(entry: Computation, walk: GradientWalk, sloped: Mask) -> None:
                 "begins within",
                 hint="add up the gradient in an array of zeros, and let the update take that from "
                 "the state; or say of state that each micro-batch writes that its role is carry",
+            )
+
+
+class SwallowedModelError(StagingError):
+    """What is taken for the update has a part of the model in it."""
+
+
+def check_products(entry: Computation, walk: GradientWalk, sloped: Mask) -> None:
+    """Raise SwallowedModelError E0504 where the update multiplies data that no weight goes into.
+
+    A product of data and state belongs to a model: to one that the loss has no part in, such as a
+    critic with a target network beside an actor. `sloped`: what depends on state by floats.
+    """
+    raw = [i for i in sorted(walk.gradients) if not sloped[i]]
+    after = dependants(entry, raw)
+    for position in sorted(walk.update):
+        x = entry.instructions[position]
+        if after[position] and x.opcode in _CONTRACTING:
+            given = next(i for i in x.operands if after[i])
+            raise SwallowedModelError(
+                "E0504",
+                f"{x.name!r} ({x.opcode}) is taken for a part of the update, and it multiplies "
+                f"{entry.instructions[given].name!r}, which is made of data without any weight",
+                hint="return the loss of every model from the step, or mark the update's ops with "
+                'frontend_attributes={ipu_phase="wu"}',
             )
 
 

@@ -51,6 +51,8 @@ class Unlearned:
             return False
         if self.behind[result]:
             return False
+        if self.kinds.is_shifted(result, frozenset(own)):
+            return True
         if not self.optimized[result] and is_moving_average(self.entry, frozenset(own), result):
             return True  # weights may be averages, too, of what optimizer state has made
         if not any(self.steep[i] for i in own) or self._is_made_of_averages(own, result):

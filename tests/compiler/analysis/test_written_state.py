@@ -62,6 +62,15 @@ ENTRY e {
   new = f32[2] conditional(p, t, t), true_computation=left, false_computation=right
   ROOT r = (f32[2]) tuple(new)
 }"""
+UNKNOWN = """HloModule unknown
+ENTRY e {
+  c = f32[2] parameter(0)
+  x = f32[2] parameter(1)
+  y = f32[2] VALUE
+  made = (f32[2], f32[]) custom-call(x, y), custom_call_target="nobody_knows"
+  new = f32[2] get-tuple-element(made), index=0
+  ROOT r = (f32[2]) tuple(new)
+}"""
 
 
 @pytest.mark.parametrize(
@@ -72,6 +81,8 @@ ENTRY e {
         (LOOP.replace("VALUE", "copy(row)"), True, True, True),
         (LOOP.replace("VALUE", "negate(row)"), False, False, True),
         (BRANCHES, False, True, True),
+        (UNKNOWN.replace("VALUE", "subtract(c, x)"), False, False, True),
+        (UNKNOWN.replace("VALUE", "negate(x)"), True, False, False),
     ],
 )
 def test_new_state_is_followed_back(text: str, written: bool, kept: bool, computed: bool) -> None:
