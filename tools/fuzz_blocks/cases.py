@@ -1,0 +1,130 @@
+"""Cases: from a seed to a block's text, and how it is compiled."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from tools.fuzz_blocks import nodes as n
+from tools.fuzz_blocks.attention import attention
+from tools.fuzz_blocks.dense import dense, norms, products
+from tools.fuzz_blocks.draws import REAL, Draw, Scale
+from tools.fuzz_blocks.experts import experts
+from tools.fuzz_blocks.gradients import gradients
+from tools.fuzz_blocks.images import images
+from tools.fuzz_blocks.nodes import Node
+from tools.fuzz_blocks.stacks import recurrent, stack
+from tools.fuzz_blocks.tables import cached, embedding, loss
+from tools.fuzz_blocks.text import module_text
+
+FAMILIES: Mapping[str, Callable[[Draw], Node]] = {
+    "dense": dense, "products": products, "attention": attention, "experts": experts,
+    "norms": norms, "embedding": embedding, "loss": loss, "cached": cached, "images": images,
+    "recurrent": recurrent,
+}  # fmt: skip
+WEIGHTED = (
+    *("products",) * 5, *("dense",) * 3, *("attention",) * 4, *("stack",) * 3, *("images",) * 3,
+    "experts", "experts", "norms", "embedding", "loss", "cached", "recurrent",
+)  # fmt: skip
+WITHOUT_GRADIENT = frozenset(("cached", "recurrent", "stack"))
+MACHINES = ("gc200",) * 4 + ("bow", "bow", "gc2", "gc2", "tiny", "unit")
+RATE = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A module and the options that it is compiled with."""
+
+    seed: int
+    family: str
+    text: str
+    options: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Say which case it is."""
+        said = " ".join(f"{k}={v}" for k, v in self.options.items() if k != "over_memory")
+        return f"{self.seed} {self.family} {said}"
+
+
+def case(seed: int, scale: Scale = REAL) -> Case:
+    """Return the case of a seed."""
+    random = Random(f"blocks {seed} {scale.most}")
+    draw = Draw(random, scale)
+    family = random.choice(WEIGHTED)
+    if family == "stack":
+        made, found = stack(draw)
+        results = [made, *found]
+    else:
+        made = FAMILIES[family](draw)
+        results = [made]
+        if family not in WITHOUT_GRADIENT and draw.maybe(0.6):
+            return _trained(draw, seed, family, made)
+    return Case(seed, family, _text(draw, results), _options(draw))
+
+
+def _trained(draw: Draw, seed: int, family: str, made: Node) -> Case:
+    """Return a case with gradients: as they are, or as a step that changes the weights."""
+    step = draw.maybe(0.4) and bool(draw.weights)
+    of_inputs = [x for x in draw.inputs if x.type[0] in "fb" and draw.maybe()]
+    cost = _cost(made)
+    wanted = [*draw.weights, *([] if step else of_inputs)]
+    found = gradients(cost, n.constant(cost.type, 1), wanted)
+    if not step:
+        return Case(seed, family, _text(draw, [cost, *found]), _options(draw))
+    updates = [
+        n.elementwise("subtract", w, n.elementwise("multiply", g, n.full(g.type, g.sizes, RATE)))
+        for w, g in zip(draw.weights, found, strict=True)
+    ]
+    header = ", ".join(f"{{{i + 1}}}: ({i}, {{}}, may-alias)" for i in range(len(updates)))
+    text = _text(draw, [cost, *updates], f"input_output_alias={{ {header} }}")
+    return Case(seed, family, text, {**_options(draw), **_cut(draw)})
+
+
+def _cost(made: Node) -> Node:
+    """Return a scalar of which every element has a part."""
+    if not made.rank:
+        return n.converted(made, "f32")
+    wide = n.converted(made, "f32")
+    squares = n.elementwise("multiply", wide, wide)
+    total = n.reduce(squares, tuple(range(made.rank)))
+    return n.elementwise("multiply", total, n.constant("f32", 1e-3))
+
+
+def _text(draw: Draw, results: Sequence[Node], header: str = "") -> str:
+    """Return a module with a case's parameters, and as results arrays that are none of them."""
+    parameters = (*draw.weights, *draw.inputs)
+    root = results[0] if len(results) == 1 else n.tuple_of(results)
+    if root.opcode == "parameter":
+        root = n.elementwise("copy", root)
+    return module_text("block", n.Region(parameters, root), header)
+
+
+def _options(draw: Draw) -> dict[str, Any]:
+    found: dict[str, Any] = {"target": draw.one(MACHINES), "over_memory": "allow"}
+    if draw.maybe(0.3):
+        found["available_memory_proportion"] = draw.one((0.05, 0.1, 0.2, 0.3, 0.9, 1.0))
+    if draw.maybe(0.1):
+        found["partials_type"] = "f16"
+    return found
+
+
+def _cut(draw: Draw) -> dict[str, Any]:
+    """Return how a step is cut, and in which loop it stands."""
+    first = len(draw.weights)
+    data = ",".join(str(first + i) for i in range(len(draw.inputs)))
+    found: dict[str, Any] = {"feed": (f"data={data}",)}
+    kind = draw.one(("loop", "loop", "replicas", "batches", "stages", "plain"))
+    if kind == "plain" or not draw.inputs:
+        return {}
+    found["loop"] = draw.one((2, 10))
+    if kind == "replicas":
+        found["replicas"] = found["ipus"] = draw.one((2, 4))
+    if kind in ("batches", "stages"):
+        found["micro_batches"] = draw.one((2, 4, 8))
+    if kind == "stages":
+        found["stages"] = draw.one((2, 2, 3, 4))
+        found["ipus"] = 4 if found["stages"] > 2 else 2
+    return found
+
+
