@@ -12,7 +12,11 @@ from tools.fuzz_blocks.draws import REAL, Draw, Scale
 from tools.fuzz_blocks.experts import experts
 from tools.fuzz_blocks.gradients import gradients
 from tools.fuzz_blocks.images import images
+from tools.fuzz_blocks.models import model
+from tools.fuzz_blocks.moving import moved
 from tools.fuzz_blocks.nodes import Node
+from tools.fuzz_blocks.options import cut_drawn, options_drawn
+from tools.fuzz_blocks.optimizers import updated
 from tools.fuzz_blocks.stacks import recurrent, stack
 from tools.fuzz_blocks.tables import cached, embedding, loss
 from tools.fuzz_blocks.text import module_text
@@ -20,15 +24,13 @@ from tools.fuzz_blocks.text import module_text
 FAMILIES: Mapping[str, Callable[[Draw], Node]] = {
     "dense": dense, "products": products, "attention": attention, "experts": experts,
     "norms": norms, "embedding": embedding, "loss": loss, "cached": cached, "images": images,
-    "recurrent": recurrent,
+    "recurrent": recurrent, "moved": moved, "model": model,
 }  # fmt: skip
 WEIGHTED = (
     *("products",) * 5, *("dense",) * 3, *("attention",) * 4, *("stack",) * 3, *("images",) * 3,
-    "experts", "experts", "norms", "embedding", "loss", "cached", "recurrent",
+    *("moved",) * 3, *("experts",) * 2, "norms", "embedding", "loss", "cached", "recurrent", "model",
 )  # fmt: skip
 WITHOUT_GRADIENT = frozenset(("cached", "recurrent", "stack"))
-MACHINES = ("gc200",) * 4 + ("bow", "bow", "gc2", "gc2", "tiny", "unit")
-RATE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,25 +62,23 @@ def case(seed: int, scale: Scale = REAL) -> Case:
         results = [made]
         if family not in WITHOUT_GRADIENT and draw.maybe(0.6):
             return _trained(draw, seed, family, made)
-    return Case(seed, family, _text(draw, results), _options(draw))
+    return Case(seed, family, _text(draw, results), options_drawn(draw))
 
 
 def _trained(draw: Draw, seed: int, family: str, made: Node) -> Case:
     """Return a case with gradients: as they are, or as a step that changes the weights."""
-    step = draw.maybe(0.4) and bool(draw.weights)
+    step = draw.maybe(0.5) and bool(draw.weights)
     of_inputs = [x for x in draw.inputs if x.type[0] in "fb" and draw.maybe()]
     cost = _cost(made)
     wanted = [*draw.weights, *([] if step else of_inputs)]
     found = gradients(cost, n.constant(cost.type, 1), wanted)
     if not step:
-        return Case(seed, family, _text(draw, [cost, *found]), _options(draw))
-    updates = [
-        n.elementwise("subtract", w, n.elementwise("multiply", g, n.full(g.type, g.sizes, RATE)))
-        for w, g in zip(draw.weights, found, strict=True)
-    ]
-    header = ", ".join(f"{{{i + 1}}}: ({i}, {{}}, may-alias)" for i in range(len(updates)))
-    text = _text(draw, [cost, *updates], f"input_output_alias={{ {header} }}")
-    return Case(seed, family, text, {**_options(draw), **_cut(draw)})
+        return Case(seed, family, _text(draw, [cost, *found]), options_drawn(draw))
+    state, following = updated(draw, found)
+    header = ", ".join(f"{{{i + 1}}}: ({i}, {{}}, may-alias)" for i in range(len(following)))
+    text = _text(draw, [cost, *following], f"input_output_alias={{ {header} }}", state)
+    options = {**options_drawn(draw), **cut_drawn(draw, len(following), len(draw.inputs))}
+    return Case(seed, family, text, options)
 
 
 def _cost(made: Node) -> Node:
@@ -91,40 +91,12 @@ def _cost(made: Node) -> Node:
     return n.elementwise("multiply", total, n.constant("f32", 1e-3))
 
 
-def _text(draw: Draw, results: Sequence[Node], header: str = "") -> str:
-    """Return a module with a case's parameters, and as results arrays that are none of them."""
-    parameters = (*draw.weights, *draw.inputs)
+def _text(
+    draw: Draw, results: Sequence[Node], header: str = "", state: Sequence[Node] = ()
+) -> str:
+    """Return a module with a case's parameters; `state`: of the optimizer."""
+    parameters = (*draw.weights, *state, *draw.inputs)
     root = results[0] if len(results) == 1 else n.tuple_of(results)
     if root.opcode == "parameter":
         root = n.elementwise("copy", root)
     return module_text("block", n.Region(parameters, root), header)
-
-
-def _options(draw: Draw) -> dict[str, Any]:
-    found: dict[str, Any] = {"target": draw.one(MACHINES), "over_memory": "allow"}
-    if draw.maybe(0.3):
-        found["available_memory_proportion"] = draw.one((0.05, 0.1, 0.2, 0.3, 0.9, 1.0))
-    if draw.maybe(0.1):
-        found["partials_type"] = "f16"
-    return found
-
-
-def _cut(draw: Draw) -> dict[str, Any]:
-    """Return how a step is cut, and in which loop it stands."""
-    first = len(draw.weights)
-    data = ",".join(str(first + i) for i in range(len(draw.inputs)))
-    found: dict[str, Any] = {"feed": (f"data={data}",)}
-    kind = draw.one(("loop", "loop", "replicas", "batches", "stages", "plain"))
-    if kind == "plain" or not draw.inputs:
-        return {}
-    found["loop"] = draw.one((2, 10))
-    if kind == "replicas":
-        found["replicas"] = found["ipus"] = draw.one((2, 4))
-    if kind in ("batches", "stages"):
-        found["micro_batches"] = draw.one((2, 4, 8))
-    if kind == "stages":
-        found["stages"] = draw.one((2, 2, 3, 4))
-        found["ipus"] = 4 if found["stages"] > 2 else 2
-    return found
-
-

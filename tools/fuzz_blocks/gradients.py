@@ -212,6 +212,12 @@ def _dynamic_slice(x: Node, given: Node) -> Sequence[Node | None]:
     return (n.dynamic_update(n.full(source.type, source.sizes, 0), given, starts),)
 
 
+def _dynamic_update(x: Node, given: Node) -> Sequence[Node | None]:
+    _, update, *starts = x.operands
+    outside = n.dynamic_update(given, n.full(x.type, update.sizes, 0), starts)
+    return outside, n.dynamic_slice(given, starts, update.sizes)
+
+
 def _nothing(x: Node, given: Node) -> Sequence[Node | None]:
     return tuple(None for _ in x.operands)
 
@@ -223,6 +229,7 @@ RULES: Mapping[str, Rule] = {
     "convert": _convert, "copy": _copy, "broadcast": _broadcast, "reshape": _reshape,
     "transpose": _transpose, "reverse": _reverse, "reduce": _reduce, "slice": _slice,
     "concatenate": _concatenate, "pad": _pad, "dot": _dot, "gather": _gather,
-    "dynamic-slice": _dynamic_slice, "convolution": convolved, "reduce-window": pooled_windows,
-    "topk": _nothing, "sort": _nothing, "get-tuple-element": _nothing, "compare": _nothing,
+    "dynamic-slice": _dynamic_slice,
+    "dynamic-update-slice": _dynamic_update, "convolution": convolved, "reduce-window": pooled_windows,
+    "topk": _nothing, "sort": _nothing, "get-tuple-element": _nothing, "compare": _nothing, "conditional": _nothing,
 }  # fmt: skip

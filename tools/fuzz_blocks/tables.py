@@ -20,13 +20,13 @@ def embedding(draw: Draw) -> Node:
         x = n.elementwise("add", x, n.broadcast(places, x.sizes, (x.rank - 2, x.rank - 1)))
     x = normed(draw, x) if draw.maybe(0.3) else draw.seen(x)
     x = layered(draw, x) if draw.maybe(0.3) else x
-    if draw.maybe(0.3) and x.sizes[-1] == h and _room(draw, x, v):
+    if draw.maybe(0.3) and x.sizes[-1] == h and room_for(draw, x, v):
         axes = "bt"[-(x.rank - 1) :]
-        return _cross_entropy(draw, n.product(x, axes + "h", table, "vh", axes + "v"))
+        return cross_entropy(draw, n.product(x, axes + "h", table, "vh", axes + "v"))
     return x
 
 
-def _room(draw: Draw, x: Node, vocabulary: int) -> bool:
+def room_for(draw: Draw, x: Node, vocabulary: int) -> bool:
     rows = 1
     for size in x.sizes[:-1]:
         rows *= size
@@ -43,10 +43,10 @@ def loss(draw: Draw) -> Node:
     h = min(h, max(1, scale.most // v), max(1, scale.most // (b * t)))
     x = draw.input(b, t, h) if draw.maybe() else draw.input(b * t, h)
     x = normed(draw, x) if draw.maybe(0.3) else x
-    return _cross_entropy(draw, projected(draw, x, v))
+    return cross_entropy(draw, projected(draw, x, v))
 
 
-def _cross_entropy(draw: Draw, logits: Node) -> Node:
+def cross_entropy(draw: Draw, logits: Node) -> Node:
     """Return the mean of what the right labels cost."""
     logits = n.converted(logits, "f32") if draw.maybe(0.8) else logits
     rows, last = logits.sizes[:-1], logits.rank - 1
