@@ -41,6 +41,8 @@ def heads_drawn(draw: Draw) -> Heads:
 def attention(draw: Draw) -> Node:
     """Return an attention with its projections, or on queries, keys and values as given."""
     h = heads_drawn(draw)
+    if draw.maybe(0.15):
+        return latent(draw, h)
     if draw.maybe(0.25):
         layout = draw.one(LAYOUTS)
         q, k, v = (draw.input(*_sizes(h, layout, g)) for g in (h.heads, h.groups, h.groups))
@@ -116,11 +118,44 @@ def attended(
     scores = n.converted(n.product(draw.seen(q), of_q, draw.seen(k), of_k, own), kind)
     if draw.maybe(0.4):
         scores = masked(draw, scores, own)
-    shares = n.converted(softmax(draw.seen(scores), own.index("s")), q.type)
+    shares = n.converted(_shares(draw, draw.seen(scores), own), q.type)
     layout = draw.one(LAYOUTS[:4])
     wanted = layout.replace("n", "nr") if grouped else layout
     made = n.product(draw.seen(shares), own, draw.seen(v), of_v, wanted)
     return n.reshape(made, _sizes(h, layout, h.heads)), layout
+
+
+def _shares(draw: Draw, scores: Node, order: str) -> Node:
+    """Return a softmax over keys; with one score of each head beside theirs now and then."""
+    at = order.index("s")
+    if draw.maybe(0.85):
+        return softmax(scores, at)
+    heads = order.index("n")
+    sink = n.converted(draw.weight(scores.sizes[heads]), scores.type)
+    sizes = tuple(1 if d == at else size for d, size in enumerate(scores.sizes))
+    every = n.concatenate([scores, n.broadcast(sink, sizes, (heads,))], at)
+    return n.part(softmax(every, at), at, 0, scores.sizes[at])
+
+
+def latent(draw: Draw, h: Heads) -> Node:
+    """Return an attention whose keys and values come from a narrow array that heads share."""
+    x = draw.input(h.batch, h.tokens, h.hidden)
+    narrow, turned = draw.one(draw.scale.hidden[:8]), max(2, h.size // 2)
+    q = projected(draw, x, h.heads * (h.size + turned))
+    q = n.reshape(q, (h.batch, h.tokens, h.heads, h.size + turned))
+    both = projected(draw, x, narrow + turned)
+    inner, key = n.part(both, 2, 0, narrow), n.part(both, 2, narrow, narrow + turned)
+    kv = n.reshape(projected(draw, inner, h.heads * 2 * h.size), (*q.sizes[:3], 2 * h.size))
+    k, v = n.part(kv, 3, 0, h.size), n.part(kv, 3, h.size, 2 * h.size)
+    key = rotated(n.reshape(key, (h.batch, h.tokens, 1, turned)), "btnd")
+    key = n.broadcast(n.reshape(key, (h.batch, h.tokens, turned)), (*k.sizes[:3], turned), (0, 1, 3))
+    own = n.part(q, 3, h.size, h.size + turned)
+    q = n.concatenate([n.part(q, 3, 0, h.size), rotated(own, "btnd")], 3)
+    k = n.concatenate([k, key], 3)
+    scores = n.product(q, "btnd", k, "bsnd", "bnts")
+    shares = n.converted(softmax(n.converted(scores, "f32")), q.type)
+    made = n.product(shares, "bnts", v, "bsnd", "btnd")
+    return _merged(draw, h, made, "btnd")
 
 
 def masked(draw: Draw, scores: Node, order: str) -> Node:
@@ -156,14 +191,24 @@ def rotated(x: Node, layout: str) -> Node:
     """Return queries or keys turned by an angle for each place."""
     at, t = layout.index("d"), layout.index("t")
     half = x.sizes[at] // 2
-    first, second = n.part(x, at, 0, half), n.part(x, at, half, 2 * half)
-    turned = n.concatenate([n.elementwise("negate", second), first], at)
+    if at == x.rank - 1 and x.sizes[t] % 2 == 0:
+        turned = _pairs_turned(x)
+    else:
+        first, second = n.part(x, at, 0, half), n.part(x, at, half, 2 * half)
+        turned = n.concatenate([n.elementwise("negate", second), first], at)
     steps = n.converted(n.iota("s32", (x.sizes[t],), 0), x.type)
     angles = n.elementwise("multiply", steps, n.full(x.type, steps.sizes, 0.001))
     cosine = n.broadcast(n.elementwise("cosine", angles), x.sizes, (t,))
     sine = n.broadcast(n.elementwise("sine", angles), x.sizes, (t,))
     kept = n.elementwise("multiply", x, cosine)
     return n.elementwise("add", kept, n.elementwise("multiply", turned, sine))
+
+
+def _pairs_turned(x: Node) -> Node:
+    """Return the elements of each pair along the last dimension exchanged, one of them negated."""
+    pairs = n.reshape(x, (*x.sizes[:-1], x.sizes[-1] // 2, 2))
+    first, second = n.part(pairs, x.rank, 0, 1), n.part(pairs, x.rank, 1, 2)
+    return n.reshape(n.concatenate([n.elementwise("negate", second), first], x.rank), x.sizes)
 
 
 def _merged(draw: Draw, h: Heads, x: Node, layout: str) -> Node:

@@ -244,17 +244,23 @@ def dynamic_update(x: Node, update: Node, starts: Sequence[Node]) -> Node:
     return Node("dynamic-update-slice", (x, update, *starts), x.type, x.sizes)
 
 
-def at_index(x: Node, index: Node) -> Node:
-    """Return one array of a stack."""
-    zero = constant("s32", 0)
-    found = dynamic_slice(x, [index] + [zero] * (x.rank - 1), (1, *x.sizes[1:]))
-    return reshape(found, x.sizes[1:])
+def at_index(x: Node, index: Node, axis: int = 0) -> Node:
+    """Return one array of a stack, which is stacked along an axis."""
+    starts = [index if d == axis else constant("s32", 0) for d in range(x.rank)]
+    found = dynamic_slice(x, starts, (*x.sizes[:axis], 1, *x.sizes[axis + 1 :]))
+    return reshape(found, x.sizes[:axis] + x.sizes[axis + 1 :])
 
 
-def with_index(x: Node, index: Node, update: Node) -> Node:
+def with_index(x: Node, index: Node, update: Node, axis: int = 0) -> Node:
     """Return a stack with one of its arrays replaced."""
-    zero = constant("s32", 0)
-    return dynamic_update(x, reshape(update, (1, *x.sizes[1:])), [index] + [zero] * (x.rank - 1))
+    starts = [index if d == axis else constant("s32", 0) for d in range(x.rank)]
+    one = reshape(update, (*x.sizes[:axis], 1, *x.sizes[axis + 1 :]))
+    return dynamic_update(x, one, starts)
+
+
+def stacked_sizes(sizes: Sequence[int], count: int, axis: int) -> Sizes:
+    """Return the sizes of a stack of arrays along an axis."""
+    return (*sizes[:axis], count, *sizes[axis:])
 
 
 def element(x: Node, index: int) -> Node:

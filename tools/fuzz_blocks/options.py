@@ -37,7 +37,7 @@ def cut_drawn(draw: Draw, state: int, inputs: int) -> dict[str, Any]:
         found["io_tiles"] = draw.one((1, 32))
     if kind in ("batches", "stages"):
         found["micro_batches"] = draw.one((2, 4, 8))
-        found["offload"] = draw.one(("auto", "on", "off"))
+        found["offload"] = draw.one(("auto", "off"))
         found["reduction"] = draw.one(("mean", "sum", "running_mean"))
     if kind == "stages":
         found["stages"] = draw.one((2, 2, 3, 4))

@@ -39,6 +39,12 @@ class Layer:
     others: tuple[Node, ...]
     """Data that all layers read."""
     result: Node
+    axis: int
+    """Along which weights are stacked, where they have so many."""
+
+    def stacks_along(self, weight: Node) -> int:
+        """Return the axis along which a weight is stacked."""
+        return min(self.axis, weight.rank)
 
 
 def substituted(roots: Sequence[Node], known: dict[int, Node]) -> list[Node]:
@@ -79,7 +85,7 @@ def layer_drawn(draw: Draw) -> Layer:
         made = layered(inner, made)
     if made.sizes != x.sizes:
         made = n.elementwise("add", x, n.reshape(_fitted(made, x), x.sizes))
-    return Layer(x, tuple(inner.weights), tuple(inner.inputs), made)
+    return Layer(x, tuple(inner.weights), tuple(inner.inputs), made, draw.one((0, 0, 1)))
 
 
 def _fitted(made: Node, x: Node) -> Node:
@@ -96,7 +102,10 @@ def stack(draw: Draw) -> tuple[Node, Sequence[Node]]:
     layer = layer_drawn(draw)
     count = draw.one(draw.scale.layers)
     x = draw.input(*layer.x.sizes)
-    stacked = [draw.weight(count, *w.sizes, type_=w.type) for w in layer.weights]
+    stacked = [
+        draw.weight(*n.stacked_sizes(w.sizes, count, layer.stacks_along(w)), type_=w.type)
+        for w in layer.weights
+    ]
     draw.inputs += layer.others
     backward = draw.maybe(0.6)
     stashes = _stashes(draw, layer) if backward else []
@@ -120,7 +129,10 @@ def _bound(
     layer: Layer, x: Node, given: Sequence[Node], index: Node
 ) -> list[tuple[int, Node]]:
     """Return what stands for a layer's placeholders in one turn."""
-    weights = [n.at_index(w, index) for w in given[: len(layer.weights)]]
+    weights = [
+        n.at_index(stack, index, layer.stacks_along(w))
+        for stack, w in zip(given, layer.weights, strict=False)
+    ]
     bound = [(id(layer.x), x)]
     bound += [(id(a), b) for a, b in zip(layer.weights, weights, strict=True)]
     others = given[len(layer.weights) :]
@@ -154,7 +166,11 @@ def _backward(
     rest = found[1 + len(stashes) :]
     seed = n.parameter(layer.x.type, layer.x.sizes)
     wanted = gradients(layer.result, seed, [layer.x, *layer.weights])
-    start = [n.full(w.type, (count, *w.sizes), 0) for w in layer.weights]
+    axes = [layer.stacks_along(w) for w in layer.weights]
+    start = [
+        n.full(w.type, n.stacked_sizes(w.sizes, count, axis), 0)
+        for w, axis in zip(layer.weights, axes, strict=True)
+    ]
     first = n.full(layer.x.type, layer.x.sizes, 1)
 
     def turn(index: Node, given: Sequence[Node]) -> Sequence[Node]:
@@ -167,7 +183,8 @@ def _backward(
         own[id(seed)] = given[0]
         of_x, *of_weights = substituted(wanted, own)
         sums = [
-            n.with_index(a, back, b) for a, b in zip(given[1:many], of_weights, strict=True)
+            n.with_index(a, back, b, axis)
+            for a, b, axis in zip(given[1:many], of_weights, axes, strict=True)
         ]
         return [of_x, *sums, *given[many:]]
 
