@@ -77,7 +77,8 @@ def _trained(draw: Draw, seed: int, family: str, made: Node) -> Case:
     state, following = updated(draw, found)
     header = ", ".join(f"{{{i + 1}}}: ({i}, {{}}, may-alias)" for i in range(len(following)))
     text = _text(draw, [cost, *following], f"input_output_alias={{ {header} }}", state)
-    options = {**options_drawn(draw), **cut_drawn(draw, len(following), len(draw.inputs))}
+    cut = cut_drawn(draw, len(following), len(draw.inputs))
+    options = {k: v for k, v in options_drawn(draw).items() if not (cut and k == "passes")} | cut
     return Case(seed, family, text, options)
 
 

@@ -16,8 +16,12 @@ def options_drawn(draw: Draw) -> dict[str, Any]:
         found["partials_type"] = "f16"
     if draw.maybe(0.15):
         found["set"] = {"tiles_per_ipu": draw.one((3, 7, 64, 1000, 1216, 1400))}
-    if draw.maybe(0.1):
-        found["recompute"] = draw.one(("none", "cheap"))
+    kind = draw.one(("", "", "", "", "", "", "passes", "none", "cheap"))
+    if kind == "passes":
+        # What fusion and absorption of views would have taken away stays.
+        found["passes"] = "front"
+    elif kind:
+        found["recompute"] = kind
     return found
 
 
@@ -34,7 +38,7 @@ def cut_drawn(draw: Draw, state: int, inputs: int) -> dict[str, Any]:
         found["replicas"] = found["ipus"] = draw.one((2, 4))
         found["shard_optimizer"] = draw.maybe(0.3)
     if kind == "loop" and draw.maybe(0.2):
-        found["io_tiles"] = draw.one((1, 32))
+        found["io_tiles"] = 1
     if kind in ("batches", "stages"):
         found["micro_batches"] = draw.one((2, 4, 8))
         found["offload"] = draw.one(("auto", "off"))
