@@ -13,25 +13,25 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain
 from multiprocessing import Pool
 from pathlib import Path
 
 from tools.fuzz_blocks.cases import case
+from tools.fuzz_blocks.draws import SCALES
 from tools.fuzz_blocks.trial import FAILURES, LATE, Outcome, tried
 
 SECONDS = 30
 """Longest that one case may take; the usual one takes less than one."""
 
 
-def judged(seed: int, seconds: float) -> Outcome:
+def judged(seed: int, scale: str, seconds: float) -> Outcome:
     """Return what becomes of the case of a seed."""
-    return tried(case(seed), seconds)
+    return tried(case(seed, SCALES[scale]), seconds)
 
 
-def outcomes(seeds: Sequence[int], jobs: int, seconds: float) -> Iterator[Outcome]:
+def outcomes(seeds: Sequence[int], jobs: int, scale: str, seconds: float) -> Iterator[Outcome]:
     """Yield what becomes of the cases of seeds, as they end."""
-    judge = partial(judged, seconds=seconds)
+    judge = partial(judged, scale=scale, seconds=seconds)
     if jobs < 2:
         yield from map(judge, seeds)
         return
@@ -39,7 +39,7 @@ def outcomes(seeds: Sequence[int], jobs: int, seconds: float) -> Iterator[Outcom
         yield from pool.imap_unordered(judge, seeds)
 
 
-def reported(found: Iterable[Outcome], folder: Path) -> int:
+def reported(found: Iterable[Outcome], folder: Path, scale: str) -> int:
     """Print failures as they come, keep their texts, and sum up; return how many there are."""
     counts: Counter[str] = Counter()
     times: list[float] = []
@@ -50,8 +50,9 @@ def reported(found: Iterable[Outcome], folder: Path) -> int:
             print(f"{x.kind}: {x.name} ({x.seconds:.1f} s): {x.detail[:400]}", flush=True)
         if x.failed:
             folder.mkdir(parents=True, exist_ok=True)
-            path = folder / f"{x.seed}.hlo"
-            path.write_text(f"// {x.name}\n{case(x.seed).text}", encoding="utf-8")
+            path = folder / f"{scale}_{x.seed}.hlo"
+            text = case(x.seed, SCALES[scale]).text
+            path.write_text(f"// {x.name}\n{text}", encoding="utf-8")
     times.sort()
     middle = times[len(times) // 2] if times else 0.0
     print(f"{len(times)} cases, {middle:.2f} s in the middle, {sum(times):.0f} s in all")
@@ -70,15 +71,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first case")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--case", type=int, action="append", help="only this one; repeatable")
+    parser.add_argument("--scale", choices=sorted(SCALES), default="real")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="longest of one case")
     parser.add_argument("--keep", type=Path, default=Path("out/blocks"), help="failures go here")
     parser.add_argument("--text", action="store_true", help="print the text of --case, and stop")
     asked = parser.parse_args(arguments)
     seeds = asked.case or range(asked.seed, asked.seed + asked.cases)
     if asked.text:
-        print("\n".join(chain.from_iterable((f"// {case(s).name}", case(s).text) for s in seeds)))
+        for made in (case(seed, SCALES[asked.scale]) for seed in seeds):
+            print(f"// {made.name}\n{made.text}")
         return 0
-    return 1 if reported(outcomes(seeds, asked.jobs, asked.seconds), asked.keep) else 0
+    found = outcomes(seeds, asked.jobs, asked.scale, asked.seconds)
+    return 1 if reported(found, asked.keep, asked.scale) else 0
 
 
 if __name__ == "__main__":

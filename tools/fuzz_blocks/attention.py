@@ -140,7 +140,7 @@ def _shares(draw: Draw, scores: Node, order: str) -> Node:
 def latent(draw: Draw, h: Heads) -> Node:
     """Return an attention whose keys and values come from a narrow array that heads share."""
     x = draw.input(h.batch, h.tokens, h.hidden)
-    narrow, turned = draw.one(draw.scale.hidden[:8]), max(2, h.size // 2)
+    narrow, turned = draw.one(draw.scale.hidden[:8]), max(2, h.size // 4 * 2)
     q = projected(draw, x, h.heads * (h.size + turned))
     q = n.reshape(q, (h.batch, h.tokens, h.heads, h.size + turned))
     both = projected(draw, x, narrow + turned)

@@ -7,6 +7,7 @@ from typing import Any
 
 from tools.fuzz_blocks import nodes as n
 from tools.fuzz_blocks.attention import attention
+from tools.fuzz_blocks.blocks_in_loops import looped
 from tools.fuzz_blocks.dense import dense, norms, products
 from tools.fuzz_blocks.draws import REAL, Draw, Scale
 from tools.fuzz_blocks.experts import experts
@@ -17,6 +18,7 @@ from tools.fuzz_blocks.moving import moved
 from tools.fuzz_blocks.nodes import Node
 from tools.fuzz_blocks.options import cut_drawn, options_drawn
 from tools.fuzz_blocks.optimizers import updated
+from tools.fuzz_blocks.special import special
 from tools.fuzz_blocks.stacks import recurrent, stack
 from tools.fuzz_blocks.tables import cached, embedding, loss
 from tools.fuzz_blocks.text import module_text
@@ -25,12 +27,13 @@ FAMILIES: Mapping[str, Callable[[Draw], Node]] = {
     "dense": dense, "products": products, "attention": attention, "experts": experts,
     "norms": norms, "embedding": embedding, "loss": loss, "cached": cached, "images": images,
     "recurrent": recurrent, "moved": moved, "model": model,
+    "looped": looped, "special": special,
 }  # fmt: skip
 WEIGHTED = (
     *("products",) * 5, *("dense",) * 3, *("attention",) * 4, *("stack",) * 3, *("images",) * 3,
-    *("moved",) * 3, *("experts",) * 2, "norms", "embedding", "loss", "cached", "recurrent", "model",
+    *("moved",) * 3, *("looped",) * 3, *("special",) * 2, *("experts",) * 2, "norms", "embedding", "loss", "cached", "recurrent", "model",
 )  # fmt: skip
-WITHOUT_GRADIENT = frozenset(("cached", "recurrent", "stack"))
+WITHOUT_GRADIENT = frozenset(("cached", "recurrent", "stack", "looped", "special"))
 
 
 @dataclass(frozen=True, slots=True)

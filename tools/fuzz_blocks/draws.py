@@ -52,6 +52,20 @@ REAL = Scale(
     layers=(2, 2, 3, 4, 6, 12, 24, 32, 48, 80),
     most=1 << 29,
 )  # fmt: skip
+UNEVEN = Scale(
+    hidden=(17, 30, 64, 97, 100, 131, 192, 257, 384, 500, 769),
+    tokens=(1, 5, 13, 31, 64, 97, 100, 197, 333),
+    batch=(1, 1, 2, 3, 5, 7, 11),
+    heads=(1, 2, 3, 5, 6, 7, 12),
+    head=(2, 6, 10, 16, 20, 34, 50, 64),
+    vocabulary=(2, 10, 97, 500, 1009, 5003),
+    experts=(2, 3, 5, 8, 13),
+    images=(3, 5, 7, 11, 14, 17, 23, 31, 37),
+    channels=(1, 2, 3, 5, 8, 12, 20, 24, 33, 56, 72),
+    layers=(2, 3, 5, 7),
+    most=1 << 22,
+)
+"""Sizes that hardly anything divides."""
 SMALL = Scale(
     hidden=(1, 2, 3, 4, 5, 6, 8, 8, 12, 16),
     tokens=(1, 2, 3, 4, 5, 6, 8, 8, 12),
@@ -65,6 +79,9 @@ SMALL = Scale(
     layers=(2, 2, 3, 4),
     most=1 << 12,
 )
+
+
+SCALES = {"real": REAL, "uneven": UNEVEN, "small": SMALL}
 
 
 class Draw:
