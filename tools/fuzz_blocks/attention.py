@@ -51,6 +51,14 @@ def attention(draw: Draw) -> Node:
     return attended_block(draw, h, draw.input(h.batch, h.tokens, h.hidden))
 
 
+def merged_heads(draw: Draw) -> Node:
+    """Return the output projection of heads that lie in any order."""
+    h = heads_drawn(draw)
+    layout = draw.one(LAYOUTS)
+    x = draw.input(*_sizes(h, layout, h.heads))
+    return _merged(draw, h, draw.activation(x), layout)
+
+
 def attended_block(draw: Draw, h: Heads, x: Node) -> Node:
     """Return an attention of a batch of sequences with all its projections."""
     if draw.maybe(0.2):

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from tools.fuzz_blocks import nodes as n
-from tools.fuzz_blocks.attention import attention
+from tools.fuzz_blocks.attention import attention, merged_heads
 from tools.fuzz_blocks.blocks_in_loops import looped
 from tools.fuzz_blocks.dense import dense, norms, products
 from tools.fuzz_blocks.draws import REAL, Draw, Scale
@@ -27,11 +27,12 @@ FAMILIES: Mapping[str, Callable[[Draw], Node]] = {
     "dense": dense, "products": products, "attention": attention, "experts": experts,
     "norms": norms, "embedding": embedding, "loss": loss, "cached": cached, "images": images,
     "recurrent": recurrent, "moved": moved, "model": model,
-    "looped": looped, "special": special,
+    "looped": looped, "special": special, "heads": merged_heads,
 }  # fmt: skip
 WEIGHTED = (
     *("products",) * 5, *("dense",) * 3, *("attention",) * 4, *("stack",) * 3, *("images",) * 3,
-    *("moved",) * 3, *("looped",) * 3, *("special",) * 2, *("experts",) * 2, "norms", "embedding", "loss", "cached", "recurrent", "model",
+    *("moved",) * 3, *("looped",) * 3, *("special",) * 2, *("experts",) * 2, "heads", "norms",
+    "embedding", "loss", "cached", "recurrent", "model",
 )  # fmt: skip
 WITHOUT_GRADIENT = frozenset(("cached", "recurrent", "stack", "looped", "special"))
 
