@@ -156,7 +156,9 @@ def latent(draw: Draw, h: Heads) -> Node:
     kv = n.reshape(projected(draw, inner, h.heads * 2 * h.size), (*q.sizes[:3], 2 * h.size))
     k, v = n.part(kv, 3, 0, h.size), n.part(kv, 3, h.size, 2 * h.size)
     key = rotated(n.reshape(key, (h.batch, h.tokens, 1, turned)), "btnd")
-    key = n.broadcast(n.reshape(key, (h.batch, h.tokens, turned)), (*k.sizes[:3], turned), (0, 1, 3))
+    key = n.broadcast(
+        n.reshape(key, (h.batch, h.tokens, turned)), (*k.sizes[:3], turned), (0, 1, 3)
+    )
     own = n.part(q, 3, h.size, h.size + turned)
     q = n.concatenate([n.part(q, 3, 0, h.size), rotated(own, "btnd")], 3)
     k = n.concatenate([k, key], 3)

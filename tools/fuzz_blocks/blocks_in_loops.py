@@ -75,7 +75,7 @@ def _heads(draw: Draw, h: Heads, layout: str) -> Node:
 
 
 def decoding(draw: Draw) -> Node:
-    """Return the tokens that a layer writes one by one, with its caches; layers in a loop inside."""
+    """Return what layers, in a loop of their own, make of one token after the other."""
     h = heads_drawn(draw)
     layers, turns = draw.one(draw.scale.layers[:3]), min(h.tokens, draw.one((2, 5, 16)))
     width = h.heads * h.size

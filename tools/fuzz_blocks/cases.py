@@ -16,8 +16,8 @@ from tools.fuzz_blocks.images import images
 from tools.fuzz_blocks.models import model
 from tools.fuzz_blocks.moving import moved
 from tools.fuzz_blocks.nodes import Node
-from tools.fuzz_blocks.options import cut_drawn, options_drawn
 from tools.fuzz_blocks.optimizers import updated
+from tools.fuzz_blocks.options import cut_drawn, options_drawn
 from tools.fuzz_blocks.special import special
 from tools.fuzz_blocks.stacks import recurrent, stack
 from tools.fuzz_blocks.tables import cached, embedding, loss
@@ -96,9 +96,7 @@ def _cost(made: Node) -> Node:
     return n.elementwise("multiply", total, n.constant("f32", 1e-3))
 
 
-def _text(
-    draw: Draw, results: Sequence[Node], header: str = "", state: Sequence[Node] = ()
-) -> str:
+def _text(draw: Draw, results: Sequence[Node], header: str = "", state: Sequence[Node] = ()) -> str:
     """Return a module with a case's parameters; `state`: of the optimizer."""
     parameters = (*draw.weights, *state, *draw.inputs)
     root = results[0] if len(results) == 1 else n.tuple_of(results)

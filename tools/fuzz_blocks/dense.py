@@ -141,7 +141,9 @@ def normalised(x: Node, dimensions: tuple[int, ...], *, centred: bool = True) ->
 
     if centred:
         x = n.elementwise("subtract", x, n.broadcast(mean(x), x.sizes, kept))
-    spread = n.elementwise("add", mean(n.elementwise("multiply", x, x)), n.full(x.type, small, 1e-5))
+    spread = n.elementwise(
+        "add", mean(n.elementwise("multiply", x, x)), n.full(x.type, small, 1e-5)
+    )
     factor = n.broadcast(n.elementwise("rsqrt", spread), x.sizes, kept)
     return n.elementwise("multiply", x, factor)
 

@@ -1,4 +1,4 @@
-"""What a case draws from: sizes of real networks, or small ones, and parameters as it needs them."""
+"""What a case draws from: sizes of real networks, or small ones; parameters as it needs them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

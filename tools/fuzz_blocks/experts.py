@@ -27,7 +27,9 @@ def experts(draw: Draw) -> Node:
     weights = _one_hot(chosen, best, e, x.type)
     first, second = draw.weight(e, h, f), draw.weight(e, f, h)
     if kind == "all":
-        made = draw.activation(n.product(x, "th", draw.seen(first), "ehf", draw.one(("etf", "tef"))))
+        made = draw.activation(
+            n.product(x, "th", draw.seen(first), "ehf", draw.one(("etf", "tef")))
+        )
         order = "etf" if made.sizes[0] == e and made.sizes[1] == t else "tef"
         back = n.product(made, order, draw.seen(second), "efh", "teh")
         return n.product(back, "teh", weights, "te", "th")
@@ -53,9 +55,7 @@ def _one_hot(chosen: Node, shares: Node, count: int, type_: str) -> Node:
     return n.reduce(n.elementwise("select", hot, shares, n.full(type_, sizes, 0)), (1,))
 
 
-def _by_dispatch(
-    draw: Draw, x: Node, weights: Node, stored: tuple[Node, Node], room: int
-) -> Node:
+def _by_dispatch(draw: Draw, x: Node, weights: Node, stored: tuple[Node, Node], room: int) -> Node:
     """Return the sum of experts that each see a few tokens."""
     t, e = weights.sizes
     used = n.converted(n.compare("GT", weights, n.full(weights.type, (t, e), 0)), "f32")
@@ -75,9 +75,7 @@ def _by_dispatch(
     return n.product(shared, "tec", made, order, "th")
 
 
-def _by_rows(
-    draw: Draw, x: Node, best: tuple[Node, Node], sizes: tuple[int, int]
-) -> Node:
+def _by_rows(draw: Draw, x: Node, best: tuple[Node, Node], sizes: tuple[int, int]) -> Node:
     """Return the sum of experts whose weights are taken by number, for few tokens."""
     chosen, shares = best
     (t, h), (e, f) = x.sizes, sizes

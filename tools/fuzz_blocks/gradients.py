@@ -230,6 +230,7 @@ RULES: Mapping[str, Rule] = {
     "transpose": _transpose, "reverse": _reverse, "reduce": _reduce, "slice": _slice,
     "concatenate": _concatenate, "pad": _pad, "dot": _dot, "gather": _gather,
     "dynamic-slice": _dynamic_slice,
-    "dynamic-update-slice": _dynamic_update, "convolution": convolved, "reduce-window": pooled_windows,
-    "topk": _nothing, "sort": _nothing, "get-tuple-element": _nothing, "compare": _nothing, "conditional": _nothing,
+    "dynamic-update-slice": _dynamic_update, "convolution": convolved,
+    "reduce-window": pooled_windows, "topk": _nothing, "sort": _nothing,
+    "get-tuple-element": _nothing, "compare": _nothing, "conditional": _nothing,
 }  # fmt: skip

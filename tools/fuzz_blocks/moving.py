@@ -1,4 +1,4 @@
-"""Ops that move, order and count: transposes, concatenations, pads, running totals, sorts, branches."""
+"""Ops that move, order and count: transposes, pads, running totals, sorts, branches."""
 
 from math import prod
 
@@ -47,8 +47,8 @@ def _step(draw: Draw, x: Node) -> Node:
         other = draw.input(*x.sizes) if draw.maybe() else n.elementwise("negate", x)
         return n.concatenate([x, other, x][: draw.one((2, 3))], at)
     if kind == "pad":
-        edges = [tuple(draw.one((0, 1, 3)) if d == at else 0 for d in range(x.rank))] * 2
-        return n.pad(x, *edges, (draw.one((0, 0, 1)),) * x.rank)
+        edge = tuple(draw.one((0, 1, 3)) if d == at else 0 for d in range(x.rank))
+        return n.pad(x, edge, edge, (draw.one((0, 0, 1)),) * x.rank)
     if kind == "slice" and x.sizes[at] > 2:
         return _sliced(draw, x, at)
     if kind == "reverse":

@@ -1,4 +1,4 @@
-"""Instructions as nodes of a graph: each opcode that blocks are made of, with its result's shape."""
+"""Instructions as nodes of a graph: each opcode of a block, with the shape of its result."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Ops with lowerings of their own at real sizes: factorisations, spectra, scatters, norms as ops."""
+"""Ops with lowerings of their own: factorisations, spectra, scatters, norms as one op."""
 
 from math import prod
 
@@ -76,7 +76,9 @@ def _largest(draw: Draw) -> Node:
 
 def _scattered(draw: Draw) -> Node:
     """Return rows added to a table, which is a product or data."""
-    v, h = draw.sizes(lambda: (draw.one(draw.scale.vocabulary), draw.one(draw.scale.hidden)), 1 << 26)
+    v, h = draw.sizes(
+        lambda: (draw.one(draw.scale.vocabulary), draw.one(draw.scale.hidden)), 1 << 26
+    )
     count = min(draw.one(draw.scale.tokens), max(1, (1 << 24) // h))
     rows = draw.input(count, h)
     if draw.maybe():
@@ -86,17 +88,17 @@ def _scattered(draw: Draw) -> Node:
 
 def _integers(draw: Draw) -> Node:
     """Return a product of narrow integers, scaled."""
+    scale = draw.scale
     t, k, h = draw.sizes(
-        lambda: (draw.one(draw.scale.tokens), draw.one(draw.scale.hidden), draw.one(draw.scale.hidden)),
-        1 << 30,
-    )  # fmt: skip
+        lambda: (draw.one(scale.tokens), draw.one(scale.hidden), draw.one(scale.hidden)), 1 << 30
+    )
     x, weight = draw.input(t, k, type_="s8"), draw.input(k, h, type_="s8")
     if draw.maybe():
         made = n.product(x, "tk", weight, "kh", "th", "s32")
         return n.converted(made, draw.type)
     wide = n.converted(weight, draw.type)
-    scale = n.broadcast(draw.weight(h), wide.sizes, (1,))
-    wide = n.elementwise("multiply", wide, scale)
+    factor = n.broadcast(draw.weight(h), wide.sizes, (1,))
+    wide = n.elementwise("multiply", wide, factor)
     return n.product(n.converted(x, draw.type), "tk", wide, "kh", "th")
 
 

@@ -1,7 +1,7 @@
 """Loops: over stacked layers forward and backward, over time, over blocks of a sequence."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tools.fuzz_blocks import nodes as n
 from tools.fuzz_blocks.attention import Heads, attended_block, heads_drawn
@@ -54,15 +54,8 @@ def substituted(roots: Sequence[Node], known: dict[int, Node]) -> list[Node]:
         if id(node) not in made:
             operands = tuple(made[id(x)] for x in node.operands)
             same = all(a is b for a, b in zip(operands, node.operands, strict=True))
-            made[id(node)] = node if same else _with_operands(node, operands)
+            made[id(node)] = node if same else replace(node, operands=operands)
     return [made[id(x)] for x in roots]
-
-
-def _with_operands(node: Node, operands: tuple[Node, ...]) -> Node:
-    return n.Node(
-        node.opcode, operands, node.type, node.sizes, node.settings, node.said, node.called,
-        node.parts, node.below,
-    )  # fmt: skip
 
 
 def layer_drawn(draw: Draw) -> Layer:
@@ -125,9 +118,7 @@ def stack(draw: Draw) -> tuple[Node, Sequence[Node]]:
     return found[0], _backward(layer, stashes, count, found)
 
 
-def _bound(
-    layer: Layer, x: Node, given: Sequence[Node], index: Node
-) -> list[tuple[int, Node]]:
+def _bound(layer: Layer, x: Node, given: Sequence[Node], index: Node) -> list[tuple[int, Node]]:
     """Return what stands for a layer's placeholders in one turn."""
     weights = [
         n.at_index(stack, index, layer.stacks_along(w))
@@ -210,7 +201,9 @@ def recurrent(draw: Draw) -> Node:
         state, places, data, own, *others = given
         now = n.at_index(data, index)
         now = n.product(now, "bh", others[0], "hk", "bk") if others else now
-        new = n.elementwise("tanh", n.elementwise("add", n.product(state, "bh", own, "hk", "bk"), now))
+        new = n.elementwise(
+            "tanh", n.elementwise("add", n.product(state, "bh", own, "hk", "bk"), now)
+        )
         return [new, n.with_index(places, index, new), data, own, *others]
 
     return draw.seen(loop(t, carried, turn)[1])

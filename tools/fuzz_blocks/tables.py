@@ -1,5 +1,7 @@
 """Tables: embeddings, losses over a vocabulary, caches of keys and values."""
 
+from math import prod
+
 from tools.fuzz_blocks import nodes as n
 from tools.fuzz_blocks.attention import Heads, heads_drawn, repeated
 from tools.fuzz_blocks.dense import layered, normed, projected
@@ -8,10 +10,12 @@ from tools.fuzz_blocks.nodes import Node
 
 
 def embedding(draw: Draw) -> Node:
-    """Return rows of a table, with places or a norm, and a loss from the same table now and then."""
+    """Return rows of a table, with places or a norm; a loss from the same table now and then."""
     scale = draw.scale
     v, h = draw.sizes(lambda: (draw.one(scale.vocabulary), draw.one(scale.hidden)))
-    b, t, _ = draw.sizes(lambda: (draw.one(scale.batch), draw.one(scale.tokens), h), scale.most >> 4)
+    b, t, _ = draw.sizes(
+        lambda: (draw.one(scale.batch), draw.one(scale.tokens), h), scale.most >> 4
+    )
     table = draw.weight(v, h)
     ids = draw.ids(v, b, t) if draw.maybe(0.8) else draw.ids(v, t)
     x = n.gather_rows(table, ids)
@@ -27,10 +31,8 @@ def embedding(draw: Draw) -> Node:
 
 
 def room_for(draw: Draw, x: Node, vocabulary: int) -> bool:
-    rows = 1
-    for size in x.sizes[:-1]:
-        rows *= size
-    return rows * vocabulary <= draw.scale.most
+    """Whether logits of all rows are not beyond the largest array."""
+    return prod(x.sizes[:-1]) * vocabulary <= draw.scale.most
 
 
 def loss(draw: Draw) -> Node:
@@ -62,9 +64,7 @@ def cross_entropy(draw: Draw, logits: Node) -> Node:
     else:
         own = n.elementwise("multiply", n.converted(hot, logits.type), shifted)
     costs = n.elementwise("subtract", total, n.reduce(own, (last,)))
-    share = 1.0
-    for size in rows:
-        share /= size
+    share = 1 / prod(rows)
     if draw.maybe(0.2):
         return costs
     return n.elementwise("multiply", n.reduce(costs, kept), n.constant(logits.type, share))
@@ -84,9 +84,7 @@ def cached(draw: Draw) -> Node:
     own = draw.one(("bnts", "bnst"))
     scores = n.converted(n.product(draw.seen(q), "btnd", k, of_k, own), "f32")
     at = own.index("s")
-    seen = n.compare(
-        "GE", n.broadcast(index, scores.sizes, ()), n.iota("s32", scores.sizes, at)
-    )
+    seen = n.compare("GE", n.broadcast(index, scores.sizes, ()), n.iota("s32", scores.sizes, at))
     scores = n.elementwise("select", seen, scores, n.full("f32", scores.sizes, -1e4))
     shares = n.converted(softmax(scores, at), q.type)
     made = n.product(shares, own, v, of_k, "btnd")

@@ -5,7 +5,6 @@ a few times as much as the evaluator's, which rounds after the same ops but adds
 """
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -17,10 +16,8 @@ from hloipu_compiler.evaluate.random_inputs import random_arguments
 from hloipu_compiler.evaluate.site import array_leaves
 from hloipu_compiler.evaluate.widen import widened, widened_arguments
 from hloipu_compiler.hlo.parse import parse
-from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.verify.verifier import verify
-from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.kernels.blocks import Array
 from tools.fuzz_blocks.cases import Case
 
@@ -44,15 +41,14 @@ def value_faults(case: Case) -> list[str]:
     wide = widened(module)
     truth = flat(evaluate(wide, *widened_arguments(arguments))) if wide else theirs
     leaves = array_leaves(module.entry.program_shape.result)
-    found = [
-        fault
+    return [
+        f"result {number}: {said}"
         for number, shape in enumerate(leaves)
-        if (fault := _fault(shape, result.outputs[number], theirs[number], truth[number]))
+        if (said := fault(shape, result.outputs[number], theirs[number], truth[number]))
     ]
-    return [f"result {number}: {fault}" for number, fault in enumerate(found)]
 
 
-def _fault(shape: ArrayShape, ours: Array, theirs: Array, truth: Array) -> str:
+def fault(shape: ArrayShape, ours: Array, theirs: Array, truth: Array) -> str:
     """Say how a result differs, or nothing."""
     if not shape.element_type.is_float:
         return "" if np.array_equal(ours, theirs) else f"{shape} differs"
@@ -68,13 +64,3 @@ def _fault(shape: ArrayShape, ours: Array, theirs: Array, truth: Array) -> str:
 
 def _norm(values: Array) -> float:
     return math.sqrt(float(np.sum(values * values)))
-
-
-def is_refused(error: HloipuError) -> bool:
-    """Whether a case cannot be judged: an op that the evaluator has only in narrow types."""
-    return error.code == "E0461"
-
-
-def leaves_of(module: Module) -> Sequence[ArrayShape]:
-    """Return the shapes of a module's results."""
-    return array_leaves(module.entry.program_shape.result)

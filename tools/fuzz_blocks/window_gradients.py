@@ -18,7 +18,8 @@ from tools.fuzz_blocks.window_nodes import (
 
 def convolved(x: Node, given: Node) -> Sequence[Node | None]:
     """Return the gradients of a convolution's image and kernel."""
-    assert isinstance(x, WindowNode) and x.convolution is not None
+    assert isinstance(x, WindowNode)
+    assert x.convolution is not None
     image, kernel = x.operands
     how = x.convolution
     return _of_image(image, kernel, given, how), _of_kernel(image, kernel, given, how)
@@ -79,7 +80,8 @@ def _of_kernel(image: Node, kernel: Node, given: Node, how: Convolution) -> Node
 
 def pooled_windows(x: Node, given: Node) -> Sequence[Node | None]:
     """Return the gradient of pooling: spread, or at the largest element of each window."""
-    assert isinstance(x, WindowNode) and x.pooling is not None
+    assert isinstance(x, WindowNode)
+    assert x.pooling is not None
     source, how = x.operands[0], x.pooling
     if x.called[0][1].root.opcode != "add":
         return scattered(source, given, how), None
