@@ -1,6 +1,7 @@
 """Attention in every layout: merged heads, heads apart, grouped queries, masks, rotations."""
 
 from dataclasses import dataclass
+from math import prod
 
 from tools.fuzz_blocks import nodes as n
 from tools.fuzz_blocks.dense import projected
@@ -52,11 +53,15 @@ def attention(draw: Draw) -> Node:
 
 
 def merged_heads(draw: Draw) -> Node:
-    """Return the output projection of heads that lie in any order."""
+    """Return the projection of heads, merged, to any width."""
     h = heads_drawn(draw)
-    layout = draw.one(LAYOUTS)
-    x = draw.input(*_sizes(h, layout, h.heads))
-    return _merged(draw, h, draw.activation(x), layout)
+    layout = draw.one(("bntd", "bntd", *LAYOUTS))
+    x = draw.activation(draw.input(*_sizes(h, layout, h.heads)))
+    x = n.transpose(x, [layout.index(a) for a in "btnd"])
+    x = n.reshape(x, (h.batch, h.tokens, h.heads * h.size))
+    return projected(
+        draw, x, min(draw.one(draw.scale.hidden), draw.scale.most // prod(x.sizes[:2]))
+    )
 
 
 def attended_block(draw: Draw, h: Heads, x: Node) -> Node:

@@ -91,6 +91,8 @@ class Draw:
         """Begin a case: its element type is drawn first."""
         self.random = random
         self.scale = scale
+        self.is_plain = random.random() < 0.5
+        """Whether nothing is put between one op and the next that a block does not need."""
         self.type = random.choice(FLOATS)
         self.weights: list[Node] = []
         self.inputs: list[Node] = []
@@ -133,6 +135,8 @@ class Draw:
 
     def activation(self, x: Node) -> Node:
         """Return an array after one of the usual nonlinearities, or as it is."""
+        if self.is_plain and self.maybe():
+            return x
         kind = self.one(("none", "none", "relu", "tanh", "gelu", "silu", "square"))
         if kind == "relu":
             return n.elementwise("maximum", x, n.full(x.type, x.sizes, 0))
@@ -146,14 +150,14 @@ class Draw:
 
     def biased(self, x: Node) -> Node:
         """Return an array with a bias along its last dimension, or as it is."""
-        if self.maybe():
+        if self.maybe(0.8 if self.is_plain else 0.5):
             return x
         bias = self.weight(x.sizes[-1])
         return n.elementwise("add", x, n.broadcast(bias, x.sizes, (x.rank - 1,)))
 
     def seen(self, x: Node) -> Node:
         """Return the same array, now and then by way of another shape, order or type."""
-        while self.maybe(0.25):
+        while not self.is_plain and self.maybe(0.25):
             x = self._seen_once(x)
         return x
 
