@@ -25,15 +25,15 @@ FACTOR = 8.0
 """As many times the evaluator's error: both are samples of one distribution."""
 ROUNDINGS = 16.0
 """Roundings of the whole result that are allowed in any case."""
-KEPT = frozenset(("target", "set", "over_memory", "available_memory_proportion"))
+KEPT = frozenset(("over_memory", "available_memory_proportion", "passes"))
 """Options under which a plain step is run; others cut it, or round more."""
 
 
-def value_faults(case: Case) -> list[str]:
+def value_faults(case: Case, target: str) -> list[str]:
     """Return what is wrong with the values of a case; raises what compiling and running raise."""
     module = parse(case.text)
     verify(module)
-    options = {k: v for k, v in case.options.items() if k in KEPT}
+    options = {k: v for k, v in case.options.items() if k in KEPT} | {"target": target}
     made = compile_verified(module, resolve("compile", options).options)
     arguments = random_arguments(module, case.seed)
     result = made.run(*arguments, mode="exact", poison=True)
