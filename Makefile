@@ -67,6 +67,12 @@ fuzz-tiles: install ## random programs compiled and run on tiles, against the ev
 real: install ## samples and DUMPS compiled in every way that applies, and what they are taken for
 	$(BIN)/python -m tools.real hlo_samples $(DUMPS)
 
+SEED   ?= 0
+BLOCKS ?= $(if $(filter command line,$(origin N)),$(N),1000)
+.PHONY: fuzz-blocks
+fuzz-blocks: install ## N blocks of networks at real sizes, from SEED on: compiled and proved
+	$(BIN)/python -m tools.fuzz_blocks --cases $(BLOCKS) --seed $(SEED) --jobs 2
+
 .PHONY: zoo-table
 zoo-table: install ## cycles, bytes and compile time of the samples and of DUMPS
 	$(BIN)/python -m tools.zoo_table hlo_samples $(DUMPS)

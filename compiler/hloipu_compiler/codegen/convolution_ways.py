@@ -117,6 +117,9 @@ def blocks_of_labels(
         else:
             grain = FEATURE_GRAIN if label == first and not grouped else 1
             listed = even_blocks_of(size, grain) if label == first else blocks_of(size, 1)
+            if pieces * over(size, max(listed)) > tiles:
+                # Even blocks of all features there may be none, and no tiles for more than one.
+                listed = blocks_of(size, grain)
             choices = np.array(listed, np.int64)
             counts = -(-max(1, size) // choices)
         both = used[:, None] * counts[None, :]

@@ -30,6 +30,9 @@ CASES = {
                        "size=3x3 pad=1_2x1_2 lhs_dilate=2x2 rhs_reversal=1x1", ""),
     "weight gradient": ("f32[16,14,14,8]", "f32[16,14,14,12]", "f32[3,3,8,12]", "f01b_i01o->01bf",
                         "size=14x14 pad=1_1x1_1", ""),
+    "weight gradient of a number of features that is no multiple of 16": (
+        "f32[16,14,14,8]", "f32[16,14,14,24]", "f32[3,3,8,24]", "f01b_i01o->01bf",
+        "size=14x14 pad=1_1x1_1", ""),
     "few channels, large image": ("f32[1,40,40,2]", "f32[1,40,40,3]", "f32[3,3,2,3]",
                                   "f01b_i01o->01bf", "size=40x40 pad=1_1x1_1", ""),
     "depthwise": ("f32[2,9,9,24]", "f32[3,3,1,24]", "f32[2,9,9,24]", "b01f_01io->b01f",
