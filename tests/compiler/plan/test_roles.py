@@ -82,7 +82,7 @@ def test_what_a_queue_feeds_is_no_state() -> None:
     module = step([("w", "f32[3]"), ("x", "f32[3]")], ["f32[3]", "f32[3]"])
     found = wrapped(module, feeds={"data": (1,)})
     assert pairs(found) == [(0, 0)]
-    assert found.feeds == (FeedBinding("data", (1,)),)
+    assert found.feeds == (FeedBinding("data", (1,), names=("x",)),)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_the_user_settles_it() -> None:
     module = step([("w", "f32[3]"), ("x", "f32[3]")], ["f32[3]", "f32[3]"])
     assert pairs(wrapped(module, roles={"w": "weight", "1": "carry"})) == [(0, 0), (1, 1)]
     assert pairs(wrapped(module, roles={"x": "data"})) == [(0, 0)]
-    assert wrapped(module, roles={"x": "data"}).feeds == (FeedBinding("data", (1,)),)
+    assert wrapped(module, roles={"x": "data"}).feeds == (FeedBinding("data", (1,), names=("x",)),)
     assert wrapped(module, roles={"x": "const"}).constants == (1,)
     assert pairs(wrapped(module, roles={"w": "hyper", "x": "data"})) == []
 
