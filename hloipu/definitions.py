@@ -2,18 +2,18 @@
 
 from collections.abc import Mapping
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hloipu.options.resolve import resolve
 from hloipu.text import read_source
-from hloipu_compiler.formulas.call import Array
-from hloipu_compiler.hlo.printer import print_module
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.source import Source
-from hloipu_compiler.vendor.definitions import Definition, with_definitions
-from hloipu_compiler.vendor.opaque_calls import opaque_call
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.kernels.storage import user_dtype
+
+if TYPE_CHECKING:
+    from hloipu_compiler.formulas.call import Array
+    from hloipu_compiler.vendor.definitions import Definition
 
 OPTION = "define"
 """The keyword, and the option of the table."""
@@ -38,7 +38,11 @@ def defined(
                 "E3012", f"{target!r} is both defined and opaque", hint="leave one of them out"
             )
         made[target] = _opaque(cycles)
-    return with_definitions(module, made) if made else module
+    if not made:
+        return module
+    from hloipu_compiler.vendor.definitions import with_definitions
+
+    return with_definitions(module, made)
 
 
 def _said(given: Mapping[str, object], config: str | PathLike[str] | None) -> Mapping[str, object]:
@@ -58,7 +62,11 @@ def key_text(
 
     Its own text, or what definitions have made of it.
     """
-    return print_module(module) if _said(given, config) or given.get(OPAQUE_OPTION) else text
+    if not _said(given, config) and not given.get(OPAQUE_OPTION):
+        return text
+    from hloipu_compiler.hlo.printer import print_module
+
+    return print_module(module)
 
 
 def without_definitions(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,18 +97,20 @@ def _no_definition(value: object) -> UsageError:
     )
 
 
-def _definition(target: str, value: Any) -> Definition:
+def _definition(target: str, value: Any) -> "Definition":
     if callable(value) and not hasattr(value, "read"):
         return lambda operands, _: _lowered(target, value, operands)
     source = read_source(value)
     return lambda _, __: source
 
 
-def _opaque(cycles: object) -> Definition:
+def _opaque(cycles: object) -> "Definition":
+    from hloipu_compiler.vendor.opaque_calls import opaque_call
+
     return lambda operands, results: opaque_call(int(str(cycles)), operands, results)
 
 
-def _lowered(target: str, function: Any, arrays: tuple[Array, ...]) -> Source:
+def _lowered(target: str, function: Any, arrays: tuple["Array", ...]) -> Source:
     """Return a JAX function of a call's operands as HLO text."""
     try:
         import jax

@@ -11,7 +11,7 @@ from hloipu_compiler.formulas.errors import FormulaError
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.poplar.reading import flat_step
 from hloipu_compiler.source import Source
-from hloipu_compiler.vendor.expanding import WHY
+from hloipu_compiler.vendor.known_calls import WHY
 from tests.support.popops_call import called, drawn, evaluated, text_of_call
 
 X, SEED = drawn(3, 4), np.array([1, 2], np.int32)
