@@ -4,13 +4,14 @@ Done to every module that is compiled or evaluated, whatever passes are chosen. 
 states an IPU stays, as a copy. What `CustomSPMDPartitioning` calls is called.
 """
 
+from hloipu_compiler.evaluate.manual_sharding import is_border
 from hloipu_compiler.ir.annotations import (
     IDENTITY_TARGETS,
     PARTITIONED_TARGET,
     PER_MICRO_BATCH,
 )
 from hloipu_compiler.ir.attributes import NO_ATTRIBUTES, Attributes
-from hloipu_compiler.ir.graph import Instruction, Module
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import TupleShape, compatible
 from hloipu_compiler.passes.rewriting import Draft, rewritten, with_each
 from hloipu_runtime.errors import UnsupportedError
@@ -22,11 +23,21 @@ _KEPT = ("sharding", "frontend_attributes")
 def annotations_removed(module: Module) -> Module:
     """Return the module without calls that only annotate; the same one where there are none.
 
+    What the border of a manually sharded region reads stays: its sharding is that of the region.
     Raises UnsupportedError E0470 for a call that would have to compute something, as its result
     has another shape than its operand.
     """
-    rules = {"custom-call": _unannotated}
-    return with_each(module, lambda c: rewritten(module, c, rules))
+    return with_each(module, lambda computation: _removed(module, computation))
+
+
+def _removed(module: Module, computation: Computation) -> Computation:
+    borders = [x for x in computation.instructions if is_border(x)]
+    read = {computation.instructions[i].name for x in borders for i in x.operands}
+
+    def unannotated(draft: Draft, x: Instruction) -> int | Instruction | None:
+        return None if x.name in read else _unannotated(draft, x)
+
+    return rewritten(module, computation, {"custom-call": unannotated})
 
 
 def _unannotated(draft: Draft, x: Instruction) -> int | Instruction | None:

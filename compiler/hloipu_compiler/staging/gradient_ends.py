@@ -11,7 +11,7 @@ from collections.abc import Set
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.ops import Trait, with_trait
 from hloipu_compiler.staging.errors import StagingError
-from hloipu_compiler.staging.gradient_walk import GradientWalk
+from hloipu_compiler.staging.gradient_walk import GradientWalk, is_number
 from hloipu_compiler.staging.reach import Mask
 
 _ELEMENTWISE = with_trait(Trait.ELEMENTWISE)
@@ -30,6 +30,8 @@ def check_ends(entry: Computation, walk: GradientWalk, sloped: Mask) -> None:
     for position in sorted(walk.gradients):
         if not made[position] or not sloped[position] or walk.marks.get(position) == "bwd":
             continue
+        if is_number(entry.instructions[position]):
+            continue  # `number_gradients` tells those from what they are made of
         if entry.instructions[position].parameter_number >= 0 or _goes_in(entry, walk, position):
             continue
         x = entry.instructions[position]
@@ -60,6 +62,8 @@ def _goes_in(entry: Computation, walk: GradientWalk, gradient: int) -> bool:
         x = entry.instructions[position]
         if bent.isdisjoint(x.operands) and straight.isdisjoint(x.operands):
             continue
+        if is_number(x):
+            continue  # a norm, say: it scales what it is broadcast into, as numbers do
         if position == entry.root:
             return not straight.isdisjoint(x.operands)
         if not bent.isdisjoint(x.operands) or not _is_linear(entry, walk, x, straight):
