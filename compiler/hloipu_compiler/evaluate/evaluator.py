@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from hloipu_compiler.analysis.call_graph import callees_first
+from hloipu_compiler.analysis.meanings import require_meanings
 from hloipu_compiler.evaluate import (  # noqa: F401  (each fills the table of lowerings)
     collectives,
     contractions,
@@ -61,6 +62,7 @@ class Evaluator:
     ) -> None:
         self.module = module
         check_call_depth(module)
+        require_meanings(module)
         self._effects = effects or Effects()
         self._planner = Planner(module, self._effects)
         check_sizes(module, limits or EvaluationLimits())
