@@ -100,8 +100,9 @@ def compile_module(
     A step in Graphcore's encoding is made plain first; what it says counts where nothing is asked.
     `plans` takes the records of what planners chose, made for nobody else.
     Raises NotStaticError for sizes known only while running, CodegenError for ops that have no
-    program, UnsupportedError E0457 for ops without meaning for their types, UsageError E3150 to E3152 for a wrapping that cannot be, StagingError for a step that
-    cannot be cut, MachineError E3210 for more participants than IPUs, and what passes raise.
+    program, UnsupportedError E0457 for ops without meaning for their types, UsageError E3150 to
+    E3152 for a wrapping that cannot be, StagingError for a step that cannot be cut, MachineError
+    E3210 for more participants than IPUs, and what passes raise.
     """
     require_static(module)
     require_meanings(module)

@@ -58,9 +58,9 @@ def sizes_of(form: Form) -> dict[str, int]:
     return found
 
 
-def drawn_sizes(form: Form) -> Iterator[dict[str, int]]:
-    """Yield the plain sizes, then each of them zero in turn, then all of them zero."""
-    plain = sizes_of(form)
+def drawn_sizes(form: Form, scale: int = 1) -> Iterator[dict[str, int]]:
+    """Yield the plain sizes, times `scale`; then each of them zero in turn; then all zero."""
+    plain = {name: scale * size for name, size in sizes_of(form).items()}
     yield plain
     for name in plain:
         yield {**plain, name: 0}
@@ -82,7 +82,7 @@ def case_of(form: Form, element_type: str, sizes: dict[str, int]) -> Case:
     tail = f", {made.attributes}" if made.attributes else ""
     root = f"{made.result} {made.opcode}({names}){tail}"
     text = module_text(made.inputs, root, made.regions, made.before)
-    variant = f"{name_of(form)} " + ",".join(f"{k}={v}" for k, v in sizes.items())
+    variant = f"{name_of(form)}: " + ",".join(f"{k}={v}" for k, v in sizes.items())
     return Case(
         made.opcode,
         element_type,

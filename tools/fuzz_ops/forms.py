@@ -348,11 +348,12 @@ def rng(t: str, distribution: str = "rng_uniform", m: int = 2, n: int = 3) -> In
     )  # fmt: skip
 
 
-def rng_bits(t: str, algorithm: str = "rng_default", state: int = 2, n: int = 5) -> Instruction:
+def rng_bits(t: str, algorithm: str = "rng_default", words: str = "2", n: int = 5) -> Instruction:
     """Return random bits; states of odd sizes are the target's own affair."""
+    state = int(words)
     return Instruction(
         "rng-bit-generator", (array("u64", state),), f"(u64[{state}], {t}[{n}])",
-        f"algorithm={algorithm}", random=state not in (2, 3) or algorithm == "rng_default",
+        f"algorithm={algorithm}",
     )  # fmt: skip
 
 
@@ -406,6 +407,6 @@ def computing_forms() -> Iterator[Form]:
     for distribution in ("rng_uniform", "rng_normal"):
         yield partial(rng, distribution=distribution)
     for algorithm in ("rng_default", "rng_three_fry", "rng_philox"):
-        for state in (1, 2, 3, 4):
-            yield partial(rng_bits, algorithm=algorithm, state=state)
+        for words in "01234":
+            yield partial(rng_bits, algorithm=algorithm, words=words)
     yield rng_state

@@ -45,13 +45,13 @@ class _Failure(Exception):
     """What is wrong with a module's way through the compiler."""
 
 
-def judged(case: Case) -> Verdict:
-    """Verify, compile, estimate, run in both modes and evaluate a module."""
+def judged(case: Case, target: str = "tiny") -> Verdict:
+    """Verify a module, compile it for a machine, estimate it, run it in both modes, evaluate it."""
     try:
         module = _step("verify", lambda: _verified(case))
         if isinstance(module, HloipuError):
             return Verdict(case.name, INVALID, module.code)
-        options = resolve("compile", {"target": "tiny", "over_memory": "allow"}).options
+        options = resolve("compile", {"target": target, "over_memory": "allow"}).options
         program = _step("compile", lambda: compile_verified(module, options))
         arguments = inputs_of(case)
         evaluated = _step("evaluate", lambda: evaluate_everywhere(module, *arguments))

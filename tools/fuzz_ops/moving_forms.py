@@ -407,6 +407,10 @@ def moving_forms() -> Iterator[Form]:
         "collective-permute",
     ):  # fmt: skip
         yield partial(collective, opcode=opcode)
+
+
+def library_forms() -> Iterator[Form]:
+    """Yield the forms of LAPACK's routines, which take few element types."""
     for mode in "ASN":
         yield partial(singular_values, mode=mode)
     yield from (orthogonal_factor, symmetric_values)

@@ -13,9 +13,7 @@ from hloipu_runtime.kernels.binary import binary_has_meaning
 from hloipu_runtime.kernels.random_bits import states_of
 from hloipu_runtime.kernels.unary import unary_has_meaning
 
-_BY_OTHER_KERNELS = frozenset(
-    "convert stochastic-convert reduce-precision compare select clamp".split()
-)
+_BY_OTHER_KERNELS = frozenset("convert stochastic-convert reduce-precision select".split())
 """Elementwise operations that `kernels/unary.py` and `kernels/binary.py` do not compute."""
 _UNARY, _BINARY = 1, 2
 _MOST_BITS = 64
@@ -28,11 +26,13 @@ def require_meanings(module: Module) -> None:
         for x in computation.instructions:
             fault = _fault(computation, x)
             if fault:
-                raise UnsupportedError(
+                error = UnsupportedError(
                     "E0457",
                     f"instruction {x.name!r}: {fault}",
                     hint="convert the operands to a type that the operation is defined for",
                 )
+                error.span = module.span(x)
+                raise error
 
 
 def _fault(computation: Computation, x: Instruction) -> str:
@@ -45,6 +45,11 @@ def _fault(computation: Computation, x: Instruction) -> str:
     element_type = operand.element_type.name
     if x.opcode == "clamp":
         defined = all(binary_has_meaning(name, element_type) for name in ("maximum", "minimum"))
+    elif x.opcode == "compare":
+        equality = x.attributes.text("direction") in ("EQ", "NE")
+        defined = equality or not operand.element_type.is_complex
+    elif x.opcode == "topk":
+        defined = not operand.element_type.is_complex
     elif x.opcode in _BY_OTHER_KERNELS:
         defined = True
     elif x.opcode in ELEMENTWISE and len(x.operands) == _UNARY:
