@@ -10,6 +10,8 @@ from tools.fuzz_ops.form import Form, Instruction, array, combiner_region, shape
 
 COMBINERS = ("add", "multiply", "maximum", "minimum", "and", "or", "xor", "subtract", "assign")
 """What regions of reductions and scatters do; types for which one is not defined are refused."""
+_ORDERED = frozenset({"subtract", "assign"})
+"""Of these a reduction's order decides, which XLA leaves open."""
 
 
 def elementwise(t: str, opcode: str = "add", m: int = 2, n: int = 3) -> Instruction:
@@ -70,6 +72,7 @@ def reduce(t: str, combiner: str = "add", m: int = 3, n: int = 4, k: int = 2) ->
     return Instruction(
         "reduce", (array(t, m, n, k), array(t)), shaped(t, m, k),
         "dimensions={1}, to_apply=combine", combiner_region(combiner, t),
+        random=combiner in _ORDERED,
     )  # fmt: skip
 
 
@@ -78,6 +81,7 @@ def reduce_all(t: str, combiner: str = "add", m: int = 3, n: int = 4) -> Instruc
     return Instruction(
         "reduce", (array(t, m, n), array(t)), shaped(t),
         "dimensions={0,1}, to_apply=combine", combiner_region(combiner, t),
+        random=combiner in _ORDERED,
     )  # fmt: skip
 
 
@@ -116,6 +120,7 @@ def reduce_window(t: str, combiner: str = "add", m: int = 2, n: int = 5, k: int 
     return Instruction(
         "reduce-window", (array(t, m, n, k), array(t)), shaped(t, m, n, k),
         "window={size=1x3x1 pad=0_0x1_1x0_0}, to_apply=combine", combiner_region(combiner, t),
+        random=combiner in _ORDERED,
     )  # fmt: skip
 
 
@@ -125,6 +130,7 @@ def running_total(t: str, combiner: str = "add", m: int = 2, n: int = 5) -> Inst
         "reduce-window", (array(t, m, n), array(t)), shaped(t, m, n),
         f"window={{size=1x{max(n, 1)} pad=0_0x{max(n - 1, 0)}_0}}, to_apply=combine",
         combiner_region(combiner, t),
+        random=combiner in _ORDERED,
     )  # fmt: skip
 
 
