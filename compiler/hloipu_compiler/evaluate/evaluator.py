@@ -183,9 +183,11 @@ def _may_stand_for(given: np.dtype[Any], wanted: ElementType) -> bool:
 
 def check_sizes(module: Module, limits: EvaluationLimits) -> None:
     """Refuse a module whose values cannot exist in memory, before anything is computed."""
-    allowed = min(limits.value_elements, MOST_ELEMENTS)
     for computation in module.computations:
         for x in computation.instructions:
+            allowed = MOST_ELEMENTS
+            if x.opcode not in VIEWS:
+                allowed = min(limits.value_elements, allowed)
             for leaf in array_leaves(x.shape):
                 count = prod(leaf.dimensions)
                 if count > allowed:
@@ -196,7 +198,9 @@ def check_sizes(module: Module, limits: EvaluationLimits) -> None:
                         limit="value_elements",
                         allowed=allowed,
                         found=count,
-                        hint="raise it with --limit value_elements=N if the memory is there",
+                        hint="raise it with --limit value_elements=N if the memory is there"
+                        if allowed < MOST_ELEMENTS
+                        else "no array has so many",
                     )
     peak, at = peak_bytes(module)
     if peak > limits.live_bytes:
