@@ -103,6 +103,13 @@ PROGRAMS ?= $(if $(filter command line,$(origin N)),$(N),2000)
 fuzz-programs: install ## N random programs against XLA:CPU
 	$(BIN)/python -m tools.fuzz_programs --count $(PROGRAMS)
 
+EVERY ?= 1
+.PHONY: fuzz-ops
+fuzz-ops: install ## every opcode, zero sizes, all types: compiled, run, evaluated alike (30 minutes)
+	$(BIN)/python -m tools.fuzz_ops --every $(EVERY)
+	$(BIN)/python -m tools.fuzz_ops --every $(shell echo $$((5 * $(EVERY)))) --scale 23
+	$(BIN)/python -O -m tools.fuzz_ops --every $(shell echo $$((10 * $(EVERY)))) --target gc200
+
 FORGED ?= $(if $(filter command line,$(origin N)),$(N),10000)
 .PHONY: fuzz-ipux
 fuzz-ipux: install ## N forged executables: refused, or loaded and run (1 minute)

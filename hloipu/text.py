@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import IO, Any
 
@@ -108,7 +109,10 @@ def verify(given: HloInput, *, limits: Limits = DEFAULT_LIMITS) -> Module:
 
 
 def evaluate(
-    given: HloInput, *arguments: Any, define: Mapping[str, Any] | None = None
+    given: HloInput,
+    *arguments: Any,
+    define: Mapping[str, Any] | None = None,
+    limits: Mapping[str, int] | None = None,
 ) -> list[Any]:
     """Compute a module's values on arrays in entry-parameter order, op by op.
 
@@ -117,11 +121,17 @@ def evaluate(
     on the same arguments; the results are the first one's.
     Pipelines and repeat loops in Graphcore's encoding run as their micro-batches and updates.
     `define`: what custom calls compute, by target: HLO text, a file of it, or a JAX function.
+    `limits`: `live_bytes` and `value_elements`, where they are to be others than 8 GiB and 2^31.
     Returns the leaves of the result, in order. Raises what `verify` raises, UsageError where an
     argument does not fit, UnsupportedError and LimitError where the module cannot be computed.
     """
     # imports numpy and every kernel
     from hloipu.encoded import with_plain_loops
+    from hloipu_compiler.evaluate.evaluator import EvaluationLimits
     from hloipu_compiler.evaluate.participants import evaluate_everywhere
 
-    return evaluate_everywhere(with_plain_loops(verify(given), {"define": define}), *arguments)
+    unknown = sorted(set(limits or {}) - {field.name for field in fields(EvaluationLimits)})
+    if unknown:
+        raise UsageError("E3117", f"there is no limit {unknown[0]!r}")
+    module = with_plain_loops(verify(given), {"define": define})
+    return evaluate_everywhere(module, *arguments, limits=EvaluationLimits(**(limits or {})))

@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
+from hloipu_compiler.analysis.meanings import require_meanings
 from hloipu_compiler.analysis.source_lines import SourceLines
 from hloipu_compiler.codegen import table  # noqa: F401  (registers the lowerings)
 from hloipu_compiler.codegen.io_tiles import computing_machine
@@ -99,10 +100,12 @@ def compile_module(
     A step in Graphcore's encoding is made plain first; what it says counts where nothing is asked.
     `plans` takes the records of what planners chose, made for nobody else.
     Raises NotStaticError for sizes known only while running, CodegenError for ops that have no
-    program, UsageError E3150 to E3152 for a wrapping that cannot be, StagingError for a step that
-    cannot be cut, MachineError E3210 for more participants than IPUs, and what passes raise.
+    program, UnsupportedError E0457 for ops without meaning for their types, UsageError E3150 to
+    E3152 for a wrapping that cannot be, StagingError for a step that cannot be cut, MachineError
+    E3210 for more participants than IPUs, and what passes raise.
     """
     require_static(module)
+    require_meanings(module)
     module = annotations_removed(module)
     read = flat_step(module, pipelining.micro_batches if pipelining.micro_batches > 1 else None)
     if read is not None:

@@ -15,7 +15,7 @@ from hloipu import __version__
 from hloipu.cli import COMMANDS, INTERRUPTED
 from hloipu_compiler.source import Span
 from hloipu_runtime.collection import without_collection
-from hloipu_runtime.errors import HloipuError
+from hloipu_runtime.errors import HloipuError, LimitError
 
 _MAKING = frozenset({"compile", "estimate", "emit", "opt", "show", "verify"})
 """Commands that make something once and end: cycles of theirs go with the process."""
@@ -100,6 +100,17 @@ def outcome() -> int | str | None:
     except HloipuError as error:
         report(error)
         return error.exit_code
+    except MemoryError:
+        gone = LimitError(
+            "E5015",
+            "the process was given no more memory",
+            limit="memory",
+            allowed=0,
+            found=0,
+            hint="use a machine with more memory, or a smaller module",
+        )
+        report(gone)
+        return gone.exit_code
     return found if isinstance(found, int) else 0
 
 

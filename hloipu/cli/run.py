@@ -1,7 +1,7 @@
 """`hloipu run FILE`: a program's values on the simulated machine, and what they cost."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import click
@@ -92,6 +92,8 @@ def command(
         return
     with timed(reporting) as phases:
         work = prepared(given_file(file), Inputs(inputs, random, fill, limits), asked, phases)
+        program = replace(work.program, live_bytes=limits.values.live_bytes)
+        work = replace(work, program=program)
         if work.options.mode == "estimate":
             report(estimated(work.program, phases), reporting)
             return

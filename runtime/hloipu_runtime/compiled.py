@@ -44,6 +44,11 @@ from hloipu_runtime.session_inputs import State
 from hloipu_runtime.sim.exact import ExactEngine
 from hloipu_runtime.sim.functional import FunctionalEngine
 from hloipu_runtime.sim.host import Arrays, Counts, Progress, Watch
+from hloipu_runtime.sim.host_memory import (
+    DEFAULT_LIVE_BYTES,
+    memory_told,
+    require_host_memory,
+)
 from hloipu_runtime.sim.participant import Participant
 from hloipu_runtime.sim.participants import meeting_participants, run_together
 from hloipu_runtime.sim.ports import given_arrays, taken_arrays
@@ -83,6 +88,8 @@ class CompiledProgram:
     """Turns to assume of loops that data ends, where a call says nothing else."""
     fingerprint: str = ""
     """The key of what it was compiled from, where that is known."""
+    live_bytes: int = DEFAULT_LIVE_BYTES
+    """That a run may take of the host's memory, all participants together."""
     advisor: Callable[["CompiledProgram"], Fitting] | None = field(
         default=None, repr=False, compare=False
     )
@@ -158,7 +165,8 @@ class CompiledProgram:
         Runs may go on in any number of threads at once, and within `watch` and `progress`: each has
         memory of its own.
         Raises DoesNotFit unless memory suffices or `over_memory` is "allow", UsageError where
-        arguments do not fit the parameters.
+        arguments do not fit the parameters, LimitError E5016 where the host's memory does not
+        suffice, or `live_bytes`.
         """
         require_mode(mode)
         self._require_runnable()
@@ -175,6 +183,7 @@ class CompiledProgram:
                 f"{program.participants} participants take as many lists of arguments; "
                 f"{len(each)} were given",
             )
+        require_host_memory(program, mode, self.live_bytes, program.participants)
         seen = seen_by_users(program)
         given = [given_arrays(seen.parameters, x) for x in each or [arguments]]
         inputs = [seen.into_pieces(x) for x in given]
@@ -189,7 +198,7 @@ class CompiledProgram:
                 else:
                     engine.run(hosts[here.number])
 
-        with computing():
+        with computing(), memory_told(program, mode, self.live_bytes):
             run_together(meeting_participants(program), run_one)
         found = ChargePlan(self.costs).counts(counts.runs)
         profile = profile_of_run(self.costs, found, self._about, mode=mode)
@@ -241,7 +250,7 @@ class CompiledProgram:
             infeeds=infeeds,
             outfeeds=outfeeds,
             settings=SessionSettings(
-                mode, poison, seed, timeout, dict(rates or {}), device, identical
+                mode, poison, seed, timeout, dict(rates or {}), device, identical, self.live_bytes
             ),
         )
 

@@ -11,6 +11,11 @@ from hloipu_runtime.session_state import steps_at
 from hloipu_runtime.sim.exact import ExactEngine
 from hloipu_runtime.sim.functional import FunctionalEngine
 from hloipu_runtime.sim.host import Counts
+from hloipu_runtime.sim.host_memory import (
+    DEFAULT_LIVE_BYTES,
+    memory_told,
+    require_host_memory,
+)
 from hloipu_runtime.sim.kept_state import streams_before_work
 from hloipu_runtime.sim.participants import check_participants
 from hloipu_runtime.sim.replicated import ReplicatedEngine
@@ -49,6 +54,9 @@ class SessionSettings:
     identical: bool = False
     """Whether all replicas have the same state and data: the first one stands for all."""
 
+    live_bytes: int = DEFAULT_LIVE_BYTES
+    """That it may take of the host's memory."""
+
     def __post_init__(self) -> None:
         require_mode(self.mode)
 
@@ -70,6 +78,7 @@ class SessionEngine:
         self.participants = participants
         self.host = host
         self._now = now
+        require_host_memory(program, settings.mode, settings.live_bytes, participants)
         self.engine: Engine = self._made(constants)
 
     def load(self, constants: Mapping[str, Array]) -> None:
@@ -80,7 +89,8 @@ class SessionEngine:
 
     def run(self, counts: Counts) -> None:
         """Run the program once."""
-        self.engine.run(self.host, counts)
+        with memory_told(self.program, self.settings.mode, self.settings.live_bytes):
+            self.engine.run(self.host, counts)
 
     @property
     def states(self) -> list[dict[str, Array]]:

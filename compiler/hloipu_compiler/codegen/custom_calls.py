@@ -15,7 +15,12 @@ from hloipu_compiler.codegen.leaves import Held, Leaf
 from hloipu_compiler.codegen.site import Site, lowers
 from hloipu_compiler.codegen.top_k import top_k
 from hloipu_compiler.codegen.views import compute_spread
-from hloipu_compiler.evaluate.custom_calls import OPAQUE, typed_attributes
+from hloipu_compiler.evaluate.custom_calls import OPAQUE
+from hloipu_compiler.evaluate.library_forms import (
+    TOP_K,
+    require_library_form,
+    typed_attributes,
+)
 from hloipu_compiler.evaluate.skeletons import how_to_define
 from hloipu_compiler.hlo.frontend_attributes import read_backend_config
 from hloipu_compiler.ir.annotations import is_identity
@@ -35,7 +40,11 @@ def _custom_call(site: Site) -> Sequence[Leaf]:
         operands = [site.held(n) for n in range(len(site.operands))]
         work = OpaqueWork(int(read_backend_config(site.instruction.backend_config)))
         return site.builder.compute(work, operands, site.results)
-    if target == "TopK":
+    if target == TOP_K or target in LAPACK_TARGETS:
+        instructions = site.computation.instructions
+        shapes = [instructions[n].shape for n in site.instruction.operands]
+        require_library_form(site.instruction, shapes)
+    if target == TOP_K:
         return top_k(site.builder, site.held(0), site.results[0][1][-1], largest=True)
     if target in LAPACK_TARGETS:
         operands = [site.held(n) for n in range(len(site.operands))]

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from math import isqrt, prod
 
+import numpy as np
+
 from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.leaves import Held, Leaf
 from hloipu_compiler.codegen.site import Site, lowers
@@ -12,6 +14,7 @@ from hloipu_runtime.codelets.elementwise import Elementwise
 from hloipu_runtime.codelets.expression import Expression, Node
 from hloipu_runtime.codelets.fft import Fft, Twiddle
 from hloipu_runtime.codelets.move import Transpose
+from hloipu_runtime.kernels.storage import storage_dtype
 
 LONG = 1024
 """From this length on a transform is cut in two, if tiles would be idle otherwise."""
@@ -21,8 +24,10 @@ LONG = 1024
 def _fft(site: Site) -> Sequence[Leaf]:
     kind, lengths = site.attributes.text("fft_type"), site.attributes.integers("fft_length")
     x, ((element_type, shape),) = site.held(0), site.results
-    if not lengths or not prod(shape):
-        return site.builder.compute(Fft(kind, 0, 0), [x], site.results) if lengths else [x]
+    if not lengths:
+        return [x]
+    if not prod(shape):
+        return [site.builder.constant(np.empty(shape, storage_dtype(element_type)), element_type)]
     dimensions = range(len(shape) - len(lengths), len(shape))
     order = list(zip(dimensions, lengths, strict=True))
     if kind != "IRFFT":

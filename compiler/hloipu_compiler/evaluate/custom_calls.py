@@ -5,20 +5,25 @@ def double(call: Call) -> list[Array]:
     return [2 * call.operands[0]]
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from hloipu_compiler.evaluate.library_forms import (
+    TOP_K,
+    require_library_form,
+    typed_attributes,
+)
 from hloipu_compiler.evaluate.plan import Action, Array
-from hloipu_compiler.evaluate.site import Lowering, Site, leaf_count, lowers
+from hloipu_compiler.evaluate.site import Lowering, Site, array_leaves, leaf_count, lowers
 from hloipu_compiler.evaluate.skeletons import how_to_define
 from hloipu_compiler.ir.annotations import IDENTITY_TARGETS
 from hloipu_compiler.ir.graph import Instruction
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.kernels.lapack import LAPACK_TARGETS
+from hloipu_runtime.kernels.lapack_forms import batch_rank, call_lapack
 from hloipu_runtime.kernels.topk import topk
 
 
@@ -112,47 +117,19 @@ def _identity(call: Call) -> Sequence[Array]:
     return call.operands[: leaf_count(call.instruction.shape)]
 
 
-@register("TopK")
-def _topk(call: Call) -> Sequence[Array]:
-    sizes = call.site.sizes()
-    return topk(call.operands[0], sizes[-1])
+@register_lowering(TOP_K)
+def _topk(site: Site) -> Action:
+    require_library_form(site.instruction, site.operand_shapes)
+    k = site.sizes()[-1]
+    return lambda x: topk(x[0], k)
 
 
-def _lapack(target: str) -> Implementation:
-    kernel = LAPACK_TARGETS[target]
-    return lambda call: kernel(call.operands, dict(call.config))
-
-
-for _target in LAPACK_TARGETS:
-    register(_target)(_lapack(_target))
-
-
-_ENTRY = re.compile(
-    r"\s*([\w.\-]+)\s*=\s*(\"(?:[^\"\\]|\\.)*\"|-?[\d.]+(?:e[+-]?\d+)?|true|false|[^,{}]+?)"
-    r"(?:\s*:\s*(\w+))?\s*(?:,|$)"
-)
-
-
-def typed_attributes(text: str) -> dict[str, object]:
-    """Return the entries of an MLIR attribute dictionary such as `{mode = 65 : ui8, n = "x"}`.
-
-    Entries of other forms are kept as text.
-    """
-    inner = text.strip()
-    if not (inner.startswith("{") and inner.endswith("}")):
-        return {}
-    found: dict[str, object] = {}
-    for key, value, kind in _ENTRY.findall(inner[1:-1]):
-        found[key] = _attribute_value(value, kind)
-    return found
-
-
-def _attribute_value(value: str, kind: str) -> object:
-    if value.startswith('"'):
-        return value[1:-1]
-    if value in ("true", "false"):
-        return value == "true"
-    try:
-        return float(value) if kind.startswith(("f", "bf")) else int(value)
-    except ValueError:
-        return value
+@register_lowering(*LAPACK_TARGETS)
+def _lapack(site: Site) -> Action:
+    instruction = site.instruction
+    require_library_form(instruction, site.operand_shapes)
+    target = site.attributes.text("custom_call_target")
+    given = typed_attributes(instruction.backend_config)
+    batch = batch_rank(target, array_leaves(site.operand_shapes[0])[0].dimensions)
+    matrices = [leaf.dimensions[batch:] for leaf in array_leaves(instruction.shape)]
+    return lambda x: call_lapack(target, x, given, matrices)

@@ -1,6 +1,7 @@
 """Evaluate a module on arrays: the face of this room."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from hloipu_compiler.analysis.call_graph import callees_first
+from hloipu_compiler.analysis.meanings import require_meanings
 from hloipu_compiler.evaluate import (  # noqa: F401  (each fills the table of lowerings)
     collectives,
     contractions,
@@ -24,7 +26,7 @@ from hloipu_compiler.evaluate import (  # noqa: F401  (each fills the table of l
 from hloipu_compiler.evaluate.plan import TOKEN_VALUE, Array, Plan, Watcher
 from hloipu_compiler.evaluate.planner import Planner
 from hloipu_compiler.evaluate.site import Effects, array_leaves, storage_bytes
-from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
 from hloipu_runtime.element_types import ElementType
 from hloipu_runtime.errors import LimitError, UsageError
@@ -36,6 +38,10 @@ VIEWS = frozenset(
     "opt-barrier copy iota domain add-dependency".split()
 )
 """Ops whose results take no memory of their own, mostly."""
+
+
+MOST_ELEMENTS = 2**58
+"""Of one array in numpy, whatever is allowed: their bytes, of c128 too, are counted in 63 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +67,12 @@ class Evaluator:
     ) -> None:
         self.module = module
         check_call_depth(module)
+        require_meanings(module)
         self._effects = effects or Effects()
         self._planner = Planner(module, self._effects)
         check_sizes(module, limits or EvaluationLimits())
-        self.plan: Plan = self._planner.plan(module.entry.name)
+        with memory_told(module.name):
+            self.plan: Plan = self._planner.plan(module.entry.name)
         shapes = module.entry.program_shape
         self.parameter_shapes = shapes.parameters
         self.result_shape = shapes.result
@@ -85,7 +93,7 @@ class Evaluator:
     def run_stored(self, leaves: list[Array], watch: Watcher | None = None) -> list[Array]:
         """Evaluate on leaves in storage form, to leaves in storage form; `leaves` is emptied."""
         self._effects.state.clear()  # each evaluation draws from the seed's beginning
-        with computing():
+        with computing(), memory_told(self.module.name):
             return self.plan.run(leaves, watch)
 
     def arguments_in_storage(self, arguments: Sequence[object]) -> list[Array]:
@@ -177,19 +185,22 @@ def check_sizes(module: Module, limits: EvaluationLimits) -> None:
     """Refuse a module whose values cannot exist in memory, before anything is computed."""
     for computation in module.computations:
         for x in computation.instructions:
-            if x.opcode in VIEWS:
-                continue
+            allowed = MOST_ELEMENTS
+            if x.opcode not in VIEWS:
+                allowed = min(limits.value_elements, allowed)
             for leaf in array_leaves(x.shape):
                 count = prod(leaf.dimensions)
-                if count > limits.value_elements:
+                if count > allowed:
                     raise LimitError(
                         "E5010",
                         f"instruction {x.name!r} makes {leaf.without_layout()}: "
-                        f"{count:,} elements, {limits.value_elements:,} are allowed",
+                        f"{count:,} elements, {allowed:,} are allowed",
                         limit="value_elements",
-                        allowed=limits.value_elements,
+                        allowed=allowed,
                         found=count,
-                        hint="raise it with --limit value_elements=N if the memory is there",
+                        hint="raise it with --limit value_elements=N if the memory is there"
+                        if allowed < MOST_ELEMENTS
+                        else "no array has so many",
                     )
     peak, at = peak_bytes(module)
     if peak > limits.live_bytes:
@@ -202,6 +213,22 @@ def check_sizes(module: Module, limits: EvaluationLimits) -> None:
             found=peak,
             hint="raise it with --limit live_bytes=N if the memory is there",
         )
+
+
+@contextmanager
+def memory_told(name: str) -> Iterator[None]:
+    """Raise LimitError E5015 in place of a MemoryError."""
+    try:
+        yield
+    except MemoryError as error:
+        raise LimitError(
+            "E5015",
+            f"the process was given no more memory while {name!r} was evaluated",
+            limit="memory",
+            allowed=0,
+            found=0,
+            hint="lower --limit live_bytes=N to be told before, or use a machine with more memory",
+        ) from error
 
 
 MOST_NESTED_CALLS = 100
@@ -240,7 +267,7 @@ def peak_bytes(module: Module) -> tuple[int, str]:
         ends: dict[int, int] = {}
         live = peak = 0
         for i, x in enumerate(computation.instructions):
-            size = 0 if x.opcode in VIEWS else bytes_of(x.shape)
+            size = _own_bytes(x)
             live += size
             ends[last_use[i]] = ends.get(last_use[i], 0) + size
             below = max((inside.get(name, 0) for name in x.attributes.called), default=0)
@@ -250,7 +277,20 @@ def peak_bytes(module: Module) -> tuple[int, str]:
         inside[computation.name] = peak
     entry = module.entry
     arguments = sum(bytes_of(entry.instructions[i].shape) for i in entry.parameters)
+    root = entry.instructions[entry.root]
+    results = bytes_of(root.shape)  # views among them are written out for who takes them
+    if results > inside[entry.name]:
+        return results + arguments, root.name
     return inside[entry.name] + arguments, place
+
+
+def _own_bytes(x: Instruction) -> int:
+    """Return the bytes that an instruction takes for its result; an iota counts along one row."""
+    if x.opcode == "iota":
+        (leaf,) = array_leaves(x.shape)
+        row = leaf.dimensions[x.attributes.integer("iota_dimension")]
+        return storage_bytes(leaf) * row // max(1, leaf.element_count)
+    return 0 if x.opcode in VIEWS else bytes_of(x.shape)
 
 
 def bytes_of(shape: Shape) -> int:

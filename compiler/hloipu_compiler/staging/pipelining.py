@@ -30,6 +30,7 @@ from hloipu_compiler.staging.evidence import check_forward, compared_samples, ev
 from hloipu_compiler.staging.forming import PRE, STEP, Formed, formed
 from hloipu_compiler.staging.independent_parts import JOIN
 from hloipu_compiler.staging.inference import inference_phases, updates_nothing
+from hloipu_compiler.staging.passed_on import with_passed_copies
 from hloipu_compiler.staging.phases import phases_of
 from hloipu_compiler.staging.reach import ancestors, parameter_positions, result_positions
 from hloipu_compiler.staging.recomputing import FULL, made_again
@@ -73,6 +74,7 @@ def cutting_of(
     what `phases_of` raises, and StagingError E0506 for stages that cannot be.
     """
     _require_arrays(module.entry)
+    module = with_passed_copies(module, wrapping)
     phases, trains = phases_and_kind(module.entry, wrapping, request)
     copied = _with_copies(module, phases)
     if copied is not module:

@@ -5,6 +5,7 @@ Statistics of a feature are taken on one tile; the other dimensions are not spli
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
 import numpy as np
@@ -70,7 +71,8 @@ class BatchNorm(Codelet):
             x = np.broadcast_to(x, (*shared.grid, *x.shape[rank:]))
             at = self.feature if x.ndim - rank > 1 or len(operands[0].part) == 1 else 0
             x = np.moveaxis(x, range(rank), range(at, at + rank))
-            merged.append(x.reshape((*x.shape[:at], -1, *x.shape[at + rank + 1 :])))
+            features = prod(x.shape[at : at + rank + 1])
+            merged.append(x.reshape((*x.shape[:at], features, *x.shape[at + rank + 1 :])))
         made = []
         for x, result in zip(self._whole(merged, self.feature), results, strict=True):
             at = self.feature if x.ndim > 1 else 0

@@ -20,6 +20,12 @@ from hloipu_runtime.codelets.grids import share, spread
 from hloipu_runtime.codelets.labels import require
 from hloipu_runtime.codelets.matrix_costs import cholesky_work, matrix_work, solve_work
 from hloipu_runtime.kernels.lapack import LAPACK_TARGETS
+from hloipu_runtime.kernels.lapack_forms import (
+    batch_rank,
+    call_lapack,
+    element_type_of,
+    routine_of,
+)
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
 
@@ -50,12 +56,12 @@ class LapackCall(Codelet):
     @property
     def routine(self) -> str:
         """Name of the routine, without the letter of its type."""
-        return self.target.removeprefix("lapack_").removesuffix("_ffi")[1:]
+        return routine_of(self.target)
 
     @property
     def element_type(self) -> str:
         """Element type that the routine computes in."""
-        return {"s": "f32", "d": "f64", "c": "c64", "z": "c128"}[self.target[len("lapack_")]]
+        return element_type_of(self.target)
 
     def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
         """Return a label for each batch dimension."""
@@ -72,7 +78,9 @@ class LapackCall(Codelet):
     def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
         """Call the routine on all matrices of all tiles."""
         shared = share(operands)
-        made = LAPACK_TARGETS[self.target](shared.arrays, dict(self.attributes))
+        count = self._batch_rank(operands[0].part)
+        matrices = [x.part[count:] for x in results]
+        made = call_lapack(self.target, shared.arrays, dict(self.attributes), matrices)
         return [spread(x, operands[0].grid, shared.grid) for x in made]
 
     def work(
@@ -102,5 +110,4 @@ class LapackCall(Codelet):
         return matrix_work(machine, batch, slots, 0, element_type, sourced=False)
 
     def _batch_rank(self, shape: Sizes) -> int:
-        """Return the number of dimensions before the first operand's matrix, or diagonal."""
-        return len(shape) - (1 if self.routine == "gtsv" else 2)
+        return batch_rank(self.target, shape)

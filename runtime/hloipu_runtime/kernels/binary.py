@@ -70,6 +70,16 @@ _PREDICATE: dict[str, np.ufunc] = {
 }
 
 
+def binary_has_meaning(opcode: str, element_type: str) -> bool:
+    """Whether `binary` computes an operation on operands of a type."""
+    element = ELEMENT_TYPES[element_type]
+    if element.is_float:
+        return opcode in REAL_KERNELS or opcode == "complex"
+    if element.is_integer:
+        return opcode in INTEGER_BINARY
+    return opcode in (COMPLEX_BINARY if element.is_complex else _PREDICATE)
+
+
 def binary(opcode: str, x: Array, y: Array, element_type: str, out: Array | None = None) -> Array:
     """Compute the elementwise operation `opcode` on `x` and `y`, both of type `element_type`.
 

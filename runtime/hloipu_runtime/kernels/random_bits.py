@@ -29,6 +29,11 @@ _MASK64 = (1 << 64) - 1
 _MASK128 = (1 << 128) - 1
 
 
+def states_of(algorithm: str) -> tuple[int, ...]:
+    """Return the numbers of 64-bit words that an algorithm's state may have."""
+    return (2,) if algorithm == "rng_three_fry" else (2, 3)
+
+
 def rng_bit_generator(
     state: Array, shape: Sequence[int], bits: int, algorithm: Algorithm
 ) -> tuple[Array, Array]:

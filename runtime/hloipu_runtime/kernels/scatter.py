@@ -146,6 +146,8 @@ def scatter_as(
     form: Form, operands: Sequence[Array], indices: Array, updates: Sequence[Array], how: How
 ) -> list[Array]:
     """Do what `scatter` does; `form` is that of the arrays' shapes."""
+    if 0 in form.shape:  # no window is inside
+        return _owned(operands, how.in_place)
     rows, valid = form.rows.checked(indices)
     if valid is not None:
         valid = valid.reshape(-1)

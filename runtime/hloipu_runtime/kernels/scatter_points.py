@@ -19,7 +19,7 @@ def scattering(form: Form, how: How) -> Callable[[Array, Array, Array], Array]:
 
     monoid = how.combiner if isinstance(how.combiner, str) else ""
     points = form.is_ordered and form.window_elements == 1 and form.update_order is None
-    if not points or form.count <= FEW_WINDOWS or how.unique_indices:
+    if not points or 0 in form.shape or form.count <= FEW_WINDOWS or how.unique_indices:
         return general
     if monoid not in ("add", "multiply") or how.element_types[0] not in _TYPES:
         return general

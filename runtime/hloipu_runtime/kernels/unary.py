@@ -157,6 +157,16 @@ _INTEGER: dict[str, Callable[[Array, ElementType], Array]] = {
 }
 
 
+def unary_has_meaning(opcode: str, element_type: str) -> bool:
+    """Whether `unary` computes an operation on an operand of a type."""
+    element = ELEMENT_TYPES[element_type]
+    if element.is_float:
+        return opcode in REAL_KERNELS or opcode == "is-finite"
+    if element.is_complex:
+        return opcode in COMPLEX_UNARY or opcode == "is-finite"
+    return opcode in _INTEGER if element.is_integer else opcode in ("not", "real")
+
+
 def unary(opcode: str, x: Array, element_type: str, out: Array | None = None) -> Array:
     """Compute the elementwise operation `opcode` on `x`, whose element type is `element_type`.
 
