@@ -22,13 +22,14 @@ from hloipu.cli.compiling import (
 from hloipu.cli.findings_text import findings_text
 from hloipu.cli.inputs import HLO_FILE, limit_option
 from hloipu.cli.options import Asked
+from hloipu.cli.outputs import OUTPUT_FILE
 from hloipu.session import compile_cached
 from hloipu_compiler.hlo.limits import Limits
 
 
 @click.command("compile")
 @click.argument("file", type=HLO_FILE, required=False)
-@click.option("-o", "--output", type=click.Path(), help="Write the executable to this .ipux file.")
+@click.option("-o", "--output", type=OUTPUT_FILE, help="Write the executable to this .ipux file.")
 @click.option("--findings", is_flag=True, help="Print all findings, not only the first three.")
 @chart_option
 @compiling_options("compile")

@@ -16,6 +16,7 @@ from hloipu.cli.choice_text import choice_text
 from hloipu.cli.inputs import read_input
 from hloipu.cli.memory_text import culprits_text, uses_text
 from hloipu.cli.options import Asked, config_text, option_group
+from hloipu.cli.outputs import OUTPUT_FILE
 from hloipu.cli.table import table
 from hloipu.definitions import key_text
 from hloipu.encoded import plain_step
@@ -80,7 +81,7 @@ def compiling_options(command: str) -> Callable[[F], F]:
         for option in (
             click.option("--timing", is_flag=True, help="Print the time of each phase on stderr."),
             click.option("--json", "as_json", is_flag=True, help="Print the profile as JSON."),
-            click.option("--profile", type=click.Path(), help="Write the profile to a JSON file."),
+            click.option("--profile", type=OUTPUT_FILE, help="Write the profile to a JSON file."),
         ):
             decorated = option(decorated)
         return decorated  # type: ignore[no-any-return]

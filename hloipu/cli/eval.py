@@ -9,6 +9,7 @@ import click
 import numpy as np
 
 from hloipu.cli.inputs import HLO_FILE, read_input
+from hloipu.cli.outputs import OUTPUT_FILE
 from hloipu.cli.values import SEED, ValueLimits, given_arguments, input_options
 from hloipu.encoded import with_plain_loops
 from hloipu.inputs import grouped, save_arrays
@@ -26,7 +27,7 @@ Array = np.ndarray[Any, Any]
 @click.command("eval")
 @click.argument("file", type=HLO_FILE)
 @input_options
-@click.option("-o", "--output", type=click.Path(), help="Write out_0, out_1, … to this .npz file.")
+@click.option("-o", "--output", type=OUTPUT_FILE, help="Write out_0, out_1, … to this .npz file.")
 @click.option("--watch", multiple=True, metavar="NAME", help="Print this instruction's values.")
 @click.option("--stop-on-nan", is_flag=True, help="Stop at the first instruction that makes a NaN.")
 @click.option(

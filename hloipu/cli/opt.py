@@ -7,6 +7,7 @@ from contextlib import nullcontext
 import click
 
 from hloipu.cli.inputs import HLO_FILE, limit_option, read_input
+from hloipu.cli.outputs import OUTPUT_FILE
 from hloipu.cli.table import table
 from hloipu_compiler.hlo.limits import Limits
 from hloipu_compiler.hlo.parse import parse
@@ -36,7 +37,7 @@ from hloipu_runtime.errors import UsageError
 @click.option("--timing", is_flag=True, help="Print the time and effect of each run of a pass.")
 @click.option("--verify-each/--no-verify-each", default=True, help="Verify after each pass.")
 @click.option("--plan", "shows_plan", is_flag=True, help="Print the plan as JSON in the end.")
-@click.option("-o", "--output", type=click.Path(), help="Write the result here, not to stdout.")
+@click.option("-o", "--output", type=OUTPUT_FILE, help="Write the result here, not to stdout.")
 @limit_option
 def command(
     file: str | None,

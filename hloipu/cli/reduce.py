@@ -9,6 +9,7 @@ from hloipu.cli import INTERRUPTED
 from hloipu.cli.candidate_tests import Setup, differs_test, error_test
 from hloipu.cli.inputs import HLO_FILE, limit_option, read_input
 from hloipu.cli.options import Asked, config_text, option_group
+from hloipu.cli.outputs import OUTPUT_FILE
 from hloipu.cli.reduce_progress import ReduceProgress
 from hloipu.cli.trials import CommandTest, ForkedTest, Tester, Trials, words_of
 from hloipu.cli.values import SEED
@@ -30,7 +31,7 @@ _SECONDS = click.FloatRange(0, min_open=True)
     "--differs", is_flag=True, help="Keep what has other values compiled than evaluated op by op."
 )
 @click.option("--test", "test", metavar="CMD", help="Keep what this command exits with 0 on.")
-@click.option("-o", "--output", type=click.Path(), help="Write the result here, not to stdout.")
+@click.option("-o", "--output", type=OUTPUT_FILE, help="Write the result here, not to stdout.")
 @click.option(
     "--time-limit", type=_SECONDS, metavar="SECONDS", help="Stop then, with the best so far."
 )

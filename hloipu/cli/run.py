@@ -24,6 +24,7 @@ from hloipu.cli.compiling import (
 from hloipu.cli.eval import shown
 from hloipu.cli.inputs import HLO_FILE
 from hloipu.cli.options import Asked
+from hloipu.cli.outputs import OUTPUT_FILE
 from hloipu.cli.progress import progress_line
 from hloipu.cli.run_session import needs_session, run_in_session, show_session
 from hloipu.cli.session_options import SessionOptions, session_options
@@ -65,7 +66,7 @@ class Work:
 
 @click.command("run")
 @click.argument("file", type=HLO_FILE, required=False)
-@click.option("-o", "--output", type=click.Path(), help="Write out_0, out_1, … to this .npz file.")
+@click.option("-o", "--output", type=OUTPUT_FILE, help="Write out_0, out_1, … to this .npz file.")
 @compiling_options("run")
 @click.option("--no-progress", is_flag=True, help="Show no progress of long runs on a terminal.")
 @session_options

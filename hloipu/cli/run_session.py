@@ -16,7 +16,7 @@ from hloipu.pipelining import pipeline_request
 from hloipu.session_arrays import constant_numbers
 from hloipu.wrapping import wrapping_request
 from hloipu_compiler.ir.graph import Module
-from hloipu_runtime.atomic_file import replacing
+from hloipu_runtime.atomic_file import check_writable, replacing
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.program.program import Program, Queue
@@ -146,6 +146,8 @@ def _check(program: Program, asked: SessionOptions) -> None:
 
 
 def _known(program: Program, asked: SessionOptions) -> None:
+    for path in asked.outfeeds.values():
+        check_writable(path)
     for flag, names, way in (
         ("--infeed", asked.infeeds, True),
         ("--producer-rate", asked.rates, True),
