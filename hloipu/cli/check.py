@@ -67,7 +67,7 @@ def command(
     if asked.print_config:
         click.echo(config_text(asked.resolved(), as_json=False))
         return
-    module = parse(read_input(file), limits=limits.text)
+    module = parse(read_input(file, limits.text), limits=limits.text)
     verify(module)
     module = with_plain_loops(module, asked.given, asked.config)
     refuse_infeeds(module)
@@ -189,13 +189,13 @@ def load_outputs(path: str, module: Module) -> list[Array]:
     found = []
     with stored_arrays(path) as given:
         for number, leaf in enumerate(leaves):
-            if f"out_{number}" not in given.files:
+            if f"out_{number}" not in given.names:
                 raise UsageError(
                     "E3107",
                     f"{path}: no array out_{number}, the module makes {len(leaves)}",
                     hint="hloipu eval -o writes such a file",
                 )
-            array = as_user_dtype(given[f"out_{number}"], leaf.element_type.name)
+            array = given.leaf(f"out_{number}", leaf, f"{path}: out_{number}", "E3109")
             if array.shape != leaf.dimensions or array.dtype != user_dtype(leaf.element_type.name):
                 raise UsageError(
                     "E3109",

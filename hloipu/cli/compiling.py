@@ -2,11 +2,13 @@
 
 import functools
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any, TypeVar
 
 import click
@@ -109,7 +111,7 @@ def read_verified(file: str, limits: Limits, phases: Phases, asked: Asked) -> tu
     A step in Graphcore's encoding is made plain; says on stderr what was read of it.
     """
     with phases("parse"):
-        source = read_input(file)
+        source = read_input(file, limits)
         module = parse(source, limits=limits)
     with phases("verify"):
         verify(module)
@@ -146,6 +148,9 @@ def program_of(file: str, limits: Limits, asked: Asked, phases: Phases) -> Compi
 def is_executable(file: str) -> bool:
     """Whether a file begins or is named as executables are: a damaged one is no text, either."""
     try:
+        # The bytes of a pipe are gone once they are looked at.
+        if not S_ISREG(os.stat(file).st_mode):
+            return False
         with open(file, "rb") as stream:
             return stream.read(len(MAGIC)) == MAGIC or file.endswith(".ipux")
     except (OSError, ValueError):  # whoever reads it as text says so

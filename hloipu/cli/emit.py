@@ -107,7 +107,7 @@ def stage_text(
     """Return a stage of a file as text; an executable has no stages of HLO any more."""
     if stage in _PRINTERS and is_executable(file):
         return _PRINTERS[stage](loaded(file, asked, Phases())[0], asking)
-    module = parse(read_input(file), limits=limits)
+    module = parse(read_input(file, limits), limits=limits)
     if verifies or stage != "hlo":
         verify(module)
     if stage == "hlo":

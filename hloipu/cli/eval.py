@@ -53,7 +53,7 @@ def command(
     seed: int,
 ) -> None:
     """Compute FILE (- for standard input) op by op and print or store its results."""
-    module = parse(read_input(file), limits=limits.text)
+    module = parse(read_input(file, limits.text), limits=limits.text)
     verify(module)
     module = with_plain_loops(module, {"define": define})
     check_names(module, watch)

@@ -71,7 +71,7 @@ def command(
             raise click.UsageError("Missing argument 'FILE'.")
         pipeline = read_pipeline(text, PIPELINES)
         check_named(pipeline, (*dumps, *diffs, *((stop_after,) if stop_after else ())))
-        module = parse(read_input(file), limits=limits)
+        module = parse(read_input(file, limits), limits=limits)
         verify(module)
         watcher = Watcher(frozenset(dumps), frozenset(diffs))
         module, plan = run_passes(

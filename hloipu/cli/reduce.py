@@ -84,7 +84,7 @@ def command(
         click.echo(config_text(asked.resolved(), as_json=False))
         return
     check_combination(code, differs, test, asked, values_given=not seed is fill is None)
-    module = parse(read_input(file), limits=limits)
+    module = parse(read_input(file, limits), limits=limits)
     is_valid, tester = _tester(module, code, differs, test, Setup(asked, seed or 0, fill))
     result = _Result(output)
     trials = Trials(tester, timeout, time_limit)

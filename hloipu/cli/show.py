@@ -41,7 +41,7 @@ def command(file: str, most: int, assume_trips: int | None, as_json: bool, limit
     Ops by kind, parameters and state, FLOPs and bytes with loop trip counts multiplied through,
     largest tensors, costliest source lines. A ≥ marks a lower bound: data decides how often.
     """
-    module = parse(read_input(file), limits=limits)
+    module = parse(read_input(file, limits), limits=limits)
     verify(module)
     summary = summarise(module, most=most, assume_trips=assume_trips)
     if as_json:

@@ -32,7 +32,7 @@ def command(
     records = []
     for name in files:
         try:
-            module = parse(read_input(name), limits=limits)
+            module = parse(read_input(name, limits), limits=limits)
             if not parse_only:
                 verify(module)
             if static:

@@ -160,6 +160,9 @@ def _row(record: object) -> ArrayRow | None:
     numbers = [*shape, record["offset"], record["length"]]
     if not all(type(number) is int and 0 <= number < 2**63 for number in numbers):
         return None
+    # numpy multiplies the sizes that are not 0, and has no array where that overflows.
+    if prod(size or 1 for size in shape) * user_dtype(element_type).itemsize >= 2**63:
+        return None
     return ArrayRow(name, element_type, tuple(shape), record["offset"], record["length"])
 
 
