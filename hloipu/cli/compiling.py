@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 
 import click
 
-from hloipu.cli.application import styled
 from hloipu.cli.choice_text import choice_text
 from hloipu.cli.inputs import read_input
 from hloipu.cli.memory_text import culprits_text, uses_text
 from hloipu.cli.options import Asked, config_text, option_group
 from hloipu.cli.outputs import OUTPUT_FILE
+from hloipu.cli.saying import say, say_error
 from hloipu.cli.table import table
 from hloipu.definitions import key_text
 from hloipu.encoded import plain_step
@@ -94,7 +94,7 @@ def compiling_options(command: str) -> Callable[[F], F]:
 def shown_config(asked: Asked, as_json: bool) -> bool:
     """Print where options come from, if that was asked for in place of the work."""
     if asked.print_config:
-        click.echo(config_text(asked.resolved(), as_json))
+        say(config_text(asked.resolved(), as_json))
     return asked.print_config
 
 
@@ -118,7 +118,7 @@ def read_verified(file: str, limits: Limits, phases: Phases, asked: Asked) -> tu
         given = {**asked.given, "opaque": asked.opaque}
         module, lines = plain_step(module, given, asked.config)
     for line in lines:
-        click.echo(line, err=True)
+        say(line, err=True)
     return module, key_text(module, source.text, given, asked.config)
 
 
@@ -131,9 +131,9 @@ def options_for(asked: Asked, module: Module, text: str) -> Options:
     options = asked.resolved(module_attributes(module)).options
     options, choice = settled_options(module, text, options)
     if choice is not None:
-        click.echo(choice_text(choice), err=True)
+        say(choice_text(choice), err=True)
     for line in wrapping_lines(module, options):
-        click.echo(line, err=True)
+        say(line, err=True)
     return options
 
 
@@ -191,17 +191,17 @@ def report(profile: Profile, reporting: Reporting) -> None:
     if reporting.profile:
         write_profile(profile, reporting.profile)
     for line in profile.options.get("cut", ()):
-        click.echo(line, err=True)
-    click.echo(profile_text(profile) if reporting.as_json else verdict(profile))
+        say(line, err=True)
+    say(profile_text(profile) if reporting.as_json else verdict(profile))
     if reporting.chart and not reporting.as_json:
         width = shutil.get_terminal_size((100, 24)).columns
-        click.echo(f"\n{chart(profile, width)}" if profile.pipelines else "no pipeline to chart")
+        say(f"\n{chart(profile, width)}" if profile.pipelines else "no pipeline to chart")
 
 
 def tell_pipelines(profile: Profile) -> None:
     """Say on stderr how the program's pipelines work."""
     for line in pipeline_lines(profile):
-        click.echo(line, err=True)
+        say(line, err=True)
 
 
 def write_profile(profile: Profile, path: str) -> None:
@@ -242,9 +242,9 @@ def stop_unless_fits(program: CompiledProgram) -> None:
     try:
         require_fit(program.memory, program.fitting_lines)
     except DoesNotFit as error:
-        click.echo(styled(str(error)), err=True)
-        click.echo(uses_text(error.report), err=True)
-        click.echo(culprits_text(error.report), err=True)
+        say_error(str(error))
+        say(uses_text(error.report), err=True)
+        say(culprits_text(error.report), err=True)
         raise click.exceptions.Exit(error.exit_code) from None
 
 
@@ -256,7 +256,7 @@ def timed(reporting: Reporting) -> Iterator[Phases]:
         yield phases
     finally:
         if reporting.timing:
-            click.echo(times_text(phases), err=True)
+            say(times_text(phases), err=True)
 
 
 def times_text(phases: Phases) -> str:

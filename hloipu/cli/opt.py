@@ -8,6 +8,7 @@ import click
 
 from hloipu.cli.inputs import HLO_FILE, limit_option, read_input
 from hloipu.cli.outputs import OUTPUT_FILE
+from hloipu.cli.saying import say, say_hlo
 from hloipu.cli.table import table
 from hloipu_compiler.hlo.limits import Limits
 from hloipu_compiler.hlo.parse import parse
@@ -65,7 +66,7 @@ def command(
         for plugin in plugins:
             load_plugin(plugin)
         if lists:
-            click.echo(list_text())
+            say(list_text())
             return
         if file is None:
             raise click.UsageError("Missing argument 'FILE'.")
@@ -78,12 +79,12 @@ def command(
             module, None, pipeline, verify_each=verify_each, stop_after=stop_after, watch=watcher
         )
     if timing:
-        click.echo(timing_text(watcher.runs), err=True)
+        say(timing_text(watcher.runs), err=True)
     if shows_plan:
-        click.echo(json.dumps(plan.record(), ensure_ascii=False), err=output is None)
+        say(json.dumps(plan.record(), ensure_ascii=False), err=output is None)
     made = print_module(module)
     if output is None:
-        click.echo(made, nl=False)
+        say_hlo(made)
         return
     with replacing(output) as stream:
         stream.write(made.encode("utf-8", errors="surrogateescape"))
@@ -114,11 +115,11 @@ class Watcher:
         """Take one run in."""
         place = f"{run.name} (round {run.round})" if run.round else run.name
         if run.name in self._diffs:
-            click.echo(f"// changed by {place}", err=True)
-            click.echo(difference(run.before, run.after), nl=False, err=True)
+            say(f"// changed by {place}", err=True)
+            say_hlo(difference(run.before, run.after), err=True)
         if run.name in self._dumps:
-            click.echo(f"// after {place}", err=True)
-            click.echo(print_module(run.after), nl=False, err=True)
+            say(f"// after {place}", err=True)
+            say_hlo(print_module(run.after), err=True)
         self.runs.append(run)
 
 

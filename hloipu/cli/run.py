@@ -27,6 +27,7 @@ from hloipu.cli.options import Asked
 from hloipu.cli.outputs import OUTPUT_FILE
 from hloipu.cli.progress import progress_line
 from hloipu.cli.run_session import needs_session, run_in_session, show_session
+from hloipu.cli.saying import say
 from hloipu.cli.session_options import SessionOptions, session_options
 from hloipu.cli.values import ValueLimits, given_arguments, input_options
 from hloipu.inputs import save_arrays
@@ -211,11 +212,11 @@ def show_values(
     """Write the results to a file if asked, or print them under the verdict."""
     if output:
         save_arrays(output, result.outputs)
-        click.echo(f"wrote {len(result.outputs)} arrays to {output}", err=True)
+        say(f"wrote {len(result.outputs)} arrays to {output}", err=True)
         return
     if reporting.as_json:
         return
     ports = seen_by_users(program.program).results
     for number, (port, value) in enumerate(zip(ports, result.outputs, strict=True)):
         sizes = ",".join(map(str, port.shape))
-        click.echo(f"out_{number} {port.element_type}[{sizes}] = {shown(value)}")
+        say(f"out_{number} {port.element_type}[{sizes}] = {shown(value)}")

@@ -110,6 +110,8 @@ def decode(text: bytes, name: str) -> Header:
     try:
         record = json.loads(text.decode("ascii"))
         canonical = _canonical(record) == text
+        if b"\\ud" in text:  # halves of pairs that stand alone are no characters
+            json.dumps(record, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as error:  # not ASCII, not JSON, too deep, NaN
         raise _malformed(name, f"not JSON: {str(error)[:200]}") from error
     if not canonical:
