@@ -1,7 +1,5 @@
 """Arguments for a module from files or at random, as the command line gives them."""
 
-import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -12,10 +10,13 @@ from hloipu_compiler.evaluate.site import array_leaves
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_runtime.atomic_file import replacing
-from hloipu_runtime.errors import UsageError
+from hloipu_runtime.errors import StreamError, UsageError
 from hloipu_runtime.kernels.storage import bits_dtype, user_dtype
+from hloipu_runtime.streams.files import ArrayFile, array_file, unreadable
 
 Array = np.ndarray[Any, Any]
+_MOST_ITEM_BYTES = 16
+"""Of one element: c128's."""
 
 
 def parameter_leaves(module: Module) -> list[tuple[str, ArrayShape]]:
@@ -36,41 +37,71 @@ def load_arguments(path: str, module: Module) -> list[Array]:
     """
     wanted = parameter_leaves(module)
     with stored_arrays(path) as given:
-        names = set(given.files)
         leaves = []
         for number, (name, shape) in enumerate(wanted):
-            key = name if name in names else f"in_{number}"
-            if key not in names:
+            key = name if name in given.names else f"in_{number}"
+            if key not in given.names:
                 raise UsageError(
                     "E3107",
                     f"{path}: no array for parameter {number} {name!r} ({shape})",
-                    hint=f"store it under {name!r} or {key!r}; there are {sorted(names)[:8]}",
+                    hint=f"store it under {name!r} or {key!r}; there are {sorted(given.names)[:8]}",
                 )
-            leaves.append(as_user_dtype(given[key], shape.element_type.name))
+            leaves.append(given.leaf(key, shape, f"parameter {number}"))
         return leaves
 
 
+class StoredArrays:
+    """Arrays of an open .npz file; each is compared with what is wanted before it is unpacked."""
+
+    def __init__(self, file: ArrayFile) -> None:
+        self._file = file
+        self.names = frozenset(file.names)
+
+    def leaf(self, key: str, shape: ArrayShape, what: str, code: str = "") -> Array:
+        """Return an array that is to be of some shape, raw bits read as the type they stand for.
+
+        Raises UsageError E3102 where its header says another shape, E3103 where elements of its
+        type are no numbers; whether it is the right type is for others to say. `code`:
+        that of both errors.
+        """
+        stored = self._file.stored(key)
+        if stored.shape != shape.dimensions:
+            raise UsageError(
+                code or "E3102",
+                f"{what} is {shape.without_layout()}, an array of shape "
+                f"{list(stored.shape)} was given",
+                hint="give an array of exactly that shape",
+            )
+        kind = "" if stored.dtype.fields or stored.dtype.subdtype else stored.dtype.kind
+        if stored.dtype.itemsize > _MOST_ITEM_BYTES or kind not in tuple("biufcV"):
+            raise UsageError(
+                code or "E3103",
+                f"{what} is {shape.without_layout()}, an array of {stored.dtype} was given",
+                hint="store numbers",
+            )
+        # A copy: the file may change, or be written, while its values are in use.
+        return as_user_dtype(np.array(self._file.read(key)), shape.element_type.name)
+
+
 @contextmanager
-def stored_arrays(path: str) -> Iterator[np.lib.npyio.NpzFile]:
+def stored_arrays(path: str) -> Iterator[StoredArrays]:
     """Open an .npz file; whatever goes wrong while it is read is a UsageError naming it."""
     try:
-        with open(path, "rb") as file, np.lib.npyio.NpzFile(file, allow_pickle=False) as given:
-            yield given
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        with array_file(path) as file:
+            if not file.is_archive:
+                raise unreadable(path, "it is no .npz file")
+            yield StoredArrays(file)
+    except StreamError as error:
         raise UsageError(
-            "E3108",
-            f"cannot read arrays from {path!r}: {error}",
-            hint="give a file that numpy.savez wrote",
+            "E3108", error.message, hint="give a file that numpy.savez wrote"
         ) from error
 
 
 def as_user_dtype(array: Array, element_type: str) -> Array:
     """Read stored raw bits as the type they stand for; anything else is returned as it is."""
-    array = np.asarray(array)  # members of a zip file that are no arrays come as bytes
     dtype = user_dtype(element_type)
-    if (
-        array.dtype != dtype and array.dtype == bits_dtype(element_type)
-    ) or array.dtype.kind == "V":
+    is_bits = array.dtype != dtype and array.dtype == bits_dtype(element_type)
+    if is_bits or (array.dtype.kind == "V" and array.dtype.itemsize == dtype.itemsize):
         return array.view(dtype)
     return array
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from hloipu.inputs import as_user_dtype, flat, parameter_leaves, stored_arrays
+from hloipu.inputs import flat, parameter_leaves, stored_arrays
 from hloipu.ports import without_tokens
 from hloipu_compiler.evaluate.random_inputs import random_arguments
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
@@ -47,14 +47,14 @@ def read_arrays(path: str, program: Program, module: Module | None) -> dict[int,
     with stored_arrays(path) as given:
         for number, (name, shape) in needed_arrays(program).items():
             keys = [name, f"in_{number}", *names[number : number + 1]]
-            key = next((key for key in keys if key in given.files), None)
+            key = next((key for key in keys if key in given.names), None)
             if key is None:
                 raise UsageError(
                     "E3107",
                     f"{path}: no array for parameter {number} {name!r} ({shape})",
                     hint=f"store it under {' or '.join(map(repr, keys))}",
                 )
-            found[number] = as_user_dtype(given[key], shape.element_type.name)
+            found[number] = given.leaf(key, shape, f"parameter {number} {name!r}")
     return found
 
 

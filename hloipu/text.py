@@ -6,7 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import IO, Any
 
-from hloipu_compiler.hlo.limits import DEFAULT_LIMITS, Limits
+from hloipu_compiler.hlo.limits import DEFAULT_LIMITS, Limits, check_limit
 from hloipu_compiler.hlo.parse import parse as parse_source
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.source import Source
@@ -23,42 +23,71 @@ PROTOBUF_HINT = (
 )
 _LOOKED_AT = 4096
 """Bytes at the beginning that tell a binary file from a text."""
+_READ_AT_ONCE = 2**24
+_MOST_READ_BYTES = 2**62
 _BINARY = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]|\xff\xfe|\xfe\xff")
 _PACKED = {b"PK\x03\x04": "a zip archive", b"\x1f\x8b": "a gzip file", b"\x7fELF": "a program"}
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
-def read_source(given: HloInput) -> Source:
+def read_source(given: HloInput, limits: Limits = DEFAULT_LIMITS) -> Source:
     """Return the text of an input with the name to show for it.
 
-    Raises UsageError where there is no such file, or what it holds is not text.
+    Raises UsageError where there is no such file, or what it holds is not text; LimitError where
+    it is longer than `limits`, of which no more is read.
     """
     if isinstance(given, str) and "\n" in given:
         return Source(given)
     if isinstance(given, str | Path):
-        return read_file(Path(given))
+        return read_file(Path(given), limits)
     if not hasattr(given, "read"):
         raise UsageError(
             "E3001",
             f"cannot read HLO text from an object of type {type(given).__name__}",
             hint="give a path to an HLO text dump, an open file, or the text itself",
         )
-    data = given.read()
-    name = str(getattr(given, "name", "<file>"))
-    return Source(data if isinstance(data, str) else decoded(data, name), name)
+    return read_stream(given, str(getattr(given, "name", "<file>")), limits)
 
 
-def read_file(path: Path) -> Source:
-    """Return the text of a file; raises UsageError where there is none, or it is not text."""
+def read_file(path: Path, limits: Limits = DEFAULT_LIMITS) -> Source:
+    """Return the text of a file; raises what `read_source` raises."""
     try:
-        return Source(decoded(path.read_bytes(), str(path)), str(path))
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise UsageError(
-            "E3001",
-            f"cannot read {str(path)!r}: {reason}",
-            hint="give a path to an HLO text dump, or the text itself with its line ends",
-        ) from error
+        with path.open("rb") as stream:
+            return read_stream(stream, str(path), limits)
+    except ValueError as error:  # a NUL in the path
+        raise _unreadable(str(path), str(error)) from error
+    except OSError as error:
+        raise _unreadable(str(path), error.strerror or str(error)) from error
+
+
+def read_stream(stream: IO[str] | IO[bytes], name: str, limits: Limits = DEFAULT_LIMITS) -> Source:
+    """Return the text of an open file; raises what `read_source` raises."""
+    most = min(limits.input_bytes, _MOST_READ_BYTES)
+    try:
+        data = stream.read(min(_LOOKED_AT, most + 1))
+        if isinstance(data, bytes):
+            require_text(data, name)
+        # A terminal or a pipe may give less than was asked for before it ends.
+        parts = [data]
+        size = len(data)
+        while data and size <= most:
+            data = stream.read(min(_READ_AT_ONCE, most + 1 - size))
+            parts.append(data)
+            size += len(data)
+    except OSError as error:
+        raise _unreadable(name, error.strerror or str(error)) from error
+    check_limit(limits, "input_bytes", size)
+    if isinstance(data, str):
+        return Source("".join(parts), name)  # type: ignore[arg-type]
+    return Source(decoded(b"".join(parts), name), name)  # type: ignore[arg-type]
+
+
+def _unreadable(name: str, reason: str) -> UsageError:
+    return UsageError(
+        "E3001",
+        f"cannot read {name!r}: {reason}",
+        hint="give a path to an HLO text dump, or the text itself with its line ends",
+    )
 
 
 def decoded(data: bytes, name: str) -> str:
@@ -66,6 +95,15 @@ def decoded(data: bytes, name: str) -> str:
 
     Raises UsageError for bytes that no text begins with.
     """
+    require_text(data, name)
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
+
+
+def require_text(data: bytes, name: str) -> None:
+    """Raise UsageError for bytes that no text begins with."""
     if data[:2] in _UTF16:
         raise UsageError("E3002", f"{name!r} is UTF-16 text", hint="save it as UTF-8")
     if data.startswith(MAGIC):
@@ -83,10 +121,6 @@ def decoded(data: bytes, name: str) -> str:
             f"{name!r} is not HLO text but {kind or 'a binary file'}",
             hint="unpack it first" if kind.endswith(("archive", "gzip file")) else PROTOBUF_HINT,
         )
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        return data.decode("latin-1")
 
 
 def parse(given: HloInput, *, limits: Limits = DEFAULT_LIMITS) -> Module:
@@ -95,7 +129,7 @@ def parse(given: HloInput, *, limits: Limits = DEFAULT_LIMITS) -> Module:
     Raises ParseError where the text is wrong, LimitError where it is larger or deeper than
     `limits`, UsageError where it cannot be read.
     """
-    return parse_source(read_source(given), limits=limits)
+    return parse_source(read_source(given, limits), limits=limits)
 
 
 def verify(given: HloInput, *, limits: Limits = DEFAULT_LIMITS) -> Module:

@@ -4,6 +4,8 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
 
+from hloipu_runtime.plain_text import printable
+
 SHOWN_COLUMNS = 160
 """Widest excerpt of a source line in a message; generated lines reach megabytes."""
 
@@ -85,10 +87,3 @@ class Span:
         carets = max(1, min(self.end - self.start, len(shown) - column + 1, last - column + 1))
         indent = " " * (len(before) + column - 1 - first)
         return f"  {excerpt}\n  {indent}{'^' * carets}"
-
-
-def printable(text: str) -> str:
-    """Return `text` with control characters as `?`: a message must not drive a terminal."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else (" " if c == "\t" else "?") for c in text)

@@ -6,6 +6,7 @@ Product goes to stdout, diagnostics to stderr. Exit codes: 0 ok, 2 usage, 3 inva
 """
 
 import sys
+from contextlib import suppress
 from importlib import import_module
 
 from hloipu import __version__
@@ -35,10 +36,12 @@ COMMANDS = {
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    if sys.argv[1:] == ["--version"]:  # answered without importing click: scripts ask this a lot
-        print(f"hloipu {__version__}")
-        return
     try:
+        # Answered without importing click: scripts ask this a lot.
+        if sys.argv[1:] == ["--version"] and sys.stdout is not None:
+            with suppress(OSError):  # the application says what is wrong with stdout
+                print(f"hloipu {__version__}", flush=True)
+                return
         import_module("hloipu.cli.application").run()
     except KeyboardInterrupt:  # while modules are imported; later ones are told what was going on
         sys.exit(INTERRUPTED)

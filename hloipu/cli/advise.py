@@ -19,6 +19,7 @@ from hloipu.cli.compiling import (
 from hloipu.cli.findings_text import findings_text
 from hloipu.cli.inputs import HLO_FILE, limit_option
 from hloipu.cli.options import Asked
+from hloipu.cli.saying import say
 from hloipu.session import compile_once, compile_verified
 from hloipu_compiler.hlo.limits import Limits
 
@@ -46,4 +47,4 @@ def command(file: str | None, limits: Limits, asked: Asked, reporting: Reporting
             profile = replace(profile, findings=findings, fitting=program.fitting)
         report(profile, reporting)
         if not reporting.as_json:
-            click.echo(findings_text(profile))
+            say(findings_text(profile))

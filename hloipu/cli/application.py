@@ -5,17 +5,19 @@ import gc
 import json
 import os
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from importlib import import_module
-from typing import NoReturn
+from io import StringIO
+from typing import NoReturn, TextIO, cast
 
 import click
 
 from hloipu import __version__
 from hloipu.cli import COMMANDS, INTERRUPTED
+from hloipu.cli.saying import say, say_error, unwritten
 from hloipu_compiler.source import Span
 from hloipu_runtime.collection import without_collection
-from hloipu_runtime.errors import HloipuError, LimitError
+from hloipu_runtime.errors import HloipuError, LimitError, UsageError
 
 _MAKING = frozenset({"compile", "estimate", "emit", "opt", "show", "verify"})
 """Commands that make something once and end: cycles of theirs go with the process."""
@@ -70,16 +72,52 @@ def application() -> None:
 
 def run() -> NoReturn:
     """Run the application; every HloipuError ends as its message and its exit code."""
+    open_closed_streams()
+    code: int | str | None = 0
     try:
         with without_collection() if sys.argv[1:2] and sys.argv[1] in _MAKING else nullcontext():
             code = outcome()
             gc.freeze()  # the process ends: nothing is to be looked through any more
         sys.stdout.flush()
     except (BrokenPipeError, ReaderGoneError):
-        # The reader of stdout went away (`| head`); Python must not complain at exit either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 141
+        code = 141  # the reader of stdout went away (`| head`)
+    except OSError as error:  # what was still to be written
+        if not code:
+            report(unwritten(error))
+            code = UsageError.exit_code
+    _say_no_more()
     sys.exit(code)
+
+
+def _say_no_more() -> None:
+    """Flush what can be; Python must not complain at exit about streams that are gone."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def open_closed_streams() -> None:
+    """Put something in place of standard streams that the caller has closed (`>&-`).
+
+    Files that are opened later would get their numbers. Reading the one and writing the other fails
+    as it should, by a handle that is not for it; what is said on stderr is dropped.
+    """
+    for number, flags in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.dup2(os.open(os.devnull, flags), number)
+    # Python has None for a stream that was closed when it started.
+    sys.stdin = sys.stdin or _over(0, "r")
+    sys.stdout = sys.stdout or _over(1, "w")
+    sys.stderr = sys.stderr or _over(2, "w")
+
+
+def _over(number: int, mode: str) -> TextIO:
+    """Return a text stream over a handle that is open from now on."""
+    return cast(TextIO, open(number, mode, encoding="utf-8", closefd=False))
 
 
 def outcome() -> int | str | None:
@@ -92,11 +130,19 @@ def outcome() -> int | str | None:
     except (click.Abort, KeyboardInterrupt) as stop:
         # click makes its own exception of an interrupt, and of the queue's that was waiting.
         reason = stop.__cause__ if isinstance(stop, click.Abort) else stop
-        click.echo(str(reason) if isinstance(reason, HloipuError) else "interrupted", err=True)
+        say(str(reason) if isinstance(reason, HloipuError) else "interrupted", err=True)
         return INTERRUPTED
     except click.ClickException as error:
-        error.show()
+        shown = StringIO()
+        error.show(shown)
+        say_error(shown.getvalue().rstrip("\n"))
         return 2
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        name = "a file" if error.filename is None else repr(str(error.filename))
+        report(UsageError("E3006", f"the system refuses {name}: {error.strerror or error}"))
+        return UsageError.exit_code
     except HloipuError as error:
         report(error)
         return error.exit_code
@@ -116,10 +162,11 @@ def outcome() -> int | str | None:
 
 def report(error: HloipuError) -> None:
     """Show an error on stderr, or as a JSON object on stdout where `--json` was asked for."""
-    if "--json" in sys.argv:
-        click.echo(json.dumps(error_record(error), ensure_ascii=False))
-    else:
-        click.echo(styled(str(error)), err=True)
+    if "--json" in sys.argv and error.code != "E3006":
+        with suppress(HloipuError):  # stdout takes nothing
+            say(json.dumps(error_record(error), ensure_ascii=False))
+            return
+    say_error(str(error))
 
 
 def error_record(error: HloipuError) -> dict[str, object]:
@@ -155,17 +202,3 @@ def place_record(span: Span | None) -> dict[str, object]:
         return {"file": None, "line": None, "column": None}
     line, column = span.source.line_and_column(span.start)
     return {"file": span.source.name, "line": line, "column": column}
-
-
-def styled(text: str) -> str:
-    """Return a message with its error codes in red; click drops colour where nobody sees it."""
-    if "NO_COLOR" in os.environ:
-        return text
-    lines = []
-    for line in text.split("\n"):
-        before, mark, after = line.partition("error[")
-        if mark:
-            code, bracket, rest = after.partition("]")
-            line = before + click.style(f"error[{code}{bracket}", fg="red", bold=True) + rest
-        lines.append(line)
-    return "\n".join(lines)

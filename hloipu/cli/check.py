@@ -11,6 +11,7 @@ from hloipu.check_tiles import OffOnTiles, Tiles
 from hloipu.cli.compiling import stop_unless_fits
 from hloipu.cli.inputs import HLO_FILE, read_input
 from hloipu.cli.options import Asked, config_text, option_group
+from hloipu.cli.saying import say
 from hloipu.cli.values import ValueLimits, given_arguments, input_options
 from hloipu.encoded import with_plain_loops
 from hloipu.inputs import as_user_dtype, stored_arrays
@@ -24,10 +25,10 @@ from hloipu_compiler.evaluate.site import array_leaves
 from hloipu_compiler.evaluate.widen import widened, widened_arguments
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
-from hloipu_compiler.source import printable
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.errors import MismatchError, UnsupportedError, UsageError
 from hloipu_runtime.kernels.storage import user_dtype
+from hloipu_runtime.plain_text import printable
 
 
 @click.command("check")
@@ -65,9 +66,9 @@ def command(
       hloipu check step.hlo --target gc200 --mode exact --poison
     """
     if asked.print_config:
-        click.echo(config_text(asked.resolved(), as_json=False))
+        say(config_text(asked.resolved(), as_json=False))
         return
-    module = parse(read_input(file), limits=limits.text)
+    module = parse(read_input(file, limits.text), limits=limits.text)
     verify(module)
     module = with_plain_loops(module, asked.given, asked.config)
     refuse_infeeds(module)
@@ -80,7 +81,7 @@ def command(
         tiles = None if options is None else on_tiles(filled, options)
         reports = job.compared(tiles)
         for report in reports:
-            click.echo(line(report))
+            say(line(report))
         bad = sum(not report.agrees for report in reports)
         if bad or isolate:
             job.name_first(tiles, options)
@@ -91,7 +92,7 @@ def command(
                 hint="no single op breaks its budget: rounding adds up differently",
             )
     where = "" if options is None else f" on {options.target}, {options.mode}"
-    click.echo(f"agrees with {against}{where}", err=True)
+    say(f"agrees with {against}{where}", err=True)
 
 
 def refuse_infeeds(module: Module) -> None:
@@ -148,12 +149,12 @@ class Job:
         if tiles is not None and options is not None:
             off = tiles.first_off(passed(self.module, options), self.leaves, self.limits)
             if off is not None:
-                click.echo(off_text(off, self.module), err=True)
+                say(off_text(off, self.module), err=True)
                 name = printable(off.instruction.name)
                 raise MismatchError("E6002", f"{name!r} diverges on tiles")
         found = first_divergence(self.module, self.leaves, reference_of(self.against))
         if found is not None:
-            click.echo(divergence_text(self.module, found), err=True)
+            say(divergence_text(self.module, found), err=True)
             raise MismatchError("E6002", f"{found.instruction.name!r} diverges")
 
 
@@ -189,13 +190,13 @@ def load_outputs(path: str, module: Module) -> list[Array]:
     found = []
     with stored_arrays(path) as given:
         for number, leaf in enumerate(leaves):
-            if f"out_{number}" not in given.files:
+            if f"out_{number}" not in given.names:
                 raise UsageError(
                     "E3107",
                     f"{path}: no array out_{number}, the module makes {len(leaves)}",
                     hint="hloipu eval -o writes such a file",
                 )
-            array = as_user_dtype(given[f"out_{number}"], leaf.element_type.name)
+            array = given.leaf(f"out_{number}", leaf, f"{path}: out_{number}", "E3109")
             if array.shape != leaf.dimensions or array.dtype != user_dtype(leaf.element_type.name):
                 raise UsageError(
                     "E3109",

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from hloipu.cli.saying import say
 from hloipu.cli.table import shortened, table
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.report.profile import SCHEMA
@@ -31,10 +32,10 @@ def command(first: str, second: str, most_rows: int, as_json: bool) -> None:
     """
     records = [read_profile(path) for path in (first, second)]
     if as_json:
-        click.echo(json.dumps(figures(*records)))
+        say(json.dumps(figures(*records)))
         return
     names = [Path(path).stem for path in (first, second)]
-    click.echo(comparison(*records, names=names if names[0] != names[1] else (first, second),
+    say(comparison(*records, names=names if names[0] != names[1] else (first, second),
                           most_rows=most_rows))  # fmt: skip
 
 

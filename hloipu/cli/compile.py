@@ -22,13 +22,15 @@ from hloipu.cli.compiling import (
 from hloipu.cli.findings_text import findings_text
 from hloipu.cli.inputs import HLO_FILE, limit_option
 from hloipu.cli.options import Asked
+from hloipu.cli.outputs import OUTPUT_FILE
+from hloipu.cli.saying import say
 from hloipu.session import compile_cached
 from hloipu_compiler.hlo.limits import Limits
 
 
 @click.command("compile")
 @click.argument("file", type=HLO_FILE, required=False)
-@click.option("-o", "--output", type=click.Path(), help="Write the executable to this .ipux file.")
+@click.option("-o", "--output", type=OUTPUT_FILE, help="Write the executable to this .ipux file.")
 @click.option("--findings", is_flag=True, help="Print all findings, not only the first three.")
 @chart_option
 @compiling_options("compile")
@@ -59,9 +61,9 @@ def command(
         tell_pipelines(profile)
         report(profile, replace(reporting, chart=chart))
         if findings and not reporting.as_json:
-            click.echo(findings_text(profile))
+            say(findings_text(profile))
         stop_unless_fits(program)
         if output is not None:
             with phases("save"):
                 program.save(output)
-            click.echo(f"wrote {output}", err=True)
+            say(f"wrote {output}", err=True)

@@ -2,20 +2,23 @@
 
 import functools
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any, TypeVar
 
 import click
 
-from hloipu.cli.application import styled
 from hloipu.cli.choice_text import choice_text
 from hloipu.cli.inputs import read_input
 from hloipu.cli.memory_text import culprits_text, uses_text
 from hloipu.cli.options import Asked, config_text, option_group
+from hloipu.cli.outputs import OUTPUT_FILE
+from hloipu.cli.saying import say, say_error
 from hloipu.cli.table import table
 from hloipu.definitions import key_text
 from hloipu.encoded import plain_step
@@ -80,7 +83,7 @@ def compiling_options(command: str) -> Callable[[F], F]:
         for option in (
             click.option("--timing", is_flag=True, help="Print the time of each phase on stderr."),
             click.option("--json", "as_json", is_flag=True, help="Print the profile as JSON."),
-            click.option("--profile", type=click.Path(), help="Write the profile to a JSON file."),
+            click.option("--profile", type=OUTPUT_FILE, help="Write the profile to a JSON file."),
         ):
             decorated = option(decorated)
         return decorated  # type: ignore[no-any-return]
@@ -91,7 +94,7 @@ def compiling_options(command: str) -> Callable[[F], F]:
 def shown_config(asked: Asked, as_json: bool) -> bool:
     """Print where options come from, if that was asked for in place of the work."""
     if asked.print_config:
-        click.echo(config_text(asked.resolved(), as_json))
+        say(config_text(asked.resolved(), as_json))
     return asked.print_config
 
 
@@ -108,14 +111,14 @@ def read_verified(file: str, limits: Limits, phases: Phases, asked: Asked) -> tu
     A step in Graphcore's encoding is made plain; says on stderr what was read of it.
     """
     with phases("parse"):
-        source = read_input(file)
+        source = read_input(file, limits)
         module = parse(source, limits=limits)
     with phases("verify"):
         verify(module)
         given = {**asked.given, "opaque": asked.opaque}
         module, lines = plain_step(module, given, asked.config)
     for line in lines:
-        click.echo(line, err=True)
+        say(line, err=True)
     return module, key_text(module, source.text, given, asked.config)
 
 
@@ -128,9 +131,9 @@ def options_for(asked: Asked, module: Module, text: str) -> Options:
     options = asked.resolved(module_attributes(module)).options
     options, choice = settled_options(module, text, options)
     if choice is not None:
-        click.echo(choice_text(choice), err=True)
+        say(choice_text(choice), err=True)
     for line in wrapping_lines(module, options):
-        click.echo(line, err=True)
+        say(line, err=True)
     return options
 
 
@@ -145,6 +148,9 @@ def program_of(file: str, limits: Limits, asked: Asked, phases: Phases) -> Compi
 def is_executable(file: str) -> bool:
     """Whether a file begins or is named as executables are: a damaged one is no text, either."""
     try:
+        # The bytes of a pipe are gone once they are looked at.
+        if not S_ISREG(os.stat(file).st_mode):
+            return False
         with open(file, "rb") as stream:
             return stream.read(len(MAGIC)) == MAGIC or file.endswith(".ipux")
     except (OSError, ValueError):  # whoever reads it as text says so
@@ -185,17 +191,17 @@ def report(profile: Profile, reporting: Reporting) -> None:
     if reporting.profile:
         write_profile(profile, reporting.profile)
     for line in profile.options.get("cut", ()):
-        click.echo(line, err=True)
-    click.echo(profile_text(profile) if reporting.as_json else verdict(profile))
+        say(line, err=True)
+    say(profile_text(profile) if reporting.as_json else verdict(profile))
     if reporting.chart and not reporting.as_json:
         width = shutil.get_terminal_size((100, 24)).columns
-        click.echo(f"\n{chart(profile, width)}" if profile.pipelines else "no pipeline to chart")
+        say(f"\n{chart(profile, width)}" if profile.pipelines else "no pipeline to chart")
 
 
 def tell_pipelines(profile: Profile) -> None:
     """Say on stderr how the program's pipelines work."""
     for line in pipeline_lines(profile):
-        click.echo(line, err=True)
+        say(line, err=True)
 
 
 def write_profile(profile: Profile, path: str) -> None:
@@ -236,9 +242,9 @@ def stop_unless_fits(program: CompiledProgram) -> None:
     try:
         require_fit(program.memory, program.fitting_lines)
     except DoesNotFit as error:
-        click.echo(styled(str(error)), err=True)
-        click.echo(uses_text(error.report), err=True)
-        click.echo(culprits_text(error.report), err=True)
+        say_error(str(error))
+        say(uses_text(error.report), err=True)
+        say(culprits_text(error.report), err=True)
         raise click.exceptions.Exit(error.exit_code) from None
 
 
@@ -250,7 +256,7 @@ def timed(reporting: Reporting) -> Iterator[Phases]:
         yield phases
     finally:
         if reporting.timing:
-            click.echo(times_text(phases), err=True)
+            say(times_text(phases), err=True)
 
 
 def times_text(phases: Phases) -> str:

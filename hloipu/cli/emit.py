@@ -11,6 +11,7 @@ from hloipu.cli.costs_text import costs_record, costs_text
 from hloipu.cli.inputs import HLO_FILE, limit_option, read_input
 from hloipu.cli.memory_text import memory_text
 from hloipu.cli.options import Asked, config_text, option_group
+from hloipu.cli.saying import say
 from hloipu.encoded import plain_step
 from hloipu.phases import Phases
 from hloipu.session import compile_verified, module_attributes, passed, planned, settled_options
@@ -91,14 +92,14 @@ def command(
 ) -> None:
     """Read FILE (- for standard input), check it and print it again, at any stage."""
     if asked.print_config:
-        click.echo(config_text(asked.resolved(), output_format == "json"))
+        say(config_text(asked.resolved(), output_format == "json"))
         return
     if file is None:
         raise click.UsageError("Missing argument 'FILE'.")
     check_format(stage, output_format)
     hlo = PrintOptions(Form(form), Layouts(layouts) if layouts else None)
     asking = Asking(output_format, hlo, most_nodes, most_rows, constants)
-    click.echo(stage_text(file, stage, asking, asked, limits, verifies=not no_verify), nl=False)
+    say(stage_text(file, stage, asking, asked, limits, verifies=not no_verify), nl=False)
 
 
 def stage_text(
@@ -107,7 +108,7 @@ def stage_text(
     """Return a stage of a file as text; an executable has no stages of HLO any more."""
     if stage in _PRINTERS and is_executable(file):
         return _PRINTERS[stage](loaded(file, asked, Phases())[0], asking)
-    module = parse(read_input(file), limits=limits)
+    module = parse(read_input(file, limits), limits=limits)
     if verifies or stage != "hlo":
         verify(module)
     if stage == "hlo":

@@ -22,6 +22,7 @@ from hloipu.cli.compiling import (
 )
 from hloipu.cli.inputs import HLO_FILE, limit_option
 from hloipu.cli.options import Asked
+from hloipu.cli.saying import say
 from hloipu.phases import Phases
 from hloipu.session import module_attributes
 from hloipu_compiler.hlo.limits import Limits
@@ -77,9 +78,9 @@ def _tabulate(
     with phases("sweep"):
         choice = swept_over(module, options, _values(asked_for))
     if reporting.as_json:
-        click.echo(json.dumps(choice_record(choice), indent=1))
+        say(json.dumps(choice_record(choice), indent=1))
     else:
-        click.echo(choice_text(choice, len(choice.rows)))
+        say(choice_text(choice, len(choice.rows)))
 
 
 def _values(asked_for: tuple[str, ...]) -> dict[str, list[str]]:

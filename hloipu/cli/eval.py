@@ -9,6 +9,8 @@ import click
 import numpy as np
 
 from hloipu.cli.inputs import HLO_FILE, read_input
+from hloipu.cli.outputs import OUTPUT_FILE
+from hloipu.cli.saying import say
 from hloipu.cli.values import SEED, ValueLimits, given_arguments, input_options
 from hloipu.encoded import with_plain_loops
 from hloipu.inputs import grouped, save_arrays
@@ -16,9 +18,9 @@ from hloipu_compiler.evaluate.participants import evaluate_participants, partici
 from hloipu_compiler.evaluate.site import Effects, array_leaves
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Instruction, Module
-from hloipu_compiler.source import printable
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.errors import MismatchError, UsageError
+from hloipu_runtime.plain_text import printable
 
 Array = np.ndarray[Any, Any]
 
@@ -26,7 +28,7 @@ Array = np.ndarray[Any, Any]
 @click.command("eval")
 @click.argument("file", type=HLO_FILE)
 @input_options
-@click.option("-o", "--output", type=click.Path(), help="Write out_0, out_1, … to this .npz file.")
+@click.option("-o", "--output", type=OUTPUT_FILE, help="Write out_0, out_1, … to this .npz file.")
 @click.option("--watch", multiple=True, metavar="NAME", help="Print this instruction's values.")
 @click.option("--stop-on-nan", is_flag=True, help="Stop at the first instruction that makes a NaN.")
 @click.option(
@@ -52,7 +54,7 @@ def command(
     seed: int,
 ) -> None:
     """Compute FILE (- for standard input) op by op and print or store its results."""
-    module = parse(read_input(file), limits=limits.text)
+    module = parse(read_input(file, limits.text), limits=limits.text)
     verify(module)
     module = with_plain_loops(module, {"define": define})
     check_names(module, watch)
@@ -72,14 +74,14 @@ def command(
         watch=watcher,
     )[0]
     if counts != (1, 1):
-        click.echo(f"results of the first of {counts[0] * counts[1]} participants:", err=True)
+        say(f"results of the first of {counts[0] * counts[1]} participants:", err=True)
     if output:
         save_arrays(output, results)
-        click.echo(f"wrote {len(results)} arrays to {output}", err=True)
+        say(f"wrote {len(results)} arrays to {output}", err=True)
         return
     shapes = array_leaves(module.entry.program_shape.result)
     for number, (shape, value) in enumerate(zip(shapes, results, strict=True)):
-        click.echo(f"out_{number} {shape.without_layout()} = {shown(value)}")
+        say(f"out_{number} {shape.without_layout()} = {shown(value)}")
 
 
 def check_names(module: Module, watched: Sequence[str]) -> None:
@@ -106,7 +108,7 @@ class Watcher:
         """Look at one instruction's leaves, in storage form."""
         if instruction.name in self.names:
             for leaf in leaves:
-                click.echo(f"{printable(instruction.name)} = {shown(leaf)}")
+                say(f"{printable(instruction.name)} = {shown(leaf)}")
         if self.stop_on_nan and any(x.dtype.kind in "fc" and np.isnan(x).any() for x in leaves):
             raise MismatchError(
                 "E6001",

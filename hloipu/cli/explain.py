@@ -9,6 +9,7 @@ import click
 
 from hloipu.cli.inputs import limit_option, read_input
 from hloipu.cli.options import Asked, config_text, option_group
+from hloipu.cli.saying import say
 from hloipu.session import module_attributes, planned, settled_options
 from hloipu_compiler.codegen.planned import PlannedOp, Record, plans_record, plans_text
 from hloipu_compiler.explanations import all_codes, explain
@@ -33,7 +34,7 @@ def command(words: tuple[str, ...], as_json: bool, limits: Limits, asked: Asked)
     tiles, what that costs, and which other ways lost. Options are those of `hloipu emit`.
     """
     if asked.print_config:
-        click.echo(config_text(asked.resolved(), as_json))
+        say(config_text(asked.resolved(), as_json))
     elif words[:1] == ("plan",):
         if len(words) != 3:
             raise click.UsageError("`explain plan` takes the name of an instruction and a file.")
@@ -47,15 +48,15 @@ def command(words: tuple[str, ...], as_json: bool, limits: Limits, asked: Asked)
 
 
 def _explain_plan(op: str, file: str, limits: Limits, asked: Asked, *, as_json: bool) -> None:
-    module = parse(read_input(file), limits=limits)
+    module = parse(read_input(file, limits), limits=limits)
     verify(module)
     options, _ = settled_options(module, None, asked.resolved(module_attributes(module)).options)
     records = planned(module, options)
     found = records_of(records, op)
     if as_json:
-        click.echo(json.dumps(plans_record(found), ensure_ascii=False))
+        say(json.dumps(plans_record(found), ensure_ascii=False))
     else:
-        click.echo(plans_text(found), nl=False)
+        say(plans_text(found), nl=False)
 
 
 def records_of(records: Sequence[Record], op: str) -> list[Record]:
@@ -81,7 +82,7 @@ def records_of(records: Sequence[Record], op: str) -> list[Record]:
 
 def _list_codes(*, as_json: bool) -> None:
     rows = {known: found.title for known in all_codes() if (found := explain(known))}
-    click.echo(
+    say(
         json.dumps({"schema": "hloipu.codes/1", "codes": rows}, ensure_ascii=False)
         if as_json
         else "\n".join(f"{known}  {title}" for known, title in rows.items())
@@ -99,6 +100,6 @@ def _explain_code(code: str, *, as_json: bool) -> None:
         )
     if as_json:
         record = {"schema": "hloipu.explain/1", **asdict(found)}
-        click.echo(json.dumps(record, ensure_ascii=False))
+        say(json.dumps(record, ensure_ascii=False))
         return
-    click.echo(str(found))
+    say(str(found))

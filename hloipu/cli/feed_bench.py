@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from hloipu.cli.saying import say
 from hloipu.cli.table import readable_bytes, table
 from hloipu.datasets import batched
 from hloipu_runtime.compiled import CompiledProgram, load
@@ -59,11 +60,11 @@ def command(
         rates = measure(queue, epochs, elements or source.count or 1, copy=copy)
     need = None if program is None else required(program, spec.size_bytes, rates)
     if as_json:
-        click.echo(json.dumps(record(rates, need)))
+        say(json.dumps(record(rates, need)))
         return
-    click.echo(text(rates))
+    say(text(rates))
     if need is not None:
-        click.echo(need_text(need))
+        say(need_text(need))
 
 
 def feeds_of(program: CompiledProgram) -> list[ElementSpec]:

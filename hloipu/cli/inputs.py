@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
-from hloipu.text import decoded, read_file
-from hloipu_compiler.hlo.limits import DEFAULT_LIMITS
+from hloipu.text import read_file, read_stream
+from hloipu_compiler.hlo.limits import DEFAULT_LIMITS, Limits
 from hloipu_compiler.source import Source
 from hloipu_runtime.errors import UsageError
 
@@ -18,11 +18,11 @@ HLO_FILE = click.Path(allow_dash=True)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def read_input(name: str) -> Source:
-    """Return the text of a file, or of standard input for `-`."""
+def read_input(name: str, limits: Limits = DEFAULT_LIMITS) -> Source:
+    """Return the text of a file, or of standard input for `-`, no longer than `limits`."""
     if name == "-":
-        return Source(decoded(sys.stdin.buffer.read(), "<stdin>"), "<stdin>")
-    return read_file(Path(name))
+        return read_stream(sys.stdin.buffer, "<stdin>", limits)
+    return read_file(Path(name), limits)
 
 
 def limit_option(command: F) -> F:

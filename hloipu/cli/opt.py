@@ -7,6 +7,8 @@ from contextlib import nullcontext
 import click
 
 from hloipu.cli.inputs import HLO_FILE, limit_option, read_input
+from hloipu.cli.outputs import OUTPUT_FILE
+from hloipu.cli.saying import say, say_hlo
 from hloipu.cli.table import table
 from hloipu_compiler.hlo.limits import Limits
 from hloipu_compiler.hlo.parse import parse
@@ -36,7 +38,7 @@ from hloipu_runtime.errors import UsageError
 @click.option("--timing", is_flag=True, help="Print the time and effect of each run of a pass.")
 @click.option("--verify-each/--no-verify-each", default=True, help="Verify after each pass.")
 @click.option("--plan", "shows_plan", is_flag=True, help="Print the plan as JSON in the end.")
-@click.option("-o", "--output", type=click.Path(), help="Write the result here, not to stdout.")
+@click.option("-o", "--output", type=OUTPUT_FILE, help="Write the result here, not to stdout.")
 @limit_option
 def command(
     file: str | None,
@@ -64,25 +66,25 @@ def command(
         for plugin in plugins:
             load_plugin(plugin)
         if lists:
-            click.echo(list_text())
+            say(list_text())
             return
         if file is None:
             raise click.UsageError("Missing argument 'FILE'.")
         pipeline = read_pipeline(text, PIPELINES)
         check_named(pipeline, (*dumps, *diffs, *((stop_after,) if stop_after else ())))
-        module = parse(read_input(file), limits=limits)
+        module = parse(read_input(file, limits), limits=limits)
         verify(module)
         watcher = Watcher(frozenset(dumps), frozenset(diffs))
         module, plan = run_passes(
             module, None, pipeline, verify_each=verify_each, stop_after=stop_after, watch=watcher
         )
     if timing:
-        click.echo(timing_text(watcher.runs), err=True)
+        say(timing_text(watcher.runs), err=True)
     if shows_plan:
-        click.echo(json.dumps(plan.record(), ensure_ascii=False), err=output is None)
+        say(json.dumps(plan.record(), ensure_ascii=False), err=output is None)
     made = print_module(module)
     if output is None:
-        click.echo(made, nl=False)
+        say_hlo(made)
         return
     with replacing(output) as stream:
         stream.write(made.encode("utf-8", errors="surrogateescape"))
@@ -113,11 +115,11 @@ class Watcher:
         """Take one run in."""
         place = f"{run.name} (round {run.round})" if run.round else run.name
         if run.name in self._diffs:
-            click.echo(f"// changed by {place}", err=True)
-            click.echo(difference(run.before, run.after), nl=False, err=True)
+            say(f"// changed by {place}", err=True)
+            say_hlo(difference(run.before, run.after), err=True)
         if run.name in self._dumps:
-            click.echo(f"// after {place}", err=True)
-            click.echo(print_module(run.after), nl=False, err=True)
+            say(f"// after {place}", err=True)
+            say_hlo(print_module(run.after), err=True)
         self.runs.append(run)
 
 

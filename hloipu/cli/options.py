@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from hloipu.cli.saying import say
 from hloipu.cli.table import table
 from hloipu.options.faults import fault, wrong_value
 from hloipu.options.kinds import Flag
@@ -52,7 +53,7 @@ class Asked:
             config=self.config,
         )
         for warning in found.warnings:
-            click.echo(f"warning: {warning}", err=True)
+            say(f"warning: {warning}", err=True)
         return found
 
 

@@ -9,6 +9,7 @@ import click
 
 from hloipu.cli.table import readable_runs
 from hloipu_runtime.compiled import CompiledProgram
+from hloipu_runtime.plain_text import printable
 from hloipu_runtime.sim.host import Progress
 
 _FIRST_SECONDS = 1.0
@@ -54,7 +55,7 @@ class ProgressLine:
             return
         self._next = now + _NEXT_SECONDS
         self._written = True
-        click.echo(f"\r\x1b[K{self.text(done, now - self._start)}", nl=False, err=True)
+        click.echo(f"\r\x1b[K{printable(self.text(done, now - self._start))}", nl=False, err=True)
 
     def text(self, done: int, seconds: float) -> str:
         """Return what to show."""

@@ -9,7 +9,9 @@ from hloipu.cli import INTERRUPTED
 from hloipu.cli.candidate_tests import Setup, differs_test, error_test
 from hloipu.cli.inputs import HLO_FILE, limit_option, read_input
 from hloipu.cli.options import Asked, config_text, option_group
+from hloipu.cli.outputs import OUTPUT_FILE
 from hloipu.cli.reduce_progress import ReduceProgress
+from hloipu.cli.saying import say, say_hlo
 from hloipu.cli.trials import CommandTest, ForkedTest, Tester, Trials, words_of
 from hloipu.cli.values import SEED
 from hloipu_compiler.hlo.limits import Limits
@@ -30,7 +32,7 @@ _SECONDS = click.FloatRange(0, min_open=True)
     "--differs", is_flag=True, help="Keep what has other values compiled than evaluated op by op."
 )
 @click.option("--test", "test", metavar="CMD", help="Keep what this command exits with 0 on.")
-@click.option("-o", "--output", type=click.Path(), help="Write the result here, not to stdout.")
+@click.option("-o", "--output", type=OUTPUT_FILE, help="Write the result here, not to stdout.")
 @click.option(
     "--time-limit", type=_SECONDS, metavar="SECONDS", help="Stop then, with the best so far."
 )
@@ -80,10 +82,10 @@ def command(
       hloipu reduce bad.hlo --test 'sh -c "hloipu check {} --against xla-cpu; test $? = 6"'
     """
     if asked.print_config:
-        click.echo(config_text(asked.resolved(), as_json=False))
+        say(config_text(asked.resolved(), as_json=False))
         return
     check_combination(code, differs, test, asked, values_given=not seed is fill is None)
-    module = parse(read_input(file), limits=limits)
+    module = parse(read_input(file, limits), limits=limits)
     is_valid, tester = _tester(module, code, differs, test, Setup(asked, seed or 0, fill))
     result = _Result(output)
     trials = Trials(tester, timeout, time_limit)
@@ -103,7 +105,7 @@ def command(
             raise
         progress.end_of_pass()
         result.finish()
-        click.echo(
+        say(
             f"interrupted: the best so far, {result.best[0].instruction_count} of "
             f"{module.instruction_count} instructions, is {result.place}",
             err=True,
@@ -116,9 +118,9 @@ def command(
         tester.close()
     progress.end_of_pass()
     result.finish()
-    click.echo(_summary(module, found, progress.seconds, time_limit), err=True)
+    say(_summary(module, found, progress.seconds, time_limit), err=True)
     if trials.too_late:
-        click.echo(f"{trials.too_late} candidates were given up: they took too long", err=True)
+        say(f"{trials.too_late} candidates were given up: they took too long", err=True)
 
 
 def check_combination(
@@ -149,7 +151,7 @@ def _tester(
     """Return which candidates may be tested, and what tests them."""
     if code is not None:
         predicate = error_test(code, module, setup)
-        click.echo(f"{predicate.code} comes up while {predicate.stage}", err=True)
+        say(f"{predicate.code} comes up while {predicate.stage}", err=True)
         is_valid = verifies if predicate.needs_valid else lambda _: True
         return is_valid, ForkedTest(predicate)
     verify(module)
@@ -184,7 +186,7 @@ class _Result:
         if self.best is None:
             return
         if self._output is None:
-            click.echo(self.best[1], nl=False)
+            say_hlo(self.best[1])
         elif self._written != self.best[1]:
             self._write()
 

@@ -6,6 +6,7 @@ from time import monotonic
 import click
 
 from hloipu_compiler.reduce.search import Progress
+from hloipu_runtime.plain_text import plain_lines
 
 _NEXT_SECONDS = 0.1
 """Between two states of the line on a terminal."""
@@ -38,7 +39,7 @@ class ReduceProgress:
         quiet = monotonic() - self._last
         if self._is_terminal and quiet >= _NEXT_SECONDS:
             self._last = monotonic()
-            click.echo(f"\r\x1b[K{self._row(progress)} …", nl=False, err=True)
+            click.echo(f"\r\x1b[K{plain_lines(self._row(progress))} …", nl=False, err=True)
         elif not self._is_terminal and quiet >= _QUIET_SECONDS:
             self._write(progress)
 
@@ -54,7 +55,7 @@ class ReduceProgress:
         if not self._has_head:
             self._has_head = True
             click.echo(f"{wipe}{_HEAD}", err=True)
-        click.echo(f"{wipe}{self._row(progress)}", err=True)
+        click.echo(f"{wipe}{plain_lines(self._row(progress))}", err=True)
         self._instructions = progress.instructions
         self._last = monotonic()
 

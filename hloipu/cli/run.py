@@ -24,8 +24,10 @@ from hloipu.cli.compiling import (
 from hloipu.cli.eval import shown
 from hloipu.cli.inputs import HLO_FILE
 from hloipu.cli.options import Asked
+from hloipu.cli.outputs import OUTPUT_FILE
 from hloipu.cli.progress import progress_line
 from hloipu.cli.run_session import needs_session, run_in_session, show_session
+from hloipu.cli.saying import say
 from hloipu.cli.session_options import SessionOptions, session_options
 from hloipu.cli.values import ValueLimits, given_arguments, input_options
 from hloipu.inputs import save_arrays
@@ -65,7 +67,7 @@ class Work:
 
 @click.command("run")
 @click.argument("file", type=HLO_FILE, required=False)
-@click.option("-o", "--output", type=click.Path(), help="Write out_0, out_1, … to this .npz file.")
+@click.option("-o", "--output", type=OUTPUT_FILE, help="Write out_0, out_1, … to this .npz file.")
 @compiling_options("run")
 @click.option("--no-progress", is_flag=True, help="Show no progress of long runs on a terminal.")
 @session_options
@@ -212,11 +214,11 @@ def show_values(
     """Write the results to a file if asked, or print them under the verdict."""
     if output:
         save_arrays(output, result.outputs)
-        click.echo(f"wrote {len(result.outputs)} arrays to {output}", err=True)
+        say(f"wrote {len(result.outputs)} arrays to {output}", err=True)
         return
     if reporting.as_json:
         return
     ports = seen_by_users(program.program).results
     for number, (port, value) in enumerate(zip(ports, result.outputs, strict=True)):
         sizes = ",".join(map(str, port.shape))
-        click.echo(f"out_{number} {port.element_type}[{sizes}] = {shown(value)}")
+        say(f"out_{number} {port.element_type}[{sizes}] = {shown(value)}")

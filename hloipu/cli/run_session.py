@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 
 from hloipu.cli.eval import shown
 from hloipu.cli.feed_files import source_of
+from hloipu.cli.saying import say
 from hloipu.cli.session_options import MEASURED, SYNTHETIC, SessionOptions
 from hloipu.inputs import save_arrays
 from hloipu.options.table import Options
@@ -16,7 +16,7 @@ from hloipu.pipelining import pipeline_request
 from hloipu.session_arrays import constant_numbers
 from hloipu.wrapping import wrapping_request
 from hloipu_compiler.ir.graph import Module
-from hloipu_runtime.atomic_file import replacing
+from hloipu_runtime.atomic_file import check_writable, replacing
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.program.program import Program, Queue
@@ -106,7 +106,7 @@ def producer_rates(program: Program, asked: SessionOptions, seed: int) -> dict[s
         with InfeedQueue(name, spec_of_queue(queues[name]), source, timeout=asked.timeout) as queue:
             (rate,) = measure(queue, 1, MEASURED_ELEMENTS, copy=True)
         found[name] = rate.elements_per_second
-        click.echo(f"{name}: this host makes {found[name]:,.4g} elements/s", err=True)
+        say(f"{name}: this host makes {found[name]:,.4g} elements/s", err=True)
     return found
 
 
@@ -146,6 +146,8 @@ def _check(program: Program, asked: SessionOptions) -> None:
 
 
 def _known(program: Program, asked: SessionOptions) -> None:
+    for path in asked.outfeeds.values():
+        check_writable(path)
     for flag, names, way in (
         ("--infeed", asked.infeeds, True),
         ("--producer-rate", asked.rates, True),
@@ -167,7 +169,7 @@ def _all_steps(session: Session, asked: SessionOptions, progress: Progress | Non
         place = _folder(asked.checkpoint) / CHECKPOINT_FILE
         if asked.resumes and place.exists():
             session.load_state(place)
-            click.echo(f"resumed after {session.steps} steps", err=True)
+            say(f"resumed after {session.steps} steps", err=True)
     in_a_run = session.program.steps_per_run
     total = in_a_run if asked.steps is None else asked.steps
     left = max(0, total - session.steps)
@@ -220,18 +222,18 @@ def show_session(
     for name, path in asked.outfeeds.items():
         with replacing(Path(path)) as stream:
             np.savez(stream, **_columns(name, drained[name]))
-        click.echo(f"wrote {len(drained[name])} elements of {name} to {path}", err=True)
+        say(f"wrote {len(drained[name])} elements of {name} to {path}", err=True)
     if output:
         save_arrays(output, list(results.values()))
-        click.echo(f"wrote {len(results)} arrays to {output}", err=True)
+        say(f"wrote {len(results)} arrays to {output}", err=True)
         return
     if as_json:
         return
     for name, elements in drained.items():
         last = f", last {shown_element(elements[-1])}" if elements else ""
-        click.echo(f"{name}: {len(elements)} elements{last}")
+        say(f"{name}: {len(elements)} elements{last}")
     for number, value in results.items():
-        click.echo(f"out_{number} {value.dtype}{list(value.shape)} = {shown(value)}")
+        say(f"out_{number} {value.dtype}{list(value.shape)} = {shown(value)}")
 
 
 def shown_element(element: Any) -> str:

@@ -5,6 +5,7 @@ import json
 import click
 
 from hloipu.cli.inputs import HLO_FILE, limit_option, read_input
+from hloipu.cli.saying import say
 from hloipu.cli.show_record import summary_record
 from hloipu.cli.table import (
     counted,
@@ -21,8 +22,8 @@ from hloipu_compiler.analysis.unused_annotations import unused_annotations
 from hloipu_compiler.hlo.limits import Limits
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.shapes import without_layouts
-from hloipu_compiler.source import printable
 from hloipu_compiler.verify.verifier import verify
+from hloipu_runtime.plain_text import printable
 
 
 @click.command("show")
@@ -41,13 +42,13 @@ def command(file: str, most: int, assume_trips: int | None, as_json: bool, limit
     Ops by kind, parameters and state, FLOPs and bytes with loop trip counts multiplied through,
     largest tensors, costliest source lines. A ≥ marks a lower bound: data decides how often.
     """
-    module = parse(read_input(file), limits=limits)
+    module = parse(read_input(file, limits), limits=limits)
     verify(module)
     summary = summarise(module, most=most, assume_trips=assume_trips)
     if as_json:
-        click.echo(json.dumps(summary_record(summary), ensure_ascii=False))
+        say(json.dumps(summary_record(summary), ensure_ascii=False))
     else:
-        click.echo("\n\n".join(section for section in sections(summary, most) if section))
+        say("\n\n".join(section for section in sections(summary, most) if section))
 
 
 def sections(summary: Summary, most: int) -> list[str]:

@@ -4,6 +4,7 @@ import json
 
 import click
 
+from hloipu.cli.saying import say
 from hloipu.cli.table import readable_bytes, table
 from hloipu_runtime.errors import MachineError
 from hloipu_runtime.machine.devices import ORDERS, devices_of, in_order
@@ -29,10 +30,10 @@ def command(name: str | None, settings: tuple[str, ...], as_json: bool) -> None:
                 "E3209", "--set without a machine", hint="hloipu targets gc200 --set …"
             )
         machines = [load_machine(known) for known in MACHINE_NAMES]
-        click.echo(_dumped(list_record(machines)) if as_json else list_text(machines))
+        say(_dumped(list_record(machines)) if as_json else list_text(machines))
         return
     machine = load_machine(name, split_settings(settings))
-    click.echo(_dumped(machine_record(machine)) if as_json else machine_text(machine))
+    say(_dumped(machine_record(machine)) if as_json else machine_text(machine))
 
 
 def split_settings(settings: tuple[str, ...]) -> dict[str, str]:

@@ -5,8 +5,9 @@ import sys
 
 import click
 
-from hloipu.cli.application import error_record, styled
+from hloipu.cli.application import error_record
 from hloipu.cli.inputs import HLO_FILE, limit_option, read_input
+from hloipu.cli.saying import say, say_error
 from hloipu.cli.table import counted
 from hloipu_compiler.hlo.limits import Limits
 from hloipu_compiler.hlo.parse import parse
@@ -32,7 +33,7 @@ def command(
     records = []
     for name in files:
         try:
-            module = parse(read_input(name), limits=limits)
+            module = parse(read_input(name, limits), limits=limits)
             if not parse_only:
                 verify(module)
             if static:
@@ -41,7 +42,7 @@ def command(
             worst = max(worst, error.exit_code)
             records.append({"file": name, "ok": False, "error": error_record(error)})
             if not as_json:
-                click.echo(styled(str(error)), err=True)
+                say_error(str(error))
             continue
         counts = {
             "instructions": module.instruction_count,
@@ -49,11 +50,11 @@ def command(
         }
         records.append({"file": name, "ok": True, "module": module.name, **counts})
         if not as_json:
-            click.echo(
+            say(
                 f"{name}: ok, {counted(module.instruction_count, 'instruction')} "
                 f"in {counted(len(module.computations), 'computation')}"
             )
     if as_json:
-        click.echo(json.dumps({"schema": "hloipu.verify/1", "files": records}, ensure_ascii=False))
+        say(json.dumps({"schema": "hloipu.verify/1", "files": records}, ensure_ascii=False))
     if worst:
         sys.exit(worst)

@@ -208,7 +208,10 @@ def _module(attributes: Mapping[str, str]) -> Iterable[Assignment]:
 def _file(config: str | os.PathLike[str] | None, folder: Path | None) -> Iterable[Assignment | str]:
     if config is not None:
         return read_file(Path(config), os.fspath(config))
-    path = nearest_file((folder or Path.cwd()).absolute())
+    try:
+        path = nearest_file((folder or Path.cwd()).absolute())
+    except FileNotFoundError:  # the working directory is gone, and there is no file near it
+        return ()
     return () if path is None else read_file(path, path.name)
 
 

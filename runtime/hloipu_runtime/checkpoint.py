@@ -4,7 +4,7 @@ Written beside the old file and put in its place at once, so that a process that
 leaves the one or the other.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -78,6 +78,12 @@ class Checkpoint:
                     f"{variable.element_type}{list(variable.shape)} in the program"
                 )
 
+    def require_positions(self, feeds: Set[str]) -> None:
+        """Raise UsageError E3157 unless it says of each of these feeds, and no other, how far."""
+        odd = sorted(feeds ^ self.positions.keys())
+        if odd:
+            raise _foreign(f"the position of the feed {odd[0]!r} is only in one of the two")
+
     def of(self, program: Program, participant: int) -> dict[str, Array]:
         """Return the state of one participant by name, where it is this program's."""
         names = [port.name for port in seen_by_users(program).state]
@@ -119,11 +125,12 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
     if not _texts(names) or [f"state.{n}" for n in range(len(names))] != list(frame.arrays):
         raise _refused(name, "its names are not those of its arrays")
     positions = meta["positions"]
-    if not isinstance(positions, dict) or not all(map(_is_count, positions.values())):
+    is_plain = isinstance(positions, dict) and all(map(str.isprintable, positions))
+    if not is_plain or not all(map(_is_count, positions.values())):
         raise _refused(name, "its infeeds' positions are no numbers")
     if not (_is_count(meta["steps"]) and _is_count(meta["cycles"])):
         raise _refused(name, "it does not say how far it is")
-    if not isinstance(meta["program"], str):
+    if not isinstance(meta["program"], str) or not meta["program"].isprintable():
         raise _refused(name, "its program has no name")
     return Checkpoint(
         meta["program"],
@@ -137,7 +144,7 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
 def _texts(names: Any) -> bool:
     return (
         isinstance(names, list)
-        and all(isinstance(x, str) for x in names)
+        and all(isinstance(x, str) and x.isprintable() for x in names)
         and len(frozenset(names)) == len(names)
     )
 

@@ -50,7 +50,12 @@ from hloipu_runtime.sim.host_memory import (
     require_host_memory,
 )
 from hloipu_runtime.sim.participant import Participant
-from hloipu_runtime.sim.participants import meeting_participants, run_together
+from hloipu_runtime.sim.participants import (
+    check_host_memory,
+    check_participants,
+    meeting_participants,
+    run_together,
+)
 from hloipu_runtime.sim.ports import given_arrays, taken_arrays
 from hloipu_runtime.sim.seeding import seeded
 from hloipu_runtime.streams.settings import DEFAULT_TIMEOUT_SECONDS
@@ -177,6 +182,8 @@ class CompiledProgram:
                 hint="run it in a session: program.session(state=…, infeeds=…)",
             )
         program = self.program
+        check_participants(program)
+        check_host_memory(program, program.participants)
         if each and len(each) != program.participants:
             raise UsageError(
                 "E3105",

@@ -7,6 +7,8 @@ E5 limits, E6 values, E9 our own bugs.
 
 from typing import Any, ClassVar
 
+from hloipu_runtime.plain_text import plain_lines
+
 
 class HloipuError(Exception):
     """Root of all errors: an E-code, what was found, what to do about it."""
@@ -25,7 +27,7 @@ class HloipuError(Exception):
         text = f"error[{self.code}]: {self.message}"
         if self.span is not None:
             text = f"{self.span}: {text}\n{self.span.caret_lines()}"
-        return f"{text}\n  hint: {self.hint}" if self.hint else text
+        return plain_lines(f"{text}\n  hint: {self.hint}" if self.hint else text)
 
 
 class UsageError(HloipuError):

@@ -1,6 +1,6 @@
 """What compiling yields, and its file: the program, its machine, and what is known about both."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -139,12 +139,29 @@ def _check_meta(meta: Mapping[str, Any], name: str) -> None:
     for key in ("options", "sources", "memory", "machine"):
         if not isinstance(meta[key], dict):
             raise _refused(name, f"its {key} are no object")
-    if not all(isinstance(place, str) for place in meta["sources"].values()):
-        raise _refused(name, "a source is no text")
-    if not isinstance(meta["fingerprint"], str):
+    for place in (*meta["sources"], *meta["sources"].values()):
+        if not isinstance(place, str) or not place.isprintable():
+            raise _refused(name, "a source is no text")
+    for text in _texts_of(meta["memory"]):
+        if not text.isprintable():
+            raise _refused(name, "its memory report holds control characters")
+    if not isinstance(meta["fingerprint"], str) or not meta["fingerprint"].isprintable():
         raise _refused(name, "its fingerprint is no text")
     if type(meta["code_memory"]) is not bool or meta["over_memory"] not in ("refuse", "allow"):
         raise _refused(name, "it does not say what counts as memory")
+
+
+def _texts_of(data: Any) -> Iterator[str]:
+    """Yield every text of JSON data, at any depth."""
+    waiting = [data]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict):
+            waiting += [*item, *item.values()]
+        elif isinstance(item, list):
+            waiting += item
 
 
 def _check_addresses(addresses: Array | None, program: Program, name: str) -> None:

@@ -39,6 +39,7 @@ from hloipu_runtime.session_state import (
     resumed_states,
 )
 from hloipu_runtime.sim.host import Arrays, Counts, Progress
+from hloipu_runtime.sim.participants import check_host_memory, check_participants
 from hloipu_runtime.sim.ports import taken_arrays
 from hloipu_runtime.streams.host import StreamHost
 from hloipu_runtime.streams.infeed import InfeedState
@@ -93,6 +94,9 @@ class Session:
         self._replicas = 1 if self.settings.identical else program.replicas
         if self.settings.identical:
             require_alike(program)
+        else:
+            check_participants(program)
+        check_host_memory(program, self._participants)
         self._times = step_times(costs)
         self._charges = ChargePlan(costs)
         self.rates = known_rates(program, self.settings.rates)
@@ -279,8 +283,9 @@ class Session:
         self._require_no_run()
         found = load_checkpoint(path)
         found.require_for(self.program)
+        found.require_positions({queue.name for queue in self._host.infeeds})
         for queue in self._host.infeeds:
-            position = found.positions.get(queue.name, 0)
+            position = found.positions[queue.name]
             if queue.position != position:
                 queue.resume(InfeedState(queue.name, position))
         self._state = resumed_states(self.program, found, self._participants)

@@ -230,7 +230,7 @@ def test_verifying_imports_no_numpy(path: Path) -> None:
 
 
 def test_colours_only_where_asked_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hloipu.cli.application import styled
+    from hloipu.cli.saying import styled
 
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert styled("x: error[E0101]: y") == "x: \x1b[31m\x1b[1merror[E0101]\x1b[0m: y"

@@ -20,6 +20,10 @@ _WORDS = tuple(
     "lapack parameter constant state temporary ComputeSet Exchange Sync Repeat RepeatWhile If "
     "Switch Call Parallel Sequence __class__ os.system tiny".split()
 )
+_NAMES = (
+    "\ud800", "x\udc80y", "\x1b[31m", "a\nfits: all", "\x00", "\u202eb", "\x9b2J", "x" * 2000, "",
+)  # fmt: skip
+"""What a name of a stranger may be."""
 
 
 def mutate(
@@ -51,7 +55,7 @@ def _change(meta: Json, rng: random.Random) -> None:
     elif type(value) is int:
         holder[key] = _number(value, rng)
     elif isinstance(value, str):
-        holder[key] = rng.choice(_WORDS)
+        holder[key] = rng.choice(_WORDS if rng.random() < 0.7 else _NAMES)
     elif isinstance(value, list) and value:
         _change_list(value, rng)
     elif kind < 0.3:

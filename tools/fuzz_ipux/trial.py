@@ -4,13 +4,20 @@ import signal
 import time
 import traceback
 from collections.abc import Iterator
+from contextlib import suppress
 from math import prod
+
+import numpy as np
 
 from hloipu_runtime.artefact.frame import parse_frame
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.executable import KIND, Executable, from_frame
+from hloipu_runtime.kernels.storage import user_dtype
+from hloipu_runtime.program.seen import seen_by_users
 from hloipu_runtime.program.steps import Pipeline, Repeat, RepeatWhile, Step, inner_steps
+from hloipu_runtime.report.verdict import verdict
+from hloipu_runtime.sim.participants import MOST_PARTICIPANTS
 from tools.fuzz_ipux.running import run, run_resident
 from tools.fuzzing.trial import Outcome
 
@@ -47,7 +54,10 @@ def _attempt(data: bytes) -> Outcome:
             return Outcome("accepted", "too large to run")
         stage = "plan"
         program = CompiledProgram(executable.program, executable.machine, over_memory="allow")
-        program.profile()
+        verdict(program.profile()).encode("utf-8")
+        if executable.program.is_resident:
+            stage = "session"
+            _open(program)
         stage = "run"
         if _has_endless(executable):
             signal.setitimer(signal.ITIMER_REAL, SECONDS / 4)
@@ -67,6 +77,21 @@ def _attempt(data: bytes) -> Outcome:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
     return Outcome("accepted", "run")
+
+
+def _open(program: CompiledProgram) -> None:
+    """Open a session and close it again; one that is refused is opened by nobody."""
+    participants = min(program.program.participants, MOST_PARTICIPANTS)
+    kept = seen_by_users(program.program).state
+    if participants * sum(prod(port.shape) for port in kept) > MOST_ELEMENTS:
+        return
+    state = {
+        port.name: np.zeros(port.shape, user_dtype(port.element_type))
+        for port in kept
+        if port.parameter >= 0
+    }
+    with suppress(HloipuError), program.session(state=state or None):
+        pass
 
 
 def _size(executable: Executable) -> int:

@@ -12,12 +12,16 @@ from hloipu_compiler.hlo.stack_tables import (
 )
 from hloipu_compiler.hlo.text_fault import TextFault
 from hloipu_compiler.ir.graph import Instruction, Module
+from hloipu_runtime.plain_text import printable
 
 NO_METADATA = OpMetadata()
 
 
 class SourceLines:
-    """Answers questions about one module; unreadable metadata answers nothing."""
+    """Answers questions about one module; unreadable metadata answers nothing.
+
+    What it returns is fit to be shown: text of the module's with control characters as `?`.
+    """
 
     def __init__(self, module: Module) -> None:
         self.module = module
@@ -48,7 +52,7 @@ class SourceLines:
 
     def op_name(self, instruction: Instruction) -> str:
         """Return the op's path in the user's program, such as `jit(step)/dot_general`."""
-        return self.metadata(instruction).op_name
+        return printable(self.metadata(instruction).op_name)
 
     def frames(self, instruction: Instruction, most: int = DEEPEST_STACK) -> list[SourceLine]:
         """Return the call stack that made an instruction, innermost frame first."""
@@ -67,6 +71,7 @@ class SourceLines:
         found = self._lines.get(text)
         if found is None:
             frames = self.frames(instruction, 1)
-            found = f"{PurePosixPath(frames[0].file).name}:{frames[0].line}" if frames else ""
+            file = PurePosixPath(frames[0].file).name if frames else ""
+            found = f"{printable(file)}:{frames[0].line}" if frames else ""
             self._lines[text] = found
         return found

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from hloipu_compiler.source import Span
 from hloipu_runtime.errors import LimitError, UsageError
+from hloipu_runtime.plain_text import plain_lines
 
 MOST_NESTING = 200
 
@@ -72,7 +73,7 @@ class TextLimitError(LimitError):
         where = f"{self.span}: " if self.span else ""
         caret = f"\n{self.span.caret_lines()}" if self.span else ""
         hint = f"\n  hint: {self.hint}" if self.hint else ""
-        return f"{where}error[{self.code}]: {self.message}{caret}{hint}"
+        return plain_lines(f"{where}error[{self.code}]: {self.message}{caret}{hint}")
 
 
 def check_limit(limits: Limits, name: str, found: int, offset: int | None = None) -> None:

@@ -3,8 +3,8 @@
 import re
 
 from hloipu_compiler.hlo.suggestions import Suggestions
-from hloipu_compiler.source import printable
 from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.plain_text import printable
 
 _WORDS = {
     "HLO_MODULE": "HloModule", "ENTRY": "a computation", "ROOT": "an instruction",

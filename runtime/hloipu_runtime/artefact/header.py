@@ -110,6 +110,8 @@ def decode(text: bytes, name: str) -> Header:
     try:
         record = json.loads(text.decode("ascii"))
         canonical = _canonical(record) == text
+        if b"\\ud" in text:  # halves of pairs that stand alone are no characters
+            json.dumps(record, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as error:  # not ASCII, not JSON, too deep, NaN
         raise _malformed(name, f"not JSON: {str(error)[:200]}") from error
     if not canonical:
@@ -159,6 +161,9 @@ def _row(record: object) -> ArrayRow | None:
         return None
     numbers = [*shape, record["offset"], record["length"]]
     if not all(type(number) is int and 0 <= number < 2**63 for number in numbers):
+        return None
+    # numpy multiplies the sizes that are not 0, and has no array where that overflows.
+    if prod(size or 1 for size in shape) * user_dtype(element_type).itemsize >= 2**63:
         return None
     return ArrayRow(name, element_type, tuple(shape), record["offset"], record["length"])
 

@@ -104,6 +104,8 @@ def _scalar(kind: Any) -> Coder:
             raise reading.refused("an integer of 64 bits", data)
         if kind is str and len(data) > LONGEST_TEXT:
             raise reading.refused(f"a text of at most {LONGEST_TEXT} characters", data)
+        if kind is str and not data.isprintable():
+            raise reading.refused("a text without control characters", data)
         return data
 
     return Coder(lambda value, _: value, read)

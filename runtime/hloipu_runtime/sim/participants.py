@@ -1,11 +1,14 @@
 """Running all participants of a program at once, each in a thread of its own."""
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from math import prod
 from typing import TypeVar
 
 from hloipu_runtime.errors import LimitError
 from hloipu_runtime.kernels.computing import computing
+from hloipu_runtime.kernels.storage import storage_dtype
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.sim.meeting import Meeting, MeetingError
 from hloipu_runtime.sim.participant import Participant
@@ -26,6 +29,34 @@ def check_participants(program: Program) -> None:
             allowed=MOST_PARTICIPANTS,
             found=program.participants,
             hint="declare them identical, or estimate",
+        )
+
+
+def check_host_memory(program: Program, participants: int) -> None:
+    """Raise LimitError E5030 where this host cannot hold what so many participants are given.
+
+    That is their state, arguments and results: the least that a run takes. A file may claim any.
+    """
+    ports = [*program.parameters, *program.results]
+    ports += [port for queue in program.queues for port in queue.streams]
+    tensors = [(port.element_type, port.shape) for port in ports]
+    tensors += [
+        (program.values[port.initial].element_type, program.values[port.initial].shape)
+        for port in program.state
+    ]
+    needed = participants * sum(
+        prod(shape) * storage_dtype(kind).itemsize for kind, shape in tensors
+    )
+    allowed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > allowed:
+        raise LimitError(
+            "E5030",
+            f"the arrays of {participants} participants take {needed:,} bytes, this host has "
+            f"{allowed:,}",
+            limit="memory",
+            allowed=allowed,
+            found=needed,
+            hint="declare the replicas identical, or estimate",
         )
 
 

@@ -1,5 +1,6 @@
 """Arrays of .npy and .npz files, mapped into memory where they lie there uncompressed.
 
+Headers are read first, and nothing is unpacked by a number from the file before it is checked.
 numpy maps .npy files only. A member of a zip archive that is stored without compression is a .npy
 file at an offset (PKWARE APPNOTE 4.3.7: the local header's own name and extra lengths count).
 """
@@ -9,8 +10,12 @@ import struct
 import tokenize
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from math import prod
 from stat import S_ISREG
-from typing import Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -23,12 +28,158 @@ MAX_UNPACKED_BYTES = 4 << 30
 
 _REFUSALS = (
     OSError, ValueError, EOFError, KeyError, TypeError, RuntimeError, SyntaxError, MemoryError,
-    tokenize.TokenError, struct.error, zipfile.BadZipFile, zlib.error,
+    OverflowError, RecursionError, tokenize.TokenError, struct.error, zipfile.BadZipFile,
+    zlib.error,
 )  # fmt: skip
 """What numpy and zipfile raise on damaged files; numpy reads headers as Python literals."""
 
 _LOCAL_HEADER_BYTES = 30
 _LENGTHS_AT = 26
+_MAGIC = b"\x93NUMPY"
+_LENGTH_FORMS = {1: "<H", 2: "<I", 3: "<I"}
+"""Of the header's length, by major version (numpy: doc/source/reference/format)."""
+_MOST_HEADER_BYTES = 10_000
+"""As numpy reads without being told that the file is trusted."""
+_MOST_DIMENSIONS = 64
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""Those that numpy writes; decompressors of others take memory by a number from the file."""
+
+
+class Stored(NamedTuple):
+    """What the header of a stored array says."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    is_fortran: bool
+    header_bytes: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of its elements."""
+        return prod(self.shape) * self.dtype.itemsize
+
+
+class ArrayFile:
+    """The arrays of an open .npz file by name, or the one of an .npy file under the name ``."""
+
+    def __init__(self, path: str, stream: IO[bytes]) -> None:
+        self.path = path
+        self._stream = stream
+        self.is_archive = stream.read(2) == b"PK"
+        self._archive = zipfile.ZipFile(stream) if self.is_archive else None
+        listed = self._archive.infolist() if self._archive else ()
+        self._members = {
+            info.filename.removesuffix(".npy"): info
+            for info in listed
+            if info.filename.endswith(".npy")
+        }
+        if self.is_archive and not self._members:
+            raise unreadable(path, "there is no array in it")
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the arrays, in the file's order."""
+        return list(self._members) if self.is_archive else [""]
+
+    def stored(self, name: str) -> Stored:
+        """Return what the header of an array says; nothing else is read."""
+        if self._archive is None:
+            self._stream.seek(0)
+            found = self._header(self._stream, name, os.fstat(self._stream.fileno()).st_size)
+        else:
+            info = self._info(name)
+            with self._archive.open(info) as member:
+                found = self._header(member, name, info.file_size)
+        return found
+
+    def unpacked_bytes(self, name: str) -> int:
+        """Return the memory that an array takes if it is compressed, or 0."""
+        return 0 if self._is_mappable(name) else self._info(name).file_size
+
+    def read(self, name: str) -> Array:
+        """Return an array: a view of the file where it lies there as it is."""
+        stored = self.stored(name)
+        if stored.size_bytes == 0:
+            return np.empty(stored.shape, stored.dtype)
+        order = "F" if stored.is_fortran else "C"
+        if self._is_mappable(name):
+            offset = self._begin(name) + stored.header_bytes
+            mapped: Array = np.memmap(
+                self.path, stored.dtype, mode="r", offset=offset, shape=stored.shape,
+                order="F" if stored.is_fortran else "C",
+            )  # fmt: skip
+            return mapped
+        assert self._archive is not None
+        data = np.empty(stored.size_bytes, np.uint8)
+        with self._archive.open(self._info(name)) as member:
+            member.read(stored.header_bytes)
+            at = 0
+            while at < data.size:
+                count = member.readinto(data.data[at:])
+                if not count:
+                    raise unreadable(self.path, f"array {name!r} is cut short")
+                at += count
+            member.read(1)  # its check sum is compared at the end
+        return data.view(stored.dtype).reshape(stored.shape, order=order)  # type: ignore[call-overload, no-any-return]
+
+    def _info(self, name: str) -> zipfile.ZipInfo:
+        info = self._members[name]
+        if info.flag_bits & 1:
+            raise unreadable(self.path, f"array {name!r} is encrypted")
+        if info.compress_type not in _METHODS:
+            raise unreadable(self.path, f"array {name!r} is compressed as numpy never does")
+        return info
+
+    def _is_mappable(self, name: str) -> bool:
+        return self._archive is None or self._info(name).compress_type == zipfile.ZIP_STORED
+
+    def _begin(self, name: str) -> int:
+        """Return where the bytes of an uncompressed array begin in the file."""
+        if self._archive is None:
+            return 0
+        info = self._members[name]
+        self._stream.seek(info.header_offset)
+        header = self._stream.read(_LOCAL_HEADER_BYTES)
+        if header[:4] != b"PK\x03\x04":
+            raise unreadable(self.path, f"array {info.filename!r} has no local header")
+        name_bytes, extra_bytes = struct.unpack_from("<HH", header, _LENGTHS_AT)
+        return int(info.header_offset) + _LOCAL_HEADER_BYTES + int(name_bytes) + int(extra_bytes)
+
+    def _header(self, stream: IO[bytes], name: str, whole_bytes: int) -> Stored:
+        head = stream.read(8)
+        form = _LENGTH_FORMS.get(head[6]) if len(head) == 8 and head[:6] == _MAGIC else None
+        if form is None:
+            raise unreadable(self.path, f"{name!r} is no array" if name else "it is no array")
+        packed = stream.read(struct.calcsize(form))
+        (length,) = struct.unpack(form, packed)
+        if length > _MOST_HEADER_BYTES:
+            raise unreadable(self.path, f"array {name!r} has a header of {length} bytes")
+        text = BytesIO(packed + stream.read(length))
+        known = np.lib.format
+        read = known.read_array_header_1_0 if head[6] == 1 else known.read_array_header_2_0
+        shape, is_fortran, dtype = read(text)
+        found = Stored(shape, dtype, is_fortran, len(head) + len(packed) + length)
+        if dtype.hasobject:
+            raise unreadable(self.path, f"array {name!r} holds Python objects")
+        if len(shape) > _MOST_DIMENSIONS or not all(0 <= size < 2**63 for size in shape):
+            raise unreadable(self.path, f"array {name!r} has no shape that can be")
+        if prod(size or 1 for size in shape) * max(dtype.itemsize, 1) >= 2**63:
+            raise unreadable(self.path, f"array {name!r} is larger than can be")
+        if found.header_bytes + found.size_bytes > whole_bytes:
+            raise unreadable(self.path, f"array {name!r} is cut short")
+        return found
+
+
+@contextmanager
+def array_file(path: str) -> Iterator[ArrayFile]:
+    """Open an .npy or .npz file; what goes wrong while it is read is a StreamError E2032."""
+    try:
+        with open(path, "rb", opener=_open_without_waiting) as stream:
+            if not S_ISREG(os.fstat(stream.fileno()).st_mode):
+                raise unreadable(path, "it is not a regular file, which can be mapped")
+            yield ArrayFile(path, stream)
+    except _REFUSALS as error:
+        raise unreadable(path, str(error)) from error
 
 
 def mapped_arrays(path: str) -> Array | dict[str, Array]:
@@ -36,17 +187,13 @@ def mapped_arrays(path: str) -> Array | dict[str, Array]:
 
     Raises StreamError E2032 where the file cannot be read as such; pickled objects are refused.
     """
-    try:
-        with open(path, "rb", opener=_open_without_waiting) as file:
-            if not S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise _unreadable(path, "it is not a regular file, which can be mapped")
-            start = file.read(6)
-        if start[:2] == b"PK":
-            return _archive(path)
-        array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
-        return array
-    except _REFUSALS as error:
-        raise _unreadable(path, str(error)) from error
+    with array_file(path) as file:
+        if not file.is_archive:
+            return file.read("")
+        unpacked = sum(map(file.unpacked_bytes, file.names))
+        if unpacked > MAX_UNPACKED_BYTES:
+            raise unreadable(path, f"its arrays unpack to more than {MAX_UNPACKED_BYTES} bytes")
+        return {name: file.read(name) for name in file.names}
 
 
 def _open_without_waiting(path: str, flags: int) -> int:
@@ -54,58 +201,8 @@ def _open_without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def _archive(path: str) -> dict[str, Array]:
-    found: dict[str, Array] = {}
-    unpacked = 0
-    with zipfile.ZipFile(path) as archive:
-        for info in archive.infolist():
-            if not info.filename.endswith(".npy"):
-                continue
-            name = info.filename.removesuffix(".npy")
-            if info.compress_type == zipfile.ZIP_STORED and not info.flag_bits & 1:
-                found[name] = _mapped_member(path, info)
-                continue
-            unpacked += info.file_size
-            if unpacked > MAX_UNPACKED_BYTES:
-                raise _unreadable(path, f"its arrays unpack to more than {MAX_UNPACKED_BYTES}")
-            with archive.open(info) as member:
-                found[name] = np.lib.format.read_array(member, allow_pickle=False)
-    if not found:
-        raise _unreadable(path, "there is no array in it")
-    return found
-
-
-def _mapped_member(path: str, info: zipfile.ZipInfo) -> Array:
-    with open(path, "rb") as file:
-        file.seek(info.header_offset)
-        header = file.read(_LOCAL_HEADER_BYTES)
-        if header[:4] != b"PK\x03\x04":
-            raise _unreadable(path, f"array {info.filename!r} has no local header")
-        name_bytes, extra_bytes = struct.unpack_from("<HH", header, _LENGTHS_AT)
-        file.seek(name_bytes + extra_bytes, 1)
-        begin = file.tell()
-        version = np.lib.format.read_magic(file)
-        read = (
-            np.lib.format.read_array_header_1_0
-            if version == (1, 0)
-            else np.lib.format.read_array_header_2_0
-        )
-        shape, fortran, dtype = read(file)
-        offset = file.tell()
-    if dtype.hasobject:
-        raise _unreadable(path, f"array {info.filename!r} holds Python objects")
-    size_bytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
-    if offset - begin + size_bytes > info.file_size:
-        raise _unreadable(path, f"array {info.filename!r} is cut short")
-    if size_bytes == 0:
-        return np.empty(shape, dtype)
-    mapped: Array = np.memmap(
-        path, dtype, mode="r", offset=offset, shape=shape, order="F" if fortran else "C"
-    )
-    return mapped
-
-
-def _unreadable(path: str, why: str) -> StreamError:
+def unreadable(path: str, why: str) -> StreamError:
+    """Return the error of a file that holds no arrays that can be read."""
     return StreamError(
         "E2032",
         f"cannot read arrays from {path!r}: {why}",

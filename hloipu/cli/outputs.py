@@ -1,0 +1,21 @@
+"""Files that subcommands write, as options: looked at before the work, not after it."""
+
+from typing import Any
+
+import click
+
+from hloipu_runtime.atomic_file import check_writable
+
+
+class OutputFile(click.ParamType):
+    """A path that can be written: not empty, no folder, in a folder that is there."""
+
+    name = "path"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the path; raises UsageError E3004 where nothing could be written there."""
+        check_writable(value)
+        return str(value)
+
+
+OUTPUT_FILE = OutputFile()

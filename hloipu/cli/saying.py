@@ -1,0 +1,61 @@
+"""What the command line prints: all of it goes through here, so that no text drives a terminal."""
+
+import os
+
+import click
+
+from hloipu_runtime.errors import UsageError
+from hloipu_runtime.plain_text import plain_hlo, plain_lines
+
+
+def say(text: str, *, err: bool = False, nl: bool = True) -> None:
+    """Print lines of text, to stderr if `err`; control characters in them are written out."""
+    _echo(plain_lines(text), err=err, nl=nl)
+
+
+def say_hlo(text: str, *, err: bool = False) -> None:
+    """Print HLO text; control characters in its strings are written as HLO escapes them."""
+    _echo(plain_hlo(text), err=err, nl=False)
+
+
+def say_error(text: str) -> None:
+    """Print an error's message on stderr, its codes in red."""
+    _echo(styled(plain_lines(text)), err=True)
+
+
+def unwritten(error: OSError) -> UsageError:
+    """Return the error of output that cannot be written."""
+    return UsageError(
+        "E3006",
+        f"cannot write '<stdout>': {error.strerror or error}",
+        hint="part of the output may be missing",
+    )
+
+
+def _echo(text: str, *, err: bool, nl: bool = True) -> None:
+    """Print text; raises UsageError E3006 where stdout takes none, and BrokenPipeError.
+
+    What cannot be said on stderr is dropped: there is nobody to be told.
+    """
+    try:
+        click.echo(text, err=err, nl=nl)
+    except BrokenPipeError:
+        if not err:
+            raise
+    except OSError as error:
+        if not err:
+            raise unwritten(error) from error
+
+
+def styled(text: str) -> str:
+    """Return a message with its error codes in red; click drops colour where nobody sees it."""
+    if "NO_COLOR" in os.environ:
+        return text
+    lines = []
+    for line in text.split("\n"):
+        before, mark, after = line.partition("error[")
+        if mark:
+            code, bracket, rest = after.partition("]")
+            line = before + click.style(f"error[{code}{bracket}", fg="red", bold=True) + rest
+        lines.append(line)
+    return "\n".join(lines)

@@ -1,0 +1,60 @@
+"""Text that came from outside, made fit for a terminal: it must neither drive one nor fake a line.
+
+Names, metadata and messages of modules, files and callbacks can hold escape sequences (ECMA-48),
+C0 and C1 controls, and marks that turn the direction of writing (Unicode Standard Annex 9), with
+which shown text is not what it seems (CVE-2021-42574).
+"""
+
+import re
+
+_DRIVING = re.compile(
+    "[\0-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
+)
+
+
+def printable(text: str) -> str:
+    """Return `text` as one line: control characters, line ends among them, become `?`."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else (" " if c == "\t" else "?") for c in text)
+
+
+def plain_lines(text: str) -> str:
+    r"""Return lines of text with what would drive a terminal as `\u001b` and the like.
+
+    JSON data stays what it is: that is how its strings escape characters.
+    """
+    return text if text.isascii() and text.isprintable() else _DRIVING.sub(_escaped, text)
+
+
+def plain_hlo(text: str) -> str:
+    r"""Return HLO text with what would drive a terminal as `\033` and the like.
+
+    Its strings mean the same: they are C's, of bytes.
+    """
+    return _DRIVING.sub(_octal, text)
+
+
+def plain_message(error: BaseException) -> str:
+    """Return what an exception says in one line, whatever its class makes of being asked."""
+    try:
+        return printable(str(error)[:_LONGEST_MESSAGE])
+    except Exception:
+        return f"({type(error).__name__} without a message: its __str__ fails)"
+
+
+_LONGEST_MESSAGE = 2000
+
+
+def _escaped(found: re.Match[str]) -> str:
+    number = ord(found[0])
+    if number < 1 << 16:
+        return f"\\u{number:04x}"
+    number -= 1 << 16  # as UTF-16 writes it, and JSON with it
+    return f"\\u{0xD800 + (number >> 10):04x}\\u{0xDC00 + (number & 0x3FF):04x}"
+
+
+def _octal(found: re.Match[str]) -> str:
+    data = found[0].encode("utf-8", errors="surrogateescape" if found[0] > "\udc7f" else "replace")
+    return "".join(f"\\{byte:03o}" for byte in data)
