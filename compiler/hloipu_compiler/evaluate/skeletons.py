@@ -3,9 +3,15 @@
 from collections.abc import Sequence
 
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+from hloipu_runtime.plain_text import printable
 
 _MOST_ARRAYS = 64
 """Operands and results that a message shows."""
+
+
+def _quoted(word: str) -> str:
+    """Return one word of a shell."""
+    return "'" + word.replace("'", "'\\''") + "'"
 
 
 def how_to_define(target: str, operands: Sequence[Shape], result: Shape) -> str:
@@ -13,9 +19,11 @@ def how_to_define(target: str, operands: Sequence[Shape], result: Shape) -> str:
 
     The text is a whole module, which gives zeros.
     """
+    # Copied to a shell it stays one word, whatever the module calls it.
+    file, cycles = (_quoted(f"{printable(target)}={what}") for what in ("FILE.hlo", "CYCLES"))
     said = (
-        f"say what it computes: --define '{target}=FILE.hlo', in Python define={{{target!r}: …}}, "
-        f"or for an estimate how long it takes: --opaque '{target}=CYCLES'"
+        f"say what it computes: --define {file}, in Python define={{{target!r}: …}}, "
+        f"or for an estimate how long it takes: --opaque {cycles}"
     )
     text = _skeleton([x for shape in operands for x in _arrays(shape)], _arrays(result))
     if not text:
