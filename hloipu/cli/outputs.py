@@ -7,7 +7,7 @@ import click
 from hloipu_runtime.atomic_file import check_writable
 
 
-class OutputFile(click.ParamType):
+class OutputFile(click.ParamType[str]):
     """A path that can be written: not empty, no folder, in a folder that is there."""
 
     name = "path"

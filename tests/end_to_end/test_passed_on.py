@@ -42,13 +42,15 @@ def handed_on(
 ) -> np.ndarray[Any, Any]:
     """Return the elements of an outfeed after two runs of two steps, in their order."""
     places = {ECHO: (1,), BESIDE_OTHERS: (1, 2), ONLY_RESULT: (0,)}[text]
-    start = {ECHO: [np.int32(0)], BESIDE_OTHERS: [np.zeros(2, np.float32)], ONLY_RESULT: []}[text]
+    starts: dict[str, list[Any]] = {
+        ECHO: [np.int32(0)], BESIDE_OTHERS: [np.zeros(2, np.float32)], ONLY_RESULT: []
+    }  # fmt: skip
     fed = BATCHES if text is BESIDE_OTHERS else [(row,) for row in ROWS]
     program = hloipu.compile(
         text, target="tiny", over_memory="allow", cache=False, loop=2,
         feed={"data": places}, outfeed=[outfeed], **options,
     )  # fmt: skip
-    with program.session(state=start, infeeds={"data": iter(fed)}, mode=mode) as session:
+    with program.session(state=starts[text], infeeds={"data": iter(fed)}, mode=mode) as session:
         session.run(4)
         drained = session.stream("out").drain()
     return np.array([np.asarray(x.element) for x in drained])

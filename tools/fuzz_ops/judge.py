@@ -3,6 +3,7 @@
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from hloipu_compiler.evaluate.site import array_leaves
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.verify.verifier import verify
+from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.element_types import ElementType
 from hloipu_runtime.errors import HloipuError, LimitError, UnsupportedError
 from hloipu_runtime.kernels.blocks import Array
@@ -61,7 +63,7 @@ def judged(case: Case, target: str = "tiny") -> Verdict:
             return Verdict(case.name, REFUSED, program.code)
         found = {"evaluate": evaluated}
         for mode in MODES:
-            found[mode] = _step(mode, lambda mode=mode: program.run(*arguments, mode=mode).outputs)
+            found[mode] = _step(mode, partial(_outputs, program, arguments, mode))
         estimate = _step("estimate", lambda: program.estimate())
         for way, values in {**found, "estimate": estimate}.items():
             if isinstance(values, HloipuError):
@@ -140,3 +142,7 @@ def _agree(value: Array, wanted: Array, element_type: ElementType) -> bool:
 
 def _shown(values: Array) -> str:
     return " ".join(str(values.reshape(-1)[:6].tolist()).split())[:90]
+
+
+def _outputs(program: CompiledProgram, arguments: Sequence[Any], mode: str) -> list[Any]:
+    return program.run(*arguments, mode=mode).outputs

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hloipu_compiler.evaluate.custom_calls import typed_attributes
+from hloipu_compiler.evaluate.library_forms import typed_attributes
 from hloipu_compiler.formulas.errors import FormulaError
 from hloipu_compiler.formulas.text import Text, Value
 from hloipu_compiler.hlo.attribute_text import value_text

@@ -115,7 +115,7 @@ class ArrayFile:
             member.read(stored.header_bytes)
             at = 0
             while at < data.size:
-                count = member.readinto(data.data[at:])
+                count = member.readinto(data.data[at:])  # type: ignore[attr-defined]
                 if not count:
                     raise unreadable(self.path, f"array {name!r} is cut short")
                 at += count

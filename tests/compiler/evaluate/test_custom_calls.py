@@ -11,9 +11,9 @@ from hloipu_compiler.evaluate.custom_calls import (
     REGISTRY,
     Call,
     register,
-    typed_attributes,
 )
 from hloipu_compiler.evaluate.evaluator import Evaluator, evaluate
+from hloipu_compiler.evaluate.library_forms import typed_attributes
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.annotations import is_identity
 from hloipu_runtime.errors import UnsupportedError

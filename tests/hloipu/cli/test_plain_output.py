@@ -31,7 +31,7 @@ ENTRY %e {{
   ROOT %x = f32[8,8] exponential(%d), frontend_attributes={{b="EVIL"}}, metadata={{{SAID}}}
 }}
 """
-CALLS = {
+CALLS: dict[str, list[list[str]]] = {
     "compile": [["--findings"], ["--json"]],
     "run": [["--random", "0"], ["--random", "0", "--json"]],
     "estimate": [[], ["--json"], ["--findings"]],
