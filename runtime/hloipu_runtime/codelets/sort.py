@@ -50,11 +50,12 @@ class Sort(Codelet):
     keys: tuple[SortKey, ...] = ()
     """First key first; none: the comparator says what goes before what."""
     comparator: Expression | None = None
-    """Of (a_1, b_1, .., a_n, b_n), without the operand of places."""
+    """Of (a_1, b_1, .., a_n, b_n); without the operand of places, unless the program sorts that."""
     alternating: int = -1
     """Dimension at whose odd indices the order is backwards; -1: nowhere."""
     places: int = -1
-    """Operand that decides between equals and says what is filling, the last one; -1: none."""
+    """Operand that decides between equals and says what is filling: the last one, or an operand of
+    the program that counts along the dimension; -1: none."""
     count: int = 0
     """Where there are places: elements that are no filling."""
     rises_and_falls: bool = False
@@ -136,9 +137,11 @@ class Sort(Codelet):
             filling = (places >= self.count).view(np.uint8)
             return argsort_by_keys([filling, *ranks, places.view(np.uint32)])
         goes_before, limit = _comparator(self.comparator), self.count
+        operands = len(self.comparator.operand_types) if self.comparator else 0
+        at = 2 * self.places
 
         def before(*pairs: Array) -> Array:
-            *values, a, b = pairs
+            values, (a, b) = pairs[:operands], pairs[at : at + 2]
             swapped = [x for pair in zip(values[1::2], values[::2], strict=True) for x in pair]
             forward, backward = goes_before(*values), goes_before(*swapped)
             by_value = np.where(np.equal(forward, backward), a < b, forward)
