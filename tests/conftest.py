@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -28,7 +29,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run one of every n cases of tests marked `thinned(n)`, unless `--all-cases` is given."""
+    """Run one of every n cases of tests marked `thinned(n)`, unless `--all-cases` is given.
+
+    Which of n successive cases runs is drawn by the test's name and the place of the n: a fixed
+    place would always meet the same value of a parameter that has n values.
+    """
     if config.getoption("--all-cases"):
         return
     seen: Counter[str] = Counter()
@@ -37,8 +42,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         mark = item.get_closest_marker("thinned")
         test = item.nodeid.partition("[")[0]
-        (left if mark and seen[test] % mark.args[0] else kept).append(item)
+        cases = mark.args[0] if mark else 1
+        group, place = divmod(seen[test], cases)
         seen[test] += 1
+        # The first group may be the only one, and shorter than n cases: its first one runs.
+        drawn = crc32(f"{test} {group}".encode()) % cases if group else 0
+        (kept if place == drawn else left).append(item)
     items[:] = kept
     if left:
         config.hook.pytest_deselected(items=left)

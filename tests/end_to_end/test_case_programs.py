@@ -31,6 +31,7 @@ def program_of(case: Case, tiles: int) -> CompiledProgram | None:
 
 @pytest.mark.parametrize("tiles", [4, 7])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.thinned(3)
 def test_the_referees_find_nothing(case: Case, tiles: int) -> None:
     program = program_of(case, tiles)
     if program is None:

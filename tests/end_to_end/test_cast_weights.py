@@ -115,6 +115,7 @@ def types_in_pipeline(program: CompiledProgram) -> tuple[set[str], set[str]]:
     ],
     ids=str,
 )  # fmt: skip
+@pytest.mark.thinned(2)
 def test_not_a_bit_changes(form: str, options: dict[str, Any]) -> None:
     plain, program = compiled(form, offload="off"), compiled(form, **options)
     modes: tuple[Mode, ...] = ("functional", "exact") if options else ("functional",)

@@ -25,7 +25,7 @@ from tests.support.tower_models import TOWERS
 SAMPLE = sample(24)
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(8)
 @pytest.mark.parametrize("cut", SAMPLE, ids=map(str, SAMPLE))
 def test_state_is_that_of_gradients_taken_apart(cut: Concurrent) -> None:
     program = compiled(cut)
@@ -49,6 +49,7 @@ def test_tiles_by_themselves_come_to_the_same(cut: Concurrent) -> None:
     "device_map", [((0, 1), (2, 3), 4), ((0, 1), (0, 1), 0), ((0, 1), (1, 0), 2)]
 )
 @pytest.mark.parametrize("marked", [True, False])
+@pytest.mark.thinned(3)
 def test_several_stages_may_have_branches(device_map: Any, marked: bool) -> None:
     cut = Concurrent("lines", marked=marked)
     program = compiled(cut, device_map=device_map)
@@ -61,6 +62,7 @@ MODELS = [name for name in TOWERS if name not in ("tied", "dropped")]
 
 
 @pytest.mark.parametrize("model", MODELS)
+@pytest.mark.thinned(3)
 def test_steps_without_annotations_are_cut_where_branches_are(model: str) -> None:
     cut = Concurrent(model, marked=False)
     step, towers = cut.step, TOWERS[model]
@@ -83,6 +85,7 @@ def row_of(program: CompiledProgram) -> PipelineRow:
 
 
 @pytest.mark.parametrize("model", ["concatenated", "heads", "normed", "added"])
+@pytest.mark.thinned(2)
 def test_branches_at_once_take_fewer_cycles_than_in_turn(model: str) -> None:
     """Folded on one IPU, the same annotated stage does its branches one after the other."""
     cut = Concurrent(model, schedule="sequential")

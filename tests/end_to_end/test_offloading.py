@@ -92,6 +92,7 @@ def test_groups_of_micro_batches_do_not_change_a_bit(step: str, stages: int, gro
     ],
     ids=str,
 )
+@pytest.mark.thinned(2)
 def test_tiles_by_themselves_come_to_the_same(cut: Cut, group: int) -> None:
     program = compiled(cut, **EVERYTHING, batch_serialization=group)
     assert_equal_to_jax(cut, program, mode="exact")
@@ -110,6 +111,7 @@ def test_tiles_by_themselves_come_to_the_same(cut: Cut, group: int) -> None:
     ],
     ids=str,
 )
+@pytest.mark.thinned(2)
 def test_replicas_each_have_their_own(cut: Cut) -> None:
     for group in (1, 2) if cut.schedule == "sequential" else (1,):
         program = compiled(cut, **(EVERYTHING | {"batch_serialization": group}))

@@ -33,6 +33,7 @@ def losses(kept: str, mode: Literal["functional", "exact"], **options: Any) -> l
 @pytest.mark.parametrize("kind", ["sum", "mean"])
 @pytest.mark.parametrize("mode", ["functional", "exact"])
 @pytest.mark.parametrize("options", [{}, {"stages": 2}, {"replicas": 2}], ids=str)
+@pytest.mark.thinned(3)
 def test_a_run_gives_what_its_elements_come_to(
     kind: str, mode: Literal["functional", "exact"], options: dict[str, Any]
 ) -> None:

@@ -64,6 +64,7 @@ def wanted_of(sample: str) -> tuple[list[Array], list[Array], list[Array] | None
 
 
 @EVERYWHERE
+@pytest.mark.thinned(3)
 def test_both_modes_compute_what_the_graph_means(sample: str, target: str) -> None:
     program = program_of(sample, target)
     arguments, wanted, exact = wanted_of(sample)

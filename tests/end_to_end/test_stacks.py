@@ -42,6 +42,7 @@ def leaves(state: Any) -> list[np.ndarray[Any, Any]]:
     [("adam", n) for n in range(len(CUTS))]
     + [("adamw-clipped", 1), ("momentum-axis-1", 0), ("scaled-clipped", 1), ("factored", 1)],
 )
+@pytest.mark.thinned(3)
 def test_updates_are_those_of_the_plain_step(name: str, number: int) -> None:
     program, step, asked = cut(name, number), SCANNED[name], CUTS[number]
     assert program.program.stacks
@@ -59,6 +60,7 @@ def test_updates_are_those_of_the_plain_step(name: str, number: int) -> None:
 
 
 @pytest.mark.parametrize("step", UNROLLED.values(), ids=UNROLLED)
+@pytest.mark.thinned(2)
 def test_stacks_of_written_out_loops_are_cut_as_well(step: StackedStep) -> None:
     program = hloipu.compile(
         step.text, target="tiny", loop=UPDATES, over_memory="allow", cache=False, stages=2,

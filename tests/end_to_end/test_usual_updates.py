@@ -86,6 +86,7 @@ STAGED = [(name, 1) for name in CASES] + [("losses weighed, clipped", 2)]
 
 
 @pytest.mark.parametrize(("name", "stages"), STAGED)
+@pytest.mark.thinned(3)
 def test_two_updates_are_those_of_mean_gradients(name: str, stages: int) -> None:
     weights, loss, optimizer = CASES[name]
     first = weights(np.random.default_rng(0))

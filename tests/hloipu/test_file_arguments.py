@@ -106,11 +106,10 @@ def limited() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
 
 
-@pytest.mark.parametrize("command", ["eval", "run"])
-def test_a_bomb_takes_no_memory(command: str, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def bomb(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """3 MB that unpack to 3 GiB."""
-    path, module = tmp_path / "bomb.npz", tmp_path / "m.hlo"
-    module.write_text(MODULE)
+    path = tmp_path_factory.mktemp("bomb") / "bomb.npz"
     count = 3 << 28
     header = npy(described("'<f4'", f"({count},)"))
     with (
@@ -120,8 +119,15 @@ def test_a_bomb_takes_no_memory(command: str, tmp_path: Path) -> None:
         member.write(header)
         for _ in range(3 << 2):
             member.write(bytes(1 << 28))
+    return path
+
+
+@pytest.mark.parametrize("command", ["eval", "run"])
+def test_a_bomb_takes_no_memory(command: str, bomb: Path, tmp_path: Path) -> None:
+    module = tmp_path / "m.hlo"
+    module.write_text(MODULE)
     child = subprocess.run(
-        [sys.executable, "-m", "hloipu", command, str(module), "--inputs", str(path)],
+        [sys.executable, "-m", "hloipu", command, str(module), "--inputs", str(bomb)],
         capture_output=True, text=True, timeout=60, preexec_fn=limited,
     )  # fmt: skip
     assert child.returncode == 2, child.stderr

@@ -25,6 +25,7 @@ def needed(recompute: str) -> int:
     return max(int(ipu.needed_bytes.max()) for ipu in plan.ipus)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("fitting", "fewer"), [("cheap", "none"), ("full", "cheap")])
 def test_the_mildest_that_fits_is_taken(fitting: str, fewer: str) -> None:
     least, most = needed(fitting), needed(fewer)

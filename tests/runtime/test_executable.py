@@ -179,6 +179,7 @@ def refused(data: bytes) -> bool:
 
 
 @pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.thinned(4)
 def test_every_flipped_bit_is_refused(name: str) -> None:
     data = bytearray(file_bytes(executables()[name]))
     accepted = []

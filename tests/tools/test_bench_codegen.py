@@ -59,6 +59,7 @@ def test_searches_find_what_one_sees() -> None:
 @pytest.mark.parametrize(
     "words", ["matmul f32 64x", "matmul f16 17", "over (0,)", "over (0, 2)", "transpose"]
 )
+@pytest.mark.thinned(2)
 def test_mappings_are_near_the_best(words: str) -> None:
     found = list(compared([words]))
     assert found

@@ -47,12 +47,12 @@ def test_values_stay_within_their_facts() -> None:
 @pytest.mark.skipif(not available(), reason="jaxlib is not installed")
 def test_both_sides_agree_on_programs() -> None:
     with Oracle() as oracle:
-        outcomes = [judge.judged(generate(1, number), oracle) for number in range(40)]
+        outcomes = [judge.judged(generate(1, number), oracle) for number in range(16)]
 
     kinds = [o.kind for o in outcomes]
     assert [o for o in outcomes if o.kind not in (judge.AGREED, judge.REFUSED)] == []
-    assert kinds.count(judge.AGREED) >= 38
-    assert sum(o.exact for o in outcomes) > 1000
+    assert kinds.count(judge.AGREED) >= 15
+    assert sum(o.exact for o in outcomes) > 400
 
 
 def of_one_output(known: Output) -> Program:

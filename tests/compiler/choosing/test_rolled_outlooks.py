@@ -33,6 +33,7 @@ def step() -> Step:
     ],
     ids=Way.flags,
 )
+@pytest.mark.thinned(2)
 def test_outlooks_are_near_what_compiling_gives(way: Way) -> None:
     found = step().outlook(way)
     program = compiled(SAMPLE, TILES, found)

@@ -80,6 +80,7 @@ WAYS = (
 
 
 @pytest.mark.parametrize("way", WAYS, ids=Way.flags)
+@pytest.mark.thinned(3)
 def test_outlooks_are_near_what_compiling_gives(way: Way) -> None:
     found = step().outlook(way)
     program = compiled(SAMPLE, TILES, found)

@@ -8,7 +8,7 @@ pytestmark = pytest.mark.skipif(
     not available(), reason="jaxlib is not installed (dependency group `oracle`)"
 )
 
-MODULES = 150
+MODULES = 100
 
 
 def test_sample_agrees_with_xla() -> None:

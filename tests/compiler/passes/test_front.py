@@ -67,6 +67,7 @@ def test_loops_of_samples_are_counted() -> None:
 
 
 @pytest.mark.parametrize("one", sorted({x.name for x in PIPELINES["front"].passes()}))
+@pytest.mark.thinned(2)
 def test_each_pass_alone_keeps_values(one: str) -> None:
     for path in SAMPLES:
         module = parse(Source(path.read_text(), path.name))

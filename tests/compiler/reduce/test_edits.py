@@ -194,6 +194,7 @@ def rare_pairs(module: Module) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+@pytest.mark.thinned(3)
 def test_rare_pairs_of_real_modules_are_isolated(path: Path) -> None:
     """No edit ends in an error on the way, and what is left is about the pair alone."""
     module = parse(path.read_text(encoding="utf-8"))

@@ -22,6 +22,7 @@ def trained(cut: Cut, program: CompiledProgram) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("recompute", ["cheap", "full"])
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.thinned(4)
 def test_state_is_the_same_as_with_everything_stashed(name: str, recompute: str) -> None:
     cut = Cut(name, 3, "grouped", 3)
     for old, new in zip(

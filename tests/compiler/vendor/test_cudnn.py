@@ -64,6 +64,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.thinned(3)
 def test_convolutions_and_their_gradients(name: str) -> None:
     case = CASES[name]
     x, kernel = drawn(*case.x), drawn(*case.kernel)

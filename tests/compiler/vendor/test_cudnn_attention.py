@@ -99,6 +99,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.thinned(3)
 def test_attention_and_its_gradients(name: str) -> None:
     case = CASES[name]
     given = case.drawn()

@@ -70,6 +70,7 @@ def _differences(
 
 @pytest.mark.usefixtures("_cut")
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.thinned(3)
 def test_attention_and_its_gradients(name: str) -> None:
     case = CASES[name]
     given = case.drawn()

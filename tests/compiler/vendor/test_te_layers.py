@@ -27,6 +27,7 @@ def _norm(kind: int, centred: bool, x: Any, gamma: Any, beta: Any) -> tuple[Any,
 
 @pytest.mark.parametrize("centred", [False, True])
 @pytest.mark.parametrize("kind", [0, 1])
+@pytest.mark.thinned(2)
 def test_norms_and_their_gradients(kind: int, centred: bool) -> None:
     said = (f"{{norm_type = {kind} : i64, zero_centered_gamma = {str(centred).lower()}, "
             "epsilon = 1.0e-2 : f64, sm_margin = 0 : i64, scaling_mode = 0 : i64, "
@@ -63,6 +64,7 @@ SOFTMAXES: dict[str, tuple[list[Array], Callable[[Any], Any]]] = {
 
 
 @pytest.mark.parametrize("name", SOFTMAXES)
+@pytest.mark.thinned(3)
 def test_softmaxes_and_their_gradients(name: str) -> None:
     given, plain = SOFTMAXES[name]
     if name.endswith("d_masked_softmax"):
@@ -86,6 +88,7 @@ ACTIVATIONS: list[tuple[Callable[[Any], Any], bool]] = [
 
 
 @pytest.mark.parametrize("number", range(len(ACTIVATIONS)))
+@pytest.mark.thinned(3)
 def test_activations_and_their_gradients(number: int) -> None:
     function, gated = ACTIVATIONS[number]
     x = drawn(3, 1 + gated, 5)

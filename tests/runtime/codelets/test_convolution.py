@@ -163,6 +163,7 @@ def test_pieces_of_the_input_features_add_up(name: str, part: int) -> None:
 @pytest.mark.parametrize(
     "name", ["same", "strided", "dilated", "groups", "batch groups", "weights"]
 )
+@pytest.mark.thinned(3)
 def test_pieces_of_the_kernel_add_up(name: str, along: int, part: int) -> None:
     case = CASES[name]
     operands = case.operands()

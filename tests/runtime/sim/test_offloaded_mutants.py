@@ -144,6 +144,7 @@ def run(program: Program) -> list[Array]:
 
 @pytest.mark.parametrize("tamper", [swapped, copy_changed, channel_changed, order_changed])
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.thinned(3)
 def test_no_wrong_program_is_proved(name: str, tamper: Tamper) -> None:
     check(name, tamper)
 

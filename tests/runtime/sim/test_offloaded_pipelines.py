@@ -78,6 +78,7 @@ def test_totals_that_come_for_each_group_are_the_same(
 @pytest.mark.parametrize("ipus", [(0, 1, 1, 0), (0, 0, 0, 0), (0, 1, 0, 1)])
 @pytest.mark.parametrize("interval", [1, 2, 8])
 @pytest.mark.parametrize("offloaded", OFFLOADED[1:], ids=named)
+@pytest.mark.thinned(3)
 def test_stages_may_share_ipus(
     offloaded: frozenset[str], interval: int, ipus: tuple[int, ...]
 ) -> None:
