@@ -141,6 +141,12 @@ trainers: install ## 125 training steps as people write them, with libraries and
 	$(BIN)/python -m pip install --quiet --group trainers
 	$(BIN)/python -m tools.trainers
 
+A ?= HEAD~1
+B ?= HEAD
+.PHONY: referee
+referee: install ## programs, costs, verdicts and values of commits A and B, bit by bit; . is the tree
+	$(BIN)/python -m tools.referee $(A) $(B) $(if $(DUMPS),--dumps $(DUMPS))
+
 .PHONY: bench
 bench: bench-parse bench-ops ## all benchmarks, against XLA in the same run
 

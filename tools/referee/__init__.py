@@ -1,0 +1,1 @@
+"""Compares what two commits of hloipu make of the same programs."""
