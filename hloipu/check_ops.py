@@ -1,12 +1,14 @@
 """Find the first op that diverges: each op alone, ours against a reference, on equal operands."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TypeGuard
 
 import numpy as np
 
 from hloipu.check_outputs import Reference, compare_outputs, nested, truth_of
+from hloipu.checking.singles import Answer, Single, alone, answers, split, together
 from hloipu_compiler.evaluate.agreement import Budget, Verdict, compare_values
 from hloipu_compiler.evaluate.budgets import budget_of
 from hloipu_compiler.evaluate.evaluator import Evaluator, bytes_of
@@ -29,8 +31,10 @@ PASSED_OVER = frozenset("parameter constant tuple get-tuple-element".split())
 HELD_BYTES = 8 * 2**30
 """Values of all ops that one search may keep in memory."""
 
-BATCH_BYTES = 512 * 2**20
-"""Operands handed to the reference at a time; they go through files."""
+_COMPOUND = frozenset("call fusion while conditional custom-call".split())
+"""Opcodes whose results are held to the rule of whole modules: no budget is published for them."""
+_NEAREST = 3
+"""Ops nearest to their budget that are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,25 +49,49 @@ class Divergence:
     """Whether our value keeps its budget against f64, and the reference's does not."""
 
 
+@dataclass(slots=True)
+class Tally:
+    """What is known of a search while it goes on, and after it was stopped."""
+
+    begun: int = 0
+    """Ops handed to the reference, or still to be."""
+    judged: int = 0
+    passed_over: Counter[str] = field(default_factory=Counter)
+    """Ops that are not judged, by the reason."""
+    nearest: list[tuple[float, str]] = field(default_factory=list)
+    """The ops nearest to their budget: the share of it that they use, and which op it is."""
+    told: Callable[[int, int], None] = lambda _judged, _begun: None
+    """Is called with `judged` and `begun` after each batch."""
+
+    def near(self, share: float, x: Instruction, computation: str) -> None:
+        """Remember an op if it is among the nearest."""
+        if share > 0:
+            self.nearest.append((share, f"{x.name} = {x.opcode} in {computation}"))
+            self.nearest = sorted(self.nearest, reverse=True)[:_NEAREST]
+
+
 def first_divergence(
-    module: Module, arguments: Sequence[Array], reference: Reference
+    module: Module,
+    arguments: Sequence[Array],
+    reference: Reference,
+    tally: Tally | None = None,
 ) -> Divergence | None:
     """Run each op of the entry alone on our operands' values, ours against the reference.
 
     Follows a diverging call or fusion into its computation, and every call in which participants
     meet. Ops that the reference cannot compute alone, or that need other participants, are passed
-    over.
+    over: `tally` has their number.
     """
     _check_room(module)
+    tally = tally or Tally()
     seen: dict[int, Sequence[Array]] = {}
     evaluate_everywhere(
         module,
         *nested(module, arguments),
         watch=lambda x, leaves: seen.update({id(x): list(leaves)}),
     )
-    return _Search(module, seen, meeting_computations(module), reference).in_computation(
-        module.entry, arguments
-    )
+    search = _Search(module, seen, meeting_computations(module), reference, tally)
+    return search.in_computation(module.entry, arguments)
 
 
 def _check_room(module: Module) -> None:
@@ -92,6 +120,7 @@ class _Search:
     meeting: frozenset[str]
     """Computations that cannot be run without other participants."""
     reference: Reference
+    tally: Tally
     visited: set[str] = field(default_factory=set)
 
     def in_computation(
@@ -103,39 +132,96 @@ class _Search:
             found = self.in_computation(self.module.computation[x.attributes.called[0]], leaves)
             if found is not None:
                 return found
-        singles: list[tuple[Instruction, Module, list[Array]]] = []
-        for position, x in enumerate(computation.instructions):
-            if x.opcode in PASSED_OVER or position not in values or self._meets(x):
-                continue
-            if all(i in values for i in x.operands):
-                leaves = [leaf for i in x.operands for leaf in values[i]]
-                singles.append((x, alone(self.module, computation, position), leaves))
+        singles = list(self._singles(computation, values))
+        self.tally.begun += len(singles)
         suspect: Divergence | None = None
-        for x, single, leaves, answer in self._answered(singles):
-            if isinstance(answer, str):
-                continue
-            found = _diverges(self.module, computation, x, single, leaves, answer, self.reference)
-            if found is not None and found.reference_is_off:
-                suspect = suspect or found
-            elif found is not None:
-                return _inside(self.module, x, leaves, self.reference) or found
+        for batch in answers(singles, self.reference):
+            both = [_Both(single, answer) for single, answer in batch if _is_known(answer)]
+            self.tally.passed_over["the reference refuses"] += len(batch) - len(both)
+            truths = _truths(both, self.reference)
+            for each, truth in zip(both, truths, strict=True):
+                found = self._diverges(computation, each, truth)
+                self.tally.judged += 1
+                if found is not None and found.reference_is_off:
+                    suspect = suspect or found
+                elif found is not None:
+                    return self._inside(each.single) or found
+            self.tally.told(self.tally.judged, self.tally.begun)
         return suspect
 
-    def _answered(
-        self, singles: list[tuple[Instruction, Module, list[Array]]]
-    ) -> Iterator[tuple[Instruction, Module, list[Array], list[Array] | str]]:
-        """Ask the reference batch by batch: all at once could fill the disk with operands."""
-        batch: list[tuple[Instruction, Module, list[Array]]] = []
-        waiting_bytes = 0
-        for number, single in enumerate(singles):
-            batch.append(single)
-            waiting_bytes += sum(leaf.nbytes for leaf in single[2])
-            if waiting_bytes < BATCH_BYTES and number + 1 < len(singles):
+    def _singles(
+        self, computation: Computation, values: Mapping[int, list[Array]]
+    ) -> Iterator[Single]:
+        for position, x in enumerate(computation.instructions):
+            if x.opcode in PASSED_OVER:
                 continue
-            answers = self.reference([(module, leaves) for _, module, leaves in batch])
-            for (x, module, leaves), answer in zip(batch, answers, strict=True):
-                yield x, module, leaves, answer
-            batch, waiting_bytes = [], 0
+            shapes = [x.shape, *(computation.instructions[i].shape for i in x.operands)]
+            if self._meets(x):
+                self.tally.passed_over["need other participants"] += 1
+            elif any(not leaf.element_type.is_array for s in shapes for leaf in array_leaves(s)):
+                self.tally.passed_over["move tokens"] += 1
+            elif position not in values or any(i not in values for i in x.operands):
+                self.tally.passed_over["were not run"] += 1
+            else:
+                leaves = [leaf for i in x.operands for leaf in values[i]]
+                yield Single(x, alone(self.module, computation, position), leaves)
+
+    def _inside(self, single: Single) -> Divergence | None:
+        x = single.instruction
+        if x.opcode not in ("call", "fusion"):
+            return None
+        callee = self.module.computation[x.attributes.called[0]]
+        inner = replace(self.module, entry_position=self.module.computations.index(callee))
+        return first_divergence(inner, single.leaves, self.reference, self.tally)
+
+    def _diverges(
+        self, computation: Computation, both: "_Both", truth: Sequence[Array] | None
+    ) -> Divergence | None:
+        """Return how an op's result is off its budget, or None where it is not."""
+        single, ours, answer = both.single, both.ours, both.theirs
+        x = single.instruction
+        shapes = array_leaves(x.shape)
+        if both.are_equal:
+            return None
+        if x.opcode in _COMPOUND:
+            reports = compare_outputs(single.module, ours, answer, truth)
+            bad = [report for report in reports if not report.agrees]
+            if not bad:
+                return None
+            budget = Budget(bad[0].shape.element_type.name)
+            number = bad[0].number
+            verdict = compare_values(ours[number], answer[number], budget)
+            return Divergence(x, computation.name, verdict, budget)
+        budgets = [op_budget(self.module, computation, x, shape) for shape in shapes]
+        sums = any(budget.factor for budget in budgets)
+        magnitudes = _magnitudes(single.module, single.leaves) if sums else None
+        for number, (budget, a, b) in enumerate(zip(budgets, ours, answer, strict=True)):
+            size = magnitudes[number] if magnitudes else None
+            verdict = compare_values(a, b, budget, size)
+            if not verdict.agrees:
+                right = self._is_right(single, number, a, budget, size)
+                return Divergence(x, computation.name, verdict, budget, reference_is_off=right)
+            of_ulps = verdict.error / budget.ulps if budget.ulps else 0.0
+            share = of_ulps if verdict.unit == "ULP" else verdict.error
+            self.tally.near(share, x, computation.name)
+        return None
+
+    def _is_right(
+        self,
+        single: Single,
+        number: int,
+        ours: Array,
+        budget: Budget,
+        magnitudes: Array | None,
+    ) -> bool:
+        """Whether our value keeps its budget against the reference's own in f64."""
+        shape = array_leaves(single.module.entry.program_shape.result)[number]
+        if not (shape.element_type.is_float or shape.element_type.is_complex):
+            return False
+        truth = truth_of(self.reference, single.module, single.leaves)
+        if truth is None:
+            return False
+        return compare_values(ours, _rounded(truth[number], shape), budget, magnitudes).agrees
 
     def _meets(self, x: Instruction) -> bool:
         return needs_others(x) or bool(self.meeting & {*x.attributes.called})
@@ -149,16 +235,6 @@ class _Search:
             if callee in self.meeting and callee not in self.visited and known:
                 self.visited.add(callee)
                 yield x, [leaf for i in x.operands for leaf in values[i]]
-
-
-def _inside(
-    module: Module, x: Instruction, leaves: list[Array], reference: Reference
-) -> Divergence | None:
-    if x.opcode not in ("call", "fusion"):
-        return None
-    callee = module.computation[x.attributes.called[0]]
-    inner = replace(module, entry_position=module.computations.index(callee))
-    return first_divergence(inner, leaves, reference)
 
 
 def _values(
@@ -209,94 +285,42 @@ def _constant_module(x: Instruction) -> Module:
     return Module("constant", (Computation("entry", (x._replace(operands=()),), 0),), 0)
 
 
-def alone(module: Module, computation: Computation, position: int) -> Module:
-    """Return one instruction as a module: its operands' leaves are the parameters."""
-    x = computation.instructions[position]
-    made: list[Instruction] = []
-    operands = []
-    for number, i in enumerate(x.operands):
-        operands.append(_parameter(made, computation.instructions[i].shape, f"operand{number}"))
-    made.append(x._replace(operands=tuple(operands), metadata="", start=-1, end=-1))
-    entry = Computation(f"only.{x.name}", tuple(made), len(made) - 1)
-    called = tuple(_needed(module, x))
-    return Module(f"only_{x.opcode.replace('-', '_')}", (*called, entry), len(called))
+class _Both:
+    """An op's result as we compute it and as the reference does, in one form."""
+
+    def __init__(self, single: Single, theirs: list[Array]) -> None:
+        shapes = array_leaves(single.instruction.shape)
+        self.single = single
+        self.ours = Evaluator(single.module)(*single.leaves)
+        self.theirs = [_rounded(b, shape) for b, shape in zip(theirs, shapes, strict=True)]
+        self.are_equal = all(map(_same_bits, self.ours, self.theirs))
+
+    @property
+    def needs_truth(self) -> bool:
+        """Whether it is judged as whole modules are."""
+        return not self.are_equal and self.single.instruction.opcode in _COMPOUND
 
 
-def _parameter(made: list[Instruction], shape: Any, name: str) -> int:
-    """Add parameters for the leaves of a shape and put them together; return its position."""
-    if isinstance(shape, TupleShape):
-        parts = [_parameter(made, e, f"{name}.{i}") for i, e in enumerate(shape.elements)]
-        made.append(Instruction(name, "tuple", shape, tuple(parts)))
-    else:
-        number = sum(p.opcode == "parameter" for p in made)
-        made.append(Instruction(name, "parameter", shape, parameter_number=number))
-    return len(made) - 1
+def _is_known(answer: Answer) -> TypeGuard[list[Array]]:
+    return not isinstance(answer, str)
 
 
-def _needed(module: Module, x: Instruction) -> Iterator[Computation]:
-    """Yield the computations that an instruction calls, callees first, each once."""
-    seen: dict[str, Computation] = {}
-
-    def visit(names: Sequence[str]) -> None:
-        for name in names:
-            if name not in seen:
-                callee = module.computation[name]
-                visit([n for y in callee.instructions for n in y.attributes.called])
-                seen[name] = callee
-
-    visit(x.attributes.called)
-    yield from seen.values()
-
-
-def _diverges(
-    module: Module,
-    computation: Computation,
-    x: Instruction,
-    single: Module,
-    leaves: list[Array],
-    answer: list[Array],
-    reference: Reference,
-) -> Divergence | None:
-    ours = Evaluator(single)(*leaves)
-    answer = [_rounded(b, shape) for b, shape in zip(answer, array_leaves(x.shape), strict=True)]
-    if x.opcode in ("call", "fusion", "while", "conditional", "custom-call"):
-        truth = truth_of(reference, single, leaves)
-        bad = [r for r in compare_outputs(single, ours, answer, truth) if not r.agrees]
-        if not bad:
-            return None
-        budget = Budget(bad[0].shape.element_type.name)
-        number = bad[0].number
-        return Divergence(
-            x, computation.name, compare_values(ours[number], answer[number], budget), budget
-        )
-    magnitudes = _magnitudes(single, leaves)
-    for number, (shape, a, b) in enumerate(zip(array_leaves(x.shape), ours, answer, strict=True)):
-        budget = op_budget(module, computation, x, shape)
-        size = magnitudes[number] if magnitudes else None
-        verdict = compare_values(a, b, budget, size)
-        if not verdict.agrees:
-            right = _is_right(single, leaves, number, a, budget, size, reference)
-            return Divergence(x, computation.name, verdict, budget, reference_is_off=right)
-    return None
+def _truths(batch: Sequence[_Both], reference: Reference) -> Iterator[Sequence[Array] | None]:
+    """Yield each op's result in f64 where it is judged as whole modules are, else None."""
+    wanted = [each.single for each in batch if each.needs_truth]
+    truth = truth_of(reference, *together(wanted)) if len(wanted) > 1 else None
+    all_known = iter(split(wanted, truth)) if truth else None
+    for each in batch:
+        if not each.needs_truth:
+            yield None
+        elif all_known is not None:
+            yield next(all_known)
+        else:
+            yield truth_of(reference, each.single.module, each.single.leaves)
 
 
-def _is_right(
-    single: Module,
-    leaves: list[Array],
-    number: int,
-    ours: Array,
-    budget: Budget,
-    magnitudes: Array | None,
-    reference: Reference,
-) -> bool:
-    """Whether our value keeps its budget against the reference's own in f64."""
-    shape = array_leaves(single.entry.program_shape.result)[number]
-    if not (shape.element_type.is_float or shape.element_type.is_complex):
-        return False
-    truth = truth_of(reference, single, leaves)
-    if truth is None:
-        return False
-    return compare_values(ours, _rounded(truth[number], shape), budget, magnitudes).agrees
+def _same_bits(a: Array, b: Array) -> bool:
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
 def _rounded(value: Array, shape: ArrayShape) -> Array:

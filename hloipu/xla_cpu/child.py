@@ -1,12 +1,16 @@
-"""Runs in the child: `python -m hloipu.xla_cpu.child FOLDER COUNT` computes job 0, 1, … there.
+"""Runs in the child: `python -m hloipu.xla_cpu.child FOLDER` computes jobs as they are asked for.
 
-Each job is N.hlo, N.json (replicas, partitions) and N.npz: in_0, in_1, … as raw bytes of the
-parameters' dtypes, the same for all devices. Its outputs go to N.out.npz the same way, an error's
-text to N.error. The names used of jaxlib are private.
+Each line on stdin names a job, N.hlo, N.json (replicas, partitions) and N.npz in the folder: in_0,
+in_1, … as raw bytes of the parameters' dtypes, the same for all devices. Its outputs go to
+N.out.npz the same way, an error's text to N.error, and its name to stdout when that is done.
+Programs are kept, so that a text that comes again is not compiled again. The names used of jaxlib
+are private.
 """
 
 import json
+import os
 import sys
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +26,13 @@ from hloipu.xla_cpu.placement import run_on_devices
 jax.config.update("jax_enable_x64", True)
 _lapack.initialize()  # without it the LAPACK custom calls end the process
 
+_KEPT_PROGRAMS = 8
+"""More than the texts that a reference goes back and forth between."""
 
-def run(text: str, arrays: list[Any], replicas: int = 1, partitions: int = 1) -> list[Any]:
-    """Compile a text and run it once on flat arrays of raw bytes."""
+
+@lru_cache(_KEPT_PROGRAMS)
+def compiled(text: str, replicas: int, partitions: int) -> tuple[Any, Any]:
+    """Return the executable of a text and its computation, from which its shapes are read."""
     module = _hlo.hlo_module_from_text(text)
     proto = module.as_serialized_hlo_module_proto()
     backend = xla_bridge.get_backend("cpu")
@@ -44,13 +52,18 @@ def run(text: str, arrays: list[Any], replicas: int = 1, partitions: int = 1) ->
         _jax.DeviceList(tuple(backend.local_devices()[:count])),
         options,
     )
-    computation = _hlo.XlaComputation(proto)  # program_shape borrows from it
-    shape = computation.program_shape()
+    return executable, _hlo.XlaComputation(proto)
+
+
+def run(text: str, arrays: list[Any], replicas: int = 1, partitions: int = 1) -> list[Any]:
+    """Run a text once on flat arrays of raw bytes."""
+    executable, computation = compiled(text, replicas, partitions)
+    shape = computation.program_shape()  # borrows from the computation
     given = [
         raw.view(np.dtype(leaf.numpy_dtype())).reshape(leaf.dimensions())
         for leaf, raw in zip(shape.parameter_shapes(), arrays, strict=True)
     ]
-    if count > 1:
+    if replicas * partitions > 1:
         sizes = [leaf.dimensions() for leaf in _leaves(shape.result_shape())]
         return run_on_devices(executable, given, sizes, partitions)
     return [np.asarray(x) for x in executable.execute([jax.device_put(x) for x in given])]
@@ -62,29 +75,30 @@ def _leaves(shape: Any) -> list[Any]:
     return [leaf for element in shape.tuple_shapes() for leaf in _leaves(element)]
 
 
+def do(folder: Path, name: str) -> None:
+    """Do one job."""
+    with np.load(folder / f"{name}.npz") as given:
+        arrays = [given[f"in_{i}"] for i in range(len(given.files))]
+    try:
+        counts = json.loads((folder / f"{name}.json").read_text())
+        outputs = run((folder / f"{name}.hlo").read_text(), arrays, **counts)
+    except Exception as error:  # XLA's own errors share no other base
+        (folder / f"{name}.error").write_text(str(error) or type(error).__name__)
+        return
+    raw = {
+        f"out_{i}": np.ascontiguousarray(x).reshape(-1).view(np.uint8)
+        for i, x in enumerate(outputs)
+    }
+    np.savez(folder / f"{name}.out.npz", **raw)  # type: ignore[arg-type]
+
+
 def main() -> None:
-    """Do the jobs that have no result yet, in order."""
-    folder = Path(sys.argv[1])
-    for number in range(int(sys.argv[2])):
-        done = folder / f"{number}.out.npz"
-        failed = folder / f"{number}.error"
-        if done.exists() or failed.exists():
-            continue
-        failed.write_text("the process ended while it worked on this module")
-        with np.load(folder / f"{number}.npz") as given:
-            arrays = [given[f"in_{i}"] for i in range(len(given.files))]
-        try:
-            counts = json.loads((folder / f"{number}.json").read_text())
-            outputs = run((folder / f"{number}.hlo").read_text(), arrays, **counts)
-        except Exception as error:  # XLA's own errors share no other base
-            failed.write_text(str(error))
-            continue
-        raw = {
-            f"out_{i}": np.ascontiguousarray(x).reshape(-1).view(np.uint8)
-            for i, x in enumerate(outputs)
-        }
-        np.savez(done, **raw)  # type: ignore[arg-type]
-        failed.unlink()
+    """Do jobs until no more are named."""
+    with os.fdopen(os.dup(1), "w", encoding="ascii") as answers:
+        os.dup2(2, 1)  # what libraries print is no answer
+        for line in sys.stdin:
+            do(Path(sys.argv[1]), line.strip())
+            print(line.strip(), file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -10,13 +10,17 @@ from dataclasses import replace
 from hloipu_compiler.evaluate.manual_sharding import is_border
 from hloipu_compiler.evaluate.site import array_leaves
 from hloipu_compiler.ir.annotations import is_identity
-from hloipu_compiler.ir.attributes import NO_ATTRIBUTES, Attributes, Raw
+from hloipu_compiler.ir.attributes import NO_ATTRIBUTES, Attributes, Raw, ReplicaGroups
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
 
 
 def for_stablehlo(module: Module) -> Module:
-    """Return the module with fusions as calls and bitcasts as the moves that they stand for."""
+    """Return the module with fusions as calls and bitcasts as the moves that they stand for.
+
+    Groups of participants are written as lists: jaxlib's conversion of their mesh form drops
+    `use_global_device_ids`, by which ids are devices and no replicas.
+    """
     return replace(module, computations=tuple(map(_spelled_out, module.computations)))
 
 
@@ -24,7 +28,7 @@ def _spelled_out(computation: Computation) -> Computation:
     made: list[Instruction] = []
     places: list[int] = []
     for x in computation.instructions:
-        moved = x._replace(operands=tuple(places[i] for i in x.operands))
+        moved = _with_listed_groups(x._replace(operands=tuple(places[i] for i in x.operands)))
         source = computation.instructions[x.operands[0]].shape if x.operands else None
         if x.opcode == "fusion":
             made.append(_as_call(moved))
@@ -34,6 +38,16 @@ def _spelled_out(computation: Computation) -> Computation:
             made.append(moved)
         places.append(len(made) - 1)
     return replace(computation, instructions=tuple(made), root=places[computation.root])
+
+
+def _with_listed_groups(x: Instruction) -> Instruction:
+    if "replica_groups" not in x.attributes:
+        return x
+    groups = x.attributes.replica_groups()
+    if not groups.text:
+        return x
+    listed = ReplicaGroups(groups.groups)
+    return x._replace(attributes=x.attributes.replaced(replica_groups=listed))
 
 
 def _as_call(x: Instruction) -> Instruction:
