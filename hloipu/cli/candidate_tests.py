@@ -6,7 +6,8 @@ from typing import Any
 
 from hloipu.check_outputs import compare_outputs, nested, truth_of
 from hloipu.check_tiles import Tiles
-from hloipu.cli.check import in_f64, refuse_infeeds
+from hloipu.checking.references import in_f64
+from hloipu.cli.check import refuse_infeeds
 from hloipu.cli.options import Asked
 from hloipu.cli.values import given_arguments
 from hloipu.encoded import plain_step, with_plain_loops
@@ -193,7 +194,8 @@ def differs_test(module: Module, setup: Setup) -> DiffersTest:
             "E3115",
             "the module has the same values compiled as evaluated op by op",
             hint="give the options of the command that shows other values, and its --random SEED; "
-            "for kernels that both are wrong in use --test 'hloipu check {}'",
+            "for kernels that both are wrong in use "
+            "--test 'sh -c \"hloipu check {}; test $? = 6\"'",
         )
     return made
 

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Event, Thread
 from time import monotonic
 
 import click
@@ -65,4 +66,40 @@ class ProgressLine:
     def wipe(self) -> None:
         """Leave the terminal's line empty."""
         if self._written:
+            click.echo("\r\x1b[K", nl=False, err=True)
+
+
+class Working:
+    """Tells on a terminal what a command does and for how long, from a thread of its own."""
+
+    def __init__(self, *, shown: bool = True) -> None:
+        self.what = ""
+        """What is being done, or was when it was stopped."""
+        self.detail = ""
+        self._shown = shown
+
+    @contextmanager
+    def __call__(self, what: str) -> Iterator[None]:
+        """Show that so much is being done, until the end of the block."""
+        self.what, self.detail = what, ""
+        if not (self._shown and sys.stderr.isatty()):
+            yield
+            return
+        ended = Event()
+        thread = Thread(target=self._show, args=(ended,), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def _show(self, ended: Event) -> None:
+        start, written = monotonic(), False
+        while not ended.wait(_NEXT_SECONDS if written else _FIRST_SECONDS):
+            seconds = f"{monotonic() - start:.0f} s"
+            text = ", ".join(part for part in (self.what, self.detail, seconds) if part)
+            click.echo(f"\r\x1b[K{printable(text)}", nl=False, err=True)
+            written = True
+        if written:
             click.echo("\r\x1b[K", nl=False, err=True)

@@ -60,7 +60,7 @@ def run_in_session(
     Returns the profile, the results and the state by number of the result, and what the outfeeds
     gave. Raises what sessions raise, UsageError E3151 for options that contradict each other.
     """
-    _check(program.program, asked)
+    check_steps_asked(program.program, asked)
     seen = seen_by_users(program.program)
     state = {p.name: arrays[p.parameter] for p in seen.state if p.parameter in arrays}
     infeeds = {
@@ -68,7 +68,7 @@ def run_in_session(
         for queue in seen.queues
         if queue.to_device and queue.name in asked.infeeds
     }
-    _known(program.program, asked)
+    check_queue_names(program.program, asked)
     with program.session(
         state=state or None,
         constants={n: arrays[n] for n in constant_numbers(program.program) if n in arrays},
@@ -132,7 +132,8 @@ def source_of_file(queue: Queue, path: str, repeats: bool, seed: int) -> Source:
     return source.wrap() if repeats else source
 
 
-def _check(program: Program, asked: SessionOptions) -> None:
+def check_steps_asked(program: Program, asked: SessionOptions) -> None:
+    """Raise UsageError E3151 or E3153 for steps and checkpoints that contradict each other."""
     if (asked.every or asked.resumes) and not asked.checkpoint:
         raise UsageError(
             "E3151", "--every and --resume need a folder", hint="give --checkpoint DIR"
@@ -145,7 +146,8 @@ def _check(program: Program, asked: SessionOptions) -> None:
         )
 
 
-def _known(program: Program, asked: SessionOptions) -> None:
+def check_queue_names(program: Program, asked: SessionOptions) -> None:
+    """Raise UsageError E3155 for a queue that the program has not."""
     for path in asked.outfeeds.values():
         check_writable(path)
     for flag, names, way in (

@@ -1,4 +1,4 @@
-"""Options of `hloipu run` for programs that keep state or have queues."""
+"""Options of `hloipu run` and `check` for programs that keep state or have queues."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,20 +42,62 @@ class SessionOptions:
         return next((name for name, value in named.items() if value), "")
 
 
+_OPTIONS: Mapping[str, Callable[[Any], Any]] = {
+    "infeed": click.option(
+        "--infeed", multiple=True, metavar="NAME=FILE[:ARRAY,…]",
+        help="Feed a queue with the rows of an .npz or .npy file's arrays, "
+        f"put together to batches if need be, or with NAME={SYNTHETIC}; repeatable."),
+    "outfeed_to": click.option(
+        "--outfeed-to", multiple=True, metavar="NAME=FILE",
+        help="Write what an outfeed gave to this .npz file; repeatable."),
+    "producer_rate": click.option(
+        "--producer-rate", multiple=True, metavar="NAME=RATE",
+        help="Have the host make so many elements of an infeed per simulated second, "
+        f"or as many as it does here (NAME={MEASURED}); by default all are "
+        "there in time; repeatable."),
+    "steps": click.option(
+        "--steps", type=click.IntRange(0), metavar="N",
+        help="Do N steps in all, resumed ones counted; by default one run's."),
+    "repeat": click.option(
+        "--repeat", is_flag=True, help="Begin infeeds again where their files end."),
+    "checkpoint": click.option(
+        "--checkpoint", type=click.Path(), metavar="DIR", help="Keep the state in this folder."),
+    "every": click.option(
+        "--every", type=click.IntRange(1), metavar="N",
+        help="Write a checkpoint every N steps, not only at the end."),
+    "resume": click.option(
+        "--resume", is_flag=True, help="Go on from the checkpoint, if there is one."),
+    "timeout": click.option(
+        "--timeout", type=float, default=60.0, show_default=True, metavar="SECONDS",
+        help="Wait so long for an element of an infeed."),
+}  # fmt: skip
+"""By the name of the keyword, in the order of the help."""
+_FEEDING = ("infeed", "steps", "repeat", "timeout")
+
+
 def session_options(command: F) -> F:
     """Give a command the options of sessions, which it receives as one argument `session`."""
+    return _with(command, tuple(_OPTIONS))
 
+
+def feeding_options(command: F) -> F:
+    """Give a command those of them that say what a session is fed with, as `session` as well."""
+    return _with(command, _FEEDING)
+
+
+def _with(command: F, names: Sequence[str]) -> F:
     def called(*arguments: Any, **keywords: Any) -> Any:
+        given = {name: keywords.pop(name) for name in names}
         found = SessionOptions(
-            infeeds=_pairs("--infeed", keywords.pop("infeed")),
-            outfeeds=_pairs("--outfeed-to", keywords.pop("outfeed_to")),
-            steps=keywords.pop("steps"),
-            repeats=keywords.pop("repeat"),
-            checkpoint=keywords.pop("checkpoint"),
-            every=keywords.pop("every"),
-            resumes=keywords.pop("resume"),
-            timeout=keywords.pop("timeout"),
-            rates=_pairs("--producer-rate", keywords.pop("producer_rate"), "RATE"),
+            infeeds=_pairs("--infeed", given["infeed"]),
+            outfeeds=_pairs("--outfeed-to", given.get("outfeed_to", ())),
+            steps=given["steps"],
+            repeats=given["repeat"],
+            checkpoint=given.get("checkpoint"),
+            every=given.get("every"),
+            resumes=given.get("resume", False),
+            timeout=given["timeout"],
+            rates=_pairs("--producer-rate", given.get("producer_rate", ()), "RATE"),
         )
         return command(*arguments, session=found, **keywords)
 
@@ -63,28 +105,8 @@ def session_options(command: F) -> F:
     called.__name__ = command.__name__
     called.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
     decorated: Any = called
-    for option in (
-        click.option("--timeout", type=float, default=60.0, show_default=True, metavar="SECONDS",
-                     help="Wait so long for an element of an infeed."),
-        click.option("--resume", is_flag=True, help="Go on from the checkpoint, if there is one."),
-        click.option("--every", type=click.IntRange(1), metavar="N",
-                     help="Write a checkpoint every N steps, not only at the end."),
-        click.option("--checkpoint", type=click.Path(), metavar="DIR",
-                     help="Keep the state in this folder."),
-        click.option("--repeat", is_flag=True, help="Begin infeeds again where their files end."),
-        click.option("--steps", type=click.IntRange(0), metavar="N",
-                     help="Do N steps in all, resumed ones counted; by default one run's."),
-        click.option("--producer-rate", multiple=True, metavar="NAME=RATE",
-                     help="Have the host make so many elements of an infeed per simulated second, "
-                     f"or as many as it does here (NAME={MEASURED}); by default all are "
-                     "there in time; repeatable."),
-        click.option("--outfeed-to", multiple=True, metavar="NAME=FILE",
-                     help="Write what an outfeed gave to this .npz file; repeatable."),
-        click.option("--infeed", multiple=True, metavar="NAME=FILE[:ARRAY,…]",
-                     help="Feed a queue with the rows of an .npz or .npy file's arrays, "
-                     f"put together to batches if need be, or with NAME={SYNTHETIC}; repeatable."),
-    ):  # fmt: skip
-        decorated = option(decorated)
+    for name in reversed(names):
+        decorated = _OPTIONS[name](decorated)
     return decorated  # type: ignore[no-any-return]
 
 

@@ -37,7 +37,6 @@ COMMANDS = ("compile", "run", "estimate", "check", "emit", "reduce")
 _ALL = COMMANDS
 _COST = ("compile", "run", "estimate", "reduce")
 _FIT = ("compile", "run", "estimate", "check", "reduce")
-_WRAPPING = ("compile", "run", "estimate", "emit", "reduce")
 _VALUES = ("run", "check", "reduce")
 _KEPT = ("compile", "run", "estimate", "check", "emit")
 _RUN = ("run",)
@@ -79,7 +78,7 @@ class Option:
 
 
 def _wraps(kind: Kind, help: str) -> About:
-    return About(kind, _WRAPPING, help, in_module=True)
+    return About(kind, _ALL, help, in_module=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
