@@ -81,7 +81,8 @@ def reference_step(module: Module, options: Options, replicas: int) -> Reference
     request = _plain(with_roles(module, wrapping, request))
     made, plan = _cut(module, wrapped, request, options)
     count = request.micro_batches
-    if not plan.schedule.trains or count * replicas == 1:
+    adds_up = count * replicas > 1 or request.accumulator_type or request.accumulators
+    if not plan.schedule.trains or not adds_up:
         return ReferenceStep(module, wrapped, count, request.reduction, None)
     return ReferenceStep(module, wrapped, count, request.reduction, _parts(made, wrapped, plan))
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from hloipu.check_outputs import nested
+from hloipu.checking.time_limit import TimeUpError
 from hloipu.inputs import as_user_dtype, stored_arrays
 from hloipu.xla_cpu.runner import XlaCpu
 from hloipu_compiler.evaluate.participants import evaluate_everywhere
@@ -60,19 +61,31 @@ class Against:
         (answer,) = self([(module, leaves)])
         if not isinstance(answer, str):
             return answer
-        words = " ".join(answer.split())[:_WORDS]
-        raise UnsupportedError(
-            "E0461",
-            f"{self.name} could not compute {printable(module.name)!r}: {printable(words)}",
-            hint=self._others(module, leaves),
+        raise self.refused(module, leaves, answer)
+
+    def refused(self, module: Module, leaves: Sequence[Array], words: str) -> UnsupportedError:
+        """Return the error E0461 of a module that this reference cannot compute, in its words.
+
+        What the hint names was tried before, so that it is no idle advice.
+        """
+        known = "give known results: --against FILE.npz, which holds out_0, out_1, …"
+        other = XLA_CPU if self.name == EVALUATOR_F64 else EVALUATOR_F64
+        if _computes(other, module, leaves):
+            known = f"compare with --against {other}, or {known}"
+        said = printable(" ".join(words.split())[:_WORDS])
+        return UnsupportedError(
+            "E0461", f"{self.name} could not compute {printable(module.name)!r}: {said}", hint=known
         )
 
-    def _others(self, module: Module, leaves: Sequence[Array]) -> str:
-        """Return what may be compared with instead; tried first, so that it is no idle advice."""
-        known = "give known results: --against FILE.npz, which holds out_0, out_1, …"
-        if self.name != XLA_CPU or isinstance(in_f64(module, leaves), str):
-            return known
-        return f"compare with --against {EVALUATOR_F64}, or {known}"
+
+def _computes(name: str, module: Module, leaves: Sequence[Array]) -> bool:
+    with Against(name) as other:
+        try:
+            return not isinstance(other([(module, leaves)])[0], str)
+        except HloipuError as error:
+            if isinstance(error, TimeUpError):
+                raise
+            return False
 
 
 def in_f64(module: Module, leaves: Sequence[Array]) -> list[Array] | str:
@@ -82,6 +95,8 @@ def in_f64(module: Module, leaves: Sequence[Array]) -> list[Array] | str:
         return "it looks at the bits of its floats, and has no f64 form"
     try:
         made = evaluate_everywhere(wide, *nested(wide, widened_arguments(leaves)))
+    except TimeUpError:
+        raise
     except HloipuError as error:
         return error.message
     types = [leaf.element_type for leaf in array_leaves(module.entry.program_shape.result)]

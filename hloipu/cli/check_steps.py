@@ -144,7 +144,7 @@ class _Checked:
                 step, begun, elements, steps, self.reference, told=self._tell
             )
         if isinstance(theirs, str):
-            raise self._unknown(theirs)
+            raise self._refused(step, begun, elements, theirs)
         with self.working(f"{name} computes them in f64"):
             truth = values_in_f64(step, begun, elements, steps, self.reference)
         found = judged(list(compared_arrays(program.program, ours, theirs, truth)))
@@ -162,14 +162,6 @@ class _Checked:
     def _tell(self, done: int, count: int) -> None:
         self.working.detail = f"{done} of {count} steps"
 
-    def _unknown(self, why: str) -> UnsupportedError:
-        words = " ".join(why.split())[:300]
-        return UnsupportedError(
-            "E0461",
-            f"{self.reference.name} could not compute a step of {self.module.name!r}: {words}",
-            hint="check the plain step first: hloipu check FILE, without --loop and the like",
-        )
-
     def _parts_are_whole(self, step: ReferenceStep, begun: Begun, elements: Elements) -> bool:
         """Say whether gradients and update together are the plain step, as the reference computes.
 
@@ -181,7 +173,7 @@ class _Checked:
         with self.working(f"{name} computes the cut step and the plain one"):
             found = values_of_parts(step, begun, elements, self.reference)
         if isinstance(found, str):
-            raise self._unknown(found)
+            raise self._refused(step, begun, elements, found)
         plain, cut = found
         shapes = result_shapes(self.module)
         reports = judged(
@@ -214,16 +206,29 @@ class _Checked:
             "options after the other to see which, and report it",
         )
 
+    def _refused(
+        self, step: ReferenceStep, begun: Begun, elements: Elements, words: str
+    ) -> UnsupportedError:
+        leaves = self._first_arguments(step, begun, elements)
+        return self.reference.refused(self.module, leaves, words)
+
     def _job(self, step: ReferenceStep, begun: Begun, elements: Elements) -> Job:
         """Return the check of the plain step on what the first replica begins with."""
+        return Job(
+            self.module,
+            self._first_arguments(step, begun, elements),
+            self.reference,
+            plain_options(self.options),
+            self.given.limits.values,
+        )
+
+    def _first_arguments(
+        self, step: ReferenceStep, begun: Begun, elements: Elements
+    ) -> list[Array]:
         found: Numbered = {**begun.constants, **begun.states[0]}
         for feed in step.wrapping.feeds:
             found |= zip(feed.places, elements[feed.name][0], strict=True)
-        leaves = [found[n] for n in sorted(found)]
-        return Job(
-            self.module, leaves, self.reference, plain_options(self.options),
-            self.given.limits.values,
-        )  # fmt: skip
+        return [found[n] for n in sorted(found)]
 
     def _elements(self, count: int, seed: int) -> Elements:
         """Return so many elements of every feed: of its file, or drawn."""

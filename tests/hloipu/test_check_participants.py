@@ -101,12 +101,12 @@ def test_isolation_reaches_into_regions() -> None:
     asked: list[str] = []
 
     def reference(work: Sequence[tuple[Module, Sequence[Array]]]) -> list[list[Array] | str]:
-        asked.extend(single.name for single, _ in work)
+        asked.extend(x.opcode for single, _ in work for x in single.entry.instructions)
         return [list(Evaluator(single)(*leaves)) for single, leaves in work]
 
     assert first_divergence(module, flat(random_arguments(module, 0)), reference) is None
-    assert set(asked) == {"only_call", "only_dot"}  # calls are asked for in f64 as well
-    assert asked.count("only_dot") == 2
+    assert set(asked) <= {"parameter", "tuple", "get-tuple-element", "call", "dot"}
+    assert asked.count("dot") == 2
 
 
 @pytest.mark.parametrize("opcode", ["dot", "maximum"])

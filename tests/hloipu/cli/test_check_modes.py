@@ -79,7 +79,7 @@ def test_the_first_wrong_instruction_is_named(mode: str) -> None:
         ["ok", "out_1"],
     ]
     said = "first instruction that differs on tiles: d = f32[16,4]{1,0} dot (model.py:3)\n"
-    assert outcome.err.startswith(said)
+    assert outcome.err.startswith(f"1 of 2 results differ from evaluator-f64\n{said}")
     assert "error[E6002]: 'd' diverges on tiles" in outcome.err
     assert run("check", "-", "--against", "evaluator-f64", stdin=text).code == 0
 
