@@ -152,8 +152,9 @@ def next_steps(against: str) -> str:
     other = "" if against == EVALUATOR_F64 else "--against evaluator-f64 compares with f64 alone; "
     return (
         "rounding may add up, or these arguments be ill-conditioned: "
-        f"{other}--random SEED draws others, --inputs takes real ones; "
-        "hloipu reduce FILE --test 'sh -c \"hloipu check {}; test $? = 6\"' cuts the module down"
+        f"{other}--random SEED draws others, --inputs takes real ones; hloipu reduce FILE --test "
+        "'sh -c \"hloipu check {} OPTIONS; test $? = 6\"' cuts the module down, with the OPTIONS "
+        "of this command"
     )
 
 

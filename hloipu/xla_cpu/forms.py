@@ -18,8 +18,8 @@ from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
 def for_stablehlo(module: Module) -> Module:
     """Return the module with fusions as calls and bitcasts as the moves that they stand for.
 
-    Groups of participants are written as lists: jaxlib's conversion of their mesh form drops
-    `use_global_device_ids`, by which ids are devices and no replicas.
+    Groups of participants are written as lists: of their mesh form jaxlib's conversion drops the
+    order of devices (`device_ids`), so that others would meet.
     """
     return replace(module, computations=tuple(map(_spelled_out, module.computations)))
 

@@ -30,6 +30,9 @@ SECONDS_FOR_EACH_JOB = 600.0
 """After so long without an answer the child is taken to hang. Assumed: real modules of some
 thousand instructions compile in a minute."""
 
+CHILD = (sys.executable, "-m", "hloipu.xla_cpu.child")
+"""The command of the child; its folder comes after it."""
+
 _WORDS = 300
 """Characters of what a child said before it ended that are passed on."""
 
@@ -161,7 +164,7 @@ class XlaCpu:
         self._devices = devices
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the child)
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "hloipu.xla_cpu.child", self._folder.name],
+            [*CHILD, self._folder.name],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -1,11 +1,18 @@
 """What XLA:CPU is given in a module's place computes the same values."""
 
 import numpy as np
+import pytest
 
 from hloipu.xla_cpu.forms import for_partitioner, for_stablehlo
+from hloipu.xla_cpu.runner import job_of, run_on_xla_cpu
 from hloipu_compiler.evaluate.evaluator import evaluate
 from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.hlo.printer import print_module
+from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.verify.verifier import verify
+from tests.support.arrays import Array
+from tests.support.collectives import ADD
+from tests.support.xla_oracle import available
 
 OPTIMISED = """
 HloModule m
@@ -49,3 +56,77 @@ def test_what_is_written_per_device_is_marked_manual() -> None:
     p, t = for_partitioner(parse(text)).entry.instructions
     assert p.attributes.text("sharding") == "{manual}"
     assert t.attributes.text("sharding") == "{{manual}, {manual}}"
+
+
+FORMS = {
+    "{{0,1,2,3},{4,5,6,7}}": (0, 1, 2, 3),
+    "[2,4]<=[4,2]T(1,0)": (0, 2, 4, 6),
+    "mesh['a'=4,'b'=2] {'a'}": (0, 2, 4, 6),
+    "mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)) {'b'}": (0, 2, 4, 6),
+    "mesh['a'=2,'b'=2,'c'=2], device_ids=(0,4,2,6,1,5,3,7) {'a','c'}": (0, 4, 1, 5),
+}
+"""Forms of groups, and the members of the first participant's, in order."""
+GLOBAL = "channel_id=1, use_global_device_ids=true"
+KINDS: dict[str, tuple[str, str]] = {
+    "all-reduce": ("f32[4]", f"{GLOBAL}, to_apply=add"),
+    "all-gather": ("f32[16]", f"{GLOBAL}, dimensions={{0}}"),
+    "reduce-scatter": ("f32[1]", f"{GLOBAL}, dimensions={{0}}, to_apply=add"),
+    "all-to-all": ("f32[4]", "channel_id=1, dimensions={0}"),
+}
+
+
+def meeting(kind: str, form: str, header: str = "num_partitions=8") -> Module:
+    """Return a module in which each device has its number times ten, and a ramp, and meets."""
+    shape, attributes = KINDS[kind]
+    return parse(f"""HloModule m, {header}
+{ADD}
+ENTRY e {{
+  ramp = f32[4] parameter(0)
+  r = u32[] replica-id()
+  p = u32[] partition-id()
+  four = u32[] constant(4)
+  first = u32[] multiply(r, four)
+  n = u32[] add(first, p)
+  k = f32[] convert(n)
+  ten = f32[] constant(10)
+  tens = f32[] multiply(k, ten)
+  all = f32[4] broadcast(tens), dimensions={{}}
+  mine = f32[4] add(ramp, all)
+  ROOT met = {shape} {kind}(mine), replica_groups={form}, {attributes}
+}}
+""")
+
+
+def met(kind: str, members: tuple[int, ...]) -> Array:
+    """Return what the first of the members of a group has after they met."""
+    values = np.stack([np.arange(4) + 10.0 * member for member in members])
+    match kind:
+        case "all-reduce":
+            return values.sum(0)
+        case "all-gather":
+            return values.reshape(-1)
+        case "reduce-scatter":
+            return values.sum(0)[:1]
+        case _:
+            return values[:, 0]
+
+
+def test_groups_are_written_as_lists() -> None:
+    for kind in KINDS:
+        for form in FORMS:
+            text = print_module(for_stablehlo(meeting(kind, form)))
+            assert "replica_groups={{" in text
+            assert ("use_global_device_ids=true" in text) == (GLOBAL in KINDS[kind][1])
+
+
+@pytest.mark.skipif(not available(), reason="no jaxlib")
+def test_xla_forms_groups_as_they_are_written() -> None:
+    """In every form, and where devices are replicas and partitions: values are those of numpy."""
+    cases = [(kind, form, "num_partitions=8") for kind in KINDS for form in FORMS]
+    both = "replica_count=2, num_partitions=4"
+    cases += [(kind, form, both) for kind in KINDS if kind != "all-to-all" for form in FORMS]
+    ramp = np.arange(4, dtype=np.float32)
+    answers = run_on_xla_cpu([job_of(meeting(*case), [ramp]) for case in cases])
+    for case, answer in zip(cases, answers, strict=True):
+        assert not isinstance(answer, str), (case, answer)
+        np.testing.assert_array_equal(answer[0], met(case[0], FORMS[case[1]]), str(case))
