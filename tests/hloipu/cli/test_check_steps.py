@@ -15,8 +15,10 @@ from hloipu_compiler.codegen import (
     replica_means,
     wrapped_step,
 )
+from hloipu_compiler.codegen.gradient_sums import accumulated
 from hloipu_compiler.codegen.outfeed_sums import finished
 from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.staging.pipelining import pipelined
 from hloipu_runtime.kernels.dotting import dotting
 from tests.support.arrays import Array
 from tests.support.check_texts import BROADCAST_AMONG_TWO, TWO_LAYERS
@@ -95,7 +97,7 @@ def mean_of_too_many(patch: pytest.MonkeyPatch) -> None:
 
 
 def one_micro_batch_too_many(patch: pytest.MonkeyPatch) -> None:
-    right = pipeline_positions.accumulated
+    right = accumulated
 
     def wrong(builder: Any, total: Any, x: Any, reduction: str, micro_batches: int) -> Any:
         return right(builder, total, x, reduction, micro_batches + 1)
@@ -154,7 +156,7 @@ def test_a_wrong_kernel_in_a_loop_is_named(path: str, monkeypatch: pytest.Monkey
 
 def test_parts_that_are_not_the_step_are_found(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same fault in the program's cut and in the reference's: only the plain step tells."""
-    right = formed_step.pipelined
+    right = pipelined
 
     def wrong(*arguments: Any) -> Any:
         module, plan = right(*arguments)
