@@ -18,6 +18,7 @@ from hloipu_runtime.program.steps import (
     Step,
     Sync,
 )
+from tests.support.barriers import with_barriers
 from tests.support.program_builder import ProgramBuilder, rows
 
 SHAPE = (6,)
@@ -66,10 +67,12 @@ class ConcurrentMaker:
             Pipeline(self.count, self.interval, stages, tuple(self.channels), (carried,), "pipe")
         )
         program = make.program()
-        return Program(
+        return with_barriers(
+            Program(
             program.name, program.machine, program.ipus, program.variables, program.values,
             program.constants, program.body, parameters=(Port(f"in{x}", "f32", SHAPE),),
             state=(StatePort("total", total, initial, final),),
+        )
         )  # fmt: skip
 
     def _both(self, x: int, ipus: tuple[int, int]) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 from hloipu_runtime.program.collective import RemoteCopy
 from hloipu_runtime.program.program import Array, Program, Role, StatePort
 from hloipu_runtime.program.steps import Carried, Channel, Paged, Pipeline, Sequence, Stage, Step
+from tests.support.barriers import with_barriers
 from tests.support.program_builder import ProgramBuilder, rows
 
 SHAPE = (6,)
@@ -81,9 +82,11 @@ class PipelineMaker:
         )  # fmt: skip
         make.emit(step)
         program = make.program()
-        return Program(
+        return with_barriers(
+            Program(
             program.name, program.machine, program.ipus, program.variables, program.values,
             program.constants, program.body, state=tuple(self.ports),
+        )
         )  # fmt: skip
 
     def _temporary(self, stage: int) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from collections.abc import Sequence as SequenceOf
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 import numpy as np
@@ -29,6 +29,7 @@ from hloipu_runtime.program.steps import (
     Transfer,
     VertexGroup,
 )
+from tests.support.barriers import with_barriers
 
 Held = dict[int, int]
 """What each variable holds: variable -> value."""
@@ -111,6 +112,9 @@ class ProgramBuilder:
             self.blocks.pop()
 
     def stream_in(self, variable: int) -> int:
+        record = self.variables[variable]
+        if record.role is Role.TEMPORARY:
+            self.variables[variable] = replace(record, role=Role.PARAMETER)
         value = self.held[variable] = self.value_like(variable)
         self.emit(StreamIn(f"in{variable}", variable, value))
         return variable
@@ -190,13 +194,15 @@ class ProgramBuilder:
         return target
 
     def program(self) -> Program:
-        return Program(
-            "drawn",
-            "tiny",
-            self.ipus,
-            tuple(self.variables),
-            tuple(self.values),
-            self.constants,
-            Sequence(tuple(self.blocks[0])),
-            self.functions,
+        return with_barriers(
+            Program(
+                "drawn",
+                "tiny",
+                self.ipus,
+                tuple(self.variables),
+                tuple(self.values),
+                self.constants,
+                Sequence(tuple(self.blocks[0])),
+                self.functions,
+            )
         )

@@ -2,7 +2,8 @@
 
 Each element of each value that a run makes has a token of its own, and each tile has a dictionary
 of the parts that it holds. What vertices, exchanges and streams read must be the tokens that the
-logical form names. Nothing of the verifier, the planners or the engines is used.
+logical form names, and what tiles do for each other must be apart by barriers (`tile_clocks`).
+Nothing of the verifier, the planners or the engines is used.
 """
 
 from math import prod
@@ -11,7 +12,7 @@ from random import Random
 import numpy as np
 
 from hloipu_runtime.program.collective import Collective, RemoteCopy
-from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.program import Program, Role
 from hloipu_runtime.program.steps import (
     Call,
     Carried,
@@ -29,6 +30,7 @@ from hloipu_runtime.program.steps import (
     StreamIn,
     StreamOut,
     Switch,
+    Sync,
     Transfer,
     VertexGroup,
 )
@@ -42,7 +44,8 @@ from tests.support.counted_parts import (
     part_of,
     tiles_of,
 )
-from tests.support.program_steps import most_branches, writes
+from tests.support.program_steps import most_branches, reads, writes
+from tests.support.tile_clocks import TileClocks
 from tests.support.token_memory import NOTHING, TokenMemory, Tokens
 from tests.support.token_pipelines import TokenPipeline, copy_whole
 
@@ -103,6 +106,7 @@ class _Run(TokenMemory):
         super().__init__(program, strict)
         self.choices = choices
         self.given: dict[str, int] = {}
+        self.clocks = TileClocks(program, self.report)
 
     def found(self) -> list[str]:
         for variable, (value, _) in self.program.constants.items():
@@ -127,25 +131,42 @@ class _Run(TokenMemory):
                 self.compute(step, place)
             case Exchange():
                 self.exchange(step, place)
+            case Sync():
+                self.clocks.meet(step.ipus)
             case StreamIn():
+                self.clocks.fills_tiles(step.variable, place)
+                self.clocks.uses_everywhere(step.variable, writes=True)
                 self.fill(step.variable, step.value)
             case StreamOut():
+                self.clocks.leaves_tiles(step.variable, place)
+                self.clocks.uses_everywhere(step.variable, writes=False)
                 self.given[step.stream] = self.given.get(step.stream, 0) + 1
                 self.expect(step.variable, step.value, place)
             case Collective():
+                self.clocks.several_ipus((x.variable for x in (*step.inputs, *step.outputs)), place)
                 for moved in step.inputs:
+                    self.clocks.leaves_tiles(moved.variable, place)
                     self.expect(moved.variable, moved.value, place)
                 for moved in step.outputs:
+                    self.clocks.fills_tiles(moved.variable, place)
+                    self.clocks.uses_everywhere(moved.variable, writes=True)
                     self.fill(moved.variable, moved.value)
             case RemoteCopy():
                 if self.strict:
                     self.expect(step.source, step.value, place)
+                is_stored = self.program.variables[step.destination].role is Role.REMOTE
+                self.clocks.remote(step.source, step.destination, is_stored=is_stored, place=place)
                 copy_whole(self, step.source, step.destination, place)
             case Pipeline():
                 TokenPipeline(self, self, step, place).go()
             case Parallel():
+                before = self.clocks.ipus_here
                 for number, branch in enumerate(step.branches):
+                    touched = {*reads(self.program, branch), *writes(self.program, branch)}
+                    here = {self.program.variables[v].ipu for v in touched}
+                    self.clocks.ipus_here = max(1, len(here))
                     self.walk(branch, f"{place}|{number}")
+                self.clocks.ipus_here = before
             case Repeat():
                 self.repeat(step, place)
             case RepeatWhile():
@@ -163,6 +184,10 @@ class _Run(TokenMemory):
             where = f"{place} {group.name}"
             for coordinate, tile in tiles_of(group.tiles):
                 wrong = self.vertex(group, coordinate, tile)
+                for operand in group.inputs:
+                    self.clocks.uses(operand.variable, tile, writes=False)
+                for operand in group.outputs:
+                    self.clocks.uses(operand.variable, tile, writes=True)
                 if wrong:
                     misled.add((number, tile))
                 if wrong and self.strict:
@@ -234,6 +259,7 @@ class _Run(TokenMemory):
             self.report(f"{where}: a variable is sent and received at once")
         made = [self.meant(definition) for definition in step.definitions]
         sent = {v: self.whole(v, where) for v in sources}
+        self.clocks.transfers(step.transfers, where)
         for transfer in step.transfers:
             self.receive(transfer, sent[transfer.source], where)
         for definition, expected in zip(step.definitions, made, strict=True):

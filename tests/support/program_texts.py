@@ -73,10 +73,12 @@ body {
     copy v0 = %0 -> v1 view [1,3] box (1..2, 0..3) shift (-1, 0)
     define v1 = %1 of (%0 view [1,3] box (0..1, 0..3), %0 view [1,3] box (1..2, 0..3) shift (-1, 0))
   }
+  sync 1
   exchange "halo" {
     copy v1 = %1 -> v2
     define v2 = %1 of (%1)
   }
+  sync 1
   out "result.0" <- v2 = %1
 }
 """.replace("BYTES", bytes(range(80)).hex())
@@ -95,7 +97,7 @@ variables {{
   v0 "n": s32[] parameter @0 ()
   v1 "p": pred[] parameter @0 ()
   v2 "test": pred[] @0 ()
-  v3 "other": s32[] state ipu 1 @1 ()
+  v3 "other": s32[] ipu 1 @1 ()
   v4 "zero": s32[] constant ipu 1 @1 ()
 }}
 values {{
@@ -124,6 +126,7 @@ function "next" {{
   }}
 }}
 body {{
+  sync 1
   in "parameter.0" -> v0 = %0
   in "parameter.1" -> v1 = %1
   while v2 = %3 "loop" (v0: %0 %2 %4 %5) {{

@@ -11,7 +11,7 @@ results {{
 }}
 variables {{
   v0 "w": f32[4] state @0[2 x 1] (a0*2:2) from "w"
-  v1 "x": f32[4] @0[2 x 1] (a0*2:2) from "x"
+  v1 "x": f32[4] parameter @0[2 x 1] (a0*2:2) from "x"
   v2 "k": f32[4] constant @0[2 x 1] (a0*2:2) from "k"
 }}
 values {{
@@ -81,10 +81,14 @@ state {
   "far" v1: %4 %1 parameter -1 result -1
 }
 body {
+  sync 1
   in "x" -> v0 = %0
+  sync 1
   collective "all-reduce" groups [[0,3],[1,2]] by "add" "s" (v0 = %1) <- (v0 = %0)
   remote v0 = %1 -> v1
+  sync 1
   collective "reduce-scatter" groups [[0,1],[2,3]] with {(f32, f32); 2 = f32 maximum(0, 1); return (2)} (v2 = %2) <- (v0 = %1)
+  sync 1
   collective "partition-id" (v3 = %3) <- ()
   sync 1
   out "sum" <- v0 = %1
@@ -105,8 +109,8 @@ results {
   "result.1": f32[2,1]
 }
 variables {
-  v0 "wide": f32[2,2] @0[2 x 1] (a0*1:1, *) from "p"
-  v1 "narrow": f32[2,1] @0[2 x 1] (a0*1:1, *) from "q"
+  v0 "wide": f32[2,2] parameter @0[2 x 1] (a0*1:1, *) from "p"
+  v1 "narrow": f32[2,1] parameter @0[2 x 1] (a0*1:1, *) from "q"
 }
 values {
   %0: f32[2,2] "p"
@@ -119,8 +123,10 @@ stacks {
   "y" result 0 axis 1 by [2,1] of [2,3]
 }
 body {
+  sync 1
   in "parameter.0" -> v0 = %0
   in "parameter.1" -> v1 = %1
+  sync 1
   out "result.0" <- v0 = %0
   out "result.1" <- v1 = %1
 }

@@ -10,7 +10,7 @@ parameters {
 results {
 }
 variables {
-  v0 "x": f32[6] @0[2 x 1] (a0*3:3)
+  v0 "x": f32[6] parameter @0[2 x 1] (a0*3:3)
   v1 "y": f32[6] @0[2 x 1] (a0*3:3) from "y"
   v2 "y there": f32[6] ipu 1 @0[2 x 1] (a0*3:3)
   v3 "total": f32[6] state ipu 1 @0[2 x 1] (a0*3:3)
@@ -40,6 +40,7 @@ state {
 body {
   pipeline 4 every 1 "step" (v3: %2 %3 %4 %5, v7: %6 %7 %8 %9) {
     stage "F0" ipu 0 {
+      sync 1
       in "x" -> v0 = %0
       compute {
         (v1 = %1 (a0*3:3)) <- copy() @0[2 x 1] <- (v0 = %0 (a0*3:3))
@@ -71,7 +72,7 @@ results {
 variables {
   v0 "weight": f32[6] remote @0 (*)
   v1 "weight here": f32[6] @0[2 x 1] (a0*3:3)
-  v2 "x": f32[6] @0[2 x 1] (a0*3:3)
+  v2 "x": f32[6] parameter @0[2 x 1] (a0*3:3)
   v3 "y": f32[6] @0[2 x 1] (a0*3:3)
   v4 "y again": f32[6] @0[2 x 1] (a0*3:3)
   v5 "first": f32[6] remote @0 (*)
@@ -97,6 +98,7 @@ state {
 body {
   pipeline 5 every 2 in groups of 2 "step" (v7: %3 %4 %5 %6) {
     stage "F0" ipu 0 {
+      sync 1
       in "x" -> v2 = %1
       compute {
         (v3 = %2 (a0*3:3)) <- SUM @0[2 x 1] <- (v2 = %1 (a0*3:3), v1 = %0 (a0*3:3))

@@ -64,12 +64,11 @@ class RandomProgram:
         ]
 
     def start(self) -> None:
-        """Begin with parameters, state and a constant of every shape on every IPU."""
+        """Begin with two parameters and a constant of every shape on every IPU."""
         for ipu in range(self.make.ipus):
             for shape in self.shapes:
                 self.make.constant(shape, random_mapping(self.draw, shape, self.tiles), ipu)
-                role = self.draw.choice((Role.STATE, Role.PARAMETER))
-                self.make.stream_in(self.new(shape, ipu, role))
+                self.make.stream_in(self.new(shape, ipu, Role.PARAMETER))
 
     def steps(self, count: int, level: int, ipu: int) -> None:
         for _ in range(count):

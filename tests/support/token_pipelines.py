@@ -11,6 +11,7 @@ from hloipu_runtime.program.program import Role
 from hloipu_runtime.program.steps import Carried, Channel, Pipeline, Step
 from tests.support.counted_parts import cut
 from tests.support.program_steps import reads, writes
+from tests.support.tile_clocks import TileClocks
 from tests.support.token_memory import TokenMemory
 
 Turn = tuple[int, int]
@@ -19,6 +20,8 @@ Turn = tuple[int, int]
 
 class Walker(Protocol):
     """What knows the other steps."""
+
+    clocks: TileClocks
 
     def walk(self, step: Step, place: str) -> None: ...
 
@@ -65,15 +68,18 @@ class TokenPipeline:
         """Run all slots; leave the values that the pipeline hands on."""
         self.walker.carry(self.step.carried, "initial", self.place)
         self._places()
+        before = self.walker.clocks.ipus_here
         for active in slots_of(self.step):
             self._races(active)
             for position, number in reversed(active):
                 self._turn(position, number)
+            self._meet()
             for position, number in active:
                 self._select(number)
                 for channel in self.step.channels:
                     if channel.producer == position:
                         self._hand_on(channel, number)
+            self._meet()
         last = self.batches[-1] if self.batches else None
         for item in self.step.carried:
             held = self.outer.get(item.initial) if last is None else last.get(item.following)
@@ -81,7 +87,12 @@ class TokenPipeline:
             if held is not None:
                 self.outer[item.final] = held
         self.run.base = self.outer
+        self.walker.clocks.ipus_here = before
         self.walker.carry(self.step.carried, "final", self.place)
+
+    def _meet(self) -> None:
+        """All IPUs meet at the end of a slot, for its copies, and before the next one."""
+        self.walker.clocks.meet(self.run.program.ipus)
 
     def _select(self, number: int) -> None:
         """Let values be those of a micro-batch; it begins with what the one before handed on."""
@@ -95,6 +106,7 @@ class TokenPipeline:
 
     def _turn(self, position: int, number: int) -> None:
         stage, where = self.step.stages[position], f"{self.place}/{position}"
+        self.walker.clocks.ipus_here = len(stage.ipus)
         self._select(number)
         pages = {page.here for page in stage.paged}
         if number % self.step.group == 0:

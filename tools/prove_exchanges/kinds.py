@@ -6,7 +6,7 @@ Each kind draws one place and one change there; None where the program has no su
 import random
 
 from hloipu_runtime.program.collective import Collective, RemoteCopy
-from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.program import Program, Role
 from hloipu_runtime.program.steps import StreamIn, StreamOut, Sync
 from tools.prove_exchanges.channel_kinds import (
     channel_dropped,
@@ -25,6 +25,13 @@ from tools.prove_exchanges.channel_kinds import (
 )
 from tools.prove_exchanges.order_kinds import exchange_moved, steps_swapped
 from tools.prove_exchanges.places import Subject, Tamper
+from tools.prove_exchanges.record_kinds import (
+    partials_narrowed,
+    role_changed,
+    sync_lowered,
+    sync_moved,
+    type_narrowed,
+)
 from tools.prove_exchanges.remote_kinds import (
     branch_step_moved,
     carried_moved,
@@ -62,6 +69,13 @@ PLAIN_KINDS: dict[str, Tamper] = {
     "vertices moved": on_group(vertices_moved),
     "steps swapped": steps_swapped,
     "exchange moved": exchange_moved,
+    "sync dropped": dropped(Sync),
+    "sync moved": sync_moved,
+    "type narrowed": type_narrowed,
+    "partials narrowed": partials_narrowed,
+    "loaded for another role": role_changed(Role.CONSTANT),
+    "streamed for another role": role_changed(Role.PARAMETER, Role.BUFFER),
+    "made for another role": role_changed(Role.TEMPORARY),
 }
 """Of any program that has transfers."""
 
@@ -86,7 +100,8 @@ CUT_KINDS: dict[str, Tamper] = {
     "stream moved": stream_moved,
     "state moved": state_moved,
     "carried moved": carried_moved,
-    "sync dropped": dropped(Sync),
+    "sync lowered": sync_lowered,
+    "kept for another role": role_changed(Role.STATE, Role.REMOTE),
 }
 """Of steps that are cut over IPUs and replicas, or keep state."""
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
-from hloipu_runtime.costing.relation import dimension_groups
 from hloipu_runtime.program.mapping import Mapping, Sizes, Span, Spans, Tiles, whole
+from hloipu_runtime.program.relation import dimension_groups
 
 
 class _Digit(NamedTuple):

@@ -21,8 +21,8 @@ from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.passes.algebra_movement import became, static
 from hloipu_compiler.passes.rewriting import Draft, Rule
-from hloipu_runtime.costing.relation import dimension_groups
 from hloipu_runtime.program.mapping import Sizes
+from hloipu_runtime.program.relation import dimension_groups
 
 _SAID_OF_RESULT = frozenset({"sharding", "control-predecessors"})
 

@@ -4,8 +4,8 @@ from functools import lru_cache
 from math import prod
 
 from hloipu_runtime.costing.parts import bounds, owners_met
-from hloipu_runtime.costing.relation import Along, Relation
 from hloipu_runtime.program.mapping import Span, Tiles, extent_of
+from hloipu_runtime.program.relation import Along, Relation
 
 
 def pieces_received(

@@ -4,9 +4,9 @@ from functools import lru_cache
 from math import gcd, prod
 from typing import NamedTuple
 
-from hloipu_runtime.costing.relation import dimension_groups
 from hloipu_runtime.program.mapping import Box, Mapping, Sizes, Span, Tiles
 from hloipu_runtime.program.program import Variable
+from hloipu_runtime.program.relation import dimension_groups
 from hloipu_runtime.program.steps import Transfer
 
 

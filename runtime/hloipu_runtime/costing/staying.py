@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hloipu_runtime.costing.parts import bounds, owners_met
-from hloipu_runtime.costing.relation import Along
 from hloipu_runtime.program.mapping import Mapping, Span, Tiles, extent_of
+from hloipu_runtime.program.relation import Along
 
 Array = NDArray[np.int64]
 

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from hloipu_runtime.costing.parts import longest, present
 from hloipu_runtime.costing.receiving import messages_received, pieces_received
-from hloipu_runtime.costing.relation import Along, Relation, relate
 from hloipu_runtime.costing.staying import Moved, stay_or_move
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.program.mapping import Mapping, Sizes, Span, Tiles, extent_of
 from hloipu_runtime.program.program import Variable
+from hloipu_runtime.program.relation import Along, Relation, relate
 from hloipu_runtime.program.steps import Transfer
 
 WORD_BYTES = 4

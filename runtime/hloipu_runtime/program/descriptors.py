@@ -5,6 +5,7 @@ from functools import lru_cache
 import numpy as np
 
 from hloipu_runtime.codelets.codelet import Codelet, Tensor
+from hloipu_runtime.codelets.element_rules import element_fault
 from hloipu_runtime.program.law import required_spans
 from hloipu_runtime.program.mapping import (
     Mapping,
@@ -86,6 +87,11 @@ def law_fault(
     indexing = codelet.indexing(operands, results)
     if len(indexing.operands) != len(operands) or len(indexing.results) != len(results):
         return f"{codelet.name} takes other operands"
+    said = element_fault(
+        codelet, [x.element_type for x in operands], [x.element_type for x in results]
+    )
+    if said:
+        return f"{codelet.name} {said}"
     needed = required_spans(
         indexing, written_spans, [x.shape for x in results], [x.shape for x in operands]
     )

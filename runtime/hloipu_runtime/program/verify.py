@@ -14,7 +14,7 @@ from hloipu_runtime.program.descriptors import (
     variable_faults,
 )
 from hloipu_runtime.program.faults import Fault, ProgramError
-from hloipu_runtime.program.program import Array, Program, Role, Variable
+from hloipu_runtime.program.program import Array, Program, Variable
 from hloipu_runtime.program.steps import (
     Call,
     Carried,
@@ -37,10 +37,12 @@ from hloipu_runtime.program.steps import (
     VertexGroup,
 )
 from hloipu_runtime.program.uses import written
+from hloipu_runtime.program.verify_barriers import barrier_faults
 from hloipu_runtime.program.verify_collective import collective_faults, remote_faults
 from hloipu_runtime.program.verify_exchange import exchange_faults
 from hloipu_runtime.program.verify_parallel import branch_faults
 from hloipu_runtime.program.verify_pipeline import pipeline_faults
+from hloipu_runtime.program.verify_roles import role_faults
 from hloipu_runtime.program.verify_stacks import stack_faults
 
 State = dict[VariableId, ValueId]
@@ -63,6 +65,10 @@ def faults_of(program: Program, tiles_per_ipu: int) -> list[Fault]:
         proof.walk(program.body, held, "body")
         proof.end(held)
         proof.check_streams()
+    if not proof.faults:
+        # Only of descriptors that do fit can be said who takes part, and for how long.
+        proof.faults += (Fault("role", *found) for found in role_faults(program))
+        proof.faults += barrier_faults(program)
     return proof.faults
 
 
@@ -76,13 +82,15 @@ class _Proof:
         self.calling: list[str] = []
         self.given: set[str] = set()
         """Streams that steps hand to the host."""
+        queued = (x for queue in program.queues for x in queue.streams)
+        ports = (*program.parameters, *program.results, *queued)
+        self.carried_types = {port.stream: port.element_type for port in ports}
 
     def fault(self, rule: str, place: str, message: str) -> None:
         self.faults.append(Fault(rule, place, message))
 
     def check_variables(self, tiles_per_ipu: int) -> None:
         self._check_constants()
-        self._check_roles()
         if not self.program.has_places:
             self.fault("grid", "places", "are not one for each IPU, apart, and in the system")
         for place, message in remote_faults(self.program):
@@ -107,16 +115,6 @@ class _Proof:
             if first is not array and first.tobytes() != array.tobytes():
                 self.fault("constant", self.variable(number).name, f"is another value %{value}")
 
-    def _check_roles(self) -> None:
-        """Check that what is loaded with the program is said to stay.
-
-        Roles decide how long variables live: the memory of any other is others' after its last use.
-        """
-        for number in self.program.constants:
-            variable = self.variable(number)
-            if variable.role not in (Role.CONSTANT, Role.REMOTE):
-                self.fault("role", variable.name, f"is loaded, and is a {variable.role.value}")
-
     def begin(self, state: State) -> None:
         """Bring the state to the start of a run: what the run before left there."""
         names = [port.name for port in self.program.state]
@@ -137,8 +135,6 @@ class _Proof:
             self.complete(port.variable, place)
             self.expect(state, port.variable, port.final, place)
             self.fits(port.variable, port.final, place)
-            if self.variable(port.variable).role not in (Role.STATE, Role.REMOTE):
-                self.fault("state", place, "its variable is not kept from run to run")
 
     def check_streams(self) -> None:
         """Check that every result and every stream of an outfeed is handed out by a step."""
@@ -193,12 +189,14 @@ class _Proof:
                 for definition in step.definitions:
                     state[definition.variable] = definition.value
             case Sync():
-                pass
+                pass  # `verify_barriers` has its rules
             case StreamIn():
+                self._streamed(step, place)
                 self.define(step.value, place)
                 self.fits(step.variable, step.value, place)
                 state[step.variable] = step.value
             case StreamOut():
+                self._streamed(step, place)
                 self.complete(step.variable, place)
                 self.expect(state, step.variable, step.value, place)
                 self.given.add(step.stream)
@@ -229,6 +227,13 @@ class _Proof:
                 self._branches(step.branches, step.merged, state, place)
             case Call():
                 self._call(step, state, place)
+
+    def _streamed(self, step: StreamIn | StreamOut, place: str) -> None:
+        """Check that a stream carries what users are told that it does."""
+        record = self.variable(step.variable)
+        told = self.carried_types.get(step.stream, record.element_type)
+        if told != record.element_type:
+            self.fault("stream", place, f"{record.name} is {record.element_type}, not {told}")
 
     def _collective(self, step: Collective, state: State, place: str) -> None:
         for moved in step.inputs:

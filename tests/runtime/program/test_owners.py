@@ -19,5 +19,6 @@ def test_a_variable_belongs_to_the_innermost_sequence_around_its_steps() -> None
     make.stream_out(a)
     program = make.program()
     found = owners(program)
-    assert found[id(body)] == {inner, outer}
+    (loop,) = (x for x in program.body.steps if isinstance(x, Repeat))
+    assert found[id(loop.body)] == {inner, outer}
     assert found[id(program.body)] == {a}

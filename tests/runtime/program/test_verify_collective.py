@@ -9,6 +9,7 @@ from hloipu_runtime.program import collective as c
 from hloipu_runtime.program.collective import Collective, CollectiveForm, Moved, RemoteCopy
 from hloipu_runtime.program.mapping import Mapping, Sizes, Tiles, whole
 from hloipu_runtime.program.program import Program, Role
+from hloipu_runtime.program.steps import Sync
 from hloipu_runtime.program.verify import faults_of
 from tests.support.program_builder import ProgramBuilder, blocks, rows
 
@@ -125,7 +126,9 @@ def test_remote_copies_bring_a_value_away_and_back() -> None:
     make.stream_in(x)
     there, y = remote(make), make.variable((6,), rows(3, 2))
     value = make.held[x]
+    make.emit(Sync())
     make.emit(RemoteCopy(x, there, value))
+    make.emit(Sync())
     make.emit(RemoteCopy(there, y, value))
     make.held[y] = value
     make.stream_out(y)

@@ -100,7 +100,7 @@ def stream_of_two_stages(program: Program, step: Pipeline) -> Program:
     variable = len(program.variables)
     value = len(program.values)
     like = program.variables[0]
-    first = stages[0].body.steps[0]
+    first = stages[0].body.steps[1]
     assert isinstance(first, StreamIn)
     taken = StreamIn(first.stream, variable, value)
     body = Sequence((taken, *stages[-1].body.steps))
@@ -117,12 +117,12 @@ def accumulator_read_elsewhere(program: Program, step: Pipeline) -> Program:
     """Have the forward stage of an IPU read what the backward one adds up."""
     total = next(item for item in step.carried if program.variables[item.variable].ipu == 0)
     stages = list(step.stages)
-    (stream, compute) = stages[0].body.steps
+    (sync, stream, compute) = stages[0].body.steps
     assert isinstance(compute, ComputeSet)
     group = compute.groups[0]
     inputs = (group.inputs[0], group.inputs[1]._replace(variable=total.variable))
     changed = replace(group, inputs=inputs, reads=(group.reads[0], total.turn))
-    stages[0] = stages[0]._replace(body=Sequence((stream, ComputeSet((changed,)))))
+    stages[0] = stages[0]._replace(body=Sequence((sync, stream, ComputeSet((changed,)))))
     return with_pipeline(program, replace(step, stages=tuple(stages)))
 
 

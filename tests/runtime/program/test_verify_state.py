@@ -36,7 +36,7 @@ def test_what_was_compiled_is_proved() -> None:
         (lambda: with_state(replace(A, initial=B.initial), B), "value", "computed twice"),
         (lambda: with_state(replace(A, variable=B.variable), B), "state", "something else"),
         (lambda: with_state(replace(A, name="b"), B), "state", "one name"),
-        (lambda: with_role(Role.TEMPORARY), "state", "not kept"),
+        (lambda: with_role(Role.TEMPORARY), "role", "stays from run to run"),
     ],
 )
 def test_what_is_not_kept_is_told(broken: Callable[[], Program], rule: str, said: str) -> None:

@@ -76,7 +76,7 @@ def test_what_the_vector_text_means() -> None:
 
 
 def test_what_lines_leave_out_is_read_off_the_destination() -> None:
-    halo = parse_program(MOVE).body.steps[2]
+    halo = parse_program(MOVE).body.steps[3]
     (transfer,) = halo.transfers  # type: ignore[union-attr]
     assert transfer == Transfer(
         source=1,
@@ -93,15 +93,15 @@ def test_what_lines_leave_out_is_read_off_the_destination() -> None:
 
 def test_what_the_loops_and_choices_mean() -> None:
     steps = parse_program(CONTROL).body.steps
-    kinds = [type(step) for step in steps[2:7]]
+    kinds = [type(step) for step in steps[3:8]]
     assert kinds == [RepeatWhile, Repeat, Parallel, If, Switch]
-    loop, repeat = steps[2:4]
+    loop, repeat = steps[3:5]
     assert isinstance(loop, RepeatWhile)
     assert isinstance(repeat, Repeat)
     assert (loop.predicate, loop.predicate_value) == (2, 3)
     assert loop.carried == ((0, 0, 2, 4, 5),)
     assert (repeat.count, repeat.name, repeat.carried) == (4, "again", ((0, 5, 6, 7, 8),))
-    choice = steps[5]
+    choice = steps[6]
     assert isinstance(choice, If)
     assert choice.merged == ((0, (10, 9), 11),)
     assert choice.otherwise == Sequence()

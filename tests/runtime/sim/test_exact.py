@@ -123,10 +123,13 @@ def test_a_replica_that_receives_nothing_keeps_its_poison() -> None:
 
 
 def looped(swapped: bool) -> Program:
-    """Return a program whose loop writes t from x, and x from t; swapped: x is first."""
+    """Return a program whose loop writes t from x, and x from t; swapped: x is first.
+
+    Before the loop t has been written, too, so that the first turn finds numbers there.
+    """
     make = ProgramBuilder()
     x = make.stream_in(make.variable((6,), ROWS))
-    t = make.variable((6,), ROWS)
+    t = make.add([x], make.variable((6,), ROWS))
     initial = make.held[x]
     turn = make.held[x] = make.value_like(x)
     with make.block() as body:

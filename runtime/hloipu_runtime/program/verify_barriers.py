@@ -1,0 +1,159 @@
+"""The rule of barriers: what crosses tiles goes right after a sync of all that take part.
+
+An exchange is scheduled from the sync on, cycle by cycle, without a word between the tiles. So
+whatever writes what is sent, or uses what is overwritten, must be over on every tile when it
+begins. What comes after an exchange needs no barrier: each tile sends and receives in its own
+order. Decisions, and the ends of a pipeline's slots, bring barriers of their own.
+
+A sync serves the steps right behind it in the same sequence, so that it stands on every path to
+them, through loops, branches and calls.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from hloipu_runtime.program.collective import Collective, RemoteCopy
+from hloipu_runtime.program.faults import Fault
+from hloipu_runtime.program.mapping import Mapping, volume
+from hloipu_runtime.program.program import Program, Role
+from hloipu_runtime.program.staying import stays_on_tiles
+from hloipu_runtime.program.steps import (
+    Exchange,
+    Parallel,
+    Pipeline,
+    Sequence,
+    Step,
+    StreamIn,
+    StreamOut,
+    Sync,
+    Transfer,
+    VariableId,
+    blocks_of,
+)
+from hloipu_runtime.program.uses import steps_within, used
+
+
+class _Met(NamedTuple):
+    """What holds where a step begins."""
+
+    ipus: int = 0
+    """So many have met, and nothing was done since; 1: the tiles of each IPU; 0: nobody."""
+    phase: str = ""
+    """What was begun since then, if more of its kind may follow."""
+
+
+_NOBODY = _Met()
+_PHASES = {StreamIn: "data from the host", StreamOut: "data to the host"}
+
+
+def barrier_faults(program: Program) -> list[Fault]:
+    """Return the steps that reach other tiles, IPUs or the host without a sync right before.
+
+    One walk over the steps; only exchanges without a sync are looked at more closely.
+    """
+    walk = _Walk(program, _shared_remotely(program))
+    walk.sequence(program.body, program.ipus, _NOBODY, "body")
+    for name, body in program.functions.items():
+        walk.sequence(body, program.ipus, _NOBODY, name)
+    return walk.faults
+
+
+@dataclass(slots=True)
+class _Walk:
+    """Goes once through the tree of steps."""
+
+    program: Program
+    shared: frozenset[VariableId]
+    """Remote variables through which tiles reach each other."""
+    faults: list[Fault] = field(default_factory=list)
+
+    def sequence(self, body: Sequence, ipus: int, met: _Met, place: str) -> _Met:
+        """Check a sequence that so many IPUs work on; return what holds after it."""
+        for number, step in enumerate(body.steps):
+            met = self.step(step, ipus, met, f"{place}/{number}")
+        return met
+
+    def step(self, step: Step, ipus: int, met: _Met, place: str) -> _Met:
+        match step:
+            case Sync():
+                # Where only some of the IPUs meet, which ones is not said: none can rely on it.
+                together = ipus if step.ipus >= ipus else 1
+                return _Met(together if met.phase else max(together, met.ipus))
+            case Sequence():
+                return self.sequence(step, ipus, met, place)
+            case Exchange():
+                self._need(self._meeting_of(step, ipus, met), met, f"{place} {step.name}".rstrip())
+            case Collective():
+                places = {self._ipu(x.variable) for x in (*step.inputs, *step.outputs)}
+                self._need(ipus if len(places) > 1 else 1, met, f"{place} {step.name}".rstrip())
+            case StreamIn() | StreamOut():
+                return self._phase(step, met, place)
+            case RemoteCopy():
+                if step.source in self.shared or step.destination in self.shared:
+                    self._need(1, met, place)
+            case Pipeline():
+                for position, stage in enumerate(step.stages):
+                    for block in stage.blocks:
+                        where = f"{place}/repeat/{position}"
+                        self.sequence(block, len(stage.ipus), _NOBODY, where)
+            case Parallel():
+                for number, branch in enumerate(step.branches):
+                    here = {self._ipu(v) for v in used(branch, self.program)}
+                    self.sequence(branch, max(1, len(here)), _NOBODY, f"{place}|{number}")
+            case _:
+                for number, block in enumerate(blocks_of(step)):
+                    self.sequence(block, ipus, _NOBODY, f"{place}/{number}")
+        return _NOBODY
+
+    def _need(self, ipus: int, met: _Met, place: str) -> None:
+        """Check that so many IPUs have met, and that nothing was done since."""
+        if met.ipus < ipus or (ipus and met.phase):
+            who = "the tiles" if ipus == 1 else f"{ipus} IPUs"
+            self.faults.append(Fault("barrier", place, f"no sync of {who} stands right before it"))
+
+    def _phase(self, step: Step, met: _Met, place: str) -> _Met:
+        """Check a step that may share a sync with others of its kind; return what holds then."""
+        phase = _PHASES[type(step)]
+        if not met.ipus or met.phase not in ("", phase):
+            message = f"no sync of the tiles stands right before {phase}"
+            self.faults.append(Fault("barrier", place, message))
+        return _Met(max(1, met.ipus), phase)
+
+    def _meeting_of(self, step: Exchange, ipus: int, met: _Met) -> int:
+        """Return how many IPUs must meet before an exchange."""
+        if ipus > 1 and any(self._crosses_ipus(x) for x in step.transfers if volume(x.box)):
+            return ipus
+        if met.ipus and not met.phase:
+            return 1  # whether anything crosses tiles makes no difference
+        variables = self.program.variables
+        stays = all(stays_on_tiles(x, variables[x.source], variables[x.destination])
+                    for x in step.transfers)  # fmt: skip
+        return 0 if stays else 1
+
+    def _crosses_ipus(self, transfer: Transfer) -> bool:
+        return self._ipu(transfer.source) != self._ipu(transfer.destination)
+
+    def _ipu(self, variable: VariableId) -> int:
+        return self.program.variables[variable].ipu
+
+
+def _shared_remotely(program: Program) -> frozenset[VariableId]:
+    """Return the remote variables that tiles may fill for each other.
+
+    Where all copies are of one layout, each tile finds what it has put there itself.
+    """
+    layouts: dict[VariableId, Mapping] = {}
+    shared: set[VariableId] = set()
+    variables = program.variables
+    if not any(x.role is Role.REMOTE for x in variables):
+        return frozenset()
+    for body in (program.body, *program.functions.values()):
+        for step in steps_within(body, program):
+            if isinstance(step, RemoteCopy):
+                there, here = step.source, step.destination
+                if variables[here].role is Role.REMOTE:
+                    there, here = here, there
+                mapping = variables[here].mapping
+                if layouts.setdefault(there, mapping) != mapping:
+                    shared.add(there)
+    return frozenset(shared)

@@ -1,0 +1,111 @@
+"""The rules of roles: what a variable is for follows from how it is loaded, kept and streamed.
+
+Roles decide how long variables live and what is told of them: the memory of what does not stay is
+others' after its last use.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from hloipu_runtime.program.collective import RemoteCopy
+from hloipu_runtime.program.program import Program, Role
+from hloipu_runtime.program.steps import (
+    Exchange,
+    Pipeline,
+    StreamIn,
+    StreamOut,
+    VariableId,
+)
+from hloipu_runtime.program.uses import steps_within, touched_by
+
+
+class _Uses(NamedTuple):
+    """Which variables are used how."""
+
+    loaded: frozenset[VariableId]
+    kept: frozenset[VariableId]
+    filled: set[VariableId]
+    """From the host."""
+    drained: set[VariableId]
+    remote: set[VariableId]
+    """An end of a copy from or to remote memory, or where channels wait."""
+
+
+def role_faults(program: Program) -> Iterator[tuple[str, str]]:
+    """Yield names of variables, and what each is that its role denies."""
+    uses = _uses(program)
+    for number, variable in enumerate(program.variables):
+        for message in _faults(variable.role, number, uses):
+            yield variable.name, message
+    yield from _buffer_faults(program)
+
+
+def _uses(program: Program) -> _Uses:
+    found = _Uses(
+        frozenset(program.constants), frozenset(x.variable for x in program.state),
+        set(), set(), set(),
+    )  # fmt: skip
+    for body in (program.body, *program.functions.values()):
+        for step in steps_within(body, program):
+            match step:
+                case StreamIn():
+                    found.filled.add(step.variable)
+                case StreamOut():
+                    found.drained.add(step.variable)
+                case RemoteCopy():
+                    found.remote.update((step.source, step.destination))
+                case Pipeline():
+                    found.remote.update(v for channel in step.channels for v in channel.places)
+                    found.remote.update(v for x in step.stages for page in x.paged for v in page)
+                case _:
+                    pass
+    return found
+
+
+def _faults(role: Role, number: VariableId, uses: _Uses) -> Iterator[str]:
+    said = f"and is a {role.value}"
+    if number in uses.loaded and role not in (Role.CONSTANT, Role.REMOTE):
+        yield f"is loaded, {said}"
+    if number in uses.kept and role not in (Role.STATE, Role.REMOTE):
+        yield f"stays from run to run, {said}"
+    if number in uses.filled and role not in (Role.PARAMETER, Role.BUFFER):
+        yield f"is filled from the host, {said}"
+    match role:
+        case Role.CONSTANT if number not in uses.loaded:
+            yield f"is not loaded, {said}"
+        case Role.STATE if number not in uses.kept:
+            yield f"does not stay from run to run, {said}"
+        case Role.PARAMETER if number not in uses.filled:
+            yield f"is not filled from the host, {said}"
+        case Role.BUFFER if number not in uses.filled and number not in uses.drained:
+            yield f"is neither filled from the host nor drained, {said}"
+        case Role.REMOTE if number not in uses.remote:
+            yield f"is not copied from or to the memory beside the IPU, {said}"
+        case _:
+            pass
+
+
+def _buffer_faults(program: Program) -> Iterator[tuple[str, str]]:
+    """Yield buffers that more than streams and exchanges use, or whose tiles others have."""
+    variables = program.variables
+    buffers = [n for n, x in enumerate(variables) if x.role is Role.BUFFER]
+    if not buffers:
+        return
+    first: dict[int, int] = {}
+    for number in buffers:
+        ipu, tiles = variables[number].ipu, variables[number].mapping.tiles
+        first[ipu] = min(tiles.first, first.get(ipu, tiles.first))
+    for x in variables:
+        if x.role not in (Role.BUFFER, Role.REMOTE) and x.mapping.tiles.last >= first.get(
+            x.ipu, x.mapping.tiles.last + 1
+        ):
+            yield x.name, "lies on tiles that are set apart for streams, or behind them"
+    known = set(buffers)
+    for body in (program.body, *program.functions.values()):
+        for step in steps_within(body, program):
+            if not isinstance(step, StreamIn | StreamOut | Exchange):
+                for number in sorted(known & touched_by(step)):
+                    yield (
+                        variables[number].name,
+                        "is a buffer of a stream, and a step computes on it",
+                    )
