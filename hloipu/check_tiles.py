@@ -36,6 +36,7 @@ class Tiles:
     program: CompiledProgram
     mode: str
     poison: bool
+    max_iterations: int | None = None
 
     def outputs(self, module: Module, leaves: Sequence[Array]) -> list[Array]:
         """Return the leaves of a module's result as its program computes them."""
@@ -49,7 +50,12 @@ class Tiles:
         """Return what a run gives; what outfeeds take is let go."""
         program = self.program.program
         if not program.is_resident:
-            return self.program.run(*arguments, mode=self.mode, poison=self.poison).outputs
+            return self.program.run(
+                *arguments,
+                mode=self.mode,
+                poison=self.poison,
+                max_iterations=self.max_iterations,
+            ).outputs
         if program.state:
             raise UsageError(
                 "E2042",
@@ -57,7 +63,10 @@ class Tiles:
                 hint="check the step as it is, without loop, role, feed and outfeed",
             )
         with self.program.session(
-            constants=arguments, mode=self.mode, poison=self.poison
+            constants=arguments,
+            mode=self.mode,
+            poison=self.poison,
+            max_iterations=self.max_iterations,
         ) as session:
             return session.run().outputs
 

@@ -147,6 +147,7 @@ def evaluate(
     *arguments: Any,
     define: Mapping[str, Any] | None = None,
     limits: Mapping[str, int] | None = None,
+    max_iterations: int | None = None,
 ) -> list[Any]:
     """Compute a module's values on arrays in entry-parameter order, op by op.
 
@@ -156,6 +157,7 @@ def evaluate(
     Pipelines and repeat loops in Graphcore's encoding run as their micro-batches and updates.
     `define`: what custom calls compute, by target: HLO text, a file of it, or a JAX function.
     `limits`: `live_bytes` and `value_elements`, where they are to be others than 8 GiB and 2^31.
+    `max_iterations`: turns that a loop may take each time it is entered, any number by default.
     Returns the leaves of the result, in order. Raises what `verify` raises, UsageError where an
     argument does not fit, UnsupportedError and LimitError where the module cannot be computed.
     """
@@ -164,8 +166,10 @@ def evaluate(
     from hloipu_compiler.evaluate.evaluator import EvaluationLimits
     from hloipu_compiler.evaluate.participants import evaluate_everywhere
 
-    unknown = sorted(set(limits or {}) - {field.name for field in fields(EvaluationLimits)})
+    names = {field.name for field in fields(EvaluationLimits)} - {"max_iterations"}
+    unknown = sorted((limits or {}).keys() - names)
     if unknown:
         raise UsageError("E3117", f"there is no limit {unknown[0]!r}")
     module = with_plain_loops(verify(given), {"define": define})
-    return evaluate_everywhere(module, *arguments, limits=EvaluationLimits(**(limits or {})))
+    bounds = EvaluationLimits(**(limits or {}), max_iterations=max_iterations)
+    return evaluate_everywhere(module, *arguments, limits=bounds)

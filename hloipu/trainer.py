@@ -47,6 +47,7 @@ class Trainer:
         mode: str = "functional",
         seed: int = 0,
         timeout: float = DEFAULT_TIMEOUT_SECONDS,
+        max_iterations: int | None = None,
         **options: Any,
     ) -> None:
         """Take a training step: HLO text, a path, an open file, or a program compiled with queues.
@@ -58,8 +59,8 @@ class Trainer:
         queue -> parameters that it feeds; by default all that are no state, from one queue.
         `metrics`: names of the results besides the state, in order, or name -> number of the
         result. `evaluation` and `prediction` are steps that take weights and data, weights named or
-        ordered as in the training step. `mode` to `timeout` are those of `CompiledProgram.session`,
-        `options` those of `hloipu.compile`.
+        ordered as in the training step. `mode` to `max_iterations` are those of
+        `CompiledProgram.session`, `options` those of `hloipu.compile`.
         Raises what `hloipu.parse` raises, and UsageError: E3150 to E3152 where roles are not clear
         or names wrong, E3171 where a forward step does not match, E3172 for a program without
         queues.
@@ -70,7 +71,12 @@ class Trainer:
         self._host = HostState(state)
         self.stop_training = False
         """Set by a callback: `fit` ends after the execution that is going on."""
-        self._running: dict[str, Any] = {"mode": mode, "seed": seed, "timeout": timeout}
+        self._running: dict[str, Any] = {
+            "mode": mode,
+            "seed": seed,
+            "timeout": timeout,
+            "max_iterations": max_iterations,
+        }
         self._training = training_programs(step, feeds, metrics, options)
         kept = self._training.state
         self._evaluation = self._prediction = None

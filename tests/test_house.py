@@ -66,6 +66,7 @@ STAIRS = (
     "hloipu_runtime.element_types",
     "hloipu_runtime.atomic_file",
     "hloipu_runtime.collection",
+    "hloipu_runtime.turns",
     "hloipu_runtime.errors",
     "hloipu_runtime.plain_text",
 )

@@ -284,7 +284,10 @@ def _compile_pipelined(
 
 
 def source_lines(module: Module) -> dict[str, str]:
-    """Return `file:line` of every instruction for which the dump says so."""
+    """Return `file:line` of every instruction for which the dump says so.
+
+    Of a loop for which it does not, the line of the dump.
+    """
     lines = SourceLines(module)
     found = {
         x.name: lines.line(x)
@@ -292,4 +295,9 @@ def source_lines(module: Module) -> dict[str, str]:
         for x in computation.instructions
         if x.metadata
     }
+    for computation in module.computations:
+        for x in computation.instructions:
+            span = module.span(x) if x.opcode == "while" else None
+            if span is not None and not found.get(x.name):
+                found[x.name] = f"HLO line {span.source.line_and_column(span.start)[0]}"
     return {name: line for name, line in found.items() if line}

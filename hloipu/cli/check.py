@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import click
 
@@ -78,7 +79,9 @@ def command(
         module = parse(read_input(file, limits.text), limits=limits.text)
         verify(module)
         plain = with_plain_loops(module, asked.given, asked.config)
-        options = asked.resolved(module_attributes(plain)).options if asked.given else None
+        resolved = asked.resolved(module_attributes(plain)).options
+        options = resolved if asked.given.keys() - {"max_iterations"} else None
+        values = replace(limits.values, max_iterations=resolved.max_iterations)
         if options is not None and wants_steps(options):
             steps = StepsAsked(inputs, random, fill, limits, session, asked)
             check_steps(module, steps, iterations, isolate, reference, working)
@@ -94,7 +97,7 @@ def command(
         for iteration in range(iterations if inputs is None else 1):
             draw = None if seed is None else seed + iteration
             filled, leaves = given_arguments(plain, inputs, draw, fill, limits.values)
-            Job(filled, leaves, reference, options, limits.values).check(
+            Job(filled, leaves, reference, options, values).check(
                 isolate=isolate, working=working
             )
         where = "" if options is None else f" on {options.target}, {options.mode}"

@@ -3,12 +3,14 @@
 import difflib
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
 import numpy as np
 
 from hloipu.cli.inputs import HLO_FILE, read_input
+from hloipu.cli.options import option_of_table
 from hloipu.cli.outputs import OUTPUT_FILE
 from hloipu.cli.saying import say
 from hloipu.cli.values import SEED, ValueLimits, given_arguments, input_options
@@ -38,6 +40,7 @@ Array = np.ndarray[Any, Any]
 @click.option(
     "--define", multiple=True, metavar="TARGET=FILE", help="HLO of a custom call; repeatable."
 )
+@option_of_table("max_iterations")
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Of stateful random ops.")
 def command(
     file: str,
@@ -51,6 +54,7 @@ def command(
     replicas: int | None,
     partitions: int | None,
     define: tuple[str, ...],
+    max_iterations: int | None,
     seed: int,
 ) -> None:
     """Compute FILE (- for standard input) op by op and print or store its results."""
@@ -70,7 +74,7 @@ def command(
         replicas=counts[0],
         partitions=counts[1],
         effects=effects,
-        limits=limits.values,
+        limits=replace(limits.values, max_iterations=max_iterations),
         watch=watcher,
     )[0]
     if counts != (1, 1):

@@ -36,7 +36,12 @@ def limit_option(command: F) -> F:
 
 def limit_names(*records: Any) -> str:
     """Return the names of limits with their defaults, for a help text."""
-    return ", ".join(f"{field.name} ({field.default:,})" for r in records for field in fields(r))
+    return ", ".join(
+        f"{field.name} ({field.default:,})"
+        for record in records
+        for field in fields(record)
+        if field.default is not None
+    )
 
 
 def with_limits(given: Sequence[str], *records: Any) -> list[Any]:

@@ -88,6 +88,11 @@ def option_group(command: str) -> Callable[[F], F]:
     return decorate
 
 
+def option_of_table(name: str) -> Callable[[F], F]:
+    """Give a command one option of the table alone, which it receives by its name."""
+    return _click_option(OPTIONS[name], name)
+
+
 def config_text(resolved: Resolved, as_json: bool) -> str:
     """Return what `--print-config` prints: each option's value, and where it came from."""
     if as_json:
@@ -140,13 +145,13 @@ def _table_options(command: str) -> list[Callable[[Any], Any]]:
     return [_click_option(row) for row in rows]
 
 
-def _click_option(row: Option) -> Callable[[Any], Any]:
+def _click_option(row: Option, parameter: str = "") -> Callable[[Any], Any]:
     flag = isinstance(row.kind, Flag)
     spelling = f"{row.flag}/{row.flag.replace('--', '--no-', 1)}" if flag else row.flag
     shapes: dict[str, Any] = {"is_flag": True} if flag else {"metavar": row.kind.metavar}
     default = "" if row.default in (None, ()) else f"  [default: {row.kind.write(row.default)}]"
     return click.option(
-        _PREFIX + row.name,
+        parameter or _PREFIX + row.name,
         spelling,
         cls=TableOption,
         row=row,

@@ -205,6 +205,7 @@ def run(work: Work, phases: Phases, reporting: Reporting, *, shows_progress: boo
             poison=options.poison,
             seed=options.seed,
             progress=line,
+            max_iterations=options.max_iterations,
         )
 
 

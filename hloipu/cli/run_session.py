@@ -78,6 +78,7 @@ def run_in_session(
         seed=options.seed,
         timeout=asked.timeout,
         rates=producer_rates(program.program, asked, options.seed),
+        max_iterations=options.max_iterations,
     ) as session:
         outputs = _all_steps(session, asked, progress)
         drained = {

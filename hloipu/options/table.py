@@ -342,6 +342,15 @@ class Options:
         bool,
         About(Flag(), _VALUES, "Fill tile memory with poison before use, in exact mode."),
     ] = False
+    max_iterations: Annotated[
+        int | None,
+        About(
+            Integer(0, _MOST_COUNT),
+            ("run", "check"),
+            "Turns that a loop of the module may take each time it is entered, also with hloipu "
+            "eval; by default any number; those of the loop around a step do not count.",
+        ),
+    ] = None
     seed: Annotated[int, About(Integer(0, 2**64 - 1), _RUN, "Seed of stateful random ops.")] = 0
 
     def __post_init__(self) -> None:

@@ -43,7 +43,7 @@ from hloipu_runtime.session_engine import SessionSettings, require_mode
 from hloipu_runtime.session_inputs import State
 from hloipu_runtime.sim.exact import ExactEngine
 from hloipu_runtime.sim.functional import FunctionalEngine
-from hloipu_runtime.sim.host import Arrays, Counts, Progress, Watch
+from hloipu_runtime.sim.host import Arrays, Counts, Progress, TurnLimit, Watch
 from hloipu_runtime.sim.host_memory import (
     DEFAULT_LIVE_BYTES,
     memory_told,
@@ -159,6 +159,7 @@ class CompiledProgram:
         progress: Progress | None = None,
         watch: Watch | None = None,
         each: Sequence[Sequence[Any]] = (),
+        max_iterations: int | None = None,
     ) -> RunResult:
         """Run once on arrays in entry-parameter order, tuples flattened; they are not changed.
 
@@ -167,11 +168,12 @@ class CompiledProgram:
         told again and again how many steps and turns of loops are done, `watch` each value that a
         step of the outermost level leaves, in storage form; both by the first participant.
         `each`: in place of `arguments`, those of every participant, where there are several.
+        `max_iterations`: turns that a loop may take each time it is entered.
         Runs may go on in any number of threads at once, and within `watch` and `progress`: each has
         memory of its own.
         Raises DoesNotFit unless memory suffices or `over_memory` is "allow", UsageError where
         arguments do not fit the parameters, LimitError E5016 where the host's memory does not
-        suffice, or `live_bytes`.
+        suffice, or `live_bytes`, E5031 where a loop takes more turns than `max_iterations`.
         """
         require_mode(mode)
         self._require_runnable()
@@ -195,7 +197,8 @@ class CompiledProgram:
         given = [given_arrays(seen.parameters, x) for x in each or [arguments]]
         inputs = [seen.into_pieces(x) for x in given]
         hosts = [Arrays(inputs[n if each else 0]) for n in range(program.participants)]
-        counts = Counts(progress=progress)
+        limit = TurnLimit(max_iterations, self.sources)
+        counts = Counts(progress=progress, limit=limit)
 
         def run_one(here: Participant) -> None:
             with self._engine(mode, poison=poison, seed=seed) as engine:
@@ -203,7 +206,7 @@ class CompiledProgram:
                 if here.number == 0:
                     engine.run(hosts[0], counts, watch)
                 else:
-                    engine.run(hosts[here.number])
+                    engine.run(hosts[here.number], Counts(limit=limit))
 
         with computing(), memory_told(program, mode, self.live_bytes):
             run_together(meeting_participants(program), run_one)
@@ -226,6 +229,7 @@ class CompiledProgram:
         rates: Mapping[str, float] | None = None,
         device: Device | None = None,
         identical: bool = False,
+        max_iterations: int | None = None,
     ) -> Session:
         """Return a session, in which the program's state stays on the device from run to run.
 
@@ -237,7 +241,8 @@ class CompiledProgram:
         elements per second that the host makes of an infeed. `device` is shared with other
         sessions, of which one at a time lies there (`hloipu.Device`). Of several replicas, replica
         i of R takes the elements i, i + R, … of each feed; `identical` says that all have the same
-        data, so that one is run and stands for all. Raises what `Session` raises,
+        data, so that one is run and stands for all. `max_iterations`: turns that a loop within the
+        step may take each time it is entered (LimitError E5031). Raises what `Session` raises,
         DoesNotFit unless memory suffices or `over_memory` is "allow", UsageError E3158 for a
         program that was not compiled for sessions.
         """
@@ -257,7 +262,15 @@ class CompiledProgram:
             infeeds=infeeds,
             outfeeds=outfeeds,
             settings=SessionSettings(
-                mode, poison, seed, timeout, dict(rates or {}), device, identical, self.live_bytes
+                mode,
+                poison,
+                seed,
+                timeout,
+                dict(rates or {}),
+                device,
+                identical,
+                self.live_bytes,
+                max_iterations,
             ),
         )
 

@@ -38,7 +38,7 @@ from hloipu_runtime.session_state import (
     require_alike,
     resumed_states,
 )
-from hloipu_runtime.sim.host import Arrays, Counts, Progress
+from hloipu_runtime.sim.host import Arrays, Counts, Progress, TurnLimit
 from hloipu_runtime.sim.participants import check_host_memory, check_participants
 from hloipu_runtime.sim.ports import taken_arrays
 from hloipu_runtime.streams.host import StreamHost
@@ -109,6 +109,9 @@ class Session:
             taken[name] * interval_cycles(clock_hz, rate) for name, rate in self.rates.items()
         ]
         self._clock = SessionClock(self._times, max(intervals, default=Fraction(0)))
+        self._turn_limit = TurnLimit(
+            self.settings.max_iterations, about.sources, frozenset({self._times.loop_path})
+        )
         self._counts = Counts()
         self._calls_done = 0
         self._device = self.settings.device or Device()
@@ -197,7 +200,7 @@ class Session:
             self._arrays.inputs |= called_with(self.program, inputs)
         if steps:
             require_inputs(self.program, self._arrays.inputs)
-        counts = self._counts = Counts(progress=progress)
+        counts = self._counts = Counts(progress=progress, limit=self._turn_limit)
         begun, waited = self.cycles, self.idle_cycles
         swapped = self._device.bring(self._resident) if steps else 0
         self._clock.load(swapped)

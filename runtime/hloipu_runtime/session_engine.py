@@ -56,6 +56,8 @@ class SessionSettings:
 
     live_bytes: int = DEFAULT_LIVE_BYTES
     """That it may take of the host's memory."""
+    max_iterations: int | None = None
+    """Turns that a loop within the step may take each time it is entered; None: any number."""
 
     def __post_init__(self) -> None:
         require_mode(self.mode)

@@ -19,7 +19,9 @@ def _while(site: Site) -> Action:
     body = site.plan_of(site.attributes.text("body"))
 
     def run(state: list[Array]) -> list[Array]:
-        while condition.run(state.copy())[0]:
+        for _ in site.turns():
+            if not condition.run(state.copy())[0]:
+                break
             state = body.run(state)
         return state
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -50,6 +50,8 @@ class EvaluationLimits:
 
     live_bytes: int = 8 * 2**30
     value_elements: int = 2**31
+    max_iterations: int | None = None
+    """Turns that a loop may take each time it is entered; None: any number."""
 
 
 class Evaluator:
@@ -68,9 +70,10 @@ class Evaluator:
         self.module = module
         check_call_depth(module)
         require_meanings(module)
-        self._effects = effects or Effects()
+        limits = limits or EvaluationLimits()
+        self._effects = replace(effects or Effects(), max_iterations=limits.max_iterations)
         self._planner = Planner(module, self._effects)
-        check_sizes(module, limits or EvaluationLimits())
+        check_sizes(module, limits)
         with memory_told(module.name):
             self.plan: Plan = self._planner.plan(module.entry.name)
         shapes = module.entry.program_shape

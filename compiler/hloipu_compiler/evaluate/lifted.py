@@ -1,5 +1,6 @@
 """Lowerings that differ where scalars became arrays: calls, branches and loops on many elements."""
 
+from collections.abc import Iterable
 from math import prod
 
 import numpy as np
@@ -57,16 +58,18 @@ def _clamped_index(index: Array, branches: int) -> Array:
 def _while(site: Site) -> Action:
     condition = site.region_of(site.attributes.text("condition"))
     body = site.region_of(site.attributes.text("body"))
-    return lambda x: loop_on_elements(condition, body, x)
+    return lambda x: loop_on_elements(site.turns(), condition, body, x)
 
 
-def loop_on_elements(condition: Region, body: Region, state: list[Array]) -> list[Array]:
+def loop_on_elements(
+    turns: Iterable[object], condition: Region, body: Region, state: list[Array]
+) -> list[Array]:
     """Run a loop for every element until none goes on; only those that do are computed on."""
     shape = np.broadcast_shapes(*(x.shape for x in state))
     current = [np.broadcast_to(x, shape).reshape(-1) for x in state]
     final = [x.copy() for x in current]
     places = np.arange(prod(shape))
-    while True:
+    for _ in turns:
         going = condition(*current)[0]
         if not going.all():
             for whole, part in zip(final, current, strict=True):
@@ -74,8 +77,9 @@ def loop_on_elements(condition: Region, body: Region, state: list[Array]) -> lis
             places = places[going]
             current = [x[going] for x in current]
         if not places.size:
-            return [x.reshape(shape) for x in final]
+            break
         current = list(body(*current))
+    return [x.reshape(shape) for x in final]
 
 
 def _bitcast_convert(site: Site) -> Action:

@@ -1,6 +1,6 @@
 """What a lowering of one opcode is given, and the table that lowerings are registered in."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Protocol
@@ -9,6 +9,8 @@ from hloipu_compiler.evaluate.plan import Action, Array, Plan, Watcher
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, BufferShape, Shape, TupleShape
+from hloipu_runtime.errors import LimitError
+from hloipu_runtime.turns import limited_turns, too_many_turns
 
 Region = Callable[..., Sequence[Array]]
 """A computation on scalars, evaluated on whole arrays at once."""
@@ -29,6 +31,8 @@ class Effects:
     """Where the participants of collectives come together; None when there is only one."""
     watch: Watcher | None = None
     """Sees the values inside of calls and fusions, too."""
+    max_iterations: int | None = None
+    """Turns that a loop may take each time it is entered; None: any number."""
     state: dict[str, object] = field(default_factory=dict)
     """Generators of stateful ops, made on first use, one evaluation's own."""
 
@@ -86,6 +90,15 @@ class Site:
     def sizes(self, operand: int | None = None) -> tuple[int, ...]:
         """Return the sizes of an operand, or of the (first leaf of the) result."""
         return self.array_shape(operand).dimensions
+
+    def turns(self) -> Iterable[object]:
+        """Return what a loop goes through when it is entered; it raises LimitError E5031."""
+        return limited_turns(self.effects.max_iterations, self._too_many_turns)
+
+    def _too_many_turns(self, most: int) -> LimitError:
+        error = too_many_turns(self.instruction.name, most)
+        error.span = self.module.span(self.instruction)
+        return error
 
     def leaf_types(self) -> list[str]:
         """Return the element types' names of the result's leaves."""

@@ -237,9 +237,12 @@ class Pipeline:
     """Micro-batches that a position does before the next position does."""
 
     def as_repeat(self) -> Repeat:
-        """Return the logical form: one micro-batch after the other, copies before groups aside."""
+        """Return the logical form: one micro-batch after the other, copies before groups aside.
+
+        It has no name, as no loop of the module is its origin.
+        """
         bodies = tuple(stage.body for stage in self.stages)
-        return Repeat(self.count, Sequence(bodies), self.carried, self.name)
+        return Repeat(self.count, Sequence(bodies), self.carried)
 
     @property
     def timetable(self) -> Timetable:

@@ -1,5 +1,7 @@
 """The run at hand, as steps see it that were prepared in an earlier one."""
 
+from collections.abc import Iterable
+
 from hloipu_runtime.program.program import Array
 from hloipu_runtime.sim.host import Counts, Host
 
@@ -16,6 +18,10 @@ class CurrentRun(Counts):
     def ran(self, place: str) -> None:
         """Count one run of a block."""
         self.counts.ran(place)
+
+    def turns(self, name: str, path: str, count: int | None = None) -> Iterable[object]:
+        """Return what a loop goes through that is entered."""
+        return self.counts.turns(name, path, count)
 
     def take(self, stream: str) -> Array:
         """Return the next element of a stream to the device."""

@@ -263,8 +263,9 @@ class ExactEngine:
             if not step.count:
                 return
             actions = self._fresh(step.body, step.carried)
-            actions += self._block(step.body, f"{place}/repeat", host, counts)
-            for _ in range(step.count):
+            path = f"{place}/repeat"
+            actions += self._block(step.body, path, host, counts)
+            for _ in counts.turns(step.name, path, step.count):
                 for action in actions:
                     action()
 
@@ -306,13 +307,14 @@ class ExactEngine:
             condition += self._block(step.condition, f"{place}/condition", host, counts)
             predicate = self.memory(step.predicate)
             body: list[Action] | None = None
-            while True:
+            path = f"{place}/while"
+            for _ in counts.turns(step.name, path):
                 for action in condition:
                     action()
                 if not bool(predicate.whole()):
                     return
                 if body is None:
-                    body = self._block(step.body, f"{place}/while", host, counts)
+                    body = self._block(step.body, path, host, counts)
                 for action in body:
                     action()
 

@@ -133,7 +133,10 @@ class FunctionalEngine:
             self._names.of("n", self._function(block, f"{node.place}/{part}"))
             for block, part in zip(node.blocks, parts, strict=True)
         ]
-        made: Run = self._made("v, host, counts", loop_lines(what, node, blocks))
+        count = what.count if isinstance(what, Repeat) else None
+        name, path = (self._names.of("c", x) for x in (what.name, f"{node.place}/{parts[-1]}"))
+        turns = f"counts.turns({name}, {path}, {count})"
+        made: Run = self._made("v, host, counts", loop_lines(what, node, blocks, turns))
         return made
 
     def _branches(self, what: If | Switch, node: Node) -> Run:

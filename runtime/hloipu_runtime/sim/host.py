@@ -1,9 +1,10 @@
 """What a run has outside of the tiles: streams by name, and how often each block was run."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from hloipu_runtime.kernels.movement import contiguous
 from hloipu_runtime.program.program import Array
 from hloipu_runtime.program.steps import ValueId
 from hloipu_runtime.sim.owning import is_held_alone, references_here
+from hloipu_runtime.turns import limited_turns, too_many_turns
 
 Progress = Callable[[int], None]
 """Told how many steps of the outermost level and turns of loops are done, after each."""
@@ -31,6 +33,19 @@ class Host(Protocol):
         ...
 
 
+class TurnLimit(NamedTuple):
+    """How many turns a loop may take each time it is entered; None: any number."""
+
+    most: int | None = None
+    sources: Mapping[str, str] = MappingProxyType({})
+    """Loop -> where it stands in what was compiled."""
+    free: frozenset[str] = frozenset()
+    """Paths of blocks whose turns are not limited: of the loop around a step."""
+
+
+NO_LIMIT = TurnLimit()
+
+
 @dataclass
 class Counts:
     """How often each block of the tree was run; blocks go by their path."""
@@ -38,6 +53,19 @@ class Counts:
     runs: Counter[str] = field(default_factory=Counter)
     progress: Progress | None = None
     done: int = 0
+    limit: TurnLimit = NO_LIMIT
+
+    def turns(self, name: str, path: str, count: int | None = None) -> Iterable[object]:
+        """Return what a loop goes through that is entered: `count` turns, or as data decides.
+
+        `name` is that of a loop of the module, or empty; `path` is that of its block. What is
+        returned raises LimitError E5031 where turns are limited.
+        """
+        limit = self.limit
+        most = limit.most if name and path not in limit.free else None
+        return limited_turns(
+            most, lambda most: too_many_turns(name, most, limit.sources.get(name, "")), count
+        )
 
     def ran(self, place: str) -> None:
         """Count one run of a block."""

@@ -6,17 +6,20 @@ from hloipu_runtime.program.steps import Repeat, RepeatWhile, ValueId
 from hloipu_runtime.sim.collapse import Node
 
 
-def loop_lines(what: Repeat | RepeatWhile, node: Node, blocks: Sequence[str]) -> list[str]:
-    """Return the lines of a loop; `blocks` are the names of its body, or condition and body."""
+def loop_lines(
+    what: Repeat | RepeatWhile, node: Node, blocks: Sequence[str], turns: str
+) -> list[str]:
+    """Return the lines of a loop that goes through `turns`.
+
+    `blocks` are the names of its body, or condition and body.
+    """
     carried, left = what.carried, node.block_values[0]
     first, last = _loop_frees(node)
     initial, turn = [x.initial for x in carried], [x.turn for x in carried]
     following, final = [x.following for x in carried], [x.final for x in carried]
     lines = _moved(initial, first, turn)
-    if isinstance(what, Repeat):
-        lines.append(f"for _ in range({what.count}):")
-    else:
-        lines.append("while True:")
+    lines.append(f"for _ in {turns}:")
+    if isinstance(what, RepeatWhile):
         lines.append(f"    {blocks[0]}(v, host, counts)")
         lines.append(f"    if not v[{what.predicate_value}]: break")
     lines.append(f"    {blocks[-1]}(v, host, counts)")

@@ -64,7 +64,7 @@ class ReplicatedEngine:
         Raises what the first one that failed raised; the others have ended, too.
         """
         hosts = self.hosts or (host,) * len(self.engines)
-        self.counts = [counts, *(Counts() for _ in self.engines[1:])]
+        self.counts = [counts, *(Counts(limit=counts.limit) for _ in self.engines[1:])]
 
         def run_one(here: Participant) -> None:
             engine = self.engines[here.number]
