@@ -37,14 +37,20 @@ def plain_hlo(text: str) -> str:
 
 
 def plain_message(error: BaseException) -> str:
-    """Return what an exception says in one line, whatever its class makes of being asked."""
+    """Return an exception of foreign code with its type, and the first line of what it says.
+
+    Its `__str__` is foreign code too, and may raise anything.
+    """
+    kind = printable(type(error).__name__)
     try:
-        return printable(str(error)[:_LONGEST_MESSAGE])
-    except Exception:
-        return f"({type(error).__name__} without a message: its __str__ fails)"
+        lines = str(error)[:_LONGEST_MESSAGE].splitlines()
+        said = printable(lines[0]) if lines else ""
+    except BaseException:
+        return f"{kind}, whose message cannot be had: its __str__ raises"
+    return f"{kind}: {said}" if said else kind
 
 
-_LONGEST_MESSAGE = 2000
+_LONGEST_MESSAGE = 200
 
 
 def _escaped(found: re.Match[str]) -> str:

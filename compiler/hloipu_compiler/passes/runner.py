@@ -11,6 +11,7 @@ from hloipu_compiler.passes.pass_error import PassError
 from hloipu_compiler.passes.pipeline import Group, Pipeline
 from hloipu_compiler.passes.pipeline_text import read_pipeline
 from hloipu_compiler.passes.pipelines import PIPELINES
+from hloipu_compiler.passes.plugins import plugin_fault
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.errors import UsageError
@@ -104,7 +105,13 @@ class _Run:
 
     def _one(self, one: Pass, number: int) -> None:
         before, start = self.module, perf_counter()
-        self.module, self.plan = one.run(before, self.plan)
+        try:
+            self.module, self.plan = one.run(before, self.plan)
+        except Exception as error:
+            fault = plugin_fault(one, error)
+            if fault is None:
+                raise
+            raise fault from error
         end = perf_counter()
         if self.verify_each and self.module is not before:
             try:

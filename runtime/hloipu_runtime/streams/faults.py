@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from hloipu_runtime.errors import StreamEndedError, StreamError, StreamInterruptedError
+from hloipu_runtime.plain_text import plain_message
 
 
 def ended(queue: str, step: int, total: int | None) -> StreamError:
@@ -39,7 +40,7 @@ def source_failed(queue: str, step: int, cause: BaseException) -> StreamError:
     """Return the error of a source that raised."""
     return StreamError(
         "E2022",
-        f"infeed {queue!r}: its source raised {_shown(cause)} making element {step}",
+        f"infeed {queue!r}: its source raised {plain_message(cause)} making element {step}",
         queue=queue,
         step=step,
         expected="an element",
@@ -117,7 +118,7 @@ def sink_failed(queue: str, step: int, cause: BaseException) -> StreamError:
     """Return the error of a sink that raised."""
     return StreamError(
         "E2029",
-        f"outfeed {queue!r}: its sink raised {_shown(cause)} taking element {step}",
+        f"outfeed {queue!r}: its sink raised {plain_message(cause)} taking element {step}",
         queue=queue,
         step=step,
         expected="a sink that returns",
@@ -242,9 +243,3 @@ def again(said: StreamError) -> StreamError:
     )
     fault.__cause__ = said.__cause__ or said
     return fault
-
-
-def _shown(error: BaseException) -> str:
-    text = str(error).splitlines()
-    first = text[0][:200] if text else ""
-    return f"{type(error).__name__}: {first}" if first else type(error).__name__

@@ -164,7 +164,28 @@ def test_a_plugin_that_breaks_the_module_is_named(tmp_path: Path) -> None:
     assert "after the pass square-root-of-square" in outcome.err
 
 
-@pytest.mark.parametrize("text", ["x = 1\n", "x = \n", "import no_such_module\n"])
+MUTE = """
+class MuteError(Exception):
+    def __str__(self):
+        raise RuntimeError
+
+"""
+
+
+def test_a_pass_that_raises_is_told_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "raising.py"
+    text = documented().replace("return with_each(", "raise MuteError\n        with_each(")
+    file.write_text(text + MUTE, encoding="utf-8")
+    outcome = opt("--plugin", str(file), "--passes", "square-root-of-square", text=SQUARES)
+    assert (outcome.code, outcome.err[:13]) == (2, "error[E3137]:")
+    assert "MuteError" in outcome.err
+    line = next(n for n, x in enumerate(text.splitlines(), 1) if "raise MuteError" in x)
+    assert f"at line {line}\n" in outcome.err
+
+
+@pytest.mark.parametrize(
+    "text", ["x = 1\n", "x = \n", "import no_such_module\n", "1 / 0\n", f"{MUTE}raise MuteError\n"]
+)
 def test_files_that_are_no_plugins(tmp_path: Path, text: str) -> None:
     file = tmp_path / "other.py"
     file.write_text(text)
