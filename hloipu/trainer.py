@@ -25,6 +25,7 @@ from hloipu_runtime.errors import UsageError
 from hloipu_runtime.report.profile import Profile
 from hloipu_runtime.session import Session
 from hloipu_runtime.session_inputs import State
+from hloipu_runtime.streams.element import LeafSpec
 from hloipu_runtime.streams.settings import DEFAULT_TIMEOUT_SECONDS
 
 
@@ -192,13 +193,17 @@ class Trainer:
         return results[0] if len(results) == 1 else results
 
     def save_state(self, path: str | Path) -> None:
-        """Write the state to a file that `load_state` and sessions of the step's program read."""
+        """Write the state to a file that `load_state` reads; sessions take `state` itself."""
         state = self._state_by_name()
         Checkpoint("training", self.steps, 0, {}, state).save(path)
 
     def load_state(self, path: str | Path) -> None:
-        """Take the state of a file; raises what `load_checkpoint` raises."""
+        """Take the state of a file.
+
+        Raises what `load_checkpoint` raises, UsageError E3157 where it is not that of the step.
+        """
         found = load_checkpoint(path)
+        found.require_arrays({x.name: LeafSpec(*x.kind) for x in self._training.state})
         # Copies: those of the checkpoint are views of the file.
         self._host.give({name: np.array(x) for name, x in found.arrays.items()}, found.steps)
 

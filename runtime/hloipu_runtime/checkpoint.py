@@ -4,7 +4,7 @@ Written beside the old file and put in its place at once, so that a process that
 leaves the one or the other.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,9 @@ class Checkpoint:
         write_frame(path, Frame(KIND, meta, arrays))
 
     def require_for(self, program: Program) -> None:
-        """Raise UsageError E3157 unless the state is of this program's names, types and shapes."""
+        """Raise UsageError E3157 unless it is of a program of this name and with this state."""
+        if self.program != program.name:
+            raise _foreign(f"it was saved from {self.program!r}, this is {program.name!r}")
         variables = {
             port.name: LeafSpec(port.element_type, port.shape)
             for port in seen_by_users(program).state
@@ -67,22 +69,38 @@ class Checkpoint:
             for name, variable in variables.items()
         }
         wanted = {**variables, **{k: v for k, v in others.items() if k in self.arrays}}
-        if wanted.keys() != self.arrays.keys():
-            odd = sorted(wanted.keys() ^ self.arrays.keys())[0]
-            raise _foreign(f"state {odd!r} is only in one of the two")
+        odd = sorted(self.arrays.keys() - wanted.keys())
+        if odd:
+            raise _foreign(f"state {odd[0]!r} is only in the file")
+        self.require_arrays(wanted)
+
+    def require_arrays(self, wanted: Mapping[str, LeafSpec]) -> None:
+        """Raise UsageError E3157 unless it has arrays of these names, types and shapes."""
         for name, variable in wanted.items():
-            array = self.arrays[name]
+            array = self.arrays.get(name)
+            if array is None:
+                raise _foreign(f"state {name!r} is only in the program")
             if array.shape != variable.shape or array.dtype != user_dtype(variable.element_type):
                 raise _foreign(
                     f"state {name!r} is {array.dtype}{list(array.shape)} in the file and "
                     f"{variable.element_type}{list(variable.shape)} in the program"
                 )
 
-    def require_positions(self, feeds: Set[str]) -> None:
-        """Raise UsageError E3157 unless it says of each of these feeds, and no other, how far."""
-        odd = sorted(feeds ^ self.positions.keys())
+    def require_positions(self, taken: Mapping[str, int]) -> None:
+        """Raise UsageError E3157 unless it says of each of these feeds, and no other, how far.
+
+        `taken`: the elements of each that a step takes at least. What its steps have taken, a feed
+        has given.
+        """
+        odd = sorted(taken.keys() ^ self.positions.keys())
         if odd:
             raise _foreign(f"the position of the feed {odd[0]!r} is only in one of the two")
+        for name, each in taken.items():
+            if self.positions[name] < self.steps * each:
+                raise _foreign(
+                    f"the feed {name!r} stands at element {self.positions[name]:,} after "
+                    f"{self.steps:,} steps, each of which takes {each:,}"
+                )
 
     def of(self, program: Program, participant: int) -> dict[str, Array]:
         """Return the state of one participant by name, where it is this program's."""

@@ -18,7 +18,7 @@ from hloipu_runtime.errors import StreamError, UsageError
 from hloipu_runtime.kernels.computing import computing
 from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.seen import seen_by_users
-from hloipu_runtime.program.step_elements import elements_per_step
+from hloipu_runtime.program.step_elements import elements_per_step, takes_alike
 from hloipu_runtime.report.build import About, profile_of_run
 from hloipu_runtime.report.profile import Profile
 from hloipu_runtime.session_clock import SessionClock
@@ -124,6 +124,8 @@ class Session:
             self._state = begun_states(program, state or {}, self.settings.seed, self._participants)
         self._has_state = False
         self._lost = ""
+        self._left_at: dict[str, int] | None = None
+        """After a run that failed: where each feed stood when the state was made."""
         self._arrays = Arrays(called_with(program, constants))
         timeout = self.settings.timeout
         self._host = StreamHost(
@@ -196,6 +198,7 @@ class Session:
             )
         self._host.refuse_run()
         self._require_state()
+        self._require_feeds_with_state()
         if inputs is not None:
             self._arrays.inputs |= called_with(self.program, inputs)
         if steps:
@@ -268,10 +271,14 @@ class Session:
         return in_users_types(self.program, self._engine.states, number)
 
     def save_state(self, path: str | Path) -> None:
-        """Write a checkpoint, in the place of an older one at once."""
-        positions = {queue.name: queue.position for queue in self._host.infeeds}
+        """Write a checkpoint, in the place of an older one at once.
+
+        Raises UsageError E3156 where the state is lost, or data decided how many elements the step
+        that failed had taken; E3004 where it cannot be written.
+        """
         self._require_no_run()
         self._require_state()
+        positions = self._whole_positions()
         kept = self._engine.states
         arrays = differing([in_users_types(self.program, kept, n) for n in range(len(kept))])
         Checkpoint(self.program.name, self.steps, self.cycles, positions, arrays).save(path)
@@ -286,12 +293,19 @@ class Session:
         self._require_no_run()
         found = load_checkpoint(path)
         found.require_for(self.program)
-        found.require_positions({queue.name for queue in self._host.infeeds})
-        for queue in self._host.infeeds:
-            position = found.positions[queue.name]
-            if queue.position != position:
-                queue.resume(InfeedState(queue.name, position))
-        self._state = resumed_states(self.program, found, self._participants)
+        found.require_positions(self._taken_by_all())
+        moved = [
+            (queue, InfeedState(queue.name, found.positions[queue.name]))
+            for queue in self._host.infeeds
+            if queue.position != found.positions[queue.name]
+        ]
+        # All of it or nothing: what could fail comes first.
+        for queue, place in moved:
+            queue.require_resumable(place)
+        state = resumed_states(self.program, found, self._participants)
+        for queue, place in moved:
+            queue.resume(place)
+        self._state, self._left_at = state, None
         self._has_state = False
         self._lost = ""
         self.steps = found.steps
@@ -317,17 +331,21 @@ class Session:
         """Run the program once; note how many steps are done, also where it fails."""
         path = self._times.loop_path
         turns = counts.runs[path] if path else 0
+        positions = self._positions()
         try:
             self._engine.run(counts)
         except BaseException as error:
-            self._failed(error, counts.runs[path] - turns if path else 1)
+            self._failed(error, counts.runs[path] - turns if path else 1, positions)
             raise
         self.steps += self.program.steps_per_run
         self._clock.end_call(self.program.steps_per_run)
         self._calls_done += 1
 
-    def _failed(self, error: BaseException, turns: int) -> None:
-        """Note what a run that failed in a turn, counted from 1, leaves."""
+    def _failed(self, error: BaseException, turns: int, positions: Mapping[str, int]) -> None:
+        """Note what a run that failed in a turn, counted from 1, leaves.
+
+        `positions` are those of the feeds when it began.
+        """
         done = self._engine.steps_kept(error, turns, self._times.loop_path)
         if done is None:
             self._lost = f"a run failed after {self.steps} steps and left no whole state"
@@ -336,6 +354,48 @@ class Session:
         self.steps += done
         if done:
             self._clock.end_call(done)
+        if takes_alike(self.program):
+            each = self._taken_by_all()
+            self._left_at = {name: at + done * each[name] for name, at in positions.items()}
+        else:
+            self._left_at = {} if positions else None
+
+    def _positions(self) -> dict[str, int]:
+        """Return how many elements of each feed the device has taken."""
+        return {queue.name: queue.position for queue in self._host.infeeds}
+
+    def _taken_by_all(self) -> dict[str, int]:
+        """Return how many elements of each feed a step takes for all replicas that are run.
+
+        Where data decides it, at least.
+        """
+        replicas = self._replicas if takes_alike(self.program) else 0
+        return {queue.name: self._taken[queue.name] * replicas for queue in self._host.infeeds}
+
+    def _whole_positions(self) -> dict[str, int]:
+        """Return where the feeds stood when the state was made."""
+        left, now = self._left_at, self._positions()
+        if left is None:
+            return now
+        if left.keys() != now.keys():
+            raise UsageError(
+                "E3156",
+                f"a run failed after {self.steps} steps, and data decides how many elements of the "
+                "feeds a step takes: where they stood with this state is not known",
+                hint="begin a session, and load the last checkpoint into it",
+            )
+        return left
+
+    def _require_feeds_with_state(self) -> None:
+        """Raise UsageError E3156 where a step that failed has taken elements that are lost."""
+        if self._left_at is not None and self._whole_positions() != self._positions():
+            raise UsageError(
+                "E3156",
+                f"a run failed after {self.steps} steps and had taken elements of the next one: "
+                "the feeds are ahead of the state",
+                hint="save_state here, and load_state in a new session: its feeds go on with the "
+                "elements of the step that failed",
+            )
 
     def _require_no_run(self) -> None:
         """Raise StreamError E2061 where a run is going on: it holds the state in parts."""

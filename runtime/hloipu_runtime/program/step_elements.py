@@ -3,7 +3,19 @@
 from collections.abc import Iterator, Mapping
 
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.steps import Pipeline, Repeat, Sequence, Step, StreamIn, StreamOut
+from hloipu_runtime.program.steps import (
+    Call,
+    If,
+    Pipeline,
+    Repeat,
+    RepeatWhile,
+    Sequence,
+    Step,
+    StreamIn,
+    StreamOut,
+    Switch,
+    inner_steps,
+)
 
 
 def elements_per_step(program: Program) -> Mapping[str, int]:
@@ -21,6 +33,26 @@ def elements_per_step(program: Program) -> Mapping[str, int]:
         replicas = program.replicas if queue.to_device else 1
         found[queue.name] = max(counts, default=1) * replicas
     return found
+
+
+def takes_alike(program: Program) -> bool:
+    """Whether all steps take the same number of elements of each infeed, whatever data says."""
+    taken = {port.stream for queue in program.queues if queue.to_device for port in queue.streams}
+    return not taken & frozenset(_inner_streams(program, program.body, 0))
+
+
+def _inner_streams(program: Program, step: Step, loops: int) -> Iterator[str]:
+    """Yield the streams that stand in a branch, or in a loop within the one around the step."""
+    match step:
+        case StreamIn():
+            if loops > 1:
+                yield step.stream
+        case Call():
+            yield from _inner_streams(program, program.functions[step.function], loops)
+        case _:
+            deeper = {Repeat: loops + 1, RepeatWhile: 2, If: 2, Switch: 2}.get(type(step), loops)
+            for inner in inner_steps(step):
+                yield from _inner_streams(program, inner, deeper)
 
 
 def _streams(step: Step, times: int) -> Iterator[tuple[str, int]]:

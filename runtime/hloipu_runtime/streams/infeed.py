@@ -125,6 +125,11 @@ class InfeedQueue:
 
     def resume(self, state: InfeedState) -> None:
         """Go on where another queue over the same source was left; before the first element."""
+        self.require_resumable(state)
+        self._start = self._handed = self._state.made = state.position
+
+    def require_resumable(self, state: InfeedState) -> None:
+        """Raise StreamError E2031 where `resume` could not go on from a state."""
         if state.name != self.name or self._worker or self._rows or self._handed != self._start:
             raise StreamError(
                 "E2031",
@@ -133,7 +138,6 @@ class InfeedQueue:
                 expected=f"a state of {self.name!r}, before the first element is taken",
                 found=state.name,
             )
-        self._start = self._handed = self._state.made = state.position
 
     def start(self) -> None:
         """Begin to fill the queue, if that is done ahead."""
