@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TextIO
 
+from hloipu_runtime.arguments import checked
+
 _BAR_WIDTH = 24
 
 
@@ -55,6 +57,7 @@ class Callback:
 class ProgressBar(Callback):
     """Writes a line and rewrites it, and leaves one line for each epoch."""
 
+    @checked
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = sys.stderr if stream is None else stream
         self._last: TrainingProgress | None = None

@@ -19,8 +19,10 @@ from hloipu_compiler.plan.entry_arrays import parameter_arrays, result_arrays
 from hloipu_compiler.plan.roles import wrapping_of
 from hloipu_compiler.plan.wrapping import WrappingRequest
 from hloipu_compiler.source import Source
+from hloipu_runtime.arguments import checked
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import UsageError
+from hloipu_runtime.plain_text import plain_message
 from hloipu_runtime.session import Session
 
 try:
@@ -78,6 +80,7 @@ class LoweredFunction:
         leaves = jax.tree.leaves([self.arguments[number] for number in self.donated])
         return not any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in leaves)
 
+    @checked
     def flat(self, *arguments: Any) -> list[Any]:
         """Return the flat arrays of nested arguments; UsageError E3175 for another structure."""
         wanted = jax.tree.structure(self.arguments)
@@ -88,15 +91,35 @@ class LoweredFunction:
                 f"arguments are nested as {found}; the function was lowered for {wanted}",
                 hint="give arguments nested as in the call that lowered it",
             )
-        return _arrays(arguments)
+        try:
+            return _arrays(arguments)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise UsageError(
+                "E3175",
+                f"arguments hold what JAX has no array for: {plain_message(error)}",
+                hint="give arrays of the types that the function was lowered for",
+            ) from error
 
+    @checked
     def nested_results(self, leaves: Sequence[Any]) -> Any:
-        """Return flat results nested as the function returns them."""
+        """Return flat results nested as the function returns them; UsageError E3175: too few."""
+        wanted = len(jax.tree.leaves(self.out_info))
+        if len(leaves) != wanted:
+            raise UsageError(
+                "E3175", f"leaves are {len(leaves)} arrays, the function returns {wanted}"
+            )
         return _nested(self.out_info, leaves)
 
+    @checked
     def nested_state(self, state: Mapping[Any, Any]) -> tuple[Any, ...]:
         """Return the donated arguments of a session's or a trainer's state by name."""
         names = {x.number: x.name for x in parameter_arrays(self.module)}
+        wanted = [names[k] for n in self.donated for k in self.parameters[n]]
+        missing = [name for name in wanted if name not in state]
+        if missing:
+            raise UsageError(
+                "E3154", f"state has no {missing[0]!r}", hint=f"give {', '.join(wanted)}"
+            )
         return tuple(
             _nested(self.arguments[n], [state[names[k]] for k in self.parameters[n]])
             for n in self.donated
@@ -107,6 +130,7 @@ class LoweredFunction:
         """The module of the text."""
         return parse(Source(self.text))
 
+    @checked
     def wrapping(
         self, feed: Mapping[str, int | Sequence[int]] | None, outfeed: Sequence[str] | None
     ) -> dict[str, Any]:
@@ -145,6 +169,7 @@ class JaxProgram:
         found = self.program.run(*self.lowered.flat(*arguments), **run)
         return self.lowered.nested_results(found.outputs)
 
+    @checked
     def session(self, *, infeeds: Mapping[str, Any] | None = None, **options: Any) -> Session:
         """Return a session that begins with the donated arguments of the call that compiled it.
 
@@ -154,11 +179,13 @@ class JaxProgram:
             options.setdefault("state", self.lowered.state)
         return self.program.session(infeeds=infeeds, **options)
 
+    @checked
     def nested_state(self, session: Session) -> tuple[Any, ...]:
         """Return the donated arguments as a session has them now."""
         return self.lowered.nested_state(session.state())
 
 
+@checked
 def lower(
     function: Callable[..., Any], *arguments: Any, donate: int | Sequence[int] = ()
 ) -> LoweredFunction:
@@ -174,6 +201,7 @@ def lower(
     return LoweredFunction(text, arguments, donated, lowered.out_info)
 
 
+@checked
 def compile(
     function: Callable[..., Any],
     *arguments: Any,

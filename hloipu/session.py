@@ -33,6 +33,7 @@ from hloipu_compiler.passes.registry import added_passes_forgotten
 from hloipu_compiler.passes.runner import PassRun, run_passes
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.verify.verifier import verify
+from hloipu_runtime.arguments import checked
 from hloipu_runtime.collection import without_collection
 from hloipu_runtime.compiled import CompiledProgram, compiled_program
 from hloipu_runtime.executable import OverMemory
@@ -63,6 +64,7 @@ _NOT_OF_COMPILING = frozenset(
 """Options under which the same is compiled; the machine's own numbers stand for two of them."""
 
 
+@checked
 def compile(given: HloInput, **options: Any) -> CompiledProgram:
     """Compile HLO text (a path, an open file, or the text itself) for one IPU.
 

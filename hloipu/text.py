@@ -11,6 +11,7 @@ from hloipu_compiler.hlo.parse import parse as parse_source
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.source import Source
 from hloipu_compiler.verify.verifier import verify as verify_module
+from hloipu_runtime.arguments import Number, checked
 from hloipu_runtime.artefact.layout import MAGIC
 from hloipu_runtime.errors import UsageError
 
@@ -123,6 +124,7 @@ def require_text(data: bytes, name: str) -> None:
         )
 
 
+@checked
 def parse(given: HloInput, *, limits: Limits = DEFAULT_LIMITS) -> Module:
     """Read HLO text into a module, as XLA's parser does.
 
@@ -132,6 +134,7 @@ def parse(given: HloInput, *, limits: Limits = DEFAULT_LIMITS) -> Module:
     return parse_source(read_source(given, limits), limits=limits)
 
 
+@checked
 def verify(given: HloInput, *, limits: Limits = DEFAULT_LIMITS) -> Module:
     """Read HLO text and check it, as XLA's parser and verifier do.
 
@@ -142,12 +145,13 @@ def verify(given: HloInput, *, limits: Limits = DEFAULT_LIMITS) -> Module:
     return module
 
 
+@checked
 def evaluate(
     given: HloInput,
     *arguments: Any,
     define: Mapping[str, Any] | None = None,
-    limits: Mapping[str, int] | None = None,
-    max_iterations: int | None = None,
+    limits: Mapping[str, Number] | None = None,
+    max_iterations: Number | None = None,
 ) -> list[Any]:
     """Compute a module's values on arrays in entry-parameter order, op by op.
 

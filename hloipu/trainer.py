@@ -20,6 +20,7 @@ from hloipu.training_programs import (
 )
 from hloipu.training_record import History, Recorder, live
 from hloipu.training_state import HostState
+from hloipu_runtime.arguments import Number, Positive, Seed, checked
 from hloipu_runtime.checkpoint import Checkpoint, load_checkpoint
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.report.profile import Profile
@@ -35,6 +36,7 @@ class Trainer:
     `profile` is what the runs of the last call cost.
     """
 
+    @checked
     def __init__(
         self,
         step: StepInput,
@@ -46,9 +48,9 @@ class Trainer:
         evaluation: StepInput | None = None,
         prediction: StepInput | None = None,
         mode: str = "functional",
-        seed: int = 0,
-        timeout: float = DEFAULT_TIMEOUT_SECONDS,
-        max_iterations: int | None = None,
+        seed: Seed = 0,
+        timeout: Positive = DEFAULT_TIMEOUT_SECONDS,
+        max_iterations: Number | None = None,
         **options: Any,
     ) -> None:
         """Take a training step: HLO text, a path, an open file, or a program compiled with queues.
@@ -97,6 +99,7 @@ class Trainer:
         return self._host.arrays()
 
     @state.setter
+    @checked
     def state(self, state: State | None) -> None:
         self._host.give(state)
 
@@ -105,6 +108,7 @@ class Trainer:
         """Training steps done."""
         return self._host.steps
 
+    @checked
     def fit(
         self,
         dataset: Any,
@@ -112,7 +116,7 @@ class Trainer:
         *,
         steps_per_epoch: int | None = None,
         steps_per_execution: int | None = None,
-        shuffle: int | None = None,
+        shuffle: Number | None = None,
         validation_data: Any = None,
         callbacks: Sequence[Callback] = (),
         progress: bool = True,
@@ -163,6 +167,7 @@ class Trainer:
             callback.on_train_end()
         return recorder.finish(session.steps)
 
+    @checked
     def evaluate(self, dataset: Any, *, steps: int | None = None) -> dict[str, float]:
         """Return the mean of each metric over a dataset, or over its first `steps` elements.
 
@@ -175,6 +180,7 @@ class Trainer:
             name: float(np.mean([np.mean(x) for x in elements])) for name, elements in found.items()
         }
 
+    @checked
     def predict(self, dataset: Any, *, steps: int | None = None) -> Any:
         """Return the results of the prediction step, one array or a tuple of them.
 
@@ -192,11 +198,13 @@ class Trainer:
         results = tuple(join(column)[:rows] for column in columns)
         return results[0] if len(results) == 1 else results
 
+    @checked
     def save_state(self, path: str | Path) -> None:
         """Write the state to a file that `load_state` reads; sessions take `state` itself."""
         state = self._state_by_name()
         Checkpoint("training", self.steps, 0, {}, state).save(path)
 
+    @checked
     def load_state(self, path: str | Path) -> None:
         """Take the state of a file.
 

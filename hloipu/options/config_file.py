@@ -19,9 +19,10 @@ from typing import Any
 
 from hloipu.options import ipu_config
 from hloipu.options.composite_kinds import Pairs
-from hloipu.options.faults import fault, shown, unknown
+from hloipu.options.faults import fault, unknown
 from hloipu.options.origin import Assignment, Level, Origin, assign
 from hloipu.options.table import OPTIONS
+from hloipu_runtime.arguments import shown
 
 FILE_NAME = "hloipu.toml"
 IPU_CONFIG = "ipu_config"

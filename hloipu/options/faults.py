@@ -3,18 +3,10 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from hloipu_runtime.arguments import shown
 from hloipu_runtime.errors import UsageError
 
 _LONGEST_WORD = 64
-
-
-def shown(value: object) -> str:
-    """Return a stranger's value quoted, without control characters and not too long."""
-    if isinstance(value, str):
-        return repr(value if len(value) <= _LONGEST_WORD else value[:_LONGEST_WORD] + "…")
-    if isinstance(value, bool | int | float | None):
-        return repr(value) if not isinstance(value, int) or abs(value) < 10**40 else "a huge number"
-    return f"a {type(value).__name__}"
 
 
 def near(word: str, candidates: Iterable[str]) -> str:

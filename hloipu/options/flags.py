@@ -7,11 +7,12 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from hloipu.options import ipu_config
-from hloipu.options.faults import fault, shown, unknown
+from hloipu.options.faults import fault, unknown
 from hloipu.options.ipu_keys import KEYS, POPLAR_FLAGS
 from hloipu.options.kinds import MOST_CHARACTERS, Flag
 from hloipu.options.origin import Assignment, Level, Origin, assign_text
 from hloipu.options.table import OPTIONS, Option
+from hloipu_runtime.arguments import shown
 
 VARIABLE = "HLOIPU_FLAGS"
 _OTHERS = {

@@ -6,10 +6,11 @@ configuration written for IPUConfig can be used as it is.
 
 from collections.abc import Iterator
 
-from hloipu.options.faults import fault, near, shown, wrong_value
+from hloipu.options.faults import fault, near, wrong_value
 from hloipu.options.ipu_keys import DICTIONARIES, KEYS, POPLAR_FLAGS, Key, library_option
 from hloipu.options.origin import Assignment, Origin, assign
 from hloipu.options.table import OPTIONS
+from hloipu_runtime.arguments import shown
 
 
 def known(name: str) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from hloipu_runtime.arguments import Number, Positive, Seed, checked
 from hloipu_runtime.collection import without_collection
 from hloipu_runtime.costing.costs import Costs
 from hloipu_runtime.costing.counting import ChargePlan
@@ -145,21 +146,23 @@ class CompiledProgram:
         """Whether every tile has the memory that it needs."""
         return self.memory_plan.fits
 
+    @checked
     def estimate(self, assume_trips: Trips = None) -> Estimate:
         """Return the cycles of one run, without running."""
         trips = self.assume_trips if assume_trips is None else assume_trips
         return estimate(self.program, self.machine, trips, self.costs)
 
+    @checked
     def run(
         self,
         *arguments: Any,
         mode: Mode = "functional",
         poison: bool = False,
-        seed: int = 0,
+        seed: Seed = 0,
         progress: Progress | None = None,
         watch: Watch | None = None,
         each: Sequence[Sequence[Any]] = (),
-        max_iterations: int | None = None,
+        max_iterations: Number | None = None,
     ) -> RunResult:
         """Run once on arrays in entry-parameter order, tuples flattened; they are not changed.
 
@@ -215,6 +218,7 @@ class CompiledProgram:
         everyone = [taken_arrays(seen.results, seen.joined(host.outputs)) for host in hosts]
         return RunResult(everyone[0], profile.lower_bound_cycles, profile, everyone)
 
+    @checked
     def session(
         self,
         *,
@@ -224,12 +228,12 @@ class CompiledProgram:
         outfeeds: Mapping[str, Any] | None = None,
         mode: Mode = "functional",
         poison: bool = False,
-        seed: int = 0,
-        timeout: float = DEFAULT_TIMEOUT_SECONDS,
-        rates: Mapping[str, float] | None = None,
+        seed: Seed = 0,
+        timeout: Positive = DEFAULT_TIMEOUT_SECONDS,
+        rates: Mapping[str, Positive] | None = None,
         device: Device | None = None,
         identical: bool = False,
-        max_iterations: int | None = None,
+        max_iterations: Number | None = None,
     ) -> Session:
         """Return a session, in which the program's state stays on the device from run to run.
 
@@ -290,10 +294,12 @@ class CompiledProgram:
         """Return for people what makes it fit, a line each."""
         return self.fitting.lines() if self.fitting else []
 
+    @checked
     def profile(self, assume_trips: Trips = None) -> Profile:
         """Return the profile of an estimate."""
         return profile_of_estimate(self.costs, self.estimate(assume_trips), self._about)
 
+    @checked
     def findings(self, profile: Profile | None = None) -> tuple[Finding, ...]:
         """Return what keeps it slow or large, the dearest first: of a run, or of an estimate."""
         profile = profile or self.profile()
@@ -313,6 +319,7 @@ class CompiledProgram:
             addresses=np.array(self.memory_plan.addresses, np.int64),
         )
 
+    @checked
     def save(self, path: str | Path) -> None:
         """Write it to a file that `load` reads; equal programs give equal bytes.
 
@@ -350,6 +357,7 @@ class CompiledProgram:
             self._idle.append(engine)
 
 
+@checked
 def load(path: str | Path) -> CompiledProgram:
     """Return the compiled program of a file, proved again.
 

@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from hloipu_runtime.arguments import checked
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.machine.transfers import host_transfer
@@ -98,6 +99,7 @@ class Device:
     session of its own is.
     """
 
+    @checked
     def __init__(self) -> None:
         self.swaps = 0
         self.swap_cycles = 0
@@ -114,6 +116,7 @@ class Device:
         here = None if self._here is None else self._here()
         return here.name if here else ""
 
+    @checked
     def admit(self, resident: Resident) -> None:
         """Note a session that will use the device.
 
@@ -130,6 +133,7 @@ class Device:
                     hint="give each machine a device of its own",
                 )
 
+    @checked
     def bring(self, resident: Resident) -> int:
         """Have an executable on the device; return the cycles that its swap takes, 0 for none.
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from hloipu_runtime.arguments import checked
 from hloipu_runtime.checkpoint import Checkpoint, differing, load_checkpoint
 from hloipu_runtime.costing.costs import Costs
 from hloipu_runtime.costing.counting import ChargePlan, spent_of
@@ -121,7 +122,9 @@ class Session:
         self._state: list[dict[str, Array]] | None = None
         """Of each participant, until the engines have it."""
         if state is not None or not any(port.parameter >= 0 for port in program.state):
-            self._state = begun_states(program, state or {}, self.settings.seed, self._participants)
+            self._state = begun_states(
+                program, {} if state is None else state, self.settings.seed, self._participants
+            )
         self._has_state = False
         self._lost = ""
         self._left_at: dict[str, int] | None = None
@@ -159,6 +162,7 @@ class Session:
         """Of all cycles, those of loading the executable again after others, or constants."""
         return self._clock.loading_cycles
 
+    @checked
     def load_constants(self, constants: State) -> None:
         """Load other arrays in place of the constants; the state stays as it is.
 
@@ -173,6 +177,7 @@ class Session:
         self._engine.load(arrays)
         self._clock.load(constants_cycles(self.program, self.costs.machine))
 
+    @checked
     def run(
         self,
         steps: int | None = None,
@@ -241,6 +246,7 @@ class Session:
             rates=self.rates,
         )
 
+    @checked
     def stream(self, name: str) -> OutfeedQueue:
         """Return the queue of an outfeed, to be read from any thread; UsageError E3155."""
         for queue in self._host.outfeeds:
@@ -253,6 +259,7 @@ class Session:
             hint=f"it has {names}" if names else "compile with --outfeed",
         )
 
+    @checked
     def state(self, replica: int = 0) -> dict[str, Any]:
         """Return copies of a replica's state by name, in the user's types: its first partition's.
 
@@ -270,6 +277,7 @@ class Session:
         number = 0 if self.settings.identical else replica * self.program.partitions
         return in_users_types(self.program, self._engine.states, number)
 
+    @checked
     def save_state(self, path: str | Path) -> None:
         """Write a checkpoint, in the place of an older one at once.
 
@@ -283,6 +291,7 @@ class Session:
         arrays = differing([in_users_types(self.program, kept, n) for n in range(len(kept))])
         Checkpoint(self.program.name, self.steps, self.cycles, positions, arrays).save(path)
 
+    @checked
     def load_state(self, path: str | Path) -> None:
         """Go on from a checkpoint: state, steps, cycles, and the elements that feeds go on with.
 

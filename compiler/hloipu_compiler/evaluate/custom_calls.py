@@ -21,6 +21,7 @@ from hloipu_compiler.evaluate.site import Lowering, Site, array_leaves, leaf_cou
 from hloipu_compiler.evaluate.skeletons import how_to_define
 from hloipu_compiler.ir.annotations import IDENTITY_TARGETS
 from hloipu_compiler.ir.graph import Instruction
+from hloipu_runtime.arguments import checked
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.kernels.lapack import LAPACK_TARGETS
 from hloipu_runtime.kernels.lapack_forms import batch_rank, call_lapack
@@ -77,6 +78,7 @@ def register_lowering(*targets: str) -> Callable[[Lowering], Lowering]:
     return keep
 
 
+@checked
 def register_custom_call(target: str, implementation: Implementation) -> None:
     """Teach the evaluator a custom call: `implementation` takes a `Call`, returns result leaves."""
     register(target)(implementation)

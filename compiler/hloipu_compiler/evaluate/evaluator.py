@@ -28,10 +28,11 @@ from hloipu_compiler.evaluate.planner import Planner
 from hloipu_compiler.evaluate.site import Effects, array_leaves, storage_bytes
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+from hloipu_runtime.arguments import shown
 from hloipu_runtime.element_types import ElementType
 from hloipu_runtime.errors import LimitError, UsageError
 from hloipu_runtime.kernels.computing import computing
-from hloipu_runtime.kernels.storage import from_storage, to_storage, user_dtype
+from hloipu_runtime.kernels.storage import cast_scalar, from_storage, to_storage, user_dtype
 
 VIEWS = frozenset(
     "broadcast reshape bitcast transpose reverse slice get-tuple-element tuple parameter "
@@ -162,7 +163,14 @@ def argument_in_storage(number: int, value: object, shape: ArrayShape) -> Array:
             f"parameter {number} is {shape.without_layout()}, an array of {array.dtype} was given",
             hint=f"convert it first: x.astype({dtype.name!r})",
         )
-    return to_storage(array.astype(dtype, copy=False), name)
+    cast = cast_scalar(array, dtype) if array.ndim == 0 else array
+    if cast is None:
+        raise UsageError(
+            "E3103",
+            f"parameter {number} is {shape.without_layout()}, which cannot hold {shown(value)}",
+            hint="give a number within the type's range",
+        )
+    return to_storage(cast, name)
 
 
 def _as_array(number: int, value: object, shape: ArrayShape) -> Array:

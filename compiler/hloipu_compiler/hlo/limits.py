@@ -3,12 +3,14 @@
 from dataclasses import dataclass
 
 from hloipu_compiler.source import Span
+from hloipu_runtime.arguments import Number, checked_record
 from hloipu_runtime.errors import LimitError, UsageError
 from hloipu_runtime.plain_text import plain_lines
 
 MOST_NESTING = 200
 
 
+@checked_record
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Bounds on one input text; each is set by name (`--limit rank=32`).
@@ -17,18 +19,18 @@ class Limits:
     of nested shapes recurse.
     """
 
-    input_bytes: int = 256 * 2**20
-    instructions: int = 5_000_000
-    nesting: int = MOST_NESTING
+    input_bytes: Number = 256 * 2**20
+    instructions: Number = 5_000_000
+    nesting: Number = MOST_NESTING
     """Depth of tuple shapes, braces, nested operands and computations within attributes."""
-    tuple_leaves: int = 1_000_000
-    inferred_leaves: int = 65_536
+    tuple_leaves: Number = 1_000_000
+    inferred_leaves: Number = 65_536
     """Of a tuple whose shape no text spells out: `tuple(t, t)` doubles them in a dozen signs."""
-    rank: int = 64
+    rank: Number = 64
     """XLA's parser has no bound; numpy's is 64, and no dump seen has more than 16."""
-    elements: int = 2**63 - 1
+    elements: Number = 2**63 - 1
     """Elements of one array: beyond this XLA's own products overflow, unnoticed."""
-    constant_bytes: int = 64 * 2**20
+    constant_bytes: Number = 64 * 2**20
 
     def __post_init__(self) -> None:
         if self.nesting > MOST_NESTING:

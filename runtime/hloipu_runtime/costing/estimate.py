@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from hloipu_runtime.arguments import Number
 from hloipu_runtime.costing.costs import (
     Called,
     Choice,
@@ -22,7 +23,7 @@ from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.machine.transfers import seconds
 from hloipu_runtime.program.program import Program
 
-Trips = int | Mapping[str, int] | None
+Trips = Number | Mapping[str, Number] | None
 """How often loops are taken to turn of which only data knows: all of them, or by name."""
 
 

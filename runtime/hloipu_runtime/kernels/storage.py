@@ -56,6 +56,23 @@ def user_dtype(element_type: str) -> np.dtype[Any]:
     return storage_dtype(element_type)
 
 
+def cast_scalar(array: Array, wanted: np.dtype[Any]) -> Array | None:
+    """Return an array of no dimensions in a user's type; None where that cannot hold the number."""
+    if array.dtype == wanted:
+        return array
+    with np.errstate(all="ignore"):
+        cast = array.astype(wanted)
+    if array.dtype.kind in "iu" and not _is_floating(wanted):
+        return cast if int(cast) == int(array) else None
+    if array.dtype.kind in "iuf" and abs(array) > 1 and np.isfinite(array):
+        return cast if np.isfinite(cast.astype(np.complex128)) else None
+    return cast
+
+
+def _is_floating(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "fc" or (dtype.kind == "V" and "int" not in dtype.name)
+
+
 @cache
 def bits_dtype(element_type: str) -> np.dtype[Any]:
     """Return the unsigned dtype that holds one element's bits, in its low end if wider."""

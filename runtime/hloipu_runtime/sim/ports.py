@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from hloipu_runtime.arguments import shown
 from hloipu_runtime.errors import UsageError
-from hloipu_runtime.kernels.storage import from_storage, to_storage, user_dtype
+from hloipu_runtime.kernels.storage import cast_scalar, from_storage, to_storage, user_dtype
 from hloipu_runtime.program.program import Array, Port
 
 
@@ -55,7 +56,14 @@ def _checked(port: Port, number: int, argument: Any) -> Array:
             f"argument {number} has type {array.dtype}, parameter has {port.element_type}",
             hint=f"convert it with .astype({wanted.name!r})",
         )
-    return to_storage(array.astype(wanted, copy=False), port.element_type)
+    cast = cast_scalar(array, wanted) if array.ndim == 0 else array.astype(wanted, copy=False)
+    if cast is None:
+        raise UsageError(
+            "E3142",
+            f"argument {number} is {shown(argument)}, which {port.element_type} cannot hold",
+            hint="give a number within the type's range",
+        )
+    return to_storage(cast, port.element_type)
 
 
 def taken_arrays(ports: Sequence[Port], outputs: Mapping[str, Array]) -> list[Any]:

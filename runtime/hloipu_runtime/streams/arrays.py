@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from hloipu_runtime.arguments import Number, checked
 from hloipu_runtime.errors import StreamError
 from hloipu_runtime.streams.files import mapped_arrays
 from hloipu_runtime.streams.source import Element, Source, positive
@@ -53,7 +54,8 @@ class Rows(Source):
                 rows = order[at : at + size]
                 yield self._element([leaf[rows] for leaf in self.leaves])
 
-    def shuffle(self, seed: int, buffer: int = 1024) -> Source:
+    @checked
+    def shuffle(self, seed: Number, buffer: int = 1024) -> Source:
         """Return the rows in an order drawn from `seed`; every order is equally likely."""
         if self.seed is not None:
             return super().shuffle(seed, buffer)
@@ -73,6 +75,7 @@ class Rows(Source):
         return leaves[0] if self.structure.kind == "leaf" else rebuild(self.structure, leaves)
 
 
+@checked
 def from_arrays(arrays: Any) -> Rows:
     """Return the source of the rows of one array, or of nested arrays of equal length.
 
@@ -97,6 +100,7 @@ def from_arrays(arrays: Any) -> Rows:
     return Rows(leaves, structure)
 
 
+@checked
 def from_file(path: str, names: tuple[str, ...] = ()) -> Rows:
     """Return the source of the rows in an .npy or .npz file, mapped where it is not compressed.
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from hloipu_runtime.arguments import ArgumentError, Number, checked_record, shown
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import StreamError
 from hloipu_runtime.kernels.storage import from_storage, storage_dtype, to_storage, user_dtype
@@ -18,12 +19,18 @@ Array = np.ndarray[Any, Any]
 Leaves = tuple[Array, ...]
 
 
+@checked_record
 @dataclass(frozen=True, slots=True)
 class LeafSpec:
     """Type and shape of one array."""
 
     element_type: str
-    shape: tuple[int, ...]
+    shape: tuple[Number, ...]
+
+    def __post_init__(self) -> None:
+        if self.element_type not in ELEMENT_TYPES:
+            names = f"one of {', '.join(ELEMENT_TYPES)}"
+            raise ArgumentError("LeafSpec", "element_type", names, shown(self.element_type))
 
     def __str__(self) -> str:
         return f"{self.element_type}[{','.join(map(str, self.shape))}]"
@@ -34,6 +41,7 @@ class LeafSpec:
         return (prod(self.shape) * ELEMENT_TYPES[self.element_type].bits + 7) // 8
 
 
+@checked_record
 @dataclass(frozen=True, slots=True)
 class ElementSpec:
     """Leaves of every element of one queue, in order; no structure: any nesting will do."""

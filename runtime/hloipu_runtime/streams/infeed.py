@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from hloipu_runtime.arguments import Number, Replicas, checked
 from hloipu_runtime.errors import StreamError
 from hloipu_runtime.streams import faults
 from hloipu_runtime.streams.element import ElementSpec, Leaves
@@ -48,6 +49,7 @@ class InfeedQueue:
     With R replicas, replica i takes element i, i + R, i + 2R, …
     """
 
+    @checked
     def __init__(
         self,
         name: str,
@@ -58,8 +60,8 @@ class InfeedQueue:
         *,
         capacity: int = DEFAULT_CAPACITY,
         inline: bool | None = None,
-        replicas: int = 1,
-        start: int = 0,
+        replicas: Replicas = 1,
+        start: Number = 0,
         streams: tuple[str, ...] = (),
         on_stop: Callable[[], None] | None = None,
     ) -> None:
@@ -123,6 +125,7 @@ class InfeedQueue:
         """Return where the queue stands; `resume` or `start=` go on from there."""
         return InfeedState(self.name, self.position)
 
+    @checked
     def resume(self, state: InfeedState) -> None:
         """Go on where another queue over the same source was left; before the first element."""
         self.require_resumable(state)

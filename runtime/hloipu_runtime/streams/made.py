@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from hloipu_runtime.arguments import Seed, checked
 from hloipu_runtime.element_types import ELEMENT_TYPES, Kind
 from hloipu_runtime.errors import StreamError
 from hloipu_runtime.kernels.storage import user_dtype
@@ -73,6 +74,7 @@ class Same(Source):
         return repeat(self.element)
 
 
+@checked
 def from_iterable(iterable: Iterable[Element]) -> Source:
     """Return the source of an iterable's elements.
 
@@ -82,16 +84,19 @@ def from_iterable(iterable: Iterable[Element]) -> Source:
     return Iterated(iterable)
 
 
+@checked
 def from_callable(function: Callable[[int], Element]) -> Source:
     """Return the source whose element i is `function(i)`."""
     return Called(function)
 
 
-def synthetic(spec: ElementSpec, seed: int = 0) -> Source:
+@checked
+def synthetic(spec: ElementSpec, seed: Seed = 0) -> Source:
     """Return a source of made-up values for performance runs."""
     return Drawn(spec, seed)
 
 
+@checked
 def null_feed(spec: ElementSpec) -> Source:
     """Return a source of zeros, which costs the host nothing."""
     arrays = []
@@ -102,6 +107,7 @@ def null_feed(spec: ElementSpec) -> Source:
     return Same(_nested(spec, arrays))
 
 
+@checked
 def source_of(data: Any) -> Source:
     """Return a source of whatever is given: source, arrays, function, iterable.
 

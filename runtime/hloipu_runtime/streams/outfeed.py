@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hloipu_runtime.arguments import Positive, Replicas, checked
 from hloipu_runtime.errors import StreamError
 from hloipu_runtime.streams import faults
 from hloipu_runtime.streams.draining import Draining, Kept, forgotten, serve
@@ -43,6 +44,7 @@ Sink = Callable[[Arrived], None]
 class OutfeedQueue:
     """What a program gives out, in order."""
 
+    @checked
     def __init__(
         self,
         name: str,
@@ -52,7 +54,7 @@ class OutfeedQueue:
         capacity: int | None = None,
         drop_oldest: bool = False,
         timeout: float = DEFAULT_TIMEOUT_SECONDS,
-        replicas: int = 1,
+        replicas: Replicas = 1,
         streams: tuple[str, ...] = (),
         sink: Sink | None = None,
     ) -> None:
@@ -101,6 +103,7 @@ class OutfeedQueue:
         """Whether a closed queue has left a thread behind that hangs in code without end."""
         return self._state.closed and self._worker is not None and self._worker.alive
 
+    @checked
     def bind(self, spec: ElementSpec, streams: tuple[str, ...] = ()) -> None:
         """Say what the program gives out and through which streams, unless the user said it."""
         self.given_streams = self.given_streams or streams
@@ -184,7 +187,8 @@ class OutfeedQueue:
         """Return the elements, those too that arrive while a run is going on."""
         return _elements(self._state, self.spec)
 
-    def follow(self, timeout: float | None = None) -> Iterator[Arrived]:
+    @checked
+    def follow(self, timeout: Positive | None = None) -> Iterator[Arrived]:
         """Return elements as they arrive until the queue is closed; for another thread.
 
         `timeout` is how long to wait for each; None: as long as the queue is open. Raises

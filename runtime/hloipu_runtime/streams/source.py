@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hloipu_runtime.arguments import Number, checked
 from hloipu_runtime.errors import StreamError
 from hloipu_runtime.streams.structure import flatten, rebuild
 
@@ -33,6 +34,7 @@ class Source:
         """Return one pass over the elements from number `skip` on."""
         raise NotImplementedError
 
+    @checked
     def repeat(self, times: int) -> "Source":
         """Return `times` passes, one after the other."""
         return Repeated(self, positive(times, "repeat"))
@@ -41,22 +43,26 @@ class Source:
         """Return a source without an end: after the last element comes the first."""
         return Repeated(self, None)
 
-    def shuffle(self, seed: int, buffer: int = 1024) -> "Source":
+    @checked
+    def shuffle(self, seed: Number, buffer: int = 1024) -> "Source":
         """Return the elements in an order drawn from `seed`, another one in each pass.
 
         Elements in memory are permuted as a whole; of others, `buffer` are held to draw from.
         """
         return Shuffled(self, seed, positive(buffer, "shuffle"))
 
+    @checked
     def batch(self, size: int, *, drop_remainder: bool = True) -> "Source":
         """Return `size` elements at a time, stacked along a new first axis."""
         return Batched(self, positive(size, "batch"), drop_remainder)
 
+    @checked
     def map(self, function: Callable[[Element], Element]) -> "Source":
         """Return `function` of each element."""
         return Mapped(self, function)
 
-    def take(self, count: int) -> "Source":
+    @checked
+    def take(self, count: Number) -> "Source":
         """Return the first `count` elements of each pass."""
         return First(self, count)
 
