@@ -32,7 +32,7 @@ def defined(
     """
     said = _said(given, config)
     made = {target: _definition(target, x) for target, x in said.items()}
-    for target, cycles in _pairs(given.get(OPAQUE_OPTION) or ()):
+    for target, cycles in _opaque_pairs(given):
         if target in made:
             raise UsageError(
                 "E3012", f"{target!r} is both defined and opaque", hint="leave one of them out"
@@ -62,7 +62,7 @@ def key_text(
 
     Its own text, or what definitions have made of it.
     """
-    if not _said(given, config) and not given.get(OPAQUE_OPTION):
+    if not _said(given, config) and not _opaque_pairs(given):
         return text
     from hloipu_compiler.hlo.printer import print_module
 
@@ -72,6 +72,11 @@ def key_text(
 def without_definitions(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return options that a table can hold."""
     return {name: value for name, value in given.items() if name != OPTION}
+
+
+def _opaque_pairs(given: Mapping[str, object]) -> list[tuple[str, object]]:
+    own = given.get(OPAQUE_OPTION)
+    return [] if own is None else _pairs(own)
 
 
 def _pairs(own: object) -> list[tuple[str, object]]:

@@ -193,7 +193,8 @@ class CountOrWord(Kind):
 
     def check(self, value: object) -> object:
         """Return the word or an integer."""
-        return value if value == self.word else self.count.check(value)
+        is_word = isinstance(value, str) and value == self.word
+        return value if is_word else self.count.check(value)
 
 
 class Proportion(Kind):

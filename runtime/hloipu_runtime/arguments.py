@@ -140,7 +140,7 @@ class _Number(Kind):
             raise _MismatchError(value, self.expected)
         if self.bounds is not None and not self.bounds.holds(number):
             raise _MismatchError(value, self.expected)
-        return number
+        return number if self.whole or hasattr(value, "dtype") else value  # fractions stay exact
 
 
 class _Truth(Kind):

@@ -69,4 +69,4 @@ def test_a_limit_error_says_its_place_as_json() -> None:
 def test_an_object_that_cannot_be_read_is_refused() -> None:
     with pytest.raises(UsageError) as caught:
         hloipu.parse(7)  # type: ignore[arg-type]
-    assert caught.value.code == "E3001"
+    assert caught.value.code == "E3180"
