@@ -97,9 +97,7 @@ def command(
         for iteration in range(iterations if inputs is None else 1):
             draw = None if seed is None else seed + iteration
             filled, leaves = given_arguments(plain, inputs, draw, fill, limits.values)
-            Job(filled, leaves, reference, options, values).check(
-                isolate=isolate, working=working
-            )
+            Job(filled, leaves, reference, options, values).check(isolate=isolate, working=working)
         where = "" if options is None else f" on {options.target}, {options.mode}"
         say(f"agrees with {against}{where}", err=True)
 

@@ -28,7 +28,7 @@ def on_tiles(module: Module, options: Options) -> Tiles:
     """Return a module's program, ready to run; it must fit unless options allow otherwise."""
     program = compile_verified(module, options)
     stop_unless_fits(program)
-    return Tiles(program, options.mode, options.poison)
+    return Tiles(program, options.mode, options.poison, options.max_iterations)
 
 
 @dataclass(frozen=True, slots=True)
