@@ -1,13 +1,14 @@
 """Run training steps cut in many ways, and compare each with gradients and update taken apart.
 
-    python -m tools.pipeline_conformance [--count N] [--concurrent N] [--seed S] [--exact N]
-                                         [--only TEXT]
+    python -m tools.pipeline_conformance [--count N] [--concurrent N] [--sharded N] [--seed S]
+                                         [--exact N] [--only TEXT]
 
 Networks of every kind under their optimizers, with one to four stages, all schedules, reductions,
 types of accumulators and ways to recompute, on one replica and on two, with state, weights and
 activations offloaded, in parts, in loops and without: a sample in which every two of these come
-together. Then networks with towers, whose stages run on several IPUs at once. Of every so many the
-exact mode runs too.
+together. Then networks with towers, whose stages run on several IPUs at once, and steps whose ops
+are annotated with IPUs at random, of which each replica takes a group. Of every so many the exact
+mode runs too.
 """
 
 import argparse
@@ -42,9 +43,11 @@ class Trial(NamedTuple):
     compare: Callable[[CompiledProgram, Mode], None]
 
 
-def trials(count: int, concurrent: int, seed: int) -> Iterator[Trial]:
-    """Yield the configurations of both samples."""
-    for cut in pipeline_trials.sample(count, seed):
+def trials(count: int, concurrent: int, sharded: int, seed: int) -> Iterator[Trial]:
+    """Yield the configurations of all samples."""
+    cuts = pipeline_trials.sample(count, seed) if count else []
+    cuts += pipeline_trials.sharded_sample(sharded, seed) if sharded else []
+    for cut in cuts:
         compare = partial(pipeline_trials.assert_equal_to_jax, cut)
         yield Trial(str(cut), partial(pipeline_trials.compiled, cut), compare)
     sample = concurrent_trials.sample(concurrent, seed)
@@ -76,11 +79,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--concurrent", type=int, default=60, help="so many with towers")
+    parser.add_argument("--sharded", type=int, default=80, help="so many with ops on IPUs by name")
     parser.add_argument("--seed", type=int, default=0, help="which sample")
     parser.add_argument("--exact", type=int, default=5, help="every so many, on tiles as well")
     parser.add_argument("--only", default="", help="run those whose name has this in it")
     asked = parser.parse_args()
-    every = trials(asked.count, asked.concurrent, asked.seed)
+    every = trials(asked.count, asked.concurrent, asked.sharded, asked.seed)
     chosen = [trial for trial in every if asked.only in trial.name]
     began, found, shown, exact = time.monotonic(), Counter[str](), 0, 0
     for number, trial in enumerate(chosen):

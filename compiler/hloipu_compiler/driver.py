@@ -28,8 +28,9 @@ from hloipu_compiler.plan.roles import required_wrapping, with_roles, wrapping_o
 from hloipu_compiler.plan.wrapping import Wrapping, WrappingRequest, looped
 from hloipu_compiler.poplar.reading import flat_step
 from hloipu_compiler.pricing.costing import costing_on
-from hloipu_compiler.sharding.handing_down import says_anything
-from hloipu_compiler.sharding.request import ShardingError, ShardRequest
+from hloipu_compiler.sharding.handing_down import handed_down, says_anything
+from hloipu_compiler.sharding.placing import placed, placed_cut, spread
+from hloipu_compiler.sharding.request import ShardRequest
 from hloipu_compiler.sharding.sharded import sharded
 from hloipu_compiler.stacking.named_pieces import with_stacks
 from hloipu_compiler.stacking.staged_loops import staged_step
@@ -118,30 +119,17 @@ def compile_module(
     fills = replicas is None and ipus > 1 and not meets_others(module)
     begun = Plan(replicas=copies, partitions=partitions)
     averages = _averages(module, copies)
-    is_cut = pipelining.asks or pipelining.shard_optimizer
-    if shards.asks and is_cut:
-        raise ShardingError(
-            "E0553",
-            "shards were asked for, and a step that is cut: stages, micro-batches, state in parts",
-            hint="leave --shards out: stages are on IPUs of their own, and --schedule sequential "
-            "runs them one after the other",
-        )
-    if is_cut and says_anything(module, partitions):
-        raise ShardingError(
-            "E0553",
-            "ops are annotated with the IPUs that they run on (ipu_shard, maximal device), and a "
-            "step that is cut was asked for: stages, micro-batches, offloading, state in parts",
-            hint="take the annotations out; stages are on IPUs of their own: --stages N, and "
-            "--schedule sequential runs them one after the other",
-        )
-    if shards.asks or (not is_cut and says_anything(module, partitions)):
-        wanted = replace(
-            shards,
-            ipus=ipus,
-            most=machine.links.max_ipus,
-            fills=fills and (wrapping.asks or shards.asks),
-            averages=not meets_others(module),
-        )
+    is_sharded = shards.asks or says_anything(module, partitions)
+    wanted = replace(
+        shards,
+        ipus=ipus,
+        most=machine.links.max_ipus,
+        fills=fills and (wrapping.asks or pipelining.asks or shards.asks),
+        averages=not meets_others(module),
+        is_placed=is_sharded,
+    )
+    in_parts = pipelining.shard_optimizer and wrapping.asks and (wanted.fills or averages)
+    if is_sharded and not (pipelining.asks or in_parts):
         return _compile_sharded(
             module, begun, machine, pipeline, verify_each, watch, phase, wrapping, wanted,
             tuning, plans,
@@ -149,7 +137,7 @@ def compile_module(
     if pipelining.asks or (wrapping.asks and (fills or averages)):
         made = _compile_pipelined(
             module, begun, machine, before_cut(pipeline), verify_each, watch, phase, wrapping,
-            pipelining, ipus if fills else 1, tuning, plans,
+            pipelining, wanted, tuning, plans,
         )  # fmt: skip
         return _with_participants(made)
     wrapped = wrapping_of(module, wrapping)
@@ -250,7 +238,7 @@ def _compile_pipelined(
     phase: Phase,
     wrapping: WrappingRequest,
     request: PipelineRequest,
-    ipus: int,
+    shards: ShardRequest,
     tuning: Tuning,
     plans: list[Record] | None,
 ) -> Compilation:
@@ -258,6 +246,8 @@ def _compile_pipelined(
     wrapped = required_wrapping(module, looped(wrapping), feeds_rest=request.asks)
     request = with_roles(module, wrapping, request)
     with phase("passes"):
+        if shards.is_placed:
+            module = handed_down(module, begun.partitions)
         module = with_flat_parameters(module)
         flat, plan = run_passes(module, begun, pipeline, verify_each=verify_each, watch=watch)
         flat = with_flat_results(flat)
@@ -266,13 +256,21 @@ def _compile_pipelined(
         wrapped, request = step.pieces.wrapping, step.request
         cut, pipelining = pipelined(step.pieces.module, wrapped, request, costing, step.known)
         pipelining = replace(pipelining, loops=step.lines)
-        copies = max(plan.replicas, ipus // pipelining.ipu_count)
+        state = [(x.parameter, x.result) for x in wrapped.state]
+        if shards.is_placed:
+            plan, pipelining = placed_cut(cut, plan, pipelining, state)
+        copies = max(plan.replicas, shards.replicas(pipelining.ipu_count) if shards.fills else 1)
         averages = _averages(module, copies)
         plan = replace(plan, replicas=copies, averages_gradients=averages)
         if averages and request.shard_optimizer:
             cut, whole, combined = sharded_update(cut, pipelining, wrapped, copies)
             pipelining = replace(pipelining, whole=whole, combined=combined)
+            if plan.ipus:
+                plan = placed(cut, plan, plan.ipus, state)
         made, plan = run_passes(cut, plan, STAGED, verify_each=verify_each, watch=watch)
+        if plan.ipus:
+            plan = placed(made, plan, plan.ipus, state)
+            pipelining = spread(made, plan, pipelining)
     with phase("codegen"):
         offload = offloads(request, pipelining, machine)
         program = lower_pipelined(

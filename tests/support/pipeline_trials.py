@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from random import Random
 from typing import Any
 
 import jax
@@ -9,6 +10,7 @@ import numpy as np
 
 import hloipu
 from hloipu_runtime.compiled import CompiledProgram, Mode
+from tests.support.annotated_texts import annotated
 from tests.support.covering import Row, covering
 from tests.support.pipeline_reference import (
     EVERY_STEP,
@@ -48,6 +50,20 @@ DIMENSIONS: Mapping[str, tuple[Any, ...]] = {
 `sequential/2`: groups of two micro-batches. `away`: what lies in remote buffers beside state that
 only the update reads. `map`: stages on IPUs in turn, backwards, or several on one.
 """
+SHARDED: Mapping[str, tuple[Any, ...]] = {
+    **DIMENSIONS,
+    "stages": (1,),
+    "schedule": ("grouped", "sequential/2", "sequential/3"),
+    "micro_batches": (1, 2, 4, 8),
+    "replicas": (1, 2, 4),
+    "map": ("",),
+    "shards": (2, 3, 4),
+    "share": (0.1, 0.5, 1),
+}
+"""All ways to cut a step whose ops are annotated with IPUs.
+
+`share`: of the ops, drawn at random, that say which.
+"""
 _AWAY = ("activations", "weights", "accumulators")
 _MAPS = {
     ("back", 2): (1, 0), ("back", 3): (2, 1, 0), ("back", 4): (3, 2, 1, 0),
@@ -74,6 +90,19 @@ class Cut:
     map: str = ""
     io_tiles: int = 0
     named: bool = False
+    shards: int = 1
+    share: float = 0
+
+    @property
+    def text(self) -> str:
+        """The step, annotated with IPUs where it is to be."""
+        step = EVERY_STEP[self.step]
+        text = step.named_text if self.named else step.text
+        return (
+            text
+            if self.shards == 1
+            else annotated(text, Random(self.step), self.shards, self.share)
+        )
 
     def __str__(self) -> str:
         schedule = self.schedule.replace("/", "")
@@ -82,7 +111,7 @@ class Cut:
             (self.accumulator, self.accumulator), (self.recompute != "none", self.recompute),
             (self.replicas > 1, f"{self.replicas}r"), (self.offload == "on", "offload"),
             (self.shard_optimizer, "shard"), (self.loop is None, "noloop"), (self.map, self.map),
-            (self.away, f"{self.away}-away"), (self.io_tiles, "io"), (self.named, "named"),
+            (self.shards > 1, f"{self.shards}shards{self.share}"), (self.away, f"{self.away}-away"), (self.io_tiles, "io"), (self.named, "named"),
         ]  # fmt: skip
         return "-".join([*words, *(str(word) for is_said, word in said if is_said)])
 
@@ -104,9 +133,8 @@ def compiled(cut: Cut, **options: Any) -> CompiledProgram:
     if step.model.is_said:
         count = len(jax.tree.leaves(step.model.statistics()))
         given["role"] = {str(n): "carry" for n in range(first - count, first)}
-    text = step.named_text if cut.named else step.text
     return hloipu.compile(
-        text, target="tiny", over_memory="allow", cache=False,
+        cut.text, target="tiny", over_memory="allow", cache=False,
         feed={"data": (first, first + 1)}, outfeed=[f"loss={first}"], **given,
     )  # fmt: skip
 
@@ -178,6 +206,11 @@ def _can_be(row: Row) -> bool:
         return not row["map"]
     model = EVERY_STEP[row["step"]].model
     return model is not RECURRENT and not (model.is_said and row["stages"] > 2)
+
+
+def sharded_sample(count: int, seed: int = 0) -> list[Cut]:
+    """Return configurations of annotated steps, by two values that come together as well."""
+    return [Cut(**row) for row in covering(SHARDED, count, seed, _can_be)]
 
 
 def sample(count: int, seed: int = 0, steps: Collection[str] = ()) -> list[Cut]:

@@ -32,7 +32,8 @@ class Feeds:
         for part in position.parts:
             for fed in self._read_by(part):
                 if not any(fed in taken for taken in by_ipu.values()):
-                    by_ipu.setdefault(part.ipu, []).append(fed)
+                    at = self.making.module.entry.parameters[fed]
+                    by_ipu.setdefault(self.making.ipu_for(part, at), []).append(fed)
         builder = self.making.builder
         for ipu, numbers in by_ipu.items():
             builder.ipu = ipu

@@ -12,7 +12,7 @@ from hloipu_compiler.codegen.lowering import lower_instructions
 from hloipu_compiler.codegen.offloading import NOTHING_OFFLOADED, Offloads
 from hloipu_compiler.codegen.update_order import order_by_results
 from hloipu_compiler.ir.graph import Instruction, Module
-from hloipu_compiler.plan.pipelining import Pipelining
+from hloipu_compiler.plan.pipelining import Part, Pipelining
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.wrapping import Wrapping
 from hloipu_runtime.program import steps as s
@@ -59,6 +59,31 @@ class Making:
     def ipus(self) -> dict[str, int]:
         """The IPU of each call of the pipeline."""
         return {part.call: part.ipu for part in self.pipelining.parts}
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether ops of a call are on several IPUs, as the plan says, and not on that of the call."""
+        return bool(self.plan.held_ipus)
+
+    def ipu_of(self, call: str, element: int) -> int:
+        """Return the IPU that a result of a call is made on; 0 outside of the pipeline."""
+        if self.is_spread:
+            return self.plan.held_ipus.get((self.module.entry.name, call, element), 0)
+        return self.ipus.get(call, 0)
+
+    def ipu_at(self, position: int) -> int:
+        """Return the IPU that a value of the entry lies on."""
+        number = self.calls.parameter(position)
+        if number is not None:
+            return self.pipelining.homes.get(number, 0)
+        return self.ipu_of(*self.calls.element(position))
+
+    def ipu_for(self, part: Part, position: int) -> int:
+        """Return the IPU to which a value of the entry is brought for a call that reads it.
+
+        Ops that are spread over IPUs bring it on themselves, from where it lies.
+        """
+        return self.ipu_at(position) if self.is_spread else part.ipu
 
     def maker_of(self, result: int) -> str:
         """Return the name of the call that makes a result; empty for a parameter."""

@@ -37,7 +37,8 @@ class Key(NamedTuple):
 
     kind: Kind
     number: int = 0
-    """Of a gradient: which result of the call; of state: the parameter; of a sum: its own."""
+    """Of a gradient: which result of the call; of a count: the IPU that has it; of state: the
+    parameter; of a sum: its own."""
     call: str = ""
     """That makes it; empty for state."""
 
@@ -146,9 +147,12 @@ class Positions:
             outer.steps += [step for branch in branches for step in branch.steps]
 
     def _operands(self, part: Part, place: _Place) -> list[list[Leaf]]:
-        """Return what a call reads, on its IPU."""
-        self.builder.ipu = part.ipu
-        return [[self._read(i, place)] for i in self.making.calls[part.call].operands]
+        """Return what a call reads, where its ops take it from."""
+        found: list[list[Leaf]] = []
+        for i in self.making.calls[part.call].operands:
+            self.builder.ipu = self.making.ipu_for(part, i)
+            found.append([self._read(i, place)])
+        return found
 
     def _part(self, part: Part, operands: Sequence[Sequence[Leaf]], place: _Place) -> None:
         """Write a call, and what of it goes out or on to the next micro-batch."""
@@ -156,6 +160,7 @@ class Positions:
         builder.ipu = part.ipu
         x = making.calls[part.call]
         for element, leaf in enumerate(making.lower(x, operands, frozenset())):
+            builder.ipu = making.ipu_of(part.call, element)
             held = builder.brought_here(builder.held(leaf))
             if not isinstance(held, Held):
                 raise CodegenError("E0470", f"{part.call} hands out a token")
@@ -181,7 +186,8 @@ class Positions:
     def _on_tiles(self, there: Held) -> Held:
         """Return a place on tiles for what lies in remote memory, and is brought there."""
         kind = (there.element_type, there.shape)
-        self.builder.origin = self.builder.variables[there.variable].origin
+        record = self.builder.variables[there.variable]
+        self.builder.origin, self.builder.ipu = record.origin, record.ipu
         return replace(there, variable=self.builder.variable(*kind, self.builder.home(*kind)))
 
     def _kept_by(self, part: Part) -> list[Key]:
@@ -270,6 +276,7 @@ class Positions:
     def _after_micro_batch(self, key: Key, total: Held) -> Held:
         """Return what goes on to the next micro-batch: a sum, or what the call made."""
         making, builder = self.making, self.builder
+        builder.ipu = builder.variables[total.variable].ipu
         match key.kind:
             case Kind.COUNT:
                 return counted(builder, total)
@@ -282,7 +289,7 @@ class Positions:
         plan = making.pipelining
         gradient = builder.held(making.made[(key.call, key.number)])
         if plan.reduction == RUNNING_MEAN:
-            count = self.carried[Key(Kind.COUNT, 0, key.call)].turn
+            count = self.carried[Key(Kind.COUNT, builder.ipu, key.call)].turn
             return averaged(builder, total, gradient, count)
         return accumulated(builder, total, gradient, plan.reduction, plan.micro_batches)
 

@@ -159,7 +159,7 @@ class _PipelinedStep:
         for outfeed in making.wrapping.outfeeds:
             for number in outfeed.places if outfeed.reduction else ():
                 position = calls.result_positions[number]
-                self.builder.ipu = making.ipus.get(calls.maker(position), 0)
+                self.builder.ipu = making.ipu_at(position)
                 self.builder.origin = outfeed.name
                 self.sums.append(begun(self.builder, outfeed, number, *calls.array_at(position)))
 
@@ -277,17 +277,16 @@ class _PipelinedStep:
         found: Carried = {}
         for x in plan.accumulations:
             shape, name = making.calls.tensor_of(x)[1], f"accumulator.{x.call}.{x.element}"
-            home, turn = emptied(builder, making.ipus[x.call], x.element_type, shape, name)
+            home, turn = emptied(builder, x.ipu, x.element_type, shape, name)
             if making.offloads.accumulators and is_large((home.element_type, shape)):
                 away = replace(home, variable=remote_variable(builder, (home.element_type, shape)))
                 stored(builder, home, away)
                 home, turn = away, replace(turn, variable=away.variable)
             found[Key(Kind.GRADIENT, x.element, x.call)] = Turning(home, turn, turn)
         if plan.reduction == RUNNING_MEAN:
-            for call in dict.fromkeys(x.call for x in plan.accumulations):
-                name = f"micro-batches.{call}"
-                home, turn = emptied(builder, making.ipus[call], COUNT_TYPE, (), name)
-                found[Key(Kind.COUNT, 0, call)] = Turning(home, turn, turn)
+            for call, ipu in dict.fromkeys((x.call, x.ipu) for x in plan.accumulations):
+                home, turn = emptied(builder, ipu, COUNT_TYPE, (), f"micro-batches.{call}")
+                found[Key(Kind.COUNT, ipu, call)] = Turning(home, turn, turn)
         for parameter, _ in plan.per_micro_batch:
             turn = builder.turn_value(kept[parameter].turn)
             found[Key(Kind.STATE, parameter)] = Turning(kept[parameter].turn, turn, turn)
@@ -313,7 +312,7 @@ class _PipelinedStep:
         for x in plan.accumulations:
             builder.origin = f"accumulator.{x.call}.{x.element}"
             key = Key(Kind.GRADIENT, x.element, x.call)
-            builder.ipu = making.ipus[x.call]
+            builder.ipu = x.ipu
             found[key] = finished_type(builder, found[key], making.calls.tensor_of(x)[0])
         return found
 
@@ -340,9 +339,10 @@ def lower_pipelined(
     builder.plans = plans
     builder.ipus = pipelining.ipu_count
     builder.is_resident = True
-    whole = replace(plan, ipus={**plan.ipus, **placed(module, pipelining)})
+    if not plan.ipus:
+        plan = replace(plan, ipus=placed(module, pipelining))
     making = Making(
-        builder, module, whole, wrapping, pipelining, EntryCalls(module.entry), offloads=offload,
+        builder, module, plan, wrapping, pipelining, EntryCalls(module.entry), offloads=offload,
         apart=apart,
     )  # fmt: skip
     return _PipelinedStep(making).program()

@@ -45,7 +45,7 @@ class RemoteParameters:
             self.constants = only_used_by(entry, calls, kinds, wrapping.constants)
         places = {number: entry.parameters[number] for number in self.state | self.constants}
         self.readers = {number: self._readers(place) for number, place in places.items()}
-        """The IPUs of the positions that read them."""
+        """The IPUs to which they are brought for the positions that read them."""
         pre = entry.position.get(plan.pre, -1)
         self.read_before = frozenset(
             number for number in self.state if pre in entry.users[entry.parameters[number]]
@@ -53,11 +53,12 @@ class RemoteParameters:
         """Of the state: what is read before the micro-batches."""
 
     def _readers(self, position: int) -> list[int]:
-        """Return the IPUs of the positions that read a value of the entry."""
+        """Return the IPUs to which a value of the entry is brought for the positions."""
         making = self.making
         entry = making.module.entry
         users = {entry.instructions[n].name for n in entry.users[position]}
-        return sorted({making.ipus[name] for name in users & making.in_pipeline})
+        parts = (part for part in making.pipelining.parts if part.call in users)
+        return sorted({making.ipu_for(part, position) for part in parts})
 
     def constant(self, number: int, kind: tuple[str, Sizes]) -> None:
         """Begin a weight that nothing updates, beside each IPU that reads it."""

@@ -111,6 +111,8 @@ class Accumulation(NamedTuple):
     """In which it is added up."""
     parameters: tuple[int, ...]
     """Weights that it is the gradient of."""
+    ipu: int = 0
+    """That it is made on, and added up."""
 
 
 @dataclass(frozen=True, slots=True)

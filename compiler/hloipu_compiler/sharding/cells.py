@@ -1,9 +1,9 @@
-"""A flat module as cells that each lie on one IPU: ops, and what holds parameters and loops' state.
+"""A module as cells that each lie on one IPU: ops, and what holds parameters and loops' state.
 
 Tuples and what is taken out of them are no cells: a cell is found behind them. The state of a loop
 has a cell for each array, read by what the body takes it for and made by what it starts from and
 by the body; so has each result of a branch. A parameter of the entry that is state is made by its
-next value. Constants lie everywhere.
+next value. Constants lie everywhere. Calls, into which a step is cut, are walked through.
 """
 
 from collections import Counter
@@ -40,6 +40,8 @@ class Cells:
     cells: list[Cell]
     constants: list[tuple[OpKey, list[int]]]
     """With their users."""
+    results: list[tuple[PlaceKey, int]]
+    """Arrays that calls give, with the cells that make them."""
 
 
 def cells_of(
@@ -60,7 +62,8 @@ def cells_of(
     for parameter, result in state:
         if result < len(results) and parameter < len(given):
             making.reads(given[parameter], [results[result]])
-    return Cells(making.cells, list(making.constants.values()))
+    results = [(key, cell) for key, cell in making.results if cell >= 0]
+    return Cells(making.cells, list(making.constants.values()), results)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,8 @@ class _Making:
         self.cells: list[Cell] = []
         self.constants: dict[int, tuple[OpKey, list[int]]] = {}
         """By what stands for it in place of a cell, below `_NOTHING`."""
+        self.results: list[tuple[PlaceKey, int]] = []
+        """Of calls, with the cell of each."""
 
     def entry(self) -> tuple[list[int], list[int]]:
         """Return the cells of the entry's parameters and results, arrays counted."""
@@ -193,6 +198,8 @@ class _Making:
             return self._loop(op)
         if x.opcode == "conditional":
             return self._branches(op)
+        if x.opcode == "call":
+            return self._call(op)
         ipu = next((ipu for ipu in op.stated if ipu is not None), op.default)
         made = self._add(op.key, ipu, byte_count(x.shape), self._operands(op))
         return [made] * leaf_count(x)
@@ -224,6 +231,14 @@ class _Making:
                     if cell >= 0 and following != cell:
                         self.reads(cell, [following])
         return state
+
+    def _call(self, op: _Op) -> list[int]:
+        """Return the cells of what a call gives, which its own ops make."""
+        (name,) = op.x.attributes.called
+        arguments = [op.given(number) for number in range(len(op.x.operands))]
+        found = self._walk(self.module.computation[name], arguments, op.inside)
+        self.results += [((*op.key, number), cell) for number, cell in enumerate(found)]
+        return found
 
     def _branches(self, op: _Op) -> list[int]:
         results = [

@@ -25,6 +25,8 @@ class ShardRequest:
     """Whether the system is filled with replicas."""
     averages: bool = False
     """Whether replicas combine gradients, which no op of the module does."""
+    is_placed: bool = False
+    """Whether ops are on several IPUs: as is asked for here, or as they are annotated."""
 
     @property
     def asks(self) -> bool:

@@ -27,7 +27,7 @@ from hloipu_compiler.staging.cutting import Costing, annotated, assumed_costing,
 from hloipu_compiler.staging.device_map import stage_ipus
 from hloipu_compiler.staging.errors import StagingError
 from hloipu_compiler.staging.evidence import check_forward, compared_samples, evidence_of
-from hloipu_compiler.staging.forming import PRE, STEP, Formed, formed
+from hloipu_compiler.staging.forming import PRE, STEP, Formed, Place, formed
 from hloipu_compiler.staging.independent_parts import JOIN
 from hloipu_compiler.staging.inference import inference_phases, updates_nothing
 from hloipu_compiler.staging.passed_on import with_passed_copies
@@ -255,8 +255,7 @@ class _Planning:
         """Return every position of the schedule; one without ops calls nothing."""
         parts: dict[tuple[str, int], list[Part]] = {}
         for place, name in self.made.calls:
-            ipu = self.ipus[max(place.stage, 0)][max(place.spot.branch, 0)]
-            part = Part(name, ipu, max(place.spot.level, 0))
+            part = Part(name, self._ipu_of(place), max(place.spot.level, 0))
             parts.setdefault((place.phase, place.stage), []).append(part)
         if (STEP, 0) in parts:
             return [Position(STEP, 0, self.ipus[0], tuple(parts[STEP, 0]))]
@@ -268,13 +267,18 @@ class _Planning:
             found.append(Position(schedule.name_of(number), stage, self.ipus[stage], here))
         return found
 
+    def _ipu_of(self, place: Place) -> int:
+        return self.ipus[max(place.stage, 0)][max(place.spot.branch, 0)]
+
     def _accumulations(self) -> list[Accumulation]:
+        ipus = {name: self._ipu_of(place) for place, name in self.made.calls}
         found = []
         for gradient in self.phases.gradients:
             made = self.made.made.get(gradient.position)
             if made is None:
                 continue  # the gradient of nothing that is updated, or what a queue feeds
-            found.append(Accumulation(*made, self._accumulator(gradient), gradient.parameters))
+            kind = self._accumulator(gradient)
+            found.append(Accumulation(*made, kind, gradient.parameters, ipus[made[0]]))
         self._require_accumulators(found)
         return found
 

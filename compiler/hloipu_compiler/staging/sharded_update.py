@@ -109,7 +109,8 @@ class _Update:
         return element if element in known else None
 
     def ipu_of_gradient(self, element: Element) -> int:
-        return next(x.ipu for x in self.pipelining.parts if x.call == element[0])
+        found = self.pipelining.accumulations
+        return next(x.ipu for x in found if (x.call, x.element) == element)
 
     def ipu_of_state(self, position: int) -> int:
         number = self.computation.instructions[position].parameter_number

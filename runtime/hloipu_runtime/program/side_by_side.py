@@ -4,7 +4,8 @@ Lowering writes steps in one order, whichever IPU they are on. Every variable li
 steps on different IPUs never touch the same one, and need each other only by way of meetings:
 exchanges between IPUs, and collectives (`meeting_times`). What the IPUs do from one meeting to the
 next are the branches of a `Parallel`, which lasts as long as the slowest. Streams of the host,
-pipelines, and loops and branches over several IPUs stay where they are.
+pipelines, and loops and branches over several IPUs stay where they are; within a position of a
+pipeline that is on several IPUs, and within loops, it is done as well.
 
 All but small steps of an IPU keep their order, so memory changes by what comes from other IPUs
 alone. Where a stretch of tiles would hold more than it held at its fullest before, large copies
@@ -49,7 +50,7 @@ def side_by_side(program: Program, machine: Machine) -> Program:
     """Return the program with its IPUs at work at the same time; the same one where none can be.
 
     What is computed and the order of each host stream stay the same.
-    Positions of pipelines are left as they are. Time grows with the steps.
+    Time grows with the steps.
     """
     if program.ipus == 1:
         return program
@@ -122,7 +123,7 @@ class _Walk:
 
     def _inside(self, step: Step) -> Step:
         """Return a step with the sequences in it made so."""
-        if isinstance(step, Pipeline | Parallel):
+        if isinstance(step, Parallel):
             return step
         return with_blocks(step, self.sequence)
 

@@ -14,6 +14,7 @@ from hloipu_runtime.program.program import Program, Role
 from hloipu_runtime.program.steps import (
     Channel,
     Exchange,
+    Parallel,
     Pipeline,
     Sequence,
     Stage,
@@ -158,6 +159,8 @@ def _only_copies(program: Program, step: Step) -> bool:
             return all(map(is_plain_copy, step.definitions, shapes))
         case RemoteCopy() | Sync():
             return True
+        case Parallel():
+            return all(_only_copies(program, x) for branch in step.branches for x in branch.steps)
         case _:
             return False
 
