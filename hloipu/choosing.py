@@ -17,6 +17,7 @@ from hloipu_compiler.codegen.tuning import Tuning
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.plan.participants import participants_for
 from hloipu_compiler.plan.schedule import SEQUENTIAL
+from hloipu_compiler.sharding.handing_down import says_anything
 from hloipu_compiler.staging.cutting import require_forward_ops
 from hloipu_compiler.staging.errors import StagingError
 from hloipu_runtime.compiled import CompiledProgram
@@ -217,7 +218,19 @@ def sweep(module: Module, options: Options, asked: Mapping[str, Sequence[str]]) 
 
 
 def priced(module: Module, options: Options) -> Step:
-    """Return a verified module's step, priced on the machine that options ask for."""
+    """Return a verified module's step, priced on the machine that options ask for.
+
+    Raises StagingError E0565 for a step whose ops are on several IPUs: as annotated, or in blocks.
+    """
+    annotated = says_anything(module, participants_for(module, options.replicas)[1])
+    if options.shards is not None or annotated:
+        raise StagingError(
+            "E0565",
+            "ways to cut a step are looked at with stages on one IPU each, and "
+            + ("ops are annotated with IPUs" if annotated else "shards are asked for"),
+            hint="leave --plan auto and --sweep out: --micro-batches K, --offload on, "
+            "--shard-optimizer and --replicas R go with shards; or leave the shards out",
+        )
     machine = load_machine(options.target, dict(options.set))
     tuning = Tuning(options.partials_type, round(100 * options.available_memory_proportion))
     return priced_step(

@@ -8,7 +8,7 @@ from hloipu_compiler.driver import Compilation
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes.pipelines import AFTER_FRONT, before_cut
 from hloipu_compiler.plan.participants import meets_others
-from hloipu_compiler.plan.pipelining import PipelineRequest
+from hloipu_compiler.plan.pipelining import PipelineRequest, Pipelining, replicas_text
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.sharding.request import ShardRequest
 from hloipu_compiler.staging.marks import marked_stages
@@ -16,6 +16,7 @@ from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.machine.links import check_system
 from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.memory.remote_parts import remote_parts
 from hloipu_runtime.program.program import Program, Role
 from hloipu_runtime.program.steps import Pipeline, Step, inner_steps
 
@@ -62,6 +63,7 @@ def cut_lines(module: Module, made: Compilation, options: Options) -> dict[str, 
         averages = made.plan.averages_gradients or not meets_others(module)
         lines = made.pipelining.lines()
         lines += made.pipelining.replica_lines(made.plan.replicas, averages=averages)
+        lines += _idle_flags(made, made.pipelining, options)
         if passes and passes not in AFTER_FRONT and before_cut(passes) == "front":
             lines.append(f"the step is cut: --passes {passes} without effect")
         return {"cut": lines}
@@ -77,25 +79,57 @@ def cut_lines(module: Module, made: Compilation, options: Options) -> dict[str, 
     return {"cut": lines} if lines else {}
 
 
+def _idle_flags(made: Compilation, cut: Pipelining, options: Options) -> list[str]:
+    """Return which options change nothing about a step that is cut, and why, for people."""
+    trains, usual = cut.schedule.trains, Options()
+    one = (
+        "one replica" if made.plan.replicas == 1 else "no state that elementwise updates alone read"
+    )
+    idle = {
+        "no backward stage": ["recompute"] if len(cut.positions) == cut.schedule.stages else [],
+        "one stage": ["schedule"] if cut.schedule.stages == cut.schedule.group == 1 else [],
+        "no gradients": [] if trains else ["reduction", "accumulator_dtype", "shard_optimizer"],
+        one: ["shard_optimizer"] if trains and not cut.whole else [],
+        "no such arrays of 128 bytes or more": _unused_buffers(made.program, options),
+    }
+    asked = {
+        why: [
+            name for name in names if getattr(options, name) not in (getattr(usual, name), "none")
+        ]
+        for why, names in idle.items()
+    }
+    return [
+        f"{why}: {', '.join('--' + name.replace('_', '-') for name in names)} without effect"
+        for why, names in asked.items()
+        if names
+    ]
+
+
+def _unused_buffers(program: Program, options: Options) -> list[str]:
+    """Return the options that ask for remote buffers of which the program has none."""
+    asked = {"state": "offload" if options.offload == "on" else ""}
+    for kind in ("weights", "activations", "accumulators"):
+        asked[kind] = f"offload_{kind}" if getattr(options, f"offload_{kind}") else ""
+    if not any(asked.values()):
+        return []
+    there = {category.value for parts in remote_parts(program) for category in parts}
+    return [name for kind, name in asked.items() if name and kind not in there]
+
+
 def _uncut_replicas(module: Module, plan: Plan) -> list[str]:
     """Return what replicas of a step that is not cut combine, for people."""
-    replicas = plan.replicas
-    if replicas == 1:
+    if plan.replicas == 1:
         return []
     if plan.averages_gradients:
-        return [
-            f"{replicas} replicas: gradients combined by mean, weights stay alike; data, results: "
-            "each replica's own"
-        ]
-    if meets_others(module):
-        return [
-            f"{replicas} replicas: the module's own collectives combine what they name, and "
-            "nothing else is combined"
-        ]
-    return [
-        f"{replicas} replicas: nothing is combined, each computes from arguments of its own; "
-        "--loop N or --micro-batches K has them combine gradients"
-    ]
+        said = "gradients combined by mean, weights stay alike; data, results: each replica's own"
+    elif meets_others(module):
+        said = "the module's own collectives combine what they name, and nothing else is combined"
+    else:
+        said = (
+            "nothing is combined, each computes from arguments of its own; --loop N or "
+            "--micro-batches K has them combine gradients"
+        )
+    return [f"{replicas_text(plan.replicas, plan.shards)}: {said}"]
 
 
 def stashed_bytes(program: Program) -> int:

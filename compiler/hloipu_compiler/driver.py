@@ -31,7 +31,7 @@ from hloipu_compiler.pricing.costing import costing_on
 from hloipu_compiler.sharding.handing_down import handed_down, says_anything
 from hloipu_compiler.sharding.placing import placed, placed_cut, spread
 from hloipu_compiler.sharding.request import ShardRequest
-from hloipu_compiler.sharding.sharded import sharded
+from hloipu_compiler.sharding.sharded import in_blocks, require_one_stage, sharded
 from hloipu_compiler.stacking.named_pieces import with_stacks
 from hloipu_compiler.stacking.staged_loops import staged_step
 from hloipu_compiler.staging.call_marks import with_call_marks
@@ -251,7 +251,13 @@ def _compile_pipelined(
         module = with_flat_parameters(module)
         flat, plan = run_passes(module, begun, pipeline, verify_each=verify_each, watch=watch)
         flat = with_flat_results(flat)
-        costing = costing_on(computing_machine(machine, wrapping.io_tiles), request, tuning)
+        computing = computing_machine(machine, wrapping.io_tiles)
+        costing = costing_on(computing, request, tuning)
+        state = [(x.parameter, x.result) for x in wrapped.state]
+        if shards.asks:
+            require_one_stage(flat, request)
+            taken = partial(taken_share, machine=computing)
+            flat = in_blocks(flat, plan, shards, wrapped, state, costing, taken, request)
         step = staged_step(flat, wrapped, request, costing)
         wrapped, request = step.pieces.wrapping, step.request
         cut, pipelining = pipelined(step.pieces.module, wrapped, request, costing, step.known)
@@ -259,6 +265,7 @@ def _compile_pipelined(
         state = [(x.parameter, x.result) for x in wrapped.state]
         if shards.is_placed:
             plan, pipelining = placed_cut(cut, plan, pipelining, state)
+            shards.check(pipelining.ipu_count)
         copies = max(plan.replicas, shards.replicas(pipelining.ipu_count) if shards.fills else 1)
         averages = _averages(module, copies)
         plan = replace(plan, replicas=copies, averages_gradients=averages)

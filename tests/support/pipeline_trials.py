@@ -111,7 +111,8 @@ class Cut:
             (self.accumulator, self.accumulator), (self.recompute != "none", self.recompute),
             (self.replicas > 1, f"{self.replicas}r"), (self.offload == "on", "offload"),
             (self.shard_optimizer, "shard"), (self.loop is None, "noloop"), (self.map, self.map),
-            (self.shards > 1, f"{self.shards}shards{self.share}"), (self.away, f"{self.away}-away"), (self.io_tiles, "io"), (self.named, "named"),
+            (self.shards > 1, f"{self.shards}x{self.share}on"),
+            (self.away, f"{self.away}-away"), (self.io_tiles, "io"), (self.named, "named"),
         ]  # fmt: skip
         return "-".join([*words, *(str(word) for is_said, word in said if is_said)])
 

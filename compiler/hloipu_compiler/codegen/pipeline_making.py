@@ -62,7 +62,7 @@ class Making:
 
     @property
     def is_spread(self) -> bool:
-        """Whether ops of a call are on several IPUs, as the plan says, and not on that of the call."""
+        """Whether ops of calls are on IPUs of their own, which the plan has."""
         return bool(self.plan.held_ipus)
 
     def ipu_of(self, call: str, element: int) -> int:

@@ -171,6 +171,8 @@ class Pipelining:
                 f"{self.schedule.stages} stages on IPUs {device_map_text(self.ipus)}, "
                 f"{self.schedule.kind}: {self.schedule.timetable.slots} slots {each}"
             )
+        elif self.ipu_count > 1:
+            found.append(f"  each on {self.ipu_count} IPUs")
         if trains:
             found.append(f"  {len(self.accumulations)} gradients are added up")
         if self.compared:
@@ -201,7 +203,15 @@ class Pipelining:
             combined = "nothing is combined"
         else:
             combined = "the module's own collectives combine what they name, and nothing else is"
-        return [f"{replicas} replicas: {combined}; {', '.join(own)}: each replica's own"]
+        return [
+            f"{replicas_text(replicas, self.ipu_count)}: {combined}; {', '.join(own)}: each "
+            "replica's own"
+        ]
+
+
+def replicas_text(replicas: int, ipus: int) -> str:
+    """Return how many replicas there are, and of how many IPUs, for people."""
+    return f"{replicas} replicas" if ipus == 1 else f"{replicas} replicas of {ipus} IPUs"
 
 
 def device_map_text(ipus: Iterable[Sequence[int]]) -> str:

@@ -29,6 +29,9 @@ _UNEVEN = 1.2
 _MUCH_LESS = 0.95
 """Of the fullest IPU's bytes: where nothing fits, more blocks are worth it for less than that."""
 
+NOT_CUT = PipelineRequest()
+"""A step of one micro-batch and one stage."""
+
 Filling = Callable[[Mapping[OpKey, int]], float]
 """Returns the share of the memory of the fullest IPU that is taken with ops in their blocks."""
 
@@ -40,14 +43,15 @@ def blocks_of(
     most: int,
     known: Costing,
     filling: Filling,
+    request: PipelineRequest = NOT_CUT,
 ) -> dict[OpKey, int]:
     """Return the block of the forward and backward ops of a flat module's entry.
 
     `count`: of the blocks; None: the least power of two, up to `most`, with which all have room,
-    by estimate, or with which the fullest is least full. Raises ShardingError E0552 where there are
-    fewer ops than blocks.
+    by estimate, or with which the fullest is least full. `request`: how the step is cut beside.
+    Raises ShardingError E0552 where there are fewer ops than blocks.
     """
-    phases, trains = _phases(entry, wrapping)
+    phases, trains = _phases(entry, wrapping, request)
     given = range(len(parameter_positions(entry)))
     constants = wrapping.constants if wrapping and trains else given
     loads = loads_of(entry, phases, constants, known.cycles)
@@ -96,13 +100,15 @@ def _powers_of_two(most: int) -> list[int]:
     return [1 << n for n in range(max(most, 1).bit_length())]
 
 
-def _phases(entry: Computation, wrapping: Wrapping | None) -> tuple[Phases, bool]:
+def _phases(
+    entry: Computation, wrapping: Wrapping | None, request: PipelineRequest
+) -> tuple[Phases, bool]:
     """Return the phases of a step; of one in which none are found, everything is forward."""
     everything = inference_phases(entry, Roles((), tuple(range(len(parameter_positions(entry))))))
     if wrapping is None:
         return everything, False
     try:
-        found, trains = phases_and_kind(entry, wrapping, PipelineRequest())
+        found, trains = phases_and_kind(entry, wrapping, request)
     except StagingError:
         return everything, False
     return (found, trains) if FORWARD in found.phase else (everything, False)

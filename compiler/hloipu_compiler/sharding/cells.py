@@ -62,8 +62,8 @@ def cells_of(
     for parameter, result in state:
         if result < len(results) and parameter < len(given):
             making.reads(given[parameter], [results[result]])
-    results = [(key, cell) for key, cell in making.results if cell >= 0]
-    return Cells(making.cells, list(making.constants.values()), results)
+    made = [(key, cell) for key, cell in making.results if cell >= 0]
+    return Cells(making.cells, list(making.constants.values()), made)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ class ShardRequest:
         return self.is_automatic or self.count is not None
 
     def check(self, shards: int) -> None:
-        """Raise ShardingError E0550 where shards are not those asked for."""
+        """Raise ShardingError E0550 where annotations put ops on other IPUs than are asked for."""
         if self.count is not None and shards != rounded_up(self.count):
             raise ShardingError(
                 "E0550",

@@ -1,6 +1,6 @@
 """The passes of a step on several IPUs: flat first, then placed, then put together within IPUs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from hloipu_compiler.ir.graph import Module
@@ -10,17 +10,67 @@ from hloipu_compiler.plan.flat_arrays import with_flat_parameters, with_flat_res
 from hloipu_compiler.plan.pipelining import PipelineRequest
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.wrapping import Wrapping
-from hloipu_compiler.sharding.blocks import blocks_of
+from hloipu_compiler.sharding.blocks import NOT_CUT, blocks_of
 from hloipu_compiler.sharding.cells import OpKey
 from hloipu_compiler.sharding.gradient_means import with_gradient_means
 from hloipu_compiler.sharding.handing_down import handed_down, says_anything
 from hloipu_compiler.sharding.placing import placed
-from hloipu_compiler.sharding.request import ShardRequest
+from hloipu_compiler.sharding.request import ShardingError, ShardRequest
+from hloipu_compiler.sharding.statements import saying
 from hloipu_compiler.staging.cutting import Costing
+from hloipu_compiler.staging.marks import marked_stages
 from hloipu_compiler.staging.pipelining import phases_and_kind
 
 Running = Callable[[Module, Plan, Pipeline | str], tuple[Module, Plan]]
 """Runs a pipeline of passes."""
+
+
+def require_one_stage(flat: Module, cut: PipelineRequest) -> None:
+    """Raise ShardingError E0553 where a step is to be in blocks and in stages."""
+    if (
+        (cut.stages or 1) > 1
+        or cut.device_map
+        or max(marked_stages(flat.entry).values(), default=0)
+    ):
+        raise ShardingError(
+            "E0553",
+            "shards were asked for, and stages, which are on IPUs of their own",
+            hint="leave --shards out; --schedule sequential runs stages one after the other",
+        )
+
+
+def in_blocks(
+    flat: Module,
+    plan: Plan,
+    request: ShardRequest,
+    roles: Wrapping | None,
+    state: Sequence[tuple[int, int]],
+    costing: Callable[[Module], Costing],
+    taken_share: Callable[[Module, Plan], float],
+    cut: PipelineRequest = NOT_CUT,
+) -> Module:
+    """Return a flat module whose ops state the IPU of their block, where blocks are asked for.
+
+    Annotations of its own stand instead. `state`: numbers of parameters and results that are one
+    array; `cut`: what else is asked of the step; others as in `sharded`. Raises ShardingError
+    E0552.
+    """
+    if not request.asks or says_anything(flat, plan.partitions):
+        return flat
+    most = request.ipus if request.ipus > 1 else request.most
+
+    def filling(blocks: Mapping[OpKey, int]) -> float:
+        return taken_share(flat, placed(flat, plan, blocks, state))
+
+    blocks = blocks_of(flat.entry, roles, request.count, most, costing(flat), filling, cut)
+    entry = flat.entry
+    made = tuple(
+        saying(x, blocks[entry.name, x.name]) if (entry.name, x.name) in blocks else x
+        for x in entry.instructions
+    )
+    new = replace(entry, instructions=made)
+    computations = tuple(new if c.name == entry.name else c for c in flat.computations)
+    return replace(flat, computations=computations)
 
 
 def sharded(
@@ -47,23 +97,13 @@ def sharded(
     rest = AFTER_FRONT.get(pipeline) if isinstance(pipeline, str) else None
     flat, plan = running(module, begun, pipeline if rest is None else "front")
     flat = with_flat_results(flat)
-    known: Mapping[OpKey, int] = {}
-    annotated = says_anything(flat, plan.partitions)
-    if request.asks and not annotated:
-        most = request.ipus if request.ipus > 1 else request.most
-
-        def filling(blocks: Mapping[OpKey, int]) -> float:
-            return taken_share(flat, placed(flat, plan, blocks, state))
-
-        costs = costing(flat)
-        known = blocks_of(flat.entry, roles, request.count, most, costs, filling)
-    plan = placed(flat, plan, known, state)
-    if annotated:
-        request.check(plan.shards)
+    flat = in_blocks(flat, plan, request, roles, state, costing, taken_share)
+    plan = placed(flat, plan, {}, state)
+    request.check(plan.shards)
     if request.fills:
         plan = replace(plan, replicas=request.replicas(plan.shards))
     if plan.replicas > 1 and request.averages and wrapped is not None:
-        phases, trains = phases_and_kind(flat.entry, wrapped, PipelineRequest())
+        phases, trains = phases_and_kind(flat.entry, wrapped, NOT_CUT)
         if trains:
             flat = with_gradient_means(flat, phases, plan.ipus, plan.replicas)
             plan = replace(placed(flat, plan, plan.ipus, state), averages_gradients=True)
