@@ -4,6 +4,7 @@ from math import prod
 
 from hloipu.options.table import Options
 from hloipu.places import system_ipus
+from hloipu_compiler.codegen.offloading import LEAST_BYTES
 from hloipu_compiler.driver import Compilation
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes.pipelines import AFTER_FRONT, before_cut
@@ -12,6 +13,7 @@ from hloipu_compiler.plan.pipelining import PipelineRequest, Pipelining, replica
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.sharding.request import ShardRequest
 from hloipu_compiler.staging.marks import marked_stages
+from hloipu_compiler.staging.sharded_update import LEAST_PART_BYTES
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.machine.links import check_system
@@ -82,15 +84,15 @@ def cut_lines(module: Module, made: Compilation, options: Options) -> dict[str, 
 def _idle_flags(made: Compilation, cut: Pipelining, options: Options) -> list[str]:
     """Return which options change nothing about a step that is cut, and why, for people."""
     trains, usual = cut.schedule.trains, Options()
-    one = (
-        "one replica" if made.plan.replicas == 1 else "no state that elementwise updates alone read"
-    )
+    least = LEAST_PART_BYTES * made.plan.replicas
+    whole = f"no state of {least} bytes or more that elementwise updates alone read"
+    one = "one replica" if made.plan.replicas == 1 else whole
     idle = {
         "no backward stage": ["recompute"] if len(cut.positions) == cut.schedule.stages else [],
         "one stage": ["schedule"] if cut.schedule.stages == cut.schedule.group == 1 else [],
         "no gradients": [] if trains else ["reduction", "accumulator_dtype", "shard_optimizer"],
         one: ["shard_optimizer"] if trains and not cut.whole else [],
-        "no such arrays of 128 bytes or more": _unused_buffers(made.program, options),
+        f"no such arrays of {LEAST_BYTES} bytes or more": _unused_buffers(made.program, options),
     }
     asked = {
         why: [

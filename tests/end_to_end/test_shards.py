@@ -1,5 +1,7 @@
 """Training steps on several IPUs without stages: annotated at random, and in blocks by cost."""
 
+from collections.abc import Sequence
+from functools import partial
 from itertools import product
 from random import Random
 from typing import Any
@@ -10,10 +12,18 @@ import pytest
 from jax.experimental.xla_metadata import set_xla_metadata
 
 import hloipu
-from hloipu_compiler.sharding.request import ShardingError
+from hloipu_compiler.sharding.request import ShardingError, rounded_up
 from hloipu_runtime.compiled import CompiledProgram, Mode
 from hloipu_runtime.errors import HloipuError
-from tests.support.annotated_texts import annotated, crossings
+from hloipu_runtime.memory.remote_parts import RemoteCategory, remote_parts
+from hloipu_runtime.program.steps import Parallel
+from tests.support.annotated_texts import (
+    annotated,
+    crossings,
+    ipus_of_micro_batches,
+    ipus_stated,
+    pipelines,
+)
 from tests.support.memory_checker import overlaps
 from tests.support.pipeline_trials import Cut, assert_equal_to_jax, compiled
 from tests.support.training_steps import STEPS
@@ -25,6 +35,14 @@ BLOCKS = [
     for m, (o, r) in zip(
         MODELS * 2, [("sgd", 1), ("adamw_clipped", 2), ("adam", 4)] * 4, strict=False
     )
+]
+
+
+CUT = [
+    Cut("mlp_momentum", 1, "sequential/2", 4, "sum", away="all", shards=2, share=1),
+    Cut("mlp_adam", 1, "grouped", 3, "running_mean", replicas=2, shards=3, share=1, io_tiles=1),
+    Cut("residual_adam", 1, "grouped", 2, replicas=2, shard_optimizer=True, shards=2, share=1),
+    Cut("lstm_sgd", 1, "grouped", 2, offload="on", shards=2, share=0.5),
 ]
 
 
@@ -161,20 +179,97 @@ def test_as_few_shards_are_taken_as_have_room() -> None:
     assert_equal_to_jax(cut, scarce)
 
 
+@pytest.mark.parametrize("cut", CUT, ids=str)
+def test_cut_steps_train_on_the_ipus_that_their_ops_name(cut: Cut) -> None:
+    program = compiled(cut)
+    assert program.program.replicas == cut.replicas
+    assert program.program.ipus == rounded_up(cut.shards)
+    stated, there = ipus_stated(cut.text), ipus_of_micro_batches(program.program)
+    for op in stated.keys() & there.keys():
+        assert there[op] == {stated[op]}, f"{op} runs where it says"
+    assert set().union(*there.values()) >= set(range(cut.shards)), "micro-batches are on all IPUs"
+    assert_equal_to_jax(cut, program, "exact" if cut.step.startswith("mlp") else "functional")
+
+
+def test_replicas_of_a_cut_step_are_groups_of_ipus_with_accumulators_and_state_on_each() -> None:
+    cut = Cut("mlp_adam", 1, "grouped", 2, replicas=4, shards=2, share=1, offload="on")
+    program = compiled(cut, replicas=None, ipus=8)
+    assert (program.program.ipus, program.program.replicas) == (2, 4)
+    accumulators = {x.ipu for x in program.program.variables if x.name.startswith("accumulator.")}
+    assert accumulators == {0, 1}
+    remote = remote_parts(program.program)
+    assert all(part[RemoteCategory.STATE] for part in remote), "momenta lie beside both IPUs"
+    lines = program.options["cut"]
+    assert "  each on 2 IPUs" in lines
+    assert any(
+        line.startswith("4 replicas of 2 IPUs: gradients combined by mean") for line in lines
+    )
+    assert_equal_to_jax(cut, program)
+
+
+def test_ipus_work_at_the_same_time_in_a_micro_batch() -> None:
+    cut = Cut("mlp_sgd", 1, "grouped", 2, shards=2, share=1)
+    (pipeline,) = pipelines(compiled(cut).program)
+    (stage,) = pipeline.stages
+    assert any(isinstance(step, Parallel) for step in stage.body.steps)
+
+
+@pytest.mark.parametrize("shards", [2, "auto"])
+def test_blocks_go_with_micro_batches(shards: int | str) -> None:
+    cut = Cut("residual_adam", 1, "grouped", 2, replicas=2, shard_optimizer=True)
+    program = sharded(cut, shards)
+    assert program.program.ipus == (2 if shards == 2 else 1)
+    assert any("state lie in parts" in line for line in program.options["cut"])
+    assert_equal_to_jax(cut, program)
+
+
+def test_stages_go_with_annotations_that_say_the_same_alone() -> None:
+    def step(weights: list[Any], x: Any, y: Any, *, shards: Sequence[int]) -> Any:
+        def loss(weights: list[Any]) -> Any:
+            with set_xla_metadata(ipu_stage="0", ipu_shard=str(shards[0])):
+                hidden = jax.numpy.tanh(x @ weights[0])
+            with set_xla_metadata(ipu_stage="1", ipu_shard=str(shards[1])):
+                return jax.numpy.mean((hidden @ weights[1] - y) ** 2)
+
+        found, slopes = jax.value_and_grad(loss)(weights)
+        return [w - 0.25 * slope for w, slope in zip(weights, slopes, strict=True)], found
+
+    def made(*shards: int) -> CompiledProgram:
+        *weights, x, y = (np.zeros(s, np.float32) for s in ((8, 16), (16, 4), (5, 8), (5, 4)))
+        lowered = jax.jit(partial(step, shards=shards), donate_argnums=0).lower(weights, x, y)
+        return hloipu.compile(
+            lowered.compiler_ir("hlo").as_hlo_text(), target="tiny", over_memory="allow",
+            cache=False, feed={"data": (2, 3)}, outfeed=["loss=2"], micro_batches=2,
+        )  # fmt: skip
+
+    assert made(0, 1).program.ipus == 2
+    with pytest.raises(HloipuError, match="the stage that has it is on IPU 0") as told:
+        made(1, 0)
+    assert told.value.code == "E0553"
+
+
 def test_shards_are_refused_with_stages_and_where_annotations_say_others() -> None:
     cut = Cut("mlp_sgd", 1, "grouped", 1)
-    for changed in ({"stages": 2}, {"micro_batches": 2}, {"shard_optimizer": True}):
-        with pytest.raises(HloipuError) as told:
+    for changed in ({"stages": 2}, {"device_map": (0,)}):
+        with pytest.raises(HloipuError, match="shards were asked for, and stages") as told:
             sharded(cut, 2, **changed)
         assert told.value.code == "E0553"
     text = annotated(STEPS["mlp_sgd"].text, Random(0), 2, 1)
-    for options in ({"stages": 2}, {"micro_batches": 2}, {"loop": 2, "shard_optimizer": True}):
-        with pytest.raises(HloipuError, match="annotated with the IPUs") as told:
+    for options in ({"stages": 2}, {"stages": 2, "device_map": (1, 0), "micro_batches": 2}):
+        with pytest.raises(HloipuError, match="annotated with IPU") as told:
             hloipu.compile(text, target="tiny", cache=False, over_memory="allow", **options)
         assert told.value.code == "E0553"
-    with pytest.raises(HloipuError) as told:
-        hloipu.compile(text, target="tiny", cache=False, over_memory="allow", shards=4)
-    assert told.value.code == "E0550"
+    for options in ({}, {"shards": 2}):
+        with pytest.raises(HloipuError, match="stages on one IPU each") as told:
+            hloipu.compile(
+                text if not options else STEPS["mlp_sgd"].text, target="tiny", cache=False,
+                plan="auto", ipus=4, **options,
+            )  # fmt: skip
+        assert told.value.code == "E0565"
+    for cuts in ({}, {"micro_batches": 2}):
+        with pytest.raises(HloipuError) as told:
+            hloipu.compile(text, target="tiny", cache=False, shards=4, **cuts)
+        assert told.value.code == "E0550"
     with pytest.raises(HloipuError) as told:
         hloipu.compile(
             "HloModule m\nENTRY e { p = f32[2]{0} parameter(0)\n ROOT n = f32[2]{0} negate(p) }",

@@ -6,45 +6,78 @@ PIPELINE_STAGE_ID (graphcore/tensorflow:
 tensorflow/compiler/plugin/poplar/driver/backend_config.proto). What an op says itself stands.
 """
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
+from hloipu_compiler.analysis.call_graph import callees_first
 from hloipu_compiler.hlo.frontend_attributes import (
     frontend_attributes_text,
     read_frontend_attributes,
 )
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.passes.attribute_edits import renamed
+from hloipu_compiler.passes.names import Names
 
-_KEYS = ("ipu_stage", "ipu_phase", "ipu_shard", "ipu_branch")
+_KEYS = ("ipu_stage", "ipu_phase", "ipu_branch")
 _POPLAR = {"PipelineStage": "fwd", "PipelineStageBackward": "bwd", "ResourceUpdate": "wu"}
 _KEY = "frontend_attributes"
+_Variant = tuple[str, frozenset[tuple[str, str]]]
+"""A computation, and the marks that its ops take unless they say more."""
 
 
 def with_call_marks(module: Module) -> Module:
     """Return the module with marks of calls on what they call; the same one where none has any.
 
-    Computations that several instructions call keep what they say.
+    What calls with different marks run is there once for each.
     """
-    calls = Counter(
-        name for c in module.computations for x in c.instructions for name in x.attributes.called
-    )
-    wanted: dict[str, Mapping[str, str]] = {}
-    made = list(module.computations)
-    for number in range(len(made) - 1, -1, -1):  # callers stand behind what they call
-        marks = wanted.get(made[number].name)
-        if marks:
-            made[number] = _marked(made[number], marks)
-        for x in made[number].instructions:
-            found = _marks_of(x) if x.opcode == "call" else {}
-            if found:
-                wanted |= {name: found for name in x.attributes.called if calls[name] == 1}
-    return replace(module, computations=tuple(made)) if wanted else module
+    if not any(_marks_of(x) for c in module.computations for x in c.instructions):
+        return module
+    marking = _Marking(module)
+    entry = marking.named((module.entry.name, frozenset()))
+    while marking.waiting:
+        marking.write(marking.waiting.pop())
+    computations = tuple(({c.name: c for c in module.computations} | marking.made).values())
+    position = next(n for n, c in enumerate(computations) if c.name == entry)
+    whole = replace(module, computations=computations, entry_position=position)
+    ordered = callees_first(whole, only_reachable=True)
+    return replace(whole, computations=ordered, entry_position=len(ordered) - 1)
+
+
+class _Marking:
+    """Computations as they are needed, each once for each set of marks."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.names = Names(c.name for c in module.computations)
+        self.known: dict[_Variant, str] = {}
+        self.waiting: list[_Variant] = []
+        self.made: dict[str, Computation] = {}
+
+    def named(self, variant: _Variant) -> str:
+        """Return the name of a computation with some marks; the first takes the old name."""
+        if variant not in self.known:
+            name, taken = variant[0], self.known.values()
+            self.known[variant] = self.names.fresh(name) if name in taken else name
+            self.waiting.append(variant)
+        return self.known[variant]
+
+    def write(self, variant: _Variant) -> None:
+        """Write one computation."""
+        name, marks = variant
+        made = []
+        for x in _marked(self.module.computation[name], dict(marks)).instructions:
+            handed = frozenset(_marks_of(x).items())
+            names = {called: self.named((called, handed)) for called in x.attributes.called}
+            made.append(x._replace(attributes=renamed(x.attributes, names)) if names else x)
+        old = self.module.computation[name]
+        new = replace(old, name=self.known[variant], instructions=tuple(made))
+        self.made[new.name] = new
 
 
 def _marks_of(x: Instruction) -> dict[str, str]:
-    text = x.attributes.text(_KEY)
+    """Return what a call says for all that it calls."""
+    text = x.attributes.text(_KEY) if x.opcode == "call" else ""
     if "ipu_" not in text and "CALL_CONFIG_TYPE" not in text:
         return {}
     said = read_frontend_attributes(text)
@@ -58,6 +91,8 @@ def _marks_of(x: Instruction) -> dict[str, str]:
 
 
 def _marked(computation: Computation, marks: Mapping[str, str]) -> Computation:
+    if not marks:
+        return computation
     made = []
     for x in computation.instructions:
         if x.parameter_number < 0:

@@ -58,6 +58,17 @@ def test_ops_of_a_call_have_its_stage(marks: list[str]) -> None:
     assert not module.computation["sum"]["c"].attributes
 
 
+def test_what_two_stages_call_is_there_for_each() -> None:
+    twice = text_of(PLAIN).replace("call(v, y), to_apply=second", "call(v, y), to_apply=first")
+    module = with_call_marks(hloipu.parse(twice.replace("loss = f32[]", "loss = f32[4]{0}")))
+    stages = {}
+    for call in ("y", "loss"):
+        (called,) = module.entry[call].attributes.called
+        said = module.computation[called]["y"].attributes.text("frontend_attributes")
+        stages[call] = read_frontend_attributes(said)["ipu_stage"]
+    assert stages == {"y": "0", "loss": "1"}
+
+
 def test_a_module_without_marks_stays_as_it_is() -> None:
     module = hloipu.parse(
         TEXT.replace(", frontend_attributes={FIRST}", "").replace("{SECOND}", "{}")
