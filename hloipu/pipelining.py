@@ -33,6 +33,8 @@ def _cutting_flags(options: Options) -> str:
     """Return which options say how a step is to be cut, as flags."""
     usual = Options()
     said = [name for name in _CUTTING if getattr(options, name) != getattr(usual, name)]
+    if options.recompute == "full":  # cheap values are made again of any module
+        said.append("recompute")
     return ", ".join("--" + name.replace("_", "-") for name in said)
 
 
@@ -72,6 +74,10 @@ def cut_lines(module: Module, made: Compilation, options: Options) -> dict[str, 
     lines, idle = _uncut_replicas(module, made.plan), _cutting_flags(options)
     if idle:
         lines.append(f"no stages or micro-batches: {idle} without effect")
+    if options.passes and options.recompute in ("cheap", "full"):
+        lines.append(
+            f"--passes {options.passes} says what is made again: --recompute without effect"
+        )
     stages = len(set(marked_stages(module.entry).values()))
     if stages > 1:
         lines.append(

@@ -1,7 +1,8 @@
 """A loop's step whose ops are on several devices, as stages that run one after the other.
 
 Each micro-batch goes from device to device, there and back again, as sharded loops do: that is the
-sequential schedule. Devices are stages in the order in which the forward pass comes to them.
+sequential schedule. Devices are stages in the order in which the forward pass comes to them; where
+it comes back to one, ops stay on their devices, and micro-batches have no stages.
 """
 
 from collections.abc import Mapping
@@ -18,16 +19,15 @@ from hloipu_compiler.poplar.flat_step import FlatStep
 from hloipu_compiler.poplar.sheet import marked
 from hloipu_compiler.poplar.stated import Stated
 from hloipu_compiler.poplar.traces import FORWARD_PHASE
-from hloipu_compiler.poplar.window_writing import NoStep
 
 _SEQUENTIAL = "sequential"
 _KEY = "frontend_attributes"
 
 
 def in_stages(step: FlatStep) -> FlatStep:
-    """Return a step of several micro-batches with devices made stages; the same where it has one.
+    """Return a step of several micro-batches with devices made stages.
 
-    Raises NoStep where the forward pass comes back to a device.
+    The same where it has one micro-batch, or no order of devices can be stages.
     """
     module, entry = step.module, step.module.entry
     if step.stated.micro_batches == 1:
@@ -35,6 +35,8 @@ def in_stages(step: FlatStep) -> FlatStep:
     said = [devices_of(x) for x in entry.instructions]
     used = {device for own in said for device in own}
     stages = _stages(entry, said) if len(used) > 1 else {}
+    if stages is None:
+        return step
     instructions = tuple(
         x._replace(attributes=_staged(x, own, stages))
         for x, own in zip(entry.instructions, said, strict=True)
@@ -52,8 +54,8 @@ def in_stages(step: FlatStep) -> FlatStep:
     return FlatStep(_with_entry(module, entry, stated), stated)
 
 
-def _stages(entry: Computation, said: list[tuple[int, ...]]) -> dict[int, int]:
-    """Return the stage of each device."""
+def _stages(entry: Computation, said: list[tuple[int, ...]]) -> dict[int, int] | None:
+    """Return the stage of each device; None where the forward pass comes back to one."""
     found: dict[int, int] = {}
     reached = [-1] * len(entry.instructions)
     """The last stage of what a value is made of."""
@@ -62,7 +64,7 @@ def _stages(entry: Computation, said: list[tuple[int, ...]]) -> dict[int, int]:
         if len(own) == 1 and _is_forward(x):
             stage = found.setdefault(own[0], len(found))
             if stage < before:
-                raise NoStep(f"{x.name!r} comes back to device {own[0]} in the forward pass")
+                return None
             before = stage
         reached[at] = before
     for own in said:
