@@ -266,7 +266,10 @@ def _compile_pipelined(
         if shards.is_placed:
             plan, pipelining = placed_cut(cut, plan, pipelining, state)
             shards.check(pipelining.ipu_count)
-        copies = max(plan.replicas, shards.replicas(pipelining.ipu_count) if shards.fills else 1)
+        copies = plan.replicas
+        if shards.fills:
+            room = shards.ipus // pipelining.ipu_count
+            copies = max(copies, shards.replicas(plan.shards) if plan.ipus else room)
         averages = _averages(module, copies)
         plan = replace(plan, replicas=copies, averages_gradients=averages)
         if averages and request.shard_optimizer:

@@ -136,8 +136,8 @@ class Options:
         int | str | None,
         _wraps(
             CountOrWord(Integer(1, _MOST_IPUS), "auto"),
-            "IPUs to place the ops of a step without stages on; auto: as few as have room; by default those "
-            "it is annotated with.",
+            "IPUs to place the ops of a step without stages on; auto: as few as have room; by "
+            "default those it is annotated with.",
         ),
     ] = None
     stages: Annotated[

@@ -12,6 +12,7 @@ from hloipu_runtime.errors import HloipuError, StreamEndedError
 from tests.support.command_line import run
 from tests.support.training_steps import STEPS
 
+_NONE = "no such arrays of 128 bytes or more"
 STEP = STEPS["mlp_sgd"]
 FIRST = STEP.state_count
 
@@ -145,8 +146,28 @@ def test_what_would_cut_a_step_that_is_not_cut_is_said() -> None:
         "no stages or micro-batches: --schedule, --batch-serialization without effect"
     ]
     assert "cut" not in hloipu.compile(STEP.text, **given).profile().options
-    cut = hloipu.compile(STEP.text, **given, schedule="interleaved", micro_batches=2)
-    assert not any("without effect" in line for line in cut.profile().options["cut"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({}, []),
+        ({"schedule": "interleaved"}, ["one stage: --schedule without effect"]),
+        ({"recompute": "full"}, ["no backward stage: --recompute without effect"]),
+        ({"shard_optimizer": True}, ["one replica: --shard-optimizer without effect"]),
+        (
+            {"offload": "on", "offload_activations": True, "offload_accumulators": True},
+            [f"{_NONE}: --offload, --offload-activations without effect"],
+        ),
+    ],
+    ids=str,
+)
+def test_what_changes_nothing_of_a_step_that_is_cut_is_said(
+    asked: dict[str, Any], said: list[str]
+) -> None:
+    given: dict[str, Any] = {"target": "tiny", "over_memory": "allow", "cache": False}
+    cut = hloipu.compile(STEP.text, **given, micro_batches=2, **asked).profile().options["cut"]
+    assert [line for line in cut if "without effect" in line] == said
 
 
 def test_a_feed_that_ends_is_counted_in_elements() -> None:
