@@ -1,0 +1,156 @@
+"""Which mutants are tried, and which tests each meets."""
+
+import ast
+import random
+import re
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from tools.mutants.operators import Mutant, is_python, mutants_of
+from tools.mutants.reach import Test, function_of
+from tools.mutants.rooms import ROOMS, ROOT
+from tools.mutants.trial import Case
+
+EQUIVALENTS = Path(__file__).with_name("equivalents.toml")
+TEST_SECONDS = 25.0
+"""Tests of one mutant take no more than this together, as far as they were timed."""
+NEAREST = 12
+"""Tests of the nearest folders that come before faster ones from elsewhere."""
+
+
+class Equivalent(NamedTuple):
+    """A mutant that changes no behaviour that anybody can see, and why."""
+
+    file: str
+    line: str
+    mutant: str
+    reason: str
+
+
+@cache
+def equivalents() -> dict[tuple[str, str, str], Equivalent]:
+    """Return the listed equivalents by file, line and changed line."""
+    data = tomllib.loads(EQUIVALENTS.read_text())
+    listed = [
+        Equivalent(file["file"], entry["line"], mutant, entry["reason"])
+        for file in data.get("file", ())
+        for entry in file["entry"]
+        for mutant in entry["mutants"]
+    ]
+    return {(e.file, e.line, e.mutant): e for e in listed}
+
+
+def equivalent(mutant: Mutant) -> Equivalent | None:
+    """Return the entry that says why a mutant is equivalent, if there is one."""
+    old, new = mutant.lines(source(mutant.file))
+    return equivalents().get((mutant.file, old, new))
+
+
+@cache
+def source(file: str) -> bytes:
+    """Return a source file."""
+    return (ROOT / file).read_bytes()
+
+
+@cache
+def room_mutants(room: str) -> tuple[Mutant, ...]:
+    """Return all mutants of a room."""
+    return tuple(m for path in ROOMS[room].files() for m in mutants_of(room, path))
+
+
+def drawn(rooms: Sequence[str], count: int, seed: int) -> list[Mutant]:
+    """Draw as many mutants from each room, none of them equivalent."""
+    chosen: list[Mutant] = []
+    for number, room in enumerate(rooms):
+        share = count * (number + 1) // len(rooms) - count * number // len(rooms)
+        mutants = list(room_mutants(room))
+        random.Random(f"{seed} {room}").shuffle(mutants)
+        valid = (m for m in mutants if not equivalent(m) and is_python(m, source(m.file)))
+        chosen += [m for m, _ in zip(valid, range(share), strict=False)]
+    return chosen
+
+
+def at_place(file: str, line: int) -> list[Mutant]:
+    """Return all mutants of a line."""
+    wanted = str((ROOT / file).resolve().relative_to(ROOT))
+    rooms = [name for name, room in ROOMS.items() if ROOT / wanted in room.files()]
+    found = [m for room in rooms for m in mutants_of(room, ROOT / wanted) if m.line == line]
+    return [m for m in found if is_python(m, source(m.file))]
+
+
+class Tests:
+    """All recorded tests, by the lines that they reach."""
+
+    def __init__(self, tests: Iterable[Test]) -> None:
+        self.by_line: dict[tuple[str, str, int], set[str]] = defaultdict(set)
+        self.by_file: dict[str, list[Test]] = defaultdict(list)
+        self.tests: dict[str, Test] = {}
+        for test in tests:
+            self.tests[test.name] = test
+            self.by_file[test.name.partition("::")[0]].append(test)
+            for lines in (test.lines, test.shared):
+                for file, functions in lines.items():
+                    for function, numbers in functions.items():
+                        for number in numbers:
+                            self.by_line[file, function, number].add(test.name)
+
+    def case(self, mutant: Mutant) -> Case:
+        """Return a mutant with its tests: those that reach it, then others of their files."""
+        near = ROOMS[mutant.room].tests
+        reaching = self._ordered(self._reaching(mutant), near)
+        files = dict.fromkeys(test.name.partition("::")[0] for test in reaching)
+        others = [test for file in files for test in self.by_file[file]]
+        chosen: dict[str, Test] = {}
+        seconds = 0.0
+        for test in (*reaching, *others):
+            if test.name not in chosen and seconds + test.seconds <= TEST_SECONDS:
+                chosen[test.name] = test
+                seconds += test.seconds
+        return Case(mutant, tuple(chosen.values()) if reaching else ())
+
+    def _ordered(self, names: set[str], near: tuple[str, ...]) -> list[Test]:
+        """Return tests, some of the nearest first, the fastest first."""
+        found = sorted((self.tests[name] for name in names), key=lambda t: (t.seconds, t.name))
+        nearest = [test for test in found if test.name.startswith(near)][:NEAREST]
+        return [*nearest, *(test for test in found if test not in nearest)]
+
+    def _reaching(self, mutant: Mutant) -> set[str]:
+        if not mutant.names:
+            return self._at(mutant.file, mutant.first_line, mutant.last_line)
+        return {
+            name
+            for file, line in _users(mutant)
+            for name in self._at(file, line, line)
+        } or {
+            name
+            for (file, function, _), names in self.by_line.items()
+            if file == mutant.file and function
+            for name in names
+        }
+
+    def _at(self, file: str, first: int, last: int) -> set[str]:
+        text = source(file).decode()
+        function, start = function_of(text, first)
+        return {
+            name
+            for line in range(first, last + 1)
+            for name in self.by_line.get((file, function, line - start), ())
+        }
+
+
+def _users(mutant: Mutant) -> Iterator[tuple[str, int]]:
+    """Return the lines that use a name that is bound outside functions."""
+    module = ".".join(Path(mutant.file).with_suffix("").parts[1:])
+    for room in ROOMS.values():
+        for path in room.files():
+            file = str(path.relative_to(ROOT))
+            text = source(file).decode()
+            if file == mutant.file or re.search(rf"from {re.escape(module)} import", text):
+                for node in ast.walk(ast.parse(text)):
+                    name = getattr(node, "id", None) or getattr(node, "attr", None)
+                    if name in mutant.names and isinstance(node, ast.expr):
+                        yield file, node.lineno

@@ -1,0 +1,228 @@
+"""One mutant against the tests that reach it, in a forked child or in a process of its own.
+
+A pytest session collects all tests that are needed, once. For each mutant it forks; the child gives
+the functions of the changed file their new code and runs the tests, the first failure ends it. What
+stands outside of functions, and whatever passes all its tests, is tried in a process of its own
+that imports the changed file from a tree of links.
+"""
+
+import gc
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import NamedTuple
+
+import pytest
+
+from tools.mutants.operators import Mutant
+from tools.mutants.reach import Test
+from tools.mutants.rooms import ROOT
+
+TREE = ROOT / "out" / "mutants" / "tree"
+START_SECONDS = 60
+"""For the imports and the collection of a process of its own."""
+TIMES_SLOWER = 10
+"""A test may take this many times the seconds that it took, and SPARE_SECONDS."""
+SPARE_SECONDS = 15
+DATA_BYTES = 6 << 30
+"""A mutant that fills the memory ends there."""
+
+KILLED, SURVIVED, TIMED_OUT, NOT_REACHED = "killed", "survived", "timed out", "not reached"
+_PASSED, _FAILED, _NOT_SWAPPED = 0, 1, 3
+
+
+class Case(NamedTuple):
+    """A mutant and its tests, in the order in which they run."""
+
+    mutant: Mutant
+    tests: tuple[Test, ...]
+
+
+class Outcome(NamedTuple):
+    """How a mutant ended."""
+
+    case: Case
+    verdict: str
+    seconds: float
+
+
+def allowed_seconds(test: Test) -> int:
+    """Return how long a test may run."""
+    return int(SPARE_SECONDS + TIMES_SLOWER * test.seconds)
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """Return all code within a module's code."""
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant
+            yield from _codes(constant)
+
+
+def swap(path: Path, source: bytes) -> bool:
+    """Give every living function of a file the code of a changed text; False: not possible."""
+    new: dict[tuple[str, int], list[CodeType]] = {}
+    for code in _codes(compile(source, str(path), "exec")):
+        new.setdefault((code.co_qualname, code.co_firstlineno), []).append(code)
+    gc.unfreeze()  # what is frozen is not listed
+    functions = [f for f in gc.get_objects() if type(f) is FunctionType]
+    ours = [f for f in functions if f.__code__.co_filename == str(path)]
+    for function in ours:
+        old = function.__code__
+        same = new.get((old.co_qualname, old.co_firstlineno), [])
+        if len(same) != 1 or same[0].co_freevars != old.co_freevars:
+            if "<" in old.co_qualname:  # lambdas of one line, closures: made anew or left
+                continue
+            return False
+        function.__code__ = same[0]
+    return bool(ours)
+
+
+class _Watch:
+    """Ends the child at the first failure, and when a test takes too long."""
+
+    def __init__(self, seconds: dict[str, int]) -> None:
+        self.seconds = seconds
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        signal.alarm(self.seconds[nodeid])
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            os._exit(_FAILED)
+
+
+def _run_child(session: pytest.Session, case: Case, items: dict[str, pytest.Item]) -> None:
+    """Change the code and run the tests; does not return."""
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(null, descriptor)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_DATA, (DATA_BYTES, DATA_BYTES))
+    path = ROOT / case.mutant.file
+    status = _FAILED
+    try:
+        if case.mutant.names or not swap(path, case.mutant.mutated(path.read_bytes())):
+            os._exit(_NOT_SWAPPED)
+        known = [(test, items[test.name]) for test in case.tests if test.name in items]
+        watch = _Watch({test.name: allowed_seconds(test) for test, _ in known})
+        session.config.pluginmanager.register(watch, "mutant")
+        run = [item for _, item in known]
+        for item, after in zip(run, [*run[1:], None], strict=True):
+            session.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+        status = _PASSED
+    finally:
+        os._exit(status)
+
+
+def _wait(child: int) -> int | None:
+    """Wait for a child and end all that it started; return its status, None after a signal."""
+    _, status = os.waitpid(child, 0)
+    try:
+        os.killpg(child, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+    return os.waitstatus_to_exitcode(status) if os.WIFEXITED(status) else None
+
+
+def fork(session: pytest.Session, case: Case, items: dict[str, pytest.Item]) -> str | None:
+    """Try a case in a forked child; None: it needs a process of its own."""
+    child = os.fork()
+    if not child:
+        _run_child(session, case, items)
+    status = _wait(child)
+    if status is None:
+        return TIMED_OUT
+    return {_PASSED: SURVIVED, _NOT_SWAPPED: None}.get(status, KILLED)
+
+
+def make_tree() -> None:
+    """Make a tree of links to all sources and tests."""
+    shutil.rmtree(TREE, ignore_errors=True)
+    for name in ("compiler", "runtime", "hloipu", "tests", "tools"):
+        for folder, _, files in os.walk(ROOT / name):
+            there = TREE / Path(folder).relative_to(ROOT)
+            there.mkdir(parents=True, exist_ok=True)
+            for file in files:
+                (there / file).symlink_to(Path(folder, file))
+    for name in ("hlo_samples", "docs", "pyproject.toml", "Makefile", "README.md"):
+        (TREE / name).symlink_to(ROOT / name)
+
+
+def apart(case: Case) -> str:
+    """Try a case in a process of its own."""
+    path = ROOT / case.mutant.file
+    link = TREE / case.mutant.file
+    compiled = [*(link.parent / "__pycache__").glob(f"{link.stem}.*.pyc")]
+    for old in (link, *compiled):
+        old.unlink()
+    link.write_bytes(case.mutant.mutated(path.read_bytes()))
+    roots = os.pathsep.join(str(TREE / root) for root in ("", "compiler", "runtime"))
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+    tests = [test.name for test in case.tests]
+    limit = START_SECONDS + TIMES_SLOWER * sum(test.seconds for test in case.tests)
+    process = subprocess.Popen(
+        [*command, *tests], cwd=TREE, start_new_session=True,
+        env={**os.environ, "PYTHONPATH": roots},
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        return KILLED if process.wait(limit) else SURVIVED
+    except subprocess.TimeoutExpired:
+        return TIMED_OUT
+    finally:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        process.wait()
+        link.unlink()
+        link.symlink_to(path)
+        for made in (link.parent / "__pycache__").glob(f"{link.stem}.*.pyc"):
+            made.unlink()
+
+
+class _Trials:
+    """The plugin that tries all cases where pytest would run the tests."""
+
+    def __init__(
+        self, cases: Sequence[Case], told: Callable[[Outcome], None], twice: bool
+    ) -> None:
+        self.cases = cases
+        self.told = told
+        self.twice = twice
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        items = {item.nodeid: item for item in session.items}
+        for case in self.cases:
+            start = time.perf_counter()
+            verdict = self.verdict(session, case, items)
+            self.told(Outcome(case, verdict, time.perf_counter() - start))
+        return True
+
+    def verdict(
+        self, session: pytest.Session, case: Case, items: dict[str, pytest.Item]
+    ) -> str:
+        if not case.tests:
+            return NOT_REACHED
+        forked = fork(session, case, items)
+        again = forked is None or (forked == SURVIVED and self.twice)
+        return apart(case) if again else forked or SURVIVED
+
+
+def try_all(cases: Sequence[Case], told: Callable[[Outcome], None], *, twice: bool) -> None:
+    """Try all cases, those that live in a fork `twice`; `told` hears of each as it ends."""
+    make_tree()
+    files = sorted({test.name.partition("::")[0] for case in cases for test in case.tests})
+    arguments = ["-q", "-s", "-p", "no:cacheprovider", "--continue-on-collection-errors"]
+    pytest.main([*arguments, *files], plugins=[_Trials(cases, told, twice)])
