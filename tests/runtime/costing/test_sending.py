@@ -157,3 +157,37 @@ def test_never_fewer_than_counted_in_another_shape(seed: int) -> None:
     assert closed.pieces >= counted.pieces
     assert closed.messages >= counted.messages
     assert closed.pieces <= prod(source.mapping.block)
+
+
+def even_cuts(shape: Sizes) -> list[Sizes]:
+    """Return into how many parts dimensions can be cut evenly."""
+    return list(product(*([n for n in (1, 2, 3, 4) if size % n == 0] for size in shape)))
+
+
+REGULAR = [
+    (shape, *cuts)
+    for shape in ((12,), (8, 6), (4, 6), (2, 4, 6))
+    for cuts in product(even_cuts(shape), repeat=2)
+]
+
+
+def test_even_parts_are_counted_exactly() -> None:
+    """Where parts divide each dimension evenly, bounds are what is sent, no more."""
+    for shape, first, second in REGULAR:
+        source, target = variable(shape, blocks(shape, first)), blocks(shape, second, 50)
+        moved = transfer(variable(shape, target), whole_box(shape), (0,) * len(shape), shape)
+        closed, counted = check(moved, source, variable(shape, target))
+        assert closed == counted, (shape, first, second)
+
+
+def test_messages_of_even_parts_are_bounded_in_another_shape() -> None:
+    """Ranges of rows, seen as one flat dimension that is cut anew: at most one too many."""
+    for shape, first, second in REGULAR:
+        if any(n > 1 for n in first[1:]):
+            continue
+        view = (prod(shape),)
+        source = variable(shape, blocks(shape, first))
+        target = variable(view, blocks(view, (prod(second),), 50))
+        closed, counted = check(transfer(target, whole_box(view), (0,), view), source, target)
+        assert closed.messages <= counted.messages + 1, (shape, first, second)
+        assert closed.pieces <= 2 * counted.pieces * prod(shape[:1])

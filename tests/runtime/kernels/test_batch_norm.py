@@ -91,3 +91,11 @@ def test_narrow_floats_are_rounded() -> None:
         x, np.ones(1, np.float32), np.ones(1, np.float32), 0.1, 1, "bf16"
     )
     assert mean.item() == 2.328125  # 7 / 3 on the bf16 grid
+
+
+def test_a_mean_that_its_type_cannot_hold_does_not_bias_the_variance() -> None:
+    """Around 1e8 floats are 8 apart; the mean of 1e8 and three times 1e8 + 8 lies between."""
+    x = np.array([[1e8], [1e8 + 8], [1e8 + 8], [1e8 + 8]], np.float32)
+    one = np.ones(1, np.float32)
+    _, _, variance = batch_norm_training(x, one, one, 1e-3, 1, "f32")
+    assert variance.tolist() == [8 * 8 * 0.75 * 0.25]

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hloipu_runtime.kernels.gather import GatherDimensions, gather
+from hloipu_runtime.kernels.gather import GatherDimensions, clamp_starts, gather
 
 Array = NDArray[Any]
 
@@ -122,3 +122,21 @@ def test_slices_without_elements() -> None:
     found = gather(np.zeros((2, 3, 0)), np.zeros((4, 2), np.int32), dims, (1, 1, 0))
 
     assert found.shape == (4, 0)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "starts", "limit", "clamped"),
+    [
+        (np.uint64, [0, 5, 6, 2**63, 2**64 - 1], 5, [0, 5, 5, 5, 5]),
+        (np.uint8, [0, 200, 255], 300, [0, 200, 255]),  # the limit is no value of the type
+        (np.uint8, [0, 200, 255], 199, [0, 199, 199]),
+        (np.int8, [-128, -1, 0, 127], 300, [0, 0, 0, 127]),
+        (np.int64, [-(2**63), 4, 2**63 - 1], 3, [0, 3, 3]),
+    ],
+)
+def test_starts_of_any_integer_type_are_clamped(
+    dtype: type, starts: list[int], limit: int, clamped: list[int]
+) -> None:
+    found = clamp_starts(np.array(starts, dtype), limit)
+    assert found.dtype == np.int64
+    assert found.tolist() == clamped
