@@ -132,6 +132,11 @@ kill-resume: install ## 40 training runs killed at any moment and resumed (4 min
 prove-exchanges: install ## 5,000 tampered programs: who finds out (3 minutes)
 	$(BIN)/python -m tools.prove_exchanges --programs 200 --mutants 5000
 
+MUTANTS ?= $(if $(filter command line,$(origin N)),$(N),300)
+.PHONY: mutants
+mutants: install ## 300 small faults planted in the code: which do the tests find (an hour; records once)
+	$(BIN)/python -m tools.mutants --count $(MUTANTS) --seed $(SEED) $(if $(ROOM),--room $(ROOM)) $(if $(ONLY),--only $(ONLY))
+
 .PHONY: pipeline-conformance
 pipeline-conformance: install ## 500 ways to cut training steps, against JAX (6 minutes)
 	$(BIN)/python -m tools.pipeline_conformance

@@ -113,7 +113,7 @@ def vertical_mac(groups: int, positions: int, taps: int, half: bool) -> int:
 def slic(
     groups: int, rows: int, row: int, channels: int, taps: tuple[int, int], stride: int
 ) -> int:
-    """Return the cycles for at most four channels of f16 a group: four taps of a row, two passes."""
+    """Return the cycles for up to four channels of f16 a group: four taps of a row, two passes."""
     positions = cd(rows * row, WORKERS)
     worker = cd(positions, row) * 15 + positions * stride
     passes = cd(groups, max(1, 4 // channels)) * taps[0] * cd(taps[1], 4)
@@ -121,9 +121,9 @@ def slic(
 
 
 def rearranged(size_bytes: int) -> int:
-    """Return the cycles of reordering words of 8 bytes (lib/poplin/ConvTransformsBytesToCycles.hpp).
+    """Return the cycles of reordering words of 8 bytes: 587 + 0.44 a byte.
 
-    587 + 0.44 cycles a byte.
+    (lib/poplin/ConvTransformsBytesToCycles.hpp)
     """
     return 587 + cd(size_bytes * 440, 1000)
 
@@ -187,7 +187,7 @@ def reduction(outer: int, reduced: int, half: bool, add: bool, contiguous: bool)
 
 
 def transposed_grains(matrices: int, rows: int, columns: int, half: bool) -> int:
-    """Return the cycles of transposing matrices of rows x columns grains of 4 halves or 2 floats."""
+    """Return the cycles of transposing matrices of rows x columns grains: 4 halves, 2 floats."""
     each, price = cd(matrices, 6), 4 if half else 3
     if rows == columns == 1:
         worker = 29 if each == 1 else 37 + price * (each - 2)

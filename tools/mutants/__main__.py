@@ -83,7 +83,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         outcomes.append(outcome)
         told(outcome)
 
-    try_all([tests.case(mutant) for mutant in mutants if not equivalent(mutant)], heard, twice=not options.once)
+    try_all(
+        [tests.case(mutant) for mutant in mutants if not equivalent(mutant)],
+        heard,
+        twice=not options.once,
+    )
     print(table(outcomes))
     dead = sum(o.verdict in (KILLED, TIMED_OUT) for o in outcomes)
     return int(100 * dead < FLOOR_PERCENT * len(outcomes))

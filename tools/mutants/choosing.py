@@ -121,11 +121,7 @@ class Tests:
     def _reaching(self, mutant: Mutant) -> set[str]:
         if not mutant.names:
             return self._at(mutant.file, mutant.first_line, mutant.last_line)
-        return {
-            name
-            for file, line in _users(mutant)
-            for name in self._at(file, line, line)
-        } or {
+        return {name for file, line in _users(mutant) for name in self._at(file, line, line)} or {
             name
             for (file, function, _), names in self.by_line.items()
             if file == mutant.file and function

@@ -112,7 +112,9 @@ def _instead(source: _Source, node: ast.expr | ast.stmt, new: str, kind: str) ->
 def _of_binary(source: _Source, node: ast.BinOp) -> Iterator[Change]:
     if isinstance(node.left, _TEXT) or isinstance(node.right, _TEXT):
         return
-    if any(isinstance(s, ast.Constant) and isinstance(s.value, str) for s in (node.left, node.right)):
+    if any(
+        isinstance(s, ast.Constant) and isinstance(s.value, str) for s in (node.left, node.right)
+    ):
         return
     new = _ARITHMETIC.get(type(node.op))
     if new:
@@ -242,13 +244,21 @@ def _parts(node: ast.AST) -> Iterator[ast.AST]:
             continue  # `zip` of equal lengths: a safeguard
         if field == "slice" and isinstance(node, ast.Subscript) and _names_a_type(node.value):
             continue
-        yield from (v for v in (value if isinstance(value, list) else [value]) if isinstance(v, ast.AST))
+        yield from (
+            v for v in (value if isinstance(value, list) else [value]) if isinstance(v, ast.AST)
+        )
 
 
 def _names_a_type(node: ast.expr) -> bool:
     """Whether a subscripted name is a generic type, as aliases of types have it."""
-    name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
-    return name[:1].isupper() and not name.isupper() or name in ("tuple", "dict", "list", "type")
+    name = (
+        node.id
+        if isinstance(node, ast.Name)
+        else node.attr
+        if isinstance(node, ast.Attribute)
+        else ""
+    )
+    return (name[:1].isupper() and not name.isupper()) or name in ("tuple", "dict", "list", "type")
 
 
 def _head_end(node: ast.stmt) -> int:
@@ -334,9 +344,13 @@ class _Walk:
 
 
 def mutants_of(room: str, path: Path) -> list[Mutant]:
-    """Return every mutant of a file that is valid Python and no other one's twin."""
-    text = path.read_bytes()
-    walk = _Walk(room, str(path.relative_to(ROOT)), text)
+    """Return every mutant of a file, no two alike."""
+    return mutants_of_text(room, str(path.relative_to(ROOT)), path.read_bytes())
+
+
+def mutants_of_text(room: str, file: str, text: bytes) -> list[Mutant]:
+    """Return every mutant of a file's text, no two alike; some may be no valid Python."""
+    walk = _Walk(room, file, text)
     for node in ast.parse(text).body:
         walk.statement(node, "", ())
     kept: dict[tuple[int, int, str], Mutant] = {}

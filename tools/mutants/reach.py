@@ -1,8 +1,8 @@
 """Which tests reach which lines, told by coverage while the tests run once, and kept in out/.
 
-A pytest plugin: `python -m pytest -p tools.mutants.reach FILE`. Each file of tests gives one file of
-records, which holds as long as the tests' own text is the same. Lines are numbered from the start
-of the function they stand in, so that an edit elsewhere in a module leaves its records valid.
+A pytest plugin: `python -m pytest -p tools.mutants.reach FILE`. Each file of tests gives one
+file of records, which holds as long as the tests' own text is the same. Lines are numbered from the
+start of the function they stand in, so that an edit elsewhere in a module leaves its records valid.
 Work of a fixture that several tests share counts for every test of its file.
 """
 
@@ -38,7 +38,9 @@ class Test(NamedTuple):
 
     def reaches(self, file: str, function: str, line: int) -> bool:
         """Whether a line, counted from its function's first, runs."""
-        return any(line in lines.get(file, {}).get(function, ()) for lines in (self.lines, self.shared))
+        return any(
+            line in lines.get(file, {}).get(function, ()) for lines in (self.lines, self.shared)
+        )
 
 
 @cache

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import NamedTuple
@@ -128,10 +129,8 @@ def _run_child(session: pytest.Session, case: Case, items: dict[str, pytest.Item
 def _wait(child: int) -> int | None:
     """Wait for a child and end all that it started; return its status, None after a signal."""
     _, status = os.waitpid(child, 0)
-    try:
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(child, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
     return os.waitstatus_to_exitcode(status) if os.WIFEXITED(status) else None
 
 
@@ -181,10 +180,8 @@ def apart(case: Case) -> str:
     except subprocess.TimeoutExpired:
         return TIMED_OUT
     finally:
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         process.wait()
         link.unlink()
         link.symlink_to(path)
@@ -195,9 +192,7 @@ def apart(case: Case) -> str:
 class _Trials:
     """The plugin that tries all cases where pytest would run the tests."""
 
-    def __init__(
-        self, cases: Sequence[Case], told: Callable[[Outcome], None], twice: bool
-    ) -> None:
+    def __init__(self, cases: Sequence[Case], told: Callable[[Outcome], None], twice: bool) -> None:
         self.cases = cases
         self.told = told
         self.twice = twice
@@ -210,9 +205,7 @@ class _Trials:
             self.told(Outcome(case, verdict, time.perf_counter() - start))
         return True
 
-    def verdict(
-        self, session: pytest.Session, case: Case, items: dict[str, pytest.Item]
-    ) -> str:
+    def verdict(self, session: pytest.Session, case: Case, items: dict[str, pytest.Item]) -> str:
         if not case.tests:
             return NOT_REACHED
         forked = fork(session, case, items)

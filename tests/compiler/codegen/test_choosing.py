@@ -146,7 +146,5 @@ def test_the_way_to_users_counts_up_to_what_they_would_pay(
 
 def test_the_work_itself_counts(prices: dict[tuple[Mapping, Mapping], Price]) -> None:
     """Nothing to bring: on four tiles the op takes longer than on 64."""
-    found = cheapest(
-        GC200, ADD, [(WHOLE, ROWS)] * 2, [WHOLE], (), [at(FEW), at(ROWS), at(COLUMNS)]
-    )
+    found = cheapest(GC200, ADD, [(WHOLE, ROWS)] * 2, [WHOLE], (), [at(FEW), at(ROWS), at(COLUMNS)])
     assert found == at(ROWS)

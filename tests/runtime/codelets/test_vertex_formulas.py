@@ -1,7 +1,5 @@
 """Costs of vertices against the published formulas, written down a second time."""
 
-from math import prod
-
 import numpy as np
 import pytest
 
@@ -64,7 +62,7 @@ def test_a_product_of_no_depth_zeroes_its_sums() -> None:
     ("kind", "slots"), [("s32", 4), ("u8", 4), ("s64", 8), ("f64", 40), ("c64", 4), ("c128", 160)]
 )
 def test_products_outside_of_the_unit(kind: str, slots: int) -> None:
-    """Integers load twice, multiply and add; the other factors are assumed in the machine's file."""
+    """Integers load twice, multiply and add; the other factors are the machine's, assumed."""
     work = product_work(GC200, Product(2, 9, 30, 7), (kind, kind), kind)
     worker = 20 + cd(2 * 9 * 7, 6) * (7 + 30 * slots)
     assert work == TileWork(11 + 6 * worker, 11 + 6 * worker)
@@ -94,7 +92,8 @@ def test_convolutions(kind: str, most: int) -> None:
     for groups, rows, row, inputs, outputs, high, wide, stride in drawn:
         shape = ConvolutionShape(groups, rows, row, inputs, outputs, (high, wide), stride)
         half = kind == "f16"
-        cycles = source.convolution(*shape[:5], (high, wide), stride, half)
+        sizes = groups, rows, row, inputs, outputs
+        cycles = source.convolution(*sizes, (high, wide), stride, half)
         assert convolution_work(GC200, shape, (kind, kind), "f32") == TileWork(cycles)
 
 
@@ -226,9 +225,7 @@ def test_sorts(operands: int, key: str, merge: bool) -> None:
             if length < 2:
                 assert work == TileWork(0)
                 continue
-            plain = source.bitonic_sort(
-                rows, length, key == "f32", min(operands, 2), keys, merge
-            )
+            plain = source.bitonic_sort(rows, length, key == "f32", min(operands, 2), keys, merge)
             if operands < 3:
                 assert work == TileWork(plain)
             else:  # two loads and two stores more for each pair
@@ -364,7 +361,14 @@ def test_small_matrices(kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "factor", "convert"),
-    [("f64", 40, 0), ("c64", 4, 0), ("c128", 160, 0), ("bf16", 1, 1), ("f8e5m2", 1, 4), ("s4", 1, 4)],
+    [
+        ("f64", 40, 0),
+        ("c64", 4, 0),
+        ("c128", 160, 0),
+        ("bf16", 1, 1),
+        ("f8e5m2", 1, 4),
+        ("s4", 1, 4),
+    ],
 )
 def test_matrices_of_other_types(kind: str, factor: int, convert: int) -> None:
     cycles = 6 * (1000 * factor + 2 * convert * 50)
