@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.mutants.choosing import Tests, at_place, drawn, equivalent, source
+from tools.mutants.choosing import ReachingTests, at_place, drawn, equivalent, source
 from tools.mutants.reach import is_current, tests_of
 from tools.mutants.rooms import ROOMS, ROOT
 from tools.mutants.trial import KILLED, NOT_REACHED, SURVIVED, TIMED_OUT, Outcome, try_all
@@ -76,7 +76,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     files = [file for folder in TEST_FOLDERS for file in (ROOT / folder).rglob("test_*.py")]
     if not options.kept:
         record(files)
-    tests = Tests(test for file in sorted(files) if is_current(file) for test in tests_of(file))
+    tests = ReachingTests(
+        test for file in sorted(files) if is_current(file) for test in tests_of(file)
+    )
     outcomes: list[Outcome] = []
 
     def heard(outcome: Outcome) -> None:

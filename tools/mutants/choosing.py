@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tools.mutants.operators import Mutant, is_python, mutants_of
-from tools.mutants.reach import Test, function_of
+from tools.mutants.reach import TimedTest, function_of
 from tools.mutants.rooms import ROOMS, ROOT
 from tools.mutants.trial import Case
 
@@ -82,13 +82,13 @@ def at_place(file: str, line: int) -> list[Mutant]:
     return [m for m in found if is_python(m, source(m.file))]
 
 
-class Tests:
+class ReachingTests:
     """All recorded tests, by the lines that they reach."""
 
-    def __init__(self, tests: Iterable[Test]) -> None:
+    def __init__(self, tests: Iterable[TimedTest]) -> None:
         self.by_line: dict[tuple[str, str, int], set[str]] = defaultdict(set)
-        self.by_file: dict[str, list[Test]] = defaultdict(list)
-        self.tests: dict[str, Test] = {}
+        self.by_file: dict[str, list[TimedTest]] = defaultdict(list)
+        self.tests: dict[str, TimedTest] = {}
         for test in tests:
             self.tests[test.name] = test
             self.by_file[test.name.partition("::")[0]].append(test)
@@ -104,7 +104,7 @@ class Tests:
         reaching = self._ordered(self._reaching(mutant), near)
         files = dict.fromkeys(test.name.partition("::")[0] for test in reaching)
         others = [test for file in files for test in self.by_file[file]]
-        chosen: dict[str, Test] = {}
+        chosen: dict[str, TimedTest] = {}
         seconds = 0.0
         for test in (*reaching, *others):
             if test.name not in chosen and seconds + test.seconds <= TEST_SECONDS:
@@ -112,7 +112,7 @@ class Tests:
                 seconds += test.seconds
         return Case(mutant, tuple(chosen.values()) if reaching else ())
 
-    def _ordered(self, names: set[str], near: tuple[str, ...]) -> list[Test]:
+    def _ordered(self, names: set[str], near: tuple[str, ...]) -> list[TimedTest]:
         """Return tests, some of the nearest first, the fastest first."""
         found = sorted((self.tests[name] for name in names), key=lambda t: (t.seconds, t.name))
         nearest = [test for test in found if test.name.startswith(near)][:NEAREST]

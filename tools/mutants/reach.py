@@ -28,7 +28,7 @@ Lines = Mapping[str, Mapping[str, list[int]]]
 """For each source file and each of its functions the lines that run, from the function's first."""
 
 
-class Test(NamedTuple):
+class TimedTest(NamedTuple):
     """A test as it ran: what it reaches itself, and what the shared fixtures of its file do."""
 
     name: str
@@ -84,12 +84,12 @@ def is_current(test_file: Path) -> bool:
     return path.exists() and bool(json.loads(path.read_text())["digest"] == digest(test_file))
 
 
-def tests_of(test_file: Path) -> list[Test]:
+def tests_of(test_file: Path) -> list[TimedTest]:
     """Return the tests of a file with what they reach; shared work is at each of them."""
     data = json.loads(record_path(test_file).read_text())
     lines = data["lines"]
     return [
-        Test(name, seconds, lines.get(name, {}), lines.get(SHARED, {}))
+        TimedTest(name, seconds, lines.get(name, {}), lines.get(SHARED, {}))
         for name, seconds in data["seconds"].items()
     ]
 

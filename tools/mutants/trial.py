@@ -23,7 +23,7 @@ from typing import NamedTuple
 import pytest
 
 from tools.mutants.operators import Mutant
-from tools.mutants.reach import Test
+from tools.mutants.reach import TimedTest
 from tools.mutants.rooms import ROOT
 
 TREE = ROOT / "out" / "mutants" / "tree"
@@ -43,7 +43,7 @@ class Case(NamedTuple):
     """A mutant and its tests, in the order in which they run."""
 
     mutant: Mutant
-    tests: tuple[Test, ...]
+    tests: tuple[TimedTest, ...]
 
 
 class Outcome(NamedTuple):
@@ -54,7 +54,7 @@ class Outcome(NamedTuple):
     seconds: float
 
 
-def allowed_seconds(test: Test) -> int:
+def allowed_seconds(test: TimedTest) -> int:
     """Return how long a test may run."""
     return int(SPARE_SECONDS + TIMES_SLOWER * test.seconds)
 
