@@ -60,6 +60,14 @@ def test_single_ops(
     assert work_of(op, types, result, (elements,)) == TileWork(cycles, 0)
 
 
+@pytest.mark.parametrize(("before", "after"), [("s32", "f32"), ("f32", "s32"), ("s8", "f16")])
+def test_conversions_between_integers_and_floats_are_assumed(before: str, after: str) -> None:
+    """Scalar code, five slots an element (popops has 4 to 5 and more): no source says how many."""
+    found = work_of("convert", (before,), after, (60,))
+    assert found == TileWork(12 + 6 * (37 + 10 * 5), 6 * 10 * 5)
+    assert work_of("convert", ("s32",), "s64", (60,)) == TileWork(12 + 6 * (37 + 10 * 5), 0)
+
+
 def test_compare_is_priced_by_direction() -> None:
     for direction, cycles in (("LT", 14), ("NE", 20)):
         found = work_of("compare", ("f32", "f32"), "pred", (60,), direction=direction)
