@@ -1,4 +1,4 @@
-"""Shares of work and traffic: parts cut off at a variable's end, lanes of a bus, calls of a body."""
+"""Shares of work and traffic: parts of a variable, lanes of a bus, calls of a body."""
 
 from hloipu_runtime.costing.computing import operand_part
 from hloipu_runtime.costing.counting import cycles_of_blocks
@@ -39,7 +39,11 @@ def test_both_tiles_of_a_bus_send_over_the_lanes_of_both() -> None:
 
 
 def test_blocks_cost_their_share_of_what_is_inside() -> None:
-    """A function is called by two loops; each loop has the part of it that it calls."""
+    """A function is called by two loops; each loop has the part of it that it calls.
+
+    On `unit` each of three vertices takes six cycles, and every branch of control one: two for a
+    call and one for a turn.
+    """
     make = Maker()
     x = make.variable((6,), everywhere((6,), row(1)))
     loops = (
@@ -52,8 +56,8 @@ def test_blocks_cost_their_share_of_what_is_inside() -> None:
     found = estimate(program, UNIT, costs=costs)
     paths = [block.path for block in costs.blocks]
     cycles = dict(zip(paths, cycles_of_blocks(costs, found.counts), strict=True))
-    assert cycles.pop("body") == found.total_cycles == 5 * 18 + 2 * 12
-    assert sorted(cycles.values()) == [2 * 12, 7 * 12, 5 * 18]
+    assert cycles.pop("body") == found.total_cycles == 5 * (18 + 3) + 2 * (12 + 3)
+    assert sorted(cycles.values()) == [2 * (12 + 3), 7 * 12, 5 * (18 + 3)]
 
 
 def test_buffers_of_streams_always_take_memory() -> None:
