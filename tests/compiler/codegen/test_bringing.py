@@ -67,3 +67,23 @@ def test_gathered_values_arrive() -> None:
     w = rng.integers(-3, 4, (96, 64)).astype(np.float32)
     run = same_on_tiles(text, BOW, [x, w])
     np.testing.assert_array_equal(run.functional[0], x @ (w + 2))
+
+
+def test_a_way_over_other_tiles_is_looked_for_from_24_messages_on() -> None:
+    """That many is assumed; then the cheaper one is taken, code included."""
+    gathered = {}
+    for senders in (16, 23, 24, 40):
+        for width in (16, 64, 256):
+            lying, wanted = _rows(senders, senders, width), _everywhere(1472, senders, width)
+            found = bringing(BOW, "f32", (senders, width), lying, wanted)
+            gathered[senders, width] = found.via is not None
+            # Straight: each tile receives all at 8 bytes a cycle, a message from every sender.
+            straight = senders * width * 4 // 8 + senders * 3 + 9 + 74 + 126
+            if found.via is None:
+                assert found.cycles == straight
+            # 8 bytes of code for each message, received or sent, one more for each 16,592 bytes,
+            # and 32 of the step.
+            messages = senders + 1 + senders * width * 4 // 16_592
+            price = straight + 8 * (8 * messages + 32)
+            assert found.price == price if found.via is None else found.price < price
+    assert [at for at, via in gathered.items() if via] == [(24, 16), (24, 64), (40, 16), (40, 64)]
