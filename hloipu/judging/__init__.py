@@ -1,0 +1,1 @@
+"""Judges results of whole modules by what rounding may do to them (docs/numerics.md)."""

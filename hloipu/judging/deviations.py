@@ -1,0 +1,142 @@
+"""Judges one leaf of a result: is its error one that the module's published budgets can make?
+
+The rule is derived in docs/numerics.md, "Whole modules".
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hloipu_compiler.evaluate.agreement import smallest_normal
+from hloipu_compiler.evaluate.plan import Array
+from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_runtime.element_types import ElementType
+
+FACTOR = 2.0
+"""How much larger than the largest sample's our error may be, element by element and as a whole.
+
+Samples err by about as much as budgets allow, correct implementations by less.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Whether a leaf agrees, and what to say of it."""
+
+    agrees: bool
+    said: str
+
+
+def judge(
+    shape: ArrayShape, ours: Array, theirs: Array | None, value: Array, samples: Sequence[Array]
+) -> Finding:
+    """Judge a leaf, in its user dtype, by its value without errors and by samples with errors.
+
+    `theirs` is the reference's own result, one more sample of what is not finite where.
+    """
+    element = shape.element_type
+    if not (element.is_float or element.is_complex):
+        return _judge_exact(ours, value, samples)
+    a, exact, drawn = _wide(ours), _wide(value), [_wide(x) for x in samples]
+    with np.errstate(all="ignore"):
+        return _judge_floats(element, a, None if theirs is None else _wide(theirs), exact, drawn)
+
+
+def _judge_exact(ours: Array, value: Array, samples: Sequence[Array]) -> Finding:
+    """Judge integers and predicates: how many are others, not by how much."""
+    off = ours != value
+    if not off.any():
+        return Finding(True, f"all {off.size} elements are equal")
+    apart = [x != value for x in samples]
+    known = np.any(apart, axis=0)
+    allowed_new = FACTOR * _most_new(apart)
+    allowed = FACTOR * max(int(np.count_nonzero(x)) for x in apart)
+    new, count = int(np.count_nonzero(off & ~known)), int(np.count_nonzero(off))
+    index = tuple(map(int, np.argwhere(off & ~known if new else off)[0]))
+    said = (
+        f"{count} of {off.size} elements differ, {allowed:.0f} may; "
+        f"at {list(index)}: {ours[index]} against {value[index]}"
+    )
+    return Finding(new <= allowed_new and count <= allowed, said)
+
+
+def _most_new(apart: Sequence[Array]) -> int:
+    """Return the most elements that are off in one sample and in no other."""
+    times = np.sum(apart, axis=0, dtype=np.int64)
+    return max(int(np.count_nonzero(x & (times == 1))) for x in apart)
+
+
+def _judge_floats(
+    element: ElementType,
+    ours: Array,
+    theirs: Array | None,
+    exact: Array,
+    samples: Sequence[Array],
+) -> Finding:
+    unlike = ~_same_kind(ours, exact)
+    for other in (*samples, *(() if theirs is None else (theirs,))):
+        unlike &= _same_kind(other, exact)
+    if unlike.any():
+        index = tuple(map(int, np.argwhere(unlike)[0]))
+        return Finding(False, f"at {list(index)}: {ours[index]} against {exact[index]}")
+    judged = np.isfinite(ours) & np.isfinite(exact)
+    for x in samples:
+        judged &= np.isfinite(x)
+    if not judged.any():
+        return Finding(True, f"none of {judged.size} elements is finite")
+    errors = [np.where(judged, np.abs(x - exact), 0.0) for x in samples]
+    error = np.where(judged, np.abs(ours - exact), 0.0)
+    steps = _steps(element, np.where(judged, exact, 0.0))
+    largest_norm = max(map(_norm, errors))
+    bound = FACTOR * np.maximum(_bounds(errors), steps)
+    beyond = error > bound
+    # As many may be beyond as lie beyond what the other samples say in one sample.
+    allowed_beyond = FACTOR * max(
+        int(np.count_nonzero(x > FACTOR * np.maximum(_bounds(others), steps)))
+        for x, others in _each_and_others(errors)
+    )
+    count, norm = int(np.count_nonzero(beyond)), _norm(error)
+    allowed_norm = FACTOR * largest_norm
+    size = _norm(np.where(judged, np.abs(exact), 0.0)) or 1.0
+    worst = tuple(
+        map(int, np.unravel_index(int(np.argmax(error / np.where(bound > 0, bound, 1))), error.shape))
+    )
+    said = (
+        f"off by {norm / size:.2g} of its size, {allowed_norm / size:.2g} allowed; "
+        f"worst at {list(worst)}: {ours[worst]} against {exact[worst]}, "
+        f"{error[worst]:.2g} off, {bound[worst]:.2g} allowed"
+    )
+    if not judged.all():
+        said += f"; {judged.size - int(np.count_nonzero(judged))} of {judged.size} not finite"
+    return Finding(count <= allowed_beyond and norm <= allowed_norm, said)
+
+
+def _bounds(errors: Sequence[Array]) -> Array:
+    """Return the largest error of each element, at least the leaf's usual one."""
+    usual = np.sqrt(np.mean([np.mean(x * x) for x in errors]))
+    return np.maximum(np.max(errors, axis=0), usual)
+
+
+def _each_and_others(errors: Sequence[Array]) -> list[tuple[Array, list[Array]]]:
+    return [(x, [y for y in errors if y is not x]) for x in errors]
+
+
+def _steps(element: ElementType, values: Array) -> Array:
+    """Return the distance between neighbours in a type at some values."""
+    bits = element.mantissa_bits if element.is_float else 23 if element.bits == 64 else 52
+    size = np.maximum(np.abs(values), smallest_normal(element.name))
+    return np.ldexp(1.0, np.frexp(size)[1] - 1 - bits)
+
+
+def _same_kind(a: Array, b: Array) -> Array:
+    """Whether elements are both finite, both NaN or the same infinity."""
+    return np.asarray((np.isfinite(a) & np.isfinite(b)) | (np.isnan(a) & np.isnan(b)) | (a == b))
+
+
+def _norm(values: Array) -> float:
+    return float(np.sqrt(np.sum(values * values)))
+
+
+def _wide(array: Array) -> Array:
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
