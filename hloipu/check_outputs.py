@@ -1,29 +1,33 @@
-"""Compare a whole module's result with a reference's.
+"""Compare a whole module's result with a reference's, by the rules of docs/numerics.md.
 
-Three ways: our error and the reference's are both measured against the same module computed by the
-reference in f64 throughout, so that a program that amplifies rounding is not blamed on either.
+The reference computes a module in f64 that rounds where the module's own types do: once exactly,
+and several times with every op erring as far as its published budget allows. Our result must look
+like one more of those.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from hloipu_compiler.evaluate.agreement import Budget, compare_values
+from hloipu.judging.deviations import Finding, judge, judge_without_samples
+from hloipu.judging.perturb import perturbed
 from hloipu_compiler.evaluate.plan import Array
 from hloipu_compiler.evaluate.site import array_leaves
-from hloipu_compiler.evaluate.widen import widened, widened_arguments
+from hloipu_compiler.evaluate.widen import widened_arguments
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
-from hloipu_runtime.element_types import ElementType
 
-REFERENCE_FACTOR = 8.0
-"""How much larger than the reference's our error may be: both are samples of one distribution."""
-
-EPSILONS = 64.0
-"""Roundings of the largest value of a result that are allowed in any case."""
-
+SAMPLES = 8
+"""A value so near the middle of two numbers that ours goes to the other one goes there in about
+half of the samples: in none of them with a probability of 2^-8."""
+SAMPLES_OF_DOUBT = 16
+"""More of them, before a result is said to differ."""
+SAMPLE_BYTES = 4 * 2**30
+"""What samples may take in memory; large results have fewer of them, but two."""
+_GOLDEN = 0.6180339887498949
+"""Multiples of it, modulo 1, lie apart from each other however many are taken."""
 
 Reference = Callable[[Sequence[tuple[Module, Sequence[Array]]]], list[list[Array] | str]]
 """Computes modules on leaves of arguments; for each the result's leaves, or why it could not."""
@@ -39,47 +43,83 @@ class OutputReport:
     said: str
 
 
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """What a reference says a module's results are, as leaves in f64, c128 and integers."""
+
+    values: list[Array]
+    """Without errors, but for the roundings to the module's own types."""
+    samples: list[list[Array]]
+    """With errors as large as budgets allow; a list of leaves each."""
+    draw: Callable[[range], list[list[Array]]]
+    """Draws the samples of some numbers."""
+
+    def extended(self) -> "Truth":
+        """Return the same with more samples."""
+        first = len(self.samples) + 1
+        more = self.draw(range(first, first + SAMPLES_OF_DOUBT))
+        return replace(self, samples=[*self.samples, *more])
+
+
 def compare_outputs(
-    module: Module,
-    ours: Sequence[Array],
-    theirs: Sequence[Array],
-    truth: Sequence[Array] | None,
+    module: Module, ours: Sequence[Array], theirs: Sequence[Array], truth: Truth | None
 ) -> list[OutputReport]:
-    """Judge every leaf of the result, in user dtypes; `truth` is the reference's in f64."""
+    """Judge every leaf of the result, in user dtypes.
+
+    `theirs` is the reference's result in the module's own types. Without `truth` that is all there
+    is to judge by, and reports say so.
+    """
+    reports = _reports(module, ours, theirs, truth)
+    if truth is not None and not all(report.agrees for report in reports):
+        reports = _reports(module, ours, theirs, truth.extended())
+    return reports
+
+
+def _reports(
+    module: Module, ours: Sequence[Array], theirs: Sequence[Array], truth: Truth | None
+) -> list[OutputReport]:
     reports = []
     leaves = array_leaves(module.entry.program_shape.result)
     for number, (shape, a, b) in enumerate(zip(leaves, ours, theirs, strict=True)):
         if not shape.element_type.is_array:
             continue
-        agrees, said = judge_leaf(shape, a, b, truth[number] if truth else None)
-        reports.append(OutputReport(number, shape, agrees, said))
+        if truth is None:
+            found = judge_without_samples(shape, a, b)
+        else:
+            samples = [x[number] for x in truth.samples]
+            found = judge(shape, a, b, truth.values[number], samples)
+        reports.append(OutputReport(number, shape, found.agrees, found.said))
     return reports
 
 
-def judge_leaf(
-    shape: ArrayShape, ours: Array, theirs: Array, truth: Array | None
-) -> tuple[bool, str]:
-    """Return whether a value, in its user dtype, agrees with a reference's, and what to say."""
-    element = shape.element_type
-    if element.is_float or element.is_complex:
-        return _judge_floats(ours, theirs, truth, element)
-    verdict = compare_values(ours, theirs, Budget(element.name))
-    return verdict.agrees, str(verdict)
+def judge_leaf(shape: ArrayShape, ours: Array, theirs: Array) -> Finding:
+    """Judge a value, in its user dtype, by a reference's of which nothing more is known."""
+    return judge_without_samples(shape, ours, theirs)
 
 
 def truth_of(
     reference: Reference, module: Module, arguments: Sequence[Array]
-) -> list[Array] | None:
-    """Return the result's leaves as the reference computes the module in f64 throughout.
+) -> Truth | None:
+    """Return what the reference says a module's results are; None where it cannot.
 
-    None where there is no such module or the reference cannot compute it. Our own kernels must not
-    stand in: a wrong one would be wrong in f64 as well, and excuse itself.
+    Our own kernels must not stand in for XLA: a wrong one would be wrong in f64 as well, and excuse
+    itself.
     """
-    wide = widened(module)
-    if wide is None:
+    moving = perturbed(module)
+    if moving is None:
         return None
-    (answer,) = reference([(wide, widened_arguments(arguments))])
-    return None if isinstance(answer, str) else answer
+    wide = widened_arguments(arguments)
+
+    def draw(numbers: range) -> list[list[Array]]:
+        spreads = [np.float64(1 + number * _GOLDEN % 1) if number else 0.0 for number in numbers]
+        answers = reference([(moving, [*wide, np.asarray(x, np.float64)]) for x in spreads])
+        return [x for x in answers if not isinstance(x, str)]
+
+    leaves = array_leaves(module.entry.program_shape.result)
+    each = sum(8 * leaf.element_count for leaf in leaves if leaf.element_type.is_array)
+    count = min(SAMPLES, max(2, SAMPLE_BYTES // max(1, each)))
+    made = draw(range(count + 1))
+    return Truth(made[0], made[1:], draw) if len(made) == count + 1 else None
 
 
 def nested(module: Module, leaves: Sequence[Array]) -> list[Any]:
@@ -92,47 +132,3 @@ def nested(module: Module, leaves: Sequence[Array]) -> list[Any]:
         arguments.append(mine if isinstance(shape, TupleShape) else mine[0])
         at += count
     return arguments
-
-
-def _judge_floats(
-    ours: Array, theirs: Array, truth: Array | None, element: ElementType
-) -> tuple[bool, str]:
-    a, b = _wide(ours), _wide(theirs)
-    nan_differs = np.isnan(a) != np.isnan(b)
-    if nan_differs.any():
-        index = tuple(map(int, np.argwhere(nan_differs)[0]))
-        return (
-            False,
-            f"NaN at {list(index)} on one side only: {ours[index]} against {theirs[index]}",
-        )
-    finite = np.isfinite(a) & np.isfinite(b)
-    infinite_differs = ~finite & ~np.isnan(a) & (a != b)
-    if infinite_differs.any() and truth is None:
-        index = tuple(map(int, np.argwhere(infinite_differs)[0]))
-        return False, f"at {list(index)}: {ours[index]} against {theirs[index]}"
-    if not finite.any():
-        return True, "no finite elements"
-    error = np.where(finite, np.abs(a - b), 0.0)
-    scale = float(np.abs(b[finite]).max())
-    epsilon = 2.0 ** -(element.mantissa_bits if element.is_float else _part_bits(element))
-    allowed = EPSILONS * epsilon * scale
-    if truth is not None:
-        exact = _wide(truth)
-        error = np.where(finite & np.isfinite(exact), np.abs(a - exact), 0.0)
-        known = finite & np.isfinite(exact)
-        theirs_off = float(np.abs(b - exact)[known].max()) if known.any() else 0.0
-        allowed += REFERENCE_FACTOR * theirs_off
-    worst = tuple(map(int, np.unravel_index(int(np.argmax(error)), error.shape)))
-    said = (
-        f"worst at {list(worst)}: {ours[worst]} against {theirs[worst]}, "
-        f"{float(error[worst]):.3g} off, {allowed:.3g} allowed"
-    )
-    return bool(error[worst] <= allowed), said
-
-
-def _part_bits(element: ElementType) -> int:
-    return 23 if element.bits == 64 else 52
-
-
-def _wide(array: Array) -> Array:
-    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)

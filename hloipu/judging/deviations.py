@@ -5,10 +5,11 @@ The rule is derived in docs/numerics.md, "Whole modules".
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import sqrt
 
 import numpy as np
 
-from hloipu_compiler.evaluate.agreement import smallest_normal
+from hloipu_compiler.evaluate.agreement import Budget, compare_values, smallest_normal
 from hloipu_compiler.evaluate.plan import Array
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_runtime.element_types import ElementType
@@ -18,6 +19,10 @@ FACTOR = 2.0
 
 Samples err by about as much as budgets allow, correct implementations by less.
 """
+
+
+UNKNOWN_ROUNDINGS = 64
+"""Roundings that are taken to add up where nothing says what a module makes of them. *Assumed.*"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,40 @@ def judge(
     a, exact, drawn = _wide(ours), _wide(value), [_wide(x) for x in samples]
     with np.errstate(all="ignore"):
         return _judge_floats(element, a, None if theirs is None else _wide(theirs), exact, drawn)
+
+
+def judge_without_samples(shape: ArrayShape, ours: Array, theirs: Array) -> Finding:
+    """Judge a leaf, in its user dtype, by a reference's result alone.
+
+    Integers must be equal. Floats may be off, as a whole, by what `UNKNOWN_ROUNDINGS` independent
+    roundings add up to, each uniform within half a step, on both sides and with FACTOR to spare; an
+    element by four times that of the larger of its size and the usual one.
+    """
+    element = shape.element_type
+    if not (element.is_float or element.is_complex):
+        verdict = compare_values(ours, theirs, Budget(element.name))
+        return Finding(verdict.agrees, str(verdict))
+    a, b = _wide(ours), _wide(theirs)
+    with np.errstate(all="ignore"):
+        unlike = ~_same_kind(a, b)
+        if unlike.any():
+            index = tuple(map(int, np.argwhere(unlike)[0]))
+            return Finding(False, f"at {list(index)}: {ours[index]} against {theirs[index]}")
+        judged = np.isfinite(a) & np.isfinite(b)
+        if not judged.any():
+            return Finding(True, f"none of {judged.size} elements is finite")
+        size = np.where(judged, np.abs(b), 0.0)
+        error = np.where(judged, np.abs(a - b), 0.0)
+    relative = FACTOR * 2.0 ** -_mantissa_bits(element) * sqrt(2 * UNKNOWN_ROUNDINGS / 12)
+    usual = _norm(size) / sqrt(max(1, int(np.count_nonzero(judged))))
+    bound = 4 * relative * np.maximum(size, usual) + smallest_normal(element.name)
+    agrees = _norm(error) <= relative * _norm(size) + _norm(bound * 0 + smallest_normal(element.name))
+    worst = tuple(map(int, np.unravel_index(int(np.argmax(error / bound)), error.shape)))
+    said = (
+        f"worst at {list(worst)}: {ours[worst]} against {theirs[worst]}, {error[worst]:.2g} off, "
+        f"{bound[worst]:.2g} allowed (by the reference's result alone)"
+    )
+    return Finding(bool(agrees and (error <= bound).all()), said)
 
 
 def _judge_exact(ours: Array, value: Array, samples: Sequence[Array]) -> Finding:
@@ -124,9 +163,13 @@ def _each_and_others(errors: Sequence[Array]) -> list[tuple[Array, list[Array]]]
 
 def _steps(element: ElementType, values: Array) -> Array:
     """Return the distance between neighbours in a type at some values."""
-    bits = element.mantissa_bits if element.is_float else 23 if element.bits == 64 else 52
+    bits = _mantissa_bits(element)
     size = np.maximum(np.abs(values), smallest_normal(element.name))
     return np.ldexp(1.0, np.frexp(size)[1] - 1 - bits)
+
+
+def _mantissa_bits(element: ElementType) -> int:
+    return element.mantissa_bits if element.is_float else 23 if element.bits == 64 else 52
 
 
 def _same_kind(a: Array, b: Array) -> Array:

@@ -104,7 +104,7 @@ class WideWriter:
     def constant(self, name: str, value: float) -> int:
         """Append a scalar of f64."""
         at = self.add(name, "constant", ArrayShape(F64))
-        self.made[at] = self.made[at]._replace(literal=Literal(array=np.float64(value)))
+        self.made[at] = self.made[at]._replace(literal=Literal(array=np.array(value, np.float64)))
         return at
 
     def element(self, name: str, at: int, number: int) -> int:

@@ -1,0 +1,119 @@
+"""Plants mutations, judges them, and sorts those that are not found."""
+
+import signal
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Iterator
+
+import numpy as np
+
+from hloipu.check_outputs import Truth, compare_outputs, nested, truth_of
+from hloipu.xla_cpu.runner import job_of, run_on_xla_cpu
+from hloipu_compiler.evaluate.participants import evaluate_everywhere
+from hloipu_compiler.evaluate.plan import Array
+from hloipu_compiler.evaluate.site import array_leaves
+from hloipu_compiler.evaluate.widen import widened, widened_arguments
+from hloipu_compiler.ir.graph import Module
+from hloipu_runtime.errors import HloipuError
+from tools.judge_check.models import Model
+from tools.judge_check.mutations import Mutant, mutants
+
+SECONDS_FOR_A_MUTANT = 20
+
+
+def on_xla(work: Sequence[tuple[Module, Sequence[Array]]]) -> list[list[Array] | str]:
+    """Compute modules on XLA:CPU."""
+    return run_on_xla_cpu([job_of(module, leaves) for module, leaves in work])
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one mutant: `found`, or why it was not."""
+
+    model: str
+    kind: str
+    mutation: str
+    place: str
+    state: str
+    """`found`, `does not end`, `equivalent: ...`, or `MISSED`."""
+
+
+@contextmanager
+def time_limit(seconds: int) -> Iterator[None]:
+    """Raise TimeoutError where the block takes longer."""
+
+    def stop(_number: int, _frame: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def truth_for(model: Model) -> Truth | None:
+    """Return the truth of a model, its samples of doubt drawn in advance."""
+    truth = truth_of(on_xla, model.module, model.arguments)
+    if truth is None:
+        return None
+    more = truth.extended().samples[len(truth.samples) :]
+    return replace(truth, draw=lambda _numbers: more)
+
+
+def judged(model: Model, truth: Truth, seed: int, most_of_a_kind: int) -> list[Outcome]:
+    """Judge the mutants of a model."""
+    exact = _in_f64(model.module, model.arguments)
+    outcomes = []
+    for mutant in mutants(model.module, seed, most_of_a_kind):
+        state = _state(model, mutant, truth, exact)
+        outcomes.append(Outcome(model.name, model.kind, mutant.kind, mutant.place, state))
+    return outcomes
+
+
+def _state(model: Model, mutant: Mutant, truth: Truth, exact: list[Array]) -> str:
+    try:
+        with time_limit(SECONDS_FOR_A_MUTANT):
+            ours = evaluate_everywhere(mutant.module, *nested(mutant.module, model.arguments))
+    except TimeoutError:
+        return "does not end"
+    except HloipuError as error:
+        return f"refused: {error.code}"
+    reports = compare_outputs(model.module, ours, ours, truth)
+    if not all(report.agrees for report in reports):
+        return "found"
+    return _why_not(model, mutant, truth, exact)
+
+
+def _why_not(model: Model, mutant: Mutant, truth: Truth, exact: list[Array]) -> str:
+    """Say how far the mutation moves the results in f64, beside what the types' rounding does."""
+    with time_limit(10 * SECONDS_FOR_A_MUTANT):
+        moved = _in_f64(mutant.module, model.arguments)
+    largest, finite = 0.0, False
+    leaves = array_leaves(model.module.entry.program_shape.result)
+    for shape, a, b, value in zip(leaves, exact, moved, truth.values, strict=True):
+        if not shape.element_type.is_array:
+            continue
+        with np.errstate(all="ignore"):
+            x, y, r = (np.asarray(v).astype(np.complex128) for v in (a, b, value))
+            known = np.isfinite(x) & np.isfinite(y) & np.isfinite(r)
+            finite = finite or bool(known.any())
+            change = np.linalg.norm(np.where(known, y - x, 0))
+            rounding = np.linalg.norm(np.where(known, r - x, 0))
+        if change:
+            largest = max(largest, float(change / rounding) if rounding else np.inf)
+    if not finite:
+        return "equivalent: nothing is finite"
+    if largest == 0:
+        return "equivalent: no change in f64"
+    if largest <= 1:
+        return f"equivalent: {largest:.1g} of the types' rounding"
+    return f"MISSED, {largest:.3g} times the types' rounding"
+
+
+def _in_f64(module: Module, arguments: Sequence[Array]) -> list[Array]:
+    wide = widened(module)
+    return evaluate_everywhere(wide, *nested(wide, widened_arguments(arguments)))

@@ -1,0 +1,89 @@
+"""Models to measure on: samples and dumps, recast to other types, with arguments for them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from hloipu.inputs import flat
+from hloipu_compiler.evaluate.constants import constant_leaves
+from hloipu_compiler.evaluate.fill_elided import fill_elided
+from hloipu_compiler.evaluate.plan import Array
+from hloipu_compiler.evaluate.random_inputs import random_arguments
+from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.ir.graph import Instruction, Module
+from hloipu_compiler.ir.literals import Literal
+from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.passes.narrow_floats import floats_narrowed
+from hloipu_compiler.verify.verifier import verify
+from hloipu_runtime.element_types import F32
+from hloipu_runtime.kernels.rounding import GRIDS
+
+TYPES = ("f32", "bf16", "f16", "f8e5m2", "f8e4m3fn")
+SMALL = {"f8e4m3fn": 0.25}
+"""What arguments are multiplied with, where sums of common lengths would overflow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A module in one type, and the leaves of its arguments."""
+
+    name: str
+    kind: str
+    module: Module
+    arguments: list[Array]
+
+
+def models(paths: Sequence[str], kinds: Sequence[str], seed: int = 0) -> Iterator[Model]:
+    """Yield each module in each type in which it has a form; f32 is the module as it stands."""
+    for path in _files(paths):
+        plain = parse(path.read_text(encoding="utf-8"))
+        verify(plain)
+        plain = fill_elided(plain, seed)
+        for kind in kinds:
+            module = plain if kind == "f32" else recast(plain, kind)
+            if kind != "f32" and module is plain:
+                continue
+            arguments = flat(random_arguments(module, seed))
+            yield Model(path.stem, kind, module, [_scaled(x, kind) for x in arguments])
+
+
+def _files(paths: Sequence[str]) -> list[Path]:
+    return [
+        file
+        for path in map(Path, paths)
+        for file in (sorted(path.glob("*.hlo")) if path.is_dir() else [path])
+    ]
+
+
+def recast(module: Module, kind: str) -> Module:
+    """Return the module with every f32 as another type, constants within its range."""
+    if GRIDS[kind].overflow != "infinity":
+        computations = tuple(
+            c.__class__(**{
+                **{k: v for k, v in c.__dict__.items() if k in c.__dataclass_fields__},
+                "instructions": tuple(_clipped(x, GRIDS[kind].largest) for x in c.instructions),
+            })
+            for c in module.computations
+        )  # fmt: skip
+        narrowed = floats_narrowed(module.__class__(
+            module.name, computations, module.entry_position, module.attributes
+        ), kind)  # fmt: skip
+        return narrowed
+    return floats_narrowed(module, kind)
+
+
+def _clipped(x: Instruction, largest: float) -> Instruction:
+    if x.opcode != "constant" or not isinstance(x.shape, ArrayShape):
+        return x
+    if x.shape.element_type is not F32:
+        return x
+    (value,) = constant_leaves(x)
+    return x._replace(literal=Literal(array=np.clip(value, -largest, largest)))
+
+
+def _scaled(array: Array, kind: str) -> Array:
+    if kind not in SMALL or array.dtype.kind not in "fV" or array.dtype.name.startswith("int"):
+        return array
+    return (array.astype(np.float64) * SMALL[kind]).astype(array.dtype)
