@@ -7,11 +7,11 @@ like one more of those.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
-from hloipu.judging.deviations import Finding, judge, judge_without_samples
+from hloipu.judging.deviations import judge, judge_without_samples
 from hloipu.judging.perturb import perturbed
 from hloipu_compiler.evaluate.plan import Array
 from hloipu_compiler.evaluate.site import array_leaves
@@ -44,8 +44,11 @@ class OutputReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Truth:
-    """What a reference says a module's results are, as leaves in f64, c128 and integers."""
+class Truth(Sequence[Array]):
+    """What a reference says a module's results are, as leaves in f64, c128 and integers.
+
+    As a sequence it is its `values`.
+    """
 
     values: list[Array]
     """Without errors, but for the roundings to the module's own types."""
@@ -53,6 +56,18 @@ class Truth:
     """With errors as large as budgets allow; a list of leaves each."""
     draw: Callable[[range], list[list[Array]]]
     """Draws the samples of some numbers."""
+
+    @overload
+    def __getitem__(self, index: int) -> Array: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Array]: ...
+    def __getitem__(self, index: int | slice) -> Array | list[Array]:
+        """Return one leaf, or several."""
+        return self.values[index]
+
+    def __len__(self) -> int:
+        """Return the number of leaves."""
+        return len(self.values)
 
     def extended(self) -> "Truth":
         """Return the same with more samples."""
@@ -62,44 +77,45 @@ class Truth:
 
 
 def compare_outputs(
-    module: Module, ours: Sequence[Array], theirs: Sequence[Array], truth: Truth | None
+    module: Module, ours: Sequence[Array], theirs: Sequence[Array], truth: Sequence[Array] | None
 ) -> list[OutputReport]:
     """Judge every leaf of the result, in user dtypes.
 
-    `theirs` is the reference's result in the module's own types. Without `truth` that is all there
-    is to judge by, and reports say so.
+    `theirs` is the reference's result in the module's own types, `truth` what it is in f64: a
+    `Truth`, or leaves alone. Without samples the judge knows less, and reports say so.
     """
     reports = _reports(module, ours, theirs, truth)
-    if truth is not None and not all(report.agrees for report in reports):
+    if isinstance(truth, Truth) and not all(report.agrees for report in reports):
         reports = _reports(module, ours, theirs, truth.extended())
     return reports
 
 
 def _reports(
-    module: Module, ours: Sequence[Array], theirs: Sequence[Array], truth: Truth | None
+    module: Module, ours: Sequence[Array], theirs: Sequence[Array], truth: Sequence[Array] | None
 ) -> list[OutputReport]:
     reports = []
     leaves = array_leaves(module.entry.program_shape.result)
     for number, (shape, a, b) in enumerate(zip(leaves, ours, theirs, strict=True)):
         if not shape.element_type.is_array:
             continue
-        if truth is None:
-            found = judge_without_samples(shape, a, b)
+        exact = None if truth is None else truth[number]
+        if isinstance(truth, Truth):
+            found = judge(shape, a, b, truth[number], [x[number] for x in truth.samples])
         else:
-            samples = [x[number] for x in truth.samples]
-            found = judge(shape, a, b, truth.values[number], samples)
+            found = judge_without_samples(shape, a, b, exact)
         reports.append(OutputReport(number, shape, found.agrees, found.said))
     return reports
 
 
-def judge_leaf(shape: ArrayShape, ours: Array, theirs: Array) -> Finding:
-    """Judge a value, in its user dtype, by a reference's of which nothing more is known."""
-    return judge_without_samples(shape, ours, theirs)
+def judge_leaf(
+    shape: ArrayShape, ours: Array, theirs: Array, truth: Array | None
+) -> tuple[bool, str]:
+    """Judge a value, in its user dtype, by a reference's, and by that in f64 if it is known."""
+    found = judge_without_samples(shape, ours, theirs, truth)
+    return found.agrees, found.said
 
 
-def truth_of(
-    reference: Reference, module: Module, arguments: Sequence[Array]
-) -> Truth | None:
+def truth_of(reference: Reference, module: Module, arguments: Sequence[Array]) -> Truth | None:
     """Return what the reference says a module's results are; None where it cannot.
 
     Our own kernels must not stand in for XLA: a wrong one would be wrong in f64 as well, and excuse

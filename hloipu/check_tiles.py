@@ -90,9 +90,9 @@ class Tiles:
                 return
             kind = x.shape.element_type.name
             ours, theirs = (from_storage(v, kind) for v in (held[id(x)], made[0]))
-            finding = judge_leaf(x.shape, ours, theirs)
-            if not finding.agrees:
-                found.append(OffOnTiles(x, finding.said))
+            agrees, said = judge_leaf(x.shape, ours, theirs, None)
+            if not agrees:
+                found.append(OffOnTiles(x, said))
 
         evaluate_everywhere(flat, *nested(flat, leaves), limits=limits, watch=compare)
         return found[0] if found else None

@@ -1,4 +1,4 @@
-"""Judges one leaf of a result: is its error one that the module's published budgets can make?
+"""Judges whether the error of one leaf is one that the module's published budgets can make.
 
 The rule is derived in docs/numerics.md, "Whole modules".
 """
@@ -48,38 +48,44 @@ def judge(
         return _judge_floats(element, a, None if theirs is None else _wide(theirs), exact, drawn)
 
 
-def judge_without_samples(shape: ArrayShape, ours: Array, theirs: Array) -> Finding:
-    """Judge a leaf, in its user dtype, by a reference's result alone.
+def judge_without_samples(
+    shape: ArrayShape, ours: Array, theirs: Array, exact: Array | None = None
+) -> Finding:
+    """Judge a leaf, in its user dtype, by a reference's result, and by that in f64 if it is known.
 
-    Integers must be equal. Floats may be off, as a whole, by what `UNKNOWN_ROUNDINGS` independent
-    roundings add up to, each uniform within half a step, on both sides and with FACTOR to spare; an
-    element by four times that of the larger of its size and the usual one.
+    Integers must be equal. Floats may be off, as a whole, by what UNKNOWN_ROUNDINGS independent
+    roundings on both sides add up to, each uniform within half a step, and by the reference's own
+    error, with FACTOR to spare; an element by four times that of the larger of its size and the
+    usual one.
     """
     element = shape.element_type
     if not (element.is_float or element.is_complex):
         verdict = compare_values(ours, theirs, Budget(element.name))
         return Finding(verdict.agrees, str(verdict))
     a, b = _wide(ours), _wide(theirs)
+    right = b if exact is None else _wide(exact)
     with np.errstate(all="ignore"):
-        unlike = ~_same_kind(a, b)
+        unlike = ~_same_kind(a, b) & ~_same_kind(a, right)
         if unlike.any():
             index = tuple(map(int, np.argwhere(unlike)[0]))
             return Finding(False, f"at {list(index)}: {ours[index]} against {theirs[index]}")
-        judged = np.isfinite(a) & np.isfinite(b)
+        judged = np.isfinite(a) & np.isfinite(b) & np.isfinite(right)
         if not judged.any():
             return Finding(True, f"none of {judged.size} elements is finite")
-        size = np.where(judged, np.abs(b), 0.0)
-        error = np.where(judged, np.abs(a - b), 0.0)
-    relative = FACTOR * 2.0 ** -_mantissa_bits(element) * sqrt(2 * UNKNOWN_ROUNDINGS / 12)
-    usual = _norm(size) / sqrt(max(1, int(np.count_nonzero(judged))))
-    bound = 4 * relative * np.maximum(size, usual) + smallest_normal(element.name)
-    agrees = _norm(error) <= relative * _norm(size) + _norm(bound * 0 + smallest_normal(element.name))
+        size = np.where(judged, np.abs(right), 0.0)
+        error = np.where(judged, np.abs(a - right), 0.0)
+        other = np.where(judged, np.abs(b - right), 0.0)
+    relative = 2.0 ** -_mantissa_bits(element) * sqrt(2 * UNKNOWN_ROUNDINGS / 12)
+    each = 1 / sqrt(np.count_nonzero(judged))
+    least = smallest_normal(element.name)
+    usual = FACTOR * (relative * _norm(size) + _norm(other)) * each + least
+    bound = 4 * np.maximum(FACTOR * relative * size, usual)
     worst = tuple(map(int, np.unravel_index(int(np.argmax(error / bound)), error.shape)))
     said = (
-        f"worst at {list(worst)}: {ours[worst]} against {theirs[worst]}, {error[worst]:.2g} off, "
-        f"{bound[worst]:.2g} allowed (by the reference's result alone)"
+        f"worst at {list(worst)}: {ours[worst]} against {right[worst]}, {error[worst]:.2g} off, "
+        f"{bound[worst]:.2g} allowed (judged without samples)"
     )
-    return Finding(bool(agrees and (error <= bound).all()), said)
+    return Finding(bool(_norm(error) * each <= usual and (error <= bound).all()), said)
 
 
 def _judge_exact(ours: Array, value: Array, samples: Sequence[Array]) -> Finding:
@@ -139,7 +145,10 @@ def _judge_floats(
     allowed_norm = FACTOR * largest_norm
     size = _norm(np.where(judged, np.abs(exact), 0.0)) or 1.0
     worst = tuple(
-        map(int, np.unravel_index(int(np.argmax(error / np.where(bound > 0, bound, 1))), error.shape))
+        map(
+            int,
+            np.unravel_index(int(np.argmax(error / np.where(bound > 0, bound, 1))), error.shape),
+        )
     )
     said = (
         f"off by {norm / size:.2g} of its size, {allowed_norm / size:.2g} allowed; "
@@ -154,7 +163,7 @@ def _judge_floats(
 def _bounds(errors: Sequence[Array]) -> Array:
     """Return the largest error of each element, at least the leaf's usual one."""
     usual = np.sqrt(np.mean([np.mean(x * x) for x in errors]))
-    return np.maximum(np.max(errors, axis=0), usual)
+    return np.asarray(np.maximum(np.max(errors, axis=0), usual))
 
 
 def _each_and_others(errors: Sequence[Array]) -> list[tuple[Array, list[Array]]]:
@@ -165,7 +174,7 @@ def _steps(element: ElementType, values: Array) -> Array:
     """Return the distance between neighbours in a type at some values."""
     bits = _mantissa_bits(element)
     size = np.maximum(np.abs(values), smallest_normal(element.name))
-    return np.ldexp(1.0, np.frexp(size)[1] - 1 - bits)
+    return np.asarray(np.ldexp(1.0, np.frexp(size)[1] - 1 - bits))
 
 
 def _mantissa_bits(element: ElementType) -> int:

@@ -103,11 +103,15 @@ def _terms(computation: Computation, x: Instruction) -> int:
         if isinstance(kernel, ArrayShape) and isinstance(labels, ConvolutionLabels):
             return kernel.element_count // max(1, kernel.dimensions[labels.rhs.index("o")])
     if x.opcode == "reduce":
-        return _elements(computation, x.operands[0]) // max(1, array_leaves(x.shape)[0].element_count)
+        return _elements(computation, x.operands[0]) // max(
+            1, array_leaves(x.shape)[0].element_count
+        )
     if x.opcode == "reduce-window":
         return prod(d.size for d in x.attributes.window().dimensions)
     return _elements(computation, x.operands[-1 if x.opcode == "scatter" else 0])
 
 
 def _elements(computation: Computation, position: int) -> int:
-    return sum(leaf.element_count for leaf in array_leaves(computation.instructions[position].shape))
+    return sum(
+        leaf.element_count for leaf in array_leaves(computation.instructions[position].shape)
+    )

@@ -100,7 +100,9 @@ class RoundingOps:
         is_odd = form.largest / step % 2 == 1
         beyond = self._compare(size, form.largest + step / 2, "GE" if is_odd else "GT")
         overflow = {"infinity": inf, "nan": nan, "saturate": form.largest}[form.overflow]
-        signed = self._op("multiply", shape, self._op("sign", shape, at), self._value(overflow, shape))
+        signed = self._op(
+            "multiply", shape, self._op("sign", shape, at), self._value(overflow, shape)
+        )
         return self._op("select", shape, beyond, signed, made)
 
     def _subnormal(self, at: int, form: Grid) -> int:
@@ -137,9 +139,7 @@ class RoundingOps:
     def _is_on(self) -> int:
         spread = self._spread or 0
         zero = self._writer.constant("off", 0.0)
-        return self._writer.add(
-            "on", "compare", ArrayShape(PRED), (spread, zero), direction="NE"
-        )
+        return self._writer.add("on", "compare", ArrayShape(PRED), (spread, zero), direction="NE")
 
     def _compare(self, size: int, bound: float, direction: str) -> int:
         shape = self._array(size)

@@ -39,7 +39,7 @@ def value_faults(case: Case, target: str) -> list[str]:
     result = made.run(*arguments, mode="exact", poison=True)
     theirs = flat(evaluate(module, *arguments))
     wide = widened(module)
-    truth = flat(evaluate(wide, *widened_arguments(arguments))) if wide else theirs
+    truth = flat(evaluate(wide, *widened_arguments(arguments)))
     leaves = array_leaves(module.entry.program_shape.result)
     return [
         f"result {number}: {said}"

@@ -27,7 +27,10 @@ def main() -> int:
         mine = judged(model, truth, given.seed, given.each)
         outcomes += mine
         states = Counter(x.state.partition(":")[0].partition(",")[0] for x in mine)
-        print(f"{model.name} {model.kind}: {dict(states)}, {time.monotonic() - began:.0f} s", flush=True)
+        print(
+            f"{model.name} {model.kind}: {dict(states)}, {time.monotonic() - began:.0f} s",
+            flush=True,
+        )
         for x in mine:
             if x.state not in ("found", "does not end"):
                 print(f"    {x.mutation}, {x.place}: {x.state}", flush=True)

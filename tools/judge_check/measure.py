@@ -1,10 +1,9 @@
 """Plants mutations, judges them, and sorts those that are not found."""
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Iterator
 
 import numpy as np
 
@@ -67,14 +66,19 @@ def truth_for(model: Model) -> Truth | None:
 def judged(model: Model, truth: Truth, seed: int, most_of_a_kind: int) -> list[Outcome]:
     """Judge the mutants of a model."""
     exact = _in_f64(model.module, model.arguments)
+    (theirs,) = on_xla([(model.module, model.arguments)])
+    if isinstance(theirs, str):
+        theirs = evaluate_everywhere(model.module, *nested(model.module, model.arguments))
     outcomes = []
     for mutant in mutants(model.module, seed, most_of_a_kind):
-        state = _state(model, mutant, truth, exact)
+        state = _state(model, mutant, theirs, truth, exact)
         outcomes.append(Outcome(model.name, model.kind, mutant.kind, mutant.place, state))
     return outcomes
 
 
-def _state(model: Model, mutant: Mutant, truth: Truth, exact: list[Array]) -> str:
+def _state(
+    model: Model, mutant: Mutant, theirs: list[Array], truth: Truth, exact: list[Array]
+) -> str:
     try:
         with time_limit(SECONDS_FOR_A_MUTANT):
             ours = evaluate_everywhere(mutant.module, *nested(mutant.module, model.arguments))
@@ -82,7 +86,7 @@ def _state(model: Model, mutant: Mutant, truth: Truth, exact: list[Array]) -> st
         return "does not end"
     except HloipuError as error:
         return f"refused: {error.code}"
-    reports = compare_outputs(model.module, ours, ours, truth)
+    reports = compare_outputs(model.module, ours, theirs, truth)
     if not all(report.agrees for report in reports):
         return "found"
     return _why_not(model, mutant, truth, exact)

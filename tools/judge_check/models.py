@@ -1,7 +1,7 @@
 """Models to measure on: samples and dumps, recast to other types, with arguments for them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +43,7 @@ def models(paths: Sequence[str], kinds: Sequence[str], seed: int = 0) -> Iterato
         plain = fill_elided(plain, seed)
         for kind in kinds:
             module = plain if kind == "f32" else recast(plain, kind)
-            if kind != "f32" and module is plain:
+            if kind != "f32" and not _changed(plain, module):
                 continue
             arguments = flat(random_arguments(module, seed))
             yield Model(path.stem, kind, module, [_scaled(x, kind) for x in arguments])
@@ -59,19 +59,19 @@ def _files(paths: Sequence[str]) -> list[Path]:
 
 def recast(module: Module, kind: str) -> Module:
     """Return the module with every f32 as another type, constants within its range."""
-    if GRIDS[kind].overflow != "infinity":
-        computations = tuple(
-            c.__class__(**{
-                **{k: v for k, v in c.__dict__.items() if k in c.__dataclass_fields__},
-                "instructions": tuple(_clipped(x, GRIDS[kind].largest) for x in c.instructions),
-            })
-            for c in module.computations
-        )  # fmt: skip
-        narrowed = floats_narrowed(module.__class__(
-            module.name, computations, module.entry_position, module.attributes
-        ), kind)  # fmt: skip
-        return narrowed
-    return floats_narrowed(module, kind)
+    if GRIDS[kind].overflow == "infinity":
+        return floats_narrowed(module, kind)
+    largest = GRIDS[kind].largest
+    computations = tuple(
+        replace(c, instructions=tuple(_clipped(x, largest) for x in c.instructions))
+        for c in module.computations
+    )
+    return floats_narrowed(replace(module, computations=computations), kind)
+
+
+def _changed(old: Module, new: Module) -> bool:
+    shapes = [[x.shape for c in m.computations for x in c.instructions] for m in (old, new)]
+    return shapes[0] != shapes[1]
 
 
 def _clipped(x: Instruction, largest: float) -> Instruction:
@@ -80,7 +80,7 @@ def _clipped(x: Instruction, largest: float) -> Instruction:
     if x.shape.element_type is not F32:
         return x
     (value,) = constant_leaves(x)
-    return x._replace(literal=Literal(array=np.clip(value, -largest, largest)))
+    return x._replace(literal=Literal(array=np.array(np.clip(value, -largest, largest))))
 
 
 def _scaled(array: Array, kind: str) -> Array:

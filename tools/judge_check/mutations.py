@@ -1,6 +1,6 @@
 """Single-op mutations of a module: what a wrong kernel, pass or planner would make of it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from hloipu_compiler.analysis.call_graph import callees_first
 from hloipu_compiler.evaluate.constants import constant_leaves
-from hloipu_compiler.ir.attributes import NO_ATTRIBUTES, SliceRange
+from hloipu_compiler.ir.attributes import SliceRange
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import ArrayShape
@@ -24,6 +24,7 @@ _EXCHANGED = {
     "tanh": ("logistic",), "logistic": ("tanh",), "sqrt": ("rsqrt",), "rsqrt": ("sqrt",),
     "floor": ("ceil",), "ceil": ("floor",), "and": ("or",), "or": ("and",),
 }  # fmt: skip
+_ORDERED = frozenset("subtract divide power dot atan2 concatenate".split())
 _DIRECTIONS = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE", "EQ": "NE", "NE": "EQ"}
 _IN_ANY_ORDER = frozenset({"maximum", "minimum"})
 """What a reducer may become: HLO leaves the value of others open."""
@@ -91,9 +92,8 @@ def _mutations(computation: Computation, x: Instruction) -> Made:
         return
     for other in _EXCHANGED.get(x.opcode, ()):
         yield f"{x.opcode} -> {other}", [x._replace(opcode=other)]
-    if x.opcode in ("subtract", "divide", "power", "dot", "atan2", "concatenate"):
-        if len(x.operands) == 2 and x.operands[0] != x.operands[1] and _alike(*operands):
-            yield f"operands of {x.opcode} swapped", [x._replace(operands=x.operands[::-1])]
+    if x.opcode in _ORDERED and len({*x.operands}) == 2 and _alike(*operands):
+        yield f"operands of {x.opcode} swapped", [x._replace(operands=x.operands[::-1])]
     if x.opcode == "select" and _alike(operands[1], operands[2]):
         a, b, c = x.operands
         yield "branches of select swapped", [x._replace(operands=(a, c, b))]
@@ -108,14 +108,19 @@ def _mutations(computation: Computation, x: Instruction) -> Made:
         yield "sign of exponent", [negated, x._replace(operands=(-1,))]
     if x.opcode == "compare":
         direction = _DIRECTIONS[x.attributes.text("direction")]
-        yield "comparison turned", [x._replace(attributes=x.attributes.replaced(direction=direction))]
+        yield (
+            "comparison turned",
+            [x._replace(attributes=x.attributes.replaced(direction=direction))],
+        )
     yield from _of_values(x, shape)
     yield from _of_axes(x, shape, operands)
 
 
 def _alike(a: object, b: object) -> bool:
-    return isinstance(a, ArrayShape) and isinstance(b, ArrayShape) and (
-        a.dimensions == b.dimensions and a.element_type is b.element_type
+    return (
+        isinstance(a, ArrayShape)
+        and isinstance(b, ArrayShape)
+        and (a.dimensions == b.dimensions and a.element_type is b.element_type)
     )
 
 
@@ -156,15 +161,19 @@ def _of_axes(x: Instruction, shape: ArrayShape, operands: Sequence[object]) -> M
                 changed = x.attributes.replaced(**{key: axes})
                 yield "axis of dot", [x._replace(attributes=changed)]
     if x.opcode == "slice":
-        ranges = x.attributes["slice"]
-        for axis, part in enumerate(ranges):  # type: ignore[arg-type]
-            start, limit, stride = part  # type: ignore[misc]
-            for by in (1, -1):
-                if start + by >= 0 and limit + by <= source.dimensions[axis]:
-                    moved = list(ranges)  # type: ignore[arg-type]
-                    moved[axis] = SliceRange(start + by, limit + by, stride)
-                    changed = x.attributes.replaced(slice=tuple(moved))
-                    yield "slice off by one", [x._replace(attributes=changed)]
+        yield from _moved_slices(x, source.dimensions)
+
+
+def _moved_slices(x: Instruction, sizes: tuple[int, ...]) -> Made:
+    ranges = x.attributes["slice"]
+    ranges = [r for r in ranges if isinstance(r, SliceRange)] if isinstance(ranges, tuple) else []
+    for axis, part in enumerate(ranges):
+        for by in (1, -1):
+            if part.start + by >= 0 and part.limit + by <= sizes[axis]:
+                moved = list(ranges)
+                moved[axis] = SliceRange(part.start + by, part.limit + by, part.stride)
+                changed = x.attributes.replaced(slice=tuple(moved))
+                yield "slice off by one", [x._replace(attributes=changed)]
 
 
 def _other_axes(axes: tuple[int, ...], rank: int, opcode: str) -> Iterator[tuple[int, ...]]:
@@ -175,13 +184,12 @@ def _other_axes(axes: tuple[int, ...], rank: int, opcode: str) -> Iterator[tuple
             changed[i], changed[i + 1] = changed[i + 1], changed[i]
             yield tuple(changed)
         return
-    for i, axis in enumerate(axes):
+    for i in range(len(axes)):
         for other in range(rank):
             if other not in axes:
                 changed = [*axes]
                 changed[i] = other
                 yield tuple(sorted(changed)) if opcode == "broadcast" else tuple(changed)
-        del axis
 
 
 def _with(module: Module, name: str, position: int, instead: list[Instruction]) -> Module:
@@ -197,6 +205,3 @@ def _with(module: Module, name: str, position: int, instead: list[Instruction]) 
     new = replace(old, instructions=tuple(made), root=place[old.root])
     computations = tuple(new if c.name == name else c for c in module.computations)
     return replace(module, computations=computations)
-
-
-__all__ = ["NO_ATTRIBUTES", "Callable", "Mutant", "mutants"]

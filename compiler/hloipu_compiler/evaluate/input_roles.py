@@ -29,7 +29,7 @@ class InputRole:
     below: int | None = None
     """Integers are indices: 0 <= value < below."""
     positive: bool = False
-    """Read as a variance, or by log, sqrt and the like."""
+    """Read as a variance, by log, sqrt and the like, or, of integers, as a number of steps."""
     positive_definite: bool = False
     triangular: bool = False
     """Read as a triangle to solve with: the diagonal must be far from zero."""
@@ -126,6 +126,8 @@ def _use(computation: Computation, user: Instruction, number: int) -> InputRole 
         return InputRole(triangular=True)
     if user.opcode in _POSITIVE or _is_variance(user, number):
         return InputRole(positive=True)
+    if user.opcode == "power" and number == 1:
+        return InputRole(positive=True)
     if user.opcode in ("divide", "remainder") and number == 1:
         return InputRole(divisor=True)
     if user.opcode == "conditional" and number == 0:
@@ -148,6 +150,8 @@ def _next(
     if user.opcode in FOLLOWED:
         if user.opcode not in ("dynamic-slice", "pad") or number == 0:
             yield name, position, leaf
+    elif user.opcode in ("multiply", "divide") and _scales(computation, user, number):
+        yield name, position, leaf
     elif user.opcode == "tuple":
         before = sum(_leaves(computation, x) for x in user.operands[:number])
         yield name, position, before + leaf
@@ -168,6 +172,16 @@ def _next(
         callee = module.computation[user.attributes.called[number - 1]]
         if callee.parameters:
             yield callee.name, callee.parameters[0], leaf
+
+
+def _scales(computation: Computation, user: Instruction, number: int) -> bool:
+    """Whether an op only scales its operand, by a number that is the same for all elements."""
+    if user.opcode == "divide" and number == 1:
+        return False
+    other = computation.instructions[user.operands[1 - number]]
+    if other.opcode == "broadcast":
+        return not _sizes(computation, other.operands[0])
+    return other.opcode == "constant" or not _sizes(computation, user.operands[1 - number])
 
 
 def _leaves(computation: Computation, position: int) -> int:

@@ -86,6 +86,8 @@ def _integers(source: np.random.PCG64, count: int, shape: ArrayShape, role: Inpu
     lowest = -min(SMALL_INTEGERS, 2 ** (element.bits - 1)) if signed else 0
     span = np.uint64(highest - lowest + 1)
     drawn = (_raw(source, count) % span).astype(np.int64) + lowest
+    if role.positive:
+        drawn = np.maximum(np.abs(drawn), 1)
     if role.divisor:
         drawn[drawn == 0] = 1
     return drawn.astype(storage)

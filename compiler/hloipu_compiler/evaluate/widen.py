@@ -132,9 +132,7 @@ class WideWriter:
             return self._append(wide._replace(attributes=double))
         if not _keeps_types(x, before):
             return self._append(wide)
-        narrow = [
-            self._converted(x.name, at, s) for at, s in zip(operands, before, strict=True)
-        ]
+        narrow = [self._converted(x.name, at, s) for at, s in zip(operands, before, strict=True)]
         at = self._append(x._replace(operands=tuple(narrow)))
         return self._converted(x.name, at, shape)
 

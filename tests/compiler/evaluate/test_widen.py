@@ -4,7 +4,6 @@ from fractions import Fraction
 
 import ml_dtypes
 import numpy as np
-import pytest
 
 from hloipu_compiler.evaluate.evaluator import evaluate
 from hloipu_compiler.evaluate.widen import widened, widened_argument, widened_arguments
@@ -16,7 +15,6 @@ from tests.support.arrays import f32, s32
 
 def wide(text: str) -> Module:
     module = widened(parse(text))
-    assert module is not None
     assert not faults_of(module)
     return module
 
@@ -65,18 +63,36 @@ ENTRY e {
     assert exact.dtype == np.float64
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "ROOT r = s32[2] bitcast-convert(a)",
-        'ROOT r = f32[2] custom-call(a), custom_call_target="unknown"',
-    ],
-)
-def test_programs_that_see_bits_have_no_wide_form(line: str) -> None:
-    assert (
-        widened(parse(f"HloModule m\nENTRY e {{\n  a = f32[2] parameter(0)\n  {line}\n}}\n"))
-        is None
-    )
+def test_ops_that_see_bits_keep_their_type() -> None:
+    """0x3f800000 is 1 in f32; widened, the bits of 1 are the same, and 1/3 is first rounded."""
+    module = wide("""HloModule m
+ENTRY e {
+  a = f32[] parameter(0)
+  b = s32[] bitcast-convert(a)
+  c = f32[] bitcast-convert(b)
+  ROOT r = (s32[], f32[]) tuple(b, c)
+}
+""")
+    bits, value = evaluate(module, np.float64(1))
+    assert [int(bits), float(value)] == [0x3F800000, 1]
+    _, third = evaluate(module, np.float64(1 / 3))
+    assert third == np.float64(np.float32(1 / 3))
+    assert third.dtype == np.float64
+
+
+def test_foreign_code_keeps_its_types_and_lapack_is_called_in_double_precision() -> None:
+    lines = """  a = f32[2]{0} parameter(0)
+  f = (f32[2]{0}, s32[]) custom-call(a), custom_call_target="unknown"
+  q = f32[2,2]{1,0} parameter(1)
+  ROOT d = (f32[2,2], f32[2]) custom-call(q), custom_call_target="lapack_sgeqrf_ffi"
+"""
+    calls = [
+        x
+        for x in wide(f"HloModule m\nENTRY e {{\n{lines}}}\n").entry.instructions
+        if x.opcode == "custom-call"
+    ]
+    assert [str(x.shape) for x in calls] == ["(f32[2]{0}, s32[])", "(f64[2,2], f64[2])"]
+    assert calls[1].attributes.text("custom_call_target") == "lapack_dgeqrf_ffi"
 
 
 def test_bits_of_integers_are_no_obstacle() -> None:
