@@ -171,6 +171,10 @@ bench-passes: install ## each pass's effect on cycles and memory, one row a pass
 bench-feeds: install ## 10,000 training steps with feeds and without, against XLA:CPU
 	$(BIN)/python -m tools.bench_feeds
 
+.PHONY: judge-check
+judge-check: install ## faults planted in the samples and DUMPS, in five types, that `check` finds
+	$(BIN)/python -m tools.judge_check hlo_samples $(DUMPS)
+
 .PHONY: judge-search
 judge-search: install ## estimates of --plan auto against compiling, and its choices (5 minutes)
 	$(BIN)/python -m tools.judge_search $(if $(DUMPS),$(wildcard $(DUMPS)/*_step.hlo $(DUMPS)/*_predict.hlo))

@@ -1,5 +1,6 @@
 """Every sample, compiled for small and large machines: in all modes, and under the referees."""
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -7,15 +8,14 @@ from typing import Any
 
 import pytest
 
-from hloipu.check_outputs import judge_leaf, nested
+from hloipu.check_outputs import Truth, compare_outputs, truth_of
 from hloipu.inputs import flat
 from hloipu.options.resolve import resolve
 from hloipu.session import compile_verified
+from hloipu.xla_cpu.runner import job_of, run_on_xla_cpu
 from hloipu_compiler.evaluate.participants import evaluate_everywhere
 from hloipu_compiler.evaluate.plan import Array
 from hloipu_compiler.evaluate.random_inputs import random_arguments
-from hloipu_compiler.evaluate.site import array_leaves
-from hloipu_compiler.evaluate.widen import widened, widened_arguments
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.verify.verifier import verify
@@ -52,34 +52,32 @@ def program_of(sample: str, target: str) -> CompiledProgram:
 
 
 @cache
-def wanted_of(sample: str) -> tuple[list[Array], list[Array], list[Array] | None]:
-    """Return the leaves of arguments and results as the evaluator has them, and these in f64."""
+def wanted_of(sample: str) -> tuple[list[Array], list[Array], Truth | None]:
+    """Return the leaves of arguments, of the evaluator's results, and what XLA:CPU says of them."""
     module = module_of(sample)
     arguments = random_arguments(module, 7)
-    wide = widened(module)
-    exact = None
-    if wide is not None:
-        exact = flat(evaluate_everywhere(wide, *nested(wide, widened_arguments(flat(arguments)))))
-    return flat(arguments), flat(evaluate_everywhere(module, *arguments)), exact
+    leaves = flat(arguments)
+    return leaves, flat(evaluate_everywhere(module, *arguments)), truth_of(on_xla, module, leaves)
+
+
+def on_xla(work: Sequence[tuple[Module, Sequence[Array]]]) -> list[list[Array] | str]:
+    return run_on_xla_cpu([job_of(module, leaves) for module, leaves in work])
 
 
 @EVERYWHERE
 @pytest.mark.thinned(3)
 def test_both_modes_compute_what_the_graph_means(sample: str, target: str) -> None:
     program = program_of(sample, target)
-    arguments, wanted, exact = wanted_of(sample)
-    leaves = array_leaves(module_of(sample).entry.program_shape.result)
+    arguments, wanted, truth = wanted_of(sample)
 
     cycles = set()
     for mode in ("functional", "exact"):
         result = program.run(*arguments, mode=mode, poison=True)
         cycles.add(result.cycles)
         assert_adds_up(result.profile)
-        for number, (shape, ours) in enumerate(zip(leaves, result.outputs, strict=True)):
-            theirs = wanted[number]
-            assert ours.dtype == theirs.dtype
-            agrees, said = judge_leaf(shape, ours, theirs, exact[number] if exact else None)
-            assert agrees, f"{mode}: {said}"
+        assert [x.dtype for x in result.outputs] == [x.dtype for x in wanted]
+        reports = compare_outputs(module_of(sample), result.outputs, wanted, truth)
+        assert [f"{mode}: {x.said}" for x in reports if not x.agrees] == []
     estimate = program.estimate()
     assert_adds_up(program.profile())
     assert len(cycles) == 1

@@ -165,8 +165,8 @@ def _of_axes(x: Instruction, shape: ArrayShape, operands: Sequence[object]) -> M
 
 
 def _moved_slices(x: Instruction, sizes: tuple[int, ...]) -> Made:
-    ranges = x.attributes["slice"]
-    ranges = [r for r in ranges if isinstance(r, SliceRange)] if isinstance(ranges, tuple) else []
+    given = x.attributes["slice"]
+    ranges = [y for y in given if isinstance(y, SliceRange)] if isinstance(given, tuple) else []
     for axis, part in enumerate(ranges):
         for by in (1, -1):
             if part.start + by >= 0 and part.limit + by <= sizes[axis]:

@@ -1,0 +1,72 @@
+"""The judge of whole modules finds single wrong ops in narrow types, and nothing in right ones."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from hloipu.check_outputs import Truth, compare_outputs, nested, truth_of
+from hloipu.inputs import flat
+from hloipu.xla_cpu.runner import job_of, run_on_xla_cpu
+from hloipu_compiler.evaluate.evaluator import evaluate
+from hloipu_compiler.evaluate.plan import Array
+from hloipu_compiler.evaluate.random_inputs import random_arguments
+from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.ir.graph import Module
+
+TEXT = """HloModule m
+sum {{
+  a = {t}[] parameter(0)
+  b = {t}[] parameter(1)
+  ROOT r = {t}[] add(a, b)
+}}
+ENTRY e {{
+  x = {t}[16,32] parameter(0)
+  w = {t}[32,8] parameter(1)
+  b = {t}[8] parameter(2)
+  d = {t}[16,8] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+  bb = {t}[16,8] broadcast(b), dimensions={{1}}
+  s = {t}[16,8] add(d, bb)
+  k = {t}[] constant(0.3)
+  kk = {t}[16,8] broadcast(k), dimensions={{}}
+  m = {t}[16,8] multiply(s, kk)
+  h = {t}[16,8] tanh(m)
+  z = {t}[] constant(0)
+  n = {t}[16] reduce(h, z), dimensions={{1}}, to_apply=sum
+  nn = {t}[16,8] broadcast(n), dimensions={{0}}
+  ROOT r = {t}[16,8] subtract(h, nn)
+}}
+"""
+FAULTS = {
+    "add -> subtract": ("add(d, bb)", "subtract(d, bb)"),
+    "swapped": ("subtract(h, nn)", "subtract(nn, h)"),
+    "dropped bias": ("add(d, bb)", "copy(d)"),
+    "constant": ("constant(0.3)", "constant(0.405)"),
+    "function": ("tanh(m)", "sine(m)"),
+}
+KINDS = ("f32", "bf16", "f16", "f8e5m2", "f8e4m3fn")
+
+
+def on_xla(work: Sequence[tuple[Module, Sequence[Array]]]) -> list[list[Array] | str]:
+    return run_on_xla_cpu([job_of(module, leaves) for module, leaves in work])
+
+
+def agrees(right: Module, tried: Module, leaves: list[Array], truth: Truth | None) -> bool:
+    assert truth is not None
+    ours = evaluate(tried, *nested(tried, leaves))
+    theirs = evaluate(right, *nested(right, leaves))
+    return all(x.agrees for x in compare_outputs(right, ours, theirs, truth))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_planted_faults_are_found_and_the_right_module_agrees(kind: str) -> None:
+    text = TEXT.format(t=kind)
+    right = parse(text)
+    leaves = flat(random_arguments(right, 1))
+    truth = truth_of(on_xla, right, leaves)
+    assert agrees(right, right, leaves, truth)
+    missed = []
+    for name, (old, new) in FAULTS.items():
+        assert old in text
+        if agrees(right, parse(text.replace(old, new)), leaves, truth):
+            missed.append(name)
+    assert missed == []
