@@ -354,8 +354,6 @@ def op_budget(
 def _magnitudes(single: Module, leaves: list[Array]) -> list[Array] | None:
     """Return the sums of absolute terms: the op on absolute values, in f64."""
     wide = widened(single)
-    if wide is None:
-        return None
     absolute = [np.abs(x) if x.dtype.kind in "fc" else x for x in widened_arguments(leaves)]
     try:
         return [

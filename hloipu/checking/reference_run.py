@@ -51,11 +51,8 @@ def values_in_f64(
 
     State goes on in f64 from step to step, so that it is what no rounding leaves.
     """
-    try:
-        parts = step.parts and _wide_parts(step.parts)
-        wide_step = replace(step, module=_wide(step.module), parts=parts)
-    except _UnknownError:
-        return None
+    parts = step.parts and _wide_parts(step.parts)
+    wide_step = replace(step, module=widened(step.module), parts=parts)
     wide = Begun([_wide_arrays(x) for x in begun.states], _wide_arrays(begun.constants))
     fed = {name: [tuple(widened_arguments(row)) for row in rows] for name, rows in elements.items()}
     found = values_of_reference(wide_step, wide, fed, updates, reference)
@@ -96,13 +93,6 @@ def _asking(reference: Reference) -> Compute:
     return compute
 
 
-def _wide(module: Module) -> Module:
-    wide = widened(module)
-    if wide is None:
-        raise _UnknownError("it looks at the bits of its floats, and has no f64 form")
-    return wide
-
-
 def _wide_parts(parts: Parts) -> Parts:
     types = tuple("f64" if ELEMENT_TYPES[x].is_float else x for x in parts.gradient_types)
     sums = tuple(
@@ -111,8 +101,8 @@ def _wide_parts(parts: Parts) -> Parts:
     )
     return replace(
         parts,
-        micro_batch=_wide(parts.micro_batch),
-        update=_wide(parts.update),
+        micro_batch=widened(parts.micro_batch),
+        update=widened(parts.update),
         gradient_types=types,
         accumulations=sums,
     )

@@ -91,8 +91,6 @@ def _computes(name: str, module: Module, leaves: Sequence[Array]) -> bool:
 def in_f64(module: Module, leaves: Sequence[Array]) -> list[Array] | str:
     """Compute a module in f64 and round its result to the module's own types, or say why not."""
     wide = widened(module)
-    if wide is None:
-        return "it looks at the bits of its floats, and has no f64 form"
     try:
         made = evaluate_everywhere(wide, *nested(wide, widened_arguments(leaves)))
     except TimeUpError:
