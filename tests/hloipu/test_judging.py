@@ -1,6 +1,7 @@
 """The judge of whole modules finds single wrong ops in narrow types, and nothing in right ones."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -43,7 +44,7 @@ FAULTS = {
     "constant": ("constant(0.3)", "constant(0.405)"),
     "function": ("tanh(m)", "sine(m)"),
 }
-KINDS = ("f32", "bf16", "f16", "f8e5m2", "f8e4m3fn")
+KINDS = ("bf16", "f8e4m3fn")
 
 
 def on_xla(work: Sequence[tuple[Module, Sequence[Array]]]) -> list[list[Array] | str]:
@@ -63,6 +64,9 @@ def test_planted_faults_are_found_and_the_right_module_agrees(kind: str) -> None
     right = parse(text)
     leaves = flat(random_arguments(right, 1))
     truth = truth_of(on_xla, right, leaves)
+    assert truth is not None
+    more = truth.draw(range(9, 13))
+    truth = replace(truth, draw=lambda _numbers: more)
     assert agrees(right, right, leaves, truth)
     missed = []
     for name, (old, new) in FAULTS.items():
