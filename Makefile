@@ -110,6 +110,11 @@ fuzz-ops: install ## every opcode, zero sizes, all types: compiled, run, evaluat
 	$(BIN)/python -m tools.fuzz_ops --every $(shell echo $$((5 * $(EVERY)))) --scale 23
 	$(BIN)/python -O -m tools.fuzz_ops --every $(shell echo $$((10 * $(EVERY)))) --target gc200
 
+.PHONY: fuzz-outfeeds
+fuzz-outfeeds: install ## outfeeds of every mode in steps cut in every way, against numpy (40 minutes)
+	$(BIN)/python -m tools.fuzz_outfeeds --every $(EVERY)
+	$(BIN)/python -O -m tools.fuzz_outfeeds --every $(shell echo $$((7 * $(EVERY))))
+
 FORGED ?= $(if $(filter command line,$(origin N)),$(N),10000)
 .PHONY: fuzz-ipux
 fuzz-ipux: install ## N forged executables: refused, or loaded and run (1 minute)

@@ -18,7 +18,7 @@ from hloipu.training_programs import (
     forward_programs,
     training_programs,
 )
-from hloipu.training_record import History, Recorder, live
+from hloipu.training_record import History, Recorder, live, mean_of
 from hloipu.training_state import HostState
 from hloipu_runtime.arguments import Number, Positive, Seed, checked
 from hloipu_runtime.checkpoint import Checkpoint, load_checkpoint
@@ -177,7 +177,8 @@ class Trainer:
         programs = required(self._evaluation, "evaluation")
         found = self._forward(programs, dataset, steps)
         return {
-            name: float(np.mean([np.mean(x) for x in elements])) for name, elements in found.items()
+            name: float(np.mean([mean_of(x, name) for x in elements]))
+            for name, elements in found.items()
         }
 
     @checked

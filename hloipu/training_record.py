@@ -6,11 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
+from typing import Any
 
 import numpy as np
 
 from hloipu.callbacks import Callback, TrainingProgress
 from hloipu.step_elements import elements_per_step
+from hloipu_runtime.errors import UsageError
 from hloipu_runtime.session import Session
 
 LIVE_SECONDS = 0.1
@@ -91,7 +93,7 @@ class Recorder:
             for name, values in self.history.steps.items():
                 waiting = self._waiting[name]
                 for arrived in self._session.stream(name).drain():
-                    waiting.append(float(np.mean(arrived.element)))
+                    waiting.append(mean_of(arrived.element, name))
                     if len(waiting) == self._per_step.get(name, 1):
                         values.append(float(np.mean(waiting)))
                         waiting.clear()
@@ -139,6 +141,22 @@ class Recorder:
         found.cycles = self._session.cycles - self._cycles_before
         found.simulated_seconds = float(found.cycles / self._session.costs.machine.chip.clock_hz)
         return found
+
+
+def mean_of(element: Any, metric: str) -> float:
+    """Return the mean over all numbers of an outfeed's element, as f64 adds them up.
+
+    A narrow type's own sum stops growing (bf16 at 256 ones) or wraps around. Raises UsageError
+    E3151 for complex numbers, which a metric is not.
+    """
+    parts = [np.asarray(x) for x in (element if isinstance(element, tuple) else (element,))]
+    if any(np.iscomplexobj(x) for x in parts):
+        raise UsageError(
+            "E3151",
+            f"metric {metric!r} is complex",
+            hint="return its size, or its real and imaginary parts, from the step",
+        )
+    return float(np.mean(np.concatenate([x.astype(np.float64).ravel() for x in parts])))
 
 
 def metrics_of(session: Session) -> list[str]:

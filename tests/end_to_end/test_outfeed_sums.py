@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 
 import hloipu
+from hloipu_runtime.errors import UsageError
+from tests.support.pipeline_reference import expected
 from tests.support.training_steps import STEPS
 
-STEP = STEPS["residual_sgd"]
+STEP_NAME = "residual_sgd"
+STEP = STEPS[STEP_NAME]
 FIRST = STEP.state_count
 STEPS_PER_RUN = 2
 MICRO_BATCHES = 3
@@ -34,14 +37,15 @@ def losses(kept: str, mode: Literal["functional", "exact"], **options: Any) -> l
 @pytest.mark.parametrize("mode", ["functional", "exact"])
 @pytest.mark.parametrize("options", [{}, {"stages": 2}, {"replicas": 2}], ids=str)
 @pytest.mark.thinned(3)
-def test_a_run_gives_what_its_elements_come_to(
+def test_a_run_gives_what_the_losses_of_jax_come_to(
     kind: str, mode: Literal["functional", "exact"], options: dict[str, Any]
 ) -> None:
-    each = np.array(losses("", mode, **options), np.float64)
-    assert len(each) == STEPS_PER_RUN * MICRO_BATCHES
+    replicas = options.get("replicas", 1)
+    each = expected(STEP_NAME, MICRO_BATCHES, replicas, "mean", None).losses
+    each = each.astype(np.float64).reshape(STEPS_PER_RUN * MICRO_BATCHES, replicas)
     (found,) = losses(f":{kind}", mode, **options)
     wanted = each.sum(axis=0) if kind == "sum" else each.mean(axis=0)
-    np.testing.assert_allclose(found, wanted, rtol=4 * 2.0**-23)
+    np.testing.assert_allclose(found, wanted if replicas > 1 else wanted[0], rtol=2e-5)
 
 
 AFTER_THE_UPDATE = """HloModule counter, input_output_alias={
@@ -106,3 +110,21 @@ def test_a_mean_is_over_any_number_of_turns(
     np.testing.assert_allclose(
         mean, wide.mean(axis=0), rtol=1e-3 if element_type == "f16" else 1e-6
     )
+
+
+@pytest.mark.parametrize("outfeed", ["both=2,3", "rest"])
+def test_what_comes_at_different_rates_goes_to_different_queues(outfeed: str) -> None:
+    """Losses of two micro-batches beside one size of an update would come out in wrong pairs."""
+
+    def compiled(*outfeeds: str) -> None:
+        hloipu.compile(
+            AFTER_THE_UPDATE, target="tiny", cache=False, loop=3, micro_batches=2,
+            feed={"data": (2,)}, outfeed=outfeeds,
+        )  # fmt: skip
+
+    with pytest.raises(UsageError) as refusal:
+        compiled(outfeed)
+    assert refusal.value.code == "E3151"
+    assert "--outfeed NAME=3" in (refusal.value.hint or "")
+    compiled("losses=2", "sizes=3")
+    compiled("both:mean=2,3")

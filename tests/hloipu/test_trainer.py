@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import hloipu
 from hloipu.trainer import Trainer
+from hloipu.training_record import mean_of
 from hloipu_runtime.errors import UsageError
 from tests.support.fitted_plane import (
     GUESS,
@@ -138,3 +140,12 @@ def test_several_feeds_have_a_dataset_each() -> None:
     made = trainer(feeds={"images": (1,), "labels": (2,)}, metrics={"cost": 1})
     history = made.fit({"images": X, "labels": Y})
     np.testing.assert_allclose(history.steps["cost"], by_numpy(STEPS)[0], rtol=1e-4)
+
+
+def test_metrics_of_narrow_types_are_added_up_wide() -> None:
+    """A sum of bf16 stops growing at 256 ones, one of s4 wraps around at eight."""
+    for dtype in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.int4, np.float16):
+        assert mean_of(np.full(1000, 3, dtype), "three") == 3
+    assert mean_of((np.float32(1), np.full(3, 2, np.int8)), "both") == 1.75
+    with pytest.raises(UsageError, match="metric 'wave' is complex"):
+        mean_of(np.ones(2, np.complex64), "wave")

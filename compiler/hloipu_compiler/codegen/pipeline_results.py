@@ -9,6 +9,7 @@ from hloipu_compiler.codegen.leaves import Leaf
 from hloipu_compiler.codegen.outfeed_sums import Sum, finished
 from hloipu_compiler.codegen.pipeline_making import Making
 from hloipu_compiler.plan.wrapping import FeedBinding
+from hloipu_runtime.errors import UsageError
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.program import Port, Queue
 from hloipu_runtime.program.steps import ValueId
@@ -18,9 +19,28 @@ class Results:
     """The streams of outfeeds and results, written where what they carry is made."""
 
     def __init__(self, making: Making) -> None:
+        """Raise UsageError E3151 where an outfeed takes arrays of which a step makes unlike many.
+
+        Its elements would be put together of arrays from different micro-batches.
+        """
         self.making = making
+        if making.pipelining.micro_batches > 1:
+            for outfeed in making.wrapping.outfeeds:
+                self._require_one_rate(outfeed)
         self.streamed: dict[int, list[tuple[int, Port]]] = {}
         """Of each outfeed, by its number: which of its arrays, and the port."""
+
+    def _require_one_rate(self, outfeed: FeedBinding) -> None:
+        inner = [n for n in outfeed.places if self.making.maker_of(n) in self.making.in_pipeline]
+        outer = [n for n in outfeed.places if n not in inner]
+        if inner and outer and not outfeed.reduction:
+            raise UsageError(
+                "E3151",
+                f"--outfeed {outfeed.name}: result {inner[0]} comes with each micro-batch, "
+                f"result {outer[0]} once in an update",
+                hint=f"give each a queue of its own: --outfeed {outfeed.name}="
+                f"{','.join(map(str, inner))} --outfeed NAME={','.join(map(str, outer))}",
+            )
 
     def of_call(self, call: str) -> None:
         """Write what goes out of one position of the pipeline."""
