@@ -57,6 +57,10 @@ class StoredArrays:
         self._file = file
         self.names = frozenset(file.names)
 
+    def shape(self, key: str) -> tuple[int, ...]:
+        """Return an array's shape."""
+        return tuple(self._file.stored(key).shape)
+
     def leaf(self, key: str, shape: ArrayShape, what: str, code: str = "") -> Array:
         """Return an array that is to be of some shape, raw bits read as the type they stand for.
 

@@ -68,10 +68,12 @@ def cut_lines(module: Module, made: Compilation, options: Options) -> dict[str, 
         lines = made.pipelining.lines()
         lines += made.pipelining.replica_lines(made.plan.replicas, averages=averages)
         lines += _idle_flags(made, made.pipelining, options)
+        lines += made.keys.lines
         if passes and passes not in AFTER_FRONT and before_cut(passes) == "front":
             lines.append(f"the step is cut: --passes {passes} without effect")
         return {"cut": lines}
     lines, idle = _uncut_replicas(module, made.plan), _cutting_flags(options)
+    lines += made.keys.lines
     if idle:
         lines.append(f"no stages or micro-batches: {idle} without effect")
     if options.passes and options.recompute in ("cheap", "full"):

@@ -36,6 +36,8 @@ def needed_arrays(program: Program) -> dict[int, tuple[str, ArrayShape]]:
 def read_arrays(path: str, program: Program, module: Module | None) -> dict[int, Any]:
     """Read them from an .npz file: by name of the state or of the parameter, or as in_N.
 
+    One for each replica where an array has one more dimension, the first.
+
     Raises UsageError E3107 where one is missing, E3108 where the file cannot be read.
     """
     names = (
@@ -47,6 +49,7 @@ def read_arrays(path: str, program: Program, module: Module | None) -> dict[int,
     with stored_arrays(path) as given:
         for number, (name, shape) in needed_arrays(program).items():
             keys = [name, f"in_{number}", *names[number : number + 1]]
+            keys = list(dict.fromkeys(keys))
             key = next((key for key in keys if key in given.names), None)
             if key is None:
                 raise UsageError(
@@ -54,6 +57,8 @@ def read_arrays(path: str, program: Program, module: Module | None) -> dict[int,
                     f"{path}: no array for parameter {number} {name!r} ({shape})",
                     hint=f"store it under {' or '.join(map(repr, keys))}",
                 )
+            if program.replicas > 1 and given.shape(key) == (program.replicas, *shape.dimensions):
+                shape = ArrayShape(shape.element_type, given.shape(key))
             found[number] = given.leaf(key, shape, f"parameter {number} {name!r}")
     return found
 

@@ -8,13 +8,14 @@ from hloipu_compiler.plan.wrapping import WrappingRequest, looped
 
 
 def wrapping_request(options: Options) -> WrappingRequest:
-    """Return what options ask for: `loop`, `role`, `feed`, `outfeed` and `io_tiles`."""
+    """Return what options ask for: `loop`, `role`, `feed`, `outfeed` and what goes with them."""
     return WrappingRequest(
         options.loop,
         dict(options.role),
         dict(options.feed),
         tuple(options.outfeed),
         options.io_tiles,
+        options.replica_keys,
     )
 
 

@@ -1,6 +1,6 @@
 """From a verified module to a compiled program: the only place that knows every phase."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,10 +20,12 @@ from hloipu_compiler.passes.pipeline import Pipeline
 from hloipu_compiler.passes.pipelines import STAGED, before_cut
 from hloipu_compiler.passes.remove_annotations import annotations_removed
 from hloipu_compiler.passes.runner import Watcher, run_passes
+from hloipu_compiler.plan.entry_arrays import parameter_arrays
 from hloipu_compiler.plan.flat_arrays import with_flat_parameters, with_flat_results
 from hloipu_compiler.plan.participants import meets_others, participants_for
 from hloipu_compiler.plan.pipelining import OFF, PipelineRequest, Pipelining
 from hloipu_compiler.plan.plan import Plan
+from hloipu_compiler.plan.replica_keys import NO_KEYS, ReplicaKeys, replica_keys
 from hloipu_compiler.plan.roles import required_wrapping, with_roles, wrapping_of
 from hloipu_compiler.plan.wrapping import Wrapping, WrappingRequest, looped
 from hloipu_compiler.poplar.reading import flat_step
@@ -71,6 +73,8 @@ class Compilation:
     """How the entry is wrapped, where that was asked for."""
     pipelining: Pipelining | None = None
     """How it is cut into micro-batches and stages, where that was asked for."""
+    keys: ReplicaKeys = NO_KEYS
+    """Of random numbers, where it runs on several replicas."""
 
 
 def compile_module(
@@ -140,10 +144,12 @@ def compile_module(
             pipelining, wanted, tuning, plans,
         )  # fmt: skip
         return _with_participants(made)
+    names = {x.number: x.name for x in parameter_arrays(module)}
     wrapped = wrapping_of(module, wrapping)
     with phase("passes"):
         flat, plan = run_passes(module, begun, pipeline, verify_each=verify_each, watch=watch)
-    return _lowered(flat, plan, machine, wrapped, phase, tuning, plans)
+    made = _lowered(flat, plan, machine, wrapped, phase, tuning, plans)
+    return _with_keys(made, flat, names, wrapping)
 
 
 def _compile_sharded(
@@ -173,7 +179,9 @@ def _compile_sharded(
         flat, plan = sharded(
             module, begun, pipeline, request, wrapped, roles, running, costing, taken
         )
-    return _lowered(flat, plan, machine, wrapped, phase, tuning, plans)
+    names = {x.number: x.name for x in parameter_arrays(module)}
+    made = _lowered(flat, plan, machine, wrapped, phase, tuning, plans)
+    return _with_keys(made, flat, names, wrapping)
 
 
 def _roles_for_blocks(
@@ -220,6 +228,29 @@ def _averages(module: Module, replicas: int) -> bool:
     return replicas > 1 and not meets_others(module)
 
 
+def _with_keys(
+    made: Compilation,
+    module: Module,
+    names: Mapping[int, str],
+    request: WrappingRequest,
+    *,
+    may_fold: bool = False,
+) -> Compilation:
+    """Return a compilation with the keys that replicas fold their numbers into.
+
+    `module`: before passes that replicas have no part in; `may_fold`: whether it is known what they
+    combine.
+    """
+    cut = made.pipelining
+    if made.plan.replicas == 1 and (cut is None or cut.micro_batches == 1):
+        return made
+    keys = replica_keys(
+        module, made.wrapping, cut if may_fold else None, made.plan.replicas, names,
+        request.replica_keys, made.program.stacks,
+    )  # fmt: skip
+    return replace(made, keys=keys, program=replace(made.program, keys=keys.folded))
+
+
 def _with_participants(made: Compilation) -> Compilation:
     plan = made.plan
     if plan.replicas == plan.partitions == 1:
@@ -245,6 +276,7 @@ def _compile_pipelined(
     # Replicas alone change nothing of what is fed and what is loaded once.
     wrapped = required_wrapping(module, looped(wrapping), feeds_rest=request.asks)
     request = with_roles(module, wrapping, request)
+    names = {x.number: x.name for x in parameter_arrays(module)}
     with phase("passes"):
         if shards.is_placed:
             module = handed_down(module, begun.partitions)
@@ -288,7 +320,8 @@ def _compile_pipelined(
         )
         program = _in_few_steps(program, machine, tuning)
         program = with_stacks(program, step.pieces.stacks)
-    return Compilation(made, plan, program, wrapped, pipelining)
+    done = Compilation(made, plan, program, wrapped, pipelining)
+    return _with_keys(done, cut, names, wrapping, may_fold=not meets_others(flat))
 
 
 def source_lines(module: Module) -> dict[str, str]:

@@ -132,6 +132,14 @@ class Options:
             in_module=True,
         ),
     ] = None
+    replica_keys: Annotated[
+        str,
+        _wraps(
+            Choice(("auto", "folded", "same")),
+            "Fold each replica's number into keys of random numbers; auto: where weights stay "
+            "alike all the same.",
+        ),
+    ] = "auto"
     shards: Annotated[
         int | str | None,
         _wraps(

@@ -144,7 +144,7 @@ class Session:
             self._participants,
             self._host,
             self._now,
-            loaded_arrays(program, constants),
+            loaded_arrays(program, constants, self._participants),
         )
 
     @property
@@ -171,7 +171,7 @@ class Session:
         fit, E3156 where the state is lost.
         """
         self._require_no_run()
-        arrays = loaded_arrays(self.program, constants)
+        arrays = loaded_arrays(self.program, constants, self._participants)
         if self._lost:
             self._require_state()
         self._engine.load(arrays)

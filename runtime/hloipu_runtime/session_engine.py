@@ -1,6 +1,6 @@
 """The engine of a session: it has the program and the state, and is changed with constants."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hloipu_runtime.device import Device
@@ -73,7 +73,7 @@ class SessionEngine:
         participants: int,
         host: StreamHost,
         now: Callable[[], int],
-        constants: Mapping[str, Array],
+        constants: Sequence[Mapping[str, Array]],
     ) -> None:
         self.program = program
         self.settings = settings
@@ -83,7 +83,7 @@ class SessionEngine:
         require_host_memory(program, settings.mode, settings.live_bytes, participants)
         self.engine: Engine = self._made(constants)
 
-    def load(self, constants: Mapping[str, Array]) -> None:
+    def load(self, constants: Sequence[Mapping[str, Array]]) -> None:
         """Take other arrays in place of the constants; the state stays as it is."""
         kept = self.states
         self.engine = self._made(constants)
@@ -127,20 +127,26 @@ class SessionEngine:
             return max(0, turns - 1)
         return None
 
-    def _made(self, constants: Mapping[str, Array]) -> Engine:
-        """Return an engine that has the program with what is loaded beside it."""
-        program = loaded_with(self.program, constants)
+    def _made(self, constants: Sequence[Mapping[str, Array]]) -> Engine:
+        """Return an engine that has the program with what is loaded beside it.
 
-        def one() -> FunctionalEngine | ExactEngine:
+        `constants`: of each participant, one dictionary where they are the same.
+        """
+        loaded: dict[int, Program] = {}
+        engines: list[FunctionalEngine | ExactEngine] = []
+        for mine in constants:
+            if id(mine) not in loaded:
+                loaded[id(mine)] = loaded_with(self.program, mine)
+            program = loaded[id(mine)]
             if self.settings.mode == "functional":
-                return FunctionalEngine(program)
-            return ExactEngine(program, poison=self.settings.poison)
-
+                engines.append(FunctionalEngine(program))
+            else:
+                engines.append(ExactEngine(program, poison=self.settings.poison))
         if self.participants == 1:
-            return one()
-        check_participants(program)
-        made = ReplicatedEngine(program, [one() for _ in range(self.participants)])
-        made.hosts = tuple(hosts_of_all(self.host, program, self._now))
+            return engines[0]
+        check_participants(self.program)
+        made = ReplicatedEngine(self.program, engines)
+        made.hosts = tuple(hosts_of_all(self.host, self.program, self._now))
         return made
 
     def _took_nothing_but_data(self, error: StreamError) -> bool:

@@ -1,14 +1,15 @@
 """What a session is given: state, constants of a run and queues, matched to what a program has."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
 import numpy as np
 
 from hloipu_runtime.errors import StreamError, UsageError
+from hloipu_runtime.kernels.replica_keys import folded
 from hloipu_runtime.program.program import Array, Port, Program, Queue
-from hloipu_runtime.program.seen import SeenState, seen_by_users
+from hloipu_runtime.program.seen import SeenState, number_of, seen_by_users
 from hloipu_runtime.program.state_parts import part_of
 from hloipu_runtime.sim.ports import given_arrays
 from hloipu_runtime.streams.element import ElementSpec, LeafSpec
@@ -32,13 +33,18 @@ def streams_of_queue(queue: Queue) -> tuple[str, ...]:
 
 
 def given_state(
-    program: Program, state: State, seed: int = 0, replica: int = 0
+    program: Program,
+    state: State,
+    seed: int = 0,
+    replica: int = 0,
+    with_own: Set[str] = frozenset(),
 ) -> dict[str, Array]:
     """Return a replica's state by the names of the program's ports, in storage form and copied.
 
-    The state of random ops begins with the seed unless given, with another one for each replica.
-    Raises UsageError E3154 for arrays
-    that are missing or unknown, E3142 for those that do not fit.
+    An array with one dimension more, the first and of the number of replicas, has one for each.
+    The state of random ops begins with the seed unless given, with another one for each replica;
+    keys are folded with its number but for those in `with_own`, which are each replica's already.
+    Raises UsageError E3154 for arrays that are missing or unknown, E3142 for those that do not fit.
     """
     ports = seen_by_users(program).state
     if not isinstance(state, Mapping):
@@ -60,7 +66,10 @@ def given_state(
         )
     stored: dict[str, Array] = {}
     for port in ports:
-        stored |= _stored(program, port, found.get(port.name), seed, replica)
+        array = found.get(port.name)
+        if array is None:
+            array = np.array([replica_seed(seed, replica), 0, 0], np.uint64)
+        stored |= _stored(program, port, array, replica, with_own)
     return stored
 
 
@@ -89,24 +98,40 @@ def _by_port(ports: Sequence[SeenState], state: Mapping[Any, Any]) -> dict[str, 
 
 
 def _stored(
-    program: Program, port: SeenState, array: Any, seed: int, replica: int
+    program: Program, port: SeenState, array: Any, replica: int, with_own: Set[str]
 ) -> dict[str, Array]:
     """Return what a replica keeps of an array, of its own: the device overwrites it."""
-    if array is None:
-        array = np.array([replica_seed(seed, replica), 0, 0], np.uint64)
-    given = given_arrays([Port(port.name, port.element_type, port.shape)], [array])
-    pieces = zip(port.ports, port.pieces(given[port.name]), strict=True)
+    given = _of_replica(
+        program, Port(port.name, port.element_type, port.shape), port.parameter, array, replica,
+        is_own=port.name in with_own,
+    )  # fmt: skip
+    pieces = zip(port.ports, port.pieces(given), strict=True)
     return {
         own.name: part_of(piece, replica, program.replicas) if own.whole else np.array(piece)
         for own, piece in pieces
     }
 
 
-def loaded_arrays(program: Program, given: State) -> dict[str, Array]:
+def _of_replica(
+    program: Program, port: Port, number: int, array: Any, replica: int, *, is_own: bool = False
+) -> Array:
+    """Return what a replica takes of what is given for a parameter, in storage form.
+
+    `is_own`: it is this replica's already.
+    """
+    if not is_own and program.replicas > 1 and np.shape(array) == (program.replicas, *port.shape):
+        array, is_own = np.asarray(array)[replica], True
+    given = given_arrays([port], [array])[port.stream]
+    return folded(given, replica) if number in program.keys and not is_own else given
+
+
+def loaded_arrays(program: Program, given: State, participants: int = 1) -> list[dict[str, Array]]:
     """Return the parameters that lie on the device as constants do, by program's stream, copied.
 
-    As `given_state`, numbers are those of parameters. Raises UsageError E3154 for arrays that are
-    missing or unknown, E3142 for those that do not fit.
+    One dictionary for each participant; all are the same one where no array differs. As
+    `given_state`, numbers are those of parameters, and an array may have one more dimension, of
+    the replicas. Raises UsageError E3154 for arrays that are missing or unknown, E3142 for those
+    that do not fit.
     """
     seen = seen_by_users(program)
     ports = seen.parameters[: seen.loaded]
@@ -118,8 +143,20 @@ def loaded_arrays(program: Program, given: State) -> dict[str, Array]:
             f"{missing[0]!r} is not given, one of {len(missing)} that are loaded once a session",
             hint="give constants={number: array, …}, or compile with a feed for it",
         )
-    found = given_arrays(ports, [named[port.stream] for port in ports])
-    return {stream: np.array(array) for stream, array in seen.into_pieces(found).items()}
+    first: dict[str, Array] = {}
+    others: list[dict[str, Array]] = [{} for _ in range(participants // program.partitions)]
+    for port in ports:
+        array, number = named[port.stream], number_of(port)
+        is_own = program.replicas > 1 and np.shape(array) == (program.replicas, *port.shape)
+        first[port.stream] = _of_replica(program, port, number, array, 0)
+        if is_own or number in program.keys:
+            for replica, own in enumerate(others):
+                own[port.stream] = _of_replica(program, port, number, array, replica)
+    whole = {stream: np.array(array) for stream, array in seen.into_pieces(first).items()}
+    if not others or not others[0]:
+        return [whole] * participants
+    pieces = [whole | seen.into_pieces(own) for own in others]
+    return [pieces[number // program.partitions] for number in range(participants)]
 
 
 def called_with(program: Program, given: State) -> dict[str, Array]:

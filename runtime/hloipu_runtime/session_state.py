@@ -19,7 +19,7 @@ States = list[dict[str, Array]]
 
 
 def begun_states(program: Program, state: State, seed: int, participants: int) -> States:
-    """Return what each participant begins with, all with the same but for random ops and parts.
+    """Return what each participant begins with: the same but for keys, parts and arrays of its own.
 
     Raises what `given_state` raises.
     """
@@ -30,9 +30,16 @@ def begun_states(program: Program, state: State, seed: int, participants: int) -
 
 
 def resumed_states(program: Program, found: Checkpoint, participants: int) -> States:
-    """Return what each participant goes on with from a checkpoint of this program."""
+    """Return what each participant goes on with from a checkpoint of this program.
+
+    Keys that were saved once for all, by a trainer or a single replica, differ by replica again.
+    """
+    others = {name for name in found.arrays if name not in found.of(program, 0)}
+    own = {name.partition(": ")[2] for name in others}
     return [
-        given_state(program, found.of(program, number), replica=number // program.partitions)
+        given_state(
+            program, found.of(program, number), replica=number // program.partitions, with_own=own
+        )
         for number in range(participants)
     ]
 
@@ -56,6 +63,12 @@ def _of_replicas(port: StatePort, states: Sequence[Mapping[str, Array]], number:
 
 def require_alike(program: Program) -> None:
     """Raise UsageError E2071 where one replica cannot stand for all."""
+    if program.keys:
+        raise UsageError(
+            "E2071",
+            "replicas were declared identical, and each draws random numbers from a key of its own",
+            hint="run every replica, or compile with --replica-keys same",
+        )
     if any(port.whole for port in program.state):
         raise UsageError(
             "E2071",

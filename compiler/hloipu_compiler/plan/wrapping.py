@@ -18,6 +18,8 @@ class WrappingRequest:
     """`NAME=N,…`, or `NAME` for all other results; `NAME:MODE` before the rest of either."""
     io_tiles: int = 0
     """Tiles to set apart for the queues."""
+    replica_keys: str = "auto"
+    """Whether replicas draw from keys of their own: auto, folded or same."""
 
     @property
     def asks(self) -> bool:

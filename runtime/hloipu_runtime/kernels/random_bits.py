@@ -63,7 +63,7 @@ def three_fry_bits(key: int, counter: int, shape: Sequence[int], bits: int) -> t
     """
     if bits == 64:
         count = prod(shape)
-        low, high = _three_fry_words(key, counter, count)
+        low, high = three_fry_words(key, counter, count)
         values = high.astype(_U64) << _U64(32)
         values |= low
         return values.reshape(tuple(shape)), (counter + count) & _MASK64
@@ -73,13 +73,13 @@ def three_fry_bits(key: int, counter: int, shape: Sequence[int], bits: int) -> t
     half = (dims[split] + 1) // 2
     outer, inner = prod(dims[:split]), prod(dims[split + 1 :])
     count = outer * half * inner
-    words = _three_fry_words(key, counter, count)
+    words = three_fry_words(key, counter, count)
     values = np.stack([w.reshape(outer, half, inner) for w in words], axis=2)
     whole = values.reshape(outer, 2 * half, inner)[:, : dims[split]]
     return _narrowed(whole.reshape(tuple(shape)), bits), (counter + count) & _MASK64
 
 
-def _three_fry_words(key: int, counter: int, count: int) -> Array:
+def three_fry_words(key: int, counter: int, count: int) -> Array:
     """Return both words of `count` counters from `counter` on, as u32[2, count]."""
     key_words = [key & _MASK32, key >> 32]
     schedule = [_U32(k) for k in (*key_words, key_words[0] ^ key_words[1] ^ _THREEFRY_PARITY)]

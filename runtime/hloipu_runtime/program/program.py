@@ -150,6 +150,9 @@ class Program:
     """Of the system that these places are in; 0: as many as the participants have."""
     stacks: tuple[Stack, ...] = ()
     """Arrays of which parameters or results are pieces: users see them whole (`program.seen`)."""
+    keys: tuple[int, ...] = ()
+    """Users' numbers of state and loaded parameters that are keys of random numbers, into which a
+    session folds the number of each replica (`kernels.replica_keys`)."""
 
     @property
     def participants(self) -> int:

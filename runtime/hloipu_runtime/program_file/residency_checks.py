@@ -2,7 +2,9 @@
 
 import re
 
+from hloipu_runtime.kernels.replica_keys import KEY_TYPES
 from hloipu_runtime.program.program import Program, StatePort
+from hloipu_runtime.program.seen import number_of, seen_by_users
 from hloipu_runtime.program.state_parts import part_size
 from hloipu_runtime.program.verify_stacks import stack_faults
 from hloipu_runtime.program_file.refusal import Refuse
@@ -22,6 +24,7 @@ def check_residency(program: Program, refuse: Refuse) -> None:
     _check_queues(program, refuse)
     for place, what in stack_faults(program):
         refuse(place, what)
+    _check_keys(program, refuse)
 
 
 def _check_state(program: Program, refuse: Refuse) -> None:
@@ -39,6 +42,17 @@ def _check_state(program: Program, refuse: Refuse) -> None:
             _check_part(program, port, place, refuse)
     if len({port.name for port in program.state}) != len(program.state):
         refuse("the state", "two variables have one name")
+
+
+def _check_keys(program: Program, refuse: Refuse) -> None:
+    if not program.keys:
+        return
+    seen = seen_by_users(program)
+    known = {x.parameter for x in seen.state if x.element_type in KEY_TYPES}
+    loaded = seen.parameters[: seen.loaded]
+    known |= {number_of(x) for x in loaded if x.element_type in KEY_TYPES}
+    if len(frozenset(program.keys)) != len(program.keys) or not known.issuperset(program.keys):
+        refuse("the program", f"parameters {program.keys} are no keys that it holds")
 
 
 def _check_part(program: Program, port: StatePort, place: str, refuse: Refuse) -> None:

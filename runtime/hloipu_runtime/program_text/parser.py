@@ -63,6 +63,7 @@ class _Parser:
             places = cursor.items("(", ")", cursor.integer)
             cursor.expect("of")
             system_ipus = cursor.integer()
+        keys = cursor.items("(", ")", cursor.integer) if cursor.take("keys") else ()
         steps_per_run = cursor.integer() if cursor.take("steps") else 1
         parameters = self._table("parameters", self._port)
         results = self._table("results", self._port)
@@ -107,6 +108,7 @@ class _Parser:
             places=places,
             system_ipus=system_ipus,
             stacks=stacks,
+            keys=keys,
         )
 
     def _table(self, title: str, row: Callable[[], T]) -> tuple[T, ...]:

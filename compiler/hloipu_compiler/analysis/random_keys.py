@@ -1,0 +1,337 @@
+"""Which parameters are keys of random numbers, told by what becomes of their bits alone.
+
+A key goes through ops that move its words to a generator: `rng-bit-generator`, or Threefry as JAX
+writes it out, known by the word that its key schedule mixes in. What comes out of there, or of any
+exclusive or, is mixed: it may become anything. Words of a key that are compared, converted to
+floats, used as an index, or reach a result after additions alone are no key's.
+
+Every array of the parameters has one bit, and so has every generator where something calls it; a
+value has one mask for each of the ways in which it may depend on them. Calls, fusions, branches and
+loops are followed.
+"""
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from hloipu_compiler.analysis.trip_count import trip_count
+from hloipu_compiler.ir.annotations import is_identity
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+
+THREEFRY_WORD = 0x1BD11BDA
+"""Salmon et al.: Parallel Random Numbers: As Easy as 1, 2, 3 (SC 2011), Random123's `threefry.h`:
+SKEIN_KS_PARITY32, exclusive-ored with the words of a key."""
+_MOVING = frozenset(
+    "copy reshape bitcast bitcast-convert slice concatenate transpose broadcast reverse "
+    "opt-barrier copy-start copy-done add-dependency "
+    "shift-left shift-right-logical shift-right-arithmetic and or not".split()
+)
+"""Ops that leave words words. Seeds are made keys by shifts and masks, rotations by shifts."""
+_OF_FIRST = frozenset({"dynamic-slice", "gather"})
+_CALLS = frozenset({"call", "fusion", "async-start"})
+_MOST_TURNS = 64
+"""Turns after which a loop's masks are looked at as they are; they settle in a few."""
+Site = tuple[str, ...]
+"""Names of the instructions that call each other, outermost first."""
+
+
+class Masks(NamedTuple):
+    """On which arrays of the parameters a value depends, and how: a bit for each."""
+
+    words: int = 0
+    """It has words of them as they are."""
+    added: int = 0
+    """It has words with others added."""
+    mixed: int = 0
+    """It is made of them in whatever other way."""
+    pairs: int = 0
+    """It is the exclusive or of two words, as in a key schedule; `mixed` has these too."""
+
+    def __or__(self, other: "Masks") -> "Masks":
+        return Masks(*(a | b for a, b in zip(self, other, strict=True)))
+
+    @property
+    def bare(self) -> int:
+        """What it depends on unmixed."""
+        return self.words | self.added
+
+    @property
+    def all(self) -> int:
+        """All that it depends on."""
+        return self.words | self.added | self.mixed
+
+
+Leaves = tuple[Masks, ...]
+"""Of the arrays of a value, tuples walked in order."""
+_NONE = Masks()
+
+
+@dataclass
+class KeyWalk:
+    """What a module does with the arrays of its parameters; numbers count arrays."""
+
+    module: Module
+    replica_bit: int = 0
+    """The bit that stands for `replica-id`, behind those of the parameters."""
+    seeds: int = 0
+    """Arrays that reach a generator as words."""
+    spoiled: int = 0
+    """Arrays whose words are used for something else."""
+    results: Leaves = ()
+    """Of the entry."""
+    _generators: dict[Site, int] = field(default_factory=dict)
+    """Each generator -> its bit."""
+    _keys: dict[Site, int] = field(default_factory=dict)
+    """Each generator -> what its key depends on, other generators too."""
+    _known: dict[tuple[str, Leaves, Site], Leaves] = field(default_factory=dict)
+    _drawing: frozenset[str] = frozenset()
+    """Computations with a generator in them, or in what they call."""
+    _operands: dict[str, Leaves] = field(default_factory=dict)
+    """Of the entry's instructions, by name."""
+
+    def __post_init__(self) -> None:
+        entry = self.module.entry
+        given, number = [], 0
+        for position in entry.parameters:
+            shapes = _leaves(entry.instructions[position].shape)
+            given.append(tuple(_born(shape, number + n) for n, shape in enumerate(shapes)))
+            number += len(shapes)
+        self.replica_bit = 1 << number
+        self._drawing = _drawing_computations(self.module)
+        self.results = self._values(entry, given, ())
+
+    @property
+    def draws(self) -> dict[Site, int]:
+        """On which parameters, and `replica-id`, the key of each generator depends.
+
+        Left out are those whose bits are the keys of others.
+        """
+        return {
+            site: mask & (2 * self.replica_bit - 1)
+            for site, mask in self._keys.items()
+            if not any(
+                others & self._generators[site]
+                for other, others in self._keys.items()
+                if other != site
+            )
+        }
+
+    def changes(self, parameter: int, result: int) -> bool:
+        """Whether new state is more than the old one's words."""
+        return self.results[result] != Masks(words=1 << parameter)
+
+    def operands(self, call: str) -> list[Masks]:
+        """Return what each operand of an instruction of the entry depends on, tuples as one."""
+        entry = self.module.entry
+        return [_joined(self._operands[entry.instructions[i].name]) for i in entry[call].operands]
+
+    def _values(self, computation: Computation, given: Sequence[Leaves], site: Site) -> Leaves:
+        """Return what a computation's result depends on, from what its parameters do.
+
+        `site`: what calls it.
+        """
+        of_site = site if computation.name in self._drawing else ()
+        key = computation.name, tuple(x for leaves in given for x in leaves), of_site
+        if key in self._known:
+            return self._known[key]
+        found: list[Leaves] = []
+        for x in computation.instructions:
+            operands = [found[i] for i in x.operands]
+            found.append(self._value(computation, x, given, operands, (*of_site, x.name)))
+        if not site:
+            self._operands = {
+                x.name: leaves for x, leaves in zip(computation.instructions, found, strict=True)
+            }
+        self._known[key] = found[computation.root]
+        return found[computation.root]
+
+    def _value(
+        self,
+        computation: Computation,
+        x: Instruction,
+        given: Sequence[Leaves],
+        operands: Sequence[Leaves],
+        site: Site,
+    ) -> Leaves:
+        if x.parameter_number >= 0:
+            return given[x.parameter_number]
+        match x.opcode:
+            case "tuple":
+                return tuple(leaf for leaves in operands for leaf in leaves)
+            case "get-tuple-element":
+                whole = computation.instructions[x.operands[0]].shape
+                if not isinstance(whole, TupleShape):
+                    return operands[0]
+                index = x.attributes.integer("index")
+                first = sum(len(_leaves(each)) for each in whole.elements[:index])
+                return operands[0][first : first + len(_leaves(x.shape))]
+            case "while":
+                return self._loop(computation, x, operands[0], site)
+            case "conditional":
+                self._use(operands[0])
+                results = [
+                    self._values(self.module.computation[name], [leaves], (*site, name))
+                    for name, leaves in zip(x.attributes.called, operands[1:], strict=True)
+                ]
+                return tuple(_joined(leaves) for leaves in zip(*results, strict=True))
+            case opcode if opcode in _CALLS and len(x.attributes.called) == 1:
+                called = self.module.computation[x.attributes.called[0]]
+                return self._values(called, operands, site)
+        here = self._plain(computation, x, operands, site)
+        return (here,) * len(_leaves(x.shape))
+
+    def _loop(self, computation: Computation, x: Instruction, begun: Leaves, site: Site) -> Leaves:
+        """Return what a loop leaves: what its last turn does, where it has one for certain."""
+        body = self.module.computation[x.attributes.text("body")]
+        carried = begun
+        for _ in range(_MOST_TURNS):
+            after = self._values(body, [carried], site)
+            joined = tuple(a | b for a, b in zip(carried, after, strict=True))
+            if joined == carried:
+                break
+            carried = joined
+        else:
+            self._use(carried)
+        condition = self.module.computation[x.attributes.text("condition")]
+        self._use(self._values(condition, [carried], (*site, condition.name)))
+        return after if (trip_count(self.module, computation, x) or 0) > 0 else carried
+
+    def _plain(
+        self, computation: Computation, x: Instruction, operands: Sequence[Leaves], site: Site
+    ) -> Masks:
+        """Return what an op's arrays depend on, that calls nothing or regions of scalars alone."""
+        values = [_joined(leaves) for leaves in operands]
+        every = _joined(values)
+        is_moved = x.opcode in _MOVING or is_identity(x)
+        is_moved |= x.opcode == "convert" and _is_integer(x.shape)
+        if is_moved and _is_integer(x.shape):
+            return every
+        match x.opcode:
+            case "rng-bit-generator":
+                self.seeds |= every.words
+                return Masks(mixed=every.all | self._generator(site, every))
+            case "xor":
+                if any(_is_word(computation, i) for i in x.operands):
+                    self.seeds |= every.pairs | every.words
+                    return Masks(mixed=every.all | self._generator(site, every))
+                if all(value.words for value in values):
+                    pairs = values[0].words & values[-1].words
+                    return Masks(mixed=every.all, pairs=pairs)
+            case "add" if _is_integer(x.shape):
+                pure = 0
+                for value in values:
+                    pure |= value.mixed & ~value.bare
+                return Masks(added=every.bare & ~pure, mixed=every.mixed | (every.bare & pure))
+            case "select":
+                self._use([values[0]])
+                return _joined(values[1:]) | Masks(mixed=values[0].all)
+            case opcode if opcode in _OF_FIRST:
+                self._use(values[1:])
+                return values[0] | Masks(mixed=_joined(values[1:]).all)
+            case "dynamic-update-slice":
+                self._use(values[2:])
+                return _joined(values[:2]) | Masks(mixed=_joined(values[2:]).all)
+            case "replica-id":
+                return Masks(mixed=self.replica_bit)
+            case _:
+                self._use(values)
+        return Masks(mixed=every.all)
+
+    def _generator(self, site: Site, key: Masks) -> int:
+        """Note a generator and what its key depends on; return its bit."""
+        bit = self._generators.setdefault(site, self.replica_bit << (1 + len(self._generators)))
+        self._keys[site] = self._keys.get(site, 0) | key.all
+        return bit
+
+    def _use(self, values: Sequence[Masks]) -> None:
+        """Note that words go where no key's do."""
+        self.spoiled |= _joined(values).bare
+
+
+def draws_random_bits(module: Module) -> bool:
+    """Whether a module has a generator that `KeyWalk` knows; without one none need be made."""
+    return any(_draws(computation) for computation in module.computations)
+
+
+def _draws(computation: Computation) -> bool:
+    return any(
+        x.opcode == "rng-bit-generator" or (x.opcode == "constant" and _is_word(computation, i))
+        for i, x in enumerate(computation.instructions)
+    )
+
+
+def _drawing_computations(module: Module) -> frozenset[str]:
+    """Return the names of computations with a generator in them, or in what they call."""
+    found: set[str] = set()
+    for computation in module.computations:  # callees come first
+        called = {name for x in computation.instructions for name in x.attributes.called}
+        if _draws(computation) or not found.isdisjoint(called):
+            found.add(computation.name)
+    return frozenset(found)
+
+
+def key_numbers(
+    walk: KeyWalk, state: Mapping[int, int], apart: Set[int] = frozenset()
+) -> frozenset[int]:
+    """Return the arrays of the parameters that are keys and nothing else.
+
+    `state`: the result that each array of state comes out as. `apart`: those that are none for
+    other reasons.
+    """
+    found = set()
+    numbers = [n for n in range(walk.replica_bit.bit_length() - 1) if walk.seeds >> n & 1]
+    for number in numbers:
+        bit = 1 << number
+        if walk.spoiled & bit or number in apart:
+            continue
+        own = state.get(number)
+        others = [x for n, x in enumerate(walk.results) if n != own]
+        if own is not None and walk.results[own].added & bit:
+            continue
+        if not any(x.bare & bit for x in others):
+            found.add(number)
+    return frozenset(found)
+
+
+def _born(shape: ArrayShape | None, number: int) -> Masks:
+    bit = 1 << number
+    return Masks(words=bit) if shape is not None and _is_integer(shape) else Masks(mixed=bit)
+
+
+def _joined(values: Sequence[Masks]) -> Masks:
+    found = _NONE
+    for value in values:
+        if value is not found:
+            found = found | value
+    return found
+
+
+def _leaves(shape: Shape) -> list[ArrayShape | None]:
+    """Return the arrays of a shape; None for what is none."""
+    if isinstance(shape, TupleShape):
+        return [leaf for each in shape.elements for leaf in _leaves(each)]
+    if isinstance(shape, ArrayShape):
+        return [] if shape.element_type.name == "token" else [shape]
+    return [None]
+
+
+def _is_integer(shape: Shape | None) -> bool:
+    leaves = _leaves(shape) if shape is not None else []
+    return all(
+        leaf is not None and leaf.element_type.is_integer and leaf.element_type.bits in (32, 64)
+        for leaf in leaves
+    )
+
+
+def _is_word(computation: Computation, position: int) -> bool:
+    """Whether a value is the word of Threefry's key schedule."""
+    x = computation.instructions[position]
+    while x.opcode in ("broadcast", "reshape", "copy", "bitcast"):
+        x = computation.instructions[x.operands[0]]
+    if x.opcode != "constant" or x.literal is None:
+        return False
+    if x.literal.array is not None:
+        array = x.literal.array
+        return bool(array.size) and bool((array == THREEFRY_WORD).all())
+    return x.literal.text.strip() == str(THREEFRY_WORD)

@@ -1,0 +1,162 @@
+"""Which random numbers replicas draw alike, and into which keys a session folds their numbers."""
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from hloipu_compiler.analysis.random_keys import KeyWalk, draws_random_bits, key_numbers
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.plan.pipelining import Pipelining
+from hloipu_compiler.plan.wrapping import Wrapping
+from hloipu_runtime.program.stacks import PARAMETER, Numbering, Stack
+
+AUTO, FOLDED, SAME = "auto", "folded", "same"
+_MOST_NAMES = 4
+
+
+class ReplicaKeys(NamedTuple):
+    """What was decided; numbers are those of parameters, arrays counted."""
+
+    folded: tuple[int, ...] = ()
+    lines: tuple[str, ...] = ()
+    """For people."""
+
+
+NO_KEYS = ReplicaKeys()
+
+
+def replica_keys(
+    module: Module,
+    wrapping: Wrapping | None,
+    pipelining: Pipelining | None,
+    replicas: int,
+    names: Mapping[int, str],
+    asked: str,
+    stacks: Sequence[Stack] = (),
+) -> ReplicaKeys:
+    """Return the keys of a module on replicas, and what draws the same numbers again.
+
+    `module`: as it is lowered, `wrapping` and `pipelining` beside it, with `stacks` in pieces.
+    `pipelining`: of a step whose replicas combine nothing but its gradients; None where anything
+    else may be combined, and it is not known what has to stay alike. `names`: of the parameters by
+    users' numbers. `asked`: `auto`, `folded` or `same`. Unasked, a key is folded only where
+    its draws reach the update by gradients alone, so that weights stay alike.
+    """
+    if not draws_random_bits(module):
+        return NO_KEYS
+    walk = KeyWalk(module)
+    state = {pair.parameter: pair.result for pair in wrapping.state} if wrapping else {}
+    held = {*state, *(wrapping.constants if wrapping else ())}
+    keys = key_numbers(walk, state) & held
+    for stack in stacks:  # folded as users see it, whole or not at all
+        if stack.kind == PARAMETER and not keys.issuperset(stack.numbers):
+            keys -= set(stack.numbers)
+    in_update = _in_update(walk, pipelining) if pipelining else 0
+    wanted = keys if asked == FOLDED else frozenset[int]()
+    if asked == AUTO and pipelining is not None:
+        wanted = frozenset(n for n in keys if not in_update >> n & 1)
+    fed = {n for feed in (wrapping.feeds if wrapping else ()) for n in feed.places}
+    users = Numbering(stacks, PARAMETER).users
+    said = _Said(walk, names, users)
+    lines: tuple[str, ...] = ()
+    if replicas > 1:
+        lines = said.of_replicas(wanted, fed, {n for n in keys if in_update >> n & 1}, asked)
+    if pipelining is not None and pipelining.micro_batches > 1:
+        changing = {p for p, r in pipelining.per_micro_batch if walk.changes(p, r)}
+        lines += said.of_micro_batches({*changing, *fed}, pipelining.update)
+    folded = sorted({users(n) for n in wanted}) if replicas > 1 else ()
+    return ReplicaKeys(tuple(folded), lines)
+
+
+def _in_update(walk: KeyWalk, pipelining: Pipelining) -> int:
+    """Return what the update reads otherwise than by gradients that replicas combine."""
+    if not pipelining.update or not pipelining.schedule.trains:
+        return 0
+    entry = walk.module.entry
+    gradients = {(x.call, x.element) for x in pipelining.accumulations}
+    found = 0
+    masks = walk.operands(pipelining.update)
+    for position, mask in zip(entry[pipelining.update].operands, masks, strict=True):
+        x = entry.instructions[position]
+        if x.opcode == "get-tuple-element":
+            maker = entry.instructions[x.operands[0]].name
+            if (maker, x.attributes.integer("index")) in gradients:
+                continue
+        found |= mask.all
+    return found
+
+
+@dataclass(frozen=True)
+class _Said:
+    """Says which replicas draw alike, and from what."""
+
+    walk: KeyWalk
+    names: Mapping[int, str]
+    users: Callable[[int], int]
+    """The user's number of a parameter."""
+
+    def of_replicas(
+        self, folded: Set[int], fed: Set[int], in_update: Set[int], asked: str
+    ) -> tuple[str, ...]:
+        """Return a line for keys that are folded, and one for draws that are alike.
+
+        `in_update`: keys that the update reads.
+        """
+        found = []
+        if folded:
+            found.append(
+                f"  random numbers: each replica's number is folded into {self._named(folded)}; "
+                "the first replica's is as given"
+            )
+        elif asked == FOLDED:
+            found.append(
+                "  random numbers: no parameter is certain to be a key, none has replicas' "
+                "numbers folded in"
+            )
+        own = self.walk.replica_bit
+        for number in {*folded, *fed}:
+            own |= 1 << number
+        numbers = self._behind(list(self.walk.draws.values()), own)
+        if numbers is None:
+            return tuple(found)
+        said = f"  random numbers: the same on every replica from {self._named(numbers)}"
+        if asked == SAME:
+            said += ", as --replica-keys same has it"
+        elif numbers & in_update:
+            said += ", which the update reads: weights stay alike"
+        else:
+            said += "; feed a key, or give the session one for each (a first axis of replicas)"
+        return (*found, said)
+
+    def of_micro_batches(self, changing: Set[int], update: str) -> tuple[str, ...]:
+        """Return a line for draws that every micro-batch makes alike.
+
+        `changing`: parameters that differ from micro-batch to micro-batch; `update`: the call whose
+        draws are those of no micro-batch.
+        """
+        draws = [mask for site, mask in self.walk.draws.items() if site[0] != update]
+        numbers = self._behind(draws, sum(1 << n for n in changing))
+        if numbers is None:
+            return ()
+        return (
+            f"  random numbers: the same in every micro-batch from {self._named(numbers)}; feed a "
+            "key, or let the step split it or fold in a counter that goes on (--role N=carry)",
+        )
+
+    def _behind(self, draws: Sequence[int], differing: int) -> set[int] | None:
+        """Return what draws are made of that nothing differing goes into; None: there are none."""
+        alike = [mask for mask in draws if not mask & differing]
+        if not alike:
+            return None
+        behind = 0
+        for mask in alike:
+            behind |= mask
+        return {n for n in range(behind.bit_length()) if behind >> n & 1}
+
+    def _named(self, numbers: Set[int]) -> str:
+        known = sorted({self.users(n) for n in numbers})
+        if not known:
+            return "constants"
+        shown = [f"parameter {n} {self.names.get(n, '')}".rstrip() for n in known[:_MOST_NAMES]]
+        more = len(known) - len(shown)
+        return ", ".join(shown) + (f" and {more} more" if more else "")
