@@ -13,6 +13,7 @@ from hloipu_runtime.compiled import CompiledProgram, Mode
 from hloipu_runtime.program.steps import Parallel, Pipeline, inner_steps
 from hloipu_runtime.program.steps import Step as ProgramStep
 from tests.support.covering import covering
+from tests.support.pipeline_reference import of_replica
 from tests.support.tower_models import LINES, TOWERS
 from tests.support.training_models import Tree
 from tests.support.training_steps import OPTIMIZERS, Step
@@ -140,7 +141,7 @@ def _expected(
     step = _step(model, optimizer, False)
     gradients, update = _functions(model, optimizer)
     weights, state, first = step.state()
-    own: list[Tree] = [first] * replicas
+    own: list[Tree] = [of_replica(first, replica) for replica in range(replicas)]
     losses = np.zeros((UPDATES * micro_batches, replicas))
     share = replicas * (1 if reduction == "sum" else micro_batches)
     for number in range(UPDATES):

@@ -56,7 +56,7 @@ def expected(
     """Return the state after two updates, and the losses of all micro-batches."""
     step, (gradients, update) = EVERY_STEP[name], _functions(name)
     weights, optimizer, first = step.state()
-    own = [first] * replicas
+    own = [of_replica(first, replica) for replica in range(replicas)]
     losses = np.zeros((UPDATES * micro_batches, replicas))
     for number in range(UPDATES):
         totals = []
@@ -72,6 +72,17 @@ def expected(
         weights, optimizer = update(mean, (weights, optimizer, own[0]))
     states = [[np.asarray(x) for x in jax.tree.leaves((weights, optimizer, each))] for each in own]
     return Expected(states, losses)
+
+
+def of_replica(state: Tree, replica: int) -> Tree:
+    """Return state with a replica's number folded into its keys, its only arrays of u32."""
+    number = np.uint32(replica * 0x9E3779B9 % 2**32)
+
+    def own(x: Any) -> Any:
+        is_key = np.asarray(x).dtype == np.uint32
+        return jax.random.fold_in(x, number) if is_key and replica else x
+
+    return jax.tree.map(own, state)
 
 
 def _added_up(slopes: list[Tree], reduction: str, accumulator: str | None) -> Tree:

@@ -53,7 +53,7 @@ body {{
 """State on the device, an array that is given later, and queues that feed three steps of a run."""
 
 MEET = """\
-program "meet" for "tiny" ipus 1 replicas 2 partitions 2 places (4, 5, 7, 6) of 16
+program "meet" for "tiny" ipus 1 replicas 2 partitions 2 places (4, 5, 7, 6) of 16 keys (7)
 parameters {
   "x": f32[4]
 }
@@ -67,6 +67,7 @@ variables {
   v1 "far": f32[4] remote @0 (*)
   v2 "part": f32[2] @0 (*)
   v3 "me": u32[] @1 ()
+  v4 "key": u32[2] state @0 (*)
 }
 values {
   %0: f32[4]
@@ -74,11 +75,13 @@ values {
   %2: f32[2]
   %3: u32[]
   %4: f32[4]
+  %5: u32[2]
 }
 constants {
 }
 state {
   "far" v1: %4 %1 parameter -1 result -1
+  "key" v4: %5 %5 parameter 7 result -1
 }
 body {
   sync 1
@@ -96,7 +99,7 @@ body {
   out "me" <- v3 = %3
 }
 """  # noqa: E501
-"""Four participants: sums, parts of maxima, who they are, and state beside the IPU."""
+"""Four participants: sums, parts of maxima, who they are, a key, and state beside the IPU."""
 
 PIECES = """\
 program "pieces" for "tiny" ipus 1
