@@ -125,6 +125,10 @@ TIMES ?= 200
 stress-streams: install ## every fault of host streams TIMES times on a busy processor, and a soak (25 minutes)
 	$(BIN)/python -m tools.stress_streams --times $(TIMES)
 
+.PHONY: stress-threads
+stress-threads: install ## 16 threads of 200 runs of one executable, four sessions beside them
+	$(BIN)/python -m tools.stress_threads
+
 .PHONY: soak
 soak: install ## 100,000 training steps through bounded queues, memory weighed (2 minutes)
 	$(BIN)/python -m tools.soak

@@ -53,7 +53,9 @@ def values_in_f64(
     """
     parts = step.parts and _wide_parts(step.parts)
     wide_step = replace(step, module=widened(step.module), parts=parts)
-    wide = Begun([_wide_arrays(x) for x in begun.states], _wide_arrays(begun.constants))
+    wide = Begun(
+        [_wide_arrays(x) for x in begun.states], [_wide_arrays(x) for x in begun.constants]
+    )
     fed = {name: [tuple(widened_arguments(row)) for row in rows] for name, rows in elements.items()}
     found = values_of_reference(wide_step, wide, fed, updates, reference)
     return None if isinstance(found, str) else found
@@ -214,7 +216,7 @@ class _Run:
 
     def _arguments(self, place: int, state: Numbered) -> list[Array]:
         """Return the step's arguments, by number, with a state and the feeds' element there."""
-        found = {**self.constants, **state}
+        found = {**self.constants[place % len(self.states)], **state}
         for feed in self.step.wrapping.feeds:
             found |= zip(feed.places, self.elements[feed.name][place], strict=True)
         return [found[n] for n in sorted(found)]

@@ -10,6 +10,7 @@ from hloipu.session_arrays import constant_numbers
 from hloipu_compiler.evaluate.plan import Array
 from hloipu_runtime.compiled import CompiledProgram, Mode
 from hloipu_runtime.errors import UnsupportedError
+from hloipu_runtime.kernels.replica_keys import folded
 from hloipu_runtime.plain_text import printable
 from hloipu_runtime.program.seen import number_of, seen_by_users
 from hloipu_runtime.session import Session
@@ -41,7 +42,8 @@ class Begun:
 
     states: list[Numbered]
     """Of each replica, by parameter."""
-    constants: Numbered
+    constants: list[Numbered]
+    """Likewise: what is loaded once, each replica's keys with its number folded in."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,12 @@ def values_of_program(
         poison=running.poison,
         timeout=running.timeout,
     ) as session:
-        begun = Begun(_states(session), constants)
+        keys = set(program.program.keys)
+        own = [
+            {n: folded(np.asarray(x), r) if n in keys else x for n, x in constants.items()}
+            for r in range(program.program.replicas)
+        ]
+        begun = Begun(_states(session), own)
         outputs = session.run(steps).outputs
         return begun, _values(session, outputs)
 

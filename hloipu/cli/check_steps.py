@@ -225,7 +225,7 @@ class _Checked:
     def _first_arguments(
         self, step: ReferenceStep, begun: Begun, elements: Elements
     ) -> list[Array]:
-        found: Numbered = {**begun.constants, **begun.states[0]}
+        found: Numbered = {**begun.constants[0], **begun.states[0]}
         for feed in step.wrapping.feeds:
             found |= zip(feed.places, elements[feed.name][0], strict=True)
         return [found[n] for n in sorted(found)]

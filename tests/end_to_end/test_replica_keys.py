@@ -162,7 +162,7 @@ def test_same_and_given_keys_are_taken_as_they_are() -> None:
         np.testing.assert_allclose(trained(program, own)[0], by_jax(list(own))[0], 2e-5)
 
 
-def test_a_key_loaded_once_differs_by_replica_too() -> None:
+def test_a_key_loaded_once_differs_by_replica_too(tmp_path: Path) -> None:
     def step(w: Any, key: Any, x: Any) -> Any:
         return updated(w, key, x)
 
@@ -174,6 +174,12 @@ def test_a_key_loaded_once_differs_by_replica_too() -> None:
         first, _ = session.stream("loss").drain()
     wanted = [updated(WEIGHTS, folded_by_jax(r), ROWS[r])[1] for r in range(2)]
     np.testing.assert_allclose(first.element, wanted, 2e-5)
+    (tmp_path / "step.hlo").write_text(text)
+    outcome = run(
+        "check", str(tmp_path / "step.hlo"), "--target", "tiny", "--over-memory", "allow",
+        "--loop", "2", "--replicas", "2", "--feed", "data=2", "--no-cache",
+    )  # fmt: skip
+    assert outcome.code == 0, outcome.out + outcome.err
 
 
 @pytest.mark.parametrize(
