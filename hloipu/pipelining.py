@@ -68,12 +68,12 @@ def cut_lines(module: Module, made: Compilation, options: Options) -> dict[str, 
         lines = made.pipelining.lines()
         lines += made.pipelining.replica_lines(made.plan.replicas, averages=averages)
         lines += _idle_flags(made, made.pipelining, options)
-        lines += made.keys.lines
+        lines += _key_lines(made, options)
         if passes and passes not in AFTER_FRONT and before_cut(passes) == "front":
             lines.append(f"the step is cut: --passes {passes} without effect")
         return {"cut": lines}
     lines, idle = _uncut_replicas(module, made.plan), _cutting_flags(options)
-    lines += made.keys.lines
+    lines += _key_lines(made, options)
     if idle:
         lines.append(f"no stages or micro-batches: {idle} without effect")
     if options.passes and options.recompute in ("cheap", "full"):
@@ -87,6 +87,16 @@ def cut_lines(module: Module, made: Compilation, options: Options) -> dict[str, 
             "or --stages N asks for it"
         )
     return {"cut": lines} if lines else {}
+
+
+def _key_lines(made: Compilation, options: Options) -> list[str]:
+    """Return what replicas and micro-batches draw, or that no option about it has an effect."""
+    if (
+        made.keys.draws and made.plan.replicas > 1
+    ) or options.replica_keys == Options().replica_keys:
+        return list(made.keys.lines)
+    why = "no draws from keys" if made.plan.replicas > 1 else "one replica"
+    return [*made.keys.lines, f"{why}: --replica-keys {options.replica_keys} without effect"]
 
 
 def _idle_flags(made: Compilation, cut: Pipelining, options: Options) -> list[str]:

@@ -213,6 +213,19 @@ def test_what_is_a_key_is_told_by_what_becomes_of_it(
     assert hloipu.load(tmp_path / "step.ipux").program.keys == keys
 
 
+@pytest.mark.parametrize(("step", "replicas"), [(flipping, "2"), (splitting, "1")])
+def test_an_option_without_draws_on_replicas_is_said_to_have_no_effect(
+    step: Callable[..., Any], replicas: str, tmp_path: Path
+) -> None:
+    (tmp_path / "step.hlo").write_text(text_of(step))
+    outcome = run(
+        "compile", str(tmp_path / "step.hlo"), "--target", "tiny", "--over-memory", "allow",
+        "--loop", "2", "--replicas", replicas, "--feed", "data=2", "--no-cache",
+        "--replica-keys", "same",
+    )  # fmt: skip
+    assert "--replica-keys same without effect" in outcome.out + outcome.err
+
+
 def test_checkpoints_keep_the_key_of_each_replica(tmp_path: Path) -> None:
     program = compiled(text_of(splitting), replicas=2)
     given: dict[str, Any] = {"infeeds": {"data": (ROWS,)}}

@@ -20,6 +20,8 @@ class ReplicaKeys(NamedTuple):
     folded: tuple[int, ...] = ()
     lines: tuple[str, ...] = ()
     """For people."""
+    draws: bool = False
+    """Whether anything is drawn from a key."""
 
 
 NO_KEYS = ReplicaKeys()
@@ -65,7 +67,7 @@ def replica_keys(
         changing = {p for p, r in pipelining.per_micro_batch if walk.changes(p, r)}
         lines += said.of_micro_batches({*changing, *fed}, pipelining.update)
     folded = sorted({users(n) for n in wanted}) if replicas > 1 else ()
-    return ReplicaKeys(tuple(folded), lines)
+    return ReplicaKeys(tuple(folded), lines, draws=True)
 
 
 def _in_update(walk: KeyWalk, pipelining: Pipelining) -> int:
