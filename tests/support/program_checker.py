@@ -12,7 +12,7 @@ from random import Random
 import numpy as np
 
 from hloipu_runtime.program.collective import Collective, RemoteCopy
-from hloipu_runtime.program.program import Program, Role
+from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import (
     Call,
     Carried,
@@ -154,8 +154,9 @@ class _Run(TokenMemory):
             case RemoteCopy():
                 if self.strict:
                     self.expect(step.source, step.value, place)
-                is_stored = self.program.variables[step.destination].role is Role.REMOTE
-                self.clocks.remote(step.source, step.destination, is_stored=is_stored, place=place)
+                # A request to remote memory waits until all tiles have asked: it races nobody.
+                for variable in (step.source, step.destination):
+                    self.clocks.uses_everywhere(variable, writes=variable == step.destination)
                 copy_whole(self, step.source, step.destination, place)
             case Pipeline():
                 TokenPipeline(self, self, step, place).go()

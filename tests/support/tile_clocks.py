@@ -29,8 +29,6 @@ class TileClocks:
         self.written: dict[tuple[int, int], tuple[int, int]] = {}
         """(variable, tile) -> both counts when it was written last."""
         self.used: dict[tuple[int, int], tuple[int, int]] = {}
-        self.stored: dict[int, list[np.ndarray]] = {}
-        """Of remote variables: by which tile each element was put there, and when."""
         self.tiles = [frozenset(t for _, t in tiles_of(x.mapping.tiles)) for x in program.variables]
 
     def meet(self, ipus: int) -> None:
@@ -109,21 +107,6 @@ class TileClocks:
                 self._rested(self.used, transfer.destination, [tile], place, across=across)
                 self._rested(self.written, transfer.source, others, place, across=across)
         return senders, receivers
-
-    def remote(self, source: int, destination: int, *, is_stored: bool, place: str) -> None:
-        """Check that tiles fetch what they stored themselves, or after a barrier."""
-        here, there = (source, destination) if is_stored else (destination, source)
-        x = self.program.variables[here]
-        by, when = self.stored.setdefault(there, [np.full(x.shape, -1), np.zeros(x.shape, int)])
-        now = self._now(here)[0]
-        for coordinate, tile in tiles_of(x.mapping.tiles):
-            part = cut(part_of(x.mapping.spans, coordinate, x.shape))
-            if is_stored:
-                by[part], when[part] = tile, now
-            elif np.any((by[part] >= 0) & (by[part] != tile) & (when[part] == now)):
-                name = self.program.variables[there].name
-                self.report(f"{place}: tile {tile} fetches of {name} what another tile just stored")
-        self.uses_everywhere(here, writes=not is_stored)
 
     def _now(self, variable: int) -> tuple[int, int]:
         return self.met[self.program.variables[variable].ipu], self.all_met

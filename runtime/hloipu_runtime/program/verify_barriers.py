@@ -3,7 +3,8 @@
 An exchange is scheduled from the sync on, cycle by cycle, without a word between the tiles. So
 whatever writes what is sent, or uses what is overwritten, must be over on every tile when it
 begins. What comes after an exchange needs no barrier: each tile sends and receives in its own
-order. Decisions, and the ends of a pipeline's slots, bring barriers of their own.
+order. Decisions, the ends of a pipeline's slots, and requests to remote memory bring barriers of
+their own: the time of an access (`remote.access_nanoseconds`) begins when all tiles have asked.
 
 A sync serves the steps right behind it in the same sequence, so that it stands on every path to
 them, through loops, branches and calls.
@@ -12,10 +13,10 @@ them, through loops, branches and calls.
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from hloipu_runtime.program.collective import Collective, RemoteCopy
+from hloipu_runtime.program.collective import Collective
 from hloipu_runtime.program.faults import Fault
-from hloipu_runtime.program.mapping import Mapping, volume
-from hloipu_runtime.program.program import Program, Role
+from hloipu_runtime.program.mapping import volume
+from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.staying import stays_on_tiles
 from hloipu_runtime.program.steps import (
     Exchange,
@@ -30,7 +31,7 @@ from hloipu_runtime.program.steps import (
     VariableId,
     blocks_of,
 )
-from hloipu_runtime.program.uses import steps_within, used
+from hloipu_runtime.program.uses import used
 
 
 class _Met(NamedTuple):
@@ -51,7 +52,7 @@ def barrier_faults(program: Program) -> list[Fault]:
 
     One walk over the steps; only exchanges without a sync are looked at more closely.
     """
-    walk = _Walk(program, _shared_remotely(program))
+    walk = _Walk(program)
     walk.sequence(program.body, program.ipus, _NOBODY, "body")
     for name, body in program.functions.items():
         walk.sequence(body, program.ipus, _NOBODY, name)
@@ -63,8 +64,6 @@ class _Walk:
     """Goes once through the tree of steps."""
 
     program: Program
-    shared: frozenset[VariableId]
-    """Remote variables through which tiles reach each other."""
     faults: list[Fault] = field(default_factory=list)
 
     def sequence(self, body: Sequence, ipus: int, met: _Met, place: str) -> _Met:
@@ -88,9 +87,6 @@ class _Walk:
                 self._need(ipus if len(places) > 1 else 1, met, f"{place} {step.name}".rstrip())
             case StreamIn() | StreamOut():
                 return self._phase(step, met, place)
-            case RemoteCopy():
-                if step.source in self.shared or step.destination in self.shared:
-                    self._need(1, met, place)
             case Pipeline():
                 for position, stage in enumerate(step.stages):
                     for block in stage.blocks:
@@ -135,25 +131,3 @@ class _Walk:
 
     def _ipu(self, variable: VariableId) -> int:
         return self.program.variables[variable].ipu
-
-
-def _shared_remotely(program: Program) -> frozenset[VariableId]:
-    """Return the remote variables that tiles may fill for each other.
-
-    Where all copies are of one layout, each tile finds what it has put there itself.
-    """
-    layouts: dict[VariableId, Mapping] = {}
-    shared: set[VariableId] = set()
-    variables = program.variables
-    if not any(x.role is Role.REMOTE for x in variables):
-        return frozenset()
-    for body in (program.body, *program.functions.values()):
-        for step in steps_within(body, program):
-            if isinstance(step, RemoteCopy):
-                there, here = step.source, step.destination
-                if variables[here].role is Role.REMOTE:
-                    there, here = here, there
-                mapping = variables[here].mapping
-                if layouts.setdefault(there, mapping) != mapping:
-                    shared.add(there)
-    return frozenset(shared)
