@@ -102,6 +102,13 @@ class _Watch:
             os._exit(_FAILED)
 
 
+def _items_of(test: TimedTest, items: dict[str, pytest.Item]) -> list[str]:
+    """Return the collected items of a test, or of a whole file of tests."""
+    if test.name in items:
+        return [test.name]
+    return [name for name in items if name.startswith(f"{test.name}::")]
+
+
 def _run_child(session: pytest.Session, case: Case, items: dict[str, pytest.Item]) -> None:
     """Change the code and run the tests; does not return."""
     os.setsid()
@@ -115,10 +122,11 @@ def _run_child(session: pytest.Session, case: Case, items: dict[str, pytest.Item
     try:
         if case.mutant.names or not swap(path, case.mutant.mutated(path.read_bytes())):
             os._exit(_NOT_SWAPPED)
-        known = [(test, items[test.name]) for test in case.tests if test.name in items]
-        watch = _Watch({test.name: allowed_seconds(test) for test, _ in known})
-        session.config.pluginmanager.register(watch, "mutant")
-        run = [item for _, item in known]
+        limits = {
+            name: allowed_seconds(test) for test in case.tests for name in _items_of(test, items)
+        }
+        session.config.pluginmanager.register(_Watch(limits), "mutant")
+        run = [items[name] for name in limits]
         for item, after in zip(run, [*run[1:], None], strict=True):
             session.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
         status = _PASSED
@@ -192,15 +200,20 @@ def apart(case: Case) -> str:
 class _Trials:
     """The plugin that tries all cases where pytest would run the tests."""
 
-    def __init__(self, cases: Sequence[Case], told: Callable[[Outcome], None], twice: bool) -> None:
+    def __init__(
+        self, cases: Sequence[Case], told: Callable[[Outcome], None], twice: bool, end: float
+    ) -> None:
         self.cases = cases
         self.told = told
         self.twice = twice
+        self.end = end
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         items = {item.nodeid: item for item in session.items}
         for case in self.cases:
             start = time.perf_counter()
+            if start > self.end:
+                break
             verdict = self.verdict(session, case, items)
             self.told(Outcome(case, verdict, time.perf_counter() - start))
         return True
@@ -213,9 +226,15 @@ class _Trials:
         return apart(case) if again else forked or SURVIVED
 
 
-def try_all(cases: Sequence[Case], told: Callable[[Outcome], None], *, twice: bool) -> None:
-    """Try all cases, those that live in a fork `twice`; `told` hears of each as it ends."""
+def try_all(
+    cases: Sequence[Case], told: Callable[[Outcome], None], *, twice: bool, seconds: float
+) -> None:
+    """Try cases, those that live in a fork `twice`; `told` hears of each as it ends.
+
+    After `seconds` no other case begins.
+    """
+    end = time.perf_counter() + seconds
     make_tree()
     files = sorted({test.name.partition("::")[0] for case in cases for test in case.tests})
     arguments = ["-q", "-s", "-p", "no:cacheprovider", "--continue-on-collection-errors"]
-    pytest.main([*arguments, *files], plugins=[_Trials(cases, told, twice)])
+    pytest.main([*arguments, *files], plugins=[_Trials(cases, told, twice, end)])
