@@ -6,7 +6,15 @@ from types import ModuleType
 
 import pytest
 
-from tools.mutants.choosing import ReachingTests, drawn, equivalent, equivalents, performance_only
+from tools.mutants.choosing import (
+    Equivalent,
+    PerformanceOnly,
+    ReachingTests,
+    drawn,
+    equivalent,
+    equivalents,
+    performance_only,
+)
 from tools.mutants.operators import is_python, mutants_of, mutants_of_text
 from tools.mutants.reach import TimedTest, function_of
 from tools.mutants.rooms import ROOMS, ROOT
@@ -130,7 +138,10 @@ def test_files_without_records_are_run_whole_where_they_mirror_the_changed_file(
 
 
 def test_every_listed_equivalent_is_a_mutant() -> None:
-    listed = {*equivalents().values(), *performance_only().values()}
+    listed: set[Equivalent | PerformanceOnly] = {
+        *equivalents().values(),
+        *performance_only().values(),
+    }
     files = {entry.file for entry in listed}
     rooms = {str(f.relative_to(ROOT)): name for name, r in ROOMS.items() for f in r.files()}
     met = [equivalent(m) for file in files for m in mutants_of(rooms[file], ROOT / file)]
