@@ -30,11 +30,13 @@ def record(files: Sequence[Path], seconds: float) -> None:
     near = tuple(f"{ROOT / folder}/" for folder in NEAREST_FOLDERS)
     missing.sort(key=lambda file: not str(file).startswith(near))
     for start in range(0, len(missing), FILES_AT_ONCE):
+        left = end - time.monotonic()
+        if left <= 0:
+            return
         some = [str(file.relative_to(ROOT)) for file in missing[start : start + FILES_AT_ONCE]]
         print(f"recording {start + len(some)} of {len(missing)} files of tests", file=sys.stderr)
         command = [sys.executable, "-m", "pytest", "-q", "-p", "tools.mutants.reach", *some]
         try:
-            left = max(0.0, end - time.monotonic())
             subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=False, timeout=left)
         except subprocess.TimeoutExpired:
             return
