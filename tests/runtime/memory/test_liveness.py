@@ -1,5 +1,8 @@
 """Points at which variables take memory, counted by hand."""
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 
 from hloipu_runtime.errors import LimitError
@@ -15,7 +18,9 @@ from hloipu_runtime.program.steps import (
     Repeat,
     RepeatWhile,
     Sequence,
+    Step,
     StreamIn,
+    Switch,
     Sync,
 )
 from tests.support.program_builder import ProgramBuilder, rows
@@ -252,3 +257,29 @@ def test_functions_that_double() -> None:
     with pytest.raises(LimitError) as caught:
         liveness_of(make.program())
     assert caught.value.code == "E5022"
+
+
+NESTED: tuple[Callable[[Sequence], Step], ...] = (
+    lambda inner: inner,
+    lambda inner: Repeat(2, inner, ()),
+    lambda inner: RepeatWhile(inner, 0, 0, Sequence(), ()),
+    lambda inner: RepeatWhile(Sequence(), 0, 0, inner, ()),
+    lambda inner: If(0, 0, inner, Sequence(), ()),
+    lambda inner: Switch(0, 0, (Sequence(), inner), ()),
+    lambda inner: Parallel((inner, Sequence())),
+)
+
+
+@pytest.mark.parametrize("wrap", NESTED, ids=range(len(NESTED)))
+def test_steps_nested_too_deep_are_refused_before_they_are_walked(
+    wrap: Callable[[Sequence], Step],
+) -> None:
+    make = ProgramBuilder()
+    predicate = make.stream_in(make.variable((), rows(1, 1, 0)))
+    assert predicate == 0
+    inner = Sequence((StreamIn("in", make.variable((8,), ROW), 0),))
+    for _ in range(1000):
+        inner = Sequence((wrap(inner),))
+    with pytest.raises(LimitError) as caught:
+        liveness_of(replace(make.program(), body=inner))
+    assert (caught.value.code, caught.value.allowed) == ("E5021", MOST_LEVELS)
