@@ -131,6 +131,7 @@ class ReachingTests:
     def __init__(self, tests: Iterable[TimedTest], unrecorded: Iterable[str] = ()) -> None:
         self.unrecorded = sorted(unrecorded)
         self.by_line: dict[tuple[str, str, int], set[str]] = defaultdict(set)
+        self.by_source: dict[str, set[str]] = defaultdict(set)
         self.by_file: dict[str, list[TimedTest]] = defaultdict(list)
         self.tests: dict[str, TimedTest] = {}
         for test in tests:
@@ -138,6 +139,7 @@ class ReachingTests:
             self.by_file[test.name.partition("::")[0]].append(test)
             for lines in (test.lines, test.shared):
                 for file, functions in lines.items():
+                    self.by_source[file].add(test.name)
                     for function, numbers in functions.items():
                         for number in numbers:
                             self.by_line[file, function, number].add(test.name)
@@ -145,15 +147,18 @@ class ReachingTests:
     def case(self, mutant: Mutant) -> Case:
         """Return a mutant with its tests.
 
-        First those that reach it, then unrecorded files of the folder that mirrors its own, last
-        the other tests of the files that reach it.
+        First those that reach it, then unrecorded files of the folder that mirrors its own, then
+        the other tests of the files that reach it, and last what reaches its file elsewhere: of
+        functions that keep their results, calls that found one are not recorded.
         """
-        reaching = self._ordered(self._reaching(mutant), ROOMS[mutant.room].tests)
+        near = ROOMS[mutant.room].tests
+        reaching = self._ordered(self._reaching(mutant), near)
         files = dict.fromkeys(test.name.partition("::")[0] for test in reaching)
         others = [test for file in files for test in self.by_file[file]]
+        beside = self._ordered(self.by_source[mutant.file], near)
         chosen: dict[str, TimedTest] = {}
         seconds = 0.0
-        for test in (*reaching, *self._mirroring(mutant.file), *others):
+        for test in (*reaching, *self._mirroring(mutant.file), *others, *beside):
             if test.name not in chosen and seconds + test.seconds <= TEST_SECONDS:
                 chosen[test.name] = test
                 seconds += test.seconds
