@@ -29,7 +29,7 @@ ROW = rows(4, 2)
 
 
 def ranges(make: ProgramBuilder, *variables: int) -> list[Ranges]:
-    found = liveness_of(make.program()).ranges
+    found = liveness_of(make.program(synced=False)).ranges
     return [found[v] for v in variables]
 
 
@@ -212,7 +212,7 @@ def test_moments_are_named_as_the_verifier_names_them() -> None:
     make.emit(If(chosen, 0, body, body, ()))  # looked at in 5, 6, 7
     make.emit(Parallel((body, body)))  # 8, 9
     make.emit(Call("f"))  # 10
-    region = liveness_of(make.program()).region
+    region = liveness_of(make.program(synced=False)).region
     assert [moment(region, point).path for point in range(11)] == [
         "body/0",
         "body/1/repeat/1",
@@ -233,7 +233,7 @@ def test_functions_in_a_circle() -> None:
     make.functions["f"] = Sequence((Call("f"),))
     make.emit(Call("f"))
     with pytest.raises(LimitError) as caught:
-        liveness_of(make.program())
+        liveness_of(make.program(synced=False))
     assert (caught.value.code, caught.value.allowed) == ("E5021", MOST_LEVELS)
 
 
@@ -244,7 +244,7 @@ def test_functions_in_a_long_row() -> None:
         make.functions[f"f{level}"] = Sequence((Call(f"f{level - 1}"),))
     make.emit(Call(f"f{2 * MOST_LEVELS - 1}"))
     with pytest.raises(LimitError) as caught:
-        liveness_of(make.program())
+        liveness_of(make.program(synced=False))
     assert caught.value.code == "E5021"
 
 
@@ -255,7 +255,7 @@ def test_functions_that_double() -> None:
         make.functions[f"f{level}"] = Sequence((Call(f"f{level - 1}"),) * 2)
     make.emit(Call("f39"))
     with pytest.raises(LimitError) as caught:
-        liveness_of(make.program())
+        liveness_of(make.program(synced=False))
     assert caught.value.code == "E5022"
 
 
@@ -281,5 +281,5 @@ def test_steps_nested_too_deep_are_refused_before_they_are_walked(
     for _ in range(1000):
         inner = Sequence((wrap(inner),))
     with pytest.raises(LimitError) as caught:
-        liveness_of(replace(make.program(), body=inner))
+        liveness_of(replace(make.program(synced=False), body=inner))
     assert (caught.value.code, caught.value.allowed) == ("E5021", MOST_LEVELS)
