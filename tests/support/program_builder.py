@@ -193,16 +193,16 @@ class ProgramBuilder:
         self.held[target] = value
         return target
 
-    def program(self) -> Program:
-        return with_barriers(
-            Program(
-                "drawn",
-                "tiny",
-                self.ipus,
-                tuple(self.variables),
-                tuple(self.values),
-                self.constants,
-                Sequence(tuple(self.blocks[0])),
-                self.functions,
-            )
+    def program(self, *, synced: bool = True) -> Program:
+        """Return the program; `synced`: with the syncs that it needs, beside those written."""
+        made = Program(
+            "drawn",
+            "tiny",
+            self.ipus,
+            tuple(self.variables),
+            tuple(self.values),
+            self.constants,
+            Sequence(tuple(self.blocks[0])),
+            self.functions,
         )
+        return with_barriers(made) if synced else made

@@ -6,7 +6,15 @@ from types import ModuleType
 
 import pytest
 
-from tools.mutants.choosing import ReachingTests, drawn, equivalent, equivalents
+from tools.mutants.choosing import (
+    Equivalent,
+    PerformanceOnly,
+    ReachingTests,
+    drawn,
+    equivalent,
+    equivalents,
+    performance_only,
+)
 from tools.mutants.operators import is_python, mutants_of, mutants_of_text
 from tools.mutants.reach import TimedTest, function_of
 from tools.mutants.rooms import ROOMS, ROOT
@@ -94,7 +102,7 @@ def test_living_functions_run_the_changed_code(
 def test_a_seed_draws_the_same_mutants_of_every_room() -> None:
     first = drawn(["sim", "memory"], 8, 3)
     assert first == drawn(["sim", "memory"], 8, 3) != drawn(["sim", "memory"], 8, 4)
-    assert [m.room for m in first] == ["sim"] * 4 + ["memory"] * 4
+    assert [m.room for m in first] == ["sim", "memory"] * 4
 
 
 def test_every_room_has_files_and_tests() -> None:
@@ -121,9 +129,21 @@ def test_a_mutant_meets_the_tests_that_run_its_line() -> None:
     assert names == ["slow", "quick", "by_fixture", "beside"]
 
 
+def test_files_without_records_are_run_whole_where_they_mirror_the_changed_file() -> None:
+    path = next(file for file in ROOMS["streams"].files() if file.stem == "timing")
+    mutant = next(m for m in mutants_of("streams", path) if not m.names)
+    here = "tests/runtime/streams/test_host.py", "tests/runtime/streams/test_timing.py"
+    tests = ReachingTests((), (*here, "tests/runtime/sim/test_exact.py"))
+    assert [test.name for test in tests.case(mutant).tests] == [here[1], here[0]]
+
+
 def test_every_listed_equivalent_is_a_mutant() -> None:
-    files = {entry.file for entry in equivalents().values()}
+    listed: set[Equivalent | PerformanceOnly] = {
+        *equivalents().values(),
+        *performance_only().values(),
+    }
+    files = {entry.file for entry in listed}
     rooms = {str(f.relative_to(ROOT)): name for name, r in ROOMS.items() for f in r.files()}
     met = [equivalent(m) for file in files for m in mutants_of(rooms[file], ROOT / file)]
-    assert {e for e in met if e} == set(equivalents().values())
-    assert all(entry.reason.endswith(".") for entry in equivalents().values())
+    assert {e for e in met if e} == listed
+    assert all(entry.reason.endswith(".") for entry in listed)

@@ -3,6 +3,7 @@
 import argparse
 import subprocess
 import sys
+import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,18 +15,31 @@ from tools.mutants.trial import KILLED, NOT_REACHED, SURVIVED, TIMED_OUT, Outcom
 
 FLOOR_PERCENT = 92
 TEST_FOLDERS = ("tests/compiler", "tests/runtime", "tests/end_to_end", "tests/hloipu")
-FILES_AT_ONCE = 8
+NEAREST_FOLDERS = tuple(folder for room in ROOMS.values() for folder in room.tests)
+FILES_AT_ONCE = 4
 """Files of tests that one process records."""
 
 
-def record(files: Sequence[Path]) -> None:
-    """Find out what tests reach, where no record of their present text is kept."""
+def record(files: Sequence[Path], seconds: float) -> None:
+    """Find out what tests reach, where no record of their present text is kept.
+
+    The nearest come first. After `seconds` nothing more is recorded, and what is half done is lost.
+    """
+    end = time.monotonic() + seconds
     missing = [file for file in files if not is_current(file)]
+    near = tuple(f"{ROOT / folder}/" for folder in NEAREST_FOLDERS)
+    missing.sort(key=lambda file: not str(file).startswith(near))
     for start in range(0, len(missing), FILES_AT_ONCE):
+        left = end - time.monotonic()
+        if left <= 0:
+            return
         some = [str(file.relative_to(ROOT)) for file in missing[start : start + FILES_AT_ONCE]]
         print(f"recording {start + len(some)} of {len(missing)} files of tests", file=sys.stderr)
         command = [sys.executable, "-m", "pytest", "-q", "-p", "tools.mutants.reach", *some]
-        subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=False)
+        try:
+            subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=False, timeout=left)
+        except subprocess.TimeoutExpired:
+            return
 
 
 def told(outcome: Outcome) -> None:
@@ -66,18 +80,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--once", action="store_true", help="do not try survivors in a process of their own too"
     )
-    parser.add_argument("--kept", action="store_true", help="record no tests anew")
+    parser.add_argument(
+        "--record-minutes", type=float, default=120, help="limit of recording; 0: not at all"
+    )
+    parser.add_argument("--minutes", type=float, default=240, help="limit of trying mutants")
     options = parser.parse_args(arguments)
     if options.only:
         file, _, line = options.only.rpartition(":")
         mutants = at_place(file, int(line))
     else:
         mutants = drawn(options.room or [*ROOMS], options.count, options.seed)
-    files = [file for folder in TEST_FOLDERS for file in (ROOT / folder).rglob("test_*.py")]
-    if not options.kept:
-        record(files)
+    files = sorted(file for folder in TEST_FOLDERS for file in (ROOT / folder).rglob("test_*.py"))
+    record(files, 60 * options.record_minutes)
+    recorded = {file: is_current(file) for file in files}
     tests = ReachingTests(
-        test for file in sorted(files) if is_current(file) for test in tests_of(file)
+        (test for file in files if recorded[file] for test in tests_of(file)),
+        (str(file.relative_to(ROOT)) for file in files if not recorded[file]),
     )
     outcomes: list[Outcome] = []
 
@@ -89,6 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         [tests.case(mutant) for mutant in mutants if not equivalent(mutant)],
         heard,
         twice=not options.once,
+        seconds=60 * options.minutes,
     )
     print(table(outcomes))
     dead = sum(o.verdict in (KILLED, TIMED_OUT) for o in outcomes)

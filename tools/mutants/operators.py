@@ -269,7 +269,7 @@ def _head_end(node: ast.stmt) -> int:
     return node.end_lineno or node.lineno
 
 
-def _bound(node: ast.stmt) -> tuple[str, ...]:
+def bound_names(node: ast.stmt) -> tuple[str, ...]:
     """Return the names that a statement binds."""
     match node:
         case ast.Assign(targets=targets):
@@ -310,7 +310,7 @@ class _Walk:
             return
         if isinstance(node, ast.Expr) and _is_quiet(node.value):
             return
-        names = () if outer is None else (*_bound(node), *outer)
+        names = () if outer is None else (*bound_names(node), *outer)
         within = outer
         if isinstance(node, ast.FunctionDef):
             annotation, within = ast.unparse(node.returns) if node.returns else "", None

@@ -7,12 +7,13 @@ Work of a fixture that several tests share counts for every test of its file.
 """
 
 import ast
+import gc
 import hashlib
 import json
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import _lru_cache_wrapper, cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -105,6 +106,8 @@ class _Watch:
         self.coverage.start()
         self.current = ""
         self.seconds: dict[Path, dict[str, float]] = defaultdict(dict)
+        self.caches: list[Any] = []
+        """Of functions that keep results: a call that finds one would reach nothing."""
 
     def switch(self, context: str) -> None:
         self.current = context
@@ -112,6 +115,11 @@ class _Watch:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        if item.path not in self.seconds:
+            gc.unfreeze()  # what is frozen is not listed
+            self.caches = [x for x in gc.get_objects() if type(x) is _lru_cache_wrapper]
+        for kept in self.caches:
+            kept.cache_clear()
         self.switch(item.nodeid)
         start = time.perf_counter()
         try:

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -34,6 +34,9 @@ TIMES_SLOWER = 10
 SPARE_SECONDS = 15
 DATA_BYTES = 6 << 30
 """A mutant that fills the memory ends there."""
+
+Items = Mapping[str, pytest.Item]
+"""Collected tests by name."""
 
 KILLED, SURVIVED, TIMED_OUT, NOT_REACHED = "killed", "survived", "timed out", "not reached"
 _PASSED, _FAILED, _NOT_SWAPPED = 0, 1, 3
@@ -87,10 +90,12 @@ def swap(path: Path, source: bytes) -> bool:
 
 
 class _Watch:
-    """Ends the child at the first failure, and when a test takes too long."""
+    """Ends the child at the first failure, which it names, and when a test takes too long."""
 
-    def __init__(self, seconds: dict[str, int]) -> None:
+    def __init__(self, seconds: dict[str, int], failures: int) -> None:
         self.seconds = seconds
+        self.failures = failures
+        """Where to write the name of the test that fails."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logstart(self, nodeid: str) -> None:
@@ -99,50 +104,67 @@ class _Watch:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
+            os.write(self.failures, report.nodeid.encode())
             os._exit(_FAILED)
 
 
-def _run_child(session: pytest.Session, case: Case, items: dict[str, pytest.Item]) -> None:
-    """Change the code and run the tests; does not return."""
+def _items_of(test: TimedTest, items: Items) -> list[str]:
+    """Return the collected items of a test, or of a whole file of tests."""
+    if test.name in items:
+        return [test.name]
+    return [name for name in items if name.startswith(f"{test.name}::")]
+
+
+def _run_child(
+    session: pytest.Session, mutant: Mutant | None, run: dict[str, int], items: Items, failures: int
+) -> None:
+    """Change the code, if it is to be, and run tests, each with its limit; does not return."""
     os.setsid()
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(null, descriptor)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_DATA, (DATA_BYTES, DATA_BYTES))
-    path = ROOT / case.mutant.file
     status = _FAILED
     try:
-        if case.mutant.names or not swap(path, case.mutant.mutated(path.read_bytes())):
-            os._exit(_NOT_SWAPPED)
-        known = [(test, items[test.name]) for test in case.tests if test.name in items]
-        watch = _Watch({test.name: allowed_seconds(test) for test, _ in known})
-        session.config.pluginmanager.register(watch, "mutant")
-        run = [item for _, item in known]
-        for item, after in zip(run, [*run[1:], None], strict=True):
+        if mutant:
+            path = ROOT / mutant.file
+            if mutant.names or not swap(path, mutant.mutated(path.read_bytes())):
+                os._exit(_NOT_SWAPPED)
+        session.config.pluginmanager.register(_Watch(run, failures), "mutant")
+        chosen = [items[name] for name in run]
+        for item, after in zip(chosen, [*chosen[1:], None], strict=True):
             session.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
         status = _PASSED
     finally:
         os._exit(status)
 
 
-def _wait(child: int) -> int | None:
-    """Wait for a child and end all that it started; return its status, None after a signal."""
+class _End(NamedTuple):
+    """How a child ended."""
+
+    status: int | None
+    """None: by a signal."""
+    failed: str
+    """The test that failed; empty: none did, or the child was ended before it could say which."""
+
+
+def _fork(
+    session: pytest.Session, mutant: Mutant | None, run: dict[str, int], items: Items
+) -> _End:
+    """Run tests in a forked child, with a mutant or without, and end all that it started."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        _run_child(session, mutant, run, items, writing)
+    os.close(writing)
     _, status = os.waitpid(child, 0)
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(child, signal.SIGKILL)
-    return os.waitstatus_to_exitcode(status) if os.WIFEXITED(status) else None
-
-
-def fork(session: pytest.Session, case: Case, items: dict[str, pytest.Item]) -> str | None:
-    """Try a case in a forked child; None: it needs a process of its own."""
-    child = os.fork()
-    if not child:
-        _run_child(session, case, items)
-    status = _wait(child)
-    if status is None:
-        return TIMED_OUT
-    return {_PASSED: SURVIVED, _NOT_SWAPPED: None}.get(status, KILLED)
+    with os.fdopen(reading, "rb") as pipe:
+        failed = pipe.read().decode()
+    code = os.waitstatus_to_exitcode(status) if os.WIFEXITED(status) else None
+    return _End(code, failed)
 
 
 def make_tree() -> None:
@@ -158,8 +180,8 @@ def make_tree() -> None:
         (TREE / name).symlink_to(ROOT / name)
 
 
-def apart(case: Case) -> str:
-    """Try a case in a process of its own."""
+def apart(case: Case, names: Sequence[str]) -> tuple[str, str]:
+    """Try a case with some tests in a process of its own; also return which test fails."""
     path = ROOT / case.mutant.file
     link = TREE / case.mutant.file
     compiled = [*(link.parent / "__pycache__").glob(f"{link.stem}.*.pyc")]
@@ -167,18 +189,19 @@ def apart(case: Case) -> str:
         old.unlink()
     link.write_bytes(case.mutant.mutated(path.read_bytes()))
     roots = os.pathsep.join(str(TREE / root) for root in ("", "compiler", "runtime"))
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
-    tests = [test.name for test in case.tests]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider"]
     limit = START_SECONDS + TIMES_SLOWER * sum(test.seconds for test in case.tests)
     process = subprocess.Popen(
-        [*command, *tests], cwd=TREE, start_new_session=True,
+        [*command, *names], cwd=TREE, start_new_session=True, text=True,
         env={**os.environ, "PYTHONPATH": roots},
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        return KILLED if process.wait(limit) else SURVIVED
+        output, _ = process.communicate(timeout=limit)
+        failed = next((name for name in names if f"FAILED {name}" in output), "")
+        return (KILLED if process.returncode else SURVIVED), failed
     except subprocess.TimeoutExpired:
-        return TIMED_OUT
+        return TIMED_OUT, ""
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -192,30 +215,64 @@ def apart(case: Case) -> str:
 class _Trials:
     """The plugin that tries all cases where pytest would run the tests."""
 
-    def __init__(self, cases: Sequence[Case], told: Callable[[Outcome], None], twice: bool) -> None:
+    def __init__(
+        self, cases: Sequence[Case], told: Callable[[Outcome], None], twice: bool, end: float
+    ) -> None:
         self.cases = cases
         self.told = told
         self.twice = twice
+        self.end = end
+
+        self.trusted: dict[str, bool] = {}
+        """Whether tests that found a mutant pass without it."""
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         items = {item.nodeid: item for item in session.items}
         for case in self.cases:
             start = time.perf_counter()
+            if start > self.end:
+                break
             verdict = self.verdict(session, case, items)
             self.told(Outcome(case, verdict, time.perf_counter() - start))
         return True
 
-    def verdict(self, session: pytest.Session, case: Case, items: dict[str, pytest.Item]) -> str:
-        if not case.tests:
-            return NOT_REACHED
-        forked = fork(session, case, items)
-        again = forked is None or (forked == SURVIVED and self.twice)
-        return apart(case) if again else forked or SURVIVED
+    def verdict(self, session: pytest.Session, case: Case, items: Items) -> str:
+        """Try a case, once more without each test that fails with unchanged code, too."""
+        limits = {
+            name: allowed_seconds(test) for test in case.tests for name in _items_of(test, items)
+        }
+        while run := {n: limit for n, limit in limits.items() if self.trusted.get(n, True)}:
+            verdict, failed = self.tried(session, case, run, items)
+            if verdict != KILLED or not failed:
+                return verdict
+            if failed not in self.trusted:
+                unchanged = _fork(session, None, {failed: run[failed]}, items)
+                self.trusted[failed] = unchanged.status == _PASSED
+            if self.trusted[failed]:
+                return KILLED
+        return NOT_REACHED
+
+    def tried(
+        self, session: pytest.Session, case: Case, run: dict[str, int], items: Items
+    ) -> tuple[str, str]:
+        """Try a case once: in a fork, and in a process of its own if it lives or needs that."""
+        end = _fork(session, case.mutant, run, items)
+        if end.status is None:
+            return TIMED_OUT, ""
+        if end.status == _NOT_SWAPPED or (end.status == _PASSED and self.twice):
+            return apart(case, [*run])
+        return (SURVIVED if end.status == _PASSED else KILLED), end.failed
 
 
-def try_all(cases: Sequence[Case], told: Callable[[Outcome], None], *, twice: bool) -> None:
-    """Try all cases, those that live in a fork `twice`; `told` hears of each as it ends."""
+def try_all(
+    cases: Sequence[Case], told: Callable[[Outcome], None], *, twice: bool, seconds: float
+) -> None:
+    """Try cases, those that live in a fork `twice`; `told` hears of each as it ends.
+
+    After `seconds` no other case begins.
+    """
+    end = time.perf_counter() + seconds
     make_tree()
     files = sorted({test.name.partition("::")[0] for case in cases for test in case.tests})
     arguments = ["-q", "-s", "-p", "no:cacheprovider", "--continue-on-collection-errors"]
-    pytest.main([*arguments, *files], plugins=[_Trials(cases, told, twice)])
+    pytest.main([*arguments, *files], plugins=[_Trials(cases, told, twice, end)])

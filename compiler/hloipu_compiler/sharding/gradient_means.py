@@ -66,7 +66,7 @@ class _Writing:
     def _is_given(self, position: int) -> bool:
         x = self.entry.instructions[position]
         taken = x.opcode == "get-tuple-element" and x.operands[0] in self.entry.parameters
-        return x.parameter_number >= 0 or x.opcode == "constant" or taken
+        return x.parameter_number >= 0 or taken
 
     def _copy(self, x: Instruction, position: int, place: Mapping[int, int]) -> None:
         self.place[position] = len(self.made)

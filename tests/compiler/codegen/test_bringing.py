@@ -1,6 +1,9 @@
 """What bringing a value elsewhere costs, and by what way it goes."""
 
+from math import isqrt
+
 import numpy as np
+import pytest
 
 from hloipu_compiler.codegen.bringing import bringing, serves
 from hloipu_compiler.codegen.placing import row_major
@@ -44,6 +47,25 @@ def test_many_pieces_are_gathered_first() -> None:
     assert covers(via.tiles, via.spans[0], 1024)
     straight = 1024 * BOW.memory.exchange_fragment_code_bytes
     assert found.code_bytes < straight // 8
+
+
+@pytest.mark.parametrize(("parts", "copies"), [(16, 64), (4, 128), (2, 512)])
+def test_each_part_is_gathered_on_tiles_of_its_own(parts: int, copies: int) -> None:
+    rows, width = 1024, 32
+    block = rows // parts
+    spans = (Span(0, block, 0, block), whole(width))
+    wanted = Mapping(Tiles((parts, copies), (copies, 1), 0), spans)
+    via = bringing(BOW, "f32", (rows, width), _rows(rows, rows, width), wanted).via
+    assert via is not None
+    assert via.is_partition
+    assert not via.replicated_axes
+    assert covers(via.tiles, via.spans[0], rows)
+    assert covers(via.tiles, via.spans[1], width)
+    gathered = via.spans[0].size
+    assert block % gathered == 0
+    # a tile wants `block` rows of as many tiles: about the root of that gathers them
+    assert isqrt(block) // 2 <= block // gathered <= max(2, isqrt(block))
+    assert via.tiles.count == rows // gathered <= wanted.tiles.count
 
 
 def test_overlapping_parts_are_not_gathered() -> None:

@@ -1,5 +1,6 @@
 """Cuts into stages against every choice of cuts tried out."""
 
+from dataclasses import replace
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -137,3 +138,32 @@ def test_long_steps_that_are_alike_everywhere_are_cut_evenly() -> None:
                   crossing, 0.0, True)  # fmt: skip
     cuts = cuts_of(alike, Schedule(4, "grouped", 8), Budget(1.0, PLENTY))
     assert all(abs(cut - wanted) <= 24 for cut, wanted in zip(cuts, (750, 1500, 2250), strict=True))
+
+
+@pytest.mark.parametrize("memory", [PLENTY, 1500.0])
+@pytest.mark.parametrize("stages", [2, 3, 4])
+@pytest.mark.parametrize("seed", range(6))
+def test_of_cuts_that_cost_nearly_the_same_least_crosses(
+    seed: int, stages: int, memory: float
+) -> None:
+    found, budget, schedule = loads(seed), Budget(0.5, memory), Schedule(stages, "grouped", 4)
+    costs = {
+        cuts: dearest(found, schedule, budget, cuts)
+        for cuts in combinations(range(1, OPS), stages - 1)
+    }
+    if np.isfinite(best := min(costs.values())):
+        near = [cuts for cuts, cost in costs.items() if cost <= 1.02 * best]
+        crossing = {cuts: sum(found.crossing[cut] for cut in cuts) for cuts in near}
+        assert crossing[cuts_of(found, schedule, budget)] == min(crossing.values())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_cuts_do_not_depend_on_the_unit_of_time(seed: int) -> None:
+    found, schedule, unit = loads(seed), Schedule(3, "grouped", 4), 2.0**-20
+    quick = replace(
+        found,
+        forward_until=found.forward_until * unit,
+        backward_until=found.backward_until * unit,
+    )
+    slow, fast = Budget(0.5, 1500.0), Budget(0.5 * unit, 1500.0)
+    assert cuts_of(quick, schedule, fast) == cuts_of(found, schedule, slow)

@@ -37,7 +37,7 @@ def sums(make: ProgramBuilder, count: int) -> None:
 def test_code_counts_once_on_a_tile_and_state_each_time() -> None:
     make = ProgramBuilder()
     sums(make, 3)
-    plan = plan_memory(make.program(), TINY)
+    plan = plan_memory(make.program(synced=False), TINY)
     assert on_tiles(plan, Category.VERTEX_CODE) == [ADD_BYTES] * 4
     # 8 for the vertex, 8 for each of its three edges.
     assert on_tiles(plan, Category.VERTEX_STATE) == [32, 32, 4 * 32, 32]
@@ -49,7 +49,7 @@ def test_code_of_another_expression_is_other_code() -> None:
     sums(make, 1)
     one = make.variable((8,), Mapping(Tiles((), (), 2), (whole(8),)))
     make.add([1], one)  # a copy
-    plan = plan_memory(make.program(), TINY)
+    plan = plan_memory(make.program(synced=False), TINY)
     assert on_tiles(plan, Category.VERTEX_CODE) == [
         ADD_BYTES,
         ADD_BYTES,
@@ -67,7 +67,7 @@ def test_steps_have_code_on_tiles_that_take_part() -> None:
         make.stream_in(far)
     make.functions["f"] = Sequence(tuple(body))
     make.emit(Repeat(5, Sequence((Call("f"), Call("f"))), ()))
-    plan = plan_memory(make.program(), TINY)
+    plan = plan_memory(make.program(synced=False), TINY)
     shared = 32 * (1 + 2) + 4  # repeat and its two calls; the sync is one instruction
     assert on_tiles(plan, Category.CONTROL_CODE, 0) == [
         64 + shared,
@@ -86,7 +86,7 @@ def test_steps_of_a_branch_have_code_on_its_ipu() -> None:
     with make.block() as far:
         make.stream_in(make.variable((), Mapping(Tiles(), ()), ipu=1))
     make.emit(Parallel((Sequence(tuple(near)), Sequence(tuple(far)))))
-    plan = plan_memory(make.program(), TINY)
+    plan = plan_memory(make.program(synced=False), TINY)
     assert on_tiles(plan, Category.CONTROL_CODE, 0) == [36, 4, 4, 4]
     assert on_tiles(plan, Category.CONTROL_CODE, 1) == [32, 0, 0, 0]
 
@@ -96,7 +96,7 @@ def test_exchange_code_of_a_gathering() -> None:
     make = ProgramBuilder()
     wide = make.stream_in(make.variable((8,), rows(4, 2)))
     make.copy(wide, make.variable((8,), Mapping(Tiles((), (), 3), (whole(8),))))
-    plan = plan_memory(make.program(), TINY)
+    plan = plan_memory(make.program(synced=False), TINY)
     pieces = [n // 32 - 1 for n in on_tiles(plan, Category.EXCHANGE_CODE)]  # one for the stream
     assert pieces[:3] == [1, 1, 1]
     assert pieces[3] in (4, 5)  # its own piece is counted with the others
@@ -107,7 +107,7 @@ def to_columns(machine: Machine) -> MemoryPlan:
     make = ProgramBuilder()
     in_rows = make.stream_in(make.variable((64, 64), blocks((64, 64), (4, 1))))
     make.copy(in_rows, make.variable((64, 64), blocks((64, 64), (1, 4))))
-    return plan_memory(make.program(), machine)
+    return plan_memory(make.program(synced=False), machine)
 
 
 def test_exchange_code_of_rows_that_become_columns() -> None:
@@ -138,7 +138,7 @@ def test_exchange_code_gives_way_to_messages_where_room_is_small() -> None:
 def test_code_left_out() -> None:
     make = ProgramBuilder()
     sums(make, 3)
-    plan = plan_memory(make.program(), TINY, code_memory=False)
+    plan = plan_memory(make.program(synced=False), TINY, code_memory=False)
     for category in (Category.VERTEX_CODE, Category.CONTROL_CODE, Category.EXCHANGE_CODE):
         assert on_tiles(plan, category) == [0] * 4
     assert on_tiles(plan, Category.VERTEX_STATE)[2] == 4 * 32

@@ -1,5 +1,8 @@
 """Points at which variables take memory, counted by hand."""
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 
 from hloipu_runtime.errors import LimitError
@@ -15,7 +18,9 @@ from hloipu_runtime.program.steps import (
     Repeat,
     RepeatWhile,
     Sequence,
+    Step,
     StreamIn,
+    Switch,
     Sync,
 )
 from tests.support.program_builder import ProgramBuilder, rows
@@ -24,7 +29,7 @@ ROW = rows(4, 2)
 
 
 def ranges(make: ProgramBuilder, *variables: int) -> list[Ranges]:
-    found = liveness_of(make.program()).ranges
+    found = liveness_of(make.program(synced=False)).ranges
     return [found[v] for v in variables]
 
 
@@ -207,7 +212,7 @@ def test_moments_are_named_as_the_verifier_names_them() -> None:
     make.emit(If(chosen, 0, body, body, ()))  # looked at in 5, 6, 7
     make.emit(Parallel((body, body)))  # 8, 9
     make.emit(Call("f"))  # 10
-    region = liveness_of(make.program()).region
+    region = liveness_of(make.program(synced=False)).region
     assert [moment(region, point).path for point in range(11)] == [
         "body/0",
         "body/1/repeat/1",
@@ -228,7 +233,7 @@ def test_functions_in_a_circle() -> None:
     make.functions["f"] = Sequence((Call("f"),))
     make.emit(Call("f"))
     with pytest.raises(LimitError) as caught:
-        liveness_of(make.program())
+        liveness_of(make.program(synced=False))
     assert (caught.value.code, caught.value.allowed) == ("E5021", MOST_LEVELS)
 
 
@@ -239,7 +244,7 @@ def test_functions_in_a_long_row() -> None:
         make.functions[f"f{level}"] = Sequence((Call(f"f{level - 1}"),))
     make.emit(Call(f"f{2 * MOST_LEVELS - 1}"))
     with pytest.raises(LimitError) as caught:
-        liveness_of(make.program())
+        liveness_of(make.program(synced=False))
     assert caught.value.code == "E5021"
 
 
@@ -250,5 +255,31 @@ def test_functions_that_double() -> None:
         make.functions[f"f{level}"] = Sequence((Call(f"f{level - 1}"),) * 2)
     make.emit(Call("f39"))
     with pytest.raises(LimitError) as caught:
-        liveness_of(make.program())
+        liveness_of(make.program(synced=False))
     assert caught.value.code == "E5022"
+
+
+NESTED: tuple[Callable[[Sequence], Step], ...] = (
+    lambda inner: inner,
+    lambda inner: Repeat(2, inner, ()),
+    lambda inner: RepeatWhile(inner, 0, 0, Sequence(), ()),
+    lambda inner: RepeatWhile(Sequence(), 0, 0, inner, ()),
+    lambda inner: If(0, 0, inner, Sequence(), ()),
+    lambda inner: Switch(0, 0, (Sequence(), inner), ()),
+    lambda inner: Parallel((inner, Sequence())),
+)
+
+
+@pytest.mark.parametrize("wrap", NESTED, ids=range(len(NESTED)))
+def test_steps_nested_too_deep_are_refused_before_they_are_walked(
+    wrap: Callable[[Sequence], Step],
+) -> None:
+    make = ProgramBuilder()
+    predicate = make.stream_in(make.variable((), rows(1, 1, 0)))
+    assert predicate == 0
+    inner = Sequence((StreamIn("in", make.variable((8,), ROW), 0),))
+    for _ in range(1000):
+        inner = Sequence((wrap(inner),))
+    with pytest.raises(LimitError) as caught:
+        liveness_of(replace(make.program(synced=False), body=inner))
+    assert (caught.value.code, caught.value.allowed) == ("E5021", MOST_LEVELS)

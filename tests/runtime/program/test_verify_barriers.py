@@ -50,7 +50,8 @@ def test_every_sync_is_needed(ipus: int, number: int) -> None:
 def test_tiles_of_one_ipu_are_not_all() -> None:
     right = program(2)
     steps = [Sync() if step == Sync(2) else step for step in right.body.steps]
-    assert len(barriers(with_steps(right, steps))) == 1
+    (fault,) = (x for x in faults_of(with_steps(right, steps), 4) if x.rule == "barrier")
+    assert "no sync of 2 IPUs" in fault.message
     assert violations(with_steps(right, steps), 4)
 
 
@@ -62,6 +63,7 @@ def test_a_sync_before_a_loop_is_none_in_its_turns() -> None:
     for step, count in ((loop, 1), (inside, 0)):
         found = barrier_faults(with_steps(right, [*before, sync, step, last_sync, out]))
         assert len(found) == count
+        assert all("no sync of the tiles stands right before" in fault.message for fault in found)
 
 
 def reshaped(

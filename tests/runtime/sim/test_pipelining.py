@@ -1,15 +1,19 @@
 """Pipelines in both engines: what slots side by side compute is what one after the other would."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import groupby
 
 import numpy as np
 import pytest
 
+from hloipu_runtime.program.channels import popped, pushed
 from hloipu_runtime.program.program import Array, Program
-from hloipu_runtime.program.steps import Pipeline, Sequence
+from hloipu_runtime.program.steps import Exchange, Pipeline, Sequence, Step
 from hloipu_runtime.program.verify import faults_of
 from hloipu_runtime.sim.exact import ExactEngine
 from hloipu_runtime.sim.functional import FunctionalEngine
+from hloipu_runtime.sim.pipelining import pipelined
 from tests.support.pipelined_programs import SHAPE, Feed, PipelineMaker, expected_totals
 
 CASES = [
@@ -79,3 +83,45 @@ def test_a_place_too_few_is_found_and_would_lose_values(stages: int, interval: i
     right = totals(ExactEngine(program), program, Feed(inputs))
     lost = totals(ExactEngine(wrong), wrong, Feed(inputs))
     assert any(not np.array_equal(a, b) for a, b in zip(right, lost, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("stages", "interval", "count", "group"),
+    [(2, 1, 5, 1), (3, 2, 4, 1), (1, 1, 3, 1), (2, 4, 5, 2)],
+)
+def test_positions_of_a_slot_take_turns_later_ones_first(
+    stages: int, interval: int, count: int, group: int
+) -> None:
+    """And copies of a slot come after all of its positions."""
+    program = PipelineMaker(stages, interval, count, group=group).program()
+    step, done = pipeline_of(program), list[tuple[str, object]]()
+
+    def noted(kind: str, what: object) -> Callable[[], None]:
+        return lambda: done.append((kind, what))
+
+    def prepared(copy: Step) -> list[Callable[[], None]]:
+        return [noted("copy", copy)] if isinstance(copy, Exchange) and copy.transfers else []
+
+    positions = range(len(step.stages))
+    firsts = [[noted("first", n)] for n in positions]
+    bodies = [[noted("body", n)] for n in positions]
+    pipelined(program, step, firsts, bodies, prepared)()
+
+    table, wanted = step.timetable, list[tuple[str, object]]()
+    turns = [(table.slot(n, m), -n, m) for n in positions for m in range(count)]
+    for slot, same in groupby(sorted(turns), key=lambda turn: turn[0]):
+        active = [(-n, m) for _, n, m in same]
+        assert [n for n, _ in active] == sorted((n for n, _ in active), reverse=True), slot
+        for n, m in active:
+            wanted += [("first", n)] if m % group == 0 else []
+            for channel in step.channels:
+                if channel.consumer == n and channel.places != (channel.destination,):
+                    copy = popped(program, (channel,), m % len(channel.places))
+                    wanted.append(("copy", copy))
+            wanted.append(("body", n))
+        for n, m in reversed(active):
+            for channel in step.channels:
+                if channel.producer == n:
+                    copy = pushed(program, (channel,), m % len(channel.places))
+                    wanted.append(("copy", copy))
+    assert done == wanted

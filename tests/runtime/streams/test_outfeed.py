@@ -50,7 +50,11 @@ def test_modes_over_three_runs_of_four(mode: str, kept: list[int]) -> None:
     assert queue.count == 12
 
 
-@pytest.mark.parametrize("text", ["newest", "every", "every-0", "every-x", "all-2", "", "every--1"])
+@pytest.mark.parametrize(
+    "text",
+    ["newest", "every", "every-", "every-0", "every-x", "all-2", "all-", "", "every--1",
+     "every-1000000000"],
+)  # fmt: skip
 def test_there_are_no_other_modes(text: str) -> None:
     with pytest.raises(StreamError) as caught:
         parse_mode(text)
@@ -62,6 +66,7 @@ def test_sum_and_mean_are_made_on_the_device() -> None:
         True, True, False, False,
     ]  # fmt: skip
     assert str(parse_mode(Mode("every", 3))) == "every-3"
+    assert parse_mode("every-999999999").every == 999_999_999
 
 
 def test_elements_carry_the_cycle_of_their_arrival() -> None:
