@@ -227,8 +227,8 @@ def _running_total(rng: Random) -> Case | None:
     combiner, region, style = _monoid(rng, t)
     axis, after = rng.choice((place, rng.randrange(len(sizes)))), rng.random() < 0.5
     n = sizes[axis]
-    one = (1, 1, 0, 0, 1, 1)
-    whole = (n, 1, 0 if after else n - 1, n - 1 if after else 0, 1, 1)
+    one: tuple[int, ...] = (1, 1, 0, 0, 1, 1)
+    whole: tuple[int, ...] = (n, 1, 0 if after else n - 1, n - 1 if after else 0, 1, 1)
     windows = [whole if d == axis else one for d in range(len(sizes))]
     return _case(
         rng, "reduce-window", [Input(t, sizes, style), Input(t, (), f"identity {combiner}")],
