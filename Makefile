@@ -58,6 +58,7 @@ conformance: install ## every op's values against XLA:CPU, 6,000 modules and mor
 .PHONY: tile-conformance
 tile-conformance: install ## compiled programs on three machines, both modes, against XLA:CPU
 	$(BIN)/python -m tools.tile_conformance $(if $(SAMPLE),--sample $(SAMPLE))
+	$(BIN)/python -m tools.tile_conformance --odd 1000
 
 .PHONY: fuzz-tiles
 fuzz-tiles: install ## random programs compiled and run on tiles, against the evaluator

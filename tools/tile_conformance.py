@@ -1,10 +1,12 @@
 """Compare what compiled programs compute with XLA:CPU, on several machines and in both modes.
 
-    python -m tools.tile_conformance [--sample N] [--only TEXT] [--workers N] [--show N]
+    python -m tools.tile_conformance [--sample N] [--only TEXT] [--odd N] [--seed N]
+                                     [--workers N] [--show N]
 
-Each module of the conformance cases is compiled for `tiny`, for `tiny` with seven tiles and for
-`gc200`, and run whole-tensor and tile by tile with poisoned memories. Values are judged as
-`tools.conformance` judges; cycles of both modes must be equal. Ends with 1 where a module fails.
+Each module of the conformance cases, or with `--odd` of `tools.conformance.odd_shapes`, is compiled
+for `tiny`, for `tiny` with seven tiles and for `gc200`, and run whole-tensor and tile by tile with
+poisoned memories. Values are judged as `tools.conformance` judges; cycles of both modes must be
+equal. Ends with 1 where a module fails.
 """
 
 import argparse
@@ -15,7 +17,7 @@ import traceback
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from hloipu.options.resolve import resolve
 from hloipu.session import compile_verified
@@ -27,6 +29,7 @@ from hloipu_runtime.kernels.blocks import Array
 from tests.support.xla_oracle import Oracle, OracleError, available
 from tools.conformance.case import Case
 from tools.conformance.deviations import Deviation, read
+from tools.conformance.odd_shapes import odd_cases
 from tools.conformance.outcome import FAILED, compared, xla_results
 from tools.conformance.values import inputs_of
 from tools.conformance.workers import ORACLE_SECONDS, answers, chosen_cases
@@ -50,8 +53,13 @@ class TileOutcome:
     said: str = ""
 
 
-def judged(case: Case, oracle: Oracle, table: Sequence[Deviation]) -> TileOutcome:
-    """Compile and run one case everywhere; the first failure counts."""
+def judged(
+    case: Case,
+    oracle: Oracle,
+    table: Sequence[Deviation],
+    machines: Sequence[str] = tuple(MACHINES),
+) -> TileOutcome:
+    """Compile and run one case on each machine; the first failure counts."""
     try:
         theirs = xla_results(case, oracle)
     except OracleError as error:
@@ -59,7 +67,7 @@ def judged(case: Case, oracle: Oracle, table: Sequence[Deviation]) -> TileOutcom
     module = parse(case.text)
     verify(module)
     status = AGREES
-    for machine in MACHINES:
+    for machine in machines:
         try:
             found = _on_machine(case, module, machine, theirs, table)
         except UnsupportedError as error:
@@ -100,15 +108,26 @@ def _on_machine(
     return ""
 
 
-def _cases(sample: int | None, only: str) -> list[Case]:
-    return [case for case in chosen_cases(sample, only) if case.participants == 1]
+class Wanted(NamedTuple):
+    """Which cases: `sample` of them, those whose name holds a text, or `odd` ones of a seed."""
+
+    sample: int | None
+    only: str
+    odd: int
+    seed: int
 
 
-def _work(sample: int | None, only: str, number: int, workers: int, queue: Any) -> None:
+def _cases(wanted: Wanted) -> list[Case]:
+    if wanted.odd:
+        return [case for case in odd_cases(wanted.odd, wanted.seed) if wanted.only in case.name]
+    return [case for case in chosen_cases(wanted.sample, wanted.only) if case.participants == 1]
+
+
+def _work(wanted: Wanted, number: int, workers: int, queue: Any) -> None:
     parent = multiprocessing.parent_process()
     table = read()
     with Oracle(timeout_seconds=ORACLE_SECONDS) as oracle:
-        for case in _cases(sample, only)[number::workers]:
+        for case in _cases(wanted)[number::workers]:
             if parent is not None and not parent.is_alive():
                 return
             queue.put(judged(case, oracle, table))
@@ -120,6 +139,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="tools.tile_conformance", description=__doc__)
     parser.add_argument("--sample", type=int, default=2000, help="about this many modules")
     parser.add_argument("--only", default="", help="the cases whose name contains this text")
+    parser.add_argument("--odd", type=int, default=0, help="this many modules of odd sizes instead")
+    parser.add_argument("--seed", type=int, default=0, help="of modules of odd sizes")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--show", type=int, default=60, help="most failures to print")
     options = parser.parse_args(arguments)
@@ -129,7 +150,8 @@ def main(arguments: list[str] | None = None) -> int:
     start = time.monotonic()
     rows: dict[str, Counter[str]] = {}
     bad = []
-    for outcome in answers(_work, (options.sample, options.only), options.workers):
+    wanted = Wanted(options.sample, options.only, options.odd, options.seed)
+    for outcome in answers(_work, (wanted,), options.workers):
         rows.setdefault(outcome.opcode, Counter())[outcome.status] += 1
         if outcome.status != AGREES:
             bad.append(outcome)

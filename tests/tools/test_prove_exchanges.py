@@ -18,6 +18,7 @@ from tools.prove_exchanges.trial import (
     DECLARED,
     EQUIVALENT,
     MASKED,
+    UNRUN,
     Original,
     Verdict,
     judged,
@@ -26,28 +27,31 @@ from tools.prove_exchanges.watching import run_exact
 from tools.prove_exchanges.workers import verdicts_of
 
 KINDS = tuple(PLAIN_KINDS)
+SAMPLES = ("attention", "newton_while", "scan_rnn", "sort_topk")
+"""Small ones: `make prove-exchanges` takes all."""
 
 
 @pytest.fixture(scope="module")
 def programs() -> list[Subject]:
-    return subjects(32, 3, large=False, cut=False)
+    return subjects(16, 3, large=False, cut=False, samples=SAMPLES)
 
 
 def test_mutants_of_every_kind_are_caught_twice(programs: list[Subject]) -> None:
     originals = [Original(x) for x in programs]
-    verdicts = [v for _, v in verdicts_of(originals, 3, range(10 * len(KINDS)), KINDS)]
+    verdicts = [v for _, v in verdicts_of(originals, 3, range(3 * len(KINDS)), KINDS)]
 
     live = [v for v in verdicts if v.exact != EQUIVALENT]
     assert {v.kind for v in verdicts} == set(KINDS)
     assert failures(verdicts) == []
     assert [v for v in live if not v.static] == []
     assert len(live) > 0.75 * len(verdicts)
-    ran = [v for v in live if v.kind not in DECLARED and not v.kind.startswith("sync")]
-    assert len([v for v in ran if v.exact in CAUGHT]) > 0.95 * len(ran)
+    # Tiles take turns while they run: no run tells a barrier that is missing.
+    ran = [v for v in live if v.exact != UNRUN and not v.kind.startswith("sync")]
+    assert len([v for v in ran if v.exact in CAUGHT]) > 0.9 * len(ran)
 
 
 def test_a_seed_always_draws_the_same_mutants(programs: list[Subject]) -> None:
-    small = programs[24:28]
+    small = programs[8:12]
     first = [list(verdicts_of([Original(x) for x in small], 1, range(22), KINDS)) for _ in range(2)]
     assert first[0] == first[1]
     assert first[0] != list(verdicts_of([Original(x) for x in small], 2, range(22), KINDS))
@@ -76,7 +80,7 @@ def test_a_mutant_keeps_the_logical_form(programs: list[Subject]) -> None:
                 made += 1
                 assert changed != subject.program
                 assert logical(replace(subject, program=changed)) == expected
-    assert made > 120
+    assert made > 100
 
 
 def test_the_referee_finds_nothing_in_what_the_compiler_made(programs: list[Subject]) -> None:
@@ -89,14 +93,14 @@ def test_the_referee_sees_whatever_a_run_shows(programs: list[Subject]) -> None:
     originals = [Original(x) for x in programs]
     rng = Random(9)
     shown = 0
-    for number in range(4 * len(KINDS)):
-        kind = KINDS[number % len(KINDS)]
+    kinds = [kind for kind in KINDS if kind not in DECLARED]
+    for kind in 2 * kinds:
         original = rng.choice(originals)
         changed = mutant(original.subject, kind, rng)
         if changed is not None and judged(original, kind, changed).exact in ("values", "poison"):
             shown += 1
             assert misread(changed), (original.subject.name, kind)
-    assert shown > 8
+    assert shown > 5
 
 
 def test_the_referee_knows_a_lost_transfer_from_one_that_nobody_misses(

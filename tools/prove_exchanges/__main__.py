@@ -12,7 +12,8 @@ Columns: `fault`, the engine refuses; `poison`, results show it; `values` and `i
 results or what tiles compute on the way differ; `endless`, a loop does not end; `error`, a codelet
 refuses. `equivalent`, the referee finds nothing misread that a result is computed from; `same
 data`, what is misread is equal on all inputs; `unused`, nothing changes whatever it is replaced
-with; `masked`, it changes nothing that any tile computes on any of the inputs.
+with; `masked`, it changes nothing that any tile computes on any of the inputs; `not run`, it is in
+what records say of types and roles, which the static proof refused.
 """
 
 import argparse

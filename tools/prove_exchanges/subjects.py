@@ -3,7 +3,7 @@
 Samples, conformance cases, random programs, and training steps cut over IPUs and replicas.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -50,15 +50,22 @@ class Text(NamedTuple):
     """Arrays that suit it, in the user's types."""
 
 
-def subjects(count: int, seed: int, *, large: bool = True, cut: bool = True) -> list[Subject]:
+def subjects(
+    count: int,
+    seed: int,
+    *,
+    large: bool = True,
+    cut: bool = True,
+    samples: Collection[str] | None = None,
+) -> list[Subject]:
     """Return `count` compiled programs, the same ones for a seed: whatever has transfers.
 
     `large`: some of them for the machine of 1,472 tiles, all samples among these; `cut`: one in
-    `EVERY_CUT` is a training step that is cut.
+    `EVERY_CUT` is a training step that is cut; `samples`: the names of those that are taken.
     """
     steps = count // EVERY_CUT if cut else 0
     found: list[Subject] = []
-    for text in _texts(count, seed):
+    for text in _texts(count, seed, samples):
         for machine in text.machines:
             if len(found) < count - steps and (large or machine != "gc200"):
                 found += _compiled(text, machine)
@@ -82,10 +89,12 @@ def _compiled(text: Text, machine: str) -> list[Subject]:
     return [subject] if subject.transfers else []
 
 
-def _texts(count: int, seed: int) -> Iterator[Text]:
+def _texts(count: int, seed: int, samples: Collection[str] | None) -> Iterator[Text]:
     """Yield samples first, then cases and random programs in turn, more than enough."""
     small = ("tiny", "tiny-7")
     for path in sorted(SAMPLES.glob("*.hlo")):
+        if samples is not None and path.stem not in samples:
+            continue
         text = path.read_text(encoding="utf-8")
         yield Text(
             path.stem, text, tuple(MACHINES), tuple(flat(random_arguments(parse(text), seed)))

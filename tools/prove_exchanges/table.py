@@ -8,11 +8,12 @@ from tools.prove_exchanges.trial import (
     EQUIVALENT,
     MASKED,
     SAME_DATA,
+    UNRUN,
     UNUSED,
     Verdict,
 )
 
-REMAINING = (EQUIVALENT, SAME_DATA, UNUSED, MASKED)
+REMAINING = (EQUIVALENT, SAME_DATA, UNUSED, MASKED, UNRUN)
 
 
 def table(verdicts: Sequence[Verdict]) -> str:
@@ -30,7 +31,8 @@ def table(verdicts: Sequence[Verdict]) -> str:
 def _row(name: str, verdicts: Sequence[Verdict]) -> str:
     live = [v for v in verdicts if v.exact != EQUIVALENT]
     static = _rate(sum(bool(v.static) for v in live), len(live))
-    ran = _rate(sum(v.exact in CAUGHT for v in live), len(live))
+    run = [v for v in live if v.exact != UNRUN]
+    ran = _rate(sum(v.exact in CAUGHT for v in run), len(run))
     counts = Counter(v.exact for v in verdicts)
     row = f"{name:20}{len(verdicts):>8}{static:>8}{ran:>8} |"
     row += "".join(f"{counts[c] or '':>13}" for c in CAUGHT) + " |"

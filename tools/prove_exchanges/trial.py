@@ -39,6 +39,8 @@ CAUGHT = (FAULT, POISON, VALUES, INNER, ENDLESS, ERROR)
 
 EQUIVALENT, SAME_DATA, UNUSED, MASKED = "equivalent", "same data", "unused", "masked"
 """No result needs what is misread; it is equal; nothing depends on it; nothing shows it."""
+UNRUN = "not run"
+"""The static proof refuses what no run can tell."""
 
 
 @dataclass
@@ -102,6 +104,8 @@ def judged(original: Original, kind: str, changed: Program) -> Verdict:
     """Judge one mutant by all catchers."""
     faults = faults_of(changed, original.subject.tiles_per_ipu)
     rules = ",".join(sorted({fault.rule for fault in faults}))
+    if rules and kind in DECLARED:
+        return Verdict(original.subject.name, kind, rules, UNRUN)
     exact, detail = _exact_verdict(original, changed)
     if exact == EQUIVALENT and kind in DECLARED:
         exact = SAME_DATA  # the referee follows elements, not what records say of them

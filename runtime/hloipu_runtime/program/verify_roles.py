@@ -86,7 +86,11 @@ def _faults(role: Role, number: VariableId, uses: _Uses) -> Iterator[str]:
 
 
 def _buffer_faults(program: Program) -> Iterator[tuple[str, str]]:
-    """Yield buffers that more than streams and exchanges use, or whose tiles others have."""
+    """Yield buffers of no queue, that steps compute on, or whose tiles others have.
+
+    A loop fills and drains a queue's buffers beside computing: one element for each turn. A
+    parameter comes in once, before anything can be computed.
+    """
     variables = program.variables
     buffers = [n for n, x in enumerate(variables) if x.role is Role.BUFFER]
     if not buffers:
@@ -101,9 +105,16 @@ def _buffer_faults(program: Program) -> Iterator[tuple[str, str]]:
         ):
             yield x.name, "lies on tiles that are set apart for streams, or behind them"
     known = set(buffers)
+    queued = {port.stream for queue in program.queues for port in queue.streams}
     for body in (program.body, *program.functions.values()):
         for step in steps_within(body, program):
-            if not isinstance(step, StreamIn | StreamOut | Exchange):
+            if isinstance(step, StreamIn | StreamOut):
+                if step.variable in known and step.stream not in queued:
+                    yield (
+                        variables[step.variable].name,
+                        f"is a buffer, and {step.stream} is no stream of a queue",
+                    )
+            elif not isinstance(step, Exchange):
                 for number in sorted(known & touched_by(step)):
                     yield (
                         variables[number].name,
