@@ -41,6 +41,13 @@ class OutputReport:
     shape: ArrayShape
     agrees: bool
     said: str
+    is_judged: bool = True
+    """False: no element is finite on either side, so that there was nothing to judge."""
+
+    @property
+    def mark(self) -> str:
+        """The first word of its line: `ok`, `DIFF`, or `none` where there was nothing to judge."""
+        return "DIFF" if not self.agrees else "ok" if self.is_judged else "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +110,7 @@ def _reports(
             found = judge(shape, a, b, truth[number], [x[number] for x in truth.samples])
         else:
             found = judge_without_samples(shape, a, b, exact)
-        reports.append(OutputReport(number, shape, found.agrees, found.said))
+        reports.append(OutputReport(number, shape, found.agrees, found.said, found.is_judged))
     return reports
 
 

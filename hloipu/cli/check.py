@@ -8,7 +8,7 @@ import click
 
 from hloipu.checking.references import Against
 from hloipu.checking.time_limit import TimeUpError, time_limit
-from hloipu.cli.check_job import Job
+from hloipu.cli.check_job import Job, refuse_unjudged
 from hloipu.cli.check_steps import StepsAsked, check_steps, wants_steps
 from hloipu.cli.inputs import HLO_FILE, read_input
 from hloipu.cli.options import Asked, config_text, option_group
@@ -97,7 +97,8 @@ def command(
         for iteration in range(iterations if inputs is None else 1):
             draw = None if seed is None else seed + iteration
             filled, leaves = given_arguments(plain, inputs, draw, fill, limits.values)
-            Job(filled, leaves, reference, options, values).check(isolate=isolate, working=working)
+            job = Job(filled, leaves, reference, options, values)
+            refuse_unjudged(job.check(isolate=isolate, working=working), against)
         where = "" if options is None else f" on {options.target}, {options.mode}"
         say(f"agrees with {against}{where}", err=True)
 

@@ -20,7 +20,7 @@ from hloipu.checking.step_values import (
     Running,
     values_of_program,
 )
-from hloipu.cli.check_job import Job, line
+from hloipu.cli.check_job import Job, line, refuse_unjudged
 from hloipu.cli.compiling import options_for, stop_unless_fits
 from hloipu.cli.options import Asked
 from hloipu.cli.progress import Working
@@ -86,8 +86,9 @@ def check_steps(
 ) -> None:
     """Compare a step's program with plain steps on the same elements, and say how.
 
-    Raises MismatchError E6002 and E6003 for values that differ, UnsupportedError E0461 and E0466
-    where there is no reference, and what compiling and running raise.
+    Raises MismatchError E6002 and E6003 for values that differ, UnsupportedError E0467 for arrays
+    of which nothing is finite, E0461 and E0466 where there is no reference, and what compiling and
+    running raise.
     """
     if reference.is_file:
         raise UnsupportedError(
@@ -158,6 +159,7 @@ class _Checked:
             self._blame(step, begun, elements, said, whole=whole)
         if isolate and steps:
             self._job(step, begun, elements).check(isolate=True, working=self.working)
+        refuse_unjudged([each.report for each in found], name)
 
     def _tell(self, done: int, count: int) -> None:
         self.working.detail = f"{done} of {count} steps"
