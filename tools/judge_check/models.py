@@ -50,11 +50,13 @@ def models(paths: Sequence[str], kinds: Sequence[str], seed: int = 0) -> Iterato
 
 
 def _files(paths: Sequence[str]) -> list[Path]:
-    return [
+    """Return the files of paths and folders, small ones first."""
+    files = [
         file
         for path in map(Path, paths)
-        for file in (sorted(path.glob("*.hlo")) if path.is_dir() else [path])
+        for file in (path.glob("*.hlo") if path.is_dir() else [path])
     ]
+    return sorted(files, key=lambda file: (file.stat().st_size, file))
 
 
 def recast(module: Module, kind: str) -> Module:
