@@ -4,15 +4,16 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NoReturn
 
-from hloipu.checking.arrays import Compared, compared_arrays, judged
+from hloipu.checking.arrays import Compared, compared_arrays, judged, leaf_truth
 from hloipu.checking.formed_step import ReferenceStep, reference_step
 from hloipu.checking.reference_run import (
     result_shapes,
-    values_in_f64,
     values_of_parts,
+    values_of_plain_step,
     values_of_reference,
 )
 from hloipu.checking.references import Against
+from hloipu.checking.sampled_steps import sampled
 from hloipu.checking.step_values import (
     Begun,
     Elements,
@@ -147,7 +148,10 @@ class _Checked:
         if isinstance(theirs, str):
             raise self._refused(step, begun, elements, theirs)
         with self.working(f"{name} computes them in f64"):
-            truth = values_in_f64(step, begun, elements, steps, self.reference)
+            truth = sampled(
+                self.reference,
+                lambda moved: values_of_reference(step, begun, elements, steps, moved),
+            )
         found = judged(list(compared_arrays(program.program, ours, theirs, truth)))
         for each in found:
             say(line(each.report, each.name))
@@ -178,8 +182,20 @@ class _Checked:
             raise self._refused(step, begun, elements, found)
         plain, cut = found
         shapes = result_shapes(self.module)
+        truth = sampled(
+            self.reference, lambda moved: values_of_plain_step(step, begun, elements, moved)
+        )
         reports = judged(
-            [Compared(f"out_{n}", shapes[n][0], cut[n], plain[n], None) for n in sorted(plain)]
+            [
+                Compared(
+                    f"out_{n}",
+                    shapes[n][0],
+                    cut[n],
+                    plain[n],
+                    None if truth is None else leaf_truth(truth, lambda x, n=n: x[n]),  # type: ignore[misc]
+                )
+                for n in sorted(plain)
+            ]
         )
         bad = [each for each in reports if not each.report.agrees]
         for each in bad:

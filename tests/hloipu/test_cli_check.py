@@ -77,6 +77,38 @@ def test_several_draws_and_every_op_alone(against: str, path: Path) -> None:
     assert len(outcome.out.splitlines()) == 6
 
 
+TWO_CALLS = """HloModule m
+inner {
+  x = bf16[64] parameter(0)
+  ROOT t = bf16[64] tanh(x)
+}
+ENTRY e {
+  a = bf16[64] parameter(0)
+  b = bf16[64] call(a), to_apply=inner
+  c = bf16[64] call(b), to_apply=inner
+  ROOT r = bf16[64] negate(c)
+}
+"""
+
+
+def test_ops_judged_side_by_side_are_judged_by_samples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three hundredths are 64 roundings of bf16 that add up, and none of a single tanh."""
+
+    def off(x: Array, out: Array) -> None:
+        np.tanh(x, out)
+        if x.dtype == np.float32:
+            out *= np.float32(1.03)
+
+    monkeypatch.setitem(unary.REAL_KERNELS, "tanh", off)
+    path = tmp_path / "m.hlo"
+    path.write_text(TWO_CALLS)
+    outcome = run("check", str(path), "--against", "evaluator-f64")
+    assert "E6002" in outcome.err, outcome
+    assert "'t' diverges" in outcome.err
+
+
 NOT_FINITE = """HloModule m
 ENTRY e {
   a = f32[8] parameter(0)
