@@ -89,7 +89,11 @@ def _print_tables(rows: Sequence[Row], outcomes: Sequence[Outcome]) -> None:
         of_kind = [x for x in outcomes if x.kind == kind]
         found = sum(x.state in ("found", "does not end") for x in of_kind)
         equal = sum(x.state.startswith("equivalent") for x in of_kind)
-        print(f"{kind}: {found} of {len(of_kind) - equal} found, {equal} equivalent or not known")
+        within = sum(x.state.startswith("within") for x in of_kind)
+        print(
+            f"{kind}: {found} of {len(of_kind) - equal - within} found, {within} within budgets, "
+            f"{equal} equivalent or not known"
+        )
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ from hloipu.session import compile_verified
 from hloipu_compiler.evaluate.participants import evaluate_everywhere
 from hloipu_compiler.evaluate.plan import Array
 from hloipu_runtime.errors import HloipuError
-from tools.judge_check.measure import LIMITS, MOST_TURNS, time_limit
-from tools.judge_check.models import Model
+from tools.judge_check.measure import time_limit
+from tools.judge_check.models import LIMITS, MOST_TURNS, Model
 
 SECONDS_FOR_A_RUN = 60
 TARGETS = ("tiny", "gc200")
