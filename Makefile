@@ -182,7 +182,7 @@ bench-feeds: install ## 10,000 training steps with feeds and without, against XL
 	$(BIN)/python -m tools.bench_feeds
 
 .PHONY: judge-check
-judge-check: install ## faults planted in the samples and DUMPS, in five types, that `check` finds
+judge-check: install ## samples and DUMPS in five types: right programs agree, planted faults are found
 	$(BIN)/python -m tools.judge_check hlo_samples $(DUMPS)
 
 .PHONY: judge-search

@@ -8,7 +8,7 @@ from typing import TypeGuard
 import numpy as np
 
 from hloipu.check_outputs import Reference, compare_outputs, nested, truth_of
-from hloipu.checking.singles import Answer, Single, alone, answers, split, together
+from hloipu.checking.singles import Answer, Single, alone, answers, together
 from hloipu_compiler.evaluate.agreement import Budget, Verdict, compare_values
 from hloipu_compiler.evaluate.budgets import budget_of
 from hloipu_compiler.evaluate.evaluator import Evaluator, bytes_of
@@ -309,12 +309,14 @@ def _truths(batch: Sequence[_Both], reference: Reference) -> Iterator[Sequence[A
     """Yield each op's result in f64 where it is judged as whole modules are, else None."""
     wanted = [each.single for each in batch if each.needs_truth]
     truth = truth_of(reference, *together(wanted)) if len(wanted) > 1 else None
-    all_known = iter(split(wanted, truth)) if truth else None
+    first = 0
     for each in batch:
         if not each.needs_truth:
             yield None
-        elif all_known is not None:
-            yield next(all_known)
+        elif truth is not None:
+            count = len(each.ours)
+            yield truth.part(first, count)
+            first += count
         else:
             yield truth_of(reference, each.single.module, each.single.leaves)
 

@@ -41,6 +41,13 @@ class OutputReport:
     shape: ArrayShape
     agrees: bool
     said: str
+    is_judged: bool = True
+    """False: no element is finite on either side, so that there was nothing to judge."""
+
+    @property
+    def mark(self) -> str:
+        """The first word of its line: `ok`, `DIFF`, or `none` where there was nothing to judge."""
+        return "DIFF" if not self.agrees else "ok" if self.is_judged else "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +75,15 @@ class Truth(Sequence[Array]):
     def __len__(self) -> int:
         """Return the number of leaves."""
         return len(self.values)
+
+    def part(self, first: int, count: int) -> "Truth":
+        """Return the same of some leaves."""
+        leaves = slice(first, first + count)
+        return Truth(
+            self.values[leaves],
+            [x[leaves] for x in self.samples],
+            lambda numbers: [x[leaves] for x in self.draw(numbers)],
+        )
 
     def extended(self) -> "Truth":
         """Return the same with more samples."""
@@ -103,7 +119,7 @@ def _reports(
             found = judge(shape, a, b, truth[number], [x[number] for x in truth.samples])
         else:
             found = judge_without_samples(shape, a, b, exact)
-        reports.append(OutputReport(number, shape, found.agrees, found.said))
+        reports.append(OutputReport(number, shape, found.agrees, found.said, found.is_judged))
     return reports
 
 
@@ -127,8 +143,7 @@ def truth_of(reference: Reference, module: Module, arguments: Sequence[Array]) -
     wide = widened_arguments(arguments)
 
     def draw(numbers: range) -> list[list[Array]]:
-        spreads = [np.float64(1 + number * _GOLDEN % 1) if number else 0.0 for number in numbers]
-        answers = reference([(moving, [*wide, np.asarray(x, np.float64)]) for x in spreads])
+        answers = reference([(moving, [*wide, spread_of(number)]) for number in numbers])
         return [x for x in answers if not isinstance(x, str)]
 
     leaves = array_leaves(module.entry.program_shape.result)
@@ -136,6 +151,11 @@ def truth_of(reference: Reference, module: Module, arguments: Sequence[Array]) -
     count = min(SAMPLES, max(2, SAMPLE_BYTES // max(1, each)))
     made = draw(range(count + 1))
     return Truth(made[0], made[1:], draw) if len(made) == count + 1 else None
+
+
+def spread_of(number: int) -> Array:
+    """Return the last argument of a form that errs, for a sample; 0 stands for no errors."""
+    return np.asarray(1 + number * _GOLDEN % 1 if number else 0.0, np.float64)
 
 
 def nested(module: Module, leaves: Sequence[Array]) -> list[Any]:

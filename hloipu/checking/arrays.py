@@ -1,10 +1,11 @@
 """Arrays that steps leave behind, by their names, and how they compare."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from hloipu.check_outputs import OutputReport, compare_outputs
+from hloipu.check_outputs import OutputReport, Truth, compare_outputs
+from hloipu.checking.sampled_steps import Sampled, Values
 from hloipu.checking.step_values import StepValues
 from hloipu_compiler.evaluate.plan import Array
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
@@ -15,14 +16,15 @@ from hloipu_runtime.program.seen import number_of, seen_by_users
 
 
 class Compared(NamedTuple):
-    """An array, ours and a reference's, and what it is in f64 if that is known."""
+    """An array, ours and a reference's, and what it is without errors if that is known."""
 
     name: str
     element_type: str
     ours: Array
     theirs: Array | None
     """None: the reference gives no such array."""
-    truth: Array | None
+    truth: Truth | None
+    """Of one leaf."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +36,18 @@ class NamedReport:
 
 
 def compared_arrays(
-    program: Program, ours: StepValues, theirs: StepValues, truth: StepValues | None
+    program: Program, ours: StepValues, theirs: StepValues, truth: Sampled[StepValues] | None
 ) -> Iterator[Compared]:
     """Yield every array that a run of a program leaves: state, results, what went out."""
     seen = seen_by_users(program)
     for state in seen.state:
         n = state.parameter
-        known = truth.state.get(n) if truth else None
+        known = _known(truth, lambda x, n=n: x.state.get(n))  # type: ignore[misc]
         name = f"state {state.name}"
         yield Compared(name, state.element_type, ours.state[n], theirs.state.get(n), known)
     for port in seen.results:
         n = number_of(port)
-        known = truth.results.get(n) if truth else None
+        known = _known(truth, lambda x, n=n: x.results.get(n))  # type: ignore[misc]
         yield Compared(f"out_{n}", port.element_type, ours.results[n], theirs.results.get(n), known)
     for queue in seen.queues:
         for k, port in enumerate(() if queue.to_device else queue.streams):
@@ -57,8 +59,27 @@ def compared_arrays(
                     port.element_type,
                     ours.outfed[key],
                     theirs.outfed.get(key),
-                    truth.outfed.get(key) if truth else None,
+                    _known(truth, lambda x, key=key: x.outfed.get(key)),  # type: ignore[misc]
                 )
+
+
+def _known(
+    truth: Sampled[StepValues] | None, array_of: Callable[[StepValues], Array | None]
+) -> Truth | None:
+    """Return one array of samples, as the truth of a leaf."""
+    return None if truth is None else leaf_truth(truth, array_of)
+
+
+def leaf_truth(truth: Sampled[Values], array_of: Callable[[Values], Array | None]) -> Truth | None:
+    """Return the truth of one array; None where it is in no sample."""
+
+    def of(values: Sequence[Values]) -> list[list[Array]]:
+        return [[array] for array in map(array_of, values) if array is not None]
+
+    value, samples = array_of(truth.values), of(truth.samples)
+    if value is None or len(samples) < len(truth.samples):
+        return None
+    return Truth([value], samples, lambda _numbers: of(truth.more()))
 
 
 def judged(arrays: Sequence[Compared]) -> list[NamedReport]:
@@ -71,8 +92,7 @@ def judged(arrays: Sequence[Compared]) -> list[NamedReport]:
             said = f"the reference has {other}"
             found.append(NamedReport(x.name, OutputReport(number, shape, False, said)))
             continue
-        truth = None if x.truth is None else [x.truth]
-        reports = compare_outputs(_module_of(shape), [x.ours], [x.theirs], truth)
+        reports = compare_outputs(_module_of(shape), [x.ours], [x.theirs], x.truth)
         found += [NamedReport(x.name, report) for report in reports]
     return found
 

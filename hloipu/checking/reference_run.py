@@ -5,7 +5,6 @@ gradients are added up here, in numpy, as docs/many-ipus.md says; then comes one
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -14,11 +13,9 @@ from hloipu.checking.formed_step import Parts, ReferenceStep
 from hloipu.checking.step_values import Begun, Elements, Numbered, StepValues, joined
 from hloipu_compiler.evaluate.plan import Array
 from hloipu_compiler.evaluate.site import array_leaves
-from hloipu_compiler.evaluate.widen import widened, widened_arguments
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.plan.pipelining import MEAN, RUNNING_MEAN
 from hloipu_compiler.plan.wrapping import FeedBinding
-from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.kernels.storage import user_dtype
 from hloipu_runtime.plain_text import printable
@@ -44,23 +41,6 @@ def values_of_reference(
         return str(error)
 
 
-def values_in_f64(
-    step: ReferenceStep, begun: Begun, elements: Elements, updates: int, reference: Reference
-) -> StepValues | None:
-    """Return what the same steps give in f64 throughout, or None where the reference cannot tell.
-
-    State goes on in f64 from step to step, so that it is what no rounding leaves.
-    """
-    parts = step.parts and _wide_parts(step.parts)
-    wide_step = replace(step, module=widened(step.module), parts=parts)
-    wide = Begun(
-        [_wide_arrays(x) for x in begun.states], [_wide_arrays(x) for x in begun.constants]
-    )
-    fed = {name: [tuple(widened_arguments(row)) for row in rows] for name, rows in elements.items()}
-    found = values_of_reference(wide_step, wide, fed, updates, reference)
-    return None if isinstance(found, str) else found
-
-
 def values_of_parts(
     step: ReferenceStep, begun: Begun, elements: Elements, reference: Reference
 ) -> tuple[Numbered, Numbered] | str:
@@ -79,6 +59,17 @@ def values_of_parts(
     return plain, found
 
 
+def values_of_plain_step(
+    step: ReferenceStep, begun: Begun, elements: Elements, reference: Reference
+) -> Numbered | str:
+    """Return the results of one plain step, or why the reference cannot tell."""
+    try:
+        run = _Run(step, begun, elements, _asking(reference))
+        return run.plain([0], begun.states[:1])[0]
+    except _UnknownError as error:
+        return str(error)
+
+
 class _UnknownError(Exception):
     """The reference could not compute something; it says why."""
 
@@ -93,25 +84,6 @@ def _asking(reference: Reference) -> Compute:
         return found
 
     return compute
-
-
-def _wide_parts(parts: Parts) -> Parts:
-    types = tuple("f64" if ELEMENT_TYPES[x].is_float else x for x in parts.gradient_types)
-    sums = tuple(
-        x._replace(element_type="f64" if ELEMENT_TYPES[x.element_type].is_float else x.element_type)
-        for x in parts.accumulations
-    )
-    return replace(
-        parts,
-        micro_batch=widened(parts.micro_batch),
-        update=widened(parts.update),
-        gradient_types=types,
-        accumulations=sums,
-    )
-
-
-def _wide_arrays(arrays: Numbered) -> Numbered:
-    return dict(zip(arrays, widened_arguments(list(arrays.values())), strict=True))
 
 
 class _Run:

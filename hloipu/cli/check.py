@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import click
 
+from hloipu.checking.finite_draws import finite_draw
 from hloipu.checking.references import Against
 from hloipu.checking.time_limit import TimeUpError, time_limit
-from hloipu.cli.check_job import Job
+from hloipu.cli.check_job import Job, refuse_unjudged
 from hloipu.cli.check_steps import StepsAsked, check_steps, wants_steps
 from hloipu.cli.inputs import HLO_FILE, read_input
 from hloipu.cli.options import Asked, config_text, option_group
@@ -18,6 +19,8 @@ from hloipu.cli.session_options import SessionOptions, feeding_options
 from hloipu.cli.values import ValueLimits, given_arguments, input_options
 from hloipu.encoded import with_plain_loops
 from hloipu.session import module_attributes
+from hloipu_compiler.evaluate.evaluator import EvaluationLimits
+from hloipu_compiler.evaluate.plan import Array
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.verify.verifier import verify
@@ -97,9 +100,25 @@ def command(
         for iteration in range(iterations if inputs is None else 1):
             draw = None if seed is None else seed + iteration
             filled, leaves = given_arguments(plain, inputs, draw, fill, limits.values)
-            Job(filled, leaves, reference, options, values).check(isolate=isolate, working=working)
+            if draw is not None:
+                with working("drawing arguments"):
+                    leaves = drawn_leaves(filled, draw, values)
+            job = Job(filled, leaves, reference, options, values)
+            refuse_unjudged(job.check(isolate=isolate, working=working), against)
         where = "" if options is None else f" on {options.target}, {options.mode}"
         say(f"agrees with {against}{where}", err=True)
+
+
+def drawn_leaves(module: Module, seed: int, limits: EvaluationLimits) -> list[Array]:
+    """Return a seed's arguments, changed where results would not be finite; says so."""
+    draw = finite_draw(module, seed, limits)
+    if draw.change:
+        say(
+            f"seed {seed}: {draw.not_finite_before} elements of the results are not finite; "
+            f"with {draw.change}, as checked here, {draw.not_finite} are not",
+            err=True,
+        )
+    return draw.leaves
 
 
 @contextmanager

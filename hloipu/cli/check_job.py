@@ -1,5 +1,6 @@
 """What `hloipu check` compares: a module on arguments, and then its ops one by one."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hloipu.check_ops import Divergence, Tally, first_divergence
@@ -17,7 +18,7 @@ from hloipu_compiler.evaluate.evaluator import EvaluationLimits
 from hloipu_compiler.evaluate.participants import evaluate_everywhere
 from hloipu_compiler.evaluate.plan import Array
 from hloipu_compiler.ir.graph import Module
-from hloipu_runtime.errors import HloipuError, LimitError, MismatchError
+from hloipu_runtime.errors import HloipuError, LimitError, MismatchError, UnsupportedError
 from hloipu_runtime.plain_text import printable
 
 _LISTED = 3
@@ -42,8 +43,8 @@ class Job:
     """How to compile it; None: its values are the evaluator's."""
     limits: EvaluationLimits
 
-    def check(self, *, isolate: bool, working: Working) -> None:
-        """Say how each result compares; then name the op at fault.
+    def check(self, *, isolate: bool, working: Working) -> list[OutputReport]:
+        """Say how each result compares; then name the op at fault. Return the results' reports.
 
         Raises MismatchError E6002 for an op that is off, E6003 for results where none is.
         """
@@ -61,6 +62,7 @@ class Job:
             self.name_first(
                 tiles, f"{bad} of {len(reports)} results differ" if bad else "", working
             )
+        return reports
 
     def compared(self, tiles: Tiles | None, working: Working) -> list[OutputReport]:
         """Return a report for each leaf of the result, of the program where there is one."""
@@ -135,6 +137,19 @@ class Job:
         return tiles.first_off(passed(self.module, self.options), self.leaves, self.limits)
 
 
+def refuse_unjudged(reports: Sequence[OutputReport], against: str) -> None:
+    """Raise UnsupportedError E0467 where a result has nothing finite: that is no agreement."""
+    count = sum(not report.is_judged for report in reports)
+    if count:
+        raise UnsupportedError(
+            "E0467",
+            f"{count} of {len(reports)} results have no finite element, as on {against}: nothing "
+            "of them was judged",
+            hint="give values that keep them finite: --inputs FILE.npz, or --random with another "
+            "SEED",
+        )
+
+
 def tally_text(tally: Tally, against: str) -> str:
     """Say how many ops were judged and how, how many were not and why, and which came nearest."""
     left = tally.begun - tally.judged - tally.passed_over["the reference refuses"]
@@ -160,9 +175,8 @@ def next_steps(against: str) -> str:
 
 def line(report: OutputReport, name: str = "") -> str:
     """Return one result's report in a line."""
-    mark = "ok  " if report.agrees else "DIFF"
     shown = printable(name) if name else f"out_{report.number}"
-    return f"{mark} {shown} {report.shape.without_layout()}: {report.said}"
+    return f"{report.mark:4} {shown} {report.shape.without_layout()}: {report.said}"
 
 
 def off_text(found: OffOnTiles, module: Module) -> str:

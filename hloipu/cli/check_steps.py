@@ -4,15 +4,16 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NoReturn
 
-from hloipu.checking.arrays import Compared, compared_arrays, judged
+from hloipu.checking.arrays import Compared, compared_arrays, judged, leaf_truth
 from hloipu.checking.formed_step import ReferenceStep, reference_step
 from hloipu.checking.reference_run import (
     result_shapes,
-    values_in_f64,
     values_of_parts,
+    values_of_plain_step,
     values_of_reference,
 )
 from hloipu.checking.references import Against
+from hloipu.checking.sampled_steps import sampled
 from hloipu.checking.step_values import (
     Begun,
     Elements,
@@ -20,7 +21,7 @@ from hloipu.checking.step_values import (
     Running,
     values_of_program,
 )
-from hloipu.cli.check_job import Job, line
+from hloipu.cli.check_job import Job, line, refuse_unjudged
 from hloipu.cli.compiling import options_for, stop_unless_fits
 from hloipu.cli.options import Asked
 from hloipu.cli.progress import Working
@@ -86,8 +87,9 @@ def check_steps(
 ) -> None:
     """Compare a step's program with plain steps on the same elements, and say how.
 
-    Raises MismatchError E6002 and E6003 for values that differ, UnsupportedError E0461 and E0466
-    where there is no reference, and what compiling and running raise.
+    Raises MismatchError E6002 and E6003 for values that differ, UnsupportedError E0467 for arrays
+    of which nothing is finite, E0461 and E0466 where there is no reference, and what compiling and
+    running raise.
     """
     if reference.is_file:
         raise UnsupportedError(
@@ -146,7 +148,10 @@ class _Checked:
         if isinstance(theirs, str):
             raise self._refused(step, begun, elements, theirs)
         with self.working(f"{name} computes them in f64"):
-            truth = values_in_f64(step, begun, elements, steps, self.reference)
+            truth = sampled(
+                self.reference,
+                lambda moved: values_of_reference(step, begun, elements, steps, moved),
+            )
         found = judged(list(compared_arrays(program.program, ours, theirs, truth)))
         for each in found:
             say(line(each.report, each.name))
@@ -158,6 +163,7 @@ class _Checked:
             self._blame(step, begun, elements, said, whole=whole)
         if isolate and steps:
             self._job(step, begun, elements).check(isolate=True, working=self.working)
+        refuse_unjudged([each.report for each in found], name)
 
     def _tell(self, done: int, count: int) -> None:
         self.working.detail = f"{done} of {count} steps"
@@ -176,8 +182,20 @@ class _Checked:
             raise self._refused(step, begun, elements, found)
         plain, cut = found
         shapes = result_shapes(self.module)
+        truth = sampled(
+            self.reference, lambda moved: values_of_plain_step(step, begun, elements, moved)
+        )
         reports = judged(
-            [Compared(f"out_{n}", shapes[n][0], cut[n], plain[n], None) for n in sorted(plain)]
+            [
+                Compared(
+                    f"out_{n}",
+                    shapes[n][0],
+                    cut[n],
+                    plain[n],
+                    None if truth is None else leaf_truth(truth, lambda x, n=n: x[n]),  # type: ignore[misc]
+                )
+                for n in sorted(plain)
+            ]
         )
         bad = [each for each in reports if not each.report.agrees]
         for each in bad:

@@ -31,6 +31,8 @@ class Finding:
 
     agrees: bool
     said: str
+    is_judged: bool = True
+    """False: no element is finite, so that nothing but NaN and infinities was compared."""
 
 
 def judge(
@@ -70,8 +72,8 @@ def judge_without_samples(
             index = tuple(map(int, np.argwhere(unlike)[0]))
             return Finding(False, f"at {list(index)}: {ours[index]} against {theirs[index]}")
         judged = np.isfinite(a) & np.isfinite(b) & np.isfinite(right)
-        if not judged.any():
-            return Finding(True, f"none of {judged.size} elements is finite")
+        if judged.size and not judged.any():
+            return _nothing_finite(judged)
         size = np.where(judged, np.abs(right), 0.0)
         error = np.where(judged, np.abs(a - right), 0.0)
         other = np.where(judged, np.abs(b - right), 0.0)
@@ -83,9 +85,21 @@ def judge_without_samples(
     worst = tuple(map(int, np.unravel_index(int(np.argmax(error / bound)), error.shape)))
     said = (
         f"worst at {list(worst)}: {ours[worst]} against {right[worst]}, {error[worst]:.2g} off, "
-        f"{bound[worst]:.2g} allowed (judged without samples)"
+        f"{bound[worst]:.2g} allowed (judged without samples){_not_judged(judged)}"
     )
     return Finding(bool(_norm(error) * each <= usual and (error <= bound).all()), said)
+
+
+def _nothing_finite(judged: Array) -> Finding:
+    said = f"NOT JUDGED: {judged.size} of {judged.size} elements are not finite on either side"
+    return Finding(True, said, is_judged=False)
+
+
+def _not_judged(judged: Array) -> str:
+    count = judged.size - int(np.count_nonzero(judged))
+    if not count:
+        return ""
+    return f"; {count} of {judged.size} elements are not finite on either side and were not judged"
 
 
 def _judge_exact(ours: Array, value: Array, samples: Sequence[Array]) -> Finding:
@@ -128,8 +142,8 @@ def _judge_floats(
     judged = np.isfinite(ours) & np.isfinite(exact)
     for x in samples:
         judged &= np.isfinite(x)
-    if not judged.any():
-        return Finding(True, f"none of {judged.size} elements is finite")
+    if judged.size and not judged.any():
+        return _nothing_finite(judged)
     errors = [np.where(judged, np.abs(x - exact), 0.0) for x in samples]
     error = np.where(judged, np.abs(ours - exact), 0.0)
     steps = _steps(element, np.where(judged, exact, 0.0))
@@ -153,10 +167,8 @@ def _judge_floats(
     said = (
         f"off by {norm / size:.2g} of its size, {allowed_norm / size:.2g} allowed; "
         f"worst at {list(worst)}: {ours[worst]} against {exact[worst]}, "
-        f"{error[worst]:.2g} off, {bound[worst]:.2g} allowed"
+        f"{error[worst]:.2g} off, {bound[worst]:.2g} allowed{_not_judged(judged)}"
     )
-    if not judged.all():
-        said += f"; {judged.size - int(np.count_nonzero(judged))} of {judged.size} not finite"
     return Finding(count <= allowed_beyond and norm <= allowed_norm, said)
 
 

@@ -77,6 +77,69 @@ def test_several_draws_and_every_op_alone(against: str, path: Path) -> None:
     assert len(outcome.out.splitlines()) == 6
 
 
+TWO_CALLS = """HloModule m
+inner {
+  x = bf16[64] parameter(0)
+  ROOT t = bf16[64] tanh(x)
+}
+ENTRY e {
+  a = bf16[64] parameter(0)
+  b = bf16[64] call(a), to_apply=inner
+  c = bf16[64] call(b), to_apply=inner
+  ROOT r = bf16[64] negate(c)
+}
+"""
+
+
+def test_ops_judged_side_by_side_are_judged_by_samples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three hundredths are 64 roundings of bf16 that add up, and none of a single tanh."""
+
+    def off(x: Array, out: Array) -> None:
+        np.tanh(x, out)
+        if x.dtype == np.float32:
+            out *= np.float32(1.03)
+
+    monkeypatch.setitem(unary.REAL_KERNELS, "tanh", off)
+    path = tmp_path / "m.hlo"
+    path.write_text(TWO_CALLS)
+    outcome = run("check", str(path), "--against", "evaluator-f64")
+    assert "E6002" in outcome.err, outcome
+    assert "'t' diverges" in outcome.err
+
+
+NOT_FINITE = """HloModule m
+ENTRY e {
+  a = f32[8] parameter(0)
+  e = f32[8] exponential(a)
+  n = f32[8] negate(e)
+  nan = f32[8] log(n)
+  i = f32[8] iota(), iota_dimension=0
+  z = f32[] constant(6)
+  zz = f32[8] broadcast(z), dimensions={}
+  p = pred[8] compare(i, zz), direction=GE
+  some = f32[8] select(p, e, nan)
+  ROOT r = (f32[8], f32[8]) tuple(RESULTS)
+}
+"""
+
+
+@pytest.mark.parametrize("against", REFERENCES)
+def test_a_result_with_nothing_finite_is_no_agreement(against: str, tmp_path: Path) -> None:
+    path = tmp_path / "m.hlo"
+    path.write_text(NOT_FINITE.replace("RESULTS", "some, nan"))
+    outcome = run("check", str(path), "--against", against)
+    assert outcome.code == 4, outcome
+    assert [line.split()[0] for line in outcome.out.splitlines()] == ["ok", "none"]
+    assert "6 of 8 elements are not finite on either side and were not judged" in outcome.out
+    assert "E0467" in outcome.err
+    assert "agrees" not in outcome.err
+    path.write_text(NOT_FINITE.replace("RESULTS", "some, e"))
+    outcome = run("check", str(path), "--against", against)
+    assert outcome.code == 0, outcome
+
+
 def is_found_and_named(outcome: Outcome) -> None:
     assert outcome.code == 6, outcome
     assert "E6002" in outcome.err

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from hloipu.inputs import flat
+from hloipu.checking.finite_draws import finite_draw
 from hloipu_compiler.evaluate.constants import constant_leaves
+from hloipu_compiler.evaluate.evaluator import EvaluationLimits
 from hloipu_compiler.evaluate.fill_elided import fill_elided
 from hloipu_compiler.evaluate.plan import Array
-from hloipu_compiler.evaluate.random_inputs import random_arguments
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.literals import Literal
@@ -21,8 +21,8 @@ from hloipu_runtime.element_types import F32
 from hloipu_runtime.kernels.rounding import GRIDS
 
 TYPES = ("f32", "bf16", "f16", "f8e5m2", "f8e4m3fn")
-SMALL = {"f8e4m3fn": 0.25}
-"""What arguments are multiplied with, where sums of common lengths would overflow."""
+MOST_TURNS = 10_000
+LIMITS = EvaluationLimits(max_iterations=MOST_TURNS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +45,17 @@ def models(paths: Sequence[str], kinds: Sequence[str], seed: int = 0) -> Iterato
             module = plain if kind == "f32" else recast(plain, kind)
             if kind != "f32" and not _changed(plain, module):
                 continue
-            arguments = flat(random_arguments(module, seed))
-            yield Model(path.stem, kind, module, [_scaled(x, kind) for x in arguments])
+            yield Model(path.stem, kind, module, finite_draw(module, seed, LIMITS).leaves)
 
 
 def _files(paths: Sequence[str]) -> list[Path]:
-    return [
+    """Return the files of paths and folders, small ones first."""
+    files = [
         file
         for path in map(Path, paths)
-        for file in (sorted(path.glob("*.hlo")) if path.is_dir() else [path])
+        for file in (path.glob("*.hlo") if path.is_dir() else [path])
     ]
+    return sorted(files, key=lambda file: (file.stat().st_size, file))
 
 
 def recast(module: Module, kind: str) -> Module:
@@ -81,9 +82,3 @@ def _clipped(x: Instruction, largest: float) -> Instruction:
         return x
     (value,) = constant_leaves(x)
     return x._replace(literal=Literal(array=np.array(np.clip(value, -largest, largest))))
-
-
-def _scaled(array: Array, kind: str) -> Array:
-    if kind not in SMALL or array.dtype.kind not in "fV" or array.dtype.name.startswith("int"):
-        return array
-    return (array.astype(np.float64) * SMALL[kind]).astype(array.dtype)

@@ -4,7 +4,7 @@ Only the raw 64-bit stream of PCG64 is used, whose values numpy promises to keep
 arithmetic on it.
 """
 
-from math import prod
+from math import log2, prod
 from typing import Any
 
 import numpy as np
@@ -107,6 +107,10 @@ def _floats(source: np.random.PCG64, count: int, shape: ArrayShape, role: InputR
         values = np.abs(values) + 0.5
     elif role.divisor:
         values = np.copysign(np.abs(values) + 0.5, values)
+    elif role.terms > 1:
+        # So that sums of products have the size of their data, however deep a model is: weights
+        # are divided by the root of the number of terms, to a power of two, which is exact.
+        values = values * 2.0 ** -round(log2(role.terms) / 2)
     stored = values.astype(shape.element_type.storage)
     return round_to(stored, shape.element_type.name)
 

@@ -211,3 +211,99 @@ def test_a_long_chain_ends_the_search_not_the_program() -> None:
         f"  x{i} = f32[] copy(x{i - 1})\n" for i in range(1, 6000)
     )
     assert role_of(f"{lines}  ROOT r = f32[] log(x5999)\n") == InputRole()
+
+
+WHERE = """where {
+  c = pred[3] parameter(0)
+  x = s32[3] parameter(1)
+  y = s32[3] parameter(2)
+  ROOT r = s32[3] select(c, x, y)
+}
+"""
+
+
+def test_followed_out_of_what_is_called_to_the_caller_that_gave_it() -> None:
+    """Two calls of one computation: the value comes back where it went in, and nowhere else."""
+    entry = """  c = pred[3] parameter(0)
+  a = s32[3] parameter(1)
+  b = s32[3] parameter(2)
+  f = f32[7,4] parameter(3)
+  i = s32[3] call(c, a, a), to_apply=where
+  j = s32[3] call(c, b, b), to_apply=where
+  k = s32[3,1] reshape(i)
+  g = f32[3,4] gather(f, k), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0},
+    index_vector_dim=1, slice_sizes={1,4}
+  ROOT r = (s32[3], f32[3,4]) tuple(j, g)
+"""
+    assert role_of(entry, WHERE, 1) == InputRole(below=7)
+    assert role_of(entry, WHERE, 2) == InputRole()
+
+
+COMPARED = {
+    "compare(a, nn), direction=LT": 10,
+    "compare(a, nn), direction=GE": 10,
+    "compare(a, nn), direction=LE": 11,
+    "compare(nn, a), direction=GT": 10,
+    "compare(nn, a), direction=GE": 11,
+    "compare(a, zz), direction=LT": None,
+    "compare(a, mm), direction=LT": None,
+    "compare(a, nn), direction=EQ": None,
+    "compare(a, ii), direction=EQ": 12,
+}
+
+
+@pytest.mark.parametrize("text", COMPARED)
+def test_labels_are_below_what_they_are_compared_with(text: str) -> None:
+    entry = """  a = s32[4,12] parameter(0)
+  n = s32[] constant(10)
+  nn = s32[4,12] broadcast(n), dimensions={}
+  z = s32[] constant(0)
+  zz = s32[4,12] broadcast(z), dimensions={}
+  m = s32[] constant(2147483647)
+  mm = s32[4,12] broadcast(m), dimensions={}
+  i = s32[12] iota(), iota_dimension=0
+  ii = s32[4,12] broadcast(i), dimensions={1}
+"""
+    assert role_of(f"{entry}  ROOT r = pred[4,12] {text}\n") == InputRole(below=COMPARED[text])
+
+
+def test_counters_are_no_labels() -> None:
+    entry = "  a = s32[] parameter(0)\n  n = s32[] constant(10)\n"
+    assert role_of(f"{entry}  ROOT r = pred[] compare(a, n), direction=LT\n") == InputRole()
+
+
+def test_weights_of_products_and_their_data() -> None:
+    """The first product that reads a value tells: data of a forward pass are read by backward ones.
+
+    A kernel of 3 x 3 on 5 features makes sums of 45 products.
+    """
+    entry = """  x = f32[8,20] parameter(0)
+  w = f32[20,6] parameter(1)
+  i = f32[2,9,9,5] parameter(2)
+  k = f32[3,3,5,7] parameter(3)
+  d = f32[8,6] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  b = f32[6,20] dot(d, x), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  c = f32[2,9,9,7] convolution(i, k), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f
+  ROOT r = (f32[6,20], f32[2,9,9,7]) tuple(b, c)
+"""
+    roles = [role_of(entry, number=n) for n in range(4)]
+    assert [role.terms for role in roles] == [1, 20, 1, 45]
+
+
+SIGN_KEPT = {
+    "factor of a square": "  b = f32[2] multiply(k, k)\n  c = f32[2] multiply(b, a)\n",
+    "added to a square": "  b = f32[2] multiply(k, k)\n  c = f32[2] add(b, a)\n",
+    "annotated": '  c = f32[2] custom-call(a), custom_call_target="Sharding"\n',
+}
+
+
+@pytest.mark.parametrize("way", SIGN_KEPT)
+def test_second_moments_are_positive(way: str) -> None:
+    entry = "  a = f32[2] parameter(0)\n  k = f32[2] parameter(1)\n" + SIGN_KEPT[way]
+    assert role_of(f"{entry}  ROOT r = f32[2] sqrt(c)\n") == InputRole(positive=True)
+
+
+@pytest.mark.parametrize(("exponent", "positive"), [("2", False), ("0.5", True)])
+def test_bases_of_broken_powers_are_positive(exponent: str, positive: bool) -> None:
+    entry = f"  a = f32[] parameter(0)\n  e = f32[] constant({exponent})\n"
+    assert role_of(f"{entry}  ROOT r = f32[] power(a, e)\n") == InputRole(positive=positive)

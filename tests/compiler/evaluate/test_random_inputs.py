@@ -107,6 +107,13 @@ def test_positive_and_divisors() -> None:
     assert 0 not in draw("s32[1000]", InputRole(divisor=True))
 
 
+def test_weights_are_scaled_by_the_root_of_their_terms() -> None:
+    """To a power of two: 2^-round(log2(n) / 2), so that the draw is the usual one, scaled."""
+    plain = draw("f32[1000]")
+    for terms, scale in ((0, 1), (1, 1), (4, 0.5), (100, 2**-3), (4096, 2**-6)):
+        assert (draw("f32[1000]", InputRole(terms=terms)) == plain * scale).all()
+
+
 PROGRAM = """HloModule m
 ENTRY e {
   a = f32[3,4] parameter(0)

@@ -64,6 +64,7 @@ def test_steps_agree(way: str, path: str) -> None:
     outfeed = "outfeed loss" if "loss" in " ".join(WAYS[way]) else "outfeed result.2"
     assert named(outcome) == {"state v": "ok", "state w": "ok", outfeed: "ok"}
     assert outcome.err.endswith("agrees with evaluator-f64 on tiny, functional\n")
+    assert "without samples" not in outcome.out
 
 
 @pytest.mark.skipif(not available(), reason="no jaxlib")
