@@ -135,7 +135,7 @@ soak: install ## 100,000 training steps through bounded queues, memory weighed (
 	$(BIN)/python -m tools.soak
 
 .PHONY: kill-resume
-kill-resume: install ## 40 training runs killed at any moment and resumed (4 minutes)
+kill-resume: install ## 42 training runs of every kind killed at any moment and resumed (4 minutes)
 	$(BIN)/python -m tools.kill_resume
 
 .PHONY: prove-exchanges

@@ -6,7 +6,7 @@ from hloipu.datasets import batched
 from hloipu_runtime.program.program import Queue
 from hloipu_runtime.session_inputs import spec_of_queue
 from hloipu_runtime.streams.arrays import from_file
-from hloipu_runtime.streams.files import mapped_arrays
+from hloipu_runtime.streams.files import array_file
 from hloipu_runtime.streams.source import Source
 
 
@@ -26,9 +26,8 @@ def source_of(queue: Queue, given: str) -> Source:
 
 def _named_for(queue: Queue, path: str) -> tuple[str, ...]:
     """Return the names under which a file has what the queue takes; none where it has others."""
-    arrays = mapped_arrays(path)
-    if not isinstance(arrays, dict):
-        return ()
+    with array_file(path) as file:
+        arrays = frozenset(file.names if file.is_archive else ())
     found = []
     for port, place in zip(queue.streams, queue.places, strict=False):
         key = next((key for key in (port.stream, f"in_{place}") if key in arrays), None)

@@ -9,10 +9,12 @@ from time import monotonic, sleep
 import numpy as np
 import pytest
 
+from tests.support.fitted_plane import STEP
 from tests.support.sessions import SUMS
+from tools.kill_resume import CUTS, SIGNALS, Job, prove
 
-KILLS = 4
-STEPS = 900
+KILLS = 2
+STEPS = 600
 
 
 def command(folder: Path, *options: str) -> list[str]:
@@ -67,3 +69,13 @@ def test_the_end_is_the_same(folder: Path) -> None:
         run.kill()
         run.wait()
     assert finish(folder, "resumed.npz", *kept) == wanted
+
+
+@pytest.mark.thinned(11)
+@pytest.mark.parametrize("signal", SIGNALS)
+@pytest.mark.parametrize("kind", [*CUTS][::-1])
+def test_every_kind_of_run_resumes_to_the_same_end(kind: str, signal: str, tmp_path: Path) -> None:
+    (tmp_path / "plane.hlo").write_text(STEP)
+    job = Job(tmp_path / "job", kind, 40, str(tmp_path / "plane.hlo"), (1, 2), "tiny")
+    for faults in prove(job, [signal], Random(kind), 1):
+        assert not faults

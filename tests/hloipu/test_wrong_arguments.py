@@ -19,6 +19,15 @@ from tests.support.wrong_arguments import (
     program,
 )
 
+ONE_IN = 12
+"""Thins the default suite; `--all-cases` gives every parameter every value."""
+
+
+@pytest.fixture(scope="module")
+def one_in(pytestconfig: pytest.Config) -> int:
+    """Of how many wrong values each parameter is given one."""
+    return 1 if pytestconfig.getoption("--all-cases") else ONE_IN
+
 
 def fail_of(faults: dict[Case, str]) -> None:
     """Fail with the first of these, also where Python drops assertions."""
@@ -35,14 +44,21 @@ def test_every_public_function_is_called() -> None:
 @pytest.mark.filterwarnings("ignore:Python iterable type:DeprecationWarning")  # of JAX
 @pytest.mark.parametrize("name", CALLS)
 def test_each_wrong_value_is_refused_by_name(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, one_in: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    fail_of({case: fault for case, fault in faults_of(name) if fault})
+    fail_of({case: fault for case, fault in faults_of(name, one_in) if fault})
 
 
-def test_options_of_compiling() -> None:
-    fail_of({case: fault for case, fault in faults_of_options() if fault})
+def test_options_of_compiling(one_in: int) -> None:
+    fail_of({case: fault for case, fault in faults_of_options(one_in) if fault})
+
+
+def test_lists_that_hold_themselves_are_refused() -> None:
+    itself: list[Any] = [1.0]
+    itself.append(itself)
+    with pytest.raises(ArgumentError, match="a list that holds itself"):
+        program().run(itself, np.ones(2, np.float32))
 
 
 def test_numbers_of_numpy_are_numbers() -> None:

@@ -7,6 +7,7 @@ no base call in `CALLS` and is named by `missing()`.
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
+from random import Random
 from typing import Any, NamedTuple, get_type_hints
 
 import jax.numpy as jnp
@@ -338,10 +339,16 @@ def parameters(name: str) -> dict[str, str]:
     }
 
 
-def faults_of(name: str) -> Iterator[tuple[Case, str]]:
-    """Call a function with all wrong values; yield each case with its fault, or nothing."""
+def drawn_values(what: str, one_in: int) -> Iterator[tuple[int, Any]]:
+    """Yield one of so many wrong values with their numbers, drawn anew for each parameter."""
+    values = list(enumerate(wrong_values()))
+    yield from Random(what).sample(values, -(-len(values) // one_in))
+
+
+def faults_of(name: str, one_in: int) -> Iterator[tuple[Case, str]]:
+    """Call a function with one of so many wrong values; yield each case with its fault, if any."""
     for parameter, text in parameters(name).items():
-        for number, value in enumerate(wrong_values()):
+        for number, value in drawn_values(f"{name} {parameter}", one_in):
             yield Case(name, parameter, number), _fault(name, parameter, text, value)
     if name != "Trainer.state":
         yield Case(name, "no_such_argument", 0), _fault(name, "no_such_argument", "", 5)
@@ -378,10 +385,10 @@ def _fine(value: Any, text: str) -> bool:
     return "Any" not in (text, text.removesuffix(" | None"))
 
 
-def faults_of_options() -> Iterator[tuple[Case, str]]:
-    """Compile with every option of the table given all wrong values."""
+def faults_of_options(one_in: int) -> Iterator[tuple[Case, str]]:
+    """Compile with every option of the table given one of so many wrong values."""
     for name in OPTIONS:
-        for number, value in enumerate(wrong_values()):
+        for number, value in drawn_values(name, one_in):
             fault = ""
             try:
                 hloipu.compile(ADD, **{"target": "tiny", "cache": False, name: value})

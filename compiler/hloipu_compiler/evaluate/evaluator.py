@@ -51,6 +51,9 @@ class EvaluationLimits:
 
     live_bytes: int = 8 * 2**30
     value_elements: int = 2**31
+    executed_instructions: int = 500_000
+    """With those of every call, loops counted as one turn. Each takes 1 to 50 microseconds besides
+    its arithmetic; the largest of 110 real dumps executes 4,000."""
     max_iterations: int | None = None
     """Turns that a loop may take each time it is entered; None: any number."""
 
@@ -72,6 +75,7 @@ class Evaluator:
         check_call_depth(module)
         require_meanings(module)
         limits = limits or EvaluationLimits()
+        check_executed(module, limits.executed_instructions)
         self._effects = replace(effects or Effects(), max_iterations=limits.max_iterations)
         self._planner = Planner(module, self._effects)
         check_sizes(module, limits)
@@ -263,6 +267,38 @@ def check_call_depth(module: Module) -> None:
             found=deepest,
             hint="inline calls before dumping the module",
         )
+
+
+def check_executed(module: Module, allowed: int) -> None:
+    """Refuse a module whose calls of calls execute too many instructions.
+
+    A computation counts as often as it is called, of a conditional its longest branch, of a loop
+    one turn, of what is applied to elements one application.
+    """
+    executed: dict[str, int] = {}
+    for computation in callees_first(module, only_reachable=True):
+        total = len(computation.instructions)
+        for x in computation.instructions:
+            if x.attributes.called:
+                below = [executed[name] for name in x.attributes.called]
+                total += max(below) if x.opcode == "conditional" else sum(below)
+        executed[computation.name] = total
+    found = executed[module.entry.name]
+    if found > allowed:
+        raise LimitError(
+            "E5018",
+            f"{module.name!r} executes {shown_count(found)} instructions with those of its calls, "
+            f"{allowed:,} are allowed",
+            limit="executed_instructions",
+            allowed=allowed,
+            found=found,
+            hint="raise it with --limit executed_instructions=N if there is time",
+        )
+
+
+def shown_count(count: int) -> str:
+    """Return a count for readers; powers of calls have hundreds of digits."""
+    return f"{count:,}" if count < 10**15 else "more than 10^15"
 
 
 def peak_bytes(module: Module) -> tuple[int, str]:

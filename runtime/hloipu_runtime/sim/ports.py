@@ -1,11 +1,11 @@
 """Arrays of the user's at a program's ports: checked, and brought to storage form and back."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from hloipu_runtime.arguments import shown
+from hloipu_runtime.arguments import ArgumentError, shown
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.kernels.storage import cast_scalar, from_storage, to_storage, user_dtype
 from hloipu_runtime.program.program import Array, Port
@@ -26,16 +26,23 @@ def given_arrays(ports: Sequence[Port], arguments: Sequence[Any]) -> dict[str, A
     }
 
 
-def _flat(arguments: Sequence[Any]) -> list[Any]:
-    found: list[Any] = []
-    stack = list(reversed(arguments))
-    while stack:
-        each = stack.pop()
+MOST_NESTED = 64
+"""Levels of lists in an argument. Real tuple parameters have a handful."""
+
+
+def _flat(arguments: Sequence[Any], depth: int = 0) -> Iterator[Any]:
+    if depth > MOST_NESTED:
+        raise ArgumentError(
+            "run",
+            "arguments",
+            f"arrays in at most {MOST_NESTED} levels of lists",
+            "lists nested deeper, or a list that holds itself",
+        )
+    for each in arguments:
         if isinstance(each, list | tuple):
-            stack.extend(reversed(each))
+            yield from _flat(each, depth + 1)
         else:
-            found.append(each)
-    return found
+            yield each
 
 
 def _checked(port: Port, number: int, argument: Any) -> Array:

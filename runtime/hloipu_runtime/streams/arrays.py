@@ -107,7 +107,7 @@ def from_file(path: str, names: tuple[str, ...] = ()) -> Rows:
     Elements of an .npz file are dictionaries by array name, or tuples of `names` in that order.
     Raises StreamError E2032 where the file cannot be read or a name is not in it.
     """
-    arrays = mapped_arrays(path)
+    arrays = mapped_arrays(path, names)
     if not names:
         return from_arrays(arrays)
     missing = [name for name in names if not isinstance(arrays, dict) or name not in arrays]

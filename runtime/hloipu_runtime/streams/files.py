@@ -10,7 +10,7 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from math import prod
@@ -182,18 +182,20 @@ def array_file(path: str) -> Iterator[ArrayFile]:
         raise unreadable(path, str(error)) from error
 
 
-def mapped_arrays(path: str) -> Array | dict[str, Array]:
+def mapped_arrays(path: str, names: Collection[str] = ()) -> Array | dict[str, Array]:
     """Return the array of an .npy file, or the arrays of an .npz file by name.
 
+    `names` are those that are wanted, if the file has them all; by default all are.
     Raises StreamError E2032 where the file cannot be read as such; pickled objects are refused.
     """
     with array_file(path) as file:
         if not file.is_archive:
             return file.read("")
-        unpacked = sum(map(file.unpacked_bytes, file.names))
+        wanted = names if names and set(names) <= set(file.names) else file.names
+        unpacked = sum(map(file.unpacked_bytes, wanted))
         if unpacked > MAX_UNPACKED_BYTES:
             raise unreadable(path, f"its arrays unpack to more than {MAX_UNPACKED_BYTES} bytes")
-        return {name: file.read(name) for name in file.names}
+        return {name: file.read(name) for name in wanted}
 
 
 def _open_without_waiting(path: str, flags: int) -> int:

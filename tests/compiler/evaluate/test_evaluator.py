@@ -200,3 +200,55 @@ ENTRY e {
     )
     assert {name: seen[name] for name in "bcr"} == {"b": [-1, -2], "c": [-0.5, -1], "r": [0.5, 1]}
     assert [name for name in seen if name in "bcr"] == ["b", "c", "r"]
+
+
+_CALLING = {
+    "call": "{to} = f32[] call({of}), to_apply={f}",
+    "fusion": "{to} = f32[] fusion({of}), kind=kLoop, calls={f}",
+    "conditional": "{to} = f32[] conditional(i, {of}, {of}), branch_computations={{{f}, {f}}}",
+    "while": "{to} = f32[] while({of}), condition=never, body={f}",
+    "map": "{to} = f32[] map({of}), dimensions={{}}, to_apply={f}",
+    "custom-call": (
+        '{to} = f32[] custom-call({of}), custom_call_target="t", called_computations={{{f}}}'
+    ),
+}
+
+
+@pytest.mark.parametrize("opcode", _CALLING)
+def test_powers_of_calls_are_refused_before_anything_runs(opcode: str) -> None:
+    def body(callee: str) -> str:
+        calls = [
+            "  " + _CALLING[opcode].format(to=to, of=of, f=callee) + "\n"
+            for of, to in (("x", "a"), ("a", "b"), ("b", "c"))
+        ]
+        counter = "  i = s32[] constant(0)\n"
+        return (
+            f"{{\n  x = f32[] parameter(0)\n{counter}{''.join(calls)}  ROOT r = f32[] copy(c)\n}}\n"
+        )
+
+    never = "never {\n  x = f32[] parameter(0)\n  ROOT n = pred[] constant(false)\n}\n"
+    first = "f0 {\n  x = f32[] parameter(0)\n  ROOT n = f32[] negate(x)\n}\n"
+    levels = "".join(f"f{n} {body(f'f{n - 1}')}" for n in range(1, 60))
+    module = parse(f"HloModule powers\n{never}{first}{levels}ENTRY e {body('f59')}")
+    with pytest.raises(LimitError, match=r"executes more than 10\^15 instructions") as caught:
+        Evaluator(module)
+    assert (caught.value.code, caught.value.limit) == ("E5018", "executed_instructions")
+
+
+def test_branches_count_as_the_longest_and_loops_as_one_turn() -> None:
+    text = """HloModule m
+one { ROOT x = f32[] parameter(0) }
+two { x = f32[] parameter(0)
+  ROOT n = f32[] negate(x) }
+never { x = f32[] parameter(0)
+  ROOT n = pred[] constant(false) }
+ENTRY e {
+  x = f32[] parameter(0)
+  i = s32[] constant(0)
+  c = f32[] conditional(i, x, x), branch_computations={one, two}
+  ROOT w = f32[] while(c), condition=never, body=two
+}
+"""
+    Evaluator(parse(text), limits=EvaluationLimits(executed_instructions=10))
+    with pytest.raises(LimitError, match="executes 10 instructions"):
+        Evaluator(parse(text), limits=EvaluationLimits(executed_instructions=9))

@@ -143,3 +143,18 @@ def test_types_that_numpy_does_not_know_come_back_from_files(tmp_path: Path) -> 
         found = [spec.to_user(queue.take()) for _ in rows]
     assert found[0].dtype == ml_dtypes.bfloat16
     np.testing.assert_array_equal(found, rows)
+
+
+def test_arrays_that_nobody_asks_for_are_not_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "x.npz")
+    np.savez_compressed(path, small=np.ones((3, 2), np.float32), large=np.zeros(100_000))
+    monkeypatch.setattr("hloipu_runtime.streams.files.MAX_UNPACKED_BYTES", 1000)
+    assert len(list(from_file(path, ("small",)).elements())) == 3
+    with pytest.raises(StreamError, match="unpack to more than 1000 bytes"):
+        from_file(path)
+    with pytest.raises(StreamError, match="unpack to more than 1000 bytes"):
+        from_file(path, ("large",))
+    with pytest.raises(StreamError):
+        from_file(path, ("small", "absent"))
