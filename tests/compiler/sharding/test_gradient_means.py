@@ -59,7 +59,8 @@ def test_updates_read_means_and_all_else_what_is_a_replicas_own(
     results = evaluate_participants(module, arguments, replicas=replicas)
 
     def mean(gradients: np.ndarray) -> np.ndarray:
-        return gradients.sum(0) * np.float32(1 / replicas)
+        averaged: np.ndarray = gradients.sum(0) * np.float32(1 / replicas)
+        return averaged
 
     wanted = (
         w - mean(w * inputs * inputs),
