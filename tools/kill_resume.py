@@ -32,6 +32,7 @@ import numpy as np
 
 import hloipu
 from hloipu_runtime.checkpoint import load_checkpoint
+from hloipu_runtime.kernels.storage import user_dtype
 
 ROOT = Path(__file__).parents[1]
 STEP = ROOT / "hlo_samples" / "mnist_train_step.hlo"
@@ -138,8 +139,12 @@ def fit(asked: str) -> None:
 
     def draw(seed: int, numbers: Sequence[int]) -> list[Any]:
         generator = np.random.default_rng(seed)
-        drawn = [generator.standard_normal(shapes[n].dimensions) for n in numbers]
-        return [np.float32(0.1) * array.astype(np.float32) for array in drawn]
+        return [
+            np.float32(0.1) * generator.standard_normal(shape.dimensions).astype(np.float32)
+            if shape.element_type.is_float
+            else generator.integers(0, 10, shape.dimensions, user_dtype(shape.element_type.name))
+            for shape in (shapes[n] for n in numbers)
+        ]
 
     trainer = hloipu.Trainer(
         request.file,

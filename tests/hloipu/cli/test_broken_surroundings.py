@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from random import Random
-from time import sleep
+from time import monotonic, sleep
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,8 +72,11 @@ _MAIN = """
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # shells start background jobs without
 from hloipu.cli import main
+STARTED
 main()
 """
+_STARTED = "open('started', 'w').close()\n"
+"""Before the command line is called, Python itself ends with a traceback."""
 _LONGEST_DELAY_SECONDS = 0.8
 
 
@@ -100,7 +103,9 @@ def test_commands_end_as_they_should(command: str, name: str, inputs: Path, tmp_
         str(inputs / word) if (inputs / word).exists() else file if word == "FILE" else word
         for word in CALLS[command].split()
     ]
-    shell = ["bash", "-c", around.script, "bash", sys.executable, "-c", _MAIN, command, *words]
+    started = tmp_path / "started"
+    main = _MAIN.replace("STARTED", _STARTED if around.signal else "")
+    shell = ["bash", "-c", around.script, "bash", sys.executable, "-c", main, command, *words]
     with subprocess.Popen(
         shell,
         cwd=tmp_path,
@@ -111,10 +116,14 @@ def test_commands_end_as_they_should(command: str, name: str, inputs: Path, tmp_
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     ) as child:
         if around.signal:
-            sleep(0.1 + Random(f"{command} {name}").random() * _LONGEST_DELAY_SECONDS)
+            limit = monotonic() + 30
+            while not started.exists() and monotonic() < limit:
+                sleep(0.01)
+            started.unlink()
+            sleep(Random(f"{command} {name}").random() * _LONGEST_DELAY_SECONDS)
             child.send_signal(around.signal)
         _, said = child.communicate(timeout=60)
-    assert not any(word in said for word in ("Traceback", "Exception ignored", "Fatal Python"))
+    assert not any(word in said for word in ("Traceback", "Exception ignored", "Fatal")), said
     assert child.returncode in around.codes, said
     if child.returncode == 2:
         assert "error[E3" in said or "Error" in said or "closed" in name
