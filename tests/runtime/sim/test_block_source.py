@@ -116,5 +116,5 @@ def test_carried_values_change_places(size: int, turns: int) -> None:
             a, b = b, a + b
         np.testing.assert_array_equal(host.outputs["out0"], a * ramp(size))
         np.testing.assert_array_equal(host.outputs["out1"], b * ramp(size))
-        assert counts.runs["body/2/repeat"] == turns
+        assert sum(counts.runs[x] for x in counts.runs if x.endswith("/repeat")) == turns
     assert re.search(rf"for _ in counts\.turns\(\w+, \w+, {turns}\):", engine.source)

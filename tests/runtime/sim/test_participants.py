@@ -32,11 +32,16 @@ class Late(Arrays):
         return super().take(stream)
 
 
+def beginning() -> dict[str, Array]:
+    """Return the state of the program `meet` as it begins."""
+    return {"far": np.zeros(4, np.float32), "key": np.zeros(2, np.uint32)}
+
+
 def replicated(program: Program, kind: type) -> ReplicatedEngine:
     engines = [kind(program) for _ in range(program.participants)]
     made = ReplicatedEngine(program, engines)
     made.hosts = tuple(Late({"x": x.copy()}) for x in INPUTS)
-    made.state = {"far": np.zeros(4, np.float32)}
+    made.state = beginning()
     return made
 
 
@@ -91,7 +96,7 @@ def test_one_engine_stands_for_identical_replicas() -> None:
 def test_identical_replicas_may_not_ask_who_they_are() -> None:
     program = small_programs()["meet"]
     engine = FunctionalEngine(program)
-    engine.state = {"far": np.zeros(4, np.float32)}
+    engine.state = beginning()
     with pytest.raises(UsageError) as error:
         engine.run(Arrays({"x": INPUTS[0].copy()}))
     assert error.value.code == "E2071"
