@@ -85,10 +85,10 @@ sum {
   ROOT r = bf16[] add(a, b)
 }
 ENTRY e {
-  z = bf16[4] parameter(0)
-  i = s32[40,1] parameter(1)
-  u = bf16[40] parameter(2)
-  ROOT r = bf16[4] scatter(z, i, u), update_window_dims={}, inserted_window_dims={0},
+  z = bf16[64] parameter(0)
+  i = s32[640,1] parameter(1)
+  u = bf16[640] parameter(2)
+  ROOT r = bf16[64] scatter(z, i, u), update_window_dims={}, inserted_window_dims={0},
     scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=sum
 }
 """
@@ -98,16 +98,16 @@ def test_scatters_may_round_after_each_update_and_at_the_end() -> None:
     """XLA:CPU rounds after each, a sum in f32 once; a term too few is a fault."""
     module = parse(SCATTER)
     random = np.random.default_rng(3)
-    index = np.repeat(np.arange(4, dtype=np.int32), 10)
-    updates = random.uniform(0.5, 1.5, 40).astype(ml_dtypes.bfloat16)
-    leaves: list[Array] = [np.zeros(4, ml_dtypes.bfloat16), index[:, None], updates]
+    index = np.repeat(np.arange(64, dtype=np.int32), 10)
+    updates = random.uniform(0.5, 1.5, 640).astype(ml_dtypes.bfloat16)
+    leaves: list[Array] = [np.zeros(64, ml_dtypes.bfloat16), index[:, None], updates]
     truth = truth_of(on_xla, module, leaves)
     assert truth is not None
     more = truth.draw(range(9, 13))
     truth = replace(truth, draw=lambda _numbers: more)
     (theirs,) = on_xla([(module, leaves)])
     assert not isinstance(theirs, str)
-    rows = updates.astype(np.float32).reshape(4, 10)
+    rows = updates.astype(np.float32).reshape(64, 10)
     once = rows.sum(1).astype(ml_dtypes.bfloat16)
     assert (once != theirs[0]).any()
     for right in (theirs[0], once):
