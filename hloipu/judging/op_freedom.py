@@ -1,7 +1,7 @@
 """How many bits of an op's result are certain, by the published budgets of its kind."""
 
 from dataclasses import dataclass
-from math import floor, log2, prod
+from math import ceil, floor, log2, prod
 
 from hloipu_compiler.evaluate.budgets import (
     FACTORS,
@@ -52,6 +52,11 @@ def freedom_of(module: Module, computation: Computation, x: Instruction) -> Free
     if x.opcode in FACTORS:
         if x.opcode in REDUCING and not _adds(module, x):
             return NO_FREEDOM
+        if x.opcode == "scatter" and element.is_float and element.mantissa_bits < bits:
+            # Implementations may round after each update, of which an element gets so many.
+            updates = _elements(computation, x.operands[-1])
+            each = ceil(updates / max(1, array_leaves(x.shape)[0].element_count))
+            return _sum_freedom(element.mantissa_bits, FACTORS[x.opcode], each + 1)
         return _sum_freedom(bits, FACTORS[x.opcode], _terms(computation, x))
     table = ULPS_COMPLEX if element.is_complex else ULPS_F64 if bits == 52 else ULPS_F32
     steps = table.get(x.opcode, 0)

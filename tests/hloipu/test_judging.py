@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import ml_dtypes
+import numpy as np
 import pytest
 
 from hloipu.check_outputs import Truth, compare_outputs, nested, truth_of
@@ -74,3 +76,41 @@ def test_planted_faults_are_found_and_the_right_module_agrees(kind: str) -> None
         if agrees(right, parse(text.replace(old, new)), leaves, truth):
             missed.append(name)
     assert missed == []
+
+
+SCATTER = """HloModule m
+sum {
+  a = bf16[] parameter(0)
+  b = bf16[] parameter(1)
+  ROOT r = bf16[] add(a, b)
+}
+ENTRY e {
+  z = bf16[64] parameter(0)
+  i = s32[640,1] parameter(1)
+  u = bf16[640] parameter(2)
+  ROOT r = bf16[64] scatter(z, i, u), update_window_dims={}, inserted_window_dims={0},
+    scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=sum
+}
+"""
+
+
+def test_scatters_may_round_after_each_update_and_at_the_end() -> None:
+    """XLA:CPU rounds after each, a sum in f32 once; a term too few is a fault."""
+    module = parse(SCATTER)
+    random = np.random.default_rng(3)
+    index = np.repeat(np.arange(64, dtype=np.int32), 10)
+    updates = random.uniform(0.5, 1.5, 640).astype(ml_dtypes.bfloat16)
+    leaves: list[Array] = [np.zeros(64, ml_dtypes.bfloat16), index[:, None], updates]
+    truth = truth_of(on_xla, module, leaves)
+    assert truth is not None
+    more = truth.draw(range(9, 13))
+    truth = replace(truth, draw=lambda _numbers: more)
+    (theirs,) = on_xla([(module, leaves)])
+    assert not isinstance(theirs, str)
+    rows = updates.astype(np.float32).reshape(64, 10)
+    once = rows.sum(1).astype(ml_dtypes.bfloat16)
+    assert (once != theirs[0]).any()
+    for right in (theirs[0], once):
+        assert all(x.agrees for x in compare_outputs(module, [right], theirs, truth))
+    wrong = rows[:, 1:].sum(1).astype(ml_dtypes.bfloat16)
+    assert not all(x.agrees for x in compare_outputs(module, [wrong], theirs, truth))
