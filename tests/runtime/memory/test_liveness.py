@@ -15,9 +15,11 @@ from hloipu_runtime.program.steps import (
     If,
     Merged,
     Parallel,
+    Pipeline,
     Repeat,
     RepeatWhile,
     Sequence,
+    Stage,
     Step,
     StreamIn,
     Switch,
@@ -267,6 +269,8 @@ NESTED: tuple[Callable[[Sequence], Step], ...] = (
     lambda inner: If(0, 0, inner, Sequence(), ()),
     lambda inner: Switch(0, 0, (Sequence(), inner), ()),
     lambda inner: Parallel((inner, Sequence())),
+    lambda inner: Pipeline(1, 1, (Stage("p", (0,), inner),), (), ()),
+    lambda inner: Pipeline(1, 1, (Stage("p", (0,), Sequence(), inner),), (), ()),
 )
 
 

@@ -94,3 +94,15 @@ def test_a_parameter_on_tiles_that_nothing_else_has_is_no_buffer() -> None:
         "parameters {\n", 'parameters {\n  "batch.0": f32[4]\n'
     )
     assert {x.rule for x in faults_of(parse_program(moved, name="wrong"), 4)} == {"role"}
+
+
+@pytest.mark.parametrize("later", ["taken", "given"])
+def test_tiles_are_set_apart_from_the_first_buffer_on(later: str) -> None:
+    moved = BUFFERS.replace(f'"{later}": f32[4] buffer @2', f'"{later}": f32[4] buffer @4')
+    assert moved != BUFFERS
+    before = parse_program(moved, name="before")
+    assert [*role_faults(before)] == []
+    among = parse_program(moved.replace('"x": f32[4] @0', '"x": f32[4] @2'), name="among")
+    ((name, message),) = role_faults(among)
+    assert name == "x"
+    assert "set apart for streams" in message

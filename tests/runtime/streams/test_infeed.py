@@ -250,3 +250,33 @@ def test_waiting_is_measured() -> None:
             queue.take()
         assert 0.1 <= queue.source_seconds < 5
         assert 0.09 <= queue.waited_seconds < 5
+
+
+def slow_three(through: threading.Event) -> Iterator[Array]:
+    for number in range(3):
+        time.sleep(0.02)
+        yield np.array(number, np.int32)
+    through.set()
+
+
+def test_a_source_that_works_ahead_takes_time_that_nobody_waits() -> None:
+    through = threading.Event()
+    with InfeedQueue("q", SCALAR, slow_three(through), inline=False) as queue:
+        assert through.wait(20)
+        for _ in range(3):
+            queue.take()
+        assert queue.source_seconds >= 0.06
+        assert queue.waited_seconds == 0
+        rate = queue.source_rate
+        assert rate is not None
+        assert 0 < rate <= 3 / 0.06
+
+
+def test_the_time_of_an_inline_source_is_waited() -> None:
+    queue = InfeedQueue("q", SCALAR, slow_three(threading.Event()), inline=True)
+    assert queue.source_rate is None
+    with queue:
+        for _ in range(2):
+            queue.take()
+        assert queue.source_seconds == queue.waited_seconds >= 0.04
+        assert queue.source_rate == 2 / queue.waited_seconds
