@@ -27,7 +27,7 @@ def program(replicas: int, partitions: int = 1) -> Program:
     own, all_ = (make.variable((6,), ROWS, role=Role.STATE) for _ in range(2))
     first = [make.value_like(v) for v in (own, all_)]
     turn = [make.value_like(v) for v in (own, all_)]
-    came, total = make.variable((6,), ROWS), make.variable((6,), ROWS)
+    came, total = make.variable((6,), ROWS, role=Role.PARAMETER), make.variable((6,), ROWS)
     with make.block() as steps:
         make.held.update({own: turn[0], all_: turn[1], came: make.value_like(came)})
         make.emit(StreamIn("data.0", came, make.held[came]))

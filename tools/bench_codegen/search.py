@@ -122,6 +122,7 @@ def cycles_with(
     builder = Builder(machine)
     builder.origin = "candidate"
     given, ports = [], []
+    builder.emit(s.Sync())
     for number, (tensor, mapping) in enumerate(operands):
         variable = builder.variable(tensor.element_type, tensor.shape, mapping, Role.PARAMETER)
         value = builder.value(tensor.element_type, tensor.shape)
