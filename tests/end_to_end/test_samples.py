@@ -65,7 +65,7 @@ def on_xla(work: Sequence[tuple[Module, Sequence[Array]]]) -> list[list[Array] |
 
 
 @EVERYWHERE
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 def test_both_modes_compute_what_the_graph_means(sample: str, target: str) -> None:
     program = program_of(sample, target)
     arguments, wanted, truth = wanted_of(sample)

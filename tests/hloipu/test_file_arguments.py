@@ -123,6 +123,7 @@ def bomb(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("command", ["eval", "run"])
+@pytest.mark.thinned(2)
 def test_a_bomb_takes_no_memory(command: str, bomb: Path, tmp_path: Path) -> None:
     module = tmp_path / "m.hlo"
     module.write_text(MODULE)

@@ -95,7 +95,7 @@ def test_what_takes_and_makes_arrays_stays_as_it_is() -> None:
     ],
     ids=str,
 )
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(4)
 def test_steps_that_take_one_tuple_train(
     cut: Cut, shards: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -132,7 +132,7 @@ def test_single_cycles_by_hand() -> None:
 
 
 @pytest.mark.parametrize("types", [("f16", "f16"), ("f32", "f32"), ("bf16", "f32"), ("s8", "s32")])
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(4)
 def test_larger_parts_never_cost_less(types: tuple[str, str]) -> None:
     kind, result = types
     for fixed in ((1, 1), (5, 40), (64, 64)):
