@@ -8,9 +8,9 @@ from math import prod
 
 import numpy as np
 
-from hloipu_compiler.codegen.contractions import zero_text
 from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar
 from hloipu_compiler.codegen.reductions import reduce
+from hloipu_compiler.codegen.scalars import zero_text
 from hloipu_compiler.codegen.site import Site, lowers
 from hloipu_runtime.codelets.batch_norm import BatchNormGrad, BatchNormTraining
 from hloipu_runtime.codelets.constants import number_node

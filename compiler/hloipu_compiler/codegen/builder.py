@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from hloipu_compiler.codegen.choosing import candidates, cheapest
+from hloipu_compiler.codegen.choosing import Demand, candidates, cheapest
 from hloipu_compiler.codegen.errors import CodegenError
 from hloipu_compiler.codegen.exchanging import Exchanging
-from hloipu_compiler.codegen.layout import NO_LAYOUT, Demand, Layout
+from hloipu_compiler.codegen.layout import NO_LAYOUT, Layout
 from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar, Spread
 from hloipu_compiler.codegen.placing import (
     Placement,

@@ -6,14 +6,38 @@ exchanges that bring operands there and the result on to its users, and of the w
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 from hloipu_compiler.codegen.bringing import STAYING, bringing
-from hloipu_compiler.codegen.layout import Demand
 from hloipu_compiler.codegen.placing import Placement, followed
 from hloipu_runtime.codelets.codelet import Codelet, Indexing, Tensor
 from hloipu_runtime.machine.costs import sync
 from hloipu_runtime.machine.model import Machine
-from hloipu_runtime.program.mapping import Mapping
+from hloipu_runtime.program.descriptors import is_complete
+from hloipu_runtime.program.mapping import Mapping, Sizes
+
+
+class Demand(NamedTuple):
+    """What one user of a value wishes."""
+
+    born: Mapping
+    """Where the value best lies: each element once."""
+    need: Mapping
+    """What the user's tiles read: of one slice, where a product is done in slices."""
+    times: int
+    """How often in each run of the computation."""
+    user: str
+    """Name of the instruction."""
+    most: int = 1 << 62
+    """Cycles that it costs to do without, each time."""
+
+    def place(self, shape: Sizes) -> Mapping:
+        """Return where a value of this shape lies if it serves this user alone.
+
+        That is where it is read, unless a slice is read that leaves elements on no tile.
+        """
+        return self.need if is_complete(self.need, shape) else self.born
+
 
 MOST_WISHES = 2
 """Of users' places that are tried."""

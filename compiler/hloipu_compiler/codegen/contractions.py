@@ -1,67 +1,26 @@
 """Lowering of dot products: blocks of rows and columns, the depth cut where that is cheaper."""
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import NamedTuple
 
 from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.choosing import candidates, cheapest
-from hloipu_compiler.codegen.dot_grids import DotGrid, dot_grid
+from hloipu_compiler.codegen.dot_placement import PlacedDot, dot_codelet, dot_placement
 from hloipu_compiler.codegen.dot_plans import planned_dot
 from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar
 from hloipu_compiler.codegen.placing import Placement, gathered
+from hloipu_compiler.codegen.scalars import zero_text
 from hloipu_compiler.codegen.site import Site, lowers
 from hloipu_compiler.codegen.slices import put_together, resized
-from hloipu_compiler.codegen.tuning import Tuning
-from hloipu_compiler.ir.graph import Instruction
 from hloipu_runtime.codelets.codelet import Tensor
 from hloipu_runtime.codelets.dot import Dot
 from hloipu_runtime.codelets.reduce import Reduce
-from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.kernels.contraction import free_dims
-from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Mapping, Sizes, Tiles, whole_box
-
-
-class PlacedDot(NamedTuple):
-    """A dot product on its grid, as one: the codelet, cut if the depth is, and what it makes."""
-
-    plan: DotGrid
-    codelet: Dot
-    result: Tensor
-    """With a leading dimension that counts pieces, if the depth is cut."""
-    placement: Placement
 
 
 @lowers("dot")
 def _dot(site: Site) -> Sequence[Leaf]:
     return [dot(site, dot_codelet(site.instruction), site.held(0), site.held(1))]
-
-
-def dot_codelet(x: Instruction) -> Dot:
-    """Return the dot product that an instruction describes."""
-    attributes = x.attributes
-    return Dot(
-        attributes.integers("lhs_batch_dims"),
-        attributes.integers("rhs_batch_dims"),
-        attributes.integers("lhs_contracting_dims"),
-        attributes.integers("rhs_contracting_dims"),
-        x.shape.element_type.name,  # type: ignore[union-attr]
-    )
-
-
-def dot_placement(
-    machine: Machine, tuning: Tuning, codelet: Dot, lhs: Tensor, rhs: Tensor, result: Tensor
-) -> PlacedDot:
-    """Return the cheapest grid for a dot product, or for a slice of it, from tile 0 on."""
-    plan = dot_grid(machine, codelet, lhs, rhs, result, tuning)
-    if not plan.part:
-        return PlacedDot(plan, codelet, result, plan.placement)
-    kind = tuning.partial_type(result.element_type)
-    cut = replace(codelet, part=plan.part, element_type=kind)
-    depth = lhs.shape[codelet.lhs_contracting[0]]
-    made = Tensor(kind, (-(-depth // plan.part), *result.shape))
-    return PlacedDot(plan, cut, made, plan.placement)
 
 
 def dot(site: Site, codelet: Dot, lhs: Held, rhs: Held) -> Held:
@@ -180,17 +139,3 @@ def _adding_place(
         builder.turns,
         builder.tuning_here.code_cycles_per_byte,
     )
-
-
-def partial_type(kind: str) -> str:
-    """Return the type of partial sums: f32 for every narrower float."""
-    element = ELEMENT_TYPES[kind]
-    return "f32" if element.is_float and element.bits < 32 else kind
-
-
-def zero_text(kind: str) -> str:
-    """Return the exact text of zero; minus zero for floats, which changes no sum."""
-    element = ELEMENT_TYPES[kind]
-    if element.is_complex:
-        return "-0x0.0p+0,-0x0.0p+0"
-    return "-0x0.0p+0" if element.is_float else "false" if kind == "pred" else "0"

@@ -7,10 +7,10 @@ from hloipu_compiler.codegen.layout import UNKNOWN_TURNS, Home
 from hloipu_compiler.codegen.leaves import Held, Leaf, Token
 from hloipu_compiler.codegen.lowering import lower_computation
 from hloipu_compiler.codegen.randomness import check_condition, draws, state_in
-from hloipu_compiler.codegen.site import Site, leaf_range, lowers
+from hloipu_compiler.codegen.site import Site, lowers
 from hloipu_compiler.codegen.turn_order import order_for_state
 from hloipu_compiler.ir.graph import Computation
-from hloipu_compiler.ir.shapes import TupleShape
+from hloipu_compiler.ir.shapes import TupleShape, leaf_range
 from hloipu_runtime.program import steps as s
 
 

@@ -2,9 +2,8 @@
 
 from functools import cached_property
 
-from hloipu_compiler.codegen.site import leaves_of
 from hloipu_compiler.ir.graph import Computation, Instruction
-from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.ir.shapes import ArrayShape, leaves_of
 from hloipu_compiler.plan.pipelining import Accumulation
 from hloipu_runtime.program.mapping import Sizes
 

@@ -11,10 +11,10 @@ from typing import NamedTuple
 from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar, Spread
 from hloipu_compiler.codegen.regions import node_parameters
 from hloipu_compiler.codegen.scalars import scalar_text
-from hloipu_compiler.codegen.site import Site, array_shape
+from hloipu_compiler.codegen.site import Site
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.ops import OPS, Trait
-from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.ir.shapes import ArrayShape, array_shape
 from hloipu_runtime.codelets.expression import Node, monoid_of
 
 MOST_OPS = 256

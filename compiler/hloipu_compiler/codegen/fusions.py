@@ -10,8 +10,9 @@ from hloipu_compiler.codegen.lowering import lower_computation
 from hloipu_compiler.codegen.regions import node_parameters
 from hloipu_compiler.codegen.row_regions import rows_lowered
 from hloipu_compiler.codegen.scalars import scalar_text
-from hloipu_compiler.codegen.site import Site, array_shape, lowers
+from hloipu_compiler.codegen.site import Site, lowers
 from hloipu_compiler.ir.graph import Computation, Instruction
+from hloipu_compiler.ir.shapes import array_shape
 from hloipu_runtime.codelets.constants import text_node
 from hloipu_runtime.codelets.elementwise import Elementwise
 from hloipu_runtime.codelets.expression import Expression, Node

@@ -8,9 +8,8 @@ exchange that brings operands to the tiles.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from hloipu_compiler.codegen.builder import Builder
-from hloipu_compiler.codegen.leaves import Held, Leaf, Spread
-from hloipu_compiler.codegen.placing import MINIMUM_BYTES, Placement, followed, grid, moved
+from hloipu_compiler.codegen.leaves import Leaf
+from hloipu_compiler.codegen.placing import MINIMUM_BYTES, Placement, followed, grid
 from hloipu_compiler.codegen.planned import (
     Choice,
     Cycles,
@@ -19,11 +18,8 @@ from hloipu_compiler.codegen.planned import (
     shape_texts,
     splits_of,
 )
-from hloipu_compiler.codegen.site import Site
 from hloipu_compiler.codegen.stages import Lying, bytes_of, staged
-from hloipu_compiler.codegen.views import seen_as
 from hloipu_runtime.codelets.codelet import Codelet, Indexing, Tensor
-from hloipu_runtime.codelets.move import StridedSlice
 from hloipu_runtime.machine.costs import TileTraffic, exchange, sync
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Sizes
@@ -83,16 +79,6 @@ def priced(
     return Option(codelet, results, placement, stage.cycles, stage.held_bytes, stays)
 
 
-def lying(builder: Builder, leaf: Leaf) -> Lying:
-    """Return where a leaf lies; constant numbers are written where they are used."""
-    tensor = Tensor(leaf.element_type, leaf.shape)
-    if isinstance(leaf, Held):
-        return Lying(tensor, builder.variables[leaf.variable].mapping)
-    if isinstance(leaf, Spread) and isinstance(leaf.source, Held):
-        return Lying(tensor, builder.home(leaf.element_type, leaf.shape))
-    return Lying(tensor, None)
-
-
 def tensors_of(leaves: Sequence[Leaf]) -> list[Tensor]:
     """Return types and sizes of leaves."""
     return [Tensor(x.element_type, x.shape) for x in leaves]
@@ -141,31 +127,6 @@ def worth(machine: Machine, option: Option) -> float:
     """Return what a search makes less: cycles, far more of them for what fills a tile."""
     too_much = max(0, option.held_bytes - most_gathered(machine))
     return option.cycles.total + 4 * too_much
-
-
-def settled(builder: Builder, option: Option) -> Placement:
-    """Return the chosen grid; small ones do not all begin on tile 0."""
-    count = option.placement.tiles.count
-    if option.stays or 2 * count > builder.tile_count:
-        return option.placement
-    return moved(option.placement, builder.first_tile(count), builder.tile_count)
-
-
-def starts_of(site: Site, first: int) -> list[Held]:
-    """Return the scalars that say where, from operand `first` on.
-
-    Dumps before 2019 print them as one vector.
-    """
-    numbers = range(first, len(site.operands))
-    if len(numbers) != 1 or not site.operand_shape(first).dimensions:
-        return [site.held(n) for n in numbers]
-    builder, vector = site.builder, site.held(first)
-    kind = vector.element_type
-    singles = [
-        builder.compute(StridedSlice((k,), (1,)), [vector], [(kind, (1,))])[0]
-        for k in range(vector.shape[0])
-    ]
-    return seen_as(builder, singles, ()) if singles else []
 
 
 def planned_options(

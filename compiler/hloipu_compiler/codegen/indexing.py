@@ -7,13 +7,8 @@ on each tile, or each tile offers what it has of it and the offers are put toget
 from collections.abc import Sequence
 from math import prod
 
-from hloipu_compiler.codegen.indexed_grids import (
-    best_of,
-    lying,
-    planned_options,
-    settled,
-    starts_of,
-)
+from hloipu_compiler.codegen.indexed_grids import best_of, planned_options
+from hloipu_compiler.codegen.indexed_operands import lying, settled, starts_of
 from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar, Spread
 from hloipu_compiler.codegen.reading_plans import Direct, gather_codelet, readings
 from hloipu_compiler.codegen.site import Site, lowers

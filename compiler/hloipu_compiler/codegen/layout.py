@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from hloipu_compiler.codegen.bringing import bringing
+from hloipu_compiler.codegen.choosing import Demand
 from hloipu_runtime.codelets.codelet import Tensor
 from hloipu_runtime.machine.model import Machine
-from hloipu_runtime.program.descriptors import is_complete
-from hloipu_runtime.program.mapping import Mapping, Sizes
+from hloipu_runtime.program.mapping import Mapping
 
 MOST_DEMANDS = 6
 """Of one value that are looked at: the ones that come most often."""
@@ -25,28 +25,6 @@ UNKNOWN_TURNS = 16
 
 LeafKey = tuple[str, str, int]
 """Computation, instruction, number of the array within its result."""
-
-
-class Demand(NamedTuple):
-    """What one user of a value wishes."""
-
-    born: Mapping
-    """Where the value best lies: each element once."""
-    need: Mapping
-    """What the user's tiles read: of one slice, where a product is done in slices."""
-    times: int
-    """How often in each run of the computation."""
-    user: str
-    """Name of the instruction."""
-    most: int = 1 << 62
-    """Cycles that it costs to do without, each time."""
-
-    def place(self, shape: Sizes) -> Mapping:
-        """Return where a value of this shape lies if it serves this user alone.
-
-        That is where it is read, unless a slice is read that leaves elements on no tile.
-        """
-        return self.need if is_complete(self.need, shape) else self.born
 
 
 class Home(NamedTuple):

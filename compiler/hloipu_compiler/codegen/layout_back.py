@@ -10,12 +10,8 @@ from hloipu_compiler.codegen.carrying import (
     spans_whole,
     untransposed,
 )
-from hloipu_compiler.codegen.layout import (
-    Demand,
-    Home,
-    LeafKey,
-    heaviest,
-)
+from hloipu_compiler.codegen.choosing import Demand
+from hloipu_compiler.codegen.layout import Home, LeafKey, heaviest
 from hloipu_compiler.codegen.layout_regions import region_demands
 from hloipu_compiler.codegen.layout_rows import row_demand
 from hloipu_compiler.codegen.layout_sources import (
@@ -25,11 +21,10 @@ from hloipu_compiler.codegen.layout_sources import (
     placed_dot,
     tensor_of,
 )
-from hloipu_compiler.codegen.site import leaf_range, leaves_of
 from hloipu_compiler.codegen.tuning import Tuning
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import OPS, Trait
-from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
+from hloipu_compiler.ir.shapes import ArrayShape, TupleShape, leaf_range, leaves_of
 from hloipu_runtime.codelets.codelet import Tensor
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Mapping

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from hloipu_compiler.codegen.layout import Home, Layout, cost_of_home
 from hloipu_compiler.codegen.placing import mapping_of
 from hloipu_compiler.codegen.planned import PlacedValue, shape_text
-from hloipu_compiler.codegen.site import leaves_of
 from hloipu_compiler.ir.graph import Module
-from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.ir.shapes import ArrayShape, leaves_of
 from hloipu_runtime.codelets.codelet import Tensor
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.model import Machine

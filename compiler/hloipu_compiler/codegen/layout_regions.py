@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from hloipu_compiler.codegen.layout import Demand
+from hloipu_compiler.codegen.choosing import Demand
 from hloipu_compiler.codegen.layout_rows import reduction_wish
 from hloipu_compiler.codegen.layout_sources import tensor_of
 from hloipu_compiler.codegen.placing import mapping_of

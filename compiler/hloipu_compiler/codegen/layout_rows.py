@@ -6,13 +6,12 @@ from math import prod
 
 from hloipu_compiler.codegen.birthplaces import spread_over_copies
 from hloipu_compiler.codegen.bringing import bringing
-from hloipu_compiler.codegen.contractions import partial_type
+from hloipu_compiler.codegen.choosing import Demand
 from hloipu_compiler.codegen.indexed_grids import best_of
-from hloipu_compiler.codegen.layout import Demand
 from hloipu_compiler.codegen.layout_sources import all_but, tensor_of
 from hloipu_compiler.codegen.placing import GRAIN_BYTES, mapping_of, split
 from hloipu_compiler.codegen.reading_plans import gather_codelet, readings
-from hloipu_compiler.codegen.reduction_plans import reduction_plan
+from hloipu_compiler.codegen.reduction_plans import partial_type, reduction_plan
 from hloipu_compiler.codegen.stages import Lying, staged
 from hloipu_compiler.codegen.transposing import transposition_wish
 from hloipu_compiler.ir.graph import Computation, Instruction

@@ -5,12 +5,12 @@ from math import prod
 
 from hloipu_compiler.codegen.birthplaces import spread_over_copies, worth_sharing
 from hloipu_compiler.codegen.bringing import bringing
-from hloipu_compiler.codegen.contractions import PlacedDot, dot_codelet, dot_placement
-from hloipu_compiler.codegen.layout import Demand
+from hloipu_compiler.codegen.choosing import Demand
+from hloipu_compiler.codegen.dot_placement import PlacedDot, dot_codelet, dot_placement
 from hloipu_compiler.codegen.placing import MINIMUM_BYTES, gathered, split
-from hloipu_compiler.codegen.site import array_shape
 from hloipu_compiler.codegen.tuning import Tuning
 from hloipu_compiler.ir.graph import Computation, Instruction
+from hloipu_compiler.ir.shapes import array_shape
 from hloipu_runtime.codelets.codelet import Tensor
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.model import Machine

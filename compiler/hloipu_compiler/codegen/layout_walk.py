@@ -13,9 +13,9 @@ from hloipu_compiler.codegen.carrying import (
     reshaped,
     transposed,
 )
+from hloipu_compiler.codegen.choosing import Demand
 from hloipu_compiler.codegen.layout import (
     UNKNOWN_TURNS,
-    Demand,
     Home,
     Layout,
     LeafKey,
@@ -38,10 +38,9 @@ from hloipu_compiler.codegen.layout_sources import (
     tensor_of,
 )
 from hloipu_compiler.codegen.placing import Placement
-from hloipu_compiler.codegen.site import leaf_range, leaves_of
 from hloipu_compiler.codegen.tuning import Tuning
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
-from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
+from hloipu_compiler.ir.shapes import ArrayShape, TupleShape, leaf_range, leaves_of
 from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.codelets.codelet import Tensor
 from hloipu_runtime.machine.model import Machine

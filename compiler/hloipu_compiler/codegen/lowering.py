@@ -7,18 +7,18 @@ from hloipu_compiler.analysis.live_bytes import FORWARDING
 from hloipu_compiler.analysis.order import effectful_computations, live_positions
 from hloipu_compiler.codegen.arrivals import Arrivals, first_uses
 from hloipu_compiler.codegen.builder import Builder
+from hloipu_compiler.codegen.choosing import Demand
 from hloipu_compiler.codegen.dying import Dying
 from hloipu_compiler.codegen.errors import CodegenError
-from hloipu_compiler.codegen.layout import Demand
 from hloipu_compiler.codegen.layout_reasons import placed_values
 from hloipu_compiler.codegen.layout_walk import layout_of
 from hloipu_compiler.codegen.leaves import Held, Leaf, Token
 from hloipu_compiler.codegen.planned import Record
-from hloipu_compiler.codegen.site import LOWERINGS, Lowering, Site, leaf_range, leaves_of
+from hloipu_compiler.codegen.site import LOWERINGS, Lowering, Site
 from hloipu_compiler.codegen.stream_names import require_unique
 from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning, tuning_within
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
-from hloipu_compiler.ir.shapes import TupleShape
+from hloipu_compiler.ir.shapes import TupleShape, leaf_range, leaves_of
 from hloipu_compiler.plan.alive_values import alive_bytes
 from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.machine.model import Machine

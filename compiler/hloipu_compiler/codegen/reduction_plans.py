@@ -295,3 +295,9 @@ def _cut_grids(
         counts.append((label, min(rest, max(1, size)), 1))
         rest //= min(rest, max(1, size))
     yield grid(counts, made[0].shape)
+
+
+def partial_type(kind: str) -> str:
+    """Return the type of partial sums: f32 for every narrower float."""
+    element = ELEMENT_TYPES[kind]
+    return "f32" if element.is_float and element.bits < 32 else kind

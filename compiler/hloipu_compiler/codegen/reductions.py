@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from math import prod
 
 from hloipu_compiler.codegen.builder import Builder
-from hloipu_compiler.codegen.contractions import partial_type
 from hloipu_compiler.codegen.leaves import Held, Leaf
 from hloipu_compiler.codegen.placing import Placement
 from hloipu_compiler.codegen.planned import (
@@ -17,6 +16,7 @@ from hloipu_compiler.codegen.planned import (
 )
 from hloipu_compiler.codegen.reduction_plans import (
     ReductionPlan,
+    partial_type,
     reduction_alternatives,
     reduction_plan,
 )

@@ -4,7 +4,7 @@ from math import prod
 
 from hloipu_compiler.codegen.bringing import bringing
 from hloipu_compiler.codegen.builder import Builder
-from hloipu_compiler.codegen.layout import Demand
+from hloipu_compiler.codegen.choosing import Demand
 from hloipu_compiler.codegen.leaves import Held
 from hloipu_compiler.codegen.reshaping import reshaped_in_place
 from hloipu_runtime.costing.exchange_form import copy_charge

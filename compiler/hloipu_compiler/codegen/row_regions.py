@@ -5,10 +5,9 @@ from functools import partial
 from math import prod
 
 from hloipu_compiler.codegen.alternatives import cheapest
-from hloipu_compiler.codegen.contractions import partial_type
 from hloipu_compiler.codegen.flat_rows import FlatRows, Operand, Reduction, flat_rows
 from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar
-from hloipu_compiler.codegen.reduction_plans import reduction_plan
+from hloipu_compiler.codegen.reduction_plans import partial_type, reduction_plan
 from hloipu_compiler.codegen.reductions import in_stages
 from hloipu_compiler.codegen.row_steps import row_region
 from hloipu_compiler.codegen.site import Site

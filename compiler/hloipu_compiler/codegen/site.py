@@ -8,7 +8,7 @@ from hloipu_compiler.codegen.leaves import Held, Leaf
 from hloipu_compiler.codegen.regions import expression_of
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
-from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+from hloipu_compiler.ir.shapes import ArrayShape, array_shape, leaves_of
 from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.codelets.expression import Expression
 from hloipu_runtime.program.mapping import Sizes
@@ -77,31 +77,3 @@ def lowers(*opcodes: str) -> Callable[[Lowering], Lowering]:
         return lowering
 
     return register
-
-
-def array_shape(shape: Shape) -> ArrayShape:
-    """Return a shape that is known to be an array."""
-    if not isinstance(shape, ArrayShape):
-        raise TypeError(f"{shape} is no array")
-    return shape
-
-
-def leaves_of(shape: Shape) -> list[ArrayShape]:
-    """Return the arrays of a shape, tuples walked in order."""
-    found: list[ArrayShape] = []
-    stack = [shape]
-    while stack:
-        each = stack.pop()
-        if isinstance(each, TupleShape):
-            stack.extend(reversed(each.elements))
-        elif isinstance(each, ArrayShape):
-            found.append(each)
-        else:
-            found.append(each.contents)
-    return found
-
-
-def leaf_range(shape: TupleShape, index: int) -> slice:
-    """Return which leaves of a tuple belong to one of its elements."""
-    first = sum(len(leaves_of(x)) for x in shape.elements[:index])
-    return slice(first, first + len(leaves_of(shape.elements[index])))

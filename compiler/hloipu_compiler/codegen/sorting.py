@@ -6,7 +6,7 @@ from dataclasses import replace
 from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.leaves import Held, Leaf
 from hloipu_compiler.codegen.regions import expression_of
-from hloipu_compiler.codegen.site import Site, array_shape, lowers
+from hloipu_compiler.codegen.site import Site, lowers
 from hloipu_compiler.codegen.sorting_over_tiles import (
     choose_parts,
     sort_over_tiles,
@@ -14,6 +14,7 @@ from hloipu_compiler.codegen.sorting_over_tiles import (
 from hloipu_compiler.codegen.views import compute_spread
 from hloipu_compiler.evaluate.comparators import ComparatorKey, comparator_keys
 from hloipu_compiler.ir.graph import Computation
+from hloipu_compiler.ir.shapes import array_shape
 from hloipu_runtime.codelets.elementwise import Elementwise
 from hloipu_runtime.codelets.expression import Expression, Node
 from hloipu_runtime.codelets.sort import Sort

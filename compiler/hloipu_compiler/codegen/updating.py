@@ -11,17 +11,15 @@ from math import prod
 from hloipu_compiler.codegen.indexed_grids import (
     Option,
     best_of,
-    lying,
     placed,
     planned_options,
     priced,
-    settled,
-    starts_of,
     tensors_of,
     tiles_worth,
     where_it_lies,
     worth,
 )
+from hloipu_compiler.codegen.indexed_operands import lying, settled, starts_of
 from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar, Spread
 from hloipu_compiler.codegen.placing import Placement
 from hloipu_compiler.codegen.searching import Way, descend

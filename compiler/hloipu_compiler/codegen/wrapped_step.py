@@ -25,11 +25,11 @@ from hloipu_compiler.codegen.lowering import code_bytes_of, lower_instructions, 
 from hloipu_compiler.codegen.outfeed_sums import Sum, added, begun, finished
 from hloipu_compiler.codegen.planned import Record
 from hloipu_compiler.codegen.randomness import draws, state_in
-from hloipu_compiler.codegen.site import leaves_of
 from hloipu_compiler.codegen.spare_constants import without_spare_constants
 from hloipu_compiler.codegen.stream_names import require_unique
 from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning
 from hloipu_compiler.ir.graph import Computation, Module
+from hloipu_compiler.ir.shapes import leaves_of
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.wrapping import FeedBinding, Wrapping
 from hloipu_runtime.machine.model import Machine

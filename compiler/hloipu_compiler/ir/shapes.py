@@ -233,3 +233,31 @@ def without_layouts(shape: Shape) -> Shape:
     if isinstance(shape, BufferShape):
         return BufferShape(shape.contents.without_layout())
     return shape.without_layout()
+
+
+def array_shape(shape: Shape) -> ArrayShape:
+    """Return a shape that is known to be an array."""
+    if not isinstance(shape, ArrayShape):
+        raise TypeError(f"{shape} is no array")
+    return shape
+
+
+def leaves_of(shape: Shape) -> list[ArrayShape]:
+    """Return the arrays of a shape, tuples walked in order."""
+    found: list[ArrayShape] = []
+    stack = [shape]
+    while stack:
+        each = stack.pop()
+        if isinstance(each, TupleShape):
+            stack.extend(reversed(each.elements))
+        elif isinstance(each, ArrayShape):
+            found.append(each)
+        else:
+            found.append(each.contents)
+    return found
+
+
+def leaf_range(shape: TupleShape, index: int) -> slice:
+    """Return which leaves of a tuple belong to one of its elements."""
+    first = sum(len(leaves_of(x)) for x in shape.elements[:index])
+    return slice(first, first + len(leaves_of(shape.elements[index])))

@@ -6,8 +6,7 @@ import pytest
 
 from hloipu_compiler.codegen import choosing
 from hloipu_compiler.codegen.bringing import STAYING, Bringing
-from hloipu_compiler.codegen.choosing import MOST_WISHES, candidates, cheapest
-from hloipu_compiler.codegen.layout import Demand
+from hloipu_compiler.codegen.choosing import MOST_WISHES, Demand, candidates, cheapest
 from hloipu_compiler.codegen.placing import Placement, followed
 from hloipu_runtime.codelets.codelet import Codelet, Tensor
 from hloipu_runtime.codelets.elementwise import Elementwise

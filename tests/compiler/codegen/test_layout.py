@@ -3,7 +3,8 @@
 import numpy as np
 
 from hloipu_compiler.codegen.carrying import reshaped
-from hloipu_compiler.codegen.layout import Demand, Layout, chosen_home, heaviest
+from hloipu_compiler.codegen.choosing import Demand
+from hloipu_compiler.codegen.layout import Layout, chosen_home, heaviest
 from hloipu_compiler.codegen.layout_reasons import mapping_words, placed_values
 from hloipu_compiler.codegen.layout_walk import layout_of
 from hloipu_compiler.codegen.placing import row_major
