@@ -8,7 +8,6 @@ exchange that brings operands to the tiles.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from hloipu_compiler.codegen.leaves import Leaf
 from hloipu_compiler.codegen.placing import MINIMUM_BYTES, Placement, followed, grid
 from hloipu_compiler.codegen.planned import (
     Choice,
@@ -77,11 +76,6 @@ def priced(
     """Price a codelet on a grid: its work there and the exchange of what lies elsewhere."""
     stage = staged(machine, codelet, operands, results, placement)
     return Option(codelet, results, placement, stage.cycles, stage.held_bytes, stays)
-
-
-def tensors_of(leaves: Sequence[Leaf]) -> list[Tensor]:
-    """Return types and sizes of leaves."""
-    return [Tensor(x.element_type, x.shape) for x in leaves]
 
 
 def receiving(machine: Machine, received_bytes: int, pieces: int) -> Cycles:

@@ -6,11 +6,10 @@ function is not called, so that a record may take longer to make than the choice
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from hloipu_compiler.codegen.leaves import Leaf
 from hloipu_compiler.codegen.placing import Placement
-from hloipu_runtime.codelets.codelet import Sizes, Tensor
+from hloipu_runtime.codelets.codelet import Sizes
 
 MOST_ALTERNATIVES = 4
 """How many of those that lost are kept."""
@@ -105,9 +104,21 @@ def shape_text(element_type: str, shape: Sizes) -> str:
     return f"{element_type}[{','.join(map(str, shape))}]"
 
 
-def shape_texts(tensors: Iterable[Tensor | Leaf]) -> tuple[str, ...]:
-    """Return types and sizes of tensors or leaves."""
-    return tuple(shape_text(x.element_type, x.shape) for x in tensors)
+class Shaped(Protocol):
+    """An array as far as a record names it: a tensor, or a value under construction."""
+
+    @property
+    def element_type(self) -> str:
+        """Name of the element type."""
+
+    @property
+    def shape(self) -> Sizes:
+        """The sizes of all dimensions."""
+
+
+def shape_texts(arrays: Iterable[Shaped]) -> tuple[str, ...]:
+    """Return types and sizes of arrays, as HLO writes them."""
+    return tuple(shape_text(x.element_type, x.shape) for x in arrays)
 
 
 def splits_of(placement: Placement, names: Sequence[str]) -> tuple[tuple[str, int], ...]:

@@ -14,7 +14,6 @@ from hloipu_compiler.codegen.indexed_grids import (
     placed,
     planned_options,
     priced,
-    tensors_of,
     tiles_worth,
     where_it_lies,
     worth,
@@ -150,7 +149,8 @@ def _base(site: Site, leaf: Leaf, placement: Placement) -> Held:
         return builder.compute(filled, [], [(kind, shape)], placement=placement)[0]
     held = builder.held(leaf)
     result = [(held.element_type, held.shape)]
-    indices = Copy().indexing(tensors_of([held]), tensors_of([held])).results[0]
+    tensor = Tensor(held.element_type, held.shape)
+    indices = Copy().indexing([tensor], [tensor]).results[0]
     mapping = Mapping(placement.tiles, placement.spans(indices, shape))
     if builder.variables[held.variable].mapping != mapping:
         return seen_as(builder, [held], shape, mapping=mapping)[0]
