@@ -54,7 +54,7 @@ class Phase(IntEnum):
     """With what its users are told beside."""
 
 
-class Path(Enum):
+class Distribution(Enum):
     """How a step comes onto IPUs."""
 
     PLAIN = 0
@@ -100,7 +100,7 @@ class Compilation:
     module: Module
     plan: Plan = _NOTHING_PLANNED
     phase: Phase = Phase.READ
-    path: Path = Path.PLAIN
+    distribution: Distribution = Distribution.PLAIN
     wrapping: Wrapping | None = None
     """How the entry is wrapped, where that was asked for."""
     step: StagedStep | None = None

@@ -7,7 +7,6 @@ stage; the search for the best cut begins with a flat step.
 
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 
 from hloipu_compiler.analysis.meanings import require_meanings
 from hloipu_compiler.codegen import table  # noqa: F401  (registers the lowerings)
@@ -21,7 +20,7 @@ from hloipu_compiler.compilation import (
     Clock,
     Compilation,
     CompileRequest,
-    Path,
+    Distribution,
     Phase,
     unmeasured,
 )
@@ -132,21 +131,21 @@ def _read(module: Module, request: CompileRequest) -> Compilation:
     )
     in_parts = cut.shard_optimizer and wrapping.asks and (shards.fills or averages)
     if is_placed and not (cut.asks or in_parts):
-        path = Path.PLACED
+        distribution = Distribution.PLACED
     elif cut.asks or (wrapping.asks and (fills or averages)):
-        path = Path.CUT
+        distribution = Distribution.CUT
     else:
-        path = Path.PLAIN
+        distribution = Distribution.PLAIN
     request = replace(request, wrapping=wrapping, pipelining=cut, shards=shards)
-    return Compilation(request, module, Plan(replicas=copies, partitions=partitions), path=path,
-                       read=module)  # fmt: skip
+    plan = Plan(replicas=copies, partitions=partitions)
+    return Compilation(request, module, plan, distribution=distribution, read=module)
 
 
 def _flattened(made: Compilation) -> Compilation:
     request, module = made.request, made.module
-    if made.path is Path.PLAIN:
+    if made.distribution is Distribution.PLAIN:
         return replace(made, wrapping=wrapping_of(module, request.wrapping))
-    if made.path is Path.PLACED:
+    if made.distribution is Distribution.PLACED:
         front = request.pipeline if _after_front(request) is None else "front"
         wrapped = wrapping_of(module, request.wrapping)
     else:
@@ -172,10 +171,10 @@ def _after_front(request: CompileRequest) -> Pipeline | None:
 
 
 def _apart(made: Compilation) -> Compilation:
-    if made.path is Path.PLAIN:
+    if made.distribution is Distribution.PLAIN:
         return made
     request, cut, shards = made.request, made.request.pipelining, made.request.shards
-    if made.path is Path.PLACED:
+    if made.distribution is Distribution.PLACED:
         if not shards.asks:
             return made
         costed_as = PipelineRequest(stages=shards.count, offload=OFF)
@@ -215,11 +214,9 @@ def _in_blocks(
     candidates = block_candidates(flat.entry, roles, request.shards, costs, cut)
     if request.shards.count is not None:
         return with_blocks(flat, next(candidates))
-    machine = request.computing
-    return with_blocks(flat, least_full(
-        (blocks, taken_share(flat, placed(flat, plan, blocks, made.state), machine))
-        for blocks in candidates
-    ))  # fmt: skip
+    machine, state = request.computing, made.state
+    shares = ((x, taken_share(flat, placed(flat, plan, x, state), machine)) for x in candidates)
+    return with_blocks(flat, least_full(shares))
 
 
 def _cutting_apart(apart: StepApart, request: CompileRequest) -> Cutting | None:
@@ -228,7 +225,7 @@ def _cutting_apart(apart: StepApart, request: CompileRequest) -> Cutting | None:
         return None
     asked = replace(request, pipelining=apart.request)
     try:
-        return _cutting(apart.pieces, asked, apart.trips)
+        return _cutting(apart.pieces, asked, apart.trips, {})
     except StagingError:
         if apart.peeled is not None:
             raise
@@ -239,7 +236,7 @@ def _cutting(
     pieces: InPieces,
     request: CompileRequest,
     trips: Mapping[str, Hashable],
-    known: Mapping[str, int] = MappingProxyType({}),
+    known: Mapping[str, int],
 ) -> Cutting:
     """Return where a step is cut; `request`: by the numbers before it was in pieces."""
     asked = pieces.request(request.pipelining)
@@ -249,9 +246,9 @@ def _cutting(
 
 
 def _cut(made: Compilation) -> Compilation:
-    if made.path is Path.PLAIN:
+    if made.distribution is Distribution.PLAIN:
         return made
-    if made.path is Path.PLACED:
+    if made.distribution is Distribution.PLACED:
         return _placed(made)
     request, plan, wrapping = made.request, made.plan, made.wrapped
     asked, shards = request.pipelining, request.shards
@@ -294,12 +291,12 @@ def _placed(made: Compilation) -> Compilation:
 
 def _with_passes(made: Compilation) -> Compilation:
     rest: Pipeline | str | None = made.request.pipeline
-    if made.path is not Path.PLAIN:
-        rest = STAGED if made.path is Path.CUT else _after_front(made.request)
+    if made.distribution is not Distribution.PLAIN:
+        rest = STAGED if made.distribution is Distribution.CUT else _after_front(made.request)
     if rest is None:
         return made
     module, plan = _passed(made.module, made.plan, rest)
-    if made.path is Path.PLAIN or not (plan.ipus or made.path is Path.PLACED):
+    if not plan.ipus and made.distribution is not Distribution.PLACED:
         return replace(made, module=module, plan=plan)
     plan = placed(module, plan, plan.ipus, made.state)  # what passes made has no IPU yet
     cut = made.pipelining and spread(module, plan, made.pipelining)

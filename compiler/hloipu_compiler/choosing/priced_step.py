@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from hloipu_compiler.choosing.forms import MOST_INSTRUCTIONS, Forms, Given
 from hloipu_compiler.choosing.outlook import Step
-from hloipu_compiler.compilation import Compilation, CompileRequest, Path, Phase
+from hloipu_compiler.compilation import Compilation, CompileRequest, Distribution, Phase
 from hloipu_compiler.driver import compile_module, continued, op_prices
 from hloipu_compiler.ir.graph import Computation, Module
 from hloipu_compiler.plan.pipelining import PipelineRequest
@@ -80,7 +80,9 @@ def _program(flat: Module, wrapping: Wrapping, request: CompileRequest) -> Progr
     if sum(len(each.instructions) for each in flat.computations) > MOST_WHOLE:
         return None
     wrapping = replace(wrapping, loop=1, io_tiles=0)
-    step = Compilation(request, flat, phase=Phase.APART, path=Path.CUT, wrapping=wrapping)
+    step = Compilation(
+        request, flat, phase=Phase.APART, distribution=Distribution.CUT, wrapping=wrapping
+    )
     try:
         return continued(step, Phase.MERGED).program
     except HloipuError:  # ops that need their surroundings, such as collectives
