@@ -4,25 +4,18 @@ from dataclasses import replace
 
 from hloipu_compiler.choosing.forms import MOST_INSTRUCTIONS, Forms, Given
 from hloipu_compiler.choosing.outlook import Step
-from hloipu_compiler.compilation import Compilation, CompileRequest, Distribution, Phase
-from hloipu_compiler.driver import compile_module, continued, op_prices
+from hloipu_compiler.choosing.surveying import PricedOps
+from hloipu_compiler.compilation import CompileRequest, Phase
+from hloipu_compiler.driver import compile_module, op_prices
 from hloipu_compiler.ir.graph import Computation, Module
-from hloipu_compiler.plan.pipelining import PipelineRequest
 from hloipu_compiler.plan.wrapping import Wrapping
 from hloipu_compiler.pricing.costing import needs_of
 from hloipu_compiler.pricing.op_prices import FREE, source_of
-from hloipu_compiler.pricing.survey import Survey, fed_positions, survey_of_kinds
-from hloipu_compiler.pricing.whole_step import alone, survey_of_program
 from hloipu_compiler.stacking.staged_loops import peeled_step
 from hloipu_compiler.staging.cutting import annotated
 from hloipu_compiler.staging.loads import loads_of, size_of
-from hloipu_compiler.staging.step_phases import BACKWARD, FORWARD, Phases
-from hloipu_runtime.errors import HloipuError
+from hloipu_compiler.staging.step_phases import BACKWARD, FORWARD
 from hloipu_runtime.memory.plan import available_bytes
-from hloipu_runtime.program.program import Program
-
-MOST_WHOLE = 15_000
-"""Instructions of a step whose program is made to look at it; longer ones are priced op by op."""
 
 
 def priced_step(module: Module, request: CompileRequest) -> tuple[Step, Wrapping]:
@@ -41,26 +34,14 @@ def priced_step(module: Module, request: CompileRequest) -> tuple[Step, Wrapping
     peeled = peeled_step(flat, wrapped, pipelining)
     entry, phases = peeled.pieces.module.entry, peeled.phases
     prices = op_prices(peeled.pieces.module, machine, tuning)
+    priced = PricedOps(peeled.pieces.module, machine, tuning, prices)
     cycles = [price.cycles for price in prices]
     constants = peeled.pieces.wrapping.constants
     loads = loads_of(entry, phases, constants, cycles, peeled.trips)
-    one_stage = CompileRequest(machine, tuning=tuning)
-
-    def surveying(
-        module: Module, phases: Phases, wrapping: Wrapping, request: PipelineRequest
-    ) -> Survey:
-        fed = fed_positions(module.entry, wrapping)
-        program = _program(module, wrapping, replace(one_stage, pipelining=alone(request)))
-        if program is not None:
-            return survey_of_program(module, phases, fed, machine, program)
-        is_same = module is peeled.pieces.module
-        priced = prices if is_same else op_prices(module, machine, tuning)
-        return survey_of_kinds(module.entry, phases, priced, machine.memory.stack_bytes, fed)
-
     stages = {n: s for n, s in marked.items() if phases.phase[n] in (FORWARD, BACKWARD)}
     can_fit = _most_read(entry) <= machine.chip.tiles_per_ipu * available_bytes(machine)
     most = MOST_INSTRUCTIONS if can_fit else 0
-    forms = Forms(Given(flat, wrapped, pipelining), peeled, cycles, surveying, most)
+    forms = Forms(Given(flat, wrapped, pipelining), peeled, priced, most)
     return Step(machine, loads, needs_of(entry, prices), forms, stages, can_fit), wrapped
 
 
@@ -73,17 +54,3 @@ def _most_read(entry: Computation) -> int:
             given = (n for n in sources if entry.instructions[n].parameter_number >= 0)
             most = max(most, sum(size_of(entry.instructions[n].shape) for n in given))
     return most
-
-
-def _program(flat: Module, wrapping: Wrapping, request: CompileRequest) -> Program | None:
-    """Return the program of a flat step as one stage; None for what is too long or has none."""
-    if sum(len(each.instructions) for each in flat.computations) > MOST_WHOLE:
-        return None
-    wrapping = replace(wrapping, loop=1, io_tiles=0)
-    step = Compilation(
-        request, flat, phase=Phase.APART, distribution=Distribution.CUT, wrapping=wrapping
-    )
-    try:
-        return continued(step, Phase.MERGED).program
-    except HloipuError:  # ops that need their surroundings, such as collectives
-        return None
