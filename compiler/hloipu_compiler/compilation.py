@@ -34,39 +34,40 @@ def unmeasured(_name: str) -> AbstractContextManager[None]:
 
 
 class Phase(IntEnum):
-    """What has been done, in this order."""
+    """Phases of compiling in their order; each says what there is after it."""
 
     READ = 0
-    """Checked, Graphcore's encoding made plain; how many participants there are is known."""
+    """A checked module without Graphcore's encoding; replicas and partitions are known."""
     FLAT = 1
-    """Of a step that is placed or cut: one computation on arrays, after the first passes."""
+    """The step on arrays alone, after the passes of `front`; of modules on one IPU: the module."""
     APART = 2
-    """Ops in blocks, loops over layers in as many parts as stages need."""
+    """Ops in blocks, or loops over layers and stacks of weights in parts, one for each stage."""
     CUT = 3
-    """Ops on IPUs, or in calls of stages."""
+    """Ops that have IPUs, or calls of stages and of one update."""
     PASSES = 4
-    """As it is lowered."""
+    """The module that is lowered."""
     LOWERED = 5
-    """A program, step by step as it was written."""
+    """A program whose steps follow the module's ops."""
     MERGED = 6
-    """In few steps, IPUs side by side."""
+    """A program with steps merged and IPUs side by side."""
     PROGRAM = 7
-    """With what its users are told beside."""
+    """The whole program, with replicas, stacks and keys."""
 
 
 class Distribution(Enum):
-    """How a step comes onto IPUs."""
+    """How a module is spread over the IPUs of one replica."""
 
     PLAIN = 0
+    """It is on one."""
     PLACED = 1
-    """Op by op, as annotated, or in blocks."""
+    """Each op is on one of several, as annotated or in blocks."""
     CUT = 2
-    """In micro-batches and stages, and one update."""
+    """It is cut into micro-batches, stages and one update."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompileRequest:
-    """What a module is compiled for."""
+    """What a module is compiled for: the machine, and how it is cut, wrapped and tuned."""
 
     machine: Machine
     pipeline: Pipeline | str = "default"
@@ -81,6 +82,7 @@ class CompileRequest:
     """Copies that run it on data of their own; None: as many as its collectives name, or of a
     wrapped step that names none, as many as a system of `ipus` has room for."""
     ipus: int = 1
+    """Of the system that replicas are to fill; 1: as many as the program takes."""
     tuning: Tuning = DEFAULT_TUNING
     keeps_plans: bool = False
     """Whether what planners choose is recorded."""
@@ -93,10 +95,10 @@ class CompileRequest:
 
 @dataclass(frozen=True)
 class Compilation:
-    """A module on its way to a program, and what has been decided of it."""
+    """A module after a phase of compiling, and what has been decided so far."""
 
     request: CompileRequest
-    """With what the module says where nothing is asked for."""
+    """As asked, with what the module itself says where nothing is asked."""
     module: Module
     plan: Plan = _NOTHING_PLANNED
     phase: Phase = Phase.READ
@@ -104,16 +106,17 @@ class Compilation:
     wrapping: Wrapping | None = None
     """How the entry is wrapped, where that was asked for."""
     step: StagedStep | None = None
-    """Of a step that is cut: in which pieces."""
+    """Of a step that is cut: its loops and stacks in parts."""
     pipelining: Pipelining | None = None
     """How it is cut into micro-batches and stages, where that was asked for."""
     read: Module | None = None
-    """As it was read, with the user's numbers; None: as `module`, which did not change."""
+    """The module after `Phase.READ`, with the user's numbers; None: `module` is that."""
     keyed: Module | None = None
-    """Of a step that is cut: in which keys of random numbers are looked for; None: `module`."""
+    """The module in which keys of random numbers are looked for; None: `module`."""
     combines: bool = False
     """Whether replicas combine anything but the gradients of a step that is cut."""
     lowered: Program | None = None
+    """The program, from `Phase.LOWERED` on."""
     plans: tuple[Record, ...] = ()
     """What planners chose, where that was asked for."""
     keys: ReplicaKeys = NO_KEYS
@@ -121,7 +124,7 @@ class Compilation:
 
     @property
     def program(self) -> Program:
-        """The program, which is there after `Phase.LOWERED`."""
+        """The program; ValueError before `Phase.LOWERED`."""
         if self.lowered is None:
             raise ValueError(f"there is no program after {self.phase.name}")
         return self.lowered

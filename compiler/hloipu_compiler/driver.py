@@ -93,14 +93,14 @@ def compile_module(
 
 
 def continued(
-    made: Compilation, until: Phase = Phase.PROGRAM, clock: Clock = unmeasured
+    current: Compilation, until: Phase = Phase.PROGRAM, clock: Clock = unmeasured
 ) -> Compilation:
     """Go on with a compilation where it stopped, up to a phase; raises as `compile_module` does."""
     for phase, name, run in _PHASES:
-        if made.phase < phase <= until:
+        if current.phase < phase <= until:
             with clock(name):
-                made = replace(run(made), phase=phase)
-    return made
+                current = replace(run(current), phase=phase)
+    return current
 
 
 def _read(module: Module, request: CompileRequest) -> Compilation:
@@ -141,11 +141,11 @@ def _read(module: Module, request: CompileRequest) -> Compilation:
     return Compilation(request, module, plan, distribution=distribution, read=module)
 
 
-def _flattened(made: Compilation) -> Compilation:
-    request, module = made.request, made.module
-    if made.distribution is Distribution.PLAIN:
-        return replace(made, wrapping=wrapping_of(module, request.wrapping))
-    if made.distribution is Distribution.PLACED:
+def _flattened(current: Compilation) -> Compilation:
+    request, module = current.request, current.module
+    if current.distribution is Distribution.PLAIN:
+        return replace(current, wrapping=wrapping_of(module, request.wrapping))
+    if current.distribution is Distribution.PLACED:
         front = request.pipeline if _after_front(request) is None else "front"
         wrapped = wrapping_of(module, request.wrapping)
     else:
@@ -155,10 +155,10 @@ def _flattened(made: Compilation) -> Compilation:
         wrapped = required_wrapping(module, looped(request.wrapping), feeds_rest=cut.asks)
         request = replace(request, pipelining=with_roles(module, request.wrapping, cut))
     if request.shards.is_placed:
-        module = handed_down(module, made.plan.partitions)
-    flat, plan = _passed(with_flat_parameters(module), made.plan, front)
+        module = handed_down(module, current.plan.partitions)
+    flat, plan = _passed(with_flat_parameters(module), current.plan, front)
     flat = with_flat_results(flat)
-    return replace(made, request=request, module=flat, plan=plan, wrapping=wrapped)
+    return replace(current, request=request, module=flat, plan=plan, wrapping=wrapped)
 
 
 def _passed(module: Module, plan: Plan, pipeline: Pipeline | str) -> tuple[Module, Plan]:
@@ -170,23 +170,23 @@ def _after_front(request: CompileRequest) -> Pipeline | None:
     return AFTER_FRONT.get(request.pipeline) if isinstance(request.pipeline, str) else None
 
 
-def _apart(made: Compilation) -> Compilation:
-    if made.distribution is Distribution.PLAIN:
-        return made
-    request, cut, shards = made.request, made.request.pipelining, made.request.shards
-    if made.distribution is Distribution.PLACED:
+def _apart(current: Compilation) -> Compilation:
+    if current.distribution is Distribution.PLAIN:
+        return current
+    request, cut, shards = current.request, current.request.pipelining, current.request.shards
+    if current.distribution is Distribution.PLACED:
         if not shards.asks:
-            return made
+            return current
         costed_as = PipelineRequest(stages=shards.count, offload=OFF)
-        return replace(made, module=_in_blocks(made, _roles(made), costed_as, NOT_CUT))
-    flat, wrapping = made.module, made.wrapped
+        return replace(current, module=_in_blocks(current, _roles(current), costed_as, NOT_CUT))
+    flat, wrapping = current.module, current.wrapped
     if shards.asks:
         require_one_stage(flat, cut)
-        flat = _in_blocks(made, wrapping, cut, cut)
+        flat = _in_blocks(current, wrapping, cut, cut)
     apart = step_apart(flat, wrapping, cut)
     step = staged_step(apart, _cutting_apart(apart, request))
     return replace(
-        made,
+        current,
         request=replace(request, pipelining=step.request),
         module=step.pieces.module,
         wrapping=step.pieces.wrapping,
@@ -195,26 +195,26 @@ def _apart(made: Compilation) -> Compilation:
     )
 
 
-def _roles(made: Compilation) -> Wrapping | None:
+def _roles(current: Compilation) -> Wrapping | None:
     """Return what the parameters are, as far as can be told; blocks may be chosen without."""
     try:
-        return required_wrapping(made.given, looped(made.request.wrapping), feeds_rest=True)
+        return required_wrapping(current.given, looped(current.request.wrapping), feeds_rest=True)
     except UsageError:
-        return made.wrapping
+        return current.wrapping
 
 
 def _in_blocks(
-    made: Compilation, roles: Wrapping | None, costed_as: PipelineRequest, cut: PipelineRequest
+    current: Compilation, roles: Wrapping | None, costed_as: PipelineRequest, cut: PipelineRequest
 ) -> Module:
     """Return a flat module whose ops state their blocks; annotations of its own stand instead."""
-    flat, plan, request = made.module, made.plan, made.request
+    flat, plan, request = current.module, current.plan, current.request
     if says_anything(flat, plan.partitions):
         return flat
     costs = _costs(flat, replace(request, pipelining=costed_as))
     candidates = block_candidates(flat.entry, roles, request.shards, costs, cut)
     if request.shards.count is not None:
         return with_blocks(flat, next(candidates))
-    machine, state = request.computing, made.state
+    machine, state = request.computing, current.state
     shares = ((x, taken_share(flat, placed(flat, plan, x, state), machine)) for x in candidates)
     return with_blocks(flat, least_full(shares))
 
@@ -245,21 +245,21 @@ def _cutting(
     return cutting_of(uncut, pieces.wrapping, asked, costs, trips)
 
 
-def _cut(made: Compilation) -> Compilation:
-    if made.distribution is Distribution.PLAIN:
-        return made
-    if made.distribution is Distribution.PLACED:
-        return _placed(made)
-    request, plan, wrapping = made.request, made.plan, made.wrapped
+def _cut(current: Compilation) -> Compilation:
+    if current.distribution is Distribution.PLAIN:
+        return current
+    if current.distribution is Distribution.PLACED:
+        return _placed(current)
+    request, plan, wrapping = current.request, current.plan, current.wrapped
     asked, shards = request.pipelining, request.shards
-    pieces = InPieces(made.module, wrapping, (), None)
-    cutting = _cutting(pieces, request, {}, made.step.known if made.step else {})
+    pieces = InPieces(current.module, wrapping, (), None)
+    cutting = _cutting(pieces, request, {}, current.step.known if current.step else {})
     if cutting.needs_cycles:
         cutting = replace(cutting, cycles=_costs(cutting.module, request).cycles)
     cut, pipelining = pipelined(cutting, wrapping, asked)
-    pipelining = replace(pipelining, loops=made.step.lines if made.step else ())
+    pipelining = replace(pipelining, loops=current.step.lines if current.step else ())
     if shards.is_placed:
-        plan, pipelining = placed_cut(cut, plan, pipelining, made.state)
+        plan, pipelining = placed_cut(cut, plan, pipelining, current.state)
         shards.check(pipelining.ipu_count)
     copies = plan.replicas
     if shards.fills:
@@ -271,89 +271,87 @@ def _cut(made: Compilation) -> Compilation:
         cut, whole, combined = sharded_update(cut, pipelining, wrapping, copies)
         pipelining = replace(pipelining, whole=whole, combined=combined)
         if plan.ipus:
-            plan = placed(cut, plan, plan.ipus, made.state)
-    return replace(made, module=cut, keyed=cut, plan=plan, pipelining=pipelining)
+            plan = placed(cut, plan, plan.ipus, current.state)
+    return replace(current, module=cut, keyed=cut, plan=plan, pipelining=pipelining)
 
 
-def _placed(made: Compilation) -> Compilation:
-    flat, shards = made.module, made.request.shards
-    plan = placed(flat, made.plan, {}, made.state)
+def _placed(current: Compilation) -> Compilation:
+    flat, shards = current.module, current.request.shards
+    plan = placed(flat, current.plan, {}, current.state)
     shards.check(plan.shards)
     if shards.fills:
         plan = replace(plan, replicas=shards.replicas(plan.shards))
-    if plan.replicas > 1 and shards.averages and made.wrapping is not None:
-        phases, trains = phases_and_kind(flat.entry, made.wrapping, NOT_CUT)
+    if plan.replicas > 1 and shards.averages and current.wrapping is not None:
+        phases, trains = phases_and_kind(flat.entry, current.wrapping, NOT_CUT)
         if trains:
             flat = with_gradient_means(flat, phases, plan.ipus, plan.replicas)
-            plan = replace(placed(flat, plan, plan.ipus, made.state), averages_gradients=True)
-    return replace(made, module=flat, plan=plan)
+            plan = replace(placed(flat, plan, plan.ipus, current.state), averages_gradients=True)
+    return replace(current, module=flat, plan=plan)
 
 
-def _with_passes(made: Compilation) -> Compilation:
-    rest: Pipeline | str | None = made.request.pipeline
-    if made.distribution is not Distribution.PLAIN:
-        rest = STAGED if made.distribution is Distribution.CUT else _after_front(made.request)
+def _with_passes(current: Compilation) -> Compilation:
+    rest: Pipeline | str | None = current.request.pipeline
+    if current.distribution is not Distribution.PLAIN:
+        rest = STAGED if current.distribution is Distribution.CUT else _after_front(current.request)
     if rest is None:
-        return made
-    module, plan = _passed(made.module, made.plan, rest)
-    if not plan.ipus and made.distribution is not Distribution.PLACED:
-        return replace(made, module=module, plan=plan)
-    plan = placed(module, plan, plan.ipus, made.state)  # what passes made has no IPU yet
-    cut = made.pipelining and spread(module, plan, made.pipelining)
-    return replace(made, module=module, plan=plan, pipelining=cut)
+        return current
+    module, plan = _passed(current.module, current.plan, rest)
+    if not plan.ipus and current.distribution is not Distribution.PLACED:
+        return replace(current, module=module, plan=plan)
+    plan = placed(module, plan, plan.ipus, current.state)  # what passes made has no IPU yet
+    cut = current.pipelining and spread(module, plan, current.pipelining)
+    return replace(current, module=module, plan=plan, pipelining=cut)
 
 
-def _lowered(made: Compilation) -> Compilation:
-    request, module, plan = made.request, made.module, made.plan
+def _lowered(current: Compilation) -> Compilation:
+    request, cut = current.request, current.pipelining
     plans: list[Record] | None = [] if request.keeps_plans else None
-    if made.pipelining is not None:
-        offload = offloads(request.pipelining, made.pipelining, request.machine)
-        program = lower_pipelined(
-            module, plan, request.machine, made.wrapped, made.pipelining, request.tuning, plans,
-            offload=offload,
-        )  # fmt: skip
-    elif made.wrapping is not None:
-        program = lower_wrapped(module, plan, request.machine, made.wrapping, request.tuning, plans)
+    given = current.module, current.plan, request.machine
+    if cut is not None:
+        offload = offloads(request.pipelining, cut, request.machine)
+        wrapped = current.wrapped
+        program = lower_pipelined(*given, wrapped, cut, request.tuning, plans, offload=offload)
+    elif current.wrapping is not None:
+        program = lower_wrapped(*given, current.wrapping, request.tuning, plans)
     else:
-        program = lower(module, plan, request.machine, request.tuning, plans)
-    return replace(made, lowered=program, plans=tuple(plans or ()))
+        program = lower(*given, request.tuning, plans)
+    return replace(current, lowered=program, plans=tuple(plans or ()))
 
 
-def _merged(made: Compilation) -> Compilation:
-    program, machine = made.program, made.request.machine
+def _merged(current: Compilation) -> Compilation:
+    program, machine = current.program, current.request.machine
     tiles = machine.chip.tiles_per_ipu
-    merges = made.request.tuning.merge_steps
+    merges = current.request.tuning.merge_steps
     if merges:
         program = merged(program, tiles)
     apart = side_by_side(program, machine)
     # Steps of an IPU that were written between those of others are next to each other only then.
     together = merges and apart is not program
-    return replace(made, lowered=merged(apart, tiles) if together else apart)
+    return replace(current, lowered=merged(apart, tiles) if together else apart)
 
 
-def _finished(made: Compilation) -> Compilation:
-    program, plan = made.program, made.plan
-    if made.step is not None:
-        program = with_stacks(program, made.step.pieces.stacks)
-    keys = _keys(made, program)
+def _finished(current: Compilation) -> Compilation:
+    program, plan = current.program, current.plan
+    if current.step is not None:
+        program = with_stacks(program, current.step.pieces.stacks)
+    keys = _keys(current, program)
     if keys is not NO_KEYS or plan.replicas * plan.partitions > 1:
         program = replace(
             program, keys=keys.folded, replicas=plan.replicas, partitions=plan.partitions
         )
-    return replace(made, lowered=program, keys=keys)
+    return replace(current, lowered=program, keys=keys)
 
 
-def _keys(made: Compilation, program: Program) -> ReplicaKeys:
+def _keys(current: Compilation, program: Program) -> ReplicaKeys:
     """Return the keys that replicas fold their numbers into."""
-    cut, replicas = made.pipelining, made.plan.replicas
+    cut, replicas = current.pipelining, current.plan.replicas
     if replicas == 1 and (cut is None or cut.micro_batches == 1):
         return NO_KEYS
-    names = {x.number: x.name for x in parameter_arrays(made.given)}
-    # It has to be known what replicas combine.
-    return replica_keys(
-        made.keyed or made.module, made.wrapping, None if made.combines else cut, replicas, names,
-        made.request.wrapping.replica_keys, program.stacks,
-    )  # fmt: skip
+    names = {x.number: x.name for x in parameter_arrays(current.given)}
+    module = current.keyed or current.module
+    known = None if current.combines else cut  # what replicas combine
+    asked = current.request.wrapping.replica_keys
+    return replica_keys(module, current.wrapping, known, replicas, names, asked, program.stacks)
 
 
 _PHASES = (
@@ -380,8 +378,8 @@ def _price(op: OneOp, request: CompileRequest) -> OpPrice | None:
 
     def by_program() -> OpPrice | None:
         try:
-            made = continued(Compilation(request, op.module), Phase.LOWERED)
-            return op.price(made.program, request.machine)
+            current = continued(Compilation(request, op.module), Phase.LOWERED)
+            return op.price(current.program, request.machine)
         except HloipuError:  # such as a collective
             return None
 
