@@ -1,11 +1,12 @@
 """Options and fixtures of the whole test suite.
 
-`--zoo`, `--update-golden`, `--all-cases`, `golden`, `oracle`, and the mark `thinned`.
+`--zoo`, `--update-golden`, `--all-cases`, `golden`, `oracle`, `xla_cpu`, and the mark `thinned`.
 """
 
 import gc
 import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,8 @@ from zlib import crc32
 
 import pytest
 
+from hloipu.checking import references
+from hloipu.xla_cpu.runner import XlaCpu
 from tests.support import xla_oracle
 from tests.support.golden import GoldenText
 
@@ -20,6 +23,9 @@ GOLDEN_ROOT = Path(__file__).parent / "golden"
 
 # XLA takes most of its time for code that tests run once; JAX reads this when it first compiles.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+
+# To rewrite the asserts of all files takes longer than to collect them: keep the bytecode.
+sys.dont_write_bytecode = False
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -100,3 +106,28 @@ def oracle() -> Iterator[xla_oracle.Oracle]:
         pytest.skip("jaxlib is not installed (dependency group oracle)")
     with xla_oracle.Oracle() as made:
         yield made
+
+
+class SharedXla(XlaCpu):
+    """XLA:CPU in a child that stays for the next test: to start one takes a second."""
+
+    def close(self) -> None:
+        """Keep the child."""
+
+    def end(self) -> None:
+        """Kill the child and remove its files."""
+        super().close()
+
+
+@pytest.fixture(scope="session")
+def xla_cpu() -> Iterator[XlaCpu]:
+    """Return the XLA:CPU that `hloipu check` compares with, in one child for all tests."""
+    shared = SharedXla()
+    yield shared
+    shared.end()
+
+
+@pytest.fixture
+def checks_share_xla(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have every `hloipu check` that runs in this process ask the child of `xla_cpu`."""
+    monkeypatch.setattr(references, "XlaCpu", lambda: request.getfixturevalue("xla_cpu"))
