@@ -1,11 +1,10 @@
 """Options and fixtures of the whole test suite.
 
-`--zoo`, `--update-golden`, `--all-cases`, `golden`, `oracle`, `xla_cpu`, and the mark `thinned`.
+`--zoo`, `--all-cases`, the mark `thinned`, and XLA as `oracle` and as `xla_cpu`.
 """
 
 import gc
 import os
-import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -17,9 +16,6 @@ import pytest
 from hloipu.checking import references
 from hloipu.xla_cpu.runner import XlaCpu
 from tests.support import xla_oracle
-from tests.support.golden import GoldenText
-
-GOLDEN_ROOT = Path(__file__).parent / "golden"
 
 # XLA takes most of its time for code that tests run once; JAX reads this when it first compiles.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
@@ -30,7 +26,6 @@ sys.dont_write_bytecode = False
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--zoo", metavar="PATH", help="folder of real HLO dumps (or HLOIPU_ZOO)")
-    parser.addoption("--update-golden", action="store_true", help="rewrite the golden files")
     parser.addoption("--all-cases", action="store_true", help="run all cases of thinned tests")
 
 
@@ -88,15 +83,6 @@ def own_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("caches")))
         patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
         yield
-
-
-@pytest.fixture
-def golden(request: pytest.FixtureRequest) -> GoldenText:
-    """Return the stored text that this test's result must equal: `assert text == golden`."""
-    here = Path(str(request.node.path)).relative_to(Path(__file__).parent)
-    name = re.sub(r"[^\w.=-]+", "_", request.node.name)
-    path = GOLDEN_ROOT / here.with_suffix("") / f"{name}.txt"
-    return GoldenText(path, update=bool(request.config.getoption("--update-golden")))
 
 
 @pytest.fixture(scope="session")
