@@ -94,6 +94,7 @@ def assert_adds_up(profile: Profile) -> None:
     assert sum(row.assumed_cycles for row in profile.steps) == profile.assumed_cycles
 
 
+@pytest.mark.thinned(2)
 @ON_FEW_TILES
 def test_the_referee_finds_nothing_misread_or_missing(sample: str, target: str) -> None:
     program = program_of(sample, target)
