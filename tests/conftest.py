@@ -8,6 +8,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from zlib import crc32
 
@@ -34,7 +35,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Two thirds of the time of a reference in JAX go into compiling it.
     """
-    if config.pluginmanager.hasplugin("cacheprovider"):
+    if not config.pluginmanager.hasplugin("cacheprovider"):
+        return
+    with suppress(OSError):  # a tree that nobody may write to
         os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(config.cache.mkdir("jax")))
         os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
         os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
