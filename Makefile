@@ -43,6 +43,10 @@ check: install ## what CI runs: format, lint, types, tests
 samples: install ## print hlo_samples/ anew from JAX
 	$(BIN)/python -m tools.make_samples
 
+.PHONY: grammar
+grammar: install ## make the parse tables of hlo.lark anew
+	$(BIN)/python -m tools.make_grammar_tables
+
 .PHONY: corpus
 corpus: install ## print thousands of modules from JAX to out/corpus (8 minutes)
 	$(BIN)/python -m tools.make_corpus

@@ -1,56 +1,32 @@
-"""The grammar in use: lark's parser over `hlo.lark`, built when first needed.
+"""The grammar in use: parsers of the tables of `hlo.lark`, each made when first needed.
 
-Two parsers are built from the one file: one for whole texts, one whose start rules are the values
-of attributes. Never lark's `cache=True`: it keeps a pickle in a shared folder.
+There are two: one for whole texts, one whose start rules are the values of attributes.
 """
 
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib.resources import files
 from typing import Any
 
-from lark import Lark
-from lark.exceptions import UnexpectedToken
-
-from hloipu_compiler.hlo.lexer import (
-    BLANKS,
-    Finder,
-    HloLexer,
-    LexerInput,
-    LexFault,
-    Piece,
-    TooDeep,
-    usable,
-)
+from hloipu_compiler.hlo.lalr import Parser, UnexpectedPiece
+from hloipu_compiler.hlo.lexer import BLANKS, Finder, LexerInput, LexFault, TooDeep
 from hloipu_compiler.hlo.limits import Limits, check_limit
+from hloipu_compiler.hlo.parse_tables import parse_table
 from hloipu_compiler.hlo.syntax import SyntaxActions, SyntaxText
 from hloipu_compiler.hlo.terminal_words import in_words
 from hloipu_compiler.hlo.text_fault import TextFault
-
-VALUE_RULES = [
-    "shape", "integers", "integer_lists", "booleans", "words", "slices", "window", "shapes",
-    "program_shape", "aliases", "donors",
-]  # fmt: skip
 
 _STATES_PER_LEVEL = 12
 """Most parser states that one level of nesting keeps open (a computation in an attribute)."""
 
 
 @lru_cache(maxsize=1)
-def _grammar_text() -> str:
-    return (files("hloipu_compiler.hlo") / "hlo.lark").read_text(encoding="utf-8")
+def _text_parser() -> Parser:
+    return Parser(parse_table("text"), SyntaxActions())
 
 
 @lru_cache(maxsize=1)
-def _text_parser() -> Lark:
-    return Lark(
-        _grammar_text(), parser="lalr", lexer=HloLexer, start="text", transformer=SyntaxActions()
-    )
-
-
-@lru_cache(maxsize=1)
-def _value_parser() -> Lark:
-    return Lark(_grammar_text(), parser="lalr", lexer=HloLexer, start=VALUE_RULES)
+def _value_parser() -> Parser:
+    return Parser(parse_table("values"), None)
 
 
 def parse_text(text: str, finders: Mapping[str, Finder], limits: Limits) -> SyntaxText:
@@ -72,15 +48,15 @@ def printed_form(text: str, rule: str, limits: Limits) -> str:
     return "".join(words)
 
 
-def _run(parser: Lark, source: LexerInput, rule: str, limits: Limits) -> Any:
+def _run(parser: Parser, source: LexerInput, rule: str, limits: Limits) -> Any:
     try:
-        return parser.parse(source, start=rule)
+        return parser.parse(source, rule)
     except LexFault as fault:
         raise _syntax_fault(source.text, fault.offset, fault.accepted) from None
-    except UnexpectedToken as fault:
-        token: Any = fault.token
-        offset = token.start if isinstance(token, Piece) else len(source.text.rstrip())
-        raise _syntax_fault(source.text, offset, usable(fault.state)) from None
+    except UnexpectedPiece as fault:
+        piece = fault.piece
+        offset = len(source.text.rstrip()) if piece is None else piece.start
+        raise _syntax_fault(source.text, offset, fault.usable) from None
     except TooDeep as fault:
         check_limit(limits, "nesting", limits.nesting + 1, fault.offset)
         raise

@@ -1,18 +1,15 @@
-"""The lexer that lark's parser pulls terminals from: contextual, lazy, and able to match balance.
+"""The lexer that the parser pulls terminals from: contextual, lazy, and able to match balance.
 
-lark's own contextual lexer compiles one regular expression per parser state when the grammar is
-loaded (0.1 s and more). Here each is compiled when the parser first stands in that state, which for
-a printed text is hardly ever. Lines and columns are not counted; offsets become lines when shown.
+The regular expression of a parser state is compiled when the parser first stands in that state,
+which for a printed text is hardly ever: all of them take 0.1 s and more. Lines and columns are not
+counted; offsets become lines when shown.
 """
 
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from lark.common import LexerConf
-from lark.lexer import Lexer
-from lark.parsers.lalr_analysis import Shift
-
+from hloipu_compiler.hlo.parse_tables import ParseTable
 from hloipu_compiler.hlo.text_fault import TextFault
 
 BLANKS = re.compile(r"(?:[ \t\r\n]++|/\*(?:[^*]|\*(?!/))*+\*/|//[^\n]*+)*+")
@@ -22,8 +19,6 @@ class Piece:
     """One terminal found in the text; `value` holds what a code-found terminal was read into."""
 
     __slots__ = ("end", "start", "text", "type", "value")
-    # lark borrows these for its end-of-text token and shows none of them.
-    start_pos = end_pos = line = column = end_line = end_column = None
 
     def __init__(self, kind: str, text: str, start: int, end: int, value: Any = None) -> None:
         self.type = kind
@@ -68,26 +63,22 @@ class LexerInput:
         """Where set, collects the terminals found."""
 
 
-class HloLexer(Lexer):
+class Lexer:
     """Finds the next terminal by what the parser's state can use."""
 
-    __future_interface__ = 2
-
-    def __init__(self, conf: LexerConf) -> None:
-        terminals = sorted(
-            conf.terminals,
-            key=lambda t: (-t.priority, -t.pattern.max_width, -len(t.pattern.value), t.name),
-        )
-        self._patterns = {t.name: t.pattern.to_regexp() for t in terminals}
+    def __init__(self, table: ParseTable) -> None:
+        self._states = table.states
+        self._rules = table.rules
+        self._patterns = table.patterns
         self._by_terminals: dict[frozenset[str], _StateLexer] = {}
         self._by_state: dict[int, _StateLexer] = {}
 
-    def lex(self, lexer_state: Any, parser_state: Any) -> Iterator[Piece]:  # type: ignore[override]
-        """Yield the terminals of the text; raises LexFault where none fits."""
-        source: LexerInput = lexer_state.text
-        text = source.text
-        seen, stack = source.seen, parser_state.state_stack
-        states = self._by_state
+    def pieces(self, source: LexerInput, stack: list[int]) -> Iterator[Piece]:
+        """Yield the terminals of a text; `stack` is that of the parser, as it stands each time.
+
+        Raises LexFault where none fits, TooDeep where the stack grows beyond its bound.
+        """
+        text, seen, states = source.text, source.seen, self._by_state
         blanks = BLANKS.match
         at, end = 0, len(text)
         while True:
@@ -95,12 +86,13 @@ class HloLexer(Lexer):
                 at = skipped.end()
             if at >= end:
                 return
-            position = parser_state.position
+            position = stack[-1]
             state = states.get(position)
             if state is None:
-                state = self._state_lexer(parser_state.parse_conf.states[position])
-                states[position] = state
-            piece = state.next(source, at, parser_state)
+                state = states[position] = self._state_lexer(position)
+            piece = state.next(source, at)
+            if piece is None:
+                raise LexFault(at, self.usable(stack))
             at = piece.end
             if seen is not None:
                 seen.append(piece)
@@ -108,38 +100,37 @@ class HloLexer(Lexer):
             if len(stack) > source.most_stacked:
                 raise TooDeep(at)
 
-    def _state_lexer(self, actions: Mapping[str, object]) -> "_StateLexer":
-        accepted = frozenset(name for name in actions if name.isupper() and name != "$END")
+    def _state_lexer(self, position: int) -> "_StateLexer":
+        accepted = frozenset(
+            name for name in self._states[position] if name.isupper() and name != "$END"
+        )
         if accepted not in self._by_terminals:
             self._by_terminals[accepted] = _StateLexer(self._patterns, accepted)
         return self._by_terminals[accepted]
 
+    def usable(self, stack: list[int]) -> frozenset[str]:
+        """Return the terminals that can really come next.
 
-def usable(parser_state: Any) -> frozenset[str]:
-    """Return the terminals that can really come next.
+        A state's own table lists more: LALR merges states, and some terminals only lead to
+        reductions after which they cannot be shifted.
+        """
+        return frozenset(
+            name
+            for name in self._states[stack[-1]]
+            if name.isupper() and self._can_shift(list(stack), name)
+        )
 
-    A state's own table lists more: LALR merges states, and some terminals only lead to reductions
-    after which they cannot be shifted.
-    """
-    states = parser_state.parse_conf.states
-    return frozenset(
-        name
-        for name in states[parser_state.position]
-        if name.isupper() and _can_shift(states, list(parser_state.state_stack), name)
-    )
-
-
-def _can_shift(states: Any, stack: list[int], name: str) -> bool:
-    while True:
-        found = states[stack[-1]].get(name)
-        if found is None:
-            return False
-        action, rule = found
-        if action is Shift:
-            return True
-        if rule.expansion:
-            del stack[-len(rule.expansion) :]
-        stack.append(states[stack[-1]][rule.origin.name][1])
+    def _can_shift(self, stack: list[int], name: str) -> bool:
+        while True:
+            target = self._states[stack[-1]].get(name)
+            if target is None:
+                return False
+            if target >= 0:
+                return True
+            rule = self._rules[-1 - target]
+            if rule.length:
+                del stack[-rule.length :]
+            stack.append(self._states[stack[-1]][rule.origin])
 
 
 class _StateLexer:
@@ -151,8 +142,8 @@ class _StateLexer:
         named = [f"(?P<{name}>{pattern})" for name, pattern in patterns.items() if name in accepted]
         self.match = re.compile("|".join(named) or "(?!)", re.ASCII).match
 
-    def next(self, source: LexerInput, at: int, parser_state: Any) -> Piece:
-        """Return the terminal that starts at offset `at`; LexFault where none does."""
+    def next(self, source: LexerInput, at: int) -> Piece | None:
+        """Return the terminal that starts at offset `at`, or None."""
         for name in self.by_code:
             finder = source.finders.get(name)
             piece = finder(source.text, at) if finder else None
@@ -160,5 +151,5 @@ class _StateLexer:
                 return piece
         found = self.match(source.text, at)
         if found is None or found.lastgroup is None:
-            raise LexFault(at, usable(parser_state))
+            return None
         return Piece(found.lastgroup, found[0], at, found.end())

@@ -1,6 +1,6 @@
 """What the grammar makes of a text before names and values mean anything: records of stretches.
 
-`SyntaxActions` runs inside lark's parser, rule by rule and bottom up, so no tree is built and no
+`SyntaxActions` runs inside the parser, rule by rule and bottom up, so no tree is built and no
 walk recurses. The records hold offsets; `statements.py` turns them into values.
 """
 
@@ -119,7 +119,7 @@ def _stretch(first: Any, last: Any) -> Stretch:
 
 
 class SyntaxActions:
-    """Callbacks of lark's parser, one for each rule whose children mean something."""
+    """Actions of the parser, one for each rule whose children mean something."""
 
     def text(self, children: list[Any]) -> SyntaxText:
         """Pass on what the text is."""
