@@ -15,12 +15,12 @@ from hloipu_compiler.evaluate.evaluator import Evaluator, bytes_of
 from hloipu_compiler.evaluate.participants import (
     evaluate_everywhere,
     meeting_computations,
-    needs_others,
 )
 from hloipu_compiler.evaluate.plan import Array
 from hloipu_compiler.evaluate.regions import monoid_of
 from hloipu_compiler.evaluate.site import array_leaves
 from hloipu_compiler.evaluate.widen import widened, widened_arguments
+from hloipu_compiler.ir.annotations import needs_others
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
 from hloipu_runtime.errors import HloipuError, LimitError

@@ -2,20 +2,22 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from hloipu.definitions import defined
 from hloipu_compiler.analysis.unused_annotations import unused_annotations
 from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.on_demand import flat_step
 from hloipu_compiler.passes.remove_annotations import annotations_removed
-from hloipu_compiler.poplar.flat_step import FlatStep
-from hloipu_compiler.poplar.plain_module import plain_module
-from hloipu_compiler.poplar.reading import flat_step
 from hloipu_compiler.verify.verifier import verify
+
+if TYPE_CHECKING:
+    from hloipu_compiler.poplar.flat_step import FlatStep
 
 _NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
-def read_encoded(module: Module, given: Mapping[str, object]) -> tuple[Module, FlatStep | None]:
+def read_encoded(module: Module, given: Mapping[str, object]) -> tuple[Module, "FlatStep | None"]:
     """Return a module without annotations, and as a plain step if it is in Graphcore's encoding.
 
     `given`: the options of the call, which come before what the module says. Raises what `verify`
@@ -52,4 +54,6 @@ def with_plain_loops(
 
     Any other module is returned without annotations. Raises what `plain_step` does.
     """
+    from hloipu_compiler.poplar.plain_module import plain_module
+
     return plain_module(defined(module, given, config))

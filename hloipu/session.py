@@ -35,6 +35,9 @@ from hloipu_runtime.executable import OverMemory
 from hloipu_runtime.executable_cache import ExecutableCache, compile_key, source_fingerprint
 from hloipu_runtime.report.change import Fitting
 
+if TYPE_CHECKING:
+    from hloipu.choosing import Choice
+
 _COMPILERS = ("hloipu_compiler", "hloipu_runtime")
 """Packages whose sources decide what is compiled."""
 

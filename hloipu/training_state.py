@@ -2,9 +2,9 @@
 
 import threading
 
+from hloipu_runtime.arguments import State
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.session import Session
-from hloipu_runtime.session_inputs import State
 
 
 class HostState:

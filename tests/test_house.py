@@ -74,6 +74,7 @@ STAIRS = (
     "hloipu_runtime.atomic_file",
     "hloipu_runtime.collection",
     "hloipu_runtime.turns",
+    "hloipu_runtime.late_table",
     "hloipu_runtime.arguments",
     "hloipu_runtime.errors",
     "hloipu_runtime.plain_text",

@@ -11,8 +11,6 @@ from dataclasses import replace
 from hloipu_compiler.analysis.meanings import require_meanings
 from hloipu_compiler.codegen import table  # noqa: F401  (registers the lowerings)
 from hloipu_compiler.codegen.lowering import lower, taken_share
-from hloipu_compiler.codegen.offloading import offloads
-from hloipu_compiler.codegen.pipelined_step import lower_pipelined
 from hloipu_compiler.codegen.planned import Record
 from hloipu_compiler.codegen.tuning import Tuning
 from hloipu_compiler.codegen.wrapped_step import lower_wrapped

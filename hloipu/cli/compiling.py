@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 import click
 
-from hloipu.cli.choice_text import choice_text
 from hloipu.cli.inputs import read_input
 from hloipu.cli.memory_text import culprits_text, uses_text
 from hloipu.cli.options import Asked, config_text, option_group

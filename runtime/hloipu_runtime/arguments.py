@@ -88,6 +88,8 @@ Replicas = Annotated[int, Between(1, 65_536)]
 """As many as the option of that name takes."""
 Positive = Annotated[float, Between(0, above=True)]
 """A finite number above 0."""
+State = Mapping[Any, Any] | Sequence[Any]
+"""Arrays by name or by parameter number, or all of them in the program's order."""
 
 
 class _MismatchError(Exception):
@@ -385,11 +387,26 @@ def shown(value: object) -> str:
     return f"{_article(name)} {name}"
 
 
+def parameter_types(
+    function: Callable[..., Any], *, include_extras: bool = False
+) -> dict[str, Any]:
+    """Return the annotations of a function's parameters, evaluated.
+
+    That of its result is left alone: the type may be imported only where a result is made.
+    """
+    taken = {name: x for name, x in function.__annotations__.items() if name != "return"}
+    return get_type_hints(
+        types.SimpleNamespace(__annotations__=taken),
+        inspect.unwrap(function).__globals__,
+        include_extras=include_extras,
+    )
+
+
 class _Parameters:
     """What a function takes, read off its annotations when it is first called."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        hints = get_type_hints(function, include_extras=True)
+        hints = parameter_types(function, include_extras=True)
         found = inspect.signature(function).parameters.values()
         self.name = function.__qualname__.removesuffix(".__init__")
         self.is_method = next(iter(inspect.signature(function).parameters), "") == "self"

@@ -5,11 +5,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hloipu_runtime.arguments import Number, Positive, Seed, checked
+from hloipu_runtime.arguments import Number, Positive, Seed, State, checked
 from hloipu_runtime.collection import without_collection
 from hloipu_runtime.costing.costs import Costs
 from hloipu_runtime.costing.counting import ChargePlan
@@ -20,9 +20,6 @@ from hloipu_runtime.device import Device
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.executable import Executable, OverMemory
 from hloipu_runtime.executable import load as load_executable
-from hloipu_runtime.findings.facts import Facts
-from hloipu_runtime.findings.find import findings_of
-from hloipu_runtime.kernels.computing import computing
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.does_not_fit import require_fit
 from hloipu_runtime.memory.plan import MemoryPlan, plan_memory
@@ -30,36 +27,23 @@ from hloipu_runtime.memory.report import MemoryReport, memory_report
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.seen import seen_by_users
 from hloipu_runtime.program.verify import verify
-from hloipu_runtime.report.build import (
-    About,
-    machine_overrides,
-    profile_of_estimate,
-    profile_of_run,
-)
+from hloipu_runtime.report.build import About, machine_overrides, profile_of_estimate
 from hloipu_runtime.report.change import Fitting
 from hloipu_runtime.report.finding import Finding
 from hloipu_runtime.report.profile import Profile
-from hloipu_runtime.session import Session
-from hloipu_runtime.session_engine import SessionSettings, require_mode
-from hloipu_runtime.session_inputs import State
-from hloipu_runtime.sim.exact import ExactEngine
-from hloipu_runtime.sim.functional import FunctionalEngine
 from hloipu_runtime.sim.host import Arrays, Counts, Progress, TurnLimit, Watch
 from hloipu_runtime.sim.host_memory import (
     DEFAULT_LIVE_BYTES,
     memory_told,
     require_host_memory,
 )
-from hloipu_runtime.sim.participant import Participant
-from hloipu_runtime.sim.participants import (
-    check_host_memory,
-    check_participants,
-    meeting_participants,
-    run_together,
-)
-from hloipu_runtime.sim.ports import given_arrays, taken_arrays
-from hloipu_runtime.sim.seeding import seeded
 from hloipu_runtime.streams.settings import DEFAULT_TIMEOUT_SECONDS
+
+if TYPE_CHECKING:
+    from hloipu_runtime.session import Session
+    from hloipu_runtime.sim.exact import ExactEngine
+    from hloipu_runtime.sim.functional import FunctionalEngine
+    from hloipu_runtime.sim.participant import Participant
 
 Mode = str
 
@@ -178,6 +162,17 @@ class CompiledProgram:
         arguments do not fit the parameters, LimitError E5016 where the host's memory does not
         suffice, or `live_bytes`, E5031 where a loop takes more turns than `max_iterations`.
         """
+        from hloipu_runtime.kernels.computing import computing
+        from hloipu_runtime.report.build import profile_of_run
+        from hloipu_runtime.session_engine import require_mode
+        from hloipu_runtime.sim.participants import (
+            check_host_memory,
+            check_participants,
+            meeting_participants,
+            run_together,
+        )
+        from hloipu_runtime.sim.ports import given_arrays, taken_arrays
+
         require_mode(mode)
         self._require_runnable()
         if self.program.is_resident:
@@ -203,7 +198,7 @@ class CompiledProgram:
         limit = TurnLimit(max_iterations, self.sources)
         counts = Counts(progress=progress, limit=limit)
 
-        def run_one(here: Participant) -> None:
+        def run_one(here: "Participant") -> None:
             with self._engine(mode, poison=poison, seed=seed) as engine:
                 engine.here = here
                 if here.number == 0:
@@ -234,7 +229,7 @@ class CompiledProgram:
         device: Device | None = None,
         identical: bool = False,
         max_iterations: Number | None = None,
-    ) -> Session:
+    ) -> "Session":
         """Return a session, in which the program's state stays on the device from run to run.
 
         `state`: arrays by name or parameter number, or a list in the program's order; a checkpoint
@@ -250,6 +245,9 @@ class CompiledProgram:
         DoesNotFit unless memory suffices or `over_memory` is "allow", UsageError E3158 for a
         program that was not compiled for sessions.
         """
+        from hloipu_runtime.session import Session
+        from hloipu_runtime.session_engine import SessionSettings
+
         if not self.program.is_resident:
             raise UsageError(
                 "E3158",
@@ -302,6 +300,9 @@ class CompiledProgram:
     @checked
     def findings(self, profile: Profile | None = None) -> tuple[Finding, ...]:
         """Return what keeps it slow or large, the dearest first: of a run, or of an estimate."""
+        from hloipu_runtime.findings.facts import Facts
+        from hloipu_runtime.findings.find import findings_of
+
         profile = profile or self.profile()
         return findings_of(Facts(self.program, self.machine, profile, self.memory))
 
@@ -335,15 +336,19 @@ class CompiledProgram:
         )
 
     @cached_property
-    def _idle(self) -> list[FunctionalEngine]:
+    def _idle(self) -> "list[FunctionalEngine]":
         """Engines that no run has: each run takes one, or makes one, and puts it back."""
         return []
 
     @contextmanager
     def _engine(
         self, mode: Mode, *, poison: bool, seed: int
-    ) -> Iterator[FunctionalEngine | ExactEngine]:
+    ) -> "Iterator[FunctionalEngine | ExactEngine]":
         """Lend an engine to one run of one participant; it is not shared."""
+        from hloipu_runtime.sim.exact import ExactEngine
+        from hloipu_runtime.sim.functional import FunctionalEngine
+        from hloipu_runtime.sim.seeding import seeded
+
         if mode == "exact":
             yield ExactEngine(seeded(self.program, seed), poison=poison)
         elif seed:

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from hloipu_runtime.arguments import checked
+from hloipu_runtime.arguments import State, checked
 from hloipu_runtime.checkpoint import Checkpoint, differing, load_checkpoint
 from hloipu_runtime.costing.costs import Costs
 from hloipu_runtime.costing.counting import ChargePlan, spent_of
@@ -25,7 +25,6 @@ from hloipu_runtime.report.profile import Profile
 from hloipu_runtime.session_clock import SessionClock
 from hloipu_runtime.session_engine import SessionEngine, SessionSettings
 from hloipu_runtime.session_inputs import (
-    State,
     called_with,
     known_rates,
     loaded_arrays,

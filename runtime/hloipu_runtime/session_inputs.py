@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from hloipu_runtime.arguments import State
 from hloipu_runtime.errors import StreamError, UsageError
 from hloipu_runtime.kernels.replica_keys import folded
 from hloipu_runtime.program.program import Array, Port, Program, Queue
@@ -16,9 +17,6 @@ from hloipu_runtime.streams.element import ElementSpec, LeafSpec
 from hloipu_runtime.streams.infeed import InfeedQueue
 from hloipu_runtime.streams.modes import parse_mode
 from hloipu_runtime.streams.outfeed import OutfeedQueue
-
-State = Mapping[Any, Any] | Sequence[Any]
-"""Arrays by name or by parameter number, or all of them in the program's order."""
 
 
 def spec_of_queue(queue: Queue) -> ElementSpec:

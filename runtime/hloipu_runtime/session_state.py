@@ -5,13 +5,14 @@ from typing import Any
 
 import numpy as np
 
+from hloipu_runtime.arguments import State
 from hloipu_runtime.checkpoint import Checkpoint
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.kernels.storage import from_storage
 from hloipu_runtime.program.program import Array, Program, StatePort
 from hloipu_runtime.program.seen import seen_by_users
 from hloipu_runtime.program.state_parts import joined
-from hloipu_runtime.session_inputs import State, given_state
+from hloipu_runtime.session_inputs import given_state
 from hloipu_runtime.sim.kept_state import Moment
 
 States = list[dict[str, Array]]

@@ -136,7 +136,7 @@ def test_a_planted_wrong_kernel_is_found_and_named(
         planted[0] = True
         return answers
 
-    monkeypatch.setitem(LOWERINGS, opcode, off_by_a_thousandth)
+    monkeypatch.setitem(LOWERINGS.loaded, opcode, off_by_a_thousandth)
     found = first_divergence(module, flat(random_arguments(module, 0)), reference)
     assert found is not None
     assert found.instruction.opcode == opcode

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from hloipu_compiler.codegen import table  # noqa: F401  (registers the lowerings)
 from hloipu_compiler.codegen.lowering import lower
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.plan.plan import Plan

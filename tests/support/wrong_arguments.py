@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from random import Random
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +17,7 @@ import hloipu
 import hloipu.jax
 from hloipu import callbacks
 from hloipu.options.table import OPTIONS
-from hloipu_runtime.arguments import ArgumentError
+from hloipu_runtime.arguments import ArgumentError, parameter_types
 from hloipu_runtime.device import Resident
 from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.session import Session
@@ -329,7 +329,7 @@ def parameters(name: str) -> dict[str, str]:
         own = inspect.unwrap(STATE.fset)
     if isinstance(own, type):
         own = inspect.unwrap(vars(own)["__init__"])
-    hints = get_type_hints(own, include_extras=False)
+    hints = parameter_types(own)
     return {
         x.name: str(hints.get(x.name, Any)).replace("typing.", "").replace("Optional", "None or ")
         for x in inspect.signature(own).parameters.values()

@@ -8,9 +8,11 @@ from hloipu_compiler.codegen.leaves import Held, Leaf
 from hloipu_compiler.codegen.regions import expression_of
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.ops import ELEMENTWISE
 from hloipu_compiler.ir.shapes import ArrayShape, array_shape, leaves_of
 from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.codelets.expression import Expression
+from hloipu_runtime.late_table import LateTable
 from hloipu_runtime.program.mapping import Sizes
 
 
@@ -63,17 +65,35 @@ class Site:
 
 Lowering = Callable[[Site], Sequence[Leaf]]
 
-LOWERINGS: dict[str, Lowering] = {}
-
-
-def lowers(*opcodes: str) -> Callable[[Lowering], Lowering]:
-    """Register a lowering for opcodes."""
-
-    def register(lowering: Lowering) -> Lowering:
-        for opcode in opcodes:
-            if opcode in LOWERINGS:
-                raise ValueError(f"{opcode} has two lowerings")
-            LOWERINGS[opcode] = lowering
-        return lowering
-
-    return register
+LOWERINGS: LateTable[Lowering] = LateTable(
+    "hloipu_compiler.codegen",
+    {
+        "batch_norms": "batch-norm-training batch-norm-inference batch-norm-grad",
+        "collectives": "replica-id partition-id all-reduce reduce-scatter all-gather all-to-all "
+        "ragged-all-to-all collective-broadcast collective-permute",
+        "contractions": "dot",
+        "control": "while conditional",
+        "convolutions": "convolution",
+        "custom_calls": "custom-call",
+        "elementwise": ELEMENTWISE | {"map"},
+        "fusions": "fusion",
+        "host_queues": "infeed outfeed",
+        "indexing": "dynamic-slice gather",
+        "linear_algebra": "cholesky triangular-solve",
+        "movement": "constant copy opt-barrier domain add-dependency iota broadcast reshape "
+        "bitcast dynamic-reshape transpose reverse slice concatenate pad",
+        "randomness": "rng rng-bit-generator rng-get-and-update-state",
+        "reductions": "reduce",
+        "reinterpreting": "bitcast-convert get-dimension-size set-dimension-size",
+        "scans": "scan",
+        "sorting": "sort",
+        "special_dots": "ragged-dot scaled-dot",
+        "spectra": "fft",
+        "top_k": "topk",
+        "updating": "dynamic-update-slice scatter",
+        "windows": "reduce-window select-and-scatter",
+    },
+)
+"""Opcode -> how to write its steps."""
+lowers = LOWERINGS.register
+"""Register a lowering for opcodes."""

@@ -19,7 +19,7 @@ from hloipu_compiler.evaluate.library_forms import (
 from hloipu_compiler.evaluate.plan import Action, Array
 from hloipu_compiler.evaluate.site import Lowering, Site, array_leaves, leaf_count, lowers
 from hloipu_compiler.evaluate.skeletons import how_to_define
-from hloipu_compiler.ir.annotations import IDENTITY_TARGETS
+from hloipu_compiler.ir.annotations import BORDERS, IDENTITY_TARGETS
 from hloipu_compiler.ir.graph import Instruction
 from hloipu_runtime.arguments import checked
 from hloipu_runtime.errors import UnsupportedError
@@ -87,6 +87,8 @@ def register_custom_call(target: str, implementation: Implementation) -> None:
 @lowers("custom-call")
 def _custom_call(site: Site) -> Action:
     target = site.attributes.text("custom_call_target")
+    if target in BORDERS:
+        from hloipu_compiler.evaluate import manual_sharding  # noqa: F401  (it fills LOWERED)
     if target in LOWERED:
         return LOWERED[target](site)
     implementation = REGISTRY.get(target)

@@ -10,19 +10,6 @@ import numpy as np
 
 from hloipu_compiler.analysis.call_graph import callees_first
 from hloipu_compiler.analysis.meanings import require_meanings
-from hloipu_compiler.evaluate import (  # noqa: F401  (each fills the table of lowerings)
-    collectives,
-    contractions,
-    control,
-    custom_calls,
-    elementwise,
-    host,
-    manual_sharding,
-    movement,
-    random,
-    reductions,
-    sorting,
-)
 from hloipu_compiler.evaluate.plan import TOKEN_VALUE, Array, Plan, Watcher
 from hloipu_compiler.evaluate.planner import Planner
 from hloipu_compiler.evaluate.site import Effects, array_leaves, storage_bytes

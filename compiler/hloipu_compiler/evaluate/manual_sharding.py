@@ -26,21 +26,12 @@ from hloipu_compiler.hlo.named_sharding import NamedSharding
 from hloipu_compiler.hlo.sharding import read_sharding
 from hloipu_compiler.hlo.sharding_value import Sharding, ShardingKind
 from hloipu_compiler.hlo.text_fault import TextFault
+from hloipu_compiler.ir.annotations import GSPMD_IN, GSPMD_OUT, SHARDY_IN, SHARDY_OUT
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_runtime.errors import UnsupportedError, UsageError
 
-SHARDY_IN, SHARDY_OUT = "xla.sdy.GlobalToLocalShape", "xla.sdy.LocalToGlobalShape"
-GSPMD_IN, GSPMD_OUT = "SPMDFullToShardShape", "SPMDShardToFullShape"
-BORDERS = frozenset({SHARDY_IN, SHARDY_OUT, GSPMD_IN, GSPMD_OUT})
-"""Targets of the calls at a region's border."""
-
 AnySharding = Sharding | NamedSharding
-
-
-def is_border(x: Instruction) -> bool:
-    """Whether an instruction stands at the border of a manually sharded region."""
-    return x.opcode == "custom-call" and x.attributes.text("custom_call_target") in BORDERS
 
 
 def border_shardings(

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from hloipu_compiler.analysis.call_graph import callees_first
 from hloipu_compiler.evaluate.evaluator import EvaluationLimits, Evaluator
-from hloipu_compiler.evaluate.manual_sharding import border_device_count, is_border
+from hloipu_compiler.evaluate.manual_sharding import border_device_count
 from hloipu_compiler.evaluate.meeting import Meeting, MeetingError
 from hloipu_compiler.evaluate.plan import Array, Watcher
 from hloipu_compiler.evaluate.site import Effects, array_leaves
+from hloipu_compiler.ir.annotations import is_border, needs_others
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
-from hloipu_compiler.ir.ops import COLLECTIVES
 from hloipu_runtime.errors import LimitError, UsageError
 
 MOST_PARTICIPANTS = 512
@@ -19,11 +19,6 @@ MOST_PARTICIPANTS = 512
 
 _BY_PARTITION = ("all-to-all", "ragged-all-to-all", "collective-")
 """Opcodes whose ids are partitions where they have a channel."""
-
-
-def needs_others(x: Instruction) -> bool:
-    """Whether an instruction takes part in a meeting of participants."""
-    return x.opcode in COLLECTIVES or is_border(x)
 
 
 def meeting_computations(module: Module) -> frozenset[str]:

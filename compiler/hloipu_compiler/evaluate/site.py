@@ -8,8 +8,10 @@ from typing import Protocol
 from hloipu_compiler.evaluate.plan import Action, Array, Plan, Watcher
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.ops import ELEMENTWISE
 from hloipu_compiler.ir.shapes import ArrayShape, BufferShape, Shape, TupleShape
 from hloipu_runtime.errors import LimitError
+from hloipu_runtime.late_table import LateTable
 from hloipu_runtime.turns import limited_turns, too_many_turns
 
 Region = Callable[..., Sequence[Array]]
@@ -106,21 +108,30 @@ class Site:
 
 
 Lowering = Callable[[Site], Action]
-LOWERINGS: dict[str, Lowering] = {}
-"""Opcode -> how to make its action; filled by the modules of this room."""
-
-
-def lowers(*opcodes: str) -> Callable[[Lowering], Lowering]:
-    """Register a lowering under opcodes; a second one for the same opcode is a bug."""
-
-    def register(lowering: Lowering) -> Lowering:
-        for opcode in opcodes:
-            if opcode in LOWERINGS:
-                raise ValueError(f"two lowerings for {opcode}")
-            LOWERINGS[opcode] = lowering
-        return lowering
-
-    return register
+LOWERINGS: LateTable[Lowering] = LateTable(
+    "hloipu_compiler.evaluate",
+    {
+        "collectives": "all-reduce all-reduce-start all-reduce-done reduce-scatter all-gather "
+        "all-gather-start all-gather-done all-to-all ragged-all-to-all collective-broadcast "
+        "collective-permute collective-permute-start collective-permute-done",
+        "contractions": "dot ragged-dot scaled-dot convolution fft cholesky triangular-solve "
+        "batch-norm-training batch-norm-inference batch-norm-grad",
+        "control": "call fusion while conditional async-start async-update async-done "
+        "copy-start copy-done",
+        "custom_calls": "custom-call",
+        "elementwise": ELEMENTWISE | {"bitcast-convert"},
+        "host": "partition-id replica-id infeed outfeed send send-done recv recv-done "
+        "set-dimension-size",
+        "movement": "iota broadcast reshape dynamic-reshape bitcast transpose reverse slice "
+        "concatenate pad dynamic-slice dynamic-update-slice gather get-dimension-size",
+        "random": "rng rng-bit-generator rng-get-and-update-state",
+        "reductions": "reduce reduce-window select-and-scatter scatter map",
+        "sorting": "sort topk scan",
+    },
+)
+"""Opcode -> how to make its action."""
+lowers = LOWERINGS.register
+"""Register a lowering under opcodes."""
 
 
 def first_array(shape: Shape) -> ArrayShape:

@@ -7,9 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from hloipu_compiler.evaluate.constants import constant_leaves
-from hloipu_compiler.evaluate.manual_sharding import is_border
 from hloipu_compiler.evaluate.plan import Array
-from hloipu_compiler.ir.annotations import is_identity
+from hloipu_compiler.ir.annotations import is_border, is_identity
 from hloipu_compiler.ir.attributes import NO_ATTRIBUTES, Attributes, Value
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.literals import Literal

@@ -10,7 +10,7 @@ from hloipu_compiler.inference.channels import CONTEXT_SHAPE
 from hloipu_compiler.inference.collectives import all_reduce, check_in_place, gathered_shapes
 from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.inference.site import (
-    Rule,
+    RULES,
     Site,
     array_operand,
     declared_shape,
@@ -167,16 +167,18 @@ def is_prefix(part: Shape, whole: Shape) -> bool:
     )
 
 
-ASYNC_RULES: dict[str, Rule] = {
-    "copy-start": copy_start,
-    "copy-done": copy_done,
-    "all-gather-start": all_gather_start,
-    "all-gather-done": second_of_start,
-    "all-reduce-start": all_reduce,
-    "all-reduce-done": all_reduce_done,
-    "collective-permute-start": collective_permute_start,
-    "collective-permute-done": second_of_start,
-    "async-start": async_start,
-    "async-update": async_update,
-    "async-done": async_done,
-}
+RULES.add(
+    {
+        "copy-start": copy_start,
+        "copy-done": copy_done,
+        "all-gather-start": all_gather_start,
+        "all-gather-done": second_of_start,
+        "all-reduce-start": all_reduce,
+        "all-reduce-done": all_reduce_done,
+        "collective-permute-start": collective_permute_start,
+        "collective-permute-done": second_of_start,
+        "async-start": async_start,
+        "async-update": async_update,
+        "async-done": async_done,
+    }
+)

@@ -7,7 +7,12 @@ from hloipu_compiler.inference import faults
 from hloipu_compiler.inference.elementwise import check_kind
 from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.inference.relations import dynamic_at, make_array, same_sizes, sizes_agree
-from hloipu_compiler.inference.site import Rule, Site, array_operand, check_range
+from hloipu_compiler.inference.site import (
+    RULES,
+    Site,
+    array_operand,
+    check_range,
+)
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
 from hloipu_runtime.element_types import Kind
 
@@ -58,8 +63,10 @@ def _checked(site: Site, per_feature: tuple[int, ...]) -> tuple[ArrayShape, Arra
     return operand, make_array(operand.element_type, [count], [dynamic_at(operand, index)])
 
 
-BATCH_NORM_RULES: dict[str, Rule] = {
-    "batch-norm-training": batch_norm_training,
-    "batch-norm-inference": batch_norm_inference,
-    "batch-norm-grad": batch_norm_grad,
-}
+RULES.add(
+    {
+        "batch-norm-training": batch_norm_training,
+        "batch-norm-inference": batch_norm_inference,
+        "batch-norm-grad": batch_norm_grad,
+    }
+)

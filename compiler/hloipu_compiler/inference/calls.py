@@ -7,7 +7,7 @@ from hloipu_compiler.inference import faults
 from hloipu_compiler.inference.aliasing import check_aliasing
 from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.inference.relations import with_dynamic
-from hloipu_compiler.inference.site import Rule, Site, declared_shape
+from hloipu_compiler.inference.site import RULES, Site, declared_shape
 from hloipu_compiler.ir.attributes import ProgramShape
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, compatible
 from hloipu_runtime.element_types import PRED, S32, U64
@@ -171,10 +171,12 @@ def _check_constraints(site: Site, constraints: tuple[object, ...]) -> None:
             )
 
 
-CALL_RULES: dict[str, Rule] = {
-    "call": call,
-    "while": while_,
-    "conditional": conditional,
-    "fusion": fusion,
-    "custom-call": custom_call,
-}
+RULES.add(
+    {
+        "call": call,
+        "while": while_,
+        "conditional": conditional,
+        "fusion": fusion,
+        "custom-call": custom_call,
+    }
+)

@@ -7,7 +7,7 @@ send and recv have no token; then their results have none either.
 from hloipu_compiler.inference import faults
 from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.inference.site import (
-    Rule,
+    RULES,
     Site,
     declared_shape,
     declared_tuple,
@@ -92,13 +92,15 @@ def recv_done(site: Site) -> Shape:
     return TupleShape((start.elements[0], TOKEN_SHAPE))
 
 
-CHANNEL_RULES: dict[str, Rule] = {
-    "after-all": after_all,
-    "add-dependency": add_dependency,
-    "infeed": infeed,
-    "outfeed": outfeed,
-    "send": send,
-    "send-done": send_done,
-    "recv": recv,
-    "recv-done": recv_done,
-}
+RULES.add(
+    {
+        "after-all": after_all,
+        "add-dependency": add_dependency,
+        "infeed": infeed,
+        "outfeed": outfeed,
+        "send": send,
+        "send-done": send_done,
+        "recv": recv,
+        "recv-done": recv_done,
+    }
+)

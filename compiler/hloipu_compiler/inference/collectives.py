@@ -9,7 +9,7 @@ from hloipu_compiler.inference import faults
 from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.inference.relations import dynamic_flags, make_array, same_form
 from hloipu_compiler.inference.site import (
-    Rule,
+    RULES,
     Site,
     array_operand,
     array_operands,
@@ -286,14 +286,16 @@ def _one_or_tuple(shapes: tuple[Shape, ...]) -> Shape:
     return shapes[0] if len(shapes) == 1 else TupleShape(shapes)
 
 
-COLLECTIVE_RULES: dict[str, Rule] = {
-    "all-reduce": all_reduce,
-    "all-gather": all_gather,
-    "reduce-scatter": reduce_scatter,
-    "all-to-all": all_to_all,
-    "ragged-all-to-all": ragged_all_to_all,
-    "collective-broadcast": collective_broadcast,
-    "collective-permute": collective_permute,
-    "partition-id": device_number,
-    "replica-id": device_number,
-}
+RULES.add(
+    {
+        "all-reduce": all_reduce,
+        "all-gather": all_gather,
+        "reduce-scatter": reduce_scatter,
+        "all-to-all": all_to_all,
+        "ragged-all-to-all": ragged_all_to_all,
+        "collective-broadcast": collective_broadcast,
+        "collective-permute": collective_permute,
+        "partition-id": device_number,
+        "replica-id": device_number,
+    }
+)

@@ -7,7 +7,13 @@ from hloipu_compiler.inference import faults
 from hloipu_compiler.inference.elementwise import check_kind
 from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.inference.relations import make_array, same_form, with_type
-from hloipu_compiler.inference.site import Rule, Site, array_operand, declared_array, declared_shape
+from hloipu_compiler.inference.site import (
+    RULES,
+    Site,
+    array_operand,
+    declared_array,
+    declared_shape,
+)
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, leaves
 from hloipu_runtime.element_types import Kind
 
@@ -135,10 +141,12 @@ def _byte_counts(shape: Shape) -> set[int]:
     return counts
 
 
-CONVERSION_RULES: dict[str, Rule] = {
-    "convert": convert,
-    "stochastic-convert": stochastic_convert,
-    "reduce-precision": reduce_precision,
-    "bitcast-convert": bitcast_convert,
-    "bitcast": bitcast,
-}
+RULES.add(
+    {
+        "convert": convert,
+        "stochastic-convert": stochastic_convert,
+        "reduce-precision": reduce_precision,
+        "bitcast-convert": bitcast_convert,
+        "bitcast": bitcast,
+    }
+)

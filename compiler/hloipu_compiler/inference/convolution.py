@@ -11,7 +11,12 @@ from hloipu_compiler.inference import faults
 from hloipu_compiler.inference.dots import preferred_type
 from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.inference.relations import dynamic_flags, make_array
-from hloipu_compiler.inference.site import Rule, Site, array_operand, is_array
+from hloipu_compiler.inference.site import (
+    RULES,
+    Site,
+    array_operand,
+    is_array,
+)
 from hloipu_compiler.inference.windows import window_fault, window_sizes
 from hloipu_compiler.ir.attributes import ConvolutionLabels
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
@@ -160,4 +165,4 @@ def _flags(
     return flags
 
 
-CONVOLUTION_RULES: dict[str, Rule] = {"convolution": convolution}
+RULES.add({"convolution": convolution})

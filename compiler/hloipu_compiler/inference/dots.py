@@ -11,7 +11,7 @@ from hloipu_compiler.inference import faults
 from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.inference.relations import dynamic_at, make_array, sizes_agree, wider_type
 from hloipu_compiler.inference.site import (
-    Rule,
+    RULES,
     Site,
     array_operand,
     array_operands,
@@ -245,4 +245,4 @@ def _group_dimensions(
     return named
 
 
-DOT_RULES: dict[str, Rule] = {"dot": dot, "scaled-dot": scaled_dot, "ragged-dot": ragged_dot}
+RULES.add({"dot": dot, "scaled-dot": scaled_dot, "ragged-dot": ragged_dot})

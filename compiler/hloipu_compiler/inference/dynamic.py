@@ -8,7 +8,7 @@ from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.inference.movement import check_same_elements
 from hloipu_compiler.inference.relations import dynamic_flags, with_dynamic
 from hloipu_compiler.inference.site import (
-    Rule,
+    RULES,
     Site,
     array_operand,
     declared_array,
@@ -72,8 +72,10 @@ def dynamic_reshape(site: Site) -> Shape:
     return shape
 
 
-DYNAMIC_RULES: dict[str, Rule] = {
-    "get-dimension-size": get_dimension_size,
-    "set-dimension-size": set_dimension_size,
-    "dynamic-reshape": dynamic_reshape,
-}
+RULES.add(
+    {
+        "get-dimension-size": get_dimension_size,
+        "set-dimension-size": set_dimension_size,
+        "dynamic-reshape": dynamic_reshape,
+    }
+)

@@ -20,7 +20,7 @@ from hloipu_compiler.inference.relations import (
     with_dynamic,
     with_type,
 )
-from hloipu_compiler.inference.site import Rule, Site, array_operand
+from hloipu_compiler.inference.site import RULES, Site, array_operand
 from hloipu_compiler.ir.shapes import UNBOUNDED, ArrayShape, Shape
 from hloipu_runtime.element_types import PRED, ElementType, Kind
 
@@ -276,11 +276,13 @@ def _check_comparison_type(site: Site, element_type: ElementType) -> None:
         )
 
 
-ELEMENTWISE_RULES: dict[str, Rule] = {
-    **dict.fromkeys(UNARY_KINDS, unary),
-    **dict.fromkeys(BINARY_KINDS, binary),
-    "complex": complex_pair,
-    "compare": compare,
-    "select": select,
-    "clamp": clamp,
-}
+RULES.add(
+    {
+        **dict.fromkeys(UNARY_KINDS, unary),
+        **dict.fromkeys(BINARY_KINDS, binary),
+        "complex": complex_pair,
+        "compare": compare,
+        "select": select,
+        "clamp": clamp,
+    }
+)

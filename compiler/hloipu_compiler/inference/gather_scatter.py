@@ -9,7 +9,7 @@ from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.inference.reducers import check_reducer
 from hloipu_compiler.inference.relations import dynamic_flags, make_array, scalar, sizes_agree
 from hloipu_compiler.inference.site import (
-    Rule,
+    RULES,
     Site,
     array_operand,
     braced,
@@ -251,4 +251,4 @@ def _check_update_sizes(
             )
 
 
-GATHER_RULES: dict[str, Rule] = {"gather": gather, "scatter": scatter}
+RULES.add({"gather": gather, "scatter": scatter})

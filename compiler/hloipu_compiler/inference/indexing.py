@@ -13,7 +13,7 @@ from hloipu_compiler.inference.relations import (
     same_type,
     with_dynamic,
 )
-from hloipu_compiler.inference.site import Rule, Site, array_operand
+from hloipu_compiler.inference.site import RULES, Site, array_operand
 from hloipu_compiler.ir.shapes import UNBOUNDED, ArrayShape, BufferShape, Shape, compatible
 
 
@@ -112,7 +112,9 @@ def _index_fault(site: Site, number: int, found: str, expected: str) -> ShapeFau
     )
 
 
-INDEXING_RULES: dict[str, Rule] = {
-    "dynamic-slice": dynamic_slice,
-    "dynamic-update-slice": dynamic_update_slice,
-}
+RULES.add(
+    {
+        "dynamic-slice": dynamic_slice,
+        "dynamic-update-slice": dynamic_update_slice,
+    }
+)

@@ -7,7 +7,12 @@ Source: openxla/xla `xla/service/shape_inference.cc`. A size is written here as 
 from hloipu_compiler.inference import faults
 from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.inference.relations import make_array, same_type, sizes_agree, wider_type
-from hloipu_compiler.inference.site import Rule, Site, array_operands, one_dimension
+from hloipu_compiler.inference.site import (
+    RULES,
+    Site,
+    array_operands,
+    one_dimension,
+)
 from hloipu_compiler.ir.shapes import UNBOUNDED, ArrayShape, Shape
 
 Measure = tuple[int | None, int | None]
@@ -100,4 +105,4 @@ def _most_specific(shapes: list[ArrayShape], dimension: int) -> Measure:
     return best
 
 
-JOINING_RULES: dict[str, Rule] = {"concatenate": concatenate}
+RULES.add({"concatenate": concatenate})

@@ -13,7 +13,7 @@ from hloipu_compiler.inference.relations import (
     make_array,
     sizes_agree,
 )
-from hloipu_compiler.inference.site import Rule, Site, array_operand
+from hloipu_compiler.inference.site import RULES, Site, array_operand
 from hloipu_compiler.ir.shapes import UNBOUNDED, ArrayShape, Shape
 from hloipu_runtime.element_types import ElementType, Kind
 
@@ -155,8 +155,10 @@ def triangular_solve(site: Site) -> Shape:
     return sides
 
 
-LINEAR_ALGEBRA_RULES: dict[str, Rule] = {
-    "fft": fft,
-    "cholesky": cholesky,
-    "triangular-solve": triangular_solve,
-}
+RULES.add(
+    {
+        "fft": fft,
+        "cholesky": cholesky,
+        "triangular-solve": triangular_solve,
+    }
+)

@@ -14,7 +14,7 @@ from hloipu_compiler.inference.relations import (
     wider_type,
 )
 from hloipu_compiler.inference.site import (
-    Rule,
+    RULES,
     Site,
     array_operand,
     braced,
@@ -276,19 +276,21 @@ def get_tuple_element(site: Site) -> Shape:
     return shape.elements[index]
 
 
-MOVEMENT_RULES: dict[str, Rule] = {
-    "parameter": parameter,
-    "constant": constant,
-    "iota": iota,
-    "copy": same_shape,
-    "opt-barrier": same_shape,
-    "domain": same_shape,
-    "broadcast": broadcast,
-    "reshape": reshape,
-    "transpose": transpose,
-    "reverse": reverse,
-    "slice": slice_,
-    "pad": pad,
-    "tuple": tuple_,
-    "get-tuple-element": get_tuple_element,
-}
+RULES.add(
+    {
+        "parameter": parameter,
+        "constant": constant,
+        "iota": iota,
+        "copy": same_shape,
+        "opt-barrier": same_shape,
+        "domain": same_shape,
+        "broadcast": broadcast,
+        "reshape": reshape,
+        "transpose": transpose,
+        "reverse": reverse,
+        "slice": slice_,
+        "pad": pad,
+        "tuple": tuple_,
+        "get-tuple-element": get_tuple_element,
+    }
+)

@@ -7,7 +7,7 @@ checked.
 from hloipu_compiler.inference import faults
 from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.inference.site import (
-    Rule,
+    RULES,
     Site,
     array_operand,
     declared_array,
@@ -73,8 +73,10 @@ def rng_get_and_update_state(site: Site) -> Shape:
     return ArrayShape(U64, (2,))
 
 
-RANDOM_RULES: dict[str, Rule] = {
-    "rng": rng,
-    "rng-bit-generator": rng_bit_generator,
-    "rng-get-and-update-state": rng_get_and_update_state,
-}
+RULES.add(
+    {
+        "rng": rng,
+        "rng-bit-generator": rng_bit_generator,
+        "rng-get-and-update-state": rng_get_and_update_state,
+    }
+)

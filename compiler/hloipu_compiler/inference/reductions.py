@@ -9,7 +9,7 @@ from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.inference.reducers import check_exact_types, check_reducer, scalar_parameter
 from hloipu_compiler.inference.relations import dynamic_at, make_array, same_sizes, same_type
 from hloipu_compiler.inference.site import (
-    Rule,
+    RULES,
     Site,
     array_operands,
     braced,
@@ -225,4 +225,4 @@ def _scan_fault(found: str, expected: str) -> ShapeFault:
     )
 
 
-REDUCTION_RULES: dict[str, Rule] = {"reduce": reduce, "map": map_, "scan": scan}
+RULES.add({"reduce": reduce, "map": map_, "scan": scan})

@@ -7,54 +7,12 @@ the shape that the operation gives; whether the declared one agrees is the verif
 from collections.abc import Callable
 
 from hloipu_compiler.inference import faults
-from hloipu_compiler.inference.async_pairs import ASYNC_RULES
-from hloipu_compiler.inference.batch_norm import BATCH_NORM_RULES
-from hloipu_compiler.inference.calls import CALL_RULES
-from hloipu_compiler.inference.channels import CHANNEL_RULES
-from hloipu_compiler.inference.collectives import COLLECTIVE_RULES
-from hloipu_compiler.inference.conversions import CONVERSION_RULES
-from hloipu_compiler.inference.convolution import CONVOLUTION_RULES
-from hloipu_compiler.inference.dots import DOT_RULES
-from hloipu_compiler.inference.dynamic import DYNAMIC_RULES
-from hloipu_compiler.inference.elementwise import ELEMENTWISE_RULES
 from hloipu_compiler.inference.faults import ShapeFault
-from hloipu_compiler.inference.gather_scatter import GATHER_RULES
-from hloipu_compiler.inference.indexing import INDEXING_RULES
-from hloipu_compiler.inference.joining import JOINING_RULES
-from hloipu_compiler.inference.linear_algebra import LINEAR_ALGEBRA_RULES
-from hloipu_compiler.inference.movement import MOVEMENT_RULES
-from hloipu_compiler.inference.random import RANDOM_RULES
-from hloipu_compiler.inference.reductions import REDUCTION_RULES
-from hloipu_compiler.inference.site import ONE_DEVICE, Participants, Rule, Site
-from hloipu_compiler.inference.sorting import SORTING_RULES
-from hloipu_compiler.inference.windows import WINDOW_RULES
+from hloipu_compiler.inference.site import ONE_DEVICE, RULES, Participants, Site
 from hloipu_compiler.ir.attributes import Attributes, ProgramShape
 from hloipu_compiler.ir.ops import OPS
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, leaves
 from hloipu_runtime.element_types import ElementType, Kind
-
-RULES: dict[str, Rule] = {
-    **ELEMENTWISE_RULES,
-    **CONVERSION_RULES,
-    **MOVEMENT_RULES,
-    **JOINING_RULES,
-    **INDEXING_RULES,
-    **GATHER_RULES,
-    **REDUCTION_RULES,
-    **WINDOW_RULES,
-    **SORTING_RULES,
-    **DOT_RULES,
-    **LINEAR_ALGEBRA_RULES,
-    **BATCH_NORM_RULES,
-    **CONVOLUTION_RULES,
-    **RANDOM_RULES,
-    **CALL_RULES,
-    **CHANNEL_RULES,
-    **COLLECTIVE_RULES,
-    **ASYNC_RULES,
-    **DYNAMIC_RULES,
-}
-"""The rule of every opcode that is not legacy."""
 
 MIXED_PRECISION_ALLOWED = frozenset(
     {

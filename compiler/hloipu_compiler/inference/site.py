@@ -7,8 +7,10 @@ from typing import NamedTuple
 from hloipu_compiler.inference import faults
 from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.ir.attributes import Attributes, ProgramShape
+from hloipu_compiler.ir.ops import ELEMENTWISE
 from hloipu_compiler.ir.shapes import ArrayShape, BufferShape, Shape, TupleShape
 from hloipu_runtime.element_types import OPAQUE, TOKEN
+from hloipu_runtime.late_table import LateTable
 
 
 class Participants(NamedTuple):
@@ -19,6 +21,7 @@ class Participants(NamedTuple):
 
 
 ONE_DEVICE = Participants()
+_CONVERSIONS = frozenset({"convert", "stochastic-convert", "reduce-precision"})
 
 
 class Site(NamedTuple):
@@ -46,6 +49,36 @@ class Site(NamedTuple):
 
 
 Rule = Callable[[Site], Shape]
+
+RULES: LateTable[Rule] = LateTable(
+    "hloipu_compiler.inference",
+    {
+        "async_pairs": "copy-start copy-done all-gather-start all-gather-done all-reduce-start "
+        "all-reduce-done collective-permute-start collective-permute-done async-start "
+        "async-update async-done",
+        "batch_norm": "batch-norm-training batch-norm-inference batch-norm-grad",
+        "calls": "call while conditional fusion custom-call",
+        "channels": "after-all add-dependency infeed outfeed send send-done recv recv-done",
+        "collectives": "all-reduce all-gather reduce-scatter all-to-all ragged-all-to-all "
+        "collective-broadcast collective-permute partition-id replica-id",
+        "conversions": _CONVERSIONS | {"bitcast-convert", "bitcast"},
+        "convolution": "convolution",
+        "dots": "dot scaled-dot ragged-dot",
+        "dynamic": "get-dimension-size set-dimension-size dynamic-reshape",
+        "elementwise": ELEMENTWISE - _CONVERSIONS,
+        "gather_scatter": "gather scatter",
+        "indexing": "dynamic-slice dynamic-update-slice",
+        "joining": "concatenate",
+        "linear_algebra": "fft cholesky triangular-solve",
+        "movement": "parameter constant iota copy opt-barrier domain broadcast reshape transpose "
+        "reverse slice pad tuple get-tuple-element",
+        "random": "rng rng-bit-generator rng-get-and-update-state",
+        "reductions": "reduce map scan",
+        "sorting": "sort topk",
+        "windows": "reduce-window select-and-scatter",
+    },
+)
+"""The rule of every opcode that is not legacy."""
 
 
 def is_array(shape: Shape) -> bool:

@@ -7,7 +7,13 @@ from hloipu_compiler.inference import faults
 from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.inference.reducers import scalar_parameter
 from hloipu_compiler.inference.relations import dynamic_flags, make_array, same_sizes, with_type
-from hloipu_compiler.inference.site import Rule, Site, array_operand, array_operands, check_range
+from hloipu_compiler.inference.site import (
+    RULES,
+    Site,
+    array_operand,
+    array_operands,
+    check_range,
+)
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, compatible
 from hloipu_runtime.element_types import PRED, S32
 
@@ -67,4 +73,4 @@ def topk(site: Site) -> Shape:
     return TupleShape((values, with_type(values, S32)))
 
 
-SORTING_RULES: dict[str, Rule] = {"sort": sort, "topk": topk}
+RULES.add({"sort": sort, "topk": topk})

@@ -13,7 +13,12 @@ from hloipu_compiler.inference.relations import (
     make_array,
     same_sizes,
 )
-from hloipu_compiler.inference.site import Rule, Site, array_operand, array_operands
+from hloipu_compiler.inference.site import (
+    RULES,
+    Site,
+    array_operand,
+    array_operands,
+)
 from hloipu_compiler.ir.attributes import Window, WindowDimension
 from hloipu_compiler.ir.shapes import UNBOUNDED, ArrayShape, Shape, TupleShape, compatible
 from hloipu_runtime.element_types import PRED
@@ -133,7 +138,9 @@ def select_and_scatter(site: Site) -> Shape:
     return operand
 
 
-WINDOW_RULES: dict[str, Rule] = {
-    "reduce-window": reduce_window,
-    "select-and-scatter": select_and_scatter,
-}
+RULES.add(
+    {
+        "reduce-window": reduce_window,
+        "select-and-scatter": select_and_scatter,
+    }
+)

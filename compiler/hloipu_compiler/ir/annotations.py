@@ -5,6 +5,7 @@ sees through.
 """
 
 from hloipu_compiler.ir.graph import Instruction
+from hloipu_compiler.ir.ops import COLLECTIVES
 
 PER_MICRO_BATCH = "hloipu.per_micro_batch"
 """Marks a value that each micro-batch makes anew, even where it is the same for all of them."""
@@ -29,6 +30,21 @@ IDENTITY_TARGETS = frozenset(
 PARTITIONED_TARGET = "CustomSPMDPartitioning"
 """Target of JAX's `custom_partitioning`: what it computes is the computation that it calls
 (jax-ml/jax: jax/_src/custom_partitioning.py)."""
+
+SHARDY_IN, SHARDY_OUT = "xla.sdy.GlobalToLocalShape", "xla.sdy.LocalToGlobalShape"
+GSPMD_IN, GSPMD_OUT = "SPMDFullToShardShape", "SPMDShardToFullShape"
+BORDERS = frozenset({SHARDY_IN, SHARDY_OUT, GSPMD_IN, GSPMD_OUT})
+"""Targets of the calls at the border of a manually sharded region."""
+
+
+def is_border(x: Instruction) -> bool:
+    """Whether an instruction stands at the border of a manually sharded region."""
+    return x.opcode == "custom-call" and x.attributes.text("custom_call_target") in BORDERS
+
+
+def needs_others(x: Instruction) -> bool:
+    """Whether an instruction takes part in a meeting of participants."""
+    return x.opcode in COLLECTIVES or is_border(x)
 
 
 def is_identity(x: Instruction) -> bool:

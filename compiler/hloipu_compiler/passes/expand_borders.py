@@ -7,20 +7,12 @@ them in their places. What borders mean is `evaluate.manual_sharding`'s to say.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
-from hloipu_compiler.evaluate.device_blocks import BlockFault, DeviceBlocks, device_blocks
-from hloipu_compiler.evaluate.manual_sharding import (
-    GSPMD_IN,
-    SHARDY_IN,
-    border_shardings,
-    is_border,
-)
-from hloipu_compiler.evaluate.participants import participants_of
-from hloipu_compiler.evaluate.site import array_leaves
 from hloipu_compiler.hlo.sharding_value import Sharding, ShardingKind
+from hloipu_compiler.ir.annotations import GSPMD_IN, SHARDY_IN, is_border
 from hloipu_compiler.ir.attributes import Attributes, ReplicaGroups, Value
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.literals import Literal
@@ -33,6 +25,9 @@ from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import UnsupportedError
 
+if TYPE_CHECKING:
+    from hloipu_compiler.evaluate.device_blocks import DeviceBlocks
+
 _S32, _U32 = ELEMENT_TYPES["s32"], ELEMENT_TYPES["u32"]
 
 
@@ -41,6 +36,8 @@ def borders_expanded(module: Module) -> Module:
 
     Raises UnsupportedError E0462 where a border's sharding cannot be followed.
     """
+    from hloipu_compiler.evaluate.participants import participants_of
+
     if not any(is_border(x) for c in module.computations for x in c.instructions):
         return module
     replicas, partitions = participants_of(module)
@@ -61,7 +58,7 @@ class _Leaf(NamedTuple):
 
     whole: ArrayShape
     part: ArrayShape
-    devices: Sequence[DeviceBlocks]
+    devices: "Sequence[DeviceBlocks]"
 
 
 @dataclass
@@ -83,6 +80,8 @@ class _Borders:
         return rewritten(self.module, computation, rules)
 
     def _written_out(self, computation: Computation, draft: Draft, x: Instruction) -> int:
+        from hloipu_compiler.evaluate.site import array_leaves
+
         old = computation.instructions[computation.position[x.name]]
         enters = x.attributes.text("custom_call_target") in (SHARDY_IN, GSPMD_IN)
         outer = [leaf for i in old.operands
@@ -107,6 +106,9 @@ class _Borders:
         wholes: Sequence[ArrayShape],
         parts: Sequence[ArrayShape],
     ) -> list[_Leaf]:
+        from hloipu_compiler.evaluate.device_blocks import BlockFault, device_blocks
+        from hloipu_compiler.evaluate.manual_sharding import border_shardings
+
         shardings = border_shardings(self.module, computation, x)
         if not shardings:
             shardings = (Sharding(ShardingKind.REPLICATED),) * len(parts)

@@ -6,14 +6,10 @@ that scalar is computed, and broadcast.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from hloipu_compiler.evaluate import evaluator  # noqa: F401  (fills the table of lowerings)
-from hloipu_compiler.evaluate.plan import Array
-from hloipu_compiler.evaluate.planner import Planner
-from hloipu_compiler.evaluate.site import LOWERINGS, Effects, Site
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.ops import ELEMENTWISE
@@ -27,6 +23,10 @@ from hloipu_compiler.passes.rewriting import Draft, with_each, with_operands
 from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.kernels.computing import computing
+
+if TYPE_CHECKING:
+    from hloipu_compiler.evaluate.plan import Array
+    from hloipu_compiler.evaluate.planner import Planner
 
 MOST_ELEMENTS = 1024
 _FREE_ELEMENTS = 64
@@ -46,8 +46,8 @@ FOLDABLE = (ELEMENTWISE - {"stochastic-convert"}) | _MOVES | {"reduce", "dot"}
 class _Known:
     """What is known of a value: all its elements, or the one that all of them are."""
 
-    array: Array | None
-    scalar: Array | None
+    array: "Array | None"
+    scalar: "Array | None"
     constant_elements: int
     """Elements of the constants that it comes from."""
 
@@ -55,7 +55,7 @@ class _Known:
 class _Folding:
     """The known values of one computation, by new position."""
 
-    def __init__(self, planner: Planner, draft: Draft, most_elements: int) -> None:
+    def __init__(self, planner: "Planner", draft: Draft, most_elements: int) -> None:
         self.planner = planner
         self.draft = draft
         self.most_elements = most_elements
@@ -89,7 +89,7 @@ class _Folding:
         value = self._computed(x, arrays, shape.dimensions, [a.shape for a in arrays])
         return None if value is None else _Known(value, _single(value), elements)
 
-    def _full(self, scalar: Array, shape: ArrayShape) -> Array | None:
+    def _full(self, scalar: "Array", shape: ArrayShape) -> "Array | None":
         if shape.element_count > self.most_elements:
             return None
         return np.broadcast_to(scalar.reshape(()), shape.dimensions)
@@ -97,11 +97,13 @@ class _Folding:
     def _computed(
         self,
         x: Instruction,
-        values: list[Array],
+        values: "list[Array]",
         sizes: tuple[int, ...],
         operand_sizes: list[tuple[int, ...]],
-    ) -> Array | None:
+    ) -> "Array | None":
         """Run the evaluator's lowering of one instruction on values of the sizes given."""
+        from hloipu_compiler.evaluate.site import LOWERINGS, Site
+
         if x.attributes.called and not self._is_simple(x):
             return None
         shapes = []
@@ -165,7 +167,7 @@ class _Folding:
         )  # fmt: skip
 
 
-def _single(array: Array) -> Array | None:
+def _single(array: "Array") -> "Array | None":
     """Return the element that all elements are, to the bit, as a scalar."""
     if array.size == 0:
         return None
@@ -181,13 +183,16 @@ def _single(array: Array) -> Array | None:
 
 def constants_folded(module: Module, most_elements: int = MOST_ELEMENTS) -> Module:
     """Return the module with ops on constants computed; the same one where there are none."""
+    from hloipu_compiler.evaluate.planner import Planner
+    from hloipu_compiler.evaluate.site import Effects
+
     module = bitcasts_expanded(module)
     planner = Planner(module, Effects())
     with computing():
         return with_each(module, lambda c: _folded(planner, c, most_elements))
 
 
-def _folded(planner: Planner, computation: Computation, most_elements: int) -> Computation:
+def _folded(planner: "Planner", computation: Computation, most_elements: int) -> Computation:
     draft = Draft(planner.module, computation)
     folding = _Folding(planner, draft, most_elements)
     known, made, place = folding.known, draft.made, draft.place

@@ -4,11 +4,11 @@ Done to every module that is compiled or evaluated, whatever passes are chosen. 
 states an IPU stays, as a copy. What `CustomSPMDPartitioning` calls is called.
 """
 
-from hloipu_compiler.evaluate.manual_sharding import is_border
 from hloipu_compiler.ir.annotations import (
     IDENTITY_TARGETS,
     PARTITIONED_TARGET,
     PER_MICRO_BATCH,
+    is_border,
 )
 from hloipu_compiler.ir.attributes import NO_ATTRIBUTES, Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module

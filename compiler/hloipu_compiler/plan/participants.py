@@ -1,6 +1,6 @@
 """How many replicas and partitions a program is compiled for."""
 
-from hloipu_compiler.evaluate.participants import needs_others, participants_of
+from hloipu_compiler.ir.annotations import needs_others
 from hloipu_compiler.ir.graph import Module
 from hloipu_runtime.errors import UsageError
 
@@ -15,7 +15,11 @@ def participants_for(module: Module, replicas: int | None) -> tuple[int, int]:
 
     Raises UsageError E0510 where a module whose collectives name others is to run as more or fewer.
     """
-    own_replicas, partitions = participants_of(module)
+    own_replicas = partitions = 1
+    if meets_others(module):
+        from hloipu_compiler.evaluate.participants import participants_of
+
+        own_replicas, partitions = participants_of(module)
     if replicas is None or replicas == own_replicas:
         return own_replicas, partitions
     if (own_replicas, partitions) == (1, 1):

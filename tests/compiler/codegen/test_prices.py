@@ -6,7 +6,6 @@ happen to; a program whose parameters are born where they are read spends no mor
 
 import pytest
 
-from hloipu_compiler.codegen import table  # noqa: F401  (registers the lowerings)
 from hloipu_compiler.codegen.lowering import lower
 from hloipu_compiler.codegen.planned import PlannedOp, Record
 from hloipu_compiler.hlo.parse import parse

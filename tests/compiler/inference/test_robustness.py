@@ -6,8 +6,8 @@ from typing import Any
 
 from hloipu_compiler.hlo.shape_text import parse_shape
 from hloipu_compiler.inference.faults import CODES, ShapeFault
-from hloipu_compiler.inference.rules import RULES, infer_shape
-from hloipu_compiler.inference.site import Participants
+from hloipu_compiler.inference.rules import infer_shape
+from hloipu_compiler.inference.site import RULES, Participants
 from hloipu_compiler.ir.attribute_kinds import INSTRUCTION_KINDS, AttributeKind
 from hloipu_compiler.ir.attributes import (
     Alias,

@@ -1,7 +1,8 @@
 import pytest
 
 from hloipu_compiler.inference import faults
-from hloipu_compiler.inference.rules import MIXED_PRECISION_ALLOWED, RULES
+from hloipu_compiler.inference.rules import MIXED_PRECISION_ALLOWED
+from hloipu_compiler.inference.site import RULES
 from hloipu_compiler.ir.ops import LEGACY, OPS
 from tests.support.shape_rules import infer, refuse
 

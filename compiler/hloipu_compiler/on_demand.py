@@ -1,0 +1,70 @@
+"""What few modules need of compiling: each asks cheaply for a sign of it, and imports it only then.
+
+Signs are necessary, not sufficient: what is imported looks closely.
+"""
+
+from typing import TYPE_CHECKING
+
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+
+if TYPE_CHECKING:
+    from hloipu_compiler.poplar.flat_step import FlatStep
+
+_ENCODED_OPCODES = frozenset({"custom-call", "fifo", "inter-ipu-copy"})
+_CALL_CONFIGS = ("callConfig", "call_config")
+
+
+def flat_step(module: Module, micro_batches: int | None = None) -> "FlatStep | None":
+    """Return what `poplar.reading.flat_step` does: None unless the module is in an encoding."""
+    has_opaque = "opaque[" in module.source.text
+    if not has_opaque and not any(_may_be_encoded(x) for x in _instructions(module)):
+        return None
+    from hloipu_compiler.poplar.reading import flat_step as read
+
+    return read(module, micro_batches)
+
+
+def with_call_marks(module: Module) -> Module:
+    """Return the module with marks of calls on what they call, as `staging.call_marks` does."""
+    if not any(x.opcode == "call" and _attributes(x) for x in _instructions(module)):
+        return module
+    from hloipu_compiler.staging.call_marks import with_call_marks as marked
+
+    return marked(module)
+
+
+def says_anything(module: Module, partitions: int = 1) -> bool:
+    """Whether an op states an IPU other than the first, as `sharding.handing_down` tells."""
+    if not any(map(_may_state_ipu, _instructions(module))):
+        return False
+    from hloipu_compiler.sharding.handing_down import says_anything as says
+
+    return says(module, partitions)
+
+
+def marked_stages(computation: Computation) -> dict[int, int]:
+    """Return the stage of every op that states one, as `staging.marks` does."""
+    if not any("ipu_stage" in _attributes(x) for x in computation.instructions):
+        return {}
+    from hloipu_compiler.staging.marks import marked_stages as marked
+
+    return marked(computation)
+
+
+def _instructions(module: Module) -> list[Instruction]:
+    return [x for computation in module.computations for x in computation.instructions]
+
+
+def _attributes(x: Instruction) -> str:
+    return x.attributes.text("frontend_attributes")
+
+
+def _may_be_encoded(x: Instruction) -> bool:
+    if x.opcode != "call":
+        return x.opcode in _ENCODED_OPCODES
+    said = "CALL_CONFIG_TYPE" in _attributes(x)
+    return said or any(key in x.backend_config for key in _CALL_CONFIGS)
+
+
+def _may_state_ipu(x: Instruction) -> bool:
+    return "ipu_shard" in _attributes(x) or "maximal" in x.attributes.text("sharding")

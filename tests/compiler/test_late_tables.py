@@ -1,0 +1,41 @@
+"""Tables by opcode whose modules are imported late: every name has an entry where it is listed."""
+
+import subprocess
+import sys
+
+import pytest
+
+from hloipu_runtime.late_table import LateTable
+
+EVERY_ENTRY = """
+import importlib, pkgutil, sys
+table = getattr(importlib.import_module(sys.argv[1] + ".site"), sys.argv[2])
+for name in sorted(table, key=lambda name: (table.home(name), name), reverse=True):
+    table[name]  # KeyError where its module registers no such entry
+for module in pkgutil.iter_modules(importlib.import_module(table.package).__path__):
+    importlib.import_module(f"{table.package}.{module.name}")  # ValueError for one not listed
+print(len(table.loaded) == len(table))
+"""
+
+
+@pytest.mark.parametrize(
+    ("room", "table"),
+    [("codegen", "LOWERINGS"), ("evaluate", "LOWERINGS"), ("inference", "RULES")],
+)
+def test_every_name_has_an_entry_and_every_entry_is_listed(room: str, table: str) -> None:
+    command = [sys.executable, "-c", EVERY_ENTRY, f"hloipu_compiler.{room}", table]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("True\n", "")
+
+
+def test_an_entry_is_not_entered_twice_nor_unlisted() -> None:
+    table: LateTable[str] = LateTable("families", {"first": "a b", "second": "c"})
+    assert list(table) == ["a", "b", "c"]
+    table.add({"a": "entry"})
+    assert (table["a"], table.get("d"), "d" in table) == ("entry", None, False)
+    with pytest.raises(ValueError, match="a has two entries"):
+        table.register("a")("other")
+    with pytest.raises(ValueError, match="d is not listed"):
+        table.register("d")("other")
+    with pytest.raises(ValueError, match="a stands in first and in second"):
+        LateTable[str]("families", {"first": "a", "second": "a"})
