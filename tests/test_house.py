@@ -78,6 +78,7 @@ STAIRS = (
     "hloipu_runtime.arguments",
     "hloipu_runtime.errors",
     "hloipu_runtime.plain_text",
+    "hloipu_runtime.frozen",
 )
 
 

@@ -5,11 +5,11 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from hloipu_compiler.source import Span
 from hloipu_runtime.errors import HloipuError
+from hloipu_runtime.frozen import dataclass
 
 MOST_FAULTS_SHOWN = 20
 

@@ -1,9 +1,9 @@
 """A text and places in it: offsets become line, column and caret line when somebody looks."""
 
 from bisect import bisect_right
-from dataclasses import dataclass
 from functools import cached_property
 
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.plain_text import printable
 
 SHOWN_COLUMNS = 160

@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any, TypeVar
@@ -34,6 +34,7 @@ from hloipu_runtime.artefact.layout import MAGIC
 from hloipu_runtime.atomic_file import replacing
 from hloipu_runtime.compiled import CompiledProgram, load
 from hloipu_runtime.errors import UsageError
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.memory.does_not_fit import DoesNotFit, require_fit
 from hloipu_runtime.report.pipeline_chart import chart, pipeline_lines
 from hloipu_runtime.report.profile import Profile

@@ -3,7 +3,6 @@
 import functools
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -15,6 +14,7 @@ from hloipu.options.faults import fault, wrong_value
 from hloipu.options.kinds import Flag
 from hloipu.options.resolve import Resolved, resolve
 from hloipu.options.table import OPTIONS, Option
+from hloipu_runtime.frozen import dataclass
 
 F = TypeVar("F", bound=Callable[..., Any])
 

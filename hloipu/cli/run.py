@@ -1,7 +1,7 @@
 """`hloipu run FILE`: a program's values on the simulated machine, and what they cost."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import click
@@ -40,6 +40,7 @@ from hloipu_compiler.evaluate.fill_elided import fill_elided
 from hloipu_compiler.ir.graph import Module
 from hloipu_runtime.compiled import CompiledProgram, RunResult
 from hloipu_runtime.errors import UsageError
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.seen import seen_by_users
 

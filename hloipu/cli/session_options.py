@@ -1,12 +1,13 @@
 """Options of `hloipu run` and `check` for programs that keep state or have queues."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeVar
 
 import click
 
 from hloipu_runtime.errors import UsageError
+from hloipu_runtime.frozen import dataclass
 
 F = TypeVar("F", bound=Callable[..., Any])
 SYNTHETIC = "synthetic"

@@ -1,7 +1,6 @@
 """Options by which subcommands take values: files, random draws, fills for elided constants."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import click
@@ -15,6 +14,7 @@ from hloipu_compiler.evaluate.random_inputs import random_arguments
 from hloipu_compiler.hlo.limits import DEFAULT_LIMITS, Limits
 from hloipu_compiler.ir.graph import Module
 from hloipu_runtime.errors import UsageError
+from hloipu_runtime.frozen import dataclass
 
 Array = np.ndarray[Any, Any]
 SEED = click.IntRange(0, 2**64 - 1)

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from hloipu.options.kinds import MOST_CHARACTERS, Integer, Kind, Location, moved
+from hloipu_runtime.frozen import dataclass
 
 MOST_PARTS = 65_536
 """As many parts as a value may have."""

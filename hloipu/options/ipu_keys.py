@@ -5,10 +5,10 @@ tensorflow/compiler/plugin/poplar/driver/tools/flags.cc (TF_POPLAR_FLAGS).
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from hloipu.options.kinds import Choice, Flag, Integer, Kind, Proportion
+from hloipu_runtime.frozen import dataclass
 
 Meaning = tuple[str, object]
 """An option and its value."""

@@ -7,11 +7,12 @@ caller says so with `expected`. `read(write(value)) == value` for every value of
 
 import os
 import re
-from dataclasses import dataclass
 from fractions import Fraction
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar
+
+from hloipu_runtime.frozen import dataclass
 
 MOST_CHARACTERS = 65_536
 """The longest text of one value."""

@@ -1,10 +1,10 @@
 """Where a value comes from, and the assignment of a value to an option."""
 
-from dataclasses import dataclass
 from enum import IntEnum
 
 from hloipu.options.faults import fault, wrong_value
 from hloipu.options.table import Option
+from hloipu_runtime.frozen import dataclass
 
 
 class Level(IntEnum):

@@ -6,7 +6,6 @@ then the default: the first that says something wins, as with XLA's flags.
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -17,6 +16,7 @@ from hloipu.options.faults import fault, near, unknown
 from hloipu.options.flags import VARIABLE, read_flags, unread_variables
 from hloipu.options.origin import DEFAULT, Assignment, Level, Origin, assign, assign_text
 from hloipu.options.table import COMMANDS, OPTIONS, Options
+from hloipu_runtime.frozen import dataclass
 
 ATTRIBUTE_PREFIX = "ipu_"
 """How a module's own attributes begin that state options."""

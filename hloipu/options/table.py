@@ -4,7 +4,7 @@ A field of `Options` is a row of the table: its annotation carries the rest of t
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from types import MappingProxyType
 from typing import Annotated, get_type_hints
 
@@ -30,6 +30,7 @@ from hloipu.options.kinds import (
     Size,
     Target,
 )
+from hloipu_runtime.frozen import dataclass
 
 COMMANDS = ("compile", "run", "estimate", "check", "emit", "reduce")
 """The commands that take options of this table."""

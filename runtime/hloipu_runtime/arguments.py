@@ -15,7 +15,6 @@ import math
 import os
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import wraps
 from numbers import Integral, Real
 from pathlib import Path
@@ -34,6 +33,7 @@ from typing import (
 )
 
 from hloipu_runtime.errors import UsageError
+from hloipu_runtime.frozen import dataclass
 
 P = ParamSpec("P")
 R = TypeVar("R")

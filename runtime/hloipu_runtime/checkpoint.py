@@ -5,7 +5,7 @@ leaves the one or the other.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 from hloipu_runtime.artefact.frame import Frame, read_frame, write_frame
 from hloipu_runtime.atomic_file import remove_unfinished
 from hloipu_runtime.errors import ArtefactError, UsageError
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.storage import user_dtype
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.seen import seen_by_users

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from hloipu_runtime.device import Device
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.executable import Executable, OverMemory
 from hloipu_runtime.executable import load as load_executable
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.does_not_fit import require_fit
 from hloipu_runtime.memory.plan import MemoryPlan, plan_memory

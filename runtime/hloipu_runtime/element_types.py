@@ -4,8 +4,9 @@ Formats: OCP 8-bit floating point and microscaling specifications; IEEE 754; the
 arXiv 2206.02915. Plain Python on purpose: reading text must not pay for importing numpy.
 """
 
-from dataclasses import dataclass
 from enum import Enum
+
+from hloipu_runtime.frozen import dataclass
 
 
 class Kind(Enum):

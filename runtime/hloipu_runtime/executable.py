@@ -1,7 +1,7 @@
 """What compiling yields, and its file: the program, its machine, and what is known about both."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hloipu_runtime.errors import ArtefactError, HloipuError, MachineError
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.machine.build import build
 from hloipu_runtime.machine.given import Places
 from hloipu_runtime.machine.model import Machine

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,7 @@ from hloipu_runtime.costing.counting import ChargePlan, spent_of
 from hloipu_runtime.costing.step_times import step_times
 from hloipu_runtime.device import Device, Resident, constants_cycles
 from hloipu_runtime.errors import StreamError, UsageError
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.computing import computing
 from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.seen import seen_by_users

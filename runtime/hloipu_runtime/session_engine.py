@@ -1,10 +1,11 @@
 """The engine of a session: it has the program and the state, and is changed with constants."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from hloipu_runtime.device import Device
 from hloipu_runtime.errors import StreamError, UsageError
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.loading import loaded_with
 from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.session_state import steps_at

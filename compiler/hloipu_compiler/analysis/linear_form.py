@@ -4,10 +4,9 @@ A value is `constant`, or `carried + constant`, where carried names a leaf of th
 body or condition takes as its parameter.
 """
 
-from dataclasses import dataclass
-
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_runtime.frozen import dataclass
 
 LONGEST_CHAIN = 256
 """Steps followed before giving up; printed loops need fewer than ten."""

@@ -6,7 +6,6 @@ lowering; constants are there all the time and do not count.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -14,6 +13,7 @@ from hloipu_compiler.analysis.call_graph import callees_first
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import Shape, TupleShape, byte_count
+from hloipu_runtime.frozen import dataclass
 
 Parts = tuple[tuple[int, ...], ...]
 """Of each element of a value, the buffers that it lies in; an array has one element."""

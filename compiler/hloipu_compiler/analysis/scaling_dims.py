@@ -7,12 +7,12 @@ was all of it.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from hloipu_compiler.analysis.joined_dims import WHOLE, Cell, Joined, Value, arrays_of
 from hloipu_compiler.analysis.scaling_rules import RULES
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, Shape
+from hloipu_runtime.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

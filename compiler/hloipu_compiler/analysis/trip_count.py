@@ -7,7 +7,6 @@ state.
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from hloipu_compiler.analysis.linear_form import (
     Frame,
@@ -18,6 +17,7 @@ from hloipu_compiler.analysis.linear_form import (
 )
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, subshape
+from hloipu_runtime.frozen import dataclass
 
 _Lookup = Callable[[Path], int | None]
 """From a leaf of the loop's state to an integer, where there is one."""

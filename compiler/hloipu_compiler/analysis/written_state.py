@@ -8,10 +8,11 @@ cache is what is certain to be one.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import Trait, with_trait
+from hloipu_runtime.frozen import dataclass
 
 _OF_ALL = frozenset(
     {"tuple", "reshape", "bitcast", "copy", "transpose", "convert", "bitcast-convert", "reverse",

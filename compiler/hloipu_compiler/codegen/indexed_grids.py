@@ -6,7 +6,7 @@ exchange that brings operands to the tiles.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hloipu_compiler.codegen.placing import MINIMUM_BYTES, Placement, followed, grid
 from hloipu_compiler.codegen.planned import (
@@ -19,6 +19,7 @@ from hloipu_compiler.codegen.planned import (
 )
 from hloipu_compiler.codegen.stages import Lying, bytes_of, staged
 from hloipu_runtime.codelets.codelet import Codelet, Indexing, Tensor
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.machine.costs import TileTraffic, exchange, sync
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Sizes

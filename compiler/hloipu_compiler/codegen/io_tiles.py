@@ -5,13 +5,14 @@ runtime says how that is charged). Graphcore's stack does so in its `io_tiles` o
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.leaves import Held
 from hloipu_compiler.codegen.placing import mapping_of
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import UsageError
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.mapping import Mapping

@@ -8,12 +8,13 @@ cheapest for all of its demands together, each weighed by how often it comes.
 
 from collections.abc import Iterable, Sequence
 from collections.abc import Mapping as MappingType
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from hloipu_compiler.codegen.bringing import bringing
 from hloipu_compiler.codegen.choosing import Demand
 from hloipu_runtime.codelets.codelet import Tensor
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Mapping
 

@@ -1,7 +1,6 @@
 """What an instruction's result is, on its way into a program: on tiles, or not yet."""
 
-from dataclasses import dataclass
-
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.mapping import Sizes
 from hloipu_runtime.program.steps import ValueId, VariableId
 

@@ -1,11 +1,11 @@
 """Choosing grids: which index of a codelet is split into how many parts on which tiles."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
 from hloipu_runtime.codelets.codelet import Index, Indexing
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.law import label_span, span_of
 from hloipu_runtime.program.mapping import Mapping, Sizes, Span, Spans, Tiles, whole
 

@@ -5,11 +5,11 @@ function is not called, so that a record may take longer to make than the choice
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from hloipu_compiler.codegen.placing import Placement
 from hloipu_runtime.codelets.codelet import Sizes
+from hloipu_runtime.frozen import dataclass
 
 MOST_ALTERNATIVES = 4
 """How many of those that lost are kept."""

@@ -1,7 +1,6 @@
 """What a lowering is given, and the table that lowerings are registered in."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.leaves import Held, Leaf
@@ -12,6 +11,7 @@ from hloipu_compiler.ir.ops import ELEMENTWISE
 from hloipu_compiler.ir.shapes import ArrayShape, array_shape, leaves_of
 from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.codelets.expression import Expression
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.late_table import LateTable
 from hloipu_runtime.program.mapping import Sizes
 

@@ -1,8 +1,9 @@
 """What users may choose of how programs are written."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.model import Machine
 

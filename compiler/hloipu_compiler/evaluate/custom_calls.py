@@ -6,7 +6,6 @@ def double(call: Call) -> list[Array]:
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -23,6 +22,7 @@ from hloipu_compiler.ir.annotations import BORDERS, IDENTITY_TARGETS
 from hloipu_compiler.ir.graph import Instruction
 from hloipu_runtime.arguments import checked
 from hloipu_runtime.errors import UnsupportedError
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.lapack import LAPACK_TARGETS
 from hloipu_runtime.kernels.lapack_forms import batch_rank, call_lapack
 from hloipu_runtime.kernels.topk import topk

@@ -5,7 +5,6 @@ of the sharding's tiles or of the mesh's axes, says by some of its digits which 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ from hloipu_compiler.hlo.device_order import strides_of
 from hloipu_compiler.hlo.mesh import AxisRef, Mesh
 from hloipu_compiler.hlo.named_sharding import NamedSharding
 from hloipu_compiler.hlo.sharding_value import Sharding, ShardingKind
+from hloipu_runtime.frozen import dataclass
 
 Array = np.ndarray[Any, Any]
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -18,6 +18,7 @@ from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
 from hloipu_runtime.arguments import shown
 from hloipu_runtime.element_types import ElementType
 from hloipu_runtime.errors import LimitError, UsageError
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.computing import computing
 from hloipu_runtime.kernels.storage import cast_scalar, from_storage, to_storage, user_dtype
 

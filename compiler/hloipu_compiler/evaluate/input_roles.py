@@ -6,7 +6,7 @@ loops) to the ops that read it as an index, a positive-definite matrix, a varian
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 
 import numpy as np
@@ -17,6 +17,7 @@ from hloipu_compiler.ir.annotations import is_identity
 from hloipu_compiler.ir.attributes import ConvolutionLabels
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+from hloipu_runtime.frozen import dataclass
 
 FOLLOWED = frozenset(
     "copy reshape broadcast transpose slice convert bitcast concatenate opt-barrier reverse "

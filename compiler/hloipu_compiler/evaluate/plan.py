@@ -2,12 +2,12 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from hloipu_compiler.ir.graph import Instruction
+from hloipu_runtime.frozen import dataclass
 
 Array = np.ndarray[Any, Any]
 """A leaf value in storage form (`hloipu_runtime.kernels`); tokens are zero-size arrays."""

@@ -1,7 +1,7 @@
 """What a lowering of one opcode is given, and the table that lowerings are registered in."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import Protocol
 
@@ -11,6 +11,7 @@ from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import ELEMENTWISE
 from hloipu_compiler.ir.shapes import ArrayShape, BufferShape, Shape, TupleShape
 from hloipu_runtime.errors import LimitError
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.late_table import LateTable
 from hloipu_runtime.turns import limited_turns, too_many_turns
 

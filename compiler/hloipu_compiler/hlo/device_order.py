@@ -4,11 +4,11 @@ Source: openxla/xla `xla/hlo/parser/hlo_parser.cc` (ParseIotaTileAssignmentArray
 `xla/hlo/ir/tile_assignment.h`.
 """
 
-from dataclasses import dataclass
 from math import prod
 
 from hloipu_compiler.hlo.text_fault import TextFault
 from hloipu_compiler.hlo.value_cursor import Cursor, Kind
+from hloipu_runtime.frozen import dataclass
 
 MOST_EXPANDED = 2**20
 """Devices that are listed at most; the text of an iota is a few characters at any count."""

@@ -4,10 +4,10 @@ Source: openxla/xla `xla/hlo/parser/hlo_parser.cc` (ParseLayout), `xla/layout.cc
 """
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 
 from hloipu_compiler.hlo.value_cursor import Cursor, Kind
+from hloipu_runtime.frozen import dataclass
 
 _CODE = "E0157"
 

@@ -6,10 +6,10 @@ integer beyond 64 bits is no token at all, not a float.
 
 import re
 import struct
-from dataclasses import dataclass
 from enum import Enum
 
 from hloipu_compiler.hlo.text_fault import TextFault
+from hloipu_runtime.frozen import dataclass
 
 BLANKS = r"(?:[ \t\r\n]+|/\*(?:[^*]|\*(?!/))*+\*/|//[^\r\n]*)*+"
 """Blanks and comments, which may stand between any two tokens."""

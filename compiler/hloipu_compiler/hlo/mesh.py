@@ -6,7 +6,6 @@ ids that are no permutation) is a fault here.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
@@ -14,6 +13,7 @@ from hloipu_compiler.hlo.device_order import PLAIN_ORDER, DeviceOrder, read_iota
 from hloipu_compiler.hlo.strings import quote
 from hloipu_compiler.hlo.text_fault import TextFault
 from hloipu_compiler.hlo.value_cursor import Cursor, Kind
+from hloipu_runtime.frozen import dataclass
 
 MOST_DEVICES = 2**31
 """Devices that a text may claim; descriptors stay small whatever it says, but products must fit."""

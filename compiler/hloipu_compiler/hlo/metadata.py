@@ -4,11 +4,12 @@ Source: openxla/xla `xla/hlo/parser/hlo_parser.cc` (ParseMetadata), `xla/hlo/ir/
 """
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from hloipu_compiler.hlo.strings import quote
 from hloipu_compiler.hlo.text_fault import TextFault
 from hloipu_compiler.hlo.value_cursor import Cursor
+from hloipu_runtime.frozen import dataclass
 
 _CODE = "E0150"
 

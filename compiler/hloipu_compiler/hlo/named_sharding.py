@@ -4,12 +4,12 @@ Source: openxla/xla `xla/hlo/parser/hlo_parser.cc` (ParseSingleSharding),
 `xla/hlo/ir/named_sharding.cc`.
 """
 
-from dataclasses import dataclass
 from math import prod
 
 from hloipu_compiler.hlo.mesh import AxisRef, Mesh, check_disjoint, take_axes, take_axis, take_mesh
 from hloipu_compiler.hlo.metadata import OpMetadata, take_metadata_list
 from hloipu_compiler.hlo.value_cursor import Cursor, Kind
+from hloipu_runtime.frozen import dataclass
 
 _REDUCTIONS = ("sum", "max", "min")
 

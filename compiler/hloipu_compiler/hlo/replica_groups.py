@@ -4,7 +4,6 @@ Source: openxla/xla `xla/hlo/parser/hlo_parser.cc` (ParseCollectiveDeviceListBas
 `xla/hlo/ir/replica_group.cc`.
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
@@ -19,6 +18,7 @@ from hloipu_compiler.hlo.mesh import AxisRef, Mesh, check_disjoint, is_mesh, tak
 from hloipu_compiler.hlo.text_fault import TextFault
 from hloipu_compiler.hlo.value_cursor import Cursor
 from hloipu_compiler.ir.attributes import ReplicaGroups
+from hloipu_runtime.frozen import dataclass
 
 _CODE = "E0152"
 

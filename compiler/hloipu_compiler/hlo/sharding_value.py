@@ -3,13 +3,13 @@
 Source of the printed form: openxla/xla `xla/hlo/ir/hlo_sharding.cc`.
 """
 
-from dataclasses import dataclass
 from enum import Enum
 from math import prod
 
 from hloipu_compiler.hlo.device_order import PLAIN_ORDER, DeviceOrder
 from hloipu_compiler.hlo.metadata import OpMetadata, metadata_list_text
 from hloipu_compiler.hlo.named_sharding import NamedSharding
+from hloipu_runtime.frozen import dataclass
 
 
 class ShardingKind(Enum):

@@ -5,11 +5,11 @@ them; so does this reader. A parent is written one too high, so that 1 says "no 
 Source: openxla/xla `xla/hlo/parser/hlo_parser.cc` (ParseStackFrameIndex).
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from hloipu_compiler.hlo.text_fault import TextFault
 from hloipu_compiler.hlo.value_cursor import Cursor, Kind
+from hloipu_runtime.frozen import dataclass
 
 _CODE = "E0156"
 

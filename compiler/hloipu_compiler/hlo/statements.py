@@ -4,7 +4,6 @@ Both ways of reading end here. The line lexer hands over the texts of a printed 
 hands over stretches; shapes and attribute lists are read once per distinct text of one parse.
 """
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -27,6 +26,7 @@ from hloipu_compiler.ir.attributes import NO_ATTRIBUTES, Attributes, Raw, Value
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.ops import COMMON_ATTRIBUTES, LEGACY, OPS, Op
 from hloipu_compiler.ir.shapes import Shape
+from hloipu_runtime.frozen import dataclass
 
 KEPT_ASIDE = frozenset({"metadata", "backend_config"})
 """Attributes that differ on nearly every line; they stay text and outside of attribute lists."""

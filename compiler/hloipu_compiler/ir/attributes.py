@@ -5,10 +5,10 @@ memo can be keyed by it. What a key's value looks like is said once, in `ir/attr
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from hloipu_compiler.ir.shapes import Shape
+from hloipu_runtime.frozen import dataclass
 
 
 class Raw(str):

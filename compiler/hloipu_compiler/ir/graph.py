@@ -5,7 +5,7 @@ user's own position, so every walk is a loop over a tuple. The networkx view is 
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,6 +13,7 @@ from hloipu_compiler.ir.attributes import NO_ATTRIBUTES, Attributes, ProgramShap
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import Shape
 from hloipu_compiler.source import Source, Span
+from hloipu_runtime.frozen import dataclass
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -4,8 +4,9 @@ Text stays text until somebody wants numbers (`hlo/literal_values.py` reads it),
 that look at a program never look at its constants.
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from hloipu_runtime.frozen import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

@@ -5,8 +5,9 @@ Sources: openxla/xla `xla/hlo/ir/hlo_opcode.h`, `xla/hlo/parser/hlo_parser.cc`. 
 table. What the parser, the verifier, the printer, fusion and the evaluator must agree on is here.
 """
 
-from dataclasses import dataclass
 from enum import Flag, auto
+
+from hloipu_runtime.frozen import dataclass
 
 
 class Trait(Flag):

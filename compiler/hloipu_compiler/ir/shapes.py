@@ -5,9 +5,10 @@ Hashes are computed once: a memo looks shapes up millions of times.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from hloipu_runtime.element_types import ElementType
+from hloipu_runtime.frozen import dataclass
 
 UNBOUNDED = -1
 """Size of a dimension written `?`."""

@@ -1,7 +1,6 @@
 """The pass that leaves few reshapes and transposes, which move data and part what would join."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from hloipu_compiler.ir.graph import Instruction, Module
@@ -12,6 +11,7 @@ from hloipu_compiler.passes.registry import register
 from hloipu_compiler.passes.reshape_rules import RESHAPE_RULES
 from hloipu_compiler.passes.rewriting import Draft, Rule, rewritten, with_each
 from hloipu_compiler.plan.plan import Plan
+from hloipu_runtime.frozen import dataclass
 
 
 def _first_of(first: Rule, second: Rule) -> Rule:

@@ -1,6 +1,6 @@
 """One instruction for all that compute the same from the same, by hashing what they say."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from hloipu_compiler.analysis.order import effectful_computations
@@ -15,6 +15,7 @@ from hloipu_compiler.passes.pass_base import NO_DEAD_CODE, TRIP_COUNTS, Facts, P
 from hloipu_compiler.passes.registry import register
 from hloipu_compiler.passes.rewriting import Draft, with_operands
 from hloipu_compiler.plan.plan import Plan
+from hloipu_runtime.frozen import dataclass
 
 _NEVER = Trait.SIDE_EFFECT | Trait.COLLECTIVE | Trait.ASYNC_START | Trait.ASYNC_DONE
 DISTINCT = frozenset(

@@ -1,7 +1,7 @@
 """What serves neither the result nor an effect, left out: code, loop state, computations."""
 
 from collections.abc import Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from hloipu_compiler.analysis.call_graph import callees_first
@@ -22,6 +22,7 @@ from hloipu_compiler.passes.pass_base import NO_DEAD_CODE, TRIP_COUNTS, Facts, P
 from hloipu_compiler.passes.registry import register
 from hloipu_compiler.passes.rewriting import Draft, with_operands
 from hloipu_compiler.plan.plan import Plan
+from hloipu_runtime.frozen import dataclass
 
 Kept = tuple[int, ...]
 

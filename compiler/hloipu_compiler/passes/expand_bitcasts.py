@@ -4,7 +4,6 @@ After this no value depends on a layout, and passes may put one value in another
 their layouts differ.
 """
 
-from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
@@ -16,6 +15,7 @@ from hloipu_compiler.passes.registry import register
 from hloipu_compiler.passes.rewriting import Draft, rewritten, with_each
 from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.element_types import ElementType, Kind
+from hloipu_runtime.frozen import dataclass
 
 
 def bitcasts_expanded(module: Module) -> Module:

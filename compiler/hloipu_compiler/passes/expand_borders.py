@@ -6,7 +6,7 @@ them in their places. What borders mean is `evaluate.manual_sharding`'s to say.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
@@ -24,6 +24,7 @@ from hloipu_compiler.passes.rewriting import Draft, Rule, rewritten, with_each
 from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import UnsupportedError
+from hloipu_runtime.frozen import dataclass
 
 if TYPE_CHECKING:
     from hloipu_compiler.evaluate.device_blocks import DeviceBlocks

@@ -5,7 +5,6 @@ elements are computed; a large one is known where all its elements are one scala
 that scalar is computed, and broadcast.
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -22,6 +21,7 @@ from hloipu_compiler.passes.registry import register
 from hloipu_compiler.passes.rewriting import Draft, with_each, with_operands
 from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.errors import UnsupportedError
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.computing import computing
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ constant numbers that a group reads are copied into it, for they cost nothing th
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -28,6 +28,7 @@ from hloipu_compiler.passes.pass_base import (
 from hloipu_compiler.passes.registry import register
 from hloipu_compiler.passes.rewriting import with_operands
 from hloipu_compiler.plan.plan import Plan
+from hloipu_runtime.frozen import dataclass
 
 FUSIBLE = frozenset(
     name

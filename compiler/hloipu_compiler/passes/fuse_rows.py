@@ -10,7 +10,7 @@ elementwise ops on what they leave. Softmax is one, a layer norm, the gradient o
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -23,6 +23,7 @@ from hloipu_compiler.passes.registry import register
 from hloipu_compiler.passes.row_finding import RowFinder
 from hloipu_compiler.passes.row_writing import with_regions
 from hloipu_compiler.plan.plan import Plan
+from hloipu_runtime.frozen import dataclass
 
 
 def rows_fused(

@@ -1,7 +1,7 @@
 """Calls, fusions and asynchronous wrappers written out; loops given computations of their own."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import ClassVar
 
 from hloipu_compiler.analysis.call_graph import callees_first
@@ -30,6 +30,7 @@ from hloipu_compiler.passes.pass_base import (
 from hloipu_compiler.passes.registry import register
 from hloipu_compiler.passes.rewriting import with_operands
 from hloipu_compiler.plan.plan import Plan
+from hloipu_runtime.frozen import dataclass
 
 
 def inlined(module: Module, most_instructions: int = MOST_INSTRUCTIONS) -> Module:

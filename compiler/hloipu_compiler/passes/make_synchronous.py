@@ -4,7 +4,6 @@ The machine computes, synchronises and exchanges in turn: nothing runs beside an
 the pair of a start and a done says no more than the plain op at the place of the start.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from hloipu_compiler.ir.attributes import NO_ATTRIBUTES
@@ -16,6 +15,7 @@ from hloipu_compiler.passes.pass_base import NO_BITCASTS, NO_DEAD_CODE, TRIP_COU
 from hloipu_compiler.passes.registry import register
 from hloipu_compiler.passes.rewriting import Draft, Rule, rewritten, with_each
 from hloipu_compiler.plan.plan import Plan
+from hloipu_runtime.frozen import dataclass
 
 _ZERO = Literal("0")
 

@@ -5,7 +5,7 @@ out before anyone makes it. Ops that see the bits of a float, or whose code is n
 type, with conversions around them.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -21,6 +21,7 @@ from hloipu_compiler.passes.rewriting import Draft, with_operands
 from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.element_types import ELEMENT_TYPES, F32, ElementType
 from hloipu_runtime.errors import UsageError
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.storage import to_storage
 
 _AS_WRITTEN = frozenset(

@@ -7,7 +7,7 @@ better. Effects keep their order. Time n log n.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from heapq import heappop, heappush
 from typing import ClassVar
 
@@ -23,6 +23,7 @@ from hloipu_compiler.passes.pass_base import Pass
 from hloipu_compiler.passes.registry import register
 from hloipu_compiler.passes.rewriting import with_operands
 from hloipu_compiler.plan.plan import Plan
+from hloipu_runtime.frozen import dataclass
 
 _MOST = 1 << 60
 

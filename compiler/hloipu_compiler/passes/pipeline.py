@@ -1,10 +1,11 @@
 """A pipeline: passes in order, some of them in groups that repeat until nothing changes."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 
 from hloipu_compiler.passes.pass_base import NO_FACTS, Facts, Pass
 from hloipu_runtime.errors import UsageError
+from hloipu_runtime.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ The rules of `analysis.trip_count` first; where they do not fit and the end of t
 constants alone, the part of the loop that decides it is simply run.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from hloipu_compiler.analysis.call_graph import callees_first
@@ -14,6 +13,7 @@ from hloipu_compiler.passes.counted_by_running import LoopRunner
 from hloipu_compiler.passes.pass_base import TRIP_COUNTS, Facts, Pass
 from hloipu_compiler.passes.registry import register
 from hloipu_compiler.plan.plan import LoopKey, Plan
+from hloipu_runtime.frozen import dataclass
 
 MOST_RUN_TRIPS = 128
 

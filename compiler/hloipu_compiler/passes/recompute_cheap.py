@@ -7,7 +7,7 @@ Memory Cost, 2016, drop and recompute whole segments; this drops what costs next
 """
 
 from bisect import bisect_left, insort
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 from typing import ClassVar
 
@@ -26,6 +26,7 @@ from hloipu_compiler.passes.pass_base import Pass
 from hloipu_compiler.passes.registry import register
 from hloipu_compiler.passes.rewriting import with_operands
 from hloipu_compiler.plan.plan import Plan
+from hloipu_runtime.frozen import dataclass
 
 CHEAP = frozenset(
     name

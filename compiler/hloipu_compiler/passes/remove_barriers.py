@@ -5,7 +5,6 @@ comes after the merging. Effects need no add-dependency: no pass and no later st
 order of effects, which is that of the text.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from hloipu_compiler.ir.graph import Instruction, Module
@@ -22,6 +21,7 @@ from hloipu_compiler.passes.pass_base import (
 from hloipu_compiler.passes.registry import register
 from hloipu_compiler.passes.rewriting import Draft, rewritten, with_each
 from hloipu_compiler.plan.plan import Plan
+from hloipu_runtime.frozen import dataclass
 
 BARRIERS = ("opt-barrier", "domain", "add-dependency")
 

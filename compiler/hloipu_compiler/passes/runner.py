@@ -1,7 +1,6 @@
 """Running a pipeline: verify each step, time it, count, stop where asked."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from time import perf_counter
 
 from hloipu_compiler.errors import VerifyError
@@ -15,6 +14,7 @@ from hloipu_compiler.passes.plugins import plugin_fault
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.errors import UsageError
+from hloipu_runtime.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

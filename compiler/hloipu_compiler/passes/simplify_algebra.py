@@ -1,6 +1,5 @@
 """Ops that come down to simpler ones with the same bits: one table of rules by opcode."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from hloipu_compiler.ir.graph import Module
@@ -13,6 +12,7 @@ from hloipu_compiler.passes.pass_base import NO_BITCASTS, NO_DEAD_CODE, TRIP_COU
 from hloipu_compiler.passes.registry import register
 from hloipu_compiler.passes.rewriting import Rule, rewritten, with_each
 from hloipu_compiler.plan.plan import Plan
+from hloipu_runtime.frozen import dataclass
 
 RULES: dict[str, Rule] = {
     **MOVEMENT_RULES, **INDEXING_RULES, **ARITHMETIC_RULES, **CONTROL_RULES,

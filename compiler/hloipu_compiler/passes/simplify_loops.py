@@ -6,7 +6,7 @@ then it can be folded there. `eliminate-dead-code` drops what nobody reads any m
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from hloipu_compiler.ir.attributes import Attributes
@@ -18,6 +18,7 @@ from hloipu_compiler.passes.pass_base import NO_BITCASTS, NO_DEAD_CODE, TRIP_COU
 from hloipu_compiler.passes.registry import register
 from hloipu_compiler.passes.rewriting import Draft, with_operands
 from hloipu_compiler.plan.plan import Plan
+from hloipu_runtime.frozen import dataclass
 
 Template = tuple[Instruction, ...]
 """A constant, and perhaps the broadcast of it, each the operand of the next."""

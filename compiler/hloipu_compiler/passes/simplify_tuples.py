@@ -1,6 +1,5 @@
 """Tuples taken apart and put together again for nothing."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from hloipu_compiler.ir.graph import Instruction, Module
@@ -10,6 +9,7 @@ from hloipu_compiler.passes.pass_base import NO_BITCASTS, NO_DEAD_CODE, TRIP_COU
 from hloipu_compiler.passes.registry import register
 from hloipu_compiler.passes.rewriting import Draft, Rule, rewritten, with_each
 from hloipu_compiler.plan.plan import Plan
+from hloipu_runtime.frozen import dataclass
 
 
 def _element(draft: Draft, x: Instruction) -> int | None:

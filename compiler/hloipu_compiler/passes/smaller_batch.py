@@ -5,7 +5,7 @@ before anyone makes it. Numbers in the text that come from the batch (to divide 
 so that the values are not those of the model with the smaller batch.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from hloipu_compiler.analysis.joined_dims import WHOLE, Cell, arrays_of
@@ -20,6 +20,7 @@ from hloipu_compiler.passes.pass_base import NO_DEAD_CODE, TRIP_COUNTS, Facts, P
 from hloipu_compiler.passes.registry import register
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.verify.verifier import verify
+from hloipu_runtime.frozen import dataclass
 
 _LEAST_SHARE = 0.75
 """Of the bytes of all that is computed: a batch is nearly everywhere, the side of a weight not."""

@@ -1,11 +1,12 @@
 """How a step is cut into micro-batches, stages and one update: asked for, and decided."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import NamedTuple
 
 from hloipu_compiler.plan.schedule import GROUPED, Schedule
+from hloipu_runtime.frozen import dataclass
 
 SUM, MEAN, RUNNING_MEAN = "sum", "mean", "running_mean"
 REDUCTIONS = (SUM, MEAN, RUNNING_MEAN)

@@ -1,8 +1,10 @@
 """The plan: what passes have decided or found out about a module, beside the module itself."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
+
+from hloipu_runtime.frozen import dataclass
 
 SCHEMA = "hloipu.plan/1"
 

@@ -1,13 +1,13 @@
 """Which random numbers replicas draw alike, and into which keys a session folds their numbers."""
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from hloipu_compiler.analysis.random_keys import KeyWalk, draws_random_bits, key_numbers
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.plan.pipelining import Pipelining
 from hloipu_compiler.plan.wrapping import Wrapping
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.stacks import PARAMETER, Numbering, Stack
 
 AUTO, FOLDED, SAME = "auto", "folded", "same"

@@ -9,9 +9,9 @@ the stages because ramps and steady state share code; the schedule itself takes 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.timetable import Timetable
 
 GROUPED, INTERLEAVED, SEQUENTIAL = "grouped", "interleaved", "sequential"

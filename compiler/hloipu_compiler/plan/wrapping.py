@@ -1,9 +1,11 @@
 """How a step is wrapped for the device: what stays there, what queues feed, how often it turns."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 from typing import NamedTuple
+
+from hloipu_runtime.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,7 @@
 """What the user says of IPUs without stages, and the refusals of what cannot be."""
 
-from dataclasses import dataclass
-
 from hloipu_runtime.errors import UnsupportedError
+from hloipu_runtime.frozen import dataclass
 
 
 class ShardingError(UnsupportedError):

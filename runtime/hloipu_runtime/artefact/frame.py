@@ -4,7 +4,7 @@ import hashlib
 import mmap
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from stat import S_ISREG
 from types import MappingProxyType
@@ -26,6 +26,7 @@ from hloipu_runtime.artefact.layout import (
 from hloipu_runtime.atomic_file import replacing
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import ArtefactError, UsageError
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.storage import user_dtype
 
 Array = np.ndarray[Any, Any]

@@ -1,13 +1,13 @@
 """What every codelet answers: how its indices split, what it computes, what that costs."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
 from hloipu_runtime.codelets.straight import Straight
 from hloipu_runtime.errors import UsageError
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
 

@@ -1,7 +1,7 @@
 """Dot: contraction of two operands, whole or with the contracted dimension cut into pieces."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from math import prod
 from typing import Any, ClassVar, NamedTuple
@@ -24,6 +24,7 @@ from hloipu_runtime.codelets.codelet import (
 from hloipu_runtime.codelets.grids import pair, piece_runs, repeat, split
 from hloipu_runtime.codelets.reduce import Reduce
 from hloipu_runtime.codelets.straight import Straight, one_call
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.contraction import DotDimensions, free_dims
 from hloipu_runtime.kernels.dot import dot_general
 from hloipu_runtime.kernels.dotting import dotting, is_matrix_product

@@ -6,7 +6,6 @@ and works on what falls into that.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from operator import sub
 from typing import ClassVar
 
@@ -37,6 +36,7 @@ from hloipu_runtime.codelets.ranges import (
     agreed_starts,
 )
 from hloipu_runtime.codelets.straight import Straight, one_call
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels import movement
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork, rearrange_on_tile, shared_vertex_cycles

@@ -1,7 +1,6 @@
 """The codelet that offers, of a window at a run-time place, what each range of the data has."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -23,6 +22,7 @@ from hloipu_runtime.codelets.move import every_dimension
 from hloipu_runtime.codelets.or_bits import OrBits
 from hloipu_runtime.codelets.placing import line_of_starts
 from hloipu_runtime.codelets.ranges import agreed_starts, clamped
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels import movement
 from hloipu_runtime.kernels.gather import GatherDimensions
 from hloipu_runtime.machine.costs import TileWork

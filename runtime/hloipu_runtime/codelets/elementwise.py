@@ -1,7 +1,6 @@
 """The codelet of all elementwise work: an expression on operands that broadcast into the result."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
 from typing import Any, ClassVar, NamedTuple
@@ -22,6 +21,7 @@ from hloipu_runtime.codelets.elementwise_costs import elementwise_work
 from hloipu_runtime.codelets.expression import Expression, Plan, plan_of
 from hloipu_runtime.codelets.straight import Call, Straight
 from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.storage import storage_dtype
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine

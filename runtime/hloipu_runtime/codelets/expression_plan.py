@@ -1,7 +1,6 @@
 """Computing expressions whose nodes are bound to kernels: at once, in blocks, or as calls."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import prod
 from typing import Any
@@ -20,6 +19,7 @@ from hloipu_runtime.codelets.expression_walk import (
     untouched,
 )
 from hloipu_runtime.codelets.straight import Call, Straight
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.blocks import Array
 from hloipu_runtime.kernels.quiet import are_off, warnings_off
 

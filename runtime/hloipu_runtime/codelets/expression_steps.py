@@ -5,7 +5,6 @@ write into, which may be an argument. Floating-point warnings are off around it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 from hloipu_runtime.codelets.constants import value_of
 from hloipu_runtime.codelets.expression_form import Node
 from hloipu_runtime.element_types import ELEMENT_TYPES, ElementType
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels import binary as binary_kernels
 from hloipu_runtime.kernels.binary import binary
 from hloipu_runtime.kernels.blocks import BLOCK_ELEMENTS, Array

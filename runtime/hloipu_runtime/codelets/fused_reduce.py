@@ -1,7 +1,7 @@
 """Reductions of what an expression makes of operands: no element of it is ever stored."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from math import prod
 from typing import Any, ClassVar
@@ -30,6 +30,7 @@ from hloipu_runtime.codelets.reduce import Reduce
 from hloipu_runtime.codelets.reduce_costs import reduce_work
 from hloipu_runtime.codelets.row_region import RowRegion
 from hloipu_runtime.codelets.straight import Straight, run_calls
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine

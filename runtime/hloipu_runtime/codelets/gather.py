@@ -1,7 +1,6 @@
 """Codelets that pick slices where an index operand says."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import ceil
 from typing import ClassVar
 
@@ -33,6 +32,7 @@ from hloipu_runtime.codelets.moving_costs import NO_WORK, multi_slice_slots, rep
 from hloipu_runtime.codelets.or_bits import OrBits
 from hloipu_runtime.codelets.placing import delivered, is_whole
 from hloipu_runtime.codelets.straight import Straight, one_call
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.gather import GatherDimensions, gather, gathering
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork, single_vertices_cycles

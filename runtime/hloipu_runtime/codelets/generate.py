@@ -1,7 +1,6 @@
 """Codelets that make values out of nothing but where they are: counts and constants."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,6 +10,7 @@ from hloipu_runtime.codelets.constants import value_of
 from hloipu_runtime.codelets.elementwise_rates import vector_elements
 from hloipu_runtime.codelets.emulation import Slots, emulated
 from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.monoids import wrap_integer
 from hloipu_runtime.kernels.movement import iota
 from hloipu_runtime.kernels.rounding import round_to

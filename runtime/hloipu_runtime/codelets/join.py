@@ -1,7 +1,6 @@
 """Codelets that make one tensor of several: padding and concatenation."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -18,6 +17,7 @@ from hloipu_runtime.codelets.codelet import (
 )
 from hloipu_runtime.codelets.moving_costs import repeats_work, runs_work
 from hloipu_runtime.codelets.placing import delivered, first_start
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels import movement
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine

@@ -1,7 +1,6 @@
 """Codelets that put elements in other places: copy, transpose, reverse, slice, broadcast."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from hloipu_runtime.codelets.codelet import (
@@ -22,6 +21,7 @@ from hloipu_runtime.codelets.moving_costs import (
     transpose_work,
 )
 from hloipu_runtime.codelets.placing import after_grid, delivered, first_start
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels import movement
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine

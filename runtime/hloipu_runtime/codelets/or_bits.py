@@ -1,7 +1,6 @@
 """The codelet that puts candidates together: of each element one part has the bits."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -18,6 +17,7 @@ from hloipu_runtime.codelets.codelet import (
 from hloipu_runtime.codelets.move import every_dimension
 from hloipu_runtime.codelets.moving_costs import NO_WORK, packed_bytes
 from hloipu_runtime.codelets.placing import delivered
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork, shared_vertex_cycles
 from hloipu_runtime.machine.model import Machine

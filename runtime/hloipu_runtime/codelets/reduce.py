@@ -1,7 +1,7 @@
 """Reduce: monoids and regions over dimensions, whole or with one dimension cut into pieces."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any, ClassVar
 
@@ -32,6 +32,7 @@ from hloipu_runtime.codelets.grids import (
 )
 from hloipu_runtime.codelets.reduce_costs import reduce_work
 from hloipu_runtime.codelets.straight import Call, Straight, one_call
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.monoids import UFUNCS, finish, identity
 from hloipu_runtime.kernels.quiet import quietly
 from hloipu_runtime.kernels.reduction import is_short, reduce, reduce_monoid

@@ -5,7 +5,6 @@ the indices of the dimensions that are not reduced, is whole on one tile.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import Any, ClassVar
@@ -30,6 +29,7 @@ from hloipu_runtime.codelets.row_costs import RowWork, row_work
 from hloipu_runtime.codelets.row_values import Reduction, RowValues, refused, row_values
 from hloipu_runtime.codelets.straight import Straight, run_calls
 from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.blocks import BLOCK_ELEMENTS, aligned_empty
 from hloipu_runtime.kernels.reduction import reduce_monoid, take_in
 from hloipu_runtime.kernels.storage import storage_dtype

@@ -1,7 +1,6 @@
 """The codelet that combines windows of updates into operands where an index operand says."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import ceil, prod
 from typing import ClassVar
 
@@ -32,6 +31,7 @@ from hloipu_runtime.codelets.scatter_parts import (
     window_sizes,
 )
 from hloipu_runtime.codelets.straight import Straight, one_call
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.monoids import Combiner
 from hloipu_runtime.kernels.scatter import How, ScatterDimensions, form_of, scatter
 from hloipu_runtime.kernels.scatter_points import scattering

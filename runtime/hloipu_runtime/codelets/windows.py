@@ -1,7 +1,7 @@
 """Windows: reduce-window, and where the part of a window lies that a tile computes."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import gcd, prod
 from typing import Any, ClassVar, NamedTuple
 
@@ -20,6 +20,7 @@ from hloipu_runtime.codelets.expression import Expression, region
 from hloipu_runtime.codelets.grids import distinct_scalars, one_by_one, share, spread
 from hloipu_runtime.codelets.placing import first_start
 from hloipu_runtime.codelets.window_costs import pooling_work, running_work
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.windows import reduce_window
 from hloipu_runtime.kernels.windows_geometry import WindowDimension
 from hloipu_runtime.machine.costs import TileWork

@@ -1,10 +1,11 @@
 """Records of what a program costs: steps, and the blocks of steps that run as one."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from hloipu_runtime.costing.spent import Spent
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.machine.charges import Charge
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.program import Program

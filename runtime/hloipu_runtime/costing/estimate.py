@@ -1,7 +1,6 @@
 """Cycles of a program that does not run: loops multiply, data that decides makes totals unknown."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from hloipu_runtime.arguments import Number
@@ -19,6 +18,7 @@ from hloipu_runtime.costing.costs import (
 from hloipu_runtime.costing.counting import BlockCounts, count_blocks, spent_of
 from hloipu_runtime.costing.spent import FREE, Spent
 from hloipu_runtime.costing.step_costs import step_charges
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.machine.transfers import seconds
 from hloipu_runtime.program.program import Program

@@ -1,10 +1,10 @@
 """Contraction of two float arrays over any dimensions, as few BLAS calls as possible."""
 
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.blocks import Array
 from hloipu_runtime.kernels.matmul import matmul
 

@@ -5,7 +5,6 @@ scaled_dot_rewriter.cc. Products and sums are formed in the widest of the three 
 (narrow floats: in float32), and rounded to the result's type once.
 """
 
-from dataclasses import dataclass
 from itertools import product as index_product
 from math import prod
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.blocks import Array
 from hloipu_runtime.kernels.contraction import DotDimensions, contract, free_dims
 from hloipu_runtime.kernels.matmul import exact_integer, is_cheap_in_integers

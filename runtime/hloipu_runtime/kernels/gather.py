@@ -5,13 +5,13 @@ index (or one `take`) copies whole slices; nothing is indexed element by element
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.blocks import Array
 from hloipu_runtime.kernels.index_rows import index_rows
 from hloipu_runtime.kernels.movement import contiguous, index_of

@@ -5,13 +5,13 @@ its bounds, what one step of it is in rows, and what batching dimensions add.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.blocks import Array
 
 Sizes = tuple[int, ...]

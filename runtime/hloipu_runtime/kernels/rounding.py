@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.blocks import Array, blocks, like
 from hloipu_runtime.kernels.quiet import quietly
 

@@ -1,13 +1,13 @@
 """The general scatter: windows of updates combined into operands, duplicates in index order."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
 import numpy as np
 
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.blocks import Array
 from hloipu_runtime.kernels.index_rows import IndexRows, index_rows
 from hloipu_runtime.kernels.monoids import Combiner

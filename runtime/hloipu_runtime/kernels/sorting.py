@@ -6,11 +6,11 @@ direction and treatment of zeros and NaNs. All sorts are stable, asked for or no
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.blocks import Array
 from hloipu_runtime.kernels.extrema import total_order_keys
 from hloipu_runtime.kernels.movement import contiguous

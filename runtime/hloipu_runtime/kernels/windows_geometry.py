@@ -1,8 +1,9 @@
 """Where the elements of sliding windows lie: plain arithmetic on slices, no index arrays."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import gcd
+
+from hloipu_runtime.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

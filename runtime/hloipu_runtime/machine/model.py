@@ -1,9 +1,9 @@
 """A machine: its sections of numbers, and where each number comes from."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.machine.schema import SCHEMA, full_key
 from hloipu_runtime.machine.sections import (
     Amp,

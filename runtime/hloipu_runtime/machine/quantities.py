@@ -3,8 +3,9 @@
 All numbers are integers, so that costs are exact and equal on every computer.
 """
 
-from dataclasses import dataclass
 from typing import Annotated
+
+from hloipu_runtime.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

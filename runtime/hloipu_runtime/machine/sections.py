@@ -4,8 +4,7 @@ They are the sections of the TOML files in `data/`, field for field. `docs/machi
 what the numbers mean together and what is not modelled.
 """
 
-from dataclasses import dataclass
-
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.machine.quantities import (
     Bytes,
     BytesOrNone,

@@ -1,6 +1,5 @@
 """The memory of a program: an address for every variable, and what each tile's bytes are for."""
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -8,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hloipu_runtime.costing.forms import Forms
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.categories import CATEGORY_OF_ROLE, LOW, Category
 from hloipu_runtime.memory.charges import Charges, charges_of

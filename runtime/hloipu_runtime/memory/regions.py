@@ -6,10 +6,10 @@ once, however often it is called.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from hloipu_runtime.errors import LimitError
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.channels import crosses, is_offloaded
 from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.program import Program

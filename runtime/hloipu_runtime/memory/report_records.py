@@ -1,10 +1,10 @@
 """The records of a memory report, and their JSON."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.memory.categories import Category
 from hloipu_runtime.memory.remote_parts import RemoteCategory
 from hloipu_runtime.program.mapping import Sizes

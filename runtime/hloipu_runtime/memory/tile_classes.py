@@ -1,12 +1,12 @@
 """Classes of tiles: those that lie in the same grids have the same memory, and are counted once."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.mapping import Tiles
 
 Numbers = NDArray[np.int64]

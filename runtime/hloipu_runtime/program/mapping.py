@@ -4,13 +4,14 @@ A mapping is a few numbers whatever the number of tiles: all questions are answe
 one dimension at a time.
 """
 
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from hloipu_runtime.frozen import dataclass
 
 Sizes = tuple[int, ...]
 Box = tuple[tuple[int, int], ...]

@@ -1,6 +1,6 @@
 """A whole program: variables, values, constants and the tree of steps."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from functools import cached_property
 from math import prod
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.mapping import Mapping, Sizes
 from hloipu_runtime.program.stacks import Stack
 from hloipu_runtime.program.steps import Sequence, ValueId, VariableId

@@ -1,9 +1,10 @@
 """A program's ends as users see them: arrays that it has in pieces are one, under one number."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.mapping import Sizes
 from hloipu_runtime.program.program import Port, Program, Queue, StatePort
 from hloipu_runtime.program.stacks import PARAMETER, RESULT, Array, Numbering, Stack

@@ -6,12 +6,12 @@ Pieces of one array have neighbouring numbers, in the order of their rows.
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.mapping import Sizes
 
 Array = np.ndarray[Any, Any]

@@ -5,10 +5,10 @@ Every step says things twice. Its *descriptors* are what tiles do: variables, pa
 that the descriptors do what the logical form says.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from hloipu_runtime.codelets.codelet import Codelet
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.mapping import Box, Sizes, Spans, Tiles
 from hloipu_runtime.program.timetable import Timetable

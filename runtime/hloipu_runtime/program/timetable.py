@@ -11,8 +11,9 @@ its slots are `g * n * N + s * r + i`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from hloipu_runtime.frozen import dataclass
 
 
 def longest_turns(

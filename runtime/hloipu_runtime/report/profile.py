@@ -1,9 +1,10 @@
 """The profile: where the cycles of a run or an estimate went, as records that add up."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.report.change import Fitting
 from hloipu_runtime.report.finding import Finding
 from hloipu_runtime.report.pipelines import PipelineRow

@@ -1,10 +1,11 @@
 """From a proved program to its logical form: nodes over values, and when each value dies."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hloipu_runtime.codelets.codelet import Codelet
 from hloipu_runtime.codelets.move import Transpose
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.collective import Collective
 from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.steps import (

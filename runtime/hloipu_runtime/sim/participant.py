@@ -1,11 +1,11 @@
 """Who an engine is among the participants of a program, and how it meets the others."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from hloipu_runtime.errors import UsageError
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.collective import IDENTITIES, REPLICA_ID, Collective
 from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.sim.collectives import group_results

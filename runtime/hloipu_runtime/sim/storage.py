@@ -5,12 +5,12 @@ that parts which lie side by side make one contiguous array; axes that replicate
 vertex sees is the same memory with all grid axes in front: its tile's part and nothing else.
 """
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.storage import storage_dtype
 from hloipu_runtime.program.mapping import Mapping, Sizes, extent_of
 from hloipu_runtime.program.program import Array, Variable

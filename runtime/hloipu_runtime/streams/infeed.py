@@ -10,11 +10,11 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from hloipu_runtime.arguments import Number, Replicas, checked
 from hloipu_runtime.errors import StreamError
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.streams import faults
 from hloipu_runtime.streams.element import ElementSpec, Leaves
 from hloipu_runtime.streams.filling import Filling, close_rows, fill, forgotten

@@ -1,8 +1,7 @@
 """Which of the elements that a program gives out an outfeed keeps."""
 
-from dataclasses import dataclass
-
 from hloipu_runtime.errors import StreamError
+from hloipu_runtime.frozen import dataclass
 
 KINDS = ("all", "last", "first", "every", "sum", "mean")
 

@@ -10,11 +10,11 @@ Without overlap the device makes the transfer itself: its cost is part of the st
 merely waits for the host. Intervals are exact fractions and rounded up once, at the end.
 """
 
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
 from hloipu_runtime.errors import StreamError
+from hloipu_runtime.frozen import dataclass
 
 Verdict = Literal["device-bound", "transfer-bound", "host-bound"]
 
