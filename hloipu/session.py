@@ -22,8 +22,6 @@ from hloipu_compiler.driver import compile_module
 from hloipu_compiler.hlo.frontend_attributes import read_frontend_attributes
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
-from hloipu_compiler.passes.plugins import load_plugin
-from hloipu_compiler.passes.recompute_cheap import RecomputeCheap
 from hloipu_compiler.passes.registry import added_passes_forgotten
 from hloipu_compiler.passes.runner import PassRun, run_passes
 from hloipu_compiler.plan.plan import Plan
@@ -151,6 +149,8 @@ def compile_cached(
     if not options.cache or options.plugin:
         return compile_verified(module, options, phase)
     with phase("cache"):
+        from hloipu_runtime.executable_cache import ExecutableCache, compile_key, source_fingerprint
+
         key = compile_key(
             text.encode("utf-8", errors="surrogateescape"),
             key_options(options),
@@ -263,6 +263,8 @@ def _spared_bytes(module: Module, options: Options) -> int:
     """Return by how much fewer bytes are live at once if cheap values are made again."""
     found: list[PassRun] = []
     with plugins(options), without_collection():
+        from hloipu_compiler.passes.recompute_cheap import RecomputeCheap
+
         run_passes(
             module,
             Plan(),
@@ -328,6 +330,8 @@ def passed(module: Module, options: Options) -> Module:
 def plugins(options: Options) -> Iterator[None]:
     """Have the passes of a user's own files within the block."""
     with added_passes_forgotten() if options.plugin else nullcontext():
+        from hloipu_compiler.passes.plugins import load_plugin
+
         for plugin in options.plugin:
             load_plugin(plugin)
         yield

@@ -29,7 +29,6 @@ from hloipu_compiler.passes.pipelines import AFTER_FRONT, STAGED, before_cut
 from hloipu_compiler.passes.remove_annotations import annotations_removed
 from hloipu_compiler.passes.runner import run_passes
 from hloipu_compiler.plan.entry_arrays import parameter_arrays
-from hloipu_compiler.plan.flat_arrays import with_flat_parameters, with_flat_results
 from hloipu_compiler.plan.participants import meets_others, participants_for
 from hloipu_compiler.plan.pipelining import OFF, PipelineRequest
 from hloipu_compiler.plan.plan import Plan

@@ -19,7 +19,6 @@ from hloipu.cli.compiling import (
     timed,
     with_fitting,
 )
-from hloipu.cli.findings_text import findings_text
 from hloipu.cli.inputs import HLO_FILE, limit_option
 from hloipu.cli.options import Asked
 from hloipu.cli.outputs import OUTPUT_FILE
@@ -60,6 +59,8 @@ def command(
         tell_pipelines(profile)
         report(profile, replace(reporting, chart=chart))
         if findings and not reporting.as_json:
+            from hloipu.cli.findings_text import findings_text
+
             say(findings_text(profile))
         stop_unless_fits(program)
         if output is not None:

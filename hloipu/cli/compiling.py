@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 import click
 
 from hloipu.cli.inputs import read_input
-from hloipu.cli.memory_text import culprits_text, uses_text
 from hloipu.cli.options import Asked, config_text, option_group
 from hloipu.cli.outputs import OUTPUT_FILE
 from hloipu.cli.saying import say, say_error
@@ -31,7 +30,6 @@ from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.artefact.layout import MAGIC
-from hloipu_runtime.atomic_file import replacing
 from hloipu_runtime.compiled import CompiledProgram, load
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.frozen import dataclass
@@ -212,6 +210,8 @@ def tell_pipelines(profile: Profile) -> None:
 
 def write_profile(profile: Profile, path: str) -> None:
     """Write a profile to a JSON file."""
+    from hloipu_runtime.atomic_file import replacing
+
     with replacing(Path(path)) as stream:
         stream.write(f"{profile_text(profile)}\n".encode())
 
@@ -249,6 +249,8 @@ def stop_unless_fits(program: CompiledProgram) -> None:
         require_fit(program.memory, program.fitting_lines)
     except DoesNotFit as error:
         say_error(str(error))
+        from hloipu.cli.memory_text import culprits_text, uses_text
+
         say(uses_text(error.report), err=True)
         say(culprits_text(error.report), err=True)
         raise click.exceptions.Exit(error.exit_code) from None

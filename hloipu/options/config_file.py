@@ -17,7 +17,6 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Any
 
-from hloipu.options import ipu_config
 from hloipu.options.composite_kinds import Pairs
 from hloipu.options.faults import fault, unknown
 from hloipu.options.origin import Assignment, Level, Origin, assign
@@ -110,6 +109,8 @@ def _assignments(name: str, value: object, lines: "Lines", folder: Path) -> Iter
 
 
 def _ipu_config(tables: object, lines: "Lines") -> Iterator[Assignment | str]:
+    from hloipu.options import ipu_config
+
     if not isinstance(tables, dict):
         raise fault(
             "E3011", f"{IPU_CONFIG} is a table, not {shown(tables)}", place=lines.of(IPU_CONFIG)

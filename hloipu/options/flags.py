@@ -6,9 +6,7 @@ HLOIPU_FLAGS="--target=bow --set=tiles_per_ipu=64 --no-cache --ipu_model.compile
 import shlex
 from collections.abc import Iterator, Mapping
 
-from hloipu.options import ipu_config
 from hloipu.options.faults import fault, unknown
-from hloipu.options.ipu_keys import KEYS, POPLAR_FLAGS
 from hloipu.options.kinds import MOST_CHARACTERS, Flag
 from hloipu.options.origin import Assignment, Level, Origin, assign_text
 from hloipu.options.table import OPTIONS, Option
@@ -55,10 +53,14 @@ def _read_word(word: str) -> Iterator[Assignment | str]:
     option, value = _option_and_text(name.replace("-", "_"), rest if mark else None)
     if option is not None and value is not None:
         yield assign_text(option, value, Origin(Level.FLAGS, VARIABLE))
-    elif option is not None:
+        return
+    if option is not None:
         usage = f"--{name}={option.kind.metavar}"
         raise fault("E3017", f"--{name} needs a value: {usage}", place=VARIABLE)
-    elif ipu_config.known(name):
+    from hloipu.options import ipu_config
+    from hloipu.options.ipu_keys import KEYS, POPLAR_FLAGS
+
+    if ipu_config.known(name):
         origin = Origin(Level.FLAGS, VARIABLE, name)
         yield from ipu_config.translate(name, rest if mark else "true", origin, text=True)
     elif name in POPLAR_FLAGS:

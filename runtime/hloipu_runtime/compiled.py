@@ -26,7 +26,6 @@ from hloipu_runtime.memory.does_not_fit import require_fit
 from hloipu_runtime.memory.plan import MemoryPlan, plan_memory
 from hloipu_runtime.memory.report import MemoryReport, memory_report
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.seen import seen_by_users
 from hloipu_runtime.program.verify import verify
 from hloipu_runtime.report.build import About, machine_overrides, profile_of_estimate
 from hloipu_runtime.report.change import Fitting
@@ -192,6 +191,8 @@ class CompiledProgram:
                 f"{len(each)} were given",
             )
         require_host_memory(program, mode, self.live_bytes, program.participants)
+        from hloipu_runtime.program.seen import seen_by_users
+
         seen = seen_by_users(program)
         given = [given_arrays(seen.parameters, x) for x in each or [arguments]]
         inputs = [seen.into_pieces(x) for x in given]

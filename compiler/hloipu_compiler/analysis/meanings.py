@@ -10,7 +10,6 @@ from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.kernels.binary import binary_has_meaning
-from hloipu_runtime.kernels.random_bits import states_of
 from hloipu_runtime.kernels.unary import unary_has_meaning
 
 _BY_OTHER_KERNELS = frozenset("convert stochastic-convert reduce-precision select".split())
@@ -72,6 +71,8 @@ def _generator_fault(x: Instruction, state: ArrayShape) -> str:
     bits = x.shape.elements[-1] if isinstance(x.shape, TupleShape) else x.shape
     algorithm = x.attributes.text("algorithm").lower()
     words = state.element_count * state.element_type.bits // 64
+    from hloipu_runtime.kernels.random_bits import states_of
+
     allowed = states_of(algorithm)
     if state.element_type.name not in ("u32", "u64") or words not in allowed:
         sizes = " or ".join(f"u64[{count}]" for count in allowed)

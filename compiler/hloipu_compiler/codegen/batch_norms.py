@@ -15,7 +15,7 @@ from hloipu_compiler.codegen.site import Site, lowers
 from hloipu_runtime.codelets.batch_norm import BatchNormGrad, BatchNormTraining
 from hloipu_runtime.codelets.constants import number_node
 from hloipu_runtime.codelets.elementwise import Elementwise
-from hloipu_runtime.codelets.expression import Expression, Node
+from hloipu_runtime.codelets.expression_form import Expression, Node
 from hloipu_runtime.codelets.reduce import Reduce
 
 _FEATURES_PER_TILE = 4

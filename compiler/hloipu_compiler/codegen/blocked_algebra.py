@@ -13,7 +13,7 @@ from hloipu_compiler.codegen.placing import moved, split
 from hloipu_compiler.codegen.views import compute_spread, seen_as
 from hloipu_runtime.codelets.dot import Dot
 from hloipu_runtime.codelets.elementwise import Elementwise
-from hloipu_runtime.codelets.expression import Expression, Node
+from hloipu_runtime.codelets.expression_form import Expression, Node
 from hloipu_runtime.codelets.generate import Fill, Iota
 from hloipu_runtime.codelets.linear_algebra import Cholesky, TriangularSolve
 from hloipu_runtime.codelets.move import Transpose

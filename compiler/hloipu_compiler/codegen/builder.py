@@ -21,7 +21,7 @@ from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning, tuning_within
 from hloipu_runtime.codelets.codelet import Codelet, Indexing, Tensor
 from hloipu_runtime.codelets.constants import text_node
 from hloipu_runtime.codelets.elementwise import Elementwise
-from hloipu_runtime.codelets.expression import Expression
+from hloipu_runtime.codelets.expression_form import Expression
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program import steps as s

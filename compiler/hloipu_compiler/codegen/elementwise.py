@@ -8,7 +8,7 @@ from hloipu_compiler.codegen.site import Site, lowers
 from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_runtime.codelets.constants import text_node
 from hloipu_runtime.codelets.elementwise import Elementwise
-from hloipu_runtime.codelets.expression import Expression, Node
+from hloipu_runtime.codelets.expression_form import Expression, Node
 
 _ELEMENTWISE = [
     name

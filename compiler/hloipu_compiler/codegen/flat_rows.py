@@ -15,7 +15,7 @@ from hloipu_compiler.codegen.site import Site
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape, array_shape
-from hloipu_runtime.codelets.expression import Node, monoid_of
+from hloipu_runtime.codelets.expression_form import Node, monoid_of
 
 MOST_OPS = 256
 """Of one region: its code lies on every tile that runs it."""

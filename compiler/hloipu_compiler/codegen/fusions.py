@@ -15,7 +15,7 @@ from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import array_shape
 from hloipu_runtime.codelets.constants import text_node
 from hloipu_runtime.codelets.elementwise import Elementwise
-from hloipu_runtime.codelets.expression import Expression, Node
+from hloipu_runtime.codelets.expression_form import Expression, Node
 
 
 @lowers("fusion")

@@ -15,7 +15,7 @@ from hloipu_compiler.codegen.leaves import Held
 from hloipu_compiler.plan.pipelining import MEAN
 from hloipu_runtime.codelets.constants import number_node
 from hloipu_runtime.codelets.elementwise import Elementwise
-from hloipu_runtime.codelets.expression import Expression, Node
+from hloipu_runtime.codelets.expression_form import Expression, Node
 from hloipu_runtime.program.mapping import Sizes
 
 COUNT_TYPE = "f32"

@@ -13,7 +13,6 @@ from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar, Spread
 from hloipu_compiler.codegen.reading_plans import Direct, gather_codelet, readings
 from hloipu_compiler.codegen.site import Site, lowers
 from hloipu_runtime.codelets.codelet import Tensor
-from hloipu_runtime.codelets.dynamic_slice import DynamicSlice
 from hloipu_runtime.codelets.or_bits import OrBits
 
 
@@ -28,6 +27,8 @@ def _dynamic_slice(site: Site) -> Sequence[Leaf]:
         return [held]
     moving = [d for d, n in enumerate(shape) if n != held.shape[d]]
     operands = [held, *starts_of(site, 1)]
+    from hloipu_runtime.codelets.dynamic_slice import DynamicSlice
+
     return [_read(site, DynamicSlice(), moving, operands)]
 
 

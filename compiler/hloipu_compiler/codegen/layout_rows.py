@@ -18,9 +18,7 @@ from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_runtime.codelets.codelet import Tensor
 from hloipu_runtime.codelets.reduce import Reduce
-from hloipu_runtime.codelets.windows import running_dimension
 from hloipu_runtime.element_types import ELEMENT_TYPES
-from hloipu_runtime.kernels.windows_geometry import WindowDimension
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Mapping, Sizes
 
@@ -85,12 +83,16 @@ def _along(x: Instruction, shape: Sizes) -> Sequence[int]:
     if x.opcode == "topk":
         return (len(shape) - 1,)
     if x.opcode == "reduce-window":
+        from hloipu_runtime.kernels.windows_geometry import WindowDimension
+
         window = [
             WindowDimension(
                 d.size, d.stride, d.pad_low, d.pad_high, d.base_dilation, d.window_dilation
             )
             for d in x.attributes.window().dimensions
         ]
+        from hloipu_runtime.codelets.windows import running_dimension
+
         running = running_dimension(window, shape)
         return () if running < 0 else (running,)
     return ()

@@ -16,9 +16,7 @@ from hloipu_compiler.hlo.literal_values import ElidedConstantError
 from hloipu_runtime.codelets.codelet import Tensor
 from hloipu_runtime.codelets.constants import text_node, text_of
 from hloipu_runtime.codelets.elementwise import Elementwise
-from hloipu_runtime.codelets.expression import Expression
-from hloipu_runtime.codelets.generate import Iota
-from hloipu_runtime.codelets.join import Pad
+from hloipu_runtime.codelets.expression_form import Expression
 from hloipu_runtime.codelets.move import Reverse, StridedSlice, Transpose
 from hloipu_runtime.kernels.storage import storage_dtype
 from hloipu_runtime.program.mapping import whole_box
@@ -50,6 +48,8 @@ def _forwarded(site: Site) -> Sequence[Leaf]:
 
 @lowers("iota")
 def _iota(site: Site) -> Sequence[Leaf]:
+    from hloipu_runtime.codelets.generate import Iota
+
     codelet = Iota(site.attributes.integer("iota_dimension"), site.shape.element_type.name)
     return site.builder.compute(codelet, [], site.results)
 
@@ -153,6 +153,8 @@ def _pad(site: Site) -> Sequence[Leaf]:
     padding = tuple((p.low, p.high, p.interior) for p in site.instruction.attributes["padding"])  # type: ignore[union-attr]
     source, shape = site.held(0), site.shape.dimensions
     if any(interior and n > 1 for (_, _, interior), n in zip(padding, source.shape, strict=True)):
+        from hloipu_runtime.codelets.join import Pad
+
         return site.builder.compute(Pad(padding), [source, site.held(1)], site.results)
     kind = source.element_type
     same = Expression((kind,), (), (0,))

@@ -12,7 +12,7 @@ from hloipu_compiler.codegen.leaves import Held
 from hloipu_compiler.plan.wrapping import FeedBinding
 from hloipu_runtime.codelets.constants import number_node
 from hloipu_runtime.codelets.elementwise import Elementwise
-from hloipu_runtime.codelets.expression import Expression, Node
+from hloipu_runtime.codelets.expression_form import Expression, Node
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.program.mapping import Sizes
 

@@ -22,7 +22,7 @@ from hloipu_compiler.codegen.reduction_plans import (
 )
 from hloipu_compiler.codegen.site import Site, lowers
 from hloipu_compiler.codegen.stages import Stage
-from hloipu_runtime.codelets.expression import monoid_of
+from hloipu_runtime.codelets.expression_form import monoid_of
 from hloipu_runtime.codelets.reduce import Reduce
 from hloipu_runtime.program.mapping import Sizes, Tiles
 

@@ -6,7 +6,7 @@ from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
 from hloipu_runtime.codelets.constants import number_node, text_node
-from hloipu_runtime.codelets.expression import Expression, Node
+from hloipu_runtime.codelets.expression_form import Expression, Node
 
 FORWARDED = frozenset(
     "copy reshape broadcast bitcast transpose reverse slice opt-barrier add-dependency".split()

@@ -6,7 +6,7 @@ from hloipu_compiler.codegen.elementwise import apply
 from hloipu_compiler.codegen.errors import CodegenError
 from hloipu_compiler.codegen.leaves import Leaf, Scalar
 from hloipu_compiler.codegen.site import Site, lowers
-from hloipu_runtime.codelets.expression import Node
+from hloipu_runtime.codelets.expression_form import Node
 from hloipu_runtime.codelets.reshape import BitcastConvert
 
 

@@ -11,7 +11,7 @@ from hloipu_compiler.codegen.collectives import met
 from hloipu_compiler.codegen.leaves import Held
 from hloipu_runtime.codelets.constants import number_node
 from hloipu_runtime.codelets.elementwise import Elementwise
-from hloipu_runtime.codelets.expression import Expression, Node
+from hloipu_runtime.codelets.expression_form import Expression, Node
 from hloipu_runtime.program.collective import ALL_REDUCE, CollectiveForm
 
 

@@ -12,8 +12,7 @@ from hloipu_compiler.codegen.reductions import in_stages
 from hloipu_compiler.codegen.row_steps import row_region
 from hloipu_compiler.codegen.site import Site
 from hloipu_runtime.codelets.constants import text_node
-from hloipu_runtime.codelets.expression import Expression, Node
-from hloipu_runtime.codelets.fused_reduce import FusedReduce
+from hloipu_runtime.codelets.expression_form import Expression, Node
 from hloipu_runtime.codelets.reduce import Reduce
 
 OpByOp = Callable[[], Sequence[Leaf]]
@@ -88,6 +87,8 @@ def _with_producer(site: Site, rows: FlatRows) -> Sequence[Leaf] | None:
     stage = first.codelet
     if not isinstance(stage, Reduce):
         return None
+    from hloipu_runtime.codelets.fused_reduce import FusedReduce
+
     fused = FusedReduce(
         expression,
         tuple(x.labels for _, x in operands),

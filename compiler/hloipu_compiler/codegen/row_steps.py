@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from hloipu_compiler.codegen.flat_rows import FlatRows, Operand, Reduction
 from hloipu_compiler.codegen.leaves import Held, Scalar
 from hloipu_runtime.codelets.constants import text_node
-from hloipu_runtime.codelets.expression import Expression, Node
+from hloipu_runtime.codelets.expression_form import Expression, Node
 from hloipu_runtime.codelets.row_region import RowRegion
 from hloipu_runtime.element_types import ELEMENT_TYPES
 

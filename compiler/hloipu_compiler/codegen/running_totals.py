@@ -18,7 +18,7 @@ from hloipu_compiler.codegen.views import mapping_in, seen_as, spread_out
 from hloipu_runtime.codelets.codelet import Tensor
 from hloipu_runtime.codelets.constants import value_of
 from hloipu_runtime.codelets.elementwise import Elementwise
-from hloipu_runtime.codelets.expression import Expression, Node
+from hloipu_runtime.codelets.expression_form import Expression, Node
 from hloipu_runtime.codelets.windows import ReduceWindow, dimensions_of, running_dimension
 from hloipu_runtime.costing.computing import codelet_work
 from hloipu_runtime.element_types import ELEMENT_TYPES

@@ -11,7 +11,7 @@ from hloipu_compiler.codegen.views import compute_spread
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape
-from hloipu_runtime.codelets.expression import Expression
+from hloipu_runtime.codelets.expression_form import Expression
 from hloipu_runtime.codelets.scan import Scan
 
 

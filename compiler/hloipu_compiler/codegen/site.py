@@ -10,7 +10,7 @@ from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import ELEMENTWISE
 from hloipu_compiler.ir.shapes import ArrayShape, array_shape, leaves_of
 from hloipu_compiler.plan.plan import Plan
-from hloipu_runtime.codelets.expression import Expression
+from hloipu_runtime.codelets.expression_form import Expression
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.late_table import LateTable
 from hloipu_runtime.program.mapping import Sizes

@@ -9,7 +9,7 @@ from hloipu_compiler.codegen.placing import Placement, grid
 from hloipu_runtime.codelets.codelet import Tensor
 from hloipu_runtime.codelets.constants import number_node
 from hloipu_runtime.codelets.elementwise import Elementwise
-from hloipu_runtime.codelets.expression import Expression
+from hloipu_runtime.codelets.expression_form import Expression
 from hloipu_runtime.costing.exchange_form import copy_charge, exchange_form, exchange_forms
 from hloipu_runtime.costing.sending import Sent, what_is_sent
 from hloipu_runtime.costing.traffic import transfer_traffic

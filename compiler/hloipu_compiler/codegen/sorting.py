@@ -16,7 +16,7 @@ from hloipu_compiler.evaluate.comparators import ComparatorKey, comparator_keys
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.ir.shapes import array_shape
 from hloipu_runtime.codelets.elementwise import Elementwise
-from hloipu_runtime.codelets.expression import Expression, Node
+from hloipu_runtime.codelets.expression_form import Expression, Node
 from hloipu_runtime.codelets.sort import Sort
 from hloipu_runtime.kernels.sorting import SortKey
 

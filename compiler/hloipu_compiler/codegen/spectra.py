@@ -11,7 +11,7 @@ from hloipu_compiler.codegen.site import Site, lowers
 from hloipu_compiler.codegen.views import compute_spread, seen_as
 from hloipu_runtime.codelets.constants import number_node
 from hloipu_runtime.codelets.elementwise import Elementwise
-from hloipu_runtime.codelets.expression import Expression, Node
+from hloipu_runtime.codelets.expression_form import Expression, Node
 from hloipu_runtime.codelets.fft import Fft, Twiddle
 from hloipu_runtime.codelets.move import Transpose
 from hloipu_runtime.kernels.storage import storage_dtype

@@ -27,14 +27,9 @@ from hloipu_compiler.codegen.stages import Lying
 from hloipu_compiler.codegen.views import seen_as
 from hloipu_runtime.codelets.codelet import Codelet, Tensor
 from hloipu_runtime.codelets.constants import text_node
-from hloipu_runtime.codelets.dynamic_slice import (
-    DynamicUpdateSlice,
-)
 from hloipu_runtime.codelets.elementwise import Elementwise
-from hloipu_runtime.codelets.expression import Expression, monoid_of
+from hloipu_runtime.codelets.expression_form import Expression, monoid_of
 from hloipu_runtime.codelets.move import Copy
-from hloipu_runtime.codelets.scatter import Scatter
-from hloipu_runtime.kernels.scatter import ScatterDimensions
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Mapping
 
@@ -42,6 +37,8 @@ from hloipu_runtime.program.mapping import Mapping
 @lowers("dynamic-update-slice")
 def _dynamic_update_slice(site: Site) -> Sequence[Leaf]:
     operands = [site.leaf(0), site.held(1), *starts_of(site, 2)]
+    from hloipu_runtime.codelets.dynamic_slice import DynamicUpdateSlice
+
     return _written(site, DynamicUpdateSlice(), operands, 1)
 
 
@@ -53,6 +50,9 @@ def _scatter(site: Site) -> Sequence[Leaf]:
     monoid = monoid_of(body) or "" if count == 1 else ""
     if count == 1 and body.results == (1,):
         monoid = "assign"
+    from hloipu_runtime.codelets.scatter import Scatter
+    from hloipu_runtime.kernels.scatter import ScatterDimensions
+
     codelet = Scatter(
         ScatterDimensions(
             read("update_window_dims"),

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hloipu_compiler.codegen.leaves import Leaf
 from hloipu_compiler.codegen.running_totals import running_totals
 from hloipu_compiler.codegen.site import Site, lowers
-from hloipu_runtime.codelets.expression import Expression, monoid_of
+from hloipu_runtime.codelets.expression_form import Expression, monoid_of
 from hloipu_runtime.codelets.select_scatter import SelectAndScatter
 from hloipu_runtime.codelets.windows import ReduceWindow, Window
 

@@ -10,11 +10,9 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from hloipu_compiler.hlo import grammar
-from hloipu_compiler.hlo.replica_groups import read_replica_groups
 from hloipu_compiler.hlo.shape_text import ShapeReader
 from hloipu_compiler.hlo.strings import unquote
 from hloipu_compiler.hlo.text_fault import TextFault
-from hloipu_compiler.hlo.typed_literal import check_typed_literal
 from hloipu_compiler.ir.attribute_kinds import AttributeKind as K
 from hloipu_compiler.ir.attributes import (
     Alias,
@@ -270,12 +268,20 @@ def _with_shapes(kind: K, text: str, shapes: ShapeReader) -> Value:
     if kind is K.SHAPE:
         return shapes.read(text)
     if kind is K.TYPED_LITERAL:
+        from hloipu_compiler.hlo.typed_literal import check_typed_literal
+
         check_typed_literal(text, shapes)
         return Raw(text)
     if kind is K.SHAPES:
         return shapes.read_list(text, "shapes")
     *parameters, result = shapes.read_list(text, "program_shape")
     return ProgramShape(tuple(parameters), result)
+
+
+def _read_groups(text: str) -> Value:
+    from hloipu_compiler.hlo.replica_groups import read_replica_groups
+
+    return read_replica_groups(text)
 
 
 _READERS: dict[K, Callable[[str], Value | None]] = {
@@ -295,7 +301,7 @@ _READERS: dict[K, Callable[[str], Value | None]] = {
     K.COMPUTATION: _read_name,
     K.COMPUTATIONS: _read_names,
     K.INSTRUCTIONS: _read_some_names,
-    K.REPLICA_GROUPS: read_replica_groups,
+    K.REPLICA_GROUPS: _read_groups,
     K.ALIASES: _read_aliases,
     K.DONORS: _read_donors,
     K.RAW: Raw,

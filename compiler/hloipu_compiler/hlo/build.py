@@ -7,14 +7,11 @@ from collections.abc import Iterable
 
 from hloipu_compiler.errors import Fault, Note, ParseError
 from hloipu_compiler.hlo.build_computation import ComputationBuilder
-from hloipu_compiler.hlo.build_grammar import GrammarComputationBuilder
 from hloipu_compiler.hlo.call_order import check_call_order
 from hloipu_compiler.hlo.header import read_header
 from hloipu_compiler.hlo.lexer import Piece
 from hloipu_compiler.hlo.limits import Limits, check_limit
 from hloipu_compiler.hlo.line_lexer import PrintedComputation
-from hloipu_compiler.hlo.printed_tables import printed_tables
-from hloipu_compiler.hlo.stack_tables import read_stack_tables
 from hloipu_compiler.hlo.statements import StatementReader
 from hloipu_compiler.hlo.strings import unquote
 from hloipu_compiler.hlo.syntax import Stretch, SyntaxComputation, SyntaxStatement, SyntaxText
@@ -150,7 +147,11 @@ class ModuleBuilder:
             return ""
         tables = piece.text.rstrip()
         try:
+            from hloipu_compiler.hlo.printed_tables import printed_tables
+
             if not printed_tables(tables):
+                from hloipu_compiler.hlo.stack_tables import read_stack_tables
+
                 read_stack_tables(tables)
         except TextFault as fault:
             self.report_text(fault, Stretch(piece.start, piece.start + len(tables)))
@@ -162,6 +163,8 @@ class ModuleBuilder:
         self._finish(builder, record, record.result, None)
 
     def _build_computation(self, record: SyntaxComputation) -> None:
+        from hloipu_compiler.hlo.build_grammar import GrammarComputationBuilder
+
         builder = GrammarComputationBuilder(self, record.name)
         for part in record.body:
             if isinstance(part, Piece):
@@ -225,6 +228,8 @@ class ModuleBuilder:
 
     def _build_single(self, statement: SyntaxStatement) -> None:
         """Wrap one instruction in a computation whose parameters are its unknown operands."""
+        from hloipu_compiler.hlo.build_grammar import GrammarComputationBuilder
+
         builder = GrammarComputationBuilder(self, "entry", invent_parameters=True)
         builder.add_syntax(statement)
         builder.name = self.unique_name("entry")

@@ -12,7 +12,6 @@ from hloipu_compiler.hlo.lexer import BLANKS, Finder, LexerInput, LexFault, TooD
 from hloipu_compiler.hlo.limits import Limits, check_limit
 from hloipu_compiler.hlo.parse_tables import parse_table
 from hloipu_compiler.hlo.syntax import SyntaxActions, SyntaxText
-from hloipu_compiler.hlo.terminal_words import in_words
 from hloipu_compiler.hlo.text_fault import TextFault
 
 _STATES_PER_LEVEL = 12
@@ -63,5 +62,7 @@ def _run(parser: Parser, source: LexerInput, rule: str, limits: Limits) -> Any:
 
 
 def _syntax_fault(text: str, offset: int, accepted: frozenset[str]) -> TextFault:
+    from hloipu_compiler.hlo.terminal_words import in_words
+
     found, expected, hint = in_words(text, offset, accepted)
     return TextFault("E0101", found, offset, expected=expected, hint=hint)

@@ -1,7 +1,7 @@
 """The lexer that the parser pulls terminals from: contextual, lazy, and able to match balance.
 
-The regular expression of a parser state is compiled when the parser first stands in that state,
-which for a printed text is hardly ever: all of them take 0.1 s and more. Lines and columns are not
+The regular expression of a parser state is compiled when the parser stands in that state again and
+again, which for a printed text is never: all of them take 0.1 s and more. Lines and columns are not
 counted; offsets become lines when shown.
 """
 
@@ -45,6 +45,8 @@ class TooDeep(Exception):
 
 
 Finder = Callable[[str, int], Piece | None]
+Matcher = Callable[[str, int], re.Match[str] | None]
+_TRIALS_ONE_BY_ONE = 16
 
 
 class LexerInput:
@@ -70,6 +72,7 @@ class Lexer:
         self._states = table.states
         self._rules = table.rules
         self._patterns = table.patterns
+        self._matchers: dict[str, Matcher] = {}
         self._by_terminals: dict[frozenset[str], _StateLexer] = {}
         self._by_state: dict[int, _StateLexer] = {}
 
@@ -105,7 +108,7 @@ class Lexer:
             name for name in self._states[position] if name.isupper() and name != "$END"
         )
         if accepted not in self._by_terminals:
-            self._by_terminals[accepted] = _StateLexer(self._patterns, accepted)
+            self._by_terminals[accepted] = _StateLexer(self._patterns, self._matchers, accepted)
         return self._by_terminals[accepted]
 
     def usable(self, stack: list[int]) -> frozenset[str]:
@@ -134,22 +137,48 @@ class Lexer:
 
 
 class _StateLexer:
-    """Finds one of the terminals that the parser can use in some of its states."""
+    """Finds one of the terminals that the parser can use in some of its states.
 
-    def __init__(self, patterns: Mapping[str, str], accepted: frozenset[str]) -> None:
-        self.accepted = accepted
+    Terminals are tried one by one at first, and by one regular expression of all where a state
+    comes again and again: compiling that takes as long as some hundred trials.
+    """
+
+    def __init__(
+        self, patterns: Mapping[str, str], matchers: dict[str, Matcher], accepted: frozenset[str]
+    ) -> None:
         self.by_code = sorted(accepted - patterns.keys())
-        named = [f"(?P<{name}>{pattern})" for name, pattern in patterns.items() if name in accepted]
-        self.match = re.compile("|".join(named) or "(?!)", re.ASCII).match
+        self._patterns = patterns
+        self._matchers = matchers
+        self._named = [name for name in patterns if name in accepted]
+        self._trials = 0
+        self._all: Matcher | None = None
 
     def next(self, source: LexerInput, at: int) -> Piece | None:
         """Return the terminal that starts at offset `at`, or None."""
+        text = source.text
         for name in self.by_code:
             finder = source.finders.get(name)
-            piece = finder(source.text, at) if finder else None
+            piece = finder(text, at) if finder else None
             if piece is not None:
                 return piece
-        found = self.match(source.text, at)
+        if self._all is None:
+            self._trials += 1
+            if self._trials <= _TRIALS_ONE_BY_ONE:
+                return self._one_by_one(text, at)
+            named = [f"(?P<{name}>{self._patterns[name]})" for name in self._named]
+            self._all = re.compile("|".join(named) or "(?!)", re.ASCII).match
+        found = self._all(text, at)
         if found is None or found.lastgroup is None:
             return None
         return Piece(found.lastgroup, found[0], at, found.end())
+
+    def _one_by_one(self, text: str, at: int) -> Piece | None:
+        for name in self._named:
+            match = self._matchers.get(name)
+            if match is None:
+                match = re.compile(self._patterns[name], re.ASCII).match
+                self._matchers[name] = match
+            found = match(text, at)
+            if found is not None:
+                return Piece(name, found[0], at, found.end())
+        return None

@@ -6,11 +6,9 @@ from dataclasses import replace
 from hloipu_compiler.errors import Fault, ParseError
 from hloipu_compiler.hlo import balance, grammar
 from hloipu_compiler.hlo.build import ModuleBuilder, Unprinted
-from hloipu_compiler.hlo.foreign_text import foreign_hint
 from hloipu_compiler.hlo.lexer import Finder
 from hloipu_compiler.hlo.limits import DEFAULT_LIMITS, Limits, TextLimitError, check_limit
 from hloipu_compiler.hlo.line_lexer import LineReader
-from hloipu_compiler.hlo.plugin_text import respelled
 from hloipu_compiler.hlo.statements import StatementReader
 from hloipu_compiler.hlo.text_fault import TextFault
 from hloipu_compiler.ir.graph import Module
@@ -37,6 +35,8 @@ def parse(source: Source | str, *, fast: bool = True, limits: Limits = DEFAULT_L
             try:
                 return _parsed(source, limits, fast=fast)
             except ParseError:
+                from hloipu_compiler.hlo.plugin_text import respelled
+
                 text = respelled(source.text)
                 if text == source.text:
                     raise
@@ -68,6 +68,8 @@ def _parse(source: Source, limits: Limits, *, fast: bool) -> Module:
             raise Unprinted from None
         at = min(fault.offset, len(source.text))
         span = source.span(at, at + 1)
+        from hloipu_compiler.hlo.foreign_text import foreign_hint
+
         hint = fault.hint or foreign_hint(source.text)
         found = Fault(fault.code, fault.message, span, fault.expected, hint)
         raise ParseError([found]) from None

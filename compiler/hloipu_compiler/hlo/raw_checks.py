@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 from hloipu_compiler.hlo.frontend_attributes import read_frontend_attributes
 from hloipu_compiler.hlo.metadata import check_metadata
-from hloipu_compiler.hlo.sharding import read_sharding, take_sharding
 from hloipu_compiler.hlo.strings import unquote
 from hloipu_compiler.hlo.text_fault import TextFault
 from hloipu_compiler.hlo.value_cursor import Cursor, Kind
@@ -72,6 +71,8 @@ def _domain(text: str) -> None:
             raise TextFault(_CODE, f"{key}= is unknown or twice here", start)
         missing.remove(key)
         if key != "kind":
+            from hloipu_compiler.hlo.sharding import take_sharding
+
             take_sharding(cursor)
         elif cursor.string() != "sharding":
             raise TextFault(_CODE, "a domain's kind is sharding", start, expected='"sharding"')
@@ -133,9 +134,15 @@ def _recovery_table(text: str) -> None:
     cursor.finish()
 
 
+def _sharding(text: str) -> None:
+    from hloipu_compiler.hlo.sharding import read_sharding
+
+    read_sharding(text)
+
+
 _CHECKS: dict[str, Callable[[str], object]] = {
     "metadata": check_metadata,
-    "sharding": read_sharding,
+    "sharding": _sharding,
     "frontend_attributes": read_frontend_attributes,
     "statistics": _statistics,
     "result_accuracy": _accuracy,

@@ -10,7 +10,6 @@ import re
 from math import prod
 
 from hloipu_compiler.hlo import grammar
-from hloipu_compiler.hlo.layout_extension import read_layout_extension
 from hloipu_compiler.hlo.limits import DEFAULT_LIMITS, Limits, check_limit
 from hloipu_compiler.hlo.text_fault import TextFault
 from hloipu_compiler.ir.shapes import (
@@ -181,6 +180,8 @@ def _layout(order: str, extension: str | None, rank: int) -> Layout | None:
             expected="each dimension once, the fastest-varying first",
         )
     if extension:
+        from hloipu_compiler.hlo.layout_extension import read_layout_extension
+
         read_layout_extension(extension)
     return Layout(tuple(map(int, words)), extension or "")
 

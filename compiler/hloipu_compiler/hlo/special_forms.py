@@ -7,7 +7,7 @@ verifier's concern. Source: openxla/xla `xla/hlo/parser/hlo_parser.cc` (CreateIn
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from hloipu_compiler.hlo import async_sugar, legacy_forms
+from hloipu_compiler.hlo import legacy_forms
 from hloipu_compiler.hlo.statements import Statement, is_sugar
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, compatible, leaves
 
@@ -37,6 +37,8 @@ def add_special(builder: "ComputationBuilder", statement: Statement, operands: O
     if rewrite is not None and legacy_forms.is_legacy(statement, shapes):
         return rewrite(builder, statement, operands)
     if opcode.startswith("async-") or is_sugar(opcode):
+        from hloipu_compiler.hlo import async_sugar
+
         return async_sugar.add_async(builder, statement, operands)
     shape = statement.shape or builder.infer(statement, statement.prepared, operands)
     if shape is None:

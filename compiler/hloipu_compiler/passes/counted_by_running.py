@@ -1,11 +1,9 @@
 """Trip counts found by running: only what decides the end of a loop, for a few trips."""
 
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from hloipu_compiler.analysis.order import effectful_computations
-from hloipu_compiler.evaluate.plan import Array
-from hloipu_compiler.evaluate.planner import Planner
-from hloipu_compiler.evaluate.site import Effects
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.passes.constant_values import scalar_constant
@@ -20,6 +18,10 @@ from hloipu_compiler.passes.loop_state import (
 )
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.kernels.computing import computing
+
+if TYPE_CHECKING:
+    from hloipu_compiler.evaluate.plan import Array
+    from hloipu_compiler.evaluate.planner import Planner
 
 MOST_INSTRUCTIONS = 256
 """Of a body or condition, as far as it decides the end."""
@@ -38,7 +40,10 @@ class LoopRunner:
         self._left = MOST_TRIPS_IN_ALL
 
     @cached_property
-    def _planner(self) -> Planner:
+    def _planner(self) -> "Planner":
+        from hloipu_compiler.evaluate.planner import Planner
+        from hloipu_compiler.evaluate.site import Effects
+
         return Planner(self.module, Effects())
 
     @cached_property
@@ -104,7 +109,7 @@ def _cleaned(computation: Computation) -> Computation:
 
 def _starts(
     caller: Computation, x: Instruction, kept: tuple[int, ...] | None
-) -> list[Array] | None:
+) -> "list[Array] | None":
     """Return the constants that the state starts from, or None where it does not."""
     source = caller.instructions[x.operands[0]]
     if kept is None:
@@ -135,10 +140,10 @@ def _is_small(computation: Computation) -> bool:
 
 
 def _counted(
-    planner: Planner,
+    planner: "Planner",
     condition: Computation,
     body: Computation,
-    state: list[Array],
+    state: "list[Array]",
     most_trips: int,
 ) -> tuple[int, bool]:
     """Return how often the body was run, and whether the loop had ended by then."""

@@ -37,10 +37,10 @@ def borders_expanded(module: Module) -> Module:
 
     Raises UnsupportedError E0462 where a border's sharding cannot be followed.
     """
-    from hloipu_compiler.evaluate.participants import participants_of
-
     if not any(is_border(x) for c in module.computations for x in c.instructions):
         return module
+    from hloipu_compiler.evaluate.participants import participants_of
+
     replicas, partitions = participants_of(module)
     borders = _Borders(module, replicas, partitions, _next_channel(module))
     made = with_each(module, borders.expanded)

@@ -10,7 +10,6 @@ from hloipu_compiler.passes.fuse_elementwise import FuseElementwise
 from hloipu_compiler.passes.fuse_rows import FuseRows
 from hloipu_compiler.passes.inline_calls import InlineCalls
 from hloipu_compiler.passes.make_synchronous import MakeSynchronous
-from hloipu_compiler.passes.narrow_floats import NarrowFloats  # noqa: F401  (registers itself)
 from hloipu_compiler.passes.order_for_memory import OrderForMemory
 from hloipu_compiler.passes.pipeline import Group, Pipeline, built
 from hloipu_compiler.passes.pipeline_text import read_pipeline
@@ -20,7 +19,6 @@ from hloipu_compiler.passes.remove_barriers import RemoveBarriers
 from hloipu_compiler.passes.simplify_algebra import SimplifyAlgebra
 from hloipu_compiler.passes.simplify_loops import SimplifyLoops
 from hloipu_compiler.passes.simplify_tuples import SimplifyTuples
-from hloipu_compiler.passes.smaller_batch import SmallerBatch  # noqa: F401  (registers itself)
 
 MOST_ROUNDS = 3
 """Of the simplifications; a fourth has found nothing in any program so far."""

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
+from importlib import import_module
 from typing import TypeVar
 
 from hloipu_compiler.passes.pass_base import Pass
@@ -17,6 +18,8 @@ OPTION_TYPES = {"bool": bool, "int": int, "float": float, "str": str}
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*\Z")
 _PASSES: dict[str, type[Pass]] = {}
+_LATE = {"narrow-floats": "narrow_floats", "smaller-batch": "smaller_batch"}
+"""Passes of no named pipeline, and the modules that register them, imported when asked for."""
 
 
 def register(cls: P) -> P:
@@ -38,7 +41,7 @@ def register(cls: P) -> P:
         if _type_name(field.type) not in OPTION_TYPES:
             wanted = ", ".join(OPTION_TYPES)
             raise _unfit(cls, f"option {field.name} is {_type_name(field.type)}", f"use {wanted}")
-    if name in _PASSES:
+    if name in _PASSES or (name in _LATE and not cls.__module__.endswith(_LATE[name])):
         raise _unfit(cls, f"there is a pass {name!r} already", "take another name")
     _PASSES[name] = cls
     return cls
@@ -61,12 +64,16 @@ def _unfit(cls: type, why: str, hint: str) -> UsageError:
 
 def passes() -> tuple[type[Pass], ...]:
     """Return every registered pass, by name."""
+    for name in _LATE:
+        _import_late(name)
     return tuple(_PASSES[name] for name in sorted(_PASSES))
 
 
 def pass_named(name: str) -> type[Pass]:
     """Return the pass of that name; raises UsageError (E3131) where there is none."""
+    _import_late(name)
     if name not in _PASSES:
+        passes()
         near = difflib.get_close_matches(name, _PASSES, 1)
         raise UsageError(
             "E3131",
@@ -76,10 +83,15 @@ def pass_named(name: str) -> type[Pass]:
     return _PASSES[name]
 
 
+def _import_late(name: str) -> None:
+    if name in _LATE and name not in _PASSES:
+        import_module(f"hloipu_compiler.passes.{_LATE[name]}")
+
+
 @contextmanager
 def added_passes_forgotten() -> Iterator[None]:
     """Forget, at the end of the block, the passes that were registered inside of it."""
-    before = dict(_PASSES)
+    before = {one.name: one for one in passes()}
     try:
         yield
     finally:

@@ -1,14 +1,16 @@
 """Which random numbers replicas draw alike, and into which keys a session folds their numbers."""
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from hloipu_compiler.analysis.random_keys import KeyWalk, draws_random_bits, key_numbers
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.plan.pipelining import Pipelining
 from hloipu_compiler.plan.wrapping import Wrapping
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.stacks import PARAMETER, Numbering, Stack
+
+if TYPE_CHECKING:
+    from hloipu_compiler.analysis.random_keys import KeyWalk
 
 AUTO, FOLDED, SAME = "auto", "folded", "same"
 _MOST_NAMES = 4
@@ -44,6 +46,8 @@ def replica_keys(
     users' numbers. `asked`: `auto`, `folded` or `same`. Unasked, a key is folded only where
     its draws reach the update by gradients alone, so that weights stay alike.
     """
+    from hloipu_compiler.analysis.random_keys import KeyWalk, draws_random_bits, key_numbers
+
     if not draws_random_bits(module):
         return NO_KEYS
     walk = KeyWalk(module)
@@ -70,7 +74,7 @@ def replica_keys(
     return ReplicaKeys(tuple(folded), lines, draws=True)
 
 
-def _in_update(walk: KeyWalk, pipelining: Pipelining) -> int:
+def _in_update(walk: "KeyWalk", pipelining: Pipelining) -> int:
     """Return what the update reads otherwise than by gradients that replicas combine."""
     if not pipelining.update or not pipelining.schedule.trains:
         return 0
@@ -92,7 +96,7 @@ def _in_update(walk: KeyWalk, pipelining: Pipelining) -> int:
 class _Said:
     """Says which replicas draw alike, and from what."""
 
-    walk: KeyWalk
+    walk: "KeyWalk"
     names: Mapping[int, str]
     users: Callable[[int], int]
     """The user's number of a parameter."""

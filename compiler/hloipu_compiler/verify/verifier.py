@@ -17,30 +17,16 @@ from hloipu_compiler.inference.site import Participants
 from hloipu_compiler.ir.attribute_kinds import INSTRUCTION_KINDS
 from hloipu_compiler.ir.attributes import ProgramShape
 from hloipu_compiler.ir.graph import Instruction, Module
-from hloipu_compiler.ir.ops import OPS
+from hloipu_compiler.ir.ops import COLLECTIVES, OPS
 from hloipu_compiler.ir.shapes import Shape, compatible, holds_buffer, without_layouts
 from hloipu_compiler.source import Span
 from hloipu_compiler.verify.aliases import check_aliases
-from hloipu_compiler.verify.asynchronous import check_asynchronous
-from hloipu_compiler.verify.buffers import check_buffers
 from hloipu_compiler.verify.calls import check_calls
-from hloipu_compiler.verify.channels import check_channels
-from hloipu_compiler.verify.collectives import (
-    GROUPED,
-    PAIRED,
-    check_collective,
-    check_constrained_layouts,
-)
-from hloipu_compiler.verify.control import check_control
-from hloipu_compiler.verify.fusions import check_fusions
 from hloipu_compiler.verify.layouts import check_interface_layouts
 from hloipu_compiler.verify.names import check_names
-from hloipu_compiler.verify.origins import KEYS as ORIGIN_KEYS
-from hloipu_compiler.verify.origins import check_origin
 from hloipu_compiler.verify.parameters import check_parameters
 from hloipu_compiler.verify.places import attribute_span, opcode_span, operand_span, shape_span
 from hloipu_compiler.verify.report import MOST_FAULTS, Report, ReportFullError
-from hloipu_compiler.verify.sharding import check_consistent_sharding, check_sharding
 from hloipu_compiler.verify.survey import WATCHED, Place, Survey
 
 PlaceCheck = Callable[[Module, Place, Report], None]
@@ -71,14 +57,41 @@ def _check(module: Module, report: Report) -> None:
     check_parameters(survey, report)
     check_interface_layouts(module, report)
     check_calls(survey, report)
-    check_fusions(survey, report)
-    check_control(survey, report)
-    check_asynchronous(survey, report)
-    check_channels(survey, report)
-    check_constrained_layouts(survey, report)
-    check_consistent_sharding(survey, report)
-    check_buffers(survey, report)
+    _check_rare(survey, report)
     check_aliases(module, report)
+
+
+def _check_rare(survey: Survey, report: Report) -> None:
+    """Check subjects that many modules do not have; what checks one is imported for it."""
+    opcodes = survey.by_opcode.keys()
+    if "fusion" in opcodes:
+        from hloipu_compiler.verify.fusions import check_fusions
+
+        check_fusions(survey, report)
+    if survey.controlled:
+        from hloipu_compiler.verify.control import check_control
+
+        check_control(survey, report)
+    if opcodes - _IN_ONE_PIECE:
+        from hloipu_compiler.verify.asynchronous import check_asynchronous
+        from hloipu_compiler.verify.channels import check_channels
+        from hloipu_compiler.verify.collectives import check_constrained_layouts
+
+        check_asynchronous(survey, report)
+        check_channels(survey, report)
+        check_constrained_layouts(survey, report)
+    if "while" in opcodes or "conditional" in opcodes:
+        from hloipu_compiler.verify.sharding import check_consistent_sharding
+
+        check_consistent_sharding(survey, report)
+    if survey.buffered:
+        from hloipu_compiler.verify.buffers import check_buffers
+
+        check_buffers(survey, report)
+
+
+_IN_ONE_PIECE = frozenset("parameter fusion while conditional call custom-call".split())
+"""Opcodes of the survey that neither start nor end anything, and meet nobody."""
 
 
 def check_operands(module: Module, report: Report) -> None:
@@ -207,11 +220,18 @@ def _wanted(instruction: Instruction) -> bool:
 
 def _place_checks(instruction: Instruction) -> list[PlaceCheck]:
     checks: list[PlaceCheck] = []
-    if instruction.opcode in GROUPED or instruction.opcode in PAIRED:
-        checks.append(check_collective)
+    if instruction.opcode in COLLECTIVES:
+        from hloipu_compiler.verify.collectives import GROUPED, PAIRED, check_collective
+
+        if instruction.opcode in GROUPED or instruction.opcode in PAIRED:
+            checks.append(check_collective)
     if "sharding" in instruction.attributes:
+        from hloipu_compiler.verify.sharding import check_sharding
+
         checks.append(check_sharding)
-    if any(key in instruction.attributes for key in ORIGIN_KEYS):
+    if "origin" in instruction.attributes or "original_value" in instruction.attributes:
+        from hloipu_compiler.verify.origins import check_origin
+
         checks.append(check_origin)
     return checks
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from hloipu_runtime.codelets.arranging import Labels, arranged
-from hloipu_runtime.codelets.expression import Expression, plan_of
+from hloipu_runtime.codelets.expression import plan_of
+from hloipu_runtime.codelets.expression_form import Expression
 from hloipu_runtime.codelets.straight import Array, Call, Sizes, Straight
 from hloipu_runtime.kernels.monoids import UFUNCS, identity
 from hloipu_runtime.kernels.reduction import is_short, reduce_monoid, take_in

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from hloipu_runtime.codelets.elementwise_rates import rate_of
-from hloipu_runtime.codelets.expression import Expression
+from hloipu_runtime.codelets.expression_form import Expression
 from hloipu_runtime.element_types import ELEMENT_TYPES, Kind
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.model import Machine

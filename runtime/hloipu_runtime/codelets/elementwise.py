@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from operator import itemgetter
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -18,13 +18,16 @@ from hloipu_runtime.codelets.codelet import (
     codelet,
 )
 from hloipu_runtime.codelets.elementwise_costs import elementwise_work
-from hloipu_runtime.codelets.expression import Expression, Plan, plan_of
+from hloipu_runtime.codelets.expression_form import Expression
 from hloipu_runtime.codelets.straight import Call, Straight
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.storage import storage_dtype
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
+
+if TYPE_CHECKING:
+    from hloipu_runtime.codelets.expression import Plan
 
 Array = np.ndarray[Any, Any]
 
@@ -153,7 +156,9 @@ class Elementwise(Codelet):
         )
 
     @cached_property
-    def _plan(self) -> Plan:
+    def _plan(self) -> "Plan":
+        from hloipu_runtime.codelets.expression import plan_of
+
         return plan_of(self.expression)
 
     @cached_property

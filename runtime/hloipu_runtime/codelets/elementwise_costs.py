@@ -18,7 +18,7 @@ from hloipu_runtime.codelets.elementwise_rates import (
     vector_elements,
 )
 from hloipu_runtime.codelets.emulation import Slots, conversion_slots, emulated, widened
-from hloipu_runtime.codelets.expression import Expression, Node
+from hloipu_runtime.codelets.expression_form import Expression, Node
 from hloipu_runtime.codelets.scaled_add import scaled_add_cycles
 from hloipu_runtime.machine.costs import (
     TileWork,

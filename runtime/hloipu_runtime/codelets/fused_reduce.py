@@ -24,7 +24,8 @@ from hloipu_runtime.codelets.constants import text_of
 from hloipu_runtime.codelets.elementwise_costs import inside_slots, numbers_in
 from hloipu_runtime.codelets.elementwise_rates import vector_elements
 from hloipu_runtime.codelets.emulation import Slots, conversion_slots
-from hloipu_runtime.codelets.expression import Expression, plan_of
+from hloipu_runtime.codelets.expression import plan_of
+from hloipu_runtime.codelets.expression_form import Expression
 from hloipu_runtime.codelets.grids import one_of
 from hloipu_runtime.codelets.reduce import Reduce
 from hloipu_runtime.codelets.reduce_costs import reduce_work

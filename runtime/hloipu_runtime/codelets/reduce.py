@@ -19,7 +19,7 @@ from hloipu_runtime.codelets.codelet import (
     Tensor,
     codelet,
 )
-from hloipu_runtime.codelets.expression import Expression, region
+from hloipu_runtime.codelets.expression_form import Expression
 from hloipu_runtime.codelets.grids import (
     distinct_scalars,
     one_by_one,
@@ -252,6 +252,8 @@ class Reduce(Codelet):
     @property
     def _region(self) -> Callable[..., list[Array]]:
         assert self.body is not None
+        from hloipu_runtime.codelets.expression import region
+
         return region(self.body)
 
     def combined_with(

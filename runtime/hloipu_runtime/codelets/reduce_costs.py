@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hloipu_runtime.codelets.amp import conversion_cycles
 from hloipu_runtime.codelets.codelet import Tensor
 from hloipu_runtime.codelets.combining import Combining, combining
-from hloipu_runtime.codelets.expression import Expression
+from hloipu_runtime.codelets.expression_form import Expression
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork, shared_vertex_cycles
 from hloipu_runtime.machine.model import Machine

@@ -15,7 +15,7 @@ from hloipu_runtime.codelets.combining import combining
 from hloipu_runtime.codelets.elementwise_costs import inside_slots, numbers_in
 from hloipu_runtime.codelets.elementwise_rates import column_of, vector_elements
 from hloipu_runtime.codelets.emulation import Slots, conversion_slots
-from hloipu_runtime.codelets.expression import Expression
+from hloipu_runtime.codelets.expression_form import Expression
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork, shared_vertex_cycles
 from hloipu_runtime.machine.model import Machine

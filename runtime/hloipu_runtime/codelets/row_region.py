@@ -7,12 +7,11 @@ the indices of the dimensions that are not reduced, is whole on one tile.
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from math import prod
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from hloipu_runtime.codelets.arranging import arranged, sizes_of
-from hloipu_runtime.codelets.call_writer import MOST_ELEMENTS, CallWriter
 from hloipu_runtime.codelets.codelet import (
     ALL,
     Block,
@@ -24,7 +23,7 @@ from hloipu_runtime.codelets.codelet import (
     codelet,
 )
 from hloipu_runtime.codelets.constants import value_of
-from hloipu_runtime.codelets.expression import Expression, Plan, plan_of
+from hloipu_runtime.codelets.expression_form import Expression
 from hloipu_runtime.codelets.row_costs import RowWork, row_work
 from hloipu_runtime.codelets.row_values import Reduction, RowValues, refused, row_values
 from hloipu_runtime.codelets.straight import Straight, run_calls
@@ -36,6 +35,9 @@ from hloipu_runtime.kernels.storage import storage_dtype
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
+
+if TYPE_CHECKING:
+    from hloipu_runtime.codelets.expression import Plan
 
 Array = np.ndarray[Any, Any]
 Sizes = tuple[int, ...]
@@ -139,6 +141,8 @@ class RowRegion(Codelet):
         grid = results[0].grid
         axes = len(grid)
         whole = grid + sizes_of(self.labels, [x.part for x in operands], self.rank)
+        from hloipu_runtime.codelets.call_writer import MOST_ELEMENTS, CallWriter
+
         if not 0 < prod(whole) <= MOST_ELEMENTS:
             return None
         along = tuple(axes + d for d in self.dimensions)
@@ -273,7 +277,9 @@ class RowRegion(Codelet):
     # --- what values are --------------------------------------------------------------------------
 
     @cached_property
-    def _plans(self) -> tuple[Plan, ...]:
+    def _plans(self) -> "tuple[Plan, ...]":
+        from hloipu_runtime.codelets.expression import plan_of
+
         return tuple(map(plan_of, self.expressions))
 
     @cached_property

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hloipu_runtime.codelets.expression import Expression
+from hloipu_runtime.codelets.expression_form import Expression
 from hloipu_runtime.errors import UsageError
 
 

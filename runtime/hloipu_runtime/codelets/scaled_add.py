@@ -7,7 +7,7 @@ getScaledArithmeticSupervisorCycleEstimate, without constraints on memory.
 from collections.abc import Sequence
 
 from hloipu_runtime.codelets.elementwise_rates import vector_elements
-from hloipu_runtime.codelets.expression import Expression, Node
+from hloipu_runtime.codelets.expression_form import Expression, Node
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import shared_vertex_cycles
 from hloipu_runtime.machine.model import Machine

@@ -6,7 +6,8 @@ from math import prod
 from typing import ClassVar
 
 from hloipu_runtime.codelets.codelet import Array, Block, Codelet, Indexing, Tensor, codelet
-from hloipu_runtime.codelets.expression import Expression, region
+from hloipu_runtime.codelets.expression import region
+from hloipu_runtime.codelets.expression_form import Expression
 from hloipu_runtime.codelets.labels import batch_labels, require
 from hloipu_runtime.kernels.quiet import quietly
 from hloipu_runtime.kernels.scan import scan

@@ -18,7 +18,8 @@ from hloipu_runtime.codelets.codelet import (
     codelet,
 )
 from hloipu_runtime.codelets.combining import combining
-from hloipu_runtime.codelets.expression import Expression, region
+from hloipu_runtime.codelets.expression import region
+from hloipu_runtime.codelets.expression_form import Expression
 from hloipu_runtime.codelets.move import every_dimension
 from hloipu_runtime.codelets.moving_costs import NO_WORK, copy_work, multi_slice_slots
 from hloipu_runtime.codelets.placing import delivered, is_whole, owned_copy, same_memory

@@ -16,7 +16,8 @@ from hloipu_runtime.codelets.codelet import (
     Tensor,
     codelet,
 )
-from hloipu_runtime.codelets.expression import Expression, region
+from hloipu_runtime.codelets.expression import region
+from hloipu_runtime.codelets.expression_form import Expression
 from hloipu_runtime.codelets.grids import distinct_scalars, one_by_one, share, spread
 from hloipu_runtime.codelets.placing import first_start
 from hloipu_runtime.codelets.window_costs import pooling_work

@@ -21,7 +21,8 @@ from typing import ClassVar
 import numpy as np
 
 from hloipu_runtime.codelets.codelet import Array, Block, Codelet, Indexing, Tensor, codelet
-from hloipu_runtime.codelets.expression import Expression, region
+from hloipu_runtime.codelets.expression import region
+from hloipu_runtime.codelets.expression_form import Expression
 from hloipu_runtime.codelets.grids import share, spread
 from hloipu_runtime.codelets.labels import batch_labels, require
 from hloipu_runtime.codelets.sort_costs import SortShape, sort_work

@@ -6,7 +6,7 @@ from math import prod
 from hloipu_runtime.codelets.amp import conversion_cycles
 from hloipu_runtime.codelets.codelet import Tensor
 from hloipu_runtime.codelets.combining import combining
-from hloipu_runtime.codelets.expression import Expression
+from hloipu_runtime.codelets.expression_form import Expression
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork, shared_vertex_cycles
 from hloipu_runtime.machine.model import Machine

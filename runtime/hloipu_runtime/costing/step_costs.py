@@ -28,7 +28,6 @@ from hloipu_runtime.costing.single_steps import (
     exchanging,
     plain,
 )
-from hloipu_runtime.costing.slot_ends import slot_ends, stored
 from hloipu_runtime.costing.spent import Spent, sum_of
 from hloipu_runtime.machine.costs import sync
 from hloipu_runtime.machine.model import Machine
@@ -367,6 +366,8 @@ class _Block:
             beside += (walk.apart(position, each, begin, place) for each in hosted)
         patterns = tuple(step.timetable.patterns())
         ipus = tuple(stage.ipus for stage in step.stages)
+        from hloipu_runtime.costing.slot_ends import slot_ends, stored
+
         self.add(slot_ends(walk.program, step, patterns, walk.machine, walk.forms, f"{path}/slots"))
         if any(is_offloaded(walk.program, c) for c in step.channels):
             self.add(stored(walk.program, step, patterns, walk.machine, f"{path}/stored"))

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hloipu_runtime.codelets.codelet import Codelet
-from hloipu_runtime.codelets.opaque import OpaqueWork
 from hloipu_runtime.findings.facts import Facts
 from hloipu_runtime.program.steps import ValueId
 from hloipu_runtime.report.finding import Finding
@@ -21,6 +20,8 @@ _BY_INDEX = frozenset({"gather", "gather-candidates", "scatter", "dynamic-slice"
 
 def few_tiles(facts: Facts) -> Iterator[Finding]:
     """Find instructions that keep few tiles busy."""
+    from hloipu_runtime.codelets.opaque import OpaqueWork
+
     stated = {
         row.name
         for row, step in facts.computing

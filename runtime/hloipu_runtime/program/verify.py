@@ -40,8 +40,6 @@ from hloipu_runtime.program.uses import written
 from hloipu_runtime.program.verify_barriers import barrier_faults
 from hloipu_runtime.program.verify_collective import collective_faults, remote_faults
 from hloipu_runtime.program.verify_exchange import exchange_faults
-from hloipu_runtime.program.verify_parallel import branch_faults
-from hloipu_runtime.program.verify_pipeline import pipeline_faults
 from hloipu_runtime.program.verify_roles import role_faults
 from hloipu_runtime.program.verify_stacks import stack_faults
 
@@ -323,6 +321,8 @@ class _Proof:
 
     def _parallel(self, step: Parallel, state: State, place: str) -> None:
         before, after = dict(state), dict(state)
+        from hloipu_runtime.program.verify_parallel import branch_faults
+
         self.faults += [Fault("race", place, x) for x in branch_faults(self.program, step)]
         for number, branch in enumerate(step.branches):
             inner = dict(before)
@@ -365,6 +365,8 @@ class _Proof:
 
     def _pipeline(self, step: Pipeline, state: State, place: str) -> None:
         """Walk the bodies in order, each with what its channels bring."""
+        from hloipu_runtime.program.verify_pipeline import pipeline_faults
+
         self.faults += pipeline_faults(self.program, step, place)
         changed = written(step, self.program)
         self._enter(step.carried, state, changed, place)

@@ -4,7 +4,7 @@ from typing import NoReturn
 
 from hloipu_runtime.codelets.codelet import Codelet, Tensor
 from hloipu_runtime.codelets.elementwise import Elementwise
-from hloipu_runtime.codelets.expression import Expression
+from hloipu_runtime.codelets.expression_form import Expression
 from hloipu_runtime.errors import HloipuError, UnsupportedError
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.program import Program

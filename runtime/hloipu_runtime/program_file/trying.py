@@ -6,7 +6,8 @@ from math import prod
 import numpy as np
 
 from hloipu_runtime.codelets.codelet import Block, Codelet, Tensor
-from hloipu_runtime.codelets.expression import Expression, evaluate
+from hloipu_runtime.codelets.expression import evaluate
+from hloipu_runtime.codelets.expression_form import Expression
 from hloipu_runtime.kernels.storage import storage_dtype
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Box, Sizes
