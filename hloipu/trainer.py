@@ -20,13 +20,12 @@ from hloipu.training_programs import (
 )
 from hloipu.training_record import History, Recorder, live, mean_of
 from hloipu.training_state import HostState
-from hloipu_runtime.arguments import Number, Positive, Seed, State, checked
+from hloipu_runtime.arguments import DEFAULT_TIMEOUT_SECONDS, Number, Positive, Seed, State, checked
 from hloipu_runtime.checkpoint import Checkpoint, load_checkpoint
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.report.profile import Profile
 from hloipu_runtime.session import Session
 from hloipu_runtime.streams.element import LeafSpec
-from hloipu_runtime.streams.settings import DEFAULT_TIMEOUT_SECONDS
 
 
 class Trainer:

@@ -68,7 +68,6 @@ from hloipu_runtime.machine.links import check_system
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.merging import merged
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.side_by_side import side_by_side
 
 
 def compile_module(

@@ -9,9 +9,9 @@ from time import monotonic
 import click
 
 from hloipu.cli.table import readable_runs
+from hloipu_runtime.arguments import Progress
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.plain_text import printable
-from hloipu_runtime.sim.host import Progress
 
 _FIRST_SECONDS = 1.0
 """Shorter runs show nothing."""

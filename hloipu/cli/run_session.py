@@ -16,6 +16,7 @@ from hloipu.pipelining import pipeline_request
 from hloipu.session_arrays import constant_numbers
 from hloipu.wrapping import wrapping_request
 from hloipu_compiler.ir.graph import Module
+from hloipu_runtime.arguments import Progress
 from hloipu_runtime.atomic_file import check_writable, replacing
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import UsageError
@@ -24,7 +25,6 @@ from hloipu_runtime.program.seen import number_of, seen_by_users
 from hloipu_runtime.report.profile import Profile
 from hloipu_runtime.session import Session
 from hloipu_runtime.session_inputs import spec_of_queue
-from hloipu_runtime.sim.host import Progress
 from hloipu_runtime.streams.infeed import InfeedQueue
 from hloipu_runtime.streams.made import synthetic
 from hloipu_runtime.streams.rate import measure

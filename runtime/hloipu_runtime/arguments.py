@@ -88,6 +88,14 @@ Replicas = Annotated[int, Between(1, 65_536)]
 """As many as the option of that name takes."""
 Positive = Annotated[float, Between(0, above=True)]
 """A finite number above 0."""
+Progress = Callable[[int], None]
+"""Told how many steps of the outermost level and turns of loops are done, after each."""
+Watch = Callable[[int, Any], None]
+"""Shown each value that a step of the outermost level leaves, while it is there: not to keep."""
+DEFAULT_LIVE_BYTES = 8 * 2**30
+"""That the runs of all participants may take, of values in storage form; as in evaluations."""
+DEFAULT_TIMEOUT_SECONDS = 60.0
+"""That a device waits for one element of a queue."""
 State = Mapping[Any, Any] | Sequence[Any]
 """Arrays by name or by parameter number, or all of them in the program's order."""
 

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hloipu_runtime.arguments import Number, Positive, Seed, State, checked
+from hloipu_runtime.arguments import (
+    DEFAULT_LIVE_BYTES,
+    DEFAULT_TIMEOUT_SECONDS,
+    Number,
+    Positive,
+    Progress,
+    Seed,
+    State,
+    Watch,
+    checked,
+)
 from hloipu_runtime.collection import without_collection
 from hloipu_runtime.costing.costs import Costs
 from hloipu_runtime.costing.counting import ChargePlan
@@ -31,13 +41,6 @@ from hloipu_runtime.report.build import About, machine_overrides, profile_of_est
 from hloipu_runtime.report.change import Fitting
 from hloipu_runtime.report.finding import Finding
 from hloipu_runtime.report.profile import Profile
-from hloipu_runtime.sim.host import Arrays, Counts, Progress, TurnLimit, Watch
-from hloipu_runtime.sim.host_memory import (
-    DEFAULT_LIVE_BYTES,
-    memory_told,
-    require_host_memory,
-)
-from hloipu_runtime.streams.settings import DEFAULT_TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
     from hloipu_runtime.session import Session
@@ -190,12 +193,16 @@ class CompiledProgram:
                 f"{program.participants} participants take as many lists of arguments; "
                 f"{len(each)} were given",
             )
+        from hloipu_runtime.sim.host_memory import memory_told, require_host_memory
+
         require_host_memory(program, mode, self.live_bytes, program.participants)
         from hloipu_runtime.program.seen import seen_by_users
 
         seen = seen_by_users(program)
         given = [given_arrays(seen.parameters, x) for x in each or [arguments]]
         inputs = [seen.into_pieces(x) for x in given]
+        from hloipu_runtime.sim.host import Arrays, Counts, TurnLimit
+
         hosts = [Arrays(inputs[n if each else 0]) for n in range(program.participants)]
         limit = TurnLimit(max_iterations, self.sources)
         counts = Counts(progress=progress, limit=limit)

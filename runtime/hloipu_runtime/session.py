@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from hloipu_runtime.arguments import State, checked
+from hloipu_runtime.arguments import Progress, State, checked
 from hloipu_runtime.checkpoint import Checkpoint, differing, load_checkpoint
 from hloipu_runtime.costing.costs import Costs
 from hloipu_runtime.costing.counting import ChargePlan, spent_of
@@ -39,7 +39,7 @@ from hloipu_runtime.session_state import (
     require_alike,
     resumed_states,
 )
-from hloipu_runtime.sim.host import Arrays, Counts, Progress, TurnLimit
+from hloipu_runtime.sim.host import Arrays, Counts, TurnLimit
 from hloipu_runtime.sim.participants import check_host_memory, check_participants
 from hloipu_runtime.sim.ports import taken_arrays
 from hloipu_runtime.streams.host import StreamHost

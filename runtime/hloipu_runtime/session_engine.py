@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 
+from hloipu_runtime.arguments import DEFAULT_LIVE_BYTES, DEFAULT_TIMEOUT_SECONDS
 from hloipu_runtime.device import Device
 from hloipu_runtime.errors import StreamError, UsageError
 from hloipu_runtime.frozen import dataclass
@@ -13,7 +14,6 @@ from hloipu_runtime.sim.exact import ExactEngine
 from hloipu_runtime.sim.functional import FunctionalEngine
 from hloipu_runtime.sim.host import Counts
 from hloipu_runtime.sim.host_memory import (
-    DEFAULT_LIVE_BYTES,
     memory_told,
     require_host_memory,
 )
@@ -22,7 +22,6 @@ from hloipu_runtime.sim.participants import check_participants
 from hloipu_runtime.sim.replicated import ReplicatedEngine
 from hloipu_runtime.streams.host import StreamHost
 from hloipu_runtime.streams.participants import hosts_of_all
-from hloipu_runtime.streams.settings import DEFAULT_TIMEOUT_SECONDS
 
 MODES = ("functional", "exact")
 

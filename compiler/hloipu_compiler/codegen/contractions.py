@@ -10,7 +10,6 @@ from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar
 from hloipu_compiler.codegen.placing import Placement, gathered
 from hloipu_compiler.codegen.scalars import zero_text
 from hloipu_compiler.codegen.site import Site, lowers
-from hloipu_compiler.codegen.slices import put_together, resized
 from hloipu_runtime.codelets.codelet import Tensor
 from hloipu_runtime.codelets.dot import Dot
 from hloipu_runtime.codelets.reduce import Reduce
@@ -81,6 +80,8 @@ def _in_slices(
     size = whole.shape[dimension]
     step = -(-size // placed.plan.slices)
     parts: list[Held] = []
+    from hloipu_compiler.codegen.slices import put_together, resized
+
     for low in range(0, size, step):
         high = min(size, low + step)
         shape = resized(whole.shape, dimension, high - low)

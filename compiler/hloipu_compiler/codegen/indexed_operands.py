@@ -6,7 +6,6 @@ from hloipu_compiler.codegen.leaves import Held, Leaf, Spread
 from hloipu_compiler.codegen.placing import Placement, moved
 from hloipu_compiler.codegen.site import Site
 from hloipu_compiler.codegen.stages import Lying
-from hloipu_compiler.codegen.views import seen_as
 from hloipu_runtime.codelets.codelet import Tensor
 from hloipu_runtime.codelets.move import StridedSlice
 
@@ -43,4 +42,6 @@ def starts_of(site: Site, first: int) -> list[Held]:
         builder.compute(StridedSlice((k,), (1,)), [vector], [(kind, (1,))])[0]
         for k in range(vector.shape[0])
     ]
+    from hloipu_compiler.codegen.views import seen_as
+
     return seen_as(builder, singles, ()) if singles else []

@@ -6,14 +6,18 @@ on each tile, or each tile offers what it has of it and the offers are put toget
 
 from collections.abc import Sequence
 from math import prod
+from typing import TYPE_CHECKING
 
 from hloipu_compiler.codegen.indexed_grids import best_of, planned_options
 from hloipu_compiler.codegen.indexed_operands import lying, settled, starts_of
 from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar, Spread
-from hloipu_compiler.codegen.reading_plans import Direct, gather_codelet, readings
+from hloipu_compiler.codegen.reading_plans import gather_codelet, readings
 from hloipu_compiler.codegen.site import Site, lowers
 from hloipu_runtime.codelets.codelet import Tensor
 from hloipu_runtime.codelets.or_bits import OrBits
+
+if TYPE_CHECKING:
+    from hloipu_compiler.codegen.reading_plans import Direct
 
 
 @lowers("dynamic-slice")
@@ -41,7 +45,7 @@ def _gather(site: Site) -> Sequence[Leaf]:
     return [_read(site, codelet, moving, [site.held(0), site.held(1)])]
 
 
-def _read(site: Site, direct: Direct, moving: Sequence[int], operands: Sequence[Held]) -> Held:
+def _read(site: Site, direct: "Direct", moving: Sequence[int], operands: Sequence[Held]) -> Held:
     """Read in one step, or in candidates that a second step puts together: what takes less."""
     builder = site.builder
     ((kind, shape),) = site.results

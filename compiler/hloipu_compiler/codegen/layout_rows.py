@@ -13,7 +13,6 @@ from hloipu_compiler.codegen.placing import GRAIN_BYTES, mapping_of, split
 from hloipu_compiler.codegen.reading_plans import gather_codelet, readings
 from hloipu_compiler.codegen.reduction_plans import partial_type, reduction_plan
 from hloipu_compiler.codegen.stages import Lying, staged
-from hloipu_compiler.codegen.transposing import transposition_wish
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_runtime.codelets.codelet import Tensor
@@ -42,6 +41,8 @@ def row_demand(machine: Machine, computation: Computation, x: Instruction) -> De
         bits = ELEMENT_TYPES[tensor.element_type].bits
         default = mapping_of(tensor.shape, bits, machine.chip.tiles_per_ipu)
         order = x.attributes.integers("dimensions")
+        from hloipu_compiler.codegen.transposing import transposition_wish
+
         wish = transposition_wish(machine, tensor, order, default)
         return wish and Demand(wish[0], wish[0], 1, x.name, wish[1])
     if x.opcode == "gather" and len(x.operands) == 2:

@@ -10,7 +10,6 @@ from hloipu_compiler.codegen.builder import Builder
 from hloipu_compiler.codegen.choosing import Demand
 from hloipu_compiler.codegen.dying import Dying
 from hloipu_compiler.codegen.errors import CodegenError
-from hloipu_compiler.codegen.layout_reasons import placed_values
 from hloipu_compiler.codegen.layout_walk import layout_of
 from hloipu_compiler.codegen.leaves import Held, Leaf, Token
 from hloipu_compiler.codegen.planned import Record
@@ -227,6 +226,8 @@ def lower(
     tunings = _product_tunings(builder, module, plan, late=late)
     builder.layout = layout_of(module, plan, machine, builder.tuning_here, tunings=tunings)
     if plans is not None:
+        from hloipu_compiler.codegen.layout_reasons import placed_values
+
         plans += placed_values(module, builder.layout, builder.machine)
     arguments: list[list[Leaf]] = []
     parameters: list[Port] = []

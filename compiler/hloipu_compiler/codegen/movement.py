@@ -10,7 +10,6 @@ from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar, Spread, Token
 from hloipu_compiler.codegen.placing import moved
 from hloipu_compiler.codegen.reshaped_values import reshaped_value
 from hloipu_compiler.codegen.site import Site, lowers
-from hloipu_compiler.codegen.transposing import planned_transpose, transpositions
 from hloipu_compiler.evaluate.constants import constant_leaves
 from hloipu_compiler.hlo.literal_values import ElidedConstantError
 from hloipu_runtime.codelets.codelet import Tensor
@@ -98,6 +97,8 @@ def _transposed(site: Site, source: Held, permutation: tuple[int, ...]) -> Held:
         return builder.compute(Transpose(permutation), [source], made)[0]
     tensor = Tensor(source.element_type, source.shape)
     lying = builder.variables[source.variable].mapping
+    from hloipu_compiler.codegen.transposing import planned_transpose, transpositions
+
     stages = transpositions(builder.machine, tensor, permutation, lying)
     builder.explains(lambda: planned_transpose(builder.origin, tensor, stages))
     placement = stages[0].placement

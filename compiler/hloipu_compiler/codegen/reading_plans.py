@@ -8,6 +8,7 @@ are searched over the parts of what table and result share, and of the indices.
 import math
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from hloipu_compiler.codegen.indexed_grids import (
     Option,
@@ -24,8 +25,6 @@ from hloipu_compiler.codegen.searching import Way, descend
 from hloipu_compiler.codegen.stages import Lying, bytes_of
 from hloipu_compiler.ir.graph import Instruction
 from hloipu_runtime.codelets.codelet import Codelet, Tensor
-from hloipu_runtime.codelets.dynamic_slice import DynamicSlice
-from hloipu_runtime.codelets.dynamic_slice_candidates import DynamicSliceCandidates
 from hloipu_runtime.codelets.gather import Gather, GatherCandidates
 from hloipu_runtime.codelets.or_bits import OrBits
 from hloipu_runtime.kernels.gather import GatherDimensions
@@ -33,7 +32,10 @@ from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Sizes
 
-Direct = Gather | DynamicSlice
+if TYPE_CHECKING:
+    from hloipu_runtime.codelets.dynamic_slice import DynamicSlice
+
+    Direct = Gather | DynamicSlice
 
 _WORSE_IN_A_ROW = 2
 """After so many sizes of ranges, none better than those before, no more are tried."""
@@ -42,7 +44,7 @@ _WORSE_IN_A_ROW = 2
 @lru_cache(1 << 11)
 def readings(
     machine: Machine,
-    direct: Direct,
+    direct: "Direct",
     moving: tuple[int, ...],
     operands: tuple[Lying, ...],
     result: Tensor,
@@ -80,10 +82,12 @@ def gather_codelet(x: Instruction, table: Sizes) -> tuple[Gather, tuple[int, ...
     return Gather(dims, sizes), moving
 
 
-def _candidates(direct: Direct, dimension: int, block: int, ranges: int) -> Codelet:
+def _candidates(direct: "Direct", dimension: int, block: int, ranges: int) -> Codelet:
     """Return the codelet that offers what ranges of a dimension have."""
     if isinstance(direct, Gather):
         return GatherCandidates(direct.dims, direct.slice_sizes, dimension, block, ranges)
+    from hloipu_runtime.codelets.dynamic_slice_candidates import DynamicSliceCandidates
+
     return DynamicSliceCandidates(dimension, block)
 
 
@@ -126,7 +130,7 @@ def _searched(
 
 def _from_ranges(
     machine: Machine,
-    direct: Direct,
+    direct: "Direct",
     dimension: int,
     kept: set[int],
     operands: tuple[Lying, ...],

@@ -24,7 +24,6 @@ from hloipu_compiler.codegen.placing import Placement
 from hloipu_compiler.codegen.searching import Way, descend
 from hloipu_compiler.codegen.site import Site, lowers
 from hloipu_compiler.codegen.stages import Lying
-from hloipu_compiler.codegen.views import seen_as
 from hloipu_runtime.codelets.codelet import Codelet, Tensor
 from hloipu_runtime.codelets.constants import text_node
 from hloipu_runtime.codelets.elementwise import Elementwise
@@ -153,6 +152,8 @@ def _base(site: Site, leaf: Leaf, placement: Placement) -> Held:
     indices = Copy().indexing([tensor], [tensor]).results[0]
     mapping = Mapping(placement.tiles, placement.spans(indices, shape))
     if builder.variables[held.variable].mapping != mapping:
+        from hloipu_compiler.codegen.views import seen_as
+
         return seen_as(builder, [held], shape, mapping=mapping)[0]
     if site.dying[0] and held.variable in builder.scope.owned:
         return held

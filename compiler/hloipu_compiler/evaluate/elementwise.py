@@ -9,9 +9,7 @@ from hloipu_runtime.element_types import ElementType
 from hloipu_runtime.kernels.binary import binary
 from hloipu_runtime.kernels.blocks import repeats
 from hloipu_runtime.kernels.compare import clamp, compare, select
-from hloipu_runtime.kernels.convert import bitcast_convert, convert, stochastic_convert
 from hloipu_runtime.kernels.movement import contiguous
-from hloipu_runtime.kernels.reduce_precision import reduce_precision
 from hloipu_runtime.kernels.unary import REAL_KERNELS, unary
 
 REUSED_ELEMENTS = 1 << 14
@@ -144,12 +142,16 @@ def _clamp(site: Site) -> Action:
 @lowers("convert")
 def _convert(site: Site) -> Action:
     before, after = site.element_type(0), site.element_type()
+    from hloipu_runtime.kernels.convert import convert
+
     return lambda x: (convert(x[0], before, after),)
 
 
 @lowers("bitcast-convert")
 def _bitcast_convert(site: Site) -> Action:
     before, after = site.element_type(0), site.element_type()
+    from hloipu_runtime.kernels.convert import bitcast_convert
+
     return lambda x: (bitcast_convert(x[0], before, after),)
 
 
@@ -158,10 +160,14 @@ def _reduce_precision(site: Site) -> Action:
     exponent = site.attributes.integer("exponent_bits")
     mantissa = site.attributes.integer("mantissa_bits")
     element_type = site.element_type(0)
+    from hloipu_runtime.kernels.reduce_precision import reduce_precision
+
     return lambda x: (reduce_precision(x[0], exponent, mantissa, element_type),)
 
 
 @lowers("stochastic-convert")
 def _stochastic_convert(site: Site) -> Action:
     before, after = site.element_type(0), site.element_type()
+    from hloipu_runtime.kernels.convert import stochastic_convert
+
     return lambda x: (stochastic_convert(x[0], x[1], before, after),)

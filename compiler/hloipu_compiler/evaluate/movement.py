@@ -6,8 +6,6 @@ from hloipu_compiler.evaluate.plan import Action, Array, may_overwrite
 from hloipu_compiler.evaluate.site import Site, lowers
 from hloipu_compiler.ir.attributes import PaddingDimension, SliceRange
 from hloipu_runtime.kernels import movement
-from hloipu_runtime.kernels.convert import bitcast_convert
-from hloipu_runtime.kernels.gather import GatherDimensions, gather
 
 
 @lowers("iota")
@@ -54,6 +52,8 @@ def _bitcast(site: Site) -> Action:
     stored_sizes = tuple(after.dimensions[d] for d in order)
     back = tuple(sorted(range(after.rank), key=order.__getitem__))
     source, target = before.element_type.name, after.element_type.name
+
+    from hloipu_runtime.kernels.convert import bitcast_convert
 
     def run(x: list[Array]) -> tuple[Array]:
         stored = movement.transpose(x[0], to_memory)
@@ -135,6 +135,8 @@ def _starts_are_one_vector(site: Site, first: int) -> bool:
 @lowers("gather")
 def _gather(site: Site) -> Action:
     read = site.attributes.integers
+    from hloipu_runtime.kernels.gather import GatherDimensions, gather
+
     dims = GatherDimensions(
         read("offset_dims"),
         read("collapsed_slice_dims"),

@@ -7,7 +7,6 @@ from functools import partial
 from hloipu_compiler.hlo.lexer import BLANKS, Finder, Piece
 from hloipu_compiler.hlo.limits import Limits, check_limit
 from hloipu_compiler.hlo.text_fault import TextFault
-from hloipu_compiler.hlo.typed_literal import ARRAY
 
 _STRINGS = r""""(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+'"""
 _COMMENTS = r"/\*(?:[^*]|\*(?!/))*+\*/|//[^\n]*+"
@@ -56,6 +55,8 @@ def _typed_literal(limits: Limits, text: str, at: int) -> Piece | None:
     """Find the value of `literal=`: a shape and a literal, or a tuple of these."""
     value = at
     if not text.startswith("(", at):
+        from hloipu_compiler.hlo.typed_literal import ARRAY
+
         typed = ARRAY.match(text, at)
         blanks = BLANKS.match(text, typed.end()) if typed else None
         if blanks is None:

@@ -4,7 +4,6 @@ Sources: openxla/xla `xla/service/hlo_verifier.cc`, `xla/service/shape_inference
 """
 
 from hloipu_compiler.inference import faults
-from hloipu_compiler.inference.aliasing import check_aliasing
 from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.inference.relations import with_dynamic
 from hloipu_compiler.inference.site import RULES, Site, declared_shape
@@ -129,6 +128,8 @@ def fusion(site: Site) -> Shape:
     """Return the result of the fused computation, which may leave out the last operands."""
     program = site.callee("calls")
     check_arguments(site, "calls", program, site.operands[: len(program.parameters)])
+    from hloipu_compiler.inference.aliasing import check_aliasing
+
     check_aliasing(site)
     return program.result
 
@@ -147,6 +148,8 @@ def custom_call(site: Site) -> Shape:
             f"GetRngSeed of {len(site.operands)} operands is declared as {shape}",
             expected="u64[] and no operands",
         )
+    from hloipu_compiler.inference.aliasing import check_aliasing
+
     check_aliasing(site)
     return shape
 

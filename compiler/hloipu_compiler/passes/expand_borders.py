@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
-from hloipu_compiler.hlo.sharding_value import Sharding, ShardingKind
 from hloipu_compiler.ir.annotations import GSPMD_IN, SHARDY_IN, is_border
 from hloipu_compiler.ir.attributes import Attributes, ReplicaGroups, Value
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
@@ -112,6 +111,8 @@ class _Borders:
 
         shardings = border_shardings(self.module, computation, x)
         if not shardings:
+            from hloipu_compiler.hlo.sharding_value import Sharding, ShardingKind
+
             shardings = (Sharding(ShardingKind.REPLICATED),) * len(parts)
         if not len(shardings) == len(parts) == len(wholes):
             raise _unsupported(x, f"{len(shardings)} shardings stand for {len(parts)} values")

@@ -6,11 +6,9 @@ from time import perf_counter
 from hloipu_compiler.errors import VerifyError
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes.pass_base import Pass
-from hloipu_compiler.passes.pass_error import PassError
 from hloipu_compiler.passes.pipeline import Group, Pipeline
 from hloipu_compiler.passes.pipeline_text import read_pipeline
 from hloipu_compiler.passes.pipelines import PIPELINES
-from hloipu_compiler.passes.plugins import plugin_fault
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.errors import UsageError
@@ -108,6 +106,8 @@ class _Run:
         try:
             self.module, self.plan = one.run(before, self.plan)
         except Exception as error:
+            from hloipu_compiler.passes.plugins import plugin_fault
+
             fault = plugin_fault(one, error)
             if fault is None:
                 raise
@@ -117,6 +117,8 @@ class _Run:
             try:
                 verify(self.module)
             except VerifyError as error:
+                from hloipu_compiler.passes.pass_error import PassError
+
                 raise PassError(one.name, error) from error
         if self.watch is not None:
             spent = (end - start, perf_counter() - end)

@@ -12,10 +12,8 @@ from difflib import get_close_matches
 
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.plan.aliased_state import paired_state
-from hloipu_compiler.plan.caches import caches_of, is_forward_pass
 from hloipu_compiler.plan.entry_arrays import aliased, parameter_arrays, result_arrays
 from hloipu_compiler.plan.pipelining import PipelineRequest
-from hloipu_compiler.plan.queue_bindings import feeds_of, named_feed, outfeeds_of
 from hloipu_compiler.plan.wrapping import (
     EntryArray,
     FeedBinding,
@@ -66,6 +64,8 @@ def carried_of(module: Module, request: WrappingRequest) -> tuple[frozenset[int]
     if not said.issuperset(n for n, role in roles.items() if role in STATE_ROLES):
         return said, frozenset()  # weights are spoken of
     state = required_wrapping(module, looped(request), feeds_rest=True).state
+    from hloipu_compiler.plan.caches import caches_of
+
     return said, caches_of(module, [(x.parameter, x.result) for x in state], said)
 
 
@@ -89,6 +89,8 @@ def required_wrapping(
         )
     parameters, results = parameter_arrays(module), result_arrays(module)
     roles = _roles(request.roles, parameters)
+    from hloipu_compiler.plan.queue_bindings import feeds_of, named_feed, outfeeds_of
+
     feeds = feeds_of(request.feeds, parameters, roles)
     fed = {place for feed in feeds for place in feed.places}
     settled = frozenset(fed) | {n for n, role in roles.items() if role not in STATE_ROLES}
@@ -106,8 +108,11 @@ def required_wrapping(
         if not kept:
             # Where all arguments are numbers, one of them is what differs.
             rest = _data(parameters, rest or tuple(x.number for x in free))
-        elif caches_of(module, pairs, frozenset()):
-            rest = _single(parameters, rest) or rest
+        else:
+            from hloipu_compiler.plan.caches import caches_of
+
+            if caches_of(module, pairs, frozenset()):
+                rest = _single(parameters, rest) or rest
         feeds = (named_feed(FeedBinding("data", rest), parameters),) if rest else ()
         fed.update(rest)
     inputs = tuple(n for n, role in sorted(roles.items()) if role == CALL)
@@ -137,6 +142,8 @@ def _is_inference(
         first = [x for x in parameters if x.number not in settled]
     made = results[:_MOST_METRICS]
     pairs = [(a.number, b.number) for a in first for b in made if a.kind == b.kind]
+    from hloipu_compiler.plan.caches import is_forward_pass
+
     return not pairs or is_forward_pass(module, pairs, results)
 
 

@@ -4,14 +4,17 @@ Source: openxla/xla `xla/layout_util.cc` (ValidateLayoutForShape), probed with j
 """
 
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
-from hloipu_compiler.hlo.layout_extension import COMBINED, LayoutExtension, read_layout_extension
 from hloipu_compiler.hlo.text_fault import TextFault
 from hloipu_compiler.ir.attributes import ProgramShape
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.shapes import ArrayShape, BufferShape, Layout, Shape, leaves
 from hloipu_compiler.verify.places import header_span, shape_span
 from hloipu_compiler.verify.report import Report
+
+if TYPE_CHECKING:
+    from hloipu_compiler.hlo.layout_extension import LayoutExtension
 
 Problem = tuple[str, str]
 """What is wrong and what was expected."""
@@ -54,6 +57,8 @@ def _array_problem(array: ArrayShape, layout: Layout) -> Problem | None:
     if not layout.extension:
         return None
     try:
+        from hloipu_compiler.hlo.layout_extension import read_layout_extension
+
         extension = read_layout_extension(layout.extension)
     except TextFault:
         return None  # the parser reports it
@@ -61,10 +66,12 @@ def _array_problem(array: ArrayShape, layout: Layout) -> Problem | None:
 
 
 def _extension_problem(
-    array: ArrayShape, layout: Layout, extension: LayoutExtension
+    array: ArrayShape, layout: Layout, extension: "LayoutExtension"
 ) -> Problem | None:
     if extension.index_type or extension.pointer_type:
         return f"the layout {layout} has index or pointer types", "a dense layout"
+    from hloipu_compiler.hlo.layout_extension import COMBINED
+
     if any(size < 1 and size != COMBINED for tile in extension.tiles for size in tile):
         return f"the layout {layout} has an empty tile", "tile sizes from 1, or *"
     if extension.element_bits < 0 or extension.tail_padding_elements < 1:

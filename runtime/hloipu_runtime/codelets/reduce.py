@@ -35,8 +35,6 @@ from hloipu_runtime.codelets.straight import Call, Straight, one_call
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.monoids import UFUNCS, finish, identity
 from hloipu_runtime.kernels.quiet import quietly
-from hloipu_runtime.kernels.reduction import is_short, reduce, reduce_monoid
-from hloipu_runtime.kernels.reduction_regions import fold_pairwise
 from hloipu_runtime.kernels.storage import storage_dtype
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
@@ -97,6 +95,8 @@ class Reduce(Codelet):
             dtypes = [x.dtype for x in shared.arrays]
             return one_by_one(self.run, operands, results, dtypes)
         how: Any = self.monoid or self._region
+        from hloipu_runtime.kernels.reduction import reduce
+
         made = reduce(
             shared.arrays,
             inits,
@@ -136,6 +136,8 @@ class Reduce(Codelet):
         how: Any = self.monoid or self._region
         in_place = computed == tuple(grid)
 
+        from hloipu_runtime.kernels.reduction import reduce
+
         def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
             inits = [one(x) for one, x in zip(scalars, arrays[count:], strict=True)]
             if any(init is None for init in inits):
@@ -172,6 +174,8 @@ class Reduce(Codelet):
     def _short_sum(self, shape: Sizes, result: Sizes) -> Straight | None:
         """Return a sum of small arrays along one axis as numpy's own, and the init added to it."""
         axis = self._only_axis(flat=False)
+        from hloipu_runtime.kernels.reduction import is_short
+
         if axis is None or self.monoid != "add" or not result or not is_short(shape, axis):
             return None
         dtype = storage_dtype(self._type)
@@ -193,6 +197,8 @@ class Reduce(Codelet):
         flat = len(self.dimensions) == len(shape) > 1
         shape = (prod(shape),) if flat else shape
         axis = self._only_axis(flat)
+        from hloipu_runtime.kernels.reduction import is_short
+
         if axis is None or not is_short(shape, axis):
             return None
         general = super().bound(operands, results)
@@ -231,6 +237,8 @@ class Reduce(Codelet):
         # The pieces stand before all dimensions, each of which is one further on.
         dimensions = [rank + d + 1 for d in self.dimensions]
         if self.monoid:
+            from hloipu_runtime.kernels.reduction import reduce_monoid
+
             reduced = reduce_monoid(pieces[0], self.monoid, dimensions)
             return [finish(np.asarray(reduced), self.element_types[0])]
         return _fold(pieces, dimensions, self._region)
@@ -296,4 +304,6 @@ def _fold(
     if count == 0 or 0 in shape:
         return [np.zeros(shape, x.dtype) for x in slabs]
     with quietly():
+        from hloipu_runtime.kernels.reduction_regions import fold_pairwise
+
         return [np.asarray(x) for x in fold_pairwise(slabs, body)]

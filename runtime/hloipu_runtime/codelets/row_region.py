@@ -30,7 +30,6 @@ from hloipu_runtime.codelets.straight import Straight, run_calls
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.blocks import BLOCK_ELEMENTS, aligned_empty
-from hloipu_runtime.kernels.reduction import reduce_monoid, take_in
 from hloipu_runtime.kernels.storage import storage_dtype
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork
@@ -187,6 +186,8 @@ class RowRegion(Codelet):
         """
         values = list(parts)
         waiting = list(self._reductions)
+        from hloipu_runtime.kernels.reduction import reduce_monoid, take_in
+
         for step, (plan, sources) in enumerate(zip(self._plans, self.sources, strict=True)):
             given = [values[x] for x in sources]
             if plan.moves and any(x.shape == shape for x in given):

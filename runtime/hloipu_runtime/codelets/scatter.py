@@ -18,12 +18,10 @@ from hloipu_runtime.codelets.codelet import (
     codelet,
 )
 from hloipu_runtime.codelets.combining import combining
-from hloipu_runtime.codelets.expression import region
 from hloipu_runtime.codelets.expression_form import Expression
 from hloipu_runtime.codelets.move import every_dimension
 from hloipu_runtime.codelets.moving_costs import NO_WORK, copy_work, multi_slice_slots
 from hloipu_runtime.codelets.placing import delivered, is_whole, owned_copy, same_memory
-from hloipu_runtime.codelets.scatter_boxes import is_few, scatter_few
 from hloipu_runtime.codelets.scatter_parts import (
     batch_places,
     scatter_parts,
@@ -34,8 +32,7 @@ from hloipu_runtime.codelets.scatter_parts import (
 from hloipu_runtime.codelets.straight import Straight, one_call
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.monoids import Combiner
-from hloipu_runtime.kernels.scatter import How, ScatterDimensions, form_of, scatter
-from hloipu_runtime.kernels.scatter_points import scattering
+from hloipu_runtime.kernels.scatter import How, ScatterDimensions
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork, shared_vertex_cycles
 from hloipu_runtime.machine.model import Machine
@@ -97,11 +94,15 @@ class Scatter(Codelet):
         count = len(results)
         data, indices, updates = operands[:count], operands[count], operands[count + 1 :]
         dims, places, windows = self.dims, indices.data, [u.data for u in updates]
+        from hloipu_runtime.codelets.scatter_boxes import is_few, scatter_few
+
         if not is_whole(data[0]) and is_few(self.dims, indices):
             held = [x._replace(array=owned_copy(x, r)) for x, r in zip(data, results, strict=True)]
             if scatter_few(self.dims, held, indices, updates, self._combiner, self.element_types):
                 return [x.data for x in held]
             data = held
+        from hloipu_runtime.kernels.scatter import scatter
+
         if not is_whole(data[0]):
             call = scatter_parts(self.dims, data[0], indices, updates)
             dims, places, windows = call.dims, call.indices, call.updates
@@ -131,7 +132,11 @@ class Scatter(Codelet):
             return general
         if not self._has_its_windows(*operands):
             return general
+        from hloipu_runtime.kernels.scatter import form_of
+
         form = form_of(*(block.whole for block in operands), self.dims)
+        from hloipu_runtime.kernels.scatter_points import scattering
+
         scatter_one = scattering(form, How(self._combiner, self.element_types, self.unique_indices))
 
         def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
@@ -175,8 +180,12 @@ class Scatter(Codelet):
         """Return the scatter into a small array as one call; large ones are changed in place."""
         if len(results) != 1 or prod(results[0].part) >= _LARGE_ELEMENTS:
             return None
+        from hloipu_runtime.kernels.scatter import form_of
+
         form = form_of(*(block.part for block in operands), self.dims)
         how = How(self._combiner, self.element_types, self.unique_indices)
+        from hloipu_runtime.kernels.scatter_points import scattering
+
         return one_call(scattering(form, how), 3, results[0].part, is_fresh=True)
 
     def _works_in_place(self, operand: Block, update: Block) -> bool:
@@ -189,6 +198,8 @@ class Scatter(Codelet):
     def _combiner(self) -> Combiner | str:
         if self.monoid or self.body is None:
             return self.monoid
+        from hloipu_runtime.codelets.expression import region
+
         return region(self.body)
 
     def work(

@@ -1,11 +1,10 @@
 """What single steps cost: compute sets, exchanges, collectives, transfers, and decisions."""
 
 from math import prod
+from typing import TYPE_CHECKING
 
-from hloipu_runtime.costing.collecting import RemotePhase, collective_cost
 from hloipu_runtime.costing.computing import compute_cost
 from hloipu_runtime.costing.costs import StepCost
-from hloipu_runtime.costing.deciding import decision
 from hloipu_runtime.costing.exchanging import exchange_cost
 from hloipu_runtime.costing.forms import Forms
 from hloipu_runtime.costing.hosting import HostPhase
@@ -23,6 +22,9 @@ from hloipu_runtime.program.steps import (
     Sync,
     VariableId,
 )
+
+if TYPE_CHECKING:
+    from hloipu_runtime.costing.collecting import RemotePhase
 
 _NOTHING = Spent()
 
@@ -59,6 +61,8 @@ def exchanging(
 
 def collecting(program: Program, step: Collective, machine: Machine, path: str) -> StepCost:
     """Return the cost of a collective."""
+    from hloipu_runtime.costing.collecting import collective_cost
+
     cost = collective_cost(program, step, machine)
     kind = step.form.kind
     return plain(path, kind, step.name, cost.spent, cost.tiles, cost.ipus, cost.moved_bytes)
@@ -88,6 +92,8 @@ def deciding(
     at = program.variables[variable].ipu
     there = frozenset(map(program.place, ipus))
     system = program.system_ipus or program.ipus
+    from hloipu_runtime.costing.deciding import decision
+
     spent = decision(machine, program.place(at), there, system)
     everyone = tuple(sorted(ipus | {at}))
     tiles = len(everyone) * machine.chip.tiles_per_ipu
@@ -119,6 +125,8 @@ class Transfers:
         here = source if write else destination
         phase = self.remote
         if phase is None or (phase.ipu, phase.write) != (here.ipu, write):
+            from hloipu_runtime.costing.collecting import RemotePhase
+
             phase = self.remote = RemotePhase(self.machine, here.ipu, write=write)
         spent = Spent(host=phase.add(here))
         bits = prod(here.shape) * ELEMENT_TYPES[here.element_type].bits

@@ -7,8 +7,6 @@ import numpy as np
 from hloipu_runtime.element_types import ELEMENT_TYPES, ElementType, Kind
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.kernels.blocks import Array, blocks, compact, like, repeats
-from hloipu_runtime.kernels.complex_binary import COMPLEX_BINARY
-from hloipu_runtime.kernels.integer_arithmetic import INTEGER_BINARY, NEVER_WRAPS
 from hloipu_runtime.kernels.quiet import quietly
 from hloipu_runtime.kernels.rounding import is_narrow, round_block
 from hloipu_runtime.kernels.storage import wrap
@@ -76,7 +74,11 @@ def binary_has_meaning(opcode: str, element_type: str) -> bool:
     if element.is_float:
         return opcode in REAL_KERNELS or opcode == "complex"
     if element.is_integer:
+        from hloipu_runtime.kernels.integer_arithmetic import INTEGER_BINARY
+
         return opcode in INTEGER_BINARY
+    from hloipu_runtime.kernels.complex_binary import COMPLEX_BINARY
+
     return opcode in (COMPLEX_BINARY if element.is_complex else _PREDICATE)
 
 
@@ -101,11 +103,15 @@ def binary(opcode: str, x: Array, y: Array, element_type: str, out: Array | None
         out = like(model) if whole else np.empty(shape, x.dtype)
     if element.kind is Kind.FLOAT and opcode in REAL_KERNELS:
         return _real(opcode, x, y, element_type, out)
+    from hloipu_runtime.kernels.integer_arithmetic import INTEGER_BINARY
+
     if element.is_integer and opcode in INTEGER_BINARY:
         return _integer(opcode, x, y, element, out)
     if element.kind is Kind.PREDICATE and opcode in _PREDICATE:
         _PREDICATE[opcode](x, y, out=out)
         return out
+    from hloipu_runtime.kernels.complex_binary import COMPLEX_BINARY
+
     if element.is_complex and opcode in COMPLEX_BINARY:
         with quietly():
             for target, a, b in blocks(out, x, y):
@@ -167,6 +173,8 @@ def _real(opcode: str, x: Array, y: Array, element_type: str, out: Array) -> Arr
 
 
 def _integer(opcode: str, x: Array, y: Array, element: ElementType, out: Array) -> Array:
+    from hloipu_runtime.kernels.integer_arithmetic import INTEGER_BINARY, NEVER_WRAPS
+
     with quietly():
         INTEGER_BINARY[opcode](x, y, out, element)
     if element.bits < 8 and opcode not in NEVER_WRAPS:

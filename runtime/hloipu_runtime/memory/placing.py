@@ -15,7 +15,6 @@ from hloipu_runtime.memory.first_fit import first_fit
 from hloipu_runtime.memory.ground import Ground
 from hloipu_runtime.memory.requests import Request
 from hloipu_runtime.memory.tile_classes import TileClasses
-from hloipu_runtime.memory.time_order import by_time
 from hloipu_runtime.program.mapping import Tiles
 
 Numbers = NDArray[np.int64]
@@ -81,6 +80,8 @@ def _tries(
     fullest: int,
 ) -> Iterator[list[int]]:
     """Yield addresses of the passing requests, by one rule after the other."""
+    from hloipu_runtime.memory.time_order import by_time
+
     if len(passing) > FEW:
         yield by_time(requests, passing, ground.top())
     chosen = [requests[n] for n in passing]

@@ -3,7 +3,6 @@
 from collections import Counter
 from enum import Enum
 
-from hloipu_runtime.costing.collecting import bytes_of
 from hloipu_runtime.program.program import Program, Role
 from hloipu_runtime.program.steps import Pipeline, VariableId
 from hloipu_runtime.program.uses import steps_within, used
@@ -29,6 +28,8 @@ def remote_parts(program: Program) -> tuple[RemoteParts, ...]:
     remote = frozenset(n for n, v in enumerate(program.variables) if v.role is Role.REMOTE)
     if remote:
         categories = _categories(program)
+        from hloipu_runtime.costing.collecting import bytes_of
+
         for number in sorted(remote):
             variable = program.variables[number]
             category = categories.get(number, RemoteCategory.STATE)

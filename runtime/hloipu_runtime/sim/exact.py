@@ -11,6 +11,7 @@ from typing import assert_never
 
 import numpy as np
 
+from hloipu_runtime.arguments import Watch
 from hloipu_runtime.kernels.quiet import warnings_off
 from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.descriptors import is_complete
@@ -39,7 +40,7 @@ from hloipu_runtime.program.steps import (
 from hloipu_runtime.program.uses import used, written
 from hloipu_runtime.sim.copying import prepare_transfer
 from hloipu_runtime.sim.current_run import CurrentRun
-from hloipu_runtime.sim.host import Counts, Host, Watch
+from hloipu_runtime.sim.host import Counts, Host
 from hloipu_runtime.sim.participant import ALONE, Participant
 from hloipu_runtime.sim.pipelining import pipelined
 from hloipu_runtime.sim.storage import TileStorage, scatter_whole

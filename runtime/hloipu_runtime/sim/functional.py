@@ -9,6 +9,7 @@ logical form says.
 from collections.abc import Callable
 from typing import Any
 
+from hloipu_runtime.arguments import Watch
 from hloipu_runtime.codelets.codelet import Codelet
 from hloipu_runtime.kernels.quiet import warnings_off
 from hloipu_runtime.program.collective import Collective
@@ -27,7 +28,7 @@ from hloipu_runtime.sim.block_source import BlockSource, Names
 from hloipu_runtime.sim.buffers import Buffers
 from hloipu_runtime.sim.collapse import Collapsed, Node, collapse
 from hloipu_runtime.sim.exact import in_range
-from hloipu_runtime.sim.host import Counts, Host, Watch
+from hloipu_runtime.sim.host import Counts, Host
 from hloipu_runtime.sim.kept_state import Moment, kept_state
 from hloipu_runtime.sim.loop_source import loop_lines
 from hloipu_runtime.sim.participant import ALONE, Participant

@@ -1,24 +1,18 @@
 """What a run has outside of the tiles: streams by name, and how often each block was run."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from hloipu_runtime.arguments import Progress
 from hloipu_runtime.kernels.movement import contiguous
 from hloipu_runtime.program.program import Array
-from hloipu_runtime.program.steps import ValueId
 from hloipu_runtime.sim.owning import is_held_alone, references_here
 from hloipu_runtime.turns import limited_turns, too_many_turns
-
-Progress = Callable[[int], None]
-"""Told how many steps of the outermost level and turns of loops are done, after each."""
-
-Watch = Callable[[ValueId, Array], None]
-"""Shown each value that a step of the outermost level leaves, while it is there: not to keep."""
 
 
 class Host(Protocol):

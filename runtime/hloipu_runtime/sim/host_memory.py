@@ -11,9 +11,6 @@ from hloipu_runtime.program.program import Port, Program, Variable
 from hloipu_runtime.program.uses import used
 from hloipu_runtime.sim.private_variables import private_variables
 
-DEFAULT_LIVE_BYTES = 8 * 2**30
-"""That the runs of all participants may take, of values in storage form; as in evaluations."""
-
 _GIBIBYTE = 2**30
 _MOST_BYTES = 2**62
 """Whatever is allowed: numpy counts bytes in 63 bits."""

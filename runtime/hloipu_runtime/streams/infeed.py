@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from hloipu_runtime.arguments import Number, Replicas, checked
+from hloipu_runtime.arguments import DEFAULT_TIMEOUT_SECONDS, Number, Replicas, checked
 from hloipu_runtime.errors import StreamError
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.streams import faults
@@ -20,7 +20,6 @@ from hloipu_runtime.streams.element import ElementSpec, Leaves
 from hloipu_runtime.streams.filling import Filling, close_rows, fill, forgotten
 from hloipu_runtime.streams.made import source_of
 from hloipu_runtime.streams.settings import (
-    DEFAULT_TIMEOUT_SECONDS,
     MAX_LEAD,
     positive_seconds,
     streams_of,

@@ -11,14 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hloipu_runtime.arguments import Positive, Replicas, checked
+from hloipu_runtime.arguments import DEFAULT_TIMEOUT_SECONDS, Positive, Replicas, checked
 from hloipu_runtime.errors import StreamError
 from hloipu_runtime.streams import faults
 from hloipu_runtime.streams.draining import Draining, Kept, forgotten, serve
 from hloipu_runtime.streams.element import ElementSpec, Intake, Leaves
 from hloipu_runtime.streams.modes import Mode, parse_mode
 from hloipu_runtime.streams.settings import (
-    DEFAULT_TIMEOUT_SECONDS,
     MAX_LEAD,
     positive_seconds,
     streams_of,

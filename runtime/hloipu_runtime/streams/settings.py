@@ -4,8 +4,6 @@ import math
 
 from hloipu_runtime.errors import StreamError
 
-DEFAULT_TIMEOUT_SECONDS = 60.0
-
 MAX_LEAD = 4096
 """Elements that one replica may be ahead of another; they are kept for the other meanwhile."""
 
