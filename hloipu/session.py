@@ -35,6 +35,7 @@ from hloipu_runtime.report.change import Fitting
 
 if TYPE_CHECKING:
     from hloipu.choosing import Choice
+    from hloipu_runtime.executable import OverMemory
 
 _COMPILERS = ("hloipu_compiler", "hloipu_runtime")
 """Packages whose sources decide what is compiled."""

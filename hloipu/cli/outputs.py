@@ -4,8 +4,6 @@ from typing import Any
 
 import click
 
-from hloipu_runtime.atomic_file import check_writable
-
 
 class OutputFile(click.ParamType[str]):
     """A path that can be written: not empty, no folder, in a folder that is there."""
@@ -14,6 +12,8 @@ class OutputFile(click.ParamType[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the path; raises UsageError E3004 where nothing could be written there."""
+        from hloipu_runtime.atomic_file import check_writable
+
         check_writable(value)
         return str(value)
 

@@ -28,8 +28,6 @@ from hloipu_runtime.costing.forms import Forms
 from hloipu_runtime.costing.step_costs import step_charges
 from hloipu_runtime.device import Device
 from hloipu_runtime.errors import UsageError
-from hloipu_runtime.executable import Executable, OverMemory
-from hloipu_runtime.executable import load as load_executable
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.does_not_fit import require_fit
@@ -43,6 +41,7 @@ from hloipu_runtime.report.finding import Finding
 from hloipu_runtime.report.profile import Profile
 
 if TYPE_CHECKING:
+    from hloipu_runtime.executable import Executable, OverMemory
     from hloipu_runtime.session import Session
     from hloipu_runtime.sim.exact import ExactEngine
     from hloipu_runtime.sim.functional import FunctionalEngine
@@ -72,7 +71,7 @@ class CompiledProgram:
     machine: Machine
     code_memory: bool = True
     """Whether code counts as memory."""
-    over_memory: OverMemory = "refuse"
+    over_memory: "OverMemory" = "refuse"
     sources: Mapping[str, str] = field(default_factory=dict)
     """Instruction -> file:line of the program that was compiled, where the dump says so."""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -315,8 +314,10 @@ class CompiledProgram:
         profile = profile or self.profile()
         return findings_of(Facts(self.program, self.machine, profile, self.memory))
 
-    def executable(self) -> Executable:
+    def executable(self) -> "Executable":
         """Return the record that files hold."""
+        from hloipu_runtime.executable import Executable
+
         return Executable(
             self.program,
             self.machine,
@@ -378,10 +379,12 @@ def load(path: str | Path) -> CompiledProgram:
     Raises UsageError E3001 where the file cannot be read, ArtefactError where it is not what was
     written, ProgramError where its program is not proved.
     """
+    from hloipu_runtime.executable import load as load_executable
+
     return compiled_program(load_executable(path))
 
 
-def compiled_program(executable: Executable) -> CompiledProgram:
+def compiled_program(executable: "Executable") -> CompiledProgram:
     """Return the compiled program of an executable that was read, and proved in doing so."""
     return CompiledProgram(
         executable.program,

@@ -15,14 +15,16 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hloipu_runtime.artefact.frame import encode_frame
 from hloipu_runtime.atomic_file import replacing
 from hloipu_runtime.errors import ArtefactError, HloipuError, LimitError, UsageError
-from hloipu_runtime.executable import Executable, load, to_frame
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.faults import ProgramError
+
+if TYPE_CHECKING:
+    from hloipu_runtime.executable import Executable
 
 SUFFIX = ".ipux"
 DEFAULT_SIZE_BYTES = 2**30
@@ -53,7 +55,7 @@ class ExecutableCache:
         self.size_bytes = size_bytes
         self.warn = warn
 
-    def get(self, key: str) -> Executable | None:
+    def get(self, key: str) -> "Executable | None":
         """Return what was kept under a key; a damaged entry is taken away."""
         path = self._path(key)
         try:
@@ -65,6 +67,8 @@ class ExecutableCache:
         try:
             if not stat.S_ISREG(kind):
                 raise ArtefactError("E4001", "not a file", name=str(path))
+            from hloipu_runtime.executable import load
+
             found = load(path, is_own=True)
             if found.fingerprint != key:
                 raise ArtefactError("E4012", "it was compiled from something else", name=str(path))
@@ -79,10 +83,12 @@ class ExecutableCache:
             os.utime(path)
         return found
 
-    def put(self, key: str, executable: Executable) -> bool:
+    def put(self, key: str, executable: "Executable") -> bool:
         """Keep an executable under its key, and make room; say whether it is kept."""
         path = self._path(key)
         try:
+            from hloipu_runtime.executable import to_frame
+
             pieces = [bytes(piece) for piece in encode_frame(to_frame(executable))]
         except (LimitError, ArtefactError) as error:
             self.warn(f"warning: the compiled program is not cached: {error.message}")

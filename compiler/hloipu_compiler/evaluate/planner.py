@@ -4,9 +4,7 @@ from collections.abc import Sequence
 
 from hloipu_compiler.analysis.order import effectful_computations, live_positions
 from hloipu_compiler.evaluate.constants import constant_leaves
-from hloipu_compiler.evaluate.lifted import LIFTED
 from hloipu_compiler.evaluate.plan import TOKEN_VALUE, Array, Plan, Step
-from hloipu_compiler.evaluate.regions import SCALAR_IDENTITIES, region_function
 from hloipu_compiler.evaluate.site import (
     LOWERINGS,
     Effects,
@@ -28,6 +26,10 @@ FORWARDED = frozenset({"copy", "opt-barrier", "domain", "add-dependency"})
 
 VIEWS_OF_CONSTANTS = frozenset({"broadcast", "iota", "transpose", "slice"})
 """Ops that are evaluated while planning where all they read are constants: nearly free views."""
+
+
+SCALAR_IDENTITIES = frozenset({"reshape", "broadcast", "bitcast", "transpose", "reverse", "slice"})
+"""Ops that do nothing to a scalar, whatever they do to an array."""
 
 
 class Planner:
@@ -55,11 +57,15 @@ class Planner:
 
     def region_at(self, computation: Computation) -> Region:
         """Return a scalar computation that is not in the module as a function on whole arrays."""
+        from hloipu_compiler.evaluate.regions import region_function
+
         return region_function(self._build(computation, lifted=True))
 
     def region(self, name: str) -> Region:
         """Return a scalar computation as a function on whole arrays, made on the first request."""
         if name not in self._regions:
+            from hloipu_compiler.evaluate.regions import region_function
+
             self._regions[name] = region_function(self.lifted_plan(name))
         return self._regions[name]
 
@@ -140,7 +146,11 @@ class _Draft:
         return outputs
 
     def _lowering(self, x: Instruction) -> Lowering:
-        lowering = LIFTED.get(x.opcode) if self.lifted else None
+        lowering: Lowering | None = None
+        if self.lifted:
+            from hloipu_compiler.evaluate.lifted import LIFTED
+
+            lowering = LIFTED.get(x.opcode)
         if lowering is None and (not self.lifted or x.opcode in ELEMENTWISE):
             lowering = LOWERINGS.get(x.opcode)
         if lowering is None:

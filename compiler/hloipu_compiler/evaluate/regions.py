@@ -14,10 +14,6 @@ from hloipu_compiler.ir.shapes import ArrayShape, Shape
 
 MONOIDS = frozenset({"add", "multiply", "minimum", "maximum", "and", "or", "xor"})
 
-SCALAR_IDENTITIES = frozenset({"reshape", "broadcast", "bitcast", "transpose", "reverse", "slice"})
-"""Ops that do nothing to a scalar, whatever they do to an array."""
-
-
 def region_function(plan: Plan) -> Region:
     """Return a lifted plan as a function on arrays that broadcast together."""
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-from hloipu_compiler.analysis.trip_count import counted_loop
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import COMMUTATIVE
@@ -56,6 +55,8 @@ def _sort(draft: Draft, x: Instruction) -> int | None:
 def _while(draft: Draft, x: Instruction) -> int | None:
     """Put its start in the place of a loop that never runs."""
     old = draft.old
+    from hloipu_compiler.analysis.trip_count import counted_loop
+
     loop = counted_loop(draft.module, old, old[x.name])
     if loop is None or loop.trips or "sharding" in x.attributes:
         return None

@@ -7,7 +7,6 @@ constants alone, the part of the loop that decides it is simply run.
 from typing import ClassVar
 
 from hloipu_compiler.analysis.call_graph import callees_first
-from hloipu_compiler.analysis.trip_count import counted_loop
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes.pass_base import TRIP_COUNTS, Facts, Pass
 from hloipu_compiler.passes.registry import register
@@ -19,9 +18,12 @@ MOST_RUN_TRIPS = 128
 
 def recognised_loops(module: Module, most_run_trips: int = MOST_RUN_TRIPS) -> dict[LoopKey, int]:
     """Return the trip counts of all loops that the entry reaches and whose count is known."""
-    found: dict[LoopKey, int] = {}
+    if not any(x.opcode == "while" for c in module.computations for x in c.instructions):
+        return {}
+    from hloipu_compiler.analysis.trip_count import counted_loop
     from hloipu_compiler.passes.counted_by_running import LoopRunner
 
+    found: dict[LoopKey, int] = {}
     runner = LoopRunner(module, most_run_trips)
     for computation in callees_first(module, only_reachable=True):
         for at, x in enumerate(computation.instructions):

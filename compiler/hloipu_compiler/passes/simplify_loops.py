@@ -13,7 +13,6 @@ from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import TupleShape
 from hloipu_compiler.passes.expand_bitcasts import bitcasts_expanded
-from hloipu_compiler.passes.loop_state import elements_read
 from hloipu_compiler.passes.pass_base import NO_BITCASTS, NO_DEAD_CODE, TRIP_COUNTS, Facts, Pass
 from hloipu_compiler.passes.registry import register
 from hloipu_compiler.passes.rewriting import Draft, with_operands
@@ -119,6 +118,8 @@ def _with_constants(
     The element of the root that hands one of them on stays, so that the state stays as it is.
     """
     parameter = inner.parameters[0]
+    from hloipu_compiler.passes.loop_state import elements_read
+
     read = elements_read(inner, parameter)
     if not templates or read is None or read.isdisjoint(templates):
         return inner

@@ -2,7 +2,6 @@
 
 from hloipu_compiler.analysis.call_graph import call_cycle
 from hloipu_compiler.ir.graph import Module
-from hloipu_compiler.verify.frontend import frontend_value
 from hloipu_compiler.verify.places import attribute_span
 from hloipu_compiler.verify.report import Report
 from hloipu_compiler.verify.survey import Place, Survey
@@ -77,6 +76,8 @@ def _check_callee(module: Module, place: Place, name: str, report: Report) -> No
 def _check_composite(module: Module, place: Place, report: Report) -> None:
     instruction = place.instruction
     key = "frontend_attributes"
+    from hloipu_compiler.verify.frontend import frontend_value
+
     if not frontend_value(instruction, "composite.name"):
         report.add(
             "E0310",

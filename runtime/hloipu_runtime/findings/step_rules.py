@@ -17,15 +17,16 @@ _BY_INDEX = frozenset({"gather", "gather-candidates", "scatter", "dynamic-slice"
                        "dynamic-slice-candidates", "dynamic-update-slice"})  # fmt: skip
 """Codelets whose indices are data, so that what they index has to lie where it may be wanted."""
 
+_OPAQUE = "opaque"
+"""Name of `codelets.opaque.OpaqueWork`, which few programs have, so that it is not imported."""
+
 
 def few_tiles(facts: Facts) -> Iterator[Finding]:
     """Find instructions that keep few tiles busy."""
-    from hloipu_runtime.codelets.opaque import OpaqueWork
-
     stated = {
         row.name
         for row, step in facts.computing
-        if any(group.codelet.name == OpaqueWork.name for group in step.groups)
+        if any(group.codelet.name == _OPAQUE for group in step.groups)
     }
     for name, work in facts.works.items():
         if not work.compute or name in stated:

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.blocks import Array
-from hloipu_runtime.kernels.matmul import matmul
 
 Dims = tuple[int, ...]
 
@@ -34,6 +33,8 @@ def contract(lhs: Array, rhs: Array, dims: DotDimensions, out: Array | None = No
     The result may be a transposed view of its buffer, where that saves a copy of an operand. It is
     `out`, written, where `out` lies as matrices do.
     """
+    from hloipu_runtime.kernels.matmul import matmul
+
     if lhs.ndim == 2 and rhs.ndim == 2 and len(dims.lhs_contracting) == 1 and not dims.lhs_batch:
         a = lhs if dims.lhs_contracting[0] == 1 else lhs.T
         return matmul(a, rhs if dims.rhs_contracting[0] == 0 else rhs.T, out)

@@ -13,7 +13,6 @@ from numpy.lib.stride_tricks import as_strided
 
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.blocks import Array
-from hloipu_runtime.kernels.index_rows import index_rows
 from hloipu_runtime.kernels.movement import contiguous, index_of
 
 Sizes = tuple[int, ...]
@@ -106,6 +105,8 @@ def gathering(
     leading = [d for d in (*moving, *still) if shape[d] != 1]
     if not moving or not singles or leading != sorted(leading) or 0 in shape:
         return general
+    from hloipu_runtime.kernels.index_rows import index_rows
+
     rows = index_rows(
         indices_shape, dims.index_vector_dim, dims.start_index_map, batching, limits,
         [(d, shape[d]) for d in moving],

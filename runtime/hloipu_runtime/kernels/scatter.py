@@ -12,7 +12,6 @@ from hloipu_runtime.kernels.blocks import Array
 from hloipu_runtime.kernels.index_rows import IndexRows, index_rows
 from hloipu_runtime.kernels.monoids import Combiner
 from hloipu_runtime.kernels.movement import contiguous, index_of
-from hloipu_runtime.kernels.scatter_rows import combine_rows, combine_window
 
 Sizes = tuple[int, ...]
 
@@ -158,6 +157,8 @@ def scatter_as(
     tables = _owned(tables, how.in_place and all(t.flags.c_contiguous for t in tables))
     targets, taken = _targets(rows.reshape(-1), valid, windows, form)
     flat = [t.reshape(form.table) for t in tables]
+    from hloipu_runtime.kernels.scatter_rows import combine_rows
+
     combine_rows(flat, targets, taken, how.combiner, how.element_types, how.unique_indices)
     return tables if form.is_ordered else [t.transpose(form.back) for t in tables]
 
@@ -195,6 +196,8 @@ def _one_by_one(
     sizes = [form.shape[d] for d in form.moving]
     numbers = range(form.count) if valid is None else np.flatnonzero(valid).tolist()
     firsts = rows.reshape(-1).tolist()
+    from hloipu_runtime.kernels.scatter_rows import combine_window
+
     for number in numbers:
         corner = [0] * len(form.shape)
         rest = firsts[number]

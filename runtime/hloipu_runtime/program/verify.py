@@ -41,7 +41,6 @@ from hloipu_runtime.program.verify_barriers import barrier_faults
 from hloipu_runtime.program.verify_collective import collective_faults, remote_faults
 from hloipu_runtime.program.verify_exchange import exchange_faults
 from hloipu_runtime.program.verify_roles import role_faults
-from hloipu_runtime.program.verify_stacks import stack_faults
 
 State = dict[VariableId, ValueId]
 
@@ -93,8 +92,11 @@ class _Proof:
             self.fault("grid", "places", "are not one for each IPU, apart, and in the system")
         for place, message in remote_faults(self.program):
             self.fault("remote", place, message)
-        for place, message in stack_faults(self.program):
-            self.fault("stack", place, message)
+        if self.program.stacks:
+            from hloipu_runtime.program.verify_stacks import stack_faults
+
+            for place, message in stack_faults(self.program):
+                self.fault("stack", place, message)
         for variable in self.program.variables:
             for message in variable_faults(variable.mapping, variable.shape, tiles_per_ipu):
                 self.fault("grid", variable.name, message)
