@@ -165,8 +165,10 @@ class CompiledProgram:
         suffice, or `live_bytes`, E5031 where a loop takes more turns than `max_iterations`.
         """
         from hloipu_runtime.kernels.computing import computing
+        from hloipu_runtime.program.seen import seen_by_users
         from hloipu_runtime.report.build import profile_of_run
-        from hloipu_runtime.session_engine import require_mode
+        from hloipu_runtime.sim.host import Arrays, Counts, TurnLimit, require_mode
+        from hloipu_runtime.sim.host_memory import memory_told, require_host_memory
         from hloipu_runtime.sim.participants import (
             check_host_memory,
             check_participants,
@@ -192,16 +194,10 @@ class CompiledProgram:
                 f"{program.participants} participants take as many lists of arguments; "
                 f"{len(each)} were given",
             )
-        from hloipu_runtime.sim.host_memory import memory_told, require_host_memory
-
         require_host_memory(program, mode, self.live_bytes, program.participants)
-        from hloipu_runtime.program.seen import seen_by_users
-
         seen = seen_by_users(program)
         given = [given_arrays(seen.parameters, x) for x in each or [arguments]]
         inputs = [seen.into_pieces(x) for x in given]
-        from hloipu_runtime.sim.host import Arrays, Counts, TurnLimit
-
         hosts = [Arrays(inputs[n if each else 0]) for n in range(program.participants)]
         limit = TurnLimit(max_iterations, self.sources)
         counts = Counts(progress=progress, limit=limit)

@@ -5,14 +5,14 @@ from dataclasses import field
 
 from hloipu_runtime.arguments import DEFAULT_LIVE_BYTES, DEFAULT_TIMEOUT_SECONDS
 from hloipu_runtime.device import Device
-from hloipu_runtime.errors import StreamError, UsageError
+from hloipu_runtime.errors import StreamError
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.loading import loaded_with
 from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.session_state import steps_at
 from hloipu_runtime.sim.exact import ExactEngine
 from hloipu_runtime.sim.functional import FunctionalEngine
-from hloipu_runtime.sim.host import Counts
+from hloipu_runtime.sim.host import Counts, require_mode
 from hloipu_runtime.sim.host_memory import (
     memory_told,
     require_host_memory,
@@ -23,17 +23,7 @@ from hloipu_runtime.sim.replicated import ReplicatedEngine
 from hloipu_runtime.streams.host import StreamHost
 from hloipu_runtime.streams.participants import hosts_of_all
 
-MODES = ("functional", "exact")
-
 Engine = FunctionalEngine | ExactEngine | ReplicatedEngine
-
-
-def require_mode(mode: str) -> None:
-    """Raise UsageError E3140 for a mode that is none of `MODES`."""
-    if mode not in MODES:
-        raise UsageError(
-            "E3140", f"there is no mode {mode!r} to run in", hint=f"modes: {', '.join(MODES)}"
-        )
 
 
 @dataclass(frozen=True, slots=True)

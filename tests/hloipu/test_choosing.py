@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import hloipu
-from hloipu import session
+from hloipu import choosing, session
 from hloipu.choosing import chosen
 from hloipu.options.resolve import resolve
 from hloipu.options.table import Options
@@ -133,7 +133,7 @@ def test_trainers_settle_on_one_way(monkeypatch: pytest.MonkeyPatch) -> None:
     few, many = programs.program(2), programs.program(6)
     assert (few.program.ipus, few.program.replicas) == (many.program.ipus, many.program.replicas)
     assert (few.program.steps_per_run, many.program.steps_per_run) == (2, 6)
-    monkeypatch.setattr(session, "chosen", None)
+    monkeypatch.setattr(choosing, "chosen", None)
     programs.program(4)
 
 

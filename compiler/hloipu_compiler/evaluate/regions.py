@@ -14,6 +14,7 @@ from hloipu_compiler.ir.shapes import ArrayShape, Shape
 
 MONOIDS = frozenset({"add", "multiply", "minimum", "maximum", "and", "or", "xor"})
 
+
 def region_function(plan: Plan) -> Region:
     """Return a lifted plan as a function on arrays that broadcast together."""
 

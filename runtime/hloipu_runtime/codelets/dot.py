@@ -26,6 +26,8 @@ from hloipu_runtime.codelets.reduce import Reduce
 from hloipu_runtime.codelets.straight import Straight, one_call
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.contraction import DotDimensions, free_dims
+from hloipu_runtime.kernels.dot import dot_general
+from hloipu_runtime.kernels.dotting import dotting, is_matrix_product
 from hloipu_runtime.kernels.quiet import quietly
 from hloipu_runtime.kernels.storage import storage_dtype
 from hloipu_runtime.machine.costs import TileWork
@@ -76,8 +78,6 @@ class Dot(Codelet):
         """Contract; grid axes along which only one operand varies become free dims of it."""
         lhs, rhs = operands
         grid = results[0].grid
-        from hloipu_runtime.kernels.dot import dot_general
-
         if not grid and not self.part:
             return [dot_general(lhs.data, rhs.data, self._dimensions, self.element_type)]
         a, b, varies = pair(lhs, rhs)
@@ -94,8 +94,6 @@ class Dot(Codelet):
         (result,) = results
         lhs, rhs = operands
         if not result.grid and not self.part:
-            from hloipu_runtime.kernels.dotting import dotting
-
             function = dotting(lhs.part, rhs.part, self._dimensions, self.element_type)
         elif lhs.array is None or rhs.array is None:
             return super().bound(operands, results)
@@ -152,8 +150,6 @@ class Dot(Codelet):
         self, a: Array, b: Array, dimensions: DotDimensions
     ) -> Callable[[Array, Array, Array | None], Array]:
         """Return the product of arrays of these shapes, or of each of their pieces."""
-        from hloipu_runtime.kernels.dotting import dotting, is_matrix_product
-
         if not self.part:
             if is_matrix_product(a.shape, b.shape, dimensions, self.element_type):
                 whole = dotting(a.shape, b.shape, dimensions, self.element_type)
@@ -195,8 +191,6 @@ class Dot(Codelet):
         if self.part:
             return None
         lhs, rhs = operands[0].part, operands[1].part
-        from hloipu_runtime.kernels.dotting import dotting, is_matrix_product
-
         function = dotting(lhs, rhs, self._dimensions, self.element_type)
         into = is_matrix_product(lhs, rhs, self._dimensions, self.element_type)
         dtype = storage_dtype(self.element_type) if into else None
@@ -225,8 +219,6 @@ class Dot(Codelet):
         """Contract piece by piece, the short last one apart; pieces are the first dimension."""
         left, right = dimensions.lhs_contracting[0], dimensions.rhs_contracting[0]
         cut = _cut(dimensions)
-        from hloipu_runtime.kernels.dot import dot_general
-
         made = [
             dot_general(split(a, left, *run), split(b, right, *run), cut, self.element_type)
             for run in piece_runs(a.shape[left], self.part)

@@ -9,10 +9,21 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from hloipu_runtime.arguments import Progress
+from hloipu_runtime.errors import UsageError
 from hloipu_runtime.kernels.movement import contiguous
 from hloipu_runtime.program.program import Array
 from hloipu_runtime.sim.owning import is_held_alone, references_here
 from hloipu_runtime.turns import limited_turns, too_many_turns
+
+MODES = ("functional", "exact")
+
+
+def require_mode(mode: str) -> None:
+    """Raise UsageError E3140 for a mode that is none of `MODES`."""
+    if mode not in MODES:
+        raise UsageError(
+            "E3140", f"there is no mode {mode!r} to run in", hint=f"modes: {', '.join(MODES)}"
+        )
 
 
 class Host(Protocol):
