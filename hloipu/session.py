@@ -331,9 +331,9 @@ def passed(module: Module, options: Options) -> Module:
 def plugins(options: Options) -> Iterator[None]:
     """Have the passes of a user's own files within the block."""
     with added_passes_forgotten() if options.plugin else nullcontext():
-        from hloipu_compiler.passes.plugins import load_plugin
-
         for plugin in options.plugin:
+            from hloipu_compiler.passes.plugins import load_plugin
+
             load_plugin(plugin)
         yield
 

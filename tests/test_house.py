@@ -346,7 +346,7 @@ FORBIDDEN = (
     "hloipu_compiler.pricing", "hloipu_compiler.stacking", "hloipu_compiler.staging",
     "hloipu_compiler.vendor", "hloipu_runtime.program_file", "hloipu_runtime.records",
     "hloipu_runtime.session", "hloipu_runtime.sim", "hloipu_runtime.streams",
-    "lark", "networkx", "jax", "scipy", "numpy.random",
+    "lark", "networkx", "jax", "ml_dtypes", "scipy", "numpy.random",
 )  # fmt: skip
 """What a compile of a plain step has no use for."""
 MOST_MODULES = 390

@@ -3,7 +3,6 @@
 from functools import lru_cache
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from hloipu_runtime.element_types import ELEMENT_TYPES, Kind
@@ -11,26 +10,27 @@ from hloipu_runtime.errors import UsageError
 from hloipu_runtime.kernels.blocks import Array, blocks, like
 from hloipu_runtime.kernels.rounding import GRIDS, is_narrow, round_to
 
-_ML_DTYPES: dict[str, type[Any]] = {
-    "s1": ml_dtypes.int1,
-    "u1": ml_dtypes.uint1,
-    "s2": ml_dtypes.int2,
-    "u2": ml_dtypes.uint2,
-    "s4": ml_dtypes.int4,
-    "u4": ml_dtypes.uint4,
-    "bf16": ml_dtypes.bfloat16,
-    "f8e5m2": ml_dtypes.float8_e5m2,
-    "f8e4m3": ml_dtypes.float8_e4m3,
-    "f8e4m3fn": ml_dtypes.float8_e4m3fn,
-    "f8e4m3b11fnuz": ml_dtypes.float8_e4m3b11fnuz,
-    "f8e3m4": ml_dtypes.float8_e3m4,
-    "f8e5m2fnuz": ml_dtypes.float8_e5m2fnuz,
-    "f8e4m3fnuz": ml_dtypes.float8_e4m3fnuz,
-    "f8e8m0fnu": ml_dtypes.float8_e8m0fnu,
-    "f4e2m1fn": ml_dtypes.float4_e2m1fn,
-    "f6e2m3fn": ml_dtypes.float6_e2m3fn,
-    "f6e3m2fn": ml_dtypes.float6_e3m2fn,
+_ML_DTYPES: dict[str, str] = {
+    "s1": "int1",
+    "u1": "uint1",
+    "s2": "int2",
+    "u2": "uint2",
+    "s4": "int4",
+    "u4": "uint4",
+    "bf16": "bfloat16",
+    "f8e5m2": "float8_e5m2",
+    "f8e4m3": "float8_e4m3",
+    "f8e4m3fn": "float8_e4m3fn",
+    "f8e4m3b11fnuz": "float8_e4m3b11fnuz",
+    "f8e3m4": "float8_e3m4",
+    "f8e5m2fnuz": "float8_e5m2fnuz",
+    "f8e4m3fnuz": "float8_e4m3fnuz",
+    "f8e8m0fnu": "float8_e8m0fnu",
+    "f4e2m1fn": "float4_e2m1fn",
+    "f6e2m3fn": "float6_e2m3fn",
+    "f6e3m2fn": "float6_e3m2fn",
 }
+"""Element type -> its name in ml_dtypes, which few programs need."""
 
 
 @lru_cache(maxsize=64)
@@ -50,7 +50,10 @@ def storage_dtype(element_type: str) -> np.dtype[Any]:
 def user_dtype(element_type: str) -> np.dtype[Any]:
     """Return the numpy or ml_dtypes dtype in which users see values of `element_type`."""
     if element_type in _ML_DTYPES:
-        return np.dtype(_ML_DTYPES[element_type])
+        import ml_dtypes
+
+        scalar: type[Any] = getattr(ml_dtypes, _ML_DTYPES[element_type])
+        return np.dtype(scalar)
     if element_type == "f16":
         return np.dtype(np.float16)
     return storage_dtype(element_type)
@@ -201,7 +204,7 @@ def _decoder(element_type: str) -> Array:
 def _encoder(element_type: str) -> Array:
     """Return the code for every bf16 bit pattern; only patterns on the grid are ever looked up."""
     patterns = np.arange(1 << 16, dtype=np.uint16)
-    values = patterns.view(ml_dtypes.bfloat16)
+    values = patterns.view(user_dtype("bf16"))
     with np.errstate(all="ignore"):
         table: Array = values.astype(user_dtype(element_type)).view(np.uint8)
         nans = np.isnan(values)
