@@ -1,9 +1,10 @@
 """How much text, nesting and size the parser accepts before it stops with a LimitError."""
 
+from dataclasses import dataclass
+
 from hloipu_compiler.source import Span
 from hloipu_runtime.arguments import Number, checked_record
 from hloipu_runtime.errors import LimitError, UsageError
-from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.plain_text import plain_lines
 
 MOST_NESTING = 200

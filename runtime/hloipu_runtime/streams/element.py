@@ -1,6 +1,7 @@
 """What one element of a queue is: the type and shape of each leaf, and how they are nested."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from math import prod
 from typing import Any
@@ -10,7 +11,6 @@ import numpy as np
 from hloipu_runtime.arguments import ArgumentError, Number, checked_record, shown
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import StreamError
-from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.storage import from_storage, storage_dtype, to_storage, user_dtype
 from hloipu_runtime.streams.binding import bound
 from hloipu_runtime.streams.structure import LEAF, Structure, flatten, rebuild
