@@ -4,7 +4,6 @@ from math import prod
 
 from hloipu.options.table import Options
 from hloipu.places import system_ipus
-from hloipu_compiler.codegen.offloading import LEAST_BYTES
 from hloipu_compiler.compilation import Compilation
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.on_demand import marked_stages
@@ -100,13 +99,14 @@ def _key_lines(made: Compilation, options: Options) -> list[str]:
 
 def _idle_flags(made: Compilation, cut: Pipelining, options: Options) -> list[str]:
     """Return which options change nothing about a step that is cut, and why, for people."""
-    from hloipu_compiler.codegen.offloading import LEAST_BYTES
+    trains, usual = cut.schedule.trains, Options()
     from hloipu_compiler.staging.sharded_update import LEAST_PART_BYTES
 
-    trains, usual = cut.schedule.trains, Options()
     least = LEAST_PART_BYTES * made.plan.replicas
     whole = f"no state of {least} bytes or more that elementwise updates alone read"
     one = "one replica" if made.plan.replicas == 1 else whole
+    from hloipu_compiler.codegen.offloading import LEAST_BYTES
+
     idle = {
         "no backward stage": ["recompute"] if len(cut.positions) == cut.schedule.stages else [],
         "one stage": ["schedule"] if cut.schedule.stages == cut.schedule.group == 1 else [],

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hloipu.choosing import Choice, chosen
 from hloipu.compile_request import compile_request, machine_of, pipeline_of
 from hloipu.definitions import key_text, without_definitions
 from hloipu.encoded import plain_step
@@ -29,8 +28,7 @@ from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.arguments import checked
 from hloipu_runtime.collection import without_collection
 from hloipu_runtime.compiled import CompiledProgram, compiled_program
-from hloipu_runtime.executable import OverMemory
-from hloipu_runtime.executable_cache import ExecutableCache, compile_key, source_fingerprint
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.report.change import Fitting
 
 if TYPE_CHECKING:
@@ -83,7 +81,7 @@ class Settled(NamedTuple):
     """Options without `plan="auto"`, and the choice that stands in its place."""
 
     options: Options
-    choice: Choice | None = None
+    choice: "Choice | None" = None
 
     @property
     def program(self) -> CompiledProgram | None:
@@ -99,6 +97,8 @@ def settled_options(module: Module, text: str | None, options: Options) -> Settl
     if options.plan != "auto":
         return Settled(options)
     with without_collection():
+        from hloipu.choosing import chosen
+
         choice = chosen(module, options, lambda tried: _trial(module, text, tried))
     return Settled(choice.options(options), choice)
 
@@ -331,14 +331,14 @@ def passed(module: Module, options: Options) -> Module:
 def plugins(options: Options) -> Iterator[None]:
     """Have the passes of a user's own files within the block."""
     with added_passes_forgotten() if options.plugin else nullcontext():
-        for plugin in options.plugin:
-            from hloipu_compiler.passes.plugins import load_plugin
+        from hloipu_compiler.passes.plugins import load_plugin
 
+        for plugin in options.plugin:
             load_plugin(plugin)
         yield
 
 
-def _over_memory(options: Options) -> OverMemory:
+def _over_memory(options: Options) -> "OverMemory":
     return "allow" if options.over_memory == "allow" else "refuse"
 
 

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from enum import Enum, IntEnum
+from typing import TYPE_CHECKING
 
-from hloipu_compiler.codegen.io_tiles import computing_machine
 from hloipu_compiler.codegen.planned import Record
 from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning
 from hloipu_compiler.ir.graph import Module
@@ -15,9 +14,12 @@ from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.replica_keys import NO_KEYS, ReplicaKeys
 from hloipu_compiler.plan.wrapping import Wrapping, WrappingRequest
 from hloipu_compiler.sharding.request import ShardRequest
-from hloipu_compiler.stacking.staged_loops import StagedStep
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.program import Program
+
+if TYPE_CHECKING:
+    from hloipu_compiler.stacking.staged_loops import StagedStep
 
 _NOT_WRAPPED = WrappingRequest()
 _NOT_CUT = PipelineRequest()
@@ -90,6 +92,8 @@ class CompileRequest:
     @property
     def computing(self) -> Machine:
         """The machine without the tiles that are set apart for queues."""
+        from hloipu_compiler.codegen.io_tiles import computing_machine
+
         return computing_machine(self.machine, self.wrapping.io_tiles)
 
 
@@ -105,7 +109,7 @@ class Compilation:
     distribution: Distribution = Distribution.PLAIN
     wrapping: Wrapping | None = None
     """How the entry is wrapped, where that was asked for."""
-    step: StagedStep | None = None
+    step: "StagedStep | None" = None
     """Of a step that is cut: its loops and stacks in parts."""
     pipelining: Pipelining | None = None
     """How it is cut into micro-batches and stages, where that was asked for."""

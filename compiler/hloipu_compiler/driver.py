@@ -7,13 +7,12 @@ stage; the search for the best cut begins with a flat step.
 
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from hloipu_compiler.analysis.meanings import require_meanings
-from hloipu_compiler.codegen import table  # noqa: F401  (registers the lowerings)
 from hloipu_compiler.codegen.lowering import lower, taken_share
 from hloipu_compiler.codegen.planned import Record
 from hloipu_compiler.codegen.tuning import Tuning
-from hloipu_compiler.codegen.wrapped_step import lower_wrapped
 from hloipu_compiler.compilation import (
     Clock,
     Compilation,
@@ -24,6 +23,7 @@ from hloipu_compiler.compilation import (
 )
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.memo import Memo
+from hloipu_compiler.on_demand import flat_step, says_anything, side_by_side, with_call_marks
 from hloipu_compiler.passes.pipeline import Pipeline
 from hloipu_compiler.passes.pipelines import AFTER_FRONT, STAGED, before_cut
 from hloipu_compiler.passes.remove_annotations import annotations_removed
@@ -35,39 +35,19 @@ from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.replica_keys import NO_KEYS, ReplicaKeys, replica_keys
 from hloipu_compiler.plan.roles import required_wrapping, with_roles, wrapping_of
 from hloipu_compiler.plan.wrapping import Wrapping, looped
-from hloipu_compiler.poplar.reading import flat_step
-from hloipu_compiler.pricing.costing import costing_of
-from hloipu_compiler.pricing.op_prices import OneOp, OpKinds, OpPrice
-from hloipu_compiler.sharding.blocks import (
-    NOT_CUT,
-    block_candidates,
-    least_full,
-    require_one_stage,
-    with_blocks,
-)
-from hloipu_compiler.sharding.gradient_means import with_gradient_means
-from hloipu_compiler.sharding.handing_down import handed_down, says_anything
-from hloipu_compiler.sharding.placing import placed, placed_cut, spread
-from hloipu_compiler.stacking.named_pieces import with_stacks
-from hloipu_compiler.stacking.pieces import InPieces
-from hloipu_compiler.stacking.staged_loops import StepApart, staged_step, step_apart
-from hloipu_compiler.staging.call_marks import with_call_marks
-from hloipu_compiler.staging.cutting import Costing
-from hloipu_compiler.staging.errors import StagingError
-from hloipu_compiler.staging.pipelining import (
-    Cutting,
-    cutting_of,
-    phases_and_kind,
-    pipelined,
-    uncut_step,
-)
-from hloipu_compiler.staging.sharded_update import sharded_update
 from hloipu_compiler.verify.static import require_static
 from hloipu_runtime.errors import HloipuError, UsageError
 from hloipu_runtime.machine.links import check_system
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.merging import merged
 from hloipu_runtime.program.program import Program
+
+if TYPE_CHECKING:
+    from hloipu_compiler.pricing.op_prices import OneOp, OpPrice
+    from hloipu_compiler.stacking.pieces import InPieces
+    from hloipu_compiler.stacking.staged_loops import StepApart
+    from hloipu_compiler.staging.cutting import Costing
+    from hloipu_compiler.staging.pipelining import Cutting
 
 
 def compile_module(
@@ -151,7 +131,11 @@ def _flattened(current: Compilation) -> Compilation:
         wrapped = required_wrapping(module, looped(request.wrapping), feeds_rest=cut.asks)
         request = replace(request, pipelining=with_roles(module, request.wrapping, cut))
     if request.shards.is_placed:
+        from hloipu_compiler.sharding.handing_down import handed_down
+
         module = handed_down(module, current.plan.partitions)
+    from hloipu_compiler.plan.flat_arrays import with_flat_parameters, with_flat_results
+
     flat, plan = _passed(with_flat_parameters(module), current.plan, front)
     flat = with_flat_results(flat)
     return replace(current, request=request, module=flat, plan=plan, wrapping=wrapped)
@@ -170,6 +154,8 @@ def _apart(current: Compilation) -> Compilation:
     if current.distribution is Distribution.PLAIN:
         return current
     request, cut, shards = current.request, current.request.pipelining, current.request.shards
+    from hloipu_compiler.sharding.blocks import NOT_CUT, require_one_stage
+
     if current.distribution is Distribution.PLACED:
         if not shards.asks:
             return current
@@ -179,6 +165,8 @@ def _apart(current: Compilation) -> Compilation:
     if shards.asks:
         require_one_stage(flat, cut)
         flat = _in_blocks(current, wrapping, cut, cut)
+    from hloipu_compiler.stacking.staged_loops import staged_step, step_apart
+
     apart = step_apart(flat, wrapping, cut)
     step = staged_step(apart, _cutting_apart(apart, request))
     return replace(
@@ -207,19 +195,25 @@ def _in_blocks(
     if says_anything(flat, plan.partitions):
         return flat
     costs = _costs(flat, replace(request, pipelining=costed_as))
+    from hloipu_compiler.sharding.blocks import block_candidates, least_full, with_blocks
+
     candidates = block_candidates(flat.entry, roles, request.shards, costs, cut)
     if request.shards.count is not None:
         return with_blocks(flat, next(candidates))
     machine, state = request.computing, current.state
+    from hloipu_compiler.sharding.placing import placed
+
     shares = ((x, taken_share(flat, placed(flat, plan, x, state), machine)) for x in candidates)
     return with_blocks(flat, least_full(shares))
 
 
-def _cutting_apart(apart: StepApart, request: CompileRequest) -> Cutting | None:
+def _cutting_apart(apart: "StepApart", request: CompileRequest) -> "Cutting | None":
     """Return the stages of a step apart; None where none are looked for, or rows have none."""
     if apart.pieces is None:
         return None
     asked = replace(request, pipelining=apart.request)
+    from hloipu_compiler.staging.errors import StagingError
+
     try:
         return _cutting(apart.pieces, asked, apart.trips, {})
     except StagingError:
@@ -229,13 +223,15 @@ def _cutting_apart(apart: StepApart, request: CompileRequest) -> Cutting | None:
 
 
 def _cutting(
-    pieces: InPieces,
+    pieces: "InPieces",
     request: CompileRequest,
     trips: Mapping[str, Hashable],
     known: Mapping[str, int],
-) -> Cutting:
+) -> "Cutting":
     """Return where a step is cut; `request`: by the numbers before it was in pieces."""
     asked = pieces.request(request.pipelining)
+    from hloipu_compiler.staging.pipelining import cutting_of, uncut_step
+
     uncut = uncut_step(pieces.module, pieces.wrapping, asked, known)
     costs = _costs(uncut.module, request) if uncut.needs_costs else None
     return cutting_of(uncut, pieces.wrapping, asked, costs, trips)
@@ -248,12 +244,18 @@ def _cut(current: Compilation) -> Compilation:
         return _placed(current)
     request, plan, wrapping = current.request, current.plan, current.wrapped
     asked, shards = request.pipelining, request.shards
+    from hloipu_compiler.stacking.pieces import InPieces
+
     pieces = InPieces(current.module, wrapping, (), None)
     cutting = _cutting(pieces, request, {}, current.step.known if current.step else {})
     if cutting.needs_cycles:
         cutting = replace(cutting, cycles=_costs(cutting.module, request).cycles)
+    from hloipu_compiler.staging.pipelining import pipelined
+
     cut, pipelining = pipelined(cutting, wrapping, asked)
     pipelining = replace(pipelining, loops=current.step.lines if current.step else ())
+    from hloipu_compiler.sharding.placing import placed, placed_cut
+
     if shards.is_placed:
         plan, pipelining = placed_cut(cut, plan, pipelining, current.state)
         shards.check(pipelining.ipu_count)
@@ -264,6 +266,8 @@ def _cut(current: Compilation) -> Compilation:
     averages = copies > 1 and shards.averages
     plan = replace(plan, replicas=copies, averages_gradients=averages)
     if averages and asked.shard_optimizer:
+        from hloipu_compiler.staging.sharded_update import sharded_update
+
         cut, whole, combined = sharded_update(cut, pipelining, wrapping, copies)
         pipelining = replace(pipelining, whole=whole, combined=combined)
         if plan.ipus:
@@ -273,13 +277,20 @@ def _cut(current: Compilation) -> Compilation:
 
 def _placed(current: Compilation) -> Compilation:
     flat, shards = current.module, current.request.shards
+    from hloipu_compiler.sharding.placing import placed
+
     plan = placed(flat, current.plan, {}, current.state)
     shards.check(plan.shards)
     if shards.fills:
         plan = replace(plan, replicas=shards.replicas(plan.shards))
     if plan.replicas > 1 and shards.averages and current.wrapping is not None:
+        from hloipu_compiler.sharding.blocks import NOT_CUT
+        from hloipu_compiler.staging.pipelining import phases_and_kind
+
         phases, trains = phases_and_kind(flat.entry, current.wrapping, NOT_CUT)
         if trains:
+            from hloipu_compiler.sharding.gradient_means import with_gradient_means
+
             flat = with_gradient_means(flat, phases, plan.ipus, plan.replicas)
             plan = replace(placed(flat, plan, plan.ipus, current.state), averages_gradients=True)
     return replace(current, module=flat, plan=plan)
@@ -294,6 +305,8 @@ def _with_passes(current: Compilation) -> Compilation:
     module, plan = _passed(current.module, current.plan, rest)
     if not plan.ipus and current.distribution is not Distribution.PLACED:
         return replace(current, module=module, plan=plan)
+    from hloipu_compiler.sharding.placing import placed, spread
+
     plan = placed(module, plan, plan.ipus, current.state)  # what passes made has no IPU yet
     cut = current.pipelining and spread(module, plan, current.pipelining)
     return replace(current, module=module, plan=plan, pipelining=cut)
@@ -304,10 +317,16 @@ def _lowered(current: Compilation) -> Compilation:
     plans: list[Record] | None = [] if request.keeps_plans else None
     given = current.module, current.plan, request.machine
     if cut is not None:
+        from hloipu_compiler.codegen.offloading import offloads
+
         offload = offloads(request.pipelining, cut, request.machine)
         wrapped = current.wrapped
+        from hloipu_compiler.codegen.pipelined_step import lower_pipelined
+
         program = lower_pipelined(*given, wrapped, cut, request.tuning, plans, offload=offload)
     elif current.wrapping is not None:
+        from hloipu_compiler.codegen.wrapped_step import lower_wrapped
+
         program = lower_wrapped(*given, current.wrapping, request.tuning, plans)
     else:
         program = lower(*given, request.tuning, plans)
@@ -329,6 +348,8 @@ def _merged(current: Compilation) -> Compilation:
 def _finished(current: Compilation) -> Compilation:
     program, plan = current.program, current.plan
     if current.step is not None:
+        from hloipu_compiler.stacking.named_pieces import with_stacks
+
         program = with_stacks(program, current.step.pieces.stacks)
     keys = _keys(current, program)
     if keys is not NO_KEYS or plan.replicas * plan.partitions > 1:
@@ -362,17 +383,19 @@ _PHASES = (
 """Phases in their order, each with the name that clocks know it by."""
 
 
-def op_prices(module: Module, machine: Machine, tuning: Tuning) -> list[OpPrice]:
+def op_prices(module: Module, machine: Machine, tuning: Tuning) -> "list[OpPrice]":
     """Return what each op of a flat module's entry takes; nothing for what is no work."""
+    from hloipu_compiler.pricing.op_prices import OpKinds
+
     kinds = OpKinds(module)
     request = CompileRequest(machine, tuning=tuning)
     return kinds.prices(None if op is None else _price(op, request) for op in kinds.alone())
 
 
-def _price(op: OneOp, request: CompileRequest) -> OpPrice | None:
+def _price(op: "OneOp", request: CompileRequest) -> "OpPrice | None":
     """Return what an op takes by itself; None for one that needs its surroundings."""
 
-    def by_program() -> OpPrice | None:
+    def by_program() -> "OpPrice | None":
         try:
             current = continued(Compilation(request, op.module), Phase.LOWERED)
             return op.price(current.program, request.machine)
@@ -382,13 +405,15 @@ def _price(op: OneOp, request: CompileRequest) -> OpPrice | None:
     return PRICE_MEMO.of((request.machine, request.tuning, op.key), by_program)
 
 
-PRICE_MEMO: Memo[OpPrice | None] = Memo(8192)
+PRICE_MEMO: "Memo[OpPrice | None]" = Memo(8192)
 """Prices of ops; steps that are compiled again and again, as in a search, mostly have the same. An
 entry has a few kilobytes."""
 
 
-def _costs(module: Module, request: CompileRequest) -> Costing:
+def _costs(module: Module, request: CompileRequest) -> "Costing":
     """Return what the ops of a flat module cost, and what stages have."""
     machine = request.computing
     prices = op_prices(module, machine, request.tuning)
+    from hloipu_compiler.pricing.costing import costing_of
+
     return costing_of(module.entry, prices, machine, request.pipelining)

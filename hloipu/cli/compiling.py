@@ -129,6 +129,8 @@ def settled_for(asked: Asked, module: Module, text: str) -> Settled:
     options = asked.resolved(module_attributes(module)).options
     settled = settled_options(module, text, options)
     if settled.choice is not None:
+        from hloipu.cli.choice_text import choice_text
+
         say(choice_text(settled.choice), err=True)
     for line in wrapping_lines(module, settled.options):
         say(line, err=True)

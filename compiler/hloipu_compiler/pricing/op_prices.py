@@ -9,7 +9,7 @@ out, since they mostly run together with others.
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from hloipu_compiler.codegen.table import LOWERINGS
+from hloipu_compiler.codegen.site import LOWERINGS
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import Trait, with_trait

@@ -8,7 +8,6 @@ on k. Formats: OCP FP8 and MX specifications, arXiv 2206.02915 (fnuz), openxla/s
 """
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
