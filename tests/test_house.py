@@ -22,6 +22,7 @@ STAIRS = (
     "hloipu_compiler",
     "hloipu_compiler.choosing",
     "hloipu_compiler.driver",
+    "hloipu_compiler.on_demand",
     "hloipu_compiler.poplar",
     "hloipu_compiler.vendor",
     "hloipu_compiler.popops",
