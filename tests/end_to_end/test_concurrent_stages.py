@@ -39,7 +39,7 @@ def test_state_is_that_of_gradients_taken_apart(cut: Concurrent) -> None:
     assert_equal_to_jax(cut, program)
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("cut", SAMPLE[:6], ids=map(str, SAMPLE[:6]))
 def test_tiles_by_themselves_come_to_the_same(cut: Concurrent) -> None:
     assert_equal_to_jax(cut, compiled(cut), mode="exact")

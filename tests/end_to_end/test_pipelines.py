@@ -21,7 +21,7 @@ def test_state_is_that_of_gradients_taken_apart(cut: Cut) -> None:
 
 
 @pytest.mark.parametrize("optimizer", OTHERS)
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(5)
 def test_updates_of_other_kinds_are_told_from_gradients(optimizer: str) -> None:
     """Their state is of other shapes than weights, or goes through products."""
     cut = Cut(f"mlp_{optimizer}", 2, "grouped", 3)
@@ -29,7 +29,7 @@ def test_updates_of_other_kinds_are_told_from_gradients(optimizer: str) -> None:
 
 
 @pytest.mark.parametrize("cut", SAMPLE[:8], ids=map(str, SAMPLE[:8]))
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(4)
 def test_tiles_by_themselves_come_to_the_same(cut: Cut) -> None:
     assert_equal_to_jax(cut, compiled(cut), mode="exact")
 

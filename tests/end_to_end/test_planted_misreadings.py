@@ -53,7 +53,7 @@ FAULTS: dict[str, tuple[Callable[[Patch], None], str]] = {
 }
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_step_read_wrongly_does_not_pass(fault: str, monkeypatch: Patch) -> None:
     plant, name = FAULTS[fault]

@@ -60,7 +60,7 @@ def wanted_of(sample: str, xla_cpu: XlaCpu) -> tuple[list[Array], list[Array], T
 
 
 @EVERYWHERE
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(8)
 def test_both_modes_compute_what_the_graph_means(sample: str, target: str, xla_cpu: XlaCpu) -> None:
     program = program_of(sample, target)
     arguments, wanted, truth = wanted_of(sample, xla_cpu)

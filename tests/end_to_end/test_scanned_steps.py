@@ -29,7 +29,7 @@ CUTS = [
 ]
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize("cut", CUTS, ids=str)
 def test_scanned_steps_train_in_stages_as_in_jax(cut: Cut) -> None:
     assert_equal_to_jax(cut, compiled(cut))

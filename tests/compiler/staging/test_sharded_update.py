@@ -25,7 +25,7 @@ def kinds(program: Program) -> list[str]:
     return [step.form.kind for step in steps if isinstance(step, Collective)]
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(8)
 @pytest.mark.parametrize("copies", SHARDED, ids=str)
 @pytest.mark.parametrize("offload", ["on", "off"])
 def test_state_is_that_of_gradients_averaged(copies: Copies, offload: str) -> None:

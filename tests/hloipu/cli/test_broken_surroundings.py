@@ -93,7 +93,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.thinned(24)
+@pytest.mark.thinned(36)
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("name", SURROUNDINGS)
 def test_commands_end_as_they_should(command: str, name: str, inputs: Path, tmp_path: Path) -> None:
