@@ -1,0 +1,70 @@
+"""What a golden of a compiled program shows: plans, program, costs, memory and the estimate."""
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+
+from hloipu.cli.costs_text import costs_text
+from hloipu.cli.inputs import HLO_FILE, read_input
+from hloipu.cli.memory_text import memory_text
+from hloipu.cli.options import Asked, option_group
+from hloipu.encoded import plain_step
+from hloipu.session import compile_verified, module_attributes, planned
+from hloipu_compiler.codegen.planned import plans_text
+from hloipu_compiler.hlo.limits import Limits
+from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.verify.verifier import verify
+from hloipu_runtime.compiled import CompiledProgram
+from hloipu_runtime.program_text.printer import print_program
+from hloipu_runtime.report.verdict import verdict
+
+OPTIONS = "// hloipu emit "
+"""The first line of each module: the command that prints what its golden holds."""
+
+
+def golden_text(hlo: Path) -> str:
+    """Return what a module becomes when it is compiled as its first line says."""
+    first = hlo.read_text().partition("\n")[0]
+    if not first.startswith(OPTIONS):
+        raise ValueError(f"{hlo}: the first line is not {OPTIONS.strip()!r} with options")
+    arguments = [*shlex.split(first.removeprefix(OPTIONS)), str(hlo)]
+    text: str = _compiled.main(arguments, standalone_mode=False)
+    return text
+
+
+@click.command()
+@click.argument("file", type=HLO_FILE)
+@option_group("emit")
+def _compiled(file: str, asked: Asked) -> str:
+    module = parse(read_input(file, Limits()))
+    verify(module)
+    module, _ = plain_step(module, asked.given, asked.config)
+    options = asked.resolved(module_attributes(module)).options
+    plans = plans_text(planned(module, options))
+    program = compile_verified(module, options)
+    profile = program.profile()
+    sections = {
+        "plans": plans,
+        "program": _steps_text(program),
+        "costs": costs_text(profile, 0),
+        "memory": _parts_text(program),
+        "estimate": verdict(profile),
+    }
+    return "\n".join(f"=== {name}\n{text.strip()}\n" for name, text in sections.items())
+
+
+def _steps_text(program: CompiledProgram) -> str:
+    """Return a program as `emit` prints it, without the table of values and empty blocks."""
+    text = print_program(program.program)
+    return re.sub(r"^(values \{\n(  .*\n)*|[a-z]+ \{\n)\}\n", "", text, flags=re.M)
+
+
+def _parts_text(program: CompiledProgram) -> str:
+    """Return the fullest tile of a memory report, and what its bytes are for."""
+    fullest, *others = memory_text(program.memory).split("\n\n")
+    remote = [text for text in others if text.startswith("beside IPU")]
+    (parts,) = (text for text in others if text.startswith("bytes for"))
+    used = [line for line in parts.splitlines() if line.split()[-2:] != ["0", "0"]]
+    return "\n".join([fullest, *remote, *used])
