@@ -1,7 +1,8 @@
 """Small modules, and the programs that they become: `pytest --update-goldens` writes them anew.
 
-Beside each `programs/NAME.hlo` stands `NAME.expect`: how its ops were planned and which plans lost,
-the program, cycles of each step, bytes of the fullest tile, and what `hloipu estimate` says of it.
+The first line of each `programs/NAME.expect` names a module beside it and the options to compile it
+with. How its ops were planned and which plans lost, the program, cycles of each step, bytes of the
+fullest tile, and what `hloipu estimate` says of it follow. A new golden is its first line alone.
 """
 
 from difflib import unified_diff
@@ -9,23 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.program_golden import golden_text
+from tests.support.program_golden import golden_text, module_of
 
-MODULES = sorted((Path(__file__).parent / "programs").glob("*.hlo"))
+GOLDENS = sorted((Path(__file__).parent / "programs").glob("*.expect"))
 
 
-@pytest.mark.parametrize("hlo", MODULES, ids=lambda path: path.stem)
-def test_compiles_to_the_golden(hlo: Path, pytestconfig: pytest.Config) -> None:
-    expect = hlo.with_suffix(".expect")
-    text = golden_text(hlo)
+@pytest.mark.parametrize("golden", GOLDENS, ids=lambda path: path.stem)
+def test_compiles_to_the_golden(golden: Path, pytestconfig: pytest.Config) -> None:
+    stored, text = golden.read_text(), golden_text(golden)
     if pytestconfig.getoption("--update-goldens"):
-        expect.write_text(text)
-    stored = expect.read_text().splitlines(keepends=True)
-    moved = unified_diff(stored, text.splitlines(keepends=True), expect.name, "now")
-    if diff := "".join(moved):
+        golden.write_text(text)
+        return
+    lines = stored.splitlines(keepends=True), text.splitlines(keepends=True)
+    if diff := "".join(unified_diff(*lines, golden.name, "now")):
         pytest.fail(f"{diff}\nif this is right: pytest --update-goldens", pytrace=False)
 
 
-def test_every_golden_has_its_module() -> None:
-    stored = {path.stem for path in MODULES[0].parent.glob("*.expect")}
-    assert stored == {path.stem for path in MODULES}
+def test_every_module_has_a_golden() -> None:
+    modules = {path.name for path in GOLDENS[0].parent.glob("*.hlo")}
+    assert modules == {module_of(golden) for golden in GOLDENS}

@@ -20,18 +20,28 @@ from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.program_text.printer import print_program
 from hloipu_runtime.report.verdict import verdict
 
-OPTIONS = "// hloipu emit "
-"""The first line of each module: the command that prints what its golden holds."""
+COMMAND = "$ hloipu emit "
+"""How each golden begins; options and the name of a module beside it follow."""
 
 
-def golden_text(hlo: Path) -> str:
-    """Return what a module becomes when it is compiled as its first line says."""
-    first = hlo.read_text().partition("\n")[0]
-    if not first.startswith(OPTIONS):
-        raise ValueError(f"{hlo}: the first line is not {OPTIONS.strip()!r} with options")
-    arguments = [*shlex.split(first.removeprefix(OPTIONS)), str(hlo)]
-    text: str = _compiled.main(arguments, standalone_mode=False)
-    return text
+def golden_text(golden: Path) -> str:
+    """Return what a golden should hold: its first line, and what its module becomes by it."""
+    first, arguments = _command(golden)
+    arguments[-1] = str(golden.with_name(arguments[-1]))
+    sections: str = _compiled.main(arguments, standalone_mode=False)
+    return f"{first}\n{sections}"
+
+
+def module_of(golden: Path) -> str:
+    """Return the name of the module that a golden is made of."""
+    return _command(golden)[1][-1]
+
+
+def _command(golden: Path) -> tuple[str, list[str]]:
+    first = golden.read_text().partition("\n")[0]
+    if not first.startswith(COMMAND):
+        raise ValueError(f"{golden}: the first line is not {COMMAND!r} with options and a module")
+    return first, shlex.split(first.removeprefix(COMMAND))
 
 
 @click.command()
