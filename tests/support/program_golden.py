@@ -18,6 +18,7 @@ from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.program_text.printer import print_program
+from hloipu_runtime.report.profile import Profile
 from hloipu_runtime.report.verdict import verdict
 
 COMMAND = "$ hloipu emit "
@@ -58,17 +59,25 @@ def _compiled(file: str, asked: Asked) -> str:
     sections = {
         "plans": plans,
         "program": _steps_text(program),
-        "costs": costs_text(profile, 0),
+        "costs": _steps_but_syncs(profile),
         "memory": _parts_text(program),
-        "estimate": verdict(profile),
+        "estimate": _cycles_text(profile),
     }
-    return "\n".join(f"=== {name}\n{text.strip()}\n" for name, text in sections.items())
+    return "".join(f"=== {name}\n{text.strip()}\n" for name, text in sections.items())
 
 
 def _steps_text(program: CompiledProgram) -> str:
-    """Return a program as `emit` prints it, without the table of values and empty blocks."""
+    """Return a program as `emit` prints it, without its ports, its values and empty blocks."""
     text = print_program(program.program)
-    return re.sub(r"^(values \{\n(  .*\n)*|[a-z]+ \{\n)\}\n", "", text, flags=re.M)
+    return re.sub(
+        r"^((parameters|results|values) \{\n(  .*\n)*|\w+ \{\n)\}\n", "", text, flags=re.M
+    )
+
+
+def _steps_but_syncs(profile: Profile) -> str:
+    """Return the cycles of each step but for barriers, which all cost the same."""
+    rows = costs_text(profile, 0).splitlines()
+    return "\n".join(row for row in rows if row.split()[1:2] != ["sync"])
 
 
 def _parts_text(program: CompiledProgram) -> str:
@@ -78,3 +87,11 @@ def _parts_text(program: CompiledProgram) -> str:
     (parts,) = (text for text in others if text.startswith("bytes for"))
     used = [line for line in parts.splitlines() if line.split()[-2:] != ["0", "0"]]
     return "\n".join([fullest, *remote, *used])
+
+
+def _cycles_text(profile: Profile) -> str:
+    """Return what an estimate says of cycles, after what it says of memory."""
+    lines = verdict(profile).splitlines()
+    (first,) = (n for n, line in enumerate(lines) if line.startswith("cycles"))
+    (last,) = (n for n, line in enumerate(lines) if line.startswith("tiles at work"))
+    return "\n".join(lines[first : last + 1])
