@@ -1,9 +1,10 @@
 """Which tests reach which lines, told by coverage while the tests run once, and kept in out/.
 
 A pytest plugin: `python -m pytest -p tools.mutants.reach FILE`. Each file of tests gives one
-file of records, which holds as long as the tests' own text is the same, goldens included. Lines are numbered from the
-start of the function they stand in, so that an edit elsewhere in a module leaves its records valid.
-Work of a fixture that several tests share counts for every test of its file.
+file of records, which holds as long as the tests' own text is the same, and their goldens. Lines
+are numbered from the start of the function they stand in, so that an edit elsewhere in a module
+leaves its records valid. Work of a fixture that several tests share counts for every
+test of its file.
 """
 
 import ast
