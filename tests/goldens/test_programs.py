@@ -5,27 +5,21 @@ with. How its ops were planned and which plans lost, the program, cycles of each
 fullest tile, and what `hloipu estimate` says of it follow. A new golden is its first line alone.
 """
 
-from difflib import unified_diff
 from pathlib import Path
 
 import pytest
 
-from tests.support.program_golden import golden_text, module_of
+from tests.support.goldens import check_golden
+from tests.support.program_golden import command_of, golden_text
 
 GOLDENS = sorted((Path(__file__).parent / "programs").glob("*.expect"))
 
 
 @pytest.mark.parametrize("golden", GOLDENS, ids=lambda path: path.stem)
 def test_compiles_to_the_golden(golden: Path, pytestconfig: pytest.Config) -> None:
-    stored, text = golden.read_text(), golden_text(golden)
-    if pytestconfig.getoption("--update-goldens"):
-        golden.write_text(text)
-        return
-    lines = stored.splitlines(keepends=True), text.splitlines(keepends=True)
-    if diff := "".join(unified_diff(*lines, golden.name, "now")):
-        pytest.fail(f"{diff}\nif this is right: pytest --update-goldens", pytrace=False)
+    check_golden(golden, golden_text(golden), pytestconfig)
 
 
 def test_every_module_has_a_golden() -> None:
     modules = {path.name for path in GOLDENS[0].parent.glob("*.hlo")}
-    assert modules == {module_of(golden) for golden in GOLDENS}
+    assert modules == {command_of(golden)[1] for golden in GOLDENS}

@@ -3,17 +3,16 @@
 import re
 import shlex
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
 from hloipu.cli.costs_text import costs_text
-from hloipu.cli.inputs import HLO_FILE, read_input
 from hloipu.cli.memory_text import memory_text
 from hloipu.cli.options import Asked, option_group
 from hloipu.encoded import plain_step
 from hloipu.session import compile_verified, module_attributes, planned
 from hloipu_compiler.codegen.planned import plans_text
-from hloipu_compiler.hlo.limits import Limits
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.compiled import CompiledProgram
@@ -22,39 +21,35 @@ from hloipu_runtime.report.profile import Profile
 from hloipu_runtime.report.verdict import verdict
 
 COMMAND = "$ hloipu emit "
-"""How each golden begins; options and the name of a module beside it follow."""
+"""How a golden begins, and lines that say how the cases below them are compiled."""
+
+
+class Compiled(NamedTuple):
+    """What planners chose for a module, and its program."""
+
+    plans: str
+    program: CompiledProgram
+
+
+def compiled_as_asked(text: str, options: str) -> Compiled:
+    """Compile a module with options of `hloipu emit`, as they are written on a command line."""
+    result: Compiled = _compiled.main(shlex.split(options), standalone_mode=False, obj=text)
+    return result
+
+
+def command_of(golden: Path) -> tuple[str, str]:
+    """Return the options that a golden begins with, and the name of the module beside it."""
+    first = golden.read_text().partition("\n")[0]
+    options, _, module = first.removeprefix(COMMAND).rpartition(" ")
+    if not (first.startswith(COMMAND) and module.endswith(".hlo")):
+        raise ValueError(f"{golden}: the first line is not {COMMAND!r} with options and a module")
+    return options, module
 
 
 def golden_text(golden: Path) -> str:
     """Return what a golden should hold: its first line, and what its module becomes by it."""
-    first, arguments = _command(golden)
-    arguments[-1] = str(golden.with_name(arguments[-1]))
-    sections: str = _compiled.main(arguments, standalone_mode=False)
-    return f"{first}\n{sections}"
-
-
-def module_of(golden: Path) -> str:
-    """Return the name of the module that a golden is made of."""
-    return _command(golden)[1][-1]
-
-
-def _command(golden: Path) -> tuple[str, list[str]]:
-    first = golden.read_text().partition("\n")[0]
-    if not first.startswith(COMMAND):
-        raise ValueError(f"{golden}: the first line is not {COMMAND!r} with options and a module")
-    return first, shlex.split(first.removeprefix(COMMAND))
-
-
-@click.command()
-@click.argument("file", type=HLO_FILE)
-@option_group("emit")
-def _compiled(file: str, asked: Asked) -> str:
-    module = parse(read_input(file, Limits()))
-    verify(module)
-    module, _ = plain_step(module, asked.given, asked.config)
-    options = asked.resolved(module_attributes(module)).options
-    plans = plans_text(planned(module, options))
-    program = compile_verified(module, options)
+    options, module = command_of(golden)
+    plans, program = compiled_as_asked(golden.with_name(module).read_text(), options)
     profile = program.profile()
     sections = {
         "plans": plans,
@@ -63,7 +58,20 @@ def _compiled(file: str, asked: Asked) -> str:
         "memory": _parts_text(program),
         "estimate": _cycles_text(profile),
     }
-    return "".join(f"=== {name}\n{text.strip()}\n" for name, text in sections.items())
+    shown = "".join(f"=== {name}\n{text.strip()}\n" for name, text in sections.items())
+    return f"{COMMAND}{options} {module}\n{shown}"
+
+
+@click.command()
+@option_group("emit")
+@click.pass_obj
+def _compiled(text: str, asked: Asked) -> Compiled:
+    module = parse(text)
+    verify(module)
+    module, _ = plain_step(module, asked.given, asked.config)
+    options = asked.resolved(module_attributes(module)).options
+    plans = plans_text(planned(module, options))
+    return Compiled(plans, compile_verified(module, options))
 
 
 def _steps_text(program: CompiledProgram) -> str:

@@ -1,0 +1,87 @@
+"""Tables of plans: one op a case, and under it what the planner chose, the next best, and its cost.
+
+A line that begins with `$` gives options for the cases below it. A case is an instruction without
+names, whose operands are types, or types and a number for a constant. Computations that it applies
+are called after what they do: `add.f32`, `less.f32.s32` with the types that are compared and those
+that go along.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from hloipu_runtime.compiled import CompiledProgram
+from tests.support.program_golden import COMMAND, compiled_as_asked
+
+_INSTRUCTION = re.compile(r"(\(.*?\)|\S+) ([\w-]+)\(([^)]*)\)(.*)")
+_OPERAND = re.compile(r"(\w+\[[\d,]*\])(?: ([-\w.]+))?")
+_APPLIED = re.compile(r"(?:to_apply|select|scatter)=([\w.-]+)")
+
+
+def table_text(table: str) -> str:
+    """Return a table with the results under each case as they are now."""
+    lines: list[str] = []
+    options = ""
+    for line in table.splitlines():
+        if line.startswith("$"):
+            options = line.removeprefix(COMMAND)
+        if line[:1].isspace():
+            continue
+        lines.append(line)
+        if line and line[0] not in "$#":
+            lines += _results(line, options)
+    return "\n".join(lines) + "\n"
+
+
+def _results(case: str, options: str) -> Iterator[str]:
+    plans, program = compiled_as_asked(_module(case), options)
+    planned, _, placed = plans.strip().partition("values placed for their users\n")
+    for op in planned.strip().split("\n\n"):
+        rows = op.split("\n")[1:5]
+        for words, price in zip(rows[::2], rows[1::2], strict=True):
+            yield f"{words}; {price.strip()}"
+    yield from placed.splitlines()
+    yield from _cost_rows(program)
+
+
+def _cost_rows(program: CompiledProgram) -> Iterator[str]:
+    """Yield the cycles of the program but for the host's, and the bytes of the fullest tile."""
+    steps: Counter[str] = Counter()
+    cycles: Counter[str] = Counter()
+    for step in program.profile().steps:
+        name = step.codelet or step.kind
+        steps[name] += step.executions
+        cycles[name] += step.cycles
+    of_device = [name for name in steps if not name.startswith(("stream", "sync"))]
+    parts = (f"{steps[x]} {x} {cycles[x]:,}" for x in of_device)
+    yield f"  steps and cycles: {', '.join(parts)}"
+    memory = program.memory
+    yield f"  bytes: {memory.peak.total_bytes:,} on tile {memory.peak.tile}, code {memory.code_bytes:,}"
+
+
+def _module(case: str) -> str:
+    match = _INSTRUCTION.fullmatch(case)
+    if match is None:
+        raise ValueError(f"no instruction: {case}")
+    made, opcode, operands, attributes = match.groups()
+    lines, names, parameters = [], [], 0
+    for kind, number in _OPERAND.findall(operands):
+        names.append(f"x{len(names)}")
+        given = f"constant({number})" if number else f"parameter({parameters})"
+        parameters += not number
+        lines.append(f"  {names[-1]} = {kind} {given}")
+    lines.append(f"  ROOT r = {made} {opcode}({', '.join(names)}){attributes}")
+    applied = dict.fromkeys(_APPLIED.findall(attributes))
+    computations = "".join(map(_computation, applied))
+    return f"HloModule m\n\n{computations}ENTRY main {{\n" + "\n".join(lines) + "\n}\n"
+
+
+def _computation(name: str) -> str:
+    what, kind, *others = name.split(".")
+    pairs = [kind, *others]
+    lines = [f"  p{n} = {pairs[n // 2]}[] parameter({n})" for n in range(2 * len(pairs))]
+    compared = {"less": "LT", "more": "GT", "at-least": "GE"}.get(what)
+    root = (
+        f"pred[] compare(p0, p1), direction={compared}" if compared else f"{kind}[] {what}(p0, p1)"
+    )
+    return f"{name} {{\n" + "\n".join(lines) + f"\n  ROOT r = {root}\n}}\n\n"
