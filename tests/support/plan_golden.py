@@ -55,8 +55,8 @@ def _cost_rows(program: CompiledProgram) -> Iterator[str]:
     of_device = [name for name in steps if not name.startswith(("stream", "sync"))]
     parts = (f"{steps[x]} {x} {cycles[x]:,}" for x in of_device)
     yield f"  steps and cycles: {', '.join(parts)}"
-    memory = program.memory
-    yield f"  bytes: {memory.peak.total_bytes:,} on tile {memory.peak.tile}, code {memory.code_bytes:,}"
+    peak, code = program.memory.peak, program.memory.code_bytes
+    yield f"  bytes: {peak.total_bytes:,} on tile {peak.tile}, code {code:,}"
 
 
 def _module(case: str) -> str:
@@ -64,7 +64,9 @@ def _module(case: str) -> str:
     if match is None:
         raise ValueError(f"no instruction: {case}")
     made, opcode, operands, attributes = match.groups()
-    lines, names, parameters = [], [], 0
+    lines: list[str] = []
+    names: list[str] = []
+    parameters = 0
     for kind, number in _OPERAND.findall(operands):
         names.append(f"x{len(names)}")
         given = f"constant({number})" if number else f"parameter({parameters})"
