@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.goldens import check_golden
+from tests.support.goldens import fail_with_moved
 from tests.support.program_golden import command_of, golden_text
 
 GOLDENS = sorted((Path(__file__).parent / "programs").glob("*.expect"))
@@ -17,7 +17,11 @@ GOLDENS = sorted((Path(__file__).parent / "programs").glob("*.expect"))
 
 @pytest.mark.parametrize("golden", GOLDENS, ids=lambda path: path.stem)
 def test_compiles_to_the_golden(golden: Path, pytestconfig: pytest.Config) -> None:
-    check_golden(golden, golden_text(golden), pytestconfig)
+    now = golden_text(golden)
+    if pytestconfig.getoption("--update-goldens"):
+        golden.write_text(now)
+        return
+    fail_with_moved(golden.name, golden.read_text().splitlines(), now.splitlines())
 
 
 def test_every_module_has_a_golden() -> None:

@@ -9,6 +9,7 @@ that go along.
 import re
 from collections import Counter
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from hloipu_runtime.compiled import CompiledProgram
 from tests.support.program_golden import COMMAND, compiled_as_asked
@@ -18,26 +19,39 @@ _OPERAND = re.compile(r"(\w+\[[\d,]*\])(?: ([-\w.]+))?")
 _APPLIED = re.compile(r"(?:to_apply|select|scatter)=([\w.-]+)")
 
 
-def table_text(table: str) -> str:
-    """Return a table with the results under each case as they are now."""
-    lines: list[str] = []
+class Case(NamedTuple):
+    """An op of a table."""
+
+    options: str
+    op: str
+    lines: tuple[str, ...]
+    """What the table holds under it."""
+
+
+def cases_of(table: str) -> list[Case]:
+    """Return the cases of a table, in order."""
+    cases: list[Case] = []
     options = ""
     for line in table.splitlines():
-        if line.startswith("$"):
+        if line.startswith(COMMAND):
             options = line.removeprefix(COMMAND)
-        if line[:1].isspace():
-            continue
-        lines.append(line)
-        if line and line[0] not in "$#":
-            lines += _results(line, options)
-    return "\n".join(lines) + "\n"
+        elif line.startswith(" "):
+            cases[-1] = cases[-1]._replace(lines=(*cases[-1].lines, line))
+        elif line:
+            cases.append(Case(options, line, ()))
+    return cases
 
 
-def _results(case: str, options: str) -> Iterator[str]:
-    plans, program = compiled_as_asked(_module(case), options)
+def lines_of(case: Case) -> tuple[str, ...]:
+    """Return what a table should hold under a case."""
+    return tuple(_results(case.op, case.options))
+
+
+def _results(op: str, options: str) -> Iterator[str]:
+    plans, program = compiled_as_asked(_module(op), options)
     planned, _, placed = plans.strip().partition("values placed for their users\n")
-    for op in planned.strip().split("\n\n"):
-        rows = op.split("\n")[1:5]
+    for record in planned.strip().split("\n\n"):
+        rows = record.split("\n")[1:5]
         for words, price in zip(rows[::2], rows[1::2], strict=True):
             yield f"{words}; {price.strip()}"
     yield from placed.splitlines()
@@ -59,10 +73,10 @@ def _cost_rows(program: CompiledProgram) -> Iterator[str]:
     yield f"  bytes: {peak.total_bytes:,} on tile {peak.tile}, code {code:,}"
 
 
-def _module(case: str) -> str:
-    match = _INSTRUCTION.fullmatch(case)
+def _module(op: str) -> str:
+    match = _INSTRUCTION.fullmatch(op)
     if match is None:
-        raise ValueError(f"no instruction: {case}")
+        raise ValueError(f"no instruction: {op}")
     made, opcode, operands, attributes = match.groups()
     lines: list[str] = []
     names: list[str] = []
