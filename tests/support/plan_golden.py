@@ -3,17 +3,20 @@
 A line that begins with `$` gives options for the cases below it. A case is an instruction without
 names, whose operands are types, or types and a number for a constant. Computations that it applies
 are called after what they do: `add.f32`, `less.f32.s32` with the types that are compared and those
-that go along.
+that go along. `NAME.hlo` is a module of several ops among the programs;
+of those only the cost is shown.
 """
 
 import re
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 from hloipu_runtime.compiled import CompiledProgram
 from tests.support.program_golden import COMMAND, compiled_as_asked
 
+PROGRAMS = Path(__file__).parents[1] / "goldens" / "programs"
 _INSTRUCTION = re.compile(r"(\(.*?\)|\S+) ([\w-]+)\(([^)]*)\)(.*)")
 _OPERAND = re.compile(r"(\w+\[[\d,]*\])(?: ([-\w.]+))?")
 _APPLIED = re.compile(r"(?:to_apply|select|scatter)=([\w.-]+)")
@@ -49,13 +52,19 @@ def lines_of(case: Case) -> tuple[str, ...]:
 
 def _results(op: str, options: str) -> Iterator[str]:
     plans, program = compiled_as_asked(_module(op), options)
+    if not op.endswith(".hlo"):
+        yield from _plan_rows(plans)
+    yield from _cost_rows(program)
+
+
+def _plan_rows(plans: str) -> Iterator[str]:
+    """Yield what was chosen for each op and the next best, and where values lie."""
     planned, _, placed = plans.strip().partition("values placed for their users\n")
     for record in planned.strip().split("\n\n"):
         rows = record.split("\n")[1:5]
         for words, price in zip(rows[::2], rows[1::2], strict=True):
             yield f"{words}; {price.strip()}"
     yield from placed.splitlines()
-    yield from _cost_rows(program)
 
 
 def _cost_rows(program: CompiledProgram) -> Iterator[str]:
@@ -71,9 +80,15 @@ def _cost_rows(program: CompiledProgram) -> Iterator[str]:
     yield f"  steps and cycles: {', '.join(parts)}"
     peak, code = program.memory.peak, program.memory.code_bytes
     yield f"  bytes: {peak.total_bytes:,} on tile {peak.tile}, code {code:,}"
+    for use in program.memory.ipus:
+        if use.remote_bytes:
+            parts = (f"{name.value} {size:,}" for name, size in use.remote.items() if size)
+            yield f"  remote bytes beside IPU {use.ipu}: {', '.join(parts)}"
 
 
 def _module(op: str) -> str:
+    if op.endswith(".hlo"):
+        return (PROGRAMS / op).read_text()
     match = _INSTRUCTION.fullmatch(op)
     if match is None:
         raise ValueError(f"no instruction: {op}")

@@ -42,8 +42,15 @@ def blocks(size: int, grain: int = 1) -> Iterator[tuple[int, int]]:
         yield up(size, block), block
 
 
-def dot_cycles(kind: str, m: int, k: int, n: int, m_parts: int, n_parts: int, pieces: int) -> int:
-    """Return the cycles of a product of blocks, whose whole parts are received."""
+def dot_cycles(
+    kind: str, block: Sizes, m_parts: int, n_parts: int, pieces: int, code_price: int
+) -> int:
+    """Return the cycles of a product of blocks, whose whole parts are received.
+
+    A piece that is received takes 32 bytes of code, each of them worth so many cycles.
+    """
+    m, k, n = block
+    each = 2 + 32 * code_price
     width = WIDTH[kind]
     lhs, rhs = m * k * width, k * n * width
     sharing_lhs = up(lhs, 8 if n_parts % 2 == 0 else 4) + up(rhs, 4)
@@ -51,12 +58,14 @@ def dot_cycles(kind: str, m: int, k: int, n: int, m_parts: int, n_parts: int, pi
     made = Tensor("f32" if pieces > 1 else kind, (m, n))
     codelet = Dot((), (), (1,), (0,), made.element_type)
     work = codelet.work(TINY, [Tensor(kind, (m, k)), Tensor(kind, (k, n))], [made]).cycles
-    cycles = min(sharing_lhs, sharing_rhs) + BEGIN + 2 * (min(n_parts, m) + min(m_parts, k)) + work
+    cycles = (
+        min(sharing_lhs, sharing_rhs) + BEGIN + each * (min(n_parts, m) + min(m_parts, k)) + work
+    )
     if pieces > 1:
         share = up(m * n, pieces)
         given = [Tensor("f32", (pieces, share)), Tensor("f32", ())]
         add = Reduce((0,), "add", None, ("f32",)).work(TINY, given, [Tensor("f32", (share,))])
-        cycles += up(4 * share * pieces, 4) + BEGIN + 2 * pieces + add.cycles
+        cycles += up(4 * share * pieces, 4) + BEGIN + each * pieces + add.cycles
     return cycles
 
 
@@ -67,17 +76,22 @@ def dot_cycles(kind: str, m: int, k: int, n: int, m_parts: int, n_parts: int, pi
         ("f32", 5, 300, 3), ("f16", 64, 24, 16), ("f32", 200, 8, 24),
     ],
 )  # fmt: skip
-def test_no_split_of_a_product_is_cheaper(kind: str, m: int, k: int, n: int) -> None:
-    free = Tuning(code_cycles_per_byte=0)
+@pytest.mark.parametrize("code_price", [0, 1])
+def test_no_split_of_a_product_is_cheaper(
+    kind: str, m: int, k: int, n: int, code_price: int
+) -> None:
+    tuning = Tuning(code_cycles_per_byte=code_price)
     tensors = [Tensor(kind, shape) for shape in ((m, k), (k, n), (m, n))]
-    plan = dot_grid(TINY, Dot((), (), (1,), (0,), kind), *tensors, free)
+    plan = dot_grid(TINY, Dot((), (), (1,), (0,), kind), *tensors, tuning)
     least = inf
     for of_rows, of_columns in ((16, 1), (1, 16), (1, 1)):
         for (a, rows), (b, columns) in product(blocks(m, of_rows), blocks(n, of_columns)):
             for depth in range(1, TILES // (a * b) + 1):
                 piece = k if depth == 1 else min(k, up(up(k, depth), 8) * 8)
                 pieces = up(k, piece)
-                least = min(least, dot_cycles(kind, rows, piece, columns, a, b, pieces))
+                least = min(
+                    least, dot_cycles(kind, (rows, piece, columns), a, b, pieces, code_price)
+                )
     assert plan.cycles == least
 
 
