@@ -9,21 +9,22 @@ from pathlib import Path
 import pytest
 
 from tests.support.goldens import fail_with_moved
-from tests.support.plan_golden import Case, cases_of, lines_of
+from tests.support.plan_golden import Case, cases_of, lines_of, with_lines
 
 TABLES = sorted((Path(__file__).parent / "plans").glob("*.expect"))
 CASES = [
-    pytest.param(table, case, id=f"{table.stem}-{number}")
+    pytest.param(table, number, case, id=f"{table.stem}-{number}")
     for table in TABLES
     for number, case in enumerate(cases_of(table.read_text()))
 ]
 
 
-@pytest.mark.parametrize(("table", "case"), CASES)
-def test_a_plan_is_that_of_the_table(table: Path, case: Case, pytestconfig: pytest.Config) -> None:
+@pytest.mark.parametrize(("table", "number", "case"), CASES)
+def test_a_plan_is_that_of_the_table(
+    table: Path, number: int, case: Case, pytestconfig: pytest.Config
+) -> None:
     now = lines_of(case)
     if pytestconfig.getoption("--update-goldens"):
-        old, new = ("".join(f"{x}\n" for x in (case.op, *lines)) for lines in (case.lines, now))
-        table.write_text(table.read_text().replace(old, new, 1))
+        table.write_text(with_lines(table.read_text(), number, now))
         return
     fail_with_moved(f"{table.name}: {case.op}", case.lines, now)

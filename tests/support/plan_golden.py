@@ -9,7 +9,7 @@ of those only the cost is shown.
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,9 +40,22 @@ def cases_of(table: str) -> list[Case]:
             options = line.removeprefix(COMMAND)
         elif line.startswith(" "):
             cases[-1] = cases[-1]._replace(lines=(*cases[-1].lines, line))
-        elif line:
+        else:
             cases.append(Case(options, line, ()))
     return cases
+
+
+def with_lines(table: str, number: int, lines: Sequence[str]) -> str:
+    """Return a table with other lines under one of its cases."""
+    rows: list[str] = []
+    before = -1
+    for row in table.splitlines():
+        before += not row.startswith((COMMAND, " "))
+        if before != number or not row.startswith(" "):
+            rows.append(row)
+        if before == number and not row.startswith((COMMAND, " ")):
+            rows += lines
+    return "\n".join(rows) + "\n"
 
 
 def lines_of(case: Case) -> tuple[str, ...]:
