@@ -110,6 +110,13 @@ def test_no_pieces_and_fan_find_the_best_sooner(kind: str, rows: int, length: in
     assert min(x.total for x in options.values()) == least
 
 
+def test_candidates_are_merged_in_so_many_bytes_at_most() -> None:
+    """64 KiB of f32 and s32 pairs, unless not even two rows of candidates take less."""
+    for k, fans in ((1024, {2, 4, 8}), (1025, {2, 4}), (5000, {2})):
+        options = merging_options(TINY, "f32", 1, 16 * k, k)
+        assert {cut.fan for cut in options if cut.pieces == 16} == fans
+
+
 def merged_cycles(kind: str, rows: int, length: int, k: int, pieces: int, fan: int) -> int:
     """Return the cycles of finding the k best of pieces, then of the candidates of so many."""
     width = WIDTH[kind]
