@@ -1,6 +1,6 @@
 """Options and fixtures of the whole test suite.
 
-`--zoo`, `--all-cases`, the mark `thinned`, and XLA as `oracle` and as `xla_cpu`.
+`--zoo`, `--update-goldens`, `--all-cases`, the mark `thinned`, and XLA as `oracle` and as `xla_cpu`.
 """
 
 import gc
@@ -27,6 +27,7 @@ sys.dont_write_bytecode = False
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--zoo", metavar="PATH", help="folder of real HLO dumps (or HLOIPU_ZOO)")
+    parser.addoption("--update-goldens", action="store_true", help="write the goldens anew")
     parser.addoption("--all-cases", action="store_true", help="run all cases of thinned tests")
 
 

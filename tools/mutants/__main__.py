@@ -14,7 +14,13 @@ from tools.mutants.rooms import ROOMS, ROOT
 from tools.mutants.trial import KILLED, NOT_REACHED, SURVIVED, TIMED_OUT, Outcome, try_all
 
 FLOOR_PERCENT = 92
-TEST_FOLDERS = ("tests/compiler", "tests/runtime", "tests/end_to_end", "tests/hloipu")
+TEST_FOLDERS = (
+    "tests/compiler",
+    "tests/runtime",
+    "tests/end_to_end",
+    "tests/hloipu",
+    "tests/goldens",
+)
 NEAREST_FOLDERS = tuple(folder for room in ROOMS.values() for folder in room.tests)
 FILES_AT_ONCE = 4
 """Files of tests that one process records."""

@@ -1,9 +1,10 @@
 """Which tests reach which lines, told by coverage while the tests run once, and kept in out/.
 
 A pytest plugin: `python -m pytest -p tools.mutants.reach FILE`. Each file of tests gives one
-file of records, which holds as long as the tests' own text is the same. Lines are numbered from the
-start of the function they stand in, so that an edit elsewhere in a module leaves its records valid.
-Work of a fixture that several tests share counts for every test of its file.
+file of records, which holds as long as the tests' own text is the same, and their goldens. Lines
+are numbered from the start of the function they stand in, so that an edit elsewhere in a module
+leaves its records valid. Work of a fixture that several tests share counts for every
+test of its file.
 """
 
 import ast
@@ -75,8 +76,10 @@ def record_path(test_file: Path) -> Path:
 
 
 def digest(test_file: Path) -> str:
-    """Return the digest of a file of tests."""
-    return hashlib.sha256(test_file.read_bytes()).hexdigest()
+    """Return the digest of a file of tests, and of the texts in the folder named after it."""
+    texts = test_file.with_name(test_file.stem.removeprefix("test_"))
+    files = [test_file, *(file for file in sorted(texts.glob("*")) if file.is_file())]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def is_current(test_file: Path) -> bool:

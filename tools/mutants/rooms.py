@@ -6,6 +6,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 _COMPILER = "compiler/hloipu_compiler"
 _RUNTIME = "runtime/hloipu_runtime"
+_GOLDENS = "tests/goldens"
+"""Whole programs with their costs and memory: they move with most decisions."""
 
 
 class Room(NamedTuple):
@@ -29,15 +31,15 @@ ROOMS = {
             f"{_RUNTIME}/codelets/*rates.py",
             f"{_RUNTIME}/codelets/amp.py",
         ),
-        ("tests/runtime/costing", "tests/runtime/machine", "tests/runtime/codelets"),
+        ("tests/runtime/costing", "tests/runtime/machine", "tests/runtime/codelets", _GOLDENS),
     ),
-    "memory": Room((f"{_RUNTIME}/memory/*.py",), ("tests/runtime/memory",)),
-    "planners": Room((f"{_COMPILER}/codegen/*.py",), ("tests/compiler/codegen",)),
+    "memory": Room((f"{_RUNTIME}/memory/*.py",), ("tests/runtime/memory", _GOLDENS)),
+    "planners": Room((f"{_COMPILER}/codegen/*.py",), ("tests/compiler/codegen", _GOLDENS)),
     "sim": Room((f"{_RUNTIME}/sim/*.py",), ("tests/runtime/sim",)),
-    "program": Room((f"{_RUNTIME}/program/*.py",), ("tests/runtime/program",)),
+    "program": Room((f"{_RUNTIME}/program/*.py",), ("tests/runtime/program", _GOLDENS)),
     "streams": Room((f"{_RUNTIME}/streams/*.py",), ("tests/runtime/streams",)),
     "partition": Room(
         tuple(f"{_COMPILER}/{room}/*.py" for room in ("staging", "stacking", "sharding")),
-        tuple(f"tests/compiler/{room}" for room in ("staging", "stacking", "sharding")),
+        (*(f"tests/compiler/{room}" for room in ("staging", "stacking", "sharding")), _GOLDENS),
     ),
 }

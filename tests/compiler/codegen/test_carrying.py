@@ -97,6 +97,11 @@ def test_columns_of_merged_rows_are_no_run() -> None:
     assert reshaped(mapping, (8, 6), (48,)) is None
 
 
+def test_what_has_no_elements_stays_nowhere() -> None:
+    halves = Mapping(row_major((2,), 0), (Span(0, 2, 0, 2), whole(0)))
+    assert reshaped(halves, (4, 0), (0, 4)) is None
+
+
 def test_transposing_forth_and_back() -> None:
     mapping = Mapping(row_major((4, 3), 5), (Span(0, 2, 0, 2), whole(5), Span(1, 1, 0, 1)))
     order = (2, 0, 1)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloipu_compiler.codegen.placing import followed, mapping_of
+from hloipu_compiler.codegen.placing import Placement, followed, gathered, mapping_of
 from hloipu_runtime.codelets.codelet import ALL, Index, Indexing
 from hloipu_runtime.program.mapping import Mapping, Span, Tiles, whole
 
@@ -88,3 +88,15 @@ def test_an_operand_that_has_too_few_elements_is_not_followed() -> None:
 )
 def test_copies_and_halos_are_not_followed(mapping: Mapping) -> None:
     assert followed(indexing((Index(0),), (Index(0),), 10), (Index(0),), mapping) is None
+
+
+@pytest.mark.parametrize("strides", [(1,), (2,)])
+def test_pieces_are_combined_on_the_tiles_that_have_them(strides: tuple[int, ...]) -> None:
+    tiles = Tiles((2,), strides, 0)
+    pieces = Mapping(tiles, (Span(0, 1, 0, 1), whole(2), whole(1)))
+    assert gathered(pieces, (2, 1)) == Placement(tiles, ((0, Span(0, 1, 0, 1)),))
+
+
+def test_pieces_of_one_element_are_not_shared_out() -> None:
+    pieces = Mapping(Tiles((2,), (1,), 0), (Span(0, 1, 0, 1), whole(1), whole(1)))
+    assert gathered(pieces, (1, 1)) is None
