@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from hloipu_runtime.memory import placing
+from hloipu_runtime.memory.counting import most_live
 from hloipu_runtime.memory.first_fit import first_fit
 from hloipu_runtime.memory.ground import Ground
 from hloipu_runtime.memory.placing import place
@@ -216,3 +217,17 @@ def test_addresses_are_those_of_the_rules(
         assert found.addresses == [wanted[n] for n in range(len(requests))]
         assert orders == referee.orders
         assert found.extent[classes.of_tile].tolist() == referee.ends(wanted)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_most_live_is_what_is_live_at_one_point_and_that_point_the_first(seed: int) -> None:
+    draw = Random(seed)
+    requests = drawn(draw)[: draw.choice([1, 3, 14])]
+    classes = classes_of([request.grid for request in requests], TILES)
+    referee = Referee(requests, [0] * TILES)
+    always, most, when = most_live(requests, POINTS, classes)
+    for tile, number in enumerate(classes.of_tile):
+        live = referee.live[tile]
+        here = [r for r in requests if tile in tiles_of(r) and len(points_of(r)) == POINTS]
+        assert always[number] == sum(request.size for request in here)
+        assert (most[number], when[number]) == (max(live), live.index(max(live)))

@@ -1,0 +1,155 @@
+"""Points at which variables take memory, against all paths that a run may take from point to point.
+
+Nothing of regions is used: functions are written out at every call, each leaf step is a point, and
+what follows what is a graph, over which liveness is solved for all variables at once.
+"""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from hloipu_runtime.memory.liveness import liveness_of
+from hloipu_runtime.program.program import Program, Role
+from hloipu_runtime.program.steps import (
+    Call,
+    ComputeSet,
+    Exchange,
+    If,
+    Parallel,
+    Repeat,
+    RepeatWhile,
+    Sequence,
+    Step,
+    StreamIn,
+    StreamOut,
+    Switch,
+    Sync,
+)
+from tests.support.random_programs import random_program
+
+Ids = frozenset[int]
+
+
+@dataclass
+class Paths:
+    """The points of a program: what each reads and writes, and which may come next."""
+
+    program: Program
+    reads: list[Ids] = field(default_factory=list)
+    writes: list[Ids] = field(default_factory=list)
+    following: list[set[int]] = field(default_factory=list)
+    forced: list[tuple[int, int, Ids]] = field(default_factory=list)
+    """From point to point, what takes memory there whatever reads it."""
+
+    def point(self, before: set[int], reads: Ids, writes: Ids) -> set[int]:
+        number = len(self.reads)
+        self.reads.append(reads)
+        self.writes.append(writes)
+        self.following.append(set())
+        for other in before:
+            self.following[other].add(number)
+        return {number}
+
+    def steps(self, step: Step, before: set[int]) -> set[int]:
+        """Add a step after some points; return the points after which the next may come."""
+        match step:
+            case Sequence():
+                for inner in step.steps:
+                    before = self.steps(inner, before)
+                return before
+            case Call():
+                return self.steps(self.program.functions[step.function], before)
+            case Sync():
+                return before
+            case ComputeSet():
+                reads = frozenset(x.variable for group in step.groups for x in group.inputs)
+                writes = frozenset(x.variable for group in step.groups for x in group.outputs)
+                return self.point(before, reads, writes)
+            case Exchange():
+                kept = {d.variable for d in step.definitions if d.base is not None}
+                reads = frozenset({t.source for t in step.transfers} | kept)
+                return self.point(before, reads, frozenset(d.variable for d in step.definitions))
+            case StreamIn():
+                return self.point(before, frozenset(), frozenset((step.variable,)))
+            case StreamOut():
+                return self.point(before, frozenset((step.variable,)), frozenset())
+            case Repeat() | RepeatWhile():
+                return self._loop(step, before)
+            case If() | Switch():
+                looked = step.predicate if isinstance(step, If) else step.index
+                before = self.point(before, frozenset((looked,)), frozenset())
+                return set().union(*(self.steps(branch, before) for branch in step.branches))
+            case Parallel():
+                return self._parallel(step, before)
+        raise NotImplementedError(type(step))
+
+    def _loop(self, step: Repeat | RepeatWhile, before: set[int]) -> set[int]:
+        """Carried variables take memory throughout, and hold what was there before."""
+        first = len(self.reads)
+        carried = frozenset(item.variable for item in step.carried)
+        if isinstance(step, Repeat):
+            after = self.steps(step.body, before)
+            leaving = after if step.count else after | before
+        else:
+            tested = self.steps(step.condition, before)
+            tested = self.point(tested, frozenset((step.predicate,)), frozenset())
+            after = self.steps(step.body, tested)
+            # Liveness does not tell a last look at the predicate from one before another turn: a
+            # run may end after the body.
+            leaving = after | tested
+        if first < len(self.reads):
+            for last in after | (leaving - before):
+                self.following[last].add(first)
+            self.forced.append((first, len(self.reads), carried))
+            self.reads[first] |= carried  # handed in, whether or not the body reads it
+        return leaving
+
+    def _parallel(self, step: Parallel, before: set[int]) -> set[int]:
+        """One branch after the other; on IPUs of several, all that any touches takes memory."""
+        begin, of_branch = len(self.reads), []
+        for branch in step.branches:
+            first = len(self.reads)
+            before = self.steps(branch, before)
+            touched = frozenset().union(*self.reads[first:], *self.writes[first:])
+            of_branch.append(touched)
+        ipus = [{self.program.variables[v].ipu for v in touched} for touched in of_branch]
+        shared = {ipu for n, x in enumerate(ipus) for y in ipus[n + 1 :] for ipu in x & y}
+        everything = frozenset().union(*of_branch)
+        forced = frozenset(v for v in everything if self.program.variables[v].ipu in shared)
+        self.forced.append((begin, len(self.reads), forced))
+        return before
+
+    def taking(self) -> list[set[int]]:
+        """Return the variables that take memory at each point."""
+        after: list[Ids] = [frozenset() for _ in self.reads]
+        changed = True
+        while changed:
+            changed = False
+            for number in reversed(range(len(self.reads))):
+                now = frozenset().union(
+                    *(self.reads[n] | (after[n] - self.writes[n]) for n in self.following[number])
+                )
+                changed |= now != after[number]
+                after[number] = now
+        taking = [set(r | w | a) for r, w, a in zip(self.reads, self.writes, after, strict=True)]
+        for first, last, variables in self.forced:
+            for number in range(first, last):
+                taking[number] |= variables
+        return taking
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_liveness_is_that_of_all_paths(seed: int) -> None:
+    program = random_program(seed, tiles=4, ipus=1 + seed % 2, steps=14)
+    paths = Paths(program)
+    paths.steps(program.body, set())
+    taking = paths.taking()
+    found = liveness_of(program)
+    assert found.points == max(1, len(taking))
+    for number, variable in enumerate(program.variables):
+        points = [p for first, last in found.ranges[number] for p in range(first, last + 1)]
+        if variable.role in (Role.CONSTANT, Role.STATE):
+            assert points == list(range(found.points))
+        else:
+            assert points == [p for p, live in enumerate(taking) if number in live], variable.name
+        assert len(found.ranges[number]) == sum(point - 1 not in points for point in points)
