@@ -189,7 +189,7 @@ def test_code_of_what_a_pipeline_keeps_in_remote_memory(offloaded: str, group: i
     packets = {"to_device_packet_bytes": "4", "from_device_packet_bytes": "6"}
     machine = load_machine("tiny", packets)
     kinds = frozenset((offloaded, "activations"))
-    program = PipelineMaker(2, 2, 6, ipus=(0, 0), group=group, offloaded=kinds).program()
+    program = PipelineMaker(2, 4, 6, ipus=(0, 0), group=group, offloaded=kinds).program()
     come, leave = {
         "activations": (0, 0),  # no more than the three channels below
         "weights": (2, 0),
