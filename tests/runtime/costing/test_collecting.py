@@ -155,4 +155,4 @@ def test_copies_of_one_phase_cost_what_one_copy_of_all_their_bytes_does(
         part = Mapping(Tiles(), (whole(elements),))
         charged = charged.plus(phase.add(Variable("v", "f32", (elements,), part)))
     assert charged == remote_transfer(machine, 4 * sum(sizes), write=write)
-    assert charged.cycles > charged.assumed_cycles >= 0
+    assert charged.assumed_cycles > 0
