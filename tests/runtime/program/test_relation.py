@@ -22,7 +22,8 @@ def test_a_run_is_put_together_from_no_more_parts_than_told(step: int, row: int)
         told = MixedPart(step, step, row, 0).pieces(run)
         assert counted <= told <= run
         # where a row begins, a part may begin, too, and is counted with it
-        assert told <= counted + -(-(run - 1) // row) + 1
+        begins = [-(-(run - 1) // each) for each in (step, row)]
+        assert told == min(run, 1 + sum(begins))
 
 
 @pytest.mark.parametrize("seed", range(40))
