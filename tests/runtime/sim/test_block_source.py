@@ -135,7 +135,7 @@ def told(engine: FunctionalEngine) -> str:
 def test_texts_of_drawn_programs(seed: int, golden: GoldenText) -> None:
     """They say which memory each value takes, and when it is given back: read what changes."""
     drawn = RandomProgram(Random(seed), tiles=4, ipus=1)
-    drawn.shapes = [(), (2048,), (64, 64)]
+    drawn.shapes = [(), (4096,), (96, 64)]
     drawn.start()
     drawn.steps(10, 2, 0)
     program = drawn.make.program()
