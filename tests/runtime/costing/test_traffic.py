@@ -280,10 +280,10 @@ def test_words_of_small_types_are_not_underestimated(element_type: str, excess_w
     bits = ELEMENT_TYPES[element_type].bits
     excess = 0
     for seed in range(50):
-        source, target, *others = drawn_case(Random(seed))
+        source, target, box, shift, view = drawn_case(Random(seed))
         source = replace(source, element_type=element_type)
         target = replace(target, element_type=element_type)
-        found, counted = both(source, target, *others)
+        found, counted = both(source, target, box, shift, view)
         words = [counted.received_words(tile, bits) for tile in counted.received]
         assert found.received_bytes >= 4 * max(words, default=0)
         excess += found.received_bytes // 4 - max(words, default=0)
