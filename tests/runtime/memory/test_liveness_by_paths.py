@@ -45,6 +45,9 @@ class Paths:
     forced: list[tuple[int, int, Ids]] = field(default_factory=list)
     """From point to point, what takes memory there whatever reads it."""
 
+    lost: dict[tuple[int, int], Ids] = field(default_factory=dict)
+    """What does not live from one point to the next, though it is read later."""
+
     def point(self, before: set[int], reads: Ids, writes: Ids) -> set[int]:
         number = len(self.reads)
         self.reads.append(reads)
@@ -135,7 +138,7 @@ class Paths:
 
         That is brought just before a body, or taken away just after it; so are pages of a group.
         """
-        begin, away = len(self.reads), waiting_away(self.program, step)
+        begin, away, entering = len(self.reads), waiting_away(self.program, step), set(before)
         handed = {v for c in step.channels for v in (c.source, c.destination, *c.places)} - away
         for position, stage in enumerate(step.stages):
             came = {c.destination for c in step.channels if c.consumer == position} & away
@@ -157,7 +160,8 @@ class Paths:
         carried = frozenset(item.variable for item in step.carried)
         self._turning(begin, before, carried | handed)
         self.reads[begin] |= carried
-        return before
+        self.lost |= {(last, begin): frozenset(handed) for last in entering}
+        return before if step.count else before | entering
 
     def taking(self) -> list[set[int]]:
         """Return the variables that take memory at each point."""
@@ -167,7 +171,11 @@ class Paths:
             changed = False
             for number in reversed(range(len(self.reads))):
                 now = frozenset().union(
-                    *(self.reads[n] | (after[n] - self.writes[n]) for n in self.following[number])
+                    *(
+                        (self.reads[n] | (after[n] - self.writes[n]))
+                        - self.lost.get((number, n), frozenset())
+                        for n in self.following[number]
+                    )
                 )
                 changed |= now != after[number]
                 after[number] = now
@@ -184,7 +192,7 @@ def waiting_away(program: Program, step: Pipeline) -> set[int]:
     Sources are copied at the end of a slot: positions before them that work in it on the same IPU
     would take them.
     """
-    variables, table = program.variables, step.timetable
+    variables, table = program.variables, replace(step, count=9).timetable  # as of many
     found, others = set[int](), {item.variable for item in step.carried}
     for channel in step.channels:
         is_away = variables[channel.places[0]].role is Role.REMOTE
@@ -270,4 +278,20 @@ def test_liveness_in_pipelines(ipus: tuple[int, ...], interval: int, group: int)
             group=group,
             offloaded=frozenset(away),
         )
-        check(maker.program())
+        program = maker.program()
+        check(program)
+        # As a part of more: what is there before, is read after, or is not run at all.
+        (pipe,) = (x for x in program.body.steps if isinstance(x, Pipeline))
+        handed = {v for c in pipe.channels for v in (c.source, c.destination, *c.places)}
+        outside = [
+            n
+            for n, v in enumerate(program.variables)
+            if v.role is not Role.REMOTE and n not in handed
+        ]
+        for count in (0, 1, 9):
+            steps = (
+                *(StreamIn("before", n, 0) for n in outside[::2]),
+                replace(pipe, count=count) if group == 1 else pipe,
+                *(StreamOut("after", n, 0) for n in outside),
+            )
+            check(replace(program, body=Sequence(steps)))
