@@ -205,3 +205,13 @@ def test_remote_memory_that_does_not_fit_is_told_of_the_ipu_with_most() -> None:
     assert told(enough).code == "E1002"  # what is left of the reasons
     assert told(replace(full, available_bytes=report.peak.total_bytes)).code == "E1003"
     assert told(replace(full, available_bytes=report.peak.total_bytes - 1)).code == "E1001"
+
+
+def test_of_instructions_with_equal_code_the_first_by_name_comes_first() -> None:
+    make = ProgramBuilder()
+    for _ in range(12):
+        make.stream_in(make.variable((4,), on_tile_2(4)))
+    report = memory_report(plan_memory(make.program(synced=False), TINY), culprits=12)
+    names = [culprit.origin for culprit in report.exchange_culprits]
+    assert {culprit.size_bytes for culprit in report.exchange_culprits} == {32}
+    assert names == sorted(f"in{n}" for n in range(12))

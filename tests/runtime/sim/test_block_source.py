@@ -143,6 +143,11 @@ def test_texts_of_drawn_programs(seed: int, golden: GoldenText) -> None:
     assert told(FunctionalEngine(program)) == golden
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_texts_of_chains(size: int, golden: GoldenText) -> None:
+    assert told(FunctionalEngine(chain(size))) == golden
+
+
 @pytest.mark.parametrize("name", TEXTS)
 def test_texts_of_programs(name: str, golden: GoldenText) -> None:
     assert told(FunctionalEngine(parse_program(TEXTS[name]))) == golden
