@@ -111,6 +111,12 @@ def test_a_tile_full_to_the_last_byte_fits() -> None:
     assert (report.fits, report.histogram[-1]) == (False, Bin(65_536, -1, 1))
 
 
+def test_addresses_of_what_does_not_fit_go_on_above_the_code() -> None:
+    plan = plan_memory(full(20_000), TINY)
+    needed = int(plan.ipus[0].needed_bytes.max())
+    assert (plan.fits, needed, plan.addresses) == (False, 83_584, (83_584 - 80_000,))
+
+
 def test_what_does_not_fit_names_tile_step_and_variables() -> None:
     report = memory_report(plan_memory(full(20_000), TINY), sources={"x0": "model.py:3"})
     with pytest.raises(DoesNotFit) as caught:
@@ -215,3 +221,5 @@ def test_of_instructions_with_equal_code_the_first_by_name_comes_first() -> None
     names = [culprit.origin for culprit in report.exchange_culprits]
     assert {culprit.size_bytes for culprit in report.exchange_culprits} == {32}
     assert names == sorted(f"in{n}" for n in range(12))
+    usual = memory_report(plan_memory(make.program(synced=False), TINY))
+    assert len(usual.exchange_culprits) == 10

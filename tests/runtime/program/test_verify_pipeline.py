@@ -262,6 +262,20 @@ def page_carried_by_nobody(program: Program, step: Pipeline) -> Program:
     return with_pipeline(program, replace(step, carried=carried))
 
 
+def page_of_another_type(program: Program, step: Pipeline) -> Program:
+    (page,) = step.stages[3].paged
+    here = replace(program.variables[page.here], element_type="s32")
+    return with_variable(program, page.here, here)
+
+
+def page_used_by_a_step(program: Program, step: Pipeline) -> Program:
+    """Have a position copy its page itself, too."""
+    (page,) = step.stages[3].paged
+    stage = step.stages[3]
+    copy = RemoteCopy(page.here, page.there, 0)
+    return with_stage(program, step, 3, stage._replace(body=Sequence((*stage.body.steps, copy))))
+
+
 def page_left_out(program: Program, step: Pipeline) -> Program:
     return with_page(program, step, 3)
 
@@ -280,6 +294,8 @@ def page_where_something_is_handed_on(program: Program, step: Pipeline) -> Progr
         (page_of_two_stages, "race: v26 is written in p0 and p3"),
         (page_on_tiles, "is not carried, or more than brought to tiles and back"),
         (page_carried_by_nobody, "is not carried, or more than brought to tiles and back"),
+        (page_of_another_type, "is not a place on tiles for what lies remote in"),
+        (page_used_by_a_step, "is not carried, or more than brought to tiles and back"),
         (page_left_out, "which holds nothing"),
         (page_where_something_is_handed_on, "is handed on, and v26 is brought there"),
     ],
