@@ -80,3 +80,22 @@ def test_runs_of_equal_requests_lie_where_each_would_by_itself(
         for request in requests
     ]
     assert first_fit(requests, everything, everything, ground) == one_by_one(joined)
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("most_exact", [256, 0])
+def test_grids_meet_on_a_tile_or_where_there_are_many_between_their_ends(
+    most_exact: int, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hloipu_runtime.memory.ground.MOST_EXACT", most_exact)
+    draw = Random(seed)
+    grids = [Tiles((2,), (draw.randint(1, 3),), draw.randrange(TILES - 3)) for _ in range(4)]
+    grids = list(dict.fromkeys([*grids, Tiles((), (), draw.randrange(TILES))]))
+    classes = classes_of(grids, TILES)
+    ground = Ground(classes, grids)
+    held = [{int(classes.of_tile[t]) for t in grid.numbers.ravel()} for grid in grids]
+    for grid, own in zip(grids, held, strict=True):
+        meets = ground.meets(ground.number_of[grid])
+        for other, theirs in zip(grids, held, strict=True):
+            near = min(own) <= max(theirs) and min(theirs) <= max(own)
+            assert meets[ground.number_of[other]] == (bool(own & theirs) if most_exact else near)

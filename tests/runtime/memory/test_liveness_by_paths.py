@@ -289,7 +289,7 @@ def test_liveness_in_pipelines(ipus: tuple[int, ...], interval: int, group: int)
             if v.role is not Role.REMOTE and n not in handed
         ]
         for count in (0, 1, 9):
-            steps = (
+            steps: tuple[Step, ...] = (
                 *(StreamIn("before", n, 0) for n in outside[::2]),
                 replace(pipe, count=count) if group == 1 else pipe,
                 *(StreamOut("after", n, 0) for n in outside),
