@@ -169,3 +169,19 @@ def test_estimates_are_of_the_cheapest_branches(seed: int) -> None:
             )
     found = estimate(drawn.costs.program, TINY, drawn.trips, drawn.costs)
     assert found.lower_bound_cycles == drawn.cycles(drawn.costs.root)
+
+
+def test_of_branches_side_by_side_the_slowest_counts_where_the_cheapest_choice_is_looked_for() -> (
+    None
+):
+    def block(cycles: int, *inner: Inner) -> BlockCost:
+        return BlockCost(f"b{cycles}", Spent(Charge(cycles, 0)), (), inner, frozenset())
+
+    blocks = (
+        block(1), block(100), block(0, Together("t", (0, 1))), block(50),
+        block(7, Choice("c", "c", (2, 3))),
+    )  # fmt: skip
+    costs = Costs(ProgramBuilder().program(), TINY, (), blocks, {})
+    found = estimate(costs.program, TINY, None, costs)
+    assert (found.lower_bound_cycles, found.total_cycles) == (57, None)
+    assert [unknown.path for unknown in found.unknown] == ["c"]
