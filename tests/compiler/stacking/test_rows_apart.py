@@ -83,9 +83,8 @@ def test_annotated_stages_cut_too() -> None:
 def test_the_first_rows_may_be_a_stage_alone() -> None:
     middle = QKV[QKV.index("  q = ") : QKV.index("  s = ")]
     later = QKV.replace(middle, middle.replace('"0"', '"1"'))
-    found = rows_apart(
-        front(later), wrapping_with(feeds=(1,), constants=(0,), results=1), PipelineRequest(), None
-    )
+    wrapping = wrapping_with(feeds=(1,), constants=(0,), results=1)
+    found = in_rows(front(later), wrapping)
     assert found is not None
     assert [x.sizes for x in found.pieces.stacks] == [(4, 8)]
     assert found.lines == ("  w: rows 0-3 in stage 0, rows 4-11 in stage 1",)
