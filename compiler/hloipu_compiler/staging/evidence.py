@@ -204,8 +204,6 @@ def _clips_by_norm(entry: Computation, phases: Phases) -> bool:
     wanted = max(2, len(phases.gradients) // 2)
     norms = []
     for at, x in enumerate(entry.instructions):
-        if phases.phase[at] != UPDATE:
-            continue
         mask = 0
         for i in x.operands:
             mask |= masks[i]

@@ -163,7 +163,7 @@ def arithmetic_type(operand_types: tuple[str, ...]) -> str | None:
         element = ELEMENT_TYPES[name]
         if not element.is_float or element.bits > 32:
             return None
-        if element.bits == 32 or element.exponent_bits > ELEMENT_TYPES["f16"].exponent_bits:
+        if element.exponent_bits > ELEMENT_TYPES["f16"].exponent_bits:
             found = "f32"
     return found
 

@@ -46,15 +46,14 @@ def _pieces(source: Mapping, destination: Mapping, box: Box, shift: Sizes, shape
         reversed(destination.spans),
         strict=True,
     ):
-        part = min(sent.size, size)
-        length = min(part, high - low)
+        length = min(sent.size, high - low)
         receivers = _receivers(length, sent, held, low, moved, size)
         messages *= receivers
         if not joined:
             pieces *= length
             continue
         pieces *= receivers
-        joined = receivers == 1 and length == part
+        joined = receivers == 1 and _cuts_no_part(sent, low, high, size)
     return Sent(pieces, min(pieces, messages))
 
 
@@ -64,9 +63,18 @@ def _receivers(length: int, sent: Span, held: Span, low: int, shift: int, size: 
     if step >= size:
         return 1
     grain = gcd(step, _step(sent, size), shift, low, length, sent.offset, held.offset)
-    pieces = (max(length, grain) + step - 2 * grain) // step + 1
+    pieces = (length + step - 2 * grain) // step + 1
     # Where parts overlap, each begins and ends inside of others.
     return min(length, pieces if held.size <= held.step else 2 * pieces)
+
+
+def _cuts_no_part(span: Span, low: int, high: int, size: int) -> bool:
+    """Whether a box of which a dimension is `[low, high)` has every part whole or not at all."""
+    ends = [end for end in (low, high) if 0 < end < size]
+    step = _step(span, size)
+    return not ends or (
+        span.size == step < size and all((end - span.offset) % step == 0 for end in ends)
+    )
 
 
 def _step(span: Span, size: int) -> int:
@@ -84,7 +92,8 @@ def _reshaped_pieces(
     """
     lengths = [min(span.size, size) for span, size in zip(source.spans, shape, strict=True)]
     wanted = [
-        min(span.size, high - low) for span, (low, high) in zip(destination.spans, box, strict=True)
+        min(span.size, _step(span, high - low))
+        for span, (low, high) in zip(destination.spans, box, strict=True)
     ]
     pieces, messages, joined = 1, 1, True
     for targets, sources in reversed(dimension_groups(view, shape)):
@@ -97,7 +106,9 @@ def _reshaped_pieces(
             continue
         row, rows = _rows(held, sizes)
         received_row, _ = _rows([wanted[d] for d in targets], seen)
-        pieces *= rows * min(row, (row - 2) // received_row + 2 if row > 1 else 1)
+        # Where parts overlap, each begins and ends inside of others.
+        overlapping = 2 if any(span.axis >= 0 and span.size > span.step for span in spans) else 1
+        pieces *= rows * min(row, overlapping * ((row - 2) // received_row + 2))
         joined = row == received_row == prod(sizes)
     return Sent(pieces, min(pieces, messages))
 

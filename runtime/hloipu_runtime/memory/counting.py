@@ -73,7 +73,7 @@ def most_live(
     when = np.zeros(classes.count, np.int64)
     ended = 0
     for point in sorted(starting):
-        while ended < len(ending) and ending[ended][0] < point:
+        while ending[ended][0] < point:  # what starts here is among them
             _, _, grid, size = ending[ended]
             live[classes.members[grid]] -= size
             ended += 1

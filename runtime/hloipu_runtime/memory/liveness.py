@@ -87,8 +87,7 @@ def merged(parts: list[Range]) -> Ranges:
     made = [parts[0]]
     for first, last in parts[1:]:
         if first <= made[-1][1] + 1:
-            if last > made[-1][1]:
-                made[-1] = (made[-1][0], last)
+            made[-1] = (made[-1][0], max(made[-1][1], last))
         else:
             made.append((first, last))
     return tuple(made)
@@ -125,7 +124,7 @@ def _variable(
         exposed, killed = variable in item.exposed, variable in item.killed
         after = alive[number]
         if after is None:
-            if exposed or not killed:
+            if exposed:
                 end, live = (end if live else last), True
             else:
                 ranges.append((first, end if live else last))
@@ -133,8 +132,7 @@ def _variable(
             continue
         if live:
             after.add(variable)
-            if last < end:
-                ranges.append((last + 1, end))
+            ranges.append((last, end))
         end, live = first - 1, exposed or (live and not killed)
     if live and base <= end:
         ranges.append((base, end))
@@ -149,8 +147,7 @@ def _inside(item: Item, base: int, after: set[VariableId], found: list[list[Rang
     for _, child in item.children:
         if not child.length:
             continue
-        if len(item.children) > 1:
-            for variable in after - child.touched:
-                found[variable].append((base, base + child.length - 1))
+        for variable in after - child.touched:  # which an alternative touches
+            found[variable].append((base, base + child.length - 1))
         _walk(child, base, child.touched & after, found)
         base += child.length

@@ -47,7 +47,6 @@ class Item(NamedTuple):
     writes whole, `forced` those that take memory from its first point to its last.
     """
 
-    offset: int
     length: int
     path: str
     step: Step
@@ -59,6 +58,8 @@ class Item(NamedTuple):
     """Regions at its points, one behind the other; several are alternatives."""
     turns: bool = False
     """Whether its region starts again when it has ended."""
+    offset: int = 0
+    """Its first point, from the start of the region that it is in."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,7 +210,7 @@ class _Builder:
             items = [
                 _block("/first", step, "", self.sequence(stage.first, level + 1)),
                 Item(
-                    0, turn.length, "", step, turn.touched, turn.exposed, turn.killed,
+                    turn.length, "", step, turn.touched, turn.exposed, turn.killed,
                     children=(("", turn),), turns=True,
                 ),
             ]  # fmt: skip
@@ -225,10 +226,11 @@ class _Builder:
         Sources are copied at the end of a slot. Where positions that lie before theirs take a turn
         in it on the same IPU, these must not take their memory.
         """
-        away = [c for c in step.channels if is_offloaded(self.program, c)]
-        if not away:
-            return NO_IDS
-        here = [c for c in away if not crosses(self.program, c)]
+        here = [
+            c
+            for c in step.channels
+            if is_offloaded(self.program, c) and not crosses(self.program, c)
+        ]
         found = {c.destination for c in here}
         for c in here:
             ipus = frozenset(step.stages[c.producer].ipus)
@@ -258,7 +260,6 @@ class _Builder:
         """Return the look at the predicate, and the branches, of which one runs."""
         regions = [self.sequence(branch, level + 1) for branch in step.branches]
         either = Item(
-            0,
             sum(region.length for region in regions),
             path,
             step,
@@ -332,7 +333,7 @@ def _check_levels(levels: int) -> None:
 
 
 def _leaf(path: str, step: Step, reads: Ids, writes: Ids) -> Item:
-    return Item(0, 1, path, step, reads | writes, reads, writes)
+    return Item(1, path, step, reads | writes, reads, writes)
 
 
 def _exchange(path: str, step: Exchange) -> Item:
@@ -346,7 +347,6 @@ def _exchange(path: str, step: Exchange) -> Item:
 
 def _block(path: str, step: Step, suffix: str, region: Region) -> Item:
     return Item(
-        0,
         region.length,
         path,
         step,
@@ -362,7 +362,6 @@ def _loop(
 ) -> Item:
     carried = frozenset(item.variable for item in step.carried)
     return Item(
-        0,
         body.length,
         path,
         step,

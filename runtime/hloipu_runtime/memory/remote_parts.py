@@ -25,12 +25,12 @@ RemoteParts = dict[RemoteCategory, int]
 def remote_parts(program: Program) -> tuple[RemoteParts, ...]:
     """Return for each IPU the bytes of each kind in remote memory, of one participant."""
     found: list[Counter[RemoteCategory]] = [Counter() for _ in range(program.ipus)]
-    remote = frozenset(n for n, v in enumerate(program.variables) if v.role is Role.REMOTE)
+    remote = [n for n, v in enumerate(program.variables) if v.role is Role.REMOTE]
     if remote:
         categories = _categories(program)
         from hloipu_runtime.costing.collecting import bytes_of
 
-        for number in sorted(remote):
+        for number in remote:
             variable = program.variables[number]
             category = categories.get(number, RemoteCategory.STATE)
             found[variable.ipu][category] += bytes_of(variable)

@@ -118,6 +118,26 @@ def test_a_loop_runs_its_ops_where_they_say_and_its_state_lies_where_it_is_read(
     assert_as_evaluated(LOOP, *numbers(3))
 
 
+def test_a_token_in_the_state_of_a_loop_lies_nowhere() -> None:
+    """It is counted among the leaves, so that those behind it keep their numbers."""
+    state = "(s32[], f32[8]{0}, f32[8]{0}, f32[8]{0})"
+    text = LOOP.replace(state, "(s32[], token[], f32[8]{0}, f32[8]{0}, f32[8]{0})")
+    for number in (3, 2, 1):
+        text = text.replace(f"index={number}\n", f"index={number + 1}\n")
+    text = text.replace("tuple(m, c", "tuple(m, go, c").replace(
+        "tuple(zero, a", "tuple(zero, go, a"
+    )
+    text = text.replace(
+        "  one = s32[]", "  go = token[] get-tuple-element(s), index=1\n  one = s32[]"
+    )
+    text = text.replace("  zero = s32[]", "  go = token[] after-all()\n  zero = s32[]")
+    plan, plain = (placed(hloipu.verify(x), Plan(), {}) for x in (text, LOOP))
+    held = plan.held_ipus
+    assert ("main", "r", 1) not in held
+    assert [held["main", "r", n] for n in (0, 2, 3, 4)] == [0, 0, 1, 0]
+    assert plan.ipus == plain.ipus
+
+
 def test_what_a_loop_does_not_change_crosses_before_it() -> None:
     text = LOOP.replace("{s32[]", "{s32[]")
     program = compiled(text).program

@@ -80,6 +80,16 @@ def test_annotated_stages_cut_too() -> None:
     assert found.lines == ("  w: rows 0-7 in stage 0, rows 8-11 in stage 1",)
 
 
+def test_the_first_rows_may_be_a_stage_alone() -> None:
+    middle = QKV[QKV.index("  q = ") : QKV.index("  s = ")]
+    later = QKV.replace(middle, middle.replace('"0"', '"1"'))
+    wrapping = wrapping_with(feeds=(1,), constants=(0,), results=1)
+    found = in_rows(front(later), wrapping)
+    assert found is not None
+    assert [x.sizes for x in found.pieces.stacks] == [(4, 8)]
+    assert found.lines == ("  w: rows 0-3 in stage 0, rows 4-11 in stage 1",)
+
+
 def test_data_and_unequal_rows_are_no_stacks() -> None:
     fed = front(QKV)
     wrapping = wrapping_with(feeds=(0, 1), results=1)

@@ -1,5 +1,6 @@
 """The phases of training steps: gradients found, and nothing taken for what it is not."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import jax
@@ -11,7 +12,15 @@ from hloipu_compiler.passes.runner import run_passes
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.staging.errors import StagingError
 from hloipu_compiler.staging.phases import phases_of
-from hloipu_compiler.staging.step_phases import Pair, Phases, Roles
+from hloipu_compiler.staging.step_phases import (
+    BACKWARD,
+    FORWARD,
+    FREE,
+    UPDATE,
+    Pair,
+    Phases,
+    Roles,
+)
 from tests.support.pipeline_reference import EVERY_STEP, SCALED
 from tests.support.training_steps import OTHERS, Step
 
@@ -56,6 +65,34 @@ def test_every_weight_has_a_gradient_of_its_shape(step: Step, named: bool) -> No
     )
     assert found.loss == count
     assert found.early == (count,)
+
+
+@pytest.mark.parametrize(
+    ("name", "forward", "backward", "update", "free"),
+    [
+        ("square_mlp_momentum", 15, 23, 28, 26),
+        ("residual_adamw_clipped", 53, 76, 200, 104),
+        ("cnn_momentum", 81, 83, 29, 69),
+        ("lstm_sgd", 22, 17, 10, 22),
+        ("scanned_mlp_adamw_clipped", 12, 13, 106, 110),
+    ],
+)
+def test_so_many_ops_are_in_each_phase(
+    name: str, forward: int, backward: int, update: int, free: int
+) -> None:
+    """A change of these numbers is to be looked at: each op has to be in the phase it is for."""
+    step = EVERY_STEP[name]
+    module, _ = run_passes(hloipu.verify(step.text), Plan(), "front")
+    count = step.state_count
+    roles = Roles(tuple(Pair(n, n) for n in range(count)), (count, count + 1))
+    found = phases_of(module.entry, roles)
+    sizes = Counter(found.phase)
+    assert [sizes[x] for x in (FORWARD, BACKWARD, UPDATE, FREE)] == [
+        forward, backward, update, free,
+    ]  # fmt: skip
+    for x, phase in zip(module.entry.instructions, found.phase, strict=True):
+        if x.opcode == "get-tuple-element":  # no tuple passes from one phase to another
+            assert phase in ("", found.phase[x.operands[0]])
 
 
 HEAD = """HloModule m

@@ -4,14 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from hloipu_runtime.costing.collecting import collective_cost, phases
+from hloipu_runtime.costing.collecting import RemotePhase, collective_cost, phases
 from hloipu_runtime.costing.estimate import estimate
 from hloipu_runtime.errors import MachineError
+from hloipu_runtime.machine.charges import NOTHING
 from hloipu_runtime.machine.load import load_machine
+from hloipu_runtime.machine.transfers import remote_transfer
 from hloipu_runtime.program import collective as c
 from hloipu_runtime.program.collective import Collective, CollectiveForm, Moved, RemoteCopy
 from hloipu_runtime.program.mapping import Mapping, Tiles, whole
-from hloipu_runtime.program.program import Program, Role
+from hloipu_runtime.program.program import Program, Role, Variable
 from tests.support.program_builder import ProgramBuilder, rows
 
 TINY = load_machine("tiny")
@@ -137,3 +139,20 @@ def test_remote_copies_stream_at_the_machines_rate() -> None:
     assert after - before == 16_000 + 100 + 8_000 + 100
     make.emit(RemoteCopy(there, here, value))  # goes on with the one before
     assert estimate(make.program(), TINY).total_cycles == after + 8_000
+
+
+@pytest.mark.parametrize("write", [False, True])
+@pytest.mark.parametrize("name", ["tiny", "gc200"])
+def test_copies_of_one_phase_cost_what_one_copy_of_all_their_bytes_does(
+    name: str, write: bool
+) -> None:
+    """The first of them pays for the access; parts that are assumed add up, too."""
+    machine = load_machine(name)
+    phase = RemotePhase(machine, 0, write=write)
+    sizes = (7, 1_000, 33, 250_000, 1)
+    charged = NOTHING
+    for elements in sizes:
+        part = Mapping(Tiles(), (whole(elements),))
+        charged = charged.plus(phase.add(Variable("v", "f32", (elements,), part)))
+    assert charged == remote_transfer(machine, 4 * sum(sizes), write=write)
+    assert charged.assumed_cycles > 0

@@ -1,13 +1,11 @@
 """Traffic in closed form against a referee that counts elements, and by hand."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import replace
 from math import prod
-from typing import Any
+from random import Random
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from hloipu_runtime.costing.exchanging import exchange_cost
 from hloipu_runtime.costing.forms import Forms
@@ -191,57 +189,56 @@ def assert_bounded(found: TransferTraffic, counted: Counted) -> None:
         assert found.senders.first <= tile <= found.senders.last
 
 
-@st.composite
-def mappings(draw: Any, shape: Sizes) -> Mapping:
-    rank = len(shape)
-    axes = draw(st.integers(0, 2))
-    extents = tuple(draw(st.integers(2, 3)) for _ in range(axes))
+Case = tuple[Variable, Variable, Box, Sizes, Sizes]
+
+
+def drawn_mapping(draw: Random, shape: Sizes) -> Mapping:
+    axes = draw.randint(0, 2)
+    extents = [draw.randint(2, 3) for _ in range(axes)]
     strides = [prod(extents[d + 1 :]) for d in range(axes)]
-    scale = draw(st.integers(1, 2))
-    order = draw(st.permutations(range(axes)))
+    scale = draw.randint(1, 2)
+    order = draw.sample(range(axes), axes)
     tiles = Tiles(
         tuple(extents[a] for a in order),
         tuple(strides[a] * scale for a in order),
-        draw(st.integers(0, 3)),
+        draw.randint(0, 3),
     )
-    places = draw(st.permutations(range(rank)))
+    places = draw.sample(range(len(shape)), len(shape))
     spans = [whole(size) for size in shape]
-    for axis in range(axes):
-        if axis < rank and draw(st.booleans()):
+    for axis in range(min(axes, len(shape))):
+        if draw.random() < 0.5:
             size = shape[places[axis]]
-            block = -(-size // tiles.extents[axis])
-            block += draw(st.integers(0, 1))
-            before, after = draw(st.integers(0, 1)), draw(st.integers(0, 1))
+            block = -(-size // tiles.extents[axis]) + draw.randint(0, 1)
+            before, after = draw.randint(0, 1), draw.randint(0, 1)
             spans[places[axis]] = Span(axis, block, -before, block + before + after)
     return Mapping(tiles, tuple(spans))
 
 
-@st.composite
-def transfers(draw: Any) -> tuple[Variable, Variable, Box, Sizes, Sizes]:
-    view = tuple(draw(st.lists(st.integers(1, 5), min_size=0, max_size=3)))
-    kind = draw(st.sampled_from(("same", "merged", "split")))
+def drawn_case(draw: Random) -> Case:
+    view = tuple(draw.randint(1, 5) for _ in range(draw.randint(0, 3)))
+    kind = draw.choice(("same", "merged", "split"))
     source_shape = view
     if kind == "merged" and len(view) > 1:
-        at = draw(st.integers(0, len(view) - 2))
+        at = draw.randint(0, len(view) - 2)
         source_shape = (*view[:at], view[at] * view[at + 1], *view[at + 2 :])
     if kind == "split" and view:
-        at = draw(st.integers(0, len(view) - 1))
-        factor = draw(st.sampled_from([f for f in range(1, 6) if view[at] % f == 0]))
+        at = draw.randrange(len(view))
+        factor = draw.choice([f for f in range(1, 6) if view[at] % f == 0])
         source_shape = (*view[:at], factor, view[at] // factor, *view[at + 1 :])
     shape, box, shift = [], [], []
     for size in view:
-        taken = draw(st.integers(1, size))
-        from_index = draw(st.integers(0, size - taken))
-        at = draw(st.integers(0, 2))
-        shape.append(at + taken + draw(st.integers(0, 2)))
-        if draw(st.booleans()):
+        taken = draw.randint(1, size)
+        from_index = draw.randint(0, size - taken)
+        at = draw.randint(0, 2)
+        shape.append(at + taken + draw.randint(0, 2))
+        if draw.random() < 0.5:
             taken, from_index, at, shape[-1] = size, 0, 0, size
         box.append((at, at + taken))
         shift.append(from_index - at)
-    source = Variable("s", "f32", source_shape, draw(mappings(source_shape)))
-    target_mapping = draw(mappings(tuple(shape)))
-    if draw(st.booleans()) and tuple(shape) == source_shape:
-        spans = draw(mappings(tuple(shape))).spans
+    source = Variable("s", "f32", source_shape, drawn_mapping(draw, source_shape))
+    target_mapping = drawn_mapping(draw, tuple(shape))
+    if draw.random() < 0.5 and tuple(shape) == source_shape:
+        spans = drawn_mapping(draw, tuple(shape)).spans
         if all(s.axis < len(source.mapping.tiles.extents) for s in spans) and _covers(
             source.mapping.tiles, spans, tuple(shape)
         ):
@@ -257,35 +254,49 @@ def _covers(tiles: Tiles, spans: tuple[Span, ...], shape: Sizes) -> bool:
     )
 
 
-@settings(max_examples=400, deadline=None)
-@given(transfers())
-def test_no_transfer_is_underestimated(case: tuple[Variable, Variable, Box, Sizes, Sizes]) -> None:
-    source, target, box, shift, view = case
-    assert_bounded(*both(source, target, box, shift, view))
+def test_no_transfer_is_underestimated_nor_more_overestimated_than_it_was() -> None:
+    """What bounds exceed the count by, in all, is written down: looser ones cost too much."""
+    excess = Counter[str]()
+    for seed in range(600):
+        found, counted = both(*drawn_case(Random(seed)))
+        assert_bounded(found, counted)
+        excess["received"] += found.received_bytes // 4 - counted.most("received")
+        excess["sent"] += found.sent_bytes // 4 - counted.most("sent")
+        excess["copied"] += found.copied_bytes // 4 - counted.most("copied")
+        excess["pieces"] += found.fragments - counted.pieces()
+        excess["messages"] += found.messages - max(map(len, counted.senders.values()), default=0)
+        excess["receivers"] += found.receivers.tiles - len({*counted.received, *counted.copied})
+        excess["senders"] += found.senders.tiles - len(counted.sent)
+    assert excess == {
+        "received": 1, "sent": 267, "copied": -8, "pieces": 23, "messages": 13, "receivers": 0,
+        "senders": 215,
+    }  # fmt: skip
 
 
-@settings(max_examples=200, deadline=None)
-@given(transfers(), st.sampled_from(("pred", "f16", "s4", "f64")))
-def test_words_of_small_types_are_not_underestimated(
-    case: tuple[Variable, Variable, Box, Sizes, Sizes], element_type: str
-) -> None:
-    source, target, box, shift, view = case
-    source = replace(source, element_type=element_type)
-    target = replace(target, element_type=element_type)
-    found, counted = both(source, target, box, shift, view)
+@pytest.mark.parametrize(
+    ("element_type", "excess_words"), [("pred", 2), ("f16", 2), ("s4", 1), ("f64", 0)]
+)
+def test_words_of_small_types_are_not_underestimated(element_type: str, excess_words: int) -> None:
     bits = ELEMENT_TYPES[element_type].bits
-    for tile in counted.received:
-        assert found.received_bytes >= 4 * counted.received_words(tile, bits)
+    excess = 0
+    for seed in range(50):
+        source, target, box, shift, view = drawn_case(Random(seed))
+        source = replace(source, element_type=element_type)
+        target = replace(target, element_type=element_type)
+        found, counted = both(source, target, box, shift, view)
+        words = [counted.received_words(tile, bits) for tile in counted.received]
+        assert found.received_bytes >= 4 * max(words, default=0)
+        excess += found.received_bytes // 4 - max(words, default=0)
+    assert excess == excess_words
 
 
 BUSES_APART = load_machine("tiny", {"tiles_per_exchange_bus": "1"})
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.lists(transfers(), min_size=1, max_size=4))
-def test_no_exchange_is_cheaper_than_its_fullest_tile(
-    cases: list[tuple[Variable, Variable, Box, Sizes, Sizes]],
-) -> None:
+@pytest.mark.parametrize("seed", range(100))
+def test_no_exchange_is_cheaper_than_its_fullest_tile(seed: int) -> None:
+    draw = Random(seed)
+    cases = [drawn_case(draw) for _ in range(draw.randint(1, 4))]
     variables: list[Variable] = []
     moves: list[Transfer] = []
     loads: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0])

@@ -11,6 +11,7 @@ from hloipu_runtime.program.mapping import Mapping, Tiles, whole
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import Call, ComputeSet, Parallel, Repeat, Sequence, Step, Sync
 from tests.support.memory_checker import tiles_of
+from tests.support.pipelined_programs import PipelineMaker
 from tests.support.program_builder import ProgramBuilder, blocks, rows
 from tests.support.random_programs import random_program
 
@@ -176,3 +177,26 @@ def test_vertices_of_drawn_programs(seed: int) -> None:
                 codes[tile][group.codelet.name] = group.codelet.code_bytes
         assert on_tiles(plan, Category.VERTEX_STATE, ipu) == state
         assert on_tiles(plan, Category.VERTEX_CODE, ipu) == [sum(found.values()) for found in codes]
+
+
+@pytest.mark.parametrize("group", [1, 3])
+@pytest.mark.parametrize("offloaded", ["activations", "weights", "totals", "pages"])
+def test_code_of_what_a_pipeline_keeps_in_remote_memory(offloaded: str, group: int) -> None:
+    """Two stages on one IPU: parts of 12 bytes come in 3 packets and leave in 2.
+
+    Channels, state, weights and pages are copied by code that each counts once.
+    """
+    packets = {"to_device_packet_bytes": "4", "from_device_packet_bytes": "6"}
+    machine = load_machine("tiny", packets)
+    kinds = frozenset((offloaded, "activations"))
+    program = PipelineMaker(2, 4, 6, ipus=(0, 0), group=group, offloaded=kinds).program()
+    come, leave = {
+        "activations": (0, 0),  # no more than the three channels below
+        "weights": (2, 0),
+        "totals": (2, 2),
+        "pages": (2, 2),
+    }[offloaded]
+    channels = 4  # from either stage to its own backward pass, up and down
+    packets_code = 3 * (1 + channels + come) + 2 * (channels + leave)
+    plan = plan_memory(program, machine)
+    assert on_tiles(plan, Category.EXCHANGE_CODE) == [32 * packets_code] * 2 + [0, 0]

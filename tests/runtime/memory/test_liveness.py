@@ -8,6 +8,13 @@ import pytest
 from hloipu_runtime.errors import LimitError
 from hloipu_runtime.memory.liveness import Ranges, liveness_of, moment
 from hloipu_runtime.memory.regions import MOST_LEVELS
+from hloipu_runtime.program.collective import (
+    ALL_REDUCE,
+    Collective,
+    CollectiveForm,
+    Moved,
+    RemoteCopy,
+)
 from hloipu_runtime.program.program import Role
 from hloipu_runtime.program.steps import (
     Call,
@@ -45,6 +52,19 @@ def test_from_write_to_last_read() -> None:
     make.add([a, c], b)  # 3
     make.stream_out(b)  # 4
     assert ranges(make, a, b, c) == [((0, 3),), ((1, 4),), ((2, 3),)]
+
+
+def test_collectives_and_remote_copies_read_and_write_whole_variables() -> None:
+    make = ProgramBuilder()
+    a, b, c = (make.variable((8,), ROW) for _ in range(3))
+    there = make.variable((8,), ROW, role=Role.REMOTE)
+    make.stream_in(a)  # 0
+    make.emit(Collective(CollectiveForm(ALL_REDUCE), (Moved(a, 0),), (Moved(b, 1),)))  # 1
+    make.emit(RemoteCopy(b, there, 1))  # 2
+    make.emit(RemoteCopy(there, c, 1))  # 3
+    make.held[c] = 1
+    make.stream_out(c)  # 4
+    assert ranges(make, a, b, c, there) == [((0, 1),), ((1, 2),), ((3, 4),), ()]
 
 
 def test_a_variable_is_free_between_two_values() -> None:
@@ -214,8 +234,9 @@ def test_moments_are_named_as_the_verifier_names_them() -> None:
     make.emit(If(chosen, 0, body, body, ()))  # looked at in 5, 6, 7
     make.emit(Parallel((body, body)))  # 8, 9
     make.emit(Call("f"))  # 10
+    make.emit(Switch(chosen, 0, (body, Sequence(), body, body), ()))  # looked at in 11, 12 to 14
     region = liveness_of(make.program(synced=False)).region
-    assert [moment(region, point).path for point in range(11)] == [
+    assert [moment(region, point).path for point in range(15)] == [
         "body/0",
         "body/1/repeat/1",
         "body/2/condition/1",
@@ -227,13 +248,19 @@ def test_moments_are_named_as_the_verifier_names_them() -> None:
         "body/4|0/1",
         "body/4|1/1",
         "body/5/f/1",
+        "body/6",
+        "body/6?0/1",
+        "body/6?2/1",
+        "body/6?3/1",
     ]
 
 
-def test_functions_in_a_circle() -> None:
+@pytest.mark.parametrize("is_called", [True, False])
+def test_functions_in_a_circle(is_called: bool) -> None:
     make = ProgramBuilder()
     make.functions["f"] = Sequence((Call("f"),))
-    make.emit(Call("f"))
+    if is_called:
+        make.emit(Call("f"))
     with pytest.raises(LimitError) as caught:
         liveness_of(make.program(synced=False))
     assert (caught.value.code, caught.value.allowed) == ("E5021", MOST_LEVELS)
@@ -272,6 +299,26 @@ NESTED: tuple[Callable[[Sequence], Step], ...] = (
     lambda inner: Pipeline(1, 1, (Stage("p", (0,), inner),), (), ()),
     lambda inner: Pipeline(1, 1, (Stage("p", (0,), Sequence(), inner),), (), ()),
 )
+
+
+@pytest.mark.parametrize("wrap", NESTED, ids=range(len(NESTED)))
+def test_steps_may_be_nested_as_deep_as_the_limit_says(wrap: Callable[[Sequence], Step]) -> None:
+    make = ProgramBuilder()
+    make.stream_in(make.variable((), rows(1, 1, 0)))
+    leaf = StreamIn("in", make.variable((8,), ROW), 0)
+    program = make.program(synced=False)
+
+    def levels(times: int) -> int:
+        body = Sequence((leaf,))
+        for _ in range(times):
+            body = Sequence((wrap(body),))
+        return liveness_of(replace(program, body=body)).region.levels
+
+    each = levels(2) - levels(1)
+    most = 1 + (64 - levels(1)) // each
+    assert levels(most) > 64 - each
+    with pytest.raises(LimitError, match="64"):
+        levels(most + 1)
 
 
 @pytest.mark.parametrize("wrap", NESTED, ids=range(len(NESTED)))

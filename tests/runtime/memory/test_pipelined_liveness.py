@@ -47,6 +47,7 @@ def test_what_waits_in_remote_memory_gives_its_tiles_free(
     maker = PipelineMaker(len(ipus), interval, 9, ipus=ipus, offloaded=frozenset(("activations",)))
     program, pipe = with_a_step_before(maker.program())
     found, table = liveness_of(program), pipe.timetable
+    assert not any(found.ranges[place] for channel in pipe.channels for place in channel.places)
     here = [
         channel
         for channel in pipe.channels

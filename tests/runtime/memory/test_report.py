@@ -1,6 +1,7 @@
 """What the report says about programs that one can count by hand."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -8,8 +9,9 @@ from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.memory.categories import Category
 from hloipu_runtime.memory.does_not_fit import DoesNotFit, require_fit
 from hloipu_runtime.memory.plan import plan_memory
+from hloipu_runtime.memory.remote_parts import RemoteCategory
 from hloipu_runtime.memory.report import memory_report
-from hloipu_runtime.memory.report_records import Bin
+from hloipu_runtime.memory.report_records import Bin, MemoryReport
 from hloipu_runtime.program.mapping import Mapping, Tiles, whole
 from hloipu_runtime.program.program import Program, Role
 from tests.support.program_builder import ProgramBuilder, rows
@@ -109,6 +111,12 @@ def test_a_tile_full_to_the_last_byte_fits() -> None:
     assert (report.fits, report.histogram[-1]) == (False, Bin(65_536, -1, 1))
 
 
+def test_addresses_of_what_does_not_fit_go_on_above_the_code() -> None:
+    plan = plan_memory(full(20_000), TINY)
+    needed = int(plan.ipus[0].needed_bytes.max())
+    assert (plan.fits, needed, plan.addresses) == (False, 83_584, (83_584 - 80_000,))
+
+
 def test_what_does_not_fit_names_tile_step_and_variables() -> None:
     report = memory_report(plan_memory(full(20_000), TINY), sources={"x0": "model.py:3"})
     with pytest.raises(DoesNotFit) as caught:
@@ -164,3 +172,54 @@ def test_a_program_without_steps() -> None:
     report = memory_report(plan_memory(make.program(synced=False), TINY))
     assert (report.peak.ipu, report.peak.total_bytes) == (1, 1024 + 16)
     assert (report.peak.step, report.peak.step_name) == ("body", "")
+
+
+def told(report: MemoryReport, *advice: str) -> DoesNotFit:
+    with pytest.raises(DoesNotFit) as caught:
+        require_fit(replace(report, fits=False), lambda: advice)
+    return caught.value
+
+
+def test_code_of_exchanges_is_told_where_it_takes_more_than_half() -> None:
+    report = memory_report(plan_memory(small(), TINY), sources={"x1": "model.py:7"})
+    codes = report.peak.parts[Category.EXCHANGE_CODE]
+    assert codes == 160
+    half, less = (replace(report, available_bytes=n) for n in (2 * codes, 2 * codes - 1))
+    assert "code of exchanges" not in told(half).message
+    assert "; code of exchanges takes 160, of these 64 for " in told(less).message
+    assert told(less).message.count("model.py:7") == 1
+    without = replace(less, exchange_culprits=())
+    assert "code of exchanges" not in told(without).message
+    named = replace(half, peak=half.peak._replace(step_name="dot.3"))
+    assert "body/2 (dot.3);" in told(named).message
+    assert "body/2;" in told(replace(half, peak=half.peak._replace(step_name=""))).message
+
+
+def test_remote_memory_that_does_not_fit_is_told_of_the_ipu_with_most() -> None:
+    report = memory_report(plan_memory(small(), TINY))
+    (use,) = report.ipus
+    kinds = {RemoteCategory.STATE: 700, RemoteCategory.WEIGHTS: 301}
+    ipus = tuple(use._replace(ipu=n, remote=remote) for n, remote in enumerate(({}, kinds, kinds)))
+    full = replace(report, ipus=ipus, remote_available_bytes=1000)
+    assert full.fullest_beside.ipu == 1
+    error = told(full, "do this", "or that")
+    assert error.code == "E1003"
+    assert "IPU 1 need 1,001 bytes of 1,000 (state 700, weights 301)" in error.message
+    assert error.hint == "do this; or that; --over-memory=allow goes on"
+    assert "--offload off" in (told(full).hint or "")
+    enough = replace(full, remote_available_bytes=1001)
+    assert told(enough).code == "E1002"  # what is left of the reasons
+    assert told(replace(full, available_bytes=report.peak.total_bytes)).code == "E1003"
+    assert told(replace(full, available_bytes=report.peak.total_bytes - 1)).code == "E1001"
+
+
+def test_of_instructions_with_equal_code_the_first_by_name_comes_first() -> None:
+    make = ProgramBuilder()
+    for _ in range(12):
+        make.stream_in(make.variable((4,), on_tile_2(4)))
+    report = memory_report(plan_memory(make.program(synced=False), TINY), culprits=12)
+    names = [culprit.origin for culprit in report.exchange_culprits]
+    assert {culprit.size_bytes for culprit in report.exchange_culprits} == {32}
+    assert names == sorted(f"in{n}" for n in range(12))
+    usual = memory_report(plan_memory(make.program(synced=False), TINY))
+    assert len(usual.exchange_culprits) == 10

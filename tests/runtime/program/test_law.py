@@ -42,6 +42,7 @@ def test_a_label_is_only_found_where_the_part_is_made_of_windows(index: Index, p
     found = label_span(index, part)
     if found is not None:
         assert span_of(index, {0: found}, 1000) == part
+        assert found.size > 0
 
 
 def test_a_dimension_without_a_label_is_needed_whole() -> None:

@@ -1,7 +1,7 @@
 """Which sequence owns a variable."""
 
 from hloipu_runtime.program.owners import owners
-from hloipu_runtime.program.steps import Repeat, Sequence
+from hloipu_runtime.program.steps import Call, Repeat, Sequence
 from tests.support.program_builder import ProgramBuilder, rows
 
 
@@ -22,3 +22,18 @@ def test_a_variable_belongs_to_the_innermost_sequence_around_its_steps() -> None
     (loop,) = (x for x in program.body.steps if isinstance(x, Repeat))
     assert found[id(loop.body)] == {inner, outer}
     assert found[id(program.body)] == {a}
+
+
+def test_what_two_functions_touch_belongs_to_nobody() -> None:
+    make = ProgramBuilder()
+    here = rows(2, 2)
+    a = make.stream_in(make.variable((4,), here))
+    with make.block() as steps:
+        make.add([a, a], make.variable((4,), here))
+    make.functions["f"] = Sequence(tuple(steps))
+    make.emit(Call("f"))
+    program = make.program()
+    found = owners(program)
+    (own,) = found[id(program.functions["f"])]
+    assert own != a
+    assert all(a not in variables for variables in found.values())

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from hloipu_runtime.program.mapping import Span, Tiles
-from hloipu_runtime.program.relation import MixedPart, relate
+from hloipu_runtime.program.relation import MixedPart, dimension_groups, relate
 from tests.support.random_programs import random_mapping
 
 
@@ -22,7 +22,8 @@ def test_a_run_is_put_together_from_no_more_parts_than_told(step: int, row: int)
         told = MixedPart(step, step, row, 0).pieces(run)
         assert counted <= told <= run
         # where a row begins, a part may begin, too, and is counted with it
-        assert told <= counted + -(-(run - 1) // row) + 1
+        begins = [-(-(run - 1) // each) for each in (step, row)]
+        assert told == min(run, 1 + sum(begins))
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -52,3 +53,23 @@ def test_receivers_have_the_sources_elements_that_they_take(seed: int) -> None:
             low, high = max(each.own_low, first), min(each.own_high, first + each.receiver.size)
             assert taken == [n for n in range(low, high) if each.low <= n < each.high]
             assert [n + shift[d] for n in own] == [*range(low, high)]
+
+
+@pytest.mark.parametrize(
+    ("view", "shape", "groups"),
+    [
+        ((6, 4), (24,), [([0, 1], [0])]),
+        ((6, 4), (6, 2, 2), [([0], [0]), ([1], [1, 2])]),
+        ((4, 6), (6, 4), [([0, 1], [0, 1])]),
+        ((1, 6, 1, 4), (6, 1, 4), [([1], [0]), ([3], [2])]),
+        ((2, 6, 5), (3, 4, 5), [([0, 1], [0, 1]), ([2], [2])]),
+        ((8, 3), (2, 4, 3), [([0], [0, 1]), ([1], [2])]),
+        ((), (1, 1), []),
+        ((0, 5), (0,), [([0], [0])]),
+    ],
+)
+def test_dimensions_of_two_shapes_belong_together_where_they_hold_equally_much(
+    view: tuple[int, ...], shape: tuple[int, ...], groups: list[tuple[list[int], list[int]]]
+) -> None:
+    assert dimension_groups(view, shape) == groups
+    assert dimension_groups(shape, view) == [(b, a) for a, b in groups]

@@ -57,6 +57,8 @@ def test_ports_are_seen_by_the_users_numbers() -> None:
 def test_arrays_go_to_the_streams_of_their_pieces() -> None:
     seen = seen_by_users(stacked(None).program)
     found = seen.into_pieces({"parameter.4": K, "parameter.5": C})
+    number = np.array(7)
+    assert seen.into_pieces({"n": number}) == {"n": number}
     assert {stream: x.shape for stream, x in found.items()} == {
         "parameter.6": (2, 3), "parameter.7": (1, 3), "parameter.8": (2,), "parameter.9": (1,),
     }  # fmt: skip

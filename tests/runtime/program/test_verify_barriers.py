@@ -7,7 +7,7 @@ import pytest
 from hloipu_runtime.program.mapping import Mapping, Span, Tiles, whole, whole_box
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.staying import stays_on_tiles
-from hloipu_runtime.program.steps import Repeat, Sequence, Step, Sync, Transfer
+from hloipu_runtime.program.steps import Repeat, Sequence, Step, StreamIn, Sync, Transfer
 from hloipu_runtime.program.verify import faults_of
 from hloipu_runtime.program.verify_barriers import barrier_faults
 from tests.support.program_builder import ProgramBuilder, rows
@@ -53,6 +53,19 @@ def test_tiles_of_one_ipu_are_not_all() -> None:
     (fault,) = (x for x in faults_of(with_steps(right, steps), 4) if x.rule == "barrier")
     assert "no sync of 2 IPUs" in fault.message
     assert violations(with_steps(right, steps), 4)
+
+
+def test_a_meeting_of_all_holds_through_one_of_tiles_but_not_through_a_step() -> None:
+    right = program(2)
+    number = next(n for n, step in enumerate(right.body.steps) if step == Sync(2))
+    before, after = right.body.steps[:number], right.body.steps[number + 1 :]
+    for syncs, count in (([Sync(2), Sync()], 0), ([Sync(), Sync(2)], 0), ([Sync(), Sync()], 1)):
+        assert len(barriers(with_steps(right, [*before, *syncs, *after]))) == count
+    stream = right.body.steps[1]
+    assert isinstance(stream, StreamIn)
+    again = [*before, Sync(2), stream, Sync(), *after]
+    (fault,) = barrier_faults(with_steps(right, again))
+    assert "no sync of 2 IPUs" in fault.message
 
 
 def test_a_sync_before_a_loop_is_none_in_its_turns() -> None:

@@ -81,6 +81,18 @@ def place_on_another_ipu(program: Program, step: Pipeline) -> Program:
     return with_variable(program, place, replace(program.variables[place], ipu=1))
 
 
+def source_on_another_ipu(program: Program, step: Pipeline) -> Program:
+    source = step.channels[0].source
+    return with_variable(program, source, replace(program.variables[source], ipu=1))
+
+
+def value_that_nobody_made(program: Program, step: Pipeline) -> Program:
+    """Have a channel bring a value of its own, which no position makes."""
+    wider = replace(program, values=(*program.values, program.values[step.channels[0].value]))
+    channel = step.channels[0]._replace(value=len(program.values))
+    return with_channel(wider, step, 0, channel)
+
+
 def place_laid_out_otherwise(program: Program, step: Pipeline) -> Program:
     place = step.channels[a_stash(step)].places[0]
     record = program.variables[place]
@@ -244,6 +256,26 @@ def page_on_tiles(program: Program, step: Pipeline) -> Program:
     return with_page(program, step, 3, Paged(page.here, page.there))
 
 
+def page_carried_by_nobody(program: Program, step: Pipeline) -> Program:
+    (page,) = step.stages[3].paged
+    carried = tuple(item for item in step.carried if item.variable != page.there)
+    return with_pipeline(program, replace(step, carried=carried))
+
+
+def page_of_another_type(program: Program, step: Pipeline) -> Program:
+    (page,) = step.stages[3].paged
+    here = replace(program.variables[page.here], element_type="s32")
+    return with_variable(program, page.here, here)
+
+
+def page_used_by_a_step(program: Program, step: Pipeline) -> Program:
+    """Have a position copy its page itself, too."""
+    (page,) = step.stages[3].paged
+    stage = step.stages[3]
+    copy = RemoteCopy(page.here, page.there, 0)
+    return with_stage(program, step, 3, stage._replace(body=Sequence((*stage.body.steps, copy))))
+
+
 def page_left_out(program: Program, step: Pipeline) -> Program:
     return with_page(program, step, 3)
 
@@ -261,6 +293,9 @@ def page_where_something_is_handed_on(program: Program, step: Pipeline) -> Progr
         (page_twice, "is brought twice"),
         (page_of_two_stages, "race: v26 is written in p0 and p3"),
         (page_on_tiles, "is not carried, or more than brought to tiles and back"),
+        (page_carried_by_nobody, "is not carried, or more than brought to tiles and back"),
+        (page_of_another_type, "is not a place on tiles for what lies remote in"),
+        (page_used_by_a_step, "is not carried, or more than brought to tiles and back"),
         (page_left_out, "which holds nothing"),
         (page_where_something_is_handed_on, "is handed on, and v26 is brought there"),
     ],
@@ -283,6 +318,8 @@ def test_what_breaks_a_rule_of_pages_is_told(change: Change, said: str) -> None:
         (started_more_often, 2, "places for"),
         (never_started, 1, "counts below what can be"),
         (place_on_another_ipu, 1, "not on its consumer's IPU"),
+        (source_on_another_ipu, 1, "takes v2, which is not on its producer's IPU"),
+        (value_that_nobody_made, 1, "is not there yet"),
         (place_laid_out_otherwise, 1, "not laid out as"),
         (stage_on_another_ipu, 1, "which is not on IPU 1"),
         (stream_of_two_stages, 1, "is used by p0 and p3"),

@@ -7,6 +7,8 @@ import pytest
 
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import Carried, Repeat, Sequence
+from hloipu_runtime.program.verify import faults_of
+from hloipu_runtime.program_text.parser import parse_program
 from hloipu_runtime.sim.functional import FunctionalEngine
 from hloipu_runtime.sim.host import Arrays, Counts
 from tests.support.arrays import Array
@@ -118,3 +120,81 @@ def test_carried_values_change_places(size: int, turns: int) -> None:
         np.testing.assert_array_equal(host.outputs["out1"], b * ramp(size))
         assert sum(counts.runs[x] for x in counts.runs if x.endswith("/repeat")) == turns
     assert re.search(rf"for _ in counts\.turns\(\w+, \w+, {turns}\):", engine.source)
+
+
+def steps_of_several_ops(size: int) -> str:
+    """Return a program of two expressions, the second of which has two results."""
+    part = f"@0[2 x 1] (a0*{size // 2}:{size // 2})"
+    first = (
+        "elementwise(expression={(f32, f32); 2 = f32 multiply(0, 1); 3 = f32 tanh(2); "
+        "4 = f32 add(3, 0); 5 = f32 multiply(4, 3); 6 = f32 subtract(5, 2); return (6)}, "
+        "labels=[[0], [0]], rank=1)"
+    )
+    second = (
+        "elementwise(expression={(f32, f32, f32); 3 = f32 add(0, 1); 4 = f32 multiply(3, 3); "
+        "5 = f32 maximum(4, 2); 6 = f32 negate(4); return (5, 6)}, "
+        "labels=[[0], [0], [0]], rank=1)"
+    )
+    span = f"(a0*{size // 2}:{size // 2})"
+    variables = "\n".join(
+        f'  v{n} "v{n}": f32[{size}] {"parameter " * (n < 2)}{part}' for n in range(6)
+    )
+    values = "\n".join(f'  %{n}: f32[{size}] "v{n}"' for n in range(6))
+    inputs = [f"v{n} = %{n} {span}" for n in range(6)]
+    return f"""\
+program "several" for "tiny" ipus 1
+parameters {{
+  "a": f32[{size}]
+  "b": f32[{size}]
+}}
+results {{
+  "c": f32[{size}]
+  "d": f32[{size}]
+}}
+variables {{
+{variables}
+}}
+values {{
+{values}
+}}
+constants {{
+}}
+body {{
+  sync 1
+  in "a" -> v0 = %0
+  in "b" -> v1 = %1
+  compute {{
+    ({inputs[2]}) <- {first} "x" @0[2 x 1] <- ({inputs[0]}, {inputs[1]})
+  }}
+  compute {{
+    ({inputs[3]}, {inputs[4]}) <- {second} "y" @0[2 x 1] <- ({inputs[2]}, {inputs[1]}, {inputs[0]})
+  }}
+  compute {{
+    ({inputs[5]}) <- {first} "z" @0[2 x 1] <- ({inputs[3]}, {inputs[4]})
+  }}
+  sync 1
+  out "c" <- v5 = %5
+  out "d" <- v4 = %4
+}}
+"""
+
+
+@pytest.mark.parametrize(("size", "pieces"), [(8, 0), (1 << 12, 4), (1 << 15, 0)])
+def test_values_between_several_ops_take_turns(size: int, pieces: int) -> None:
+    """Four pieces of memory do for all values of a middling size."""
+    program = parse_program(steps_of_several_ops(size))
+    assert faults_of(program, 4) == []
+    engine = FunctionalEngine(program)
+    assert engine._buffers.bytes == pieces * 4 * size
+    a, b = np.linspace(-1, 1, size, dtype=np.float32), ramp(size) / size
+    host = Arrays({"a": a, "b": b})
+    engine.run(host)
+
+    def first(x: Array, y: Array) -> Array:
+        found: Array = (np.tanh(x * y) + x) * np.tanh(x * y) - x * y
+        return found
+
+    square = (first(a, b) + b) ** 2
+    wanted = first(np.maximum(square, a), -square)
+    np.testing.assert_allclose(host.outputs["c"], wanted, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(host.outputs["d"], -square, rtol=1e-5, atol=1e-6)

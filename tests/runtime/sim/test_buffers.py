@@ -31,6 +31,9 @@ def test_small_values_and_too_many_get_fresh_memory(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(buffers_module, "MOST_BYTES", 3 * 8192)
     buffers = Buffers()
     assert buffers.take((10,), F32) is None
+    smallest = buffers_module.SMALLEST_BYTES // 4
+    assert Buffers().take((smallest - 1,), F32) is None
+    assert Buffers().take((smallest,), F32) is not None
     assert buffers.take((0, 2048), F32) is None
     taken = [buffers.take((2048,), F32) for _ in range(5)]
     assert [x is not None for x in taken] == [True, True, True, False, False]

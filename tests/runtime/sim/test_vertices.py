@@ -1,5 +1,6 @@
 """Vertices: each sees its own tile's part, and nothing beyond it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from random import Random
@@ -163,3 +164,48 @@ def test_equal_parts_are_computed_in_one_call() -> None:
     for action in prepare_group(made, [source], [memory(mapping, shape)]):
         action()
     assert codelet.seen == [(250, 4, 2)]
+
+
+@dataclass(frozen=True)
+class Careful(WindowSum):
+    """Computes on unused ends of parts where it is told that it may, by their dimensions."""
+
+    may: frozenset[int] = frozenset()
+    """Dimensions whose unused ends do no harm."""
+
+    def ignores(self, unused: Sequence[Sequence[bool]]) -> bool:
+        return all(d in self.may for ends in unused for d, is_cut in enumerate(ends) if is_cut)
+
+
+@pytest.mark.parametrize(
+    ("rows", "span", "may", "calls"),
+    [
+        (6, Span(0, 3, 0, 3), set(), 1),  # all parts are full
+        (5, Span(0, 3, 0, 3), set(), 2),  # the last is cut
+        (5, Span(0, 3, -1, 3), set(), 2),  # the first is cut
+        (5, Span(0, 3, 0, 3), {0}, 1),
+        (5, Span(0, 3, -1, 3), {0}, 1),
+        (5, Span(0, 3, 0, 3), {1}, 2),
+        (4, Span(0, 3, 0, 3), {0}, 2),  # half as much again as there is: not worth it
+    ],
+)
+def test_unused_ends_are_computed_where_that_is_harmless_and_little(
+    rows: int, span: Span, may: set[int], calls: int
+) -> None:
+    mapping = Mapping(TILES, (span, whole(4)))
+    made = VertexGroup(
+        Careful(1, 0, may=frozenset(may)),
+        TILES,
+        (Operand(0, mapping.spans),),
+        (Operand(1, mapping.spans),),
+        (0,),
+        (1,),
+    )
+    source, target = memory(mapping, (rows, 4)), memory(mapping, (rows, 4))
+    value = np.arange(4 * rows, dtype=np.int32).reshape(rows, 4)
+    scatter_whole(source, value)
+    actions = prepare_group(made, [source], [target])
+    assert len(actions) == calls
+    for action in actions:
+        action()
+    np.testing.assert_array_equal(target.whole(), value + 1000 * np.arange(rows)[:, None])
