@@ -69,8 +69,17 @@ def _split(element: Any, leaves: list[Any], depth: int) -> Structure:
             hint="does it hold itself?",
         )
     if isinstance(element, Mapping):
-        keys = tuple(sorted(map(str, element)))
         by_name = {str(key): part for key, part in element.items()}
+        if len(by_name) < len(element):
+            twice = ", ".join(sorted(repr(key) for key in element))
+            raise StreamError(
+                "E2023",
+                f"keys of an element of a stream are alike as text: {twice}",
+                expected="keys that differ",
+                found=twice,
+                hint="rename one of them",
+            )
+        keys = tuple(sorted(by_name))
         return Structure("dict", keys, tuple(_split(by_name[k], leaves, depth + 1) for k in keys))
     if isinstance(element, list | tuple):
         kind = "list" if isinstance(element, list) else "tuple"

@@ -152,9 +152,9 @@ def test_arrays_that_nobody_asks_for_are_not_unpacked(
     np.savez_compressed(path, small=np.ones((3, 2), np.float32), large=np.zeros(100_000))
     monkeypatch.setattr("hloipu_runtime.streams.files.MAX_UNPACKED_BYTES", 1000)
     assert len(list(from_file(path, ("small",)).elements())) == 3
-    with pytest.raises(StreamError, match="unpack to more than 1000 bytes"):
+    with pytest.raises(StreamError, match=r"unpack from .* more than 1,000"):
         from_file(path)
-    with pytest.raises(StreamError, match="unpack to more than 1000 bytes"):
+    with pytest.raises(StreamError, match=r"unpack from .* more than 1,000"):
         from_file(path, ("large",))
     with pytest.raises(StreamError):
         from_file(path, ("small", "absent"))
