@@ -23,8 +23,8 @@ _WIDTH = 40
 
 
 @click.command("compare")
-@click.argument("first", type=click.Path(dir_okay=False))
-@click.argument("second", type=click.Path(dir_okay=False))
+@click.argument("first", type=click.Path())
+@click.argument("second", type=click.Path())
 @click.option("--most-rows", type=click.IntRange(0), default=MOST_ROWS, show_default=True,
               metavar="N", help="Show the N instructions that differ most.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
