@@ -1,5 +1,6 @@
 """Grids of dot products: prices against the steps of the programs they become, memory, slices."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
@@ -9,10 +10,11 @@ import pytest
 import hloipu
 from hloipu_compiler.codegen.dot_grids import DotGrid, dot_grid
 from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning
-from hloipu_runtime.codelets.codelet import Tensor
+from hloipu_runtime.codelets.codelet import Codelet, Tensor
 from hloipu_runtime.codelets.dot import Dot
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.machine.load import load_machine
+from hloipu_runtime.program.steps import ComputeSet, Sequence, Step
 from tests.support.tile_runs import run_on_tiles, same_on_tiles
 from tools.fidelity.elsewhere import brought_from_elsewhere
 
@@ -194,3 +196,28 @@ def test_half_partials_add_up(target: str) -> None:
     np.testing.assert_array_equal(
         run.functional[0].astype(np.float32), a.astype(np.float32) @ b.astype(np.float32)
     )
+
+
+@pytest.mark.parametrize("target", ["tiny", "gc200"])
+def test_half_partials_are_rounded_each(target: str) -> None:
+    """2048 + 1 is 2048 in f16: pieces that are rounded add up to less than the whole depth."""
+    depth = 640
+    a, b = np.ones((6, depth), np.float16), np.zeros((depth, 5), np.float16)
+    plan = run_on_tiles(_text(6, depth, 5, "f16"), load_machine(target), [a, b], Tuning("f16"))
+    (part,) = (codelet.part for codelet in _codelets(plan.program.body) if type(codelet) is Dot)
+    b[::part], b[1::part] = 2048, 1
+    b[1] = 2
+    sums = np.add.reduceat(b.astype(np.float64), range(0, depth, part))
+    rounded = sums.astype(np.float16).astype(np.float64).sum(axis=0).astype(np.float16)
+    assert (rounded != sums.sum(axis=0).astype(np.float16)).all()
+    run = run_on_tiles(_text(6, depth, 5, "f16"), load_machine(target), [a, b], Tuning("f16"))
+    for (found,) in (run.functional, run.exact):
+        np.testing.assert_array_equal(found.astype(np.float16), np.tile(rounded, (6, 1)))
+
+
+def _codelets(step: Step) -> Iterator[Codelet]:
+    if isinstance(step, ComputeSet):
+        yield from (group.codelet for group in step.groups)
+    elif isinstance(step, Sequence):
+        for inner in step.steps:
+            yield from _codelets(inner)
