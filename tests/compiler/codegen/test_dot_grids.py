@@ -11,6 +11,7 @@ import hloipu
 from hloipu_compiler.codegen.dot_grids import DotGrid, dot_grid
 from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning
 from hloipu_runtime.codelets.codelet import Codelet, Tensor
+from hloipu_runtime.codelets.convolution import Convolution
 from hloipu_runtime.codelets.dot import Dot
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.machine.load import load_machine
@@ -198,21 +199,36 @@ def test_half_partials_add_up(target: str) -> None:
     )
 
 
+@pytest.mark.parametrize("kind", [Dot, Convolution])
 @pytest.mark.parametrize("target", ["tiny", "gc200"])
-def test_half_partials_are_rounded_each(target: str) -> None:
+def test_half_partials_are_rounded_each(target: str, kind: type[Dot | Convolution]) -> None:
     """2048 + 1 is 2048 in f16: pieces that are rounded add up to less than the whole depth."""
-    depth = 640
+    machine, depth, half = load_machine(target), 640, Tuning("f16")
     a, b = np.ones((6, depth), np.float16), np.zeros((depth, 5), np.float16)
-    plan = run_on_tiles(_text(6, depth, 5, "f16"), load_machine(target), [a, b], Tuning("f16"))
-    (part,) = (codelet.part for codelet in _codelets(plan.program.body) if type(codelet) is Dot)
-    b[::part], b[1::part] = 2048, 1
+    text, shape = _text(6, depth, 5, "f16"), b.shape
+    if kind is Convolution:
+        text, a, shape = CONVOLVED, a[None], (1, *b.shape)
+    plan = run_on_tiles(text, machine, [a, b.reshape(shape)], half)
+    (part,) = (x.part for x in _codelets(plan.program.body) if isinstance(x, kind))
+    end = min(depth, 8 * part)  # more would add up to more than f16 has
+    b[:end:part], b[1:end:part] = 2048, 1
     b[1] = 2
     sums = np.add.reduceat(b.astype(np.float64), range(0, depth, part))
     rounded = sums.astype(np.float16).astype(np.float64).sum(axis=0).astype(np.float16)
     assert (rounded != sums.sum(axis=0).astype(np.float16)).all()
-    run = run_on_tiles(_text(6, depth, 5, "f16"), load_machine(target), [a, b], Tuning("f16"))
+    run = run_on_tiles(text, machine, [a, b.reshape(shape)], half)
     for (found,) in (run.functional, run.exact):
-        np.testing.assert_array_equal(found.astype(np.float16), np.tile(rounded, (6, 1)))
+        np.testing.assert_array_equal(
+            found.astype(np.float16).reshape(6, 5), np.tile(rounded, (6, 1))
+        )
+
+
+CONVOLVED = """HloModule convolved
+ENTRY e {
+  a = f16[1,6,640] parameter(0)
+  b = f16[1,640,5] parameter(1)
+  ROOT c = f16[1,6,5] convolution(a, b), window={size=1}, dim_labels=b0f_0io->b0f
+}"""
 
 
 def _codelets(step: Step) -> Iterator[Codelet]:
