@@ -13,6 +13,7 @@ from hloipu_compiler.plan.entry_arrays import parameter_arrays
 from hloipu_runtime.atomic_file import replacing
 from hloipu_runtime.errors import StreamError, UsageError
 from hloipu_runtime.kernels.storage import bits_dtype, user_dtype
+from hloipu_runtime.plain_text import printable
 from hloipu_runtime.streams.binding import keys_of
 from hloipu_runtime.streams.files import ArrayFile, array_file, unreadable
 
@@ -75,7 +76,7 @@ class StoredArrays:
                 number = at if numbers is None else numbers[at]
                 raise UsageError(
                     "E3107",
-                    f"{self._file.path}: no array for parameter {number} "
+                    f"{printable(self._file.path)}: no array for parameter {number} "
                     f"{names[at][0]!r} ({shapes[at]}), or it is not clear which",
                     hint=f"store it under {keys}; there are {sorted(self.names)[:8]}",
                 )

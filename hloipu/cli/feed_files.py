@@ -6,6 +6,7 @@ from pathlib import Path
 from hloipu.datasets import batched
 from hloipu_runtime.errors import StreamError
 from hloipu_runtime.kernels.storage import user_dtype
+from hloipu_runtime.plain_text import printable
 from hloipu_runtime.program.program import Queue
 from hloipu_runtime.session_inputs import spec_of_queue
 from hloipu_runtime.streams.arrays import from_file
@@ -52,7 +53,9 @@ def _named_for(queue: Queue, file: ArrayFile) -> tuple[str, ...]:
     if exact.isdisjoint(file.names):
         return ()
     raise _not_the_feed(
-        queue.name, ", ".join(several[-1] for several in names), ", ".join(sorted(file.names)[:8])
+        queue.name,
+        printable(", ".join(several[-1] for several in names)),
+        printable(", ".join(sorted(file.names)[:8])),
     )
 
 
@@ -89,7 +92,7 @@ def _not_the_feed(queue: str, expected: str, found: str) -> StreamError:
     return StreamError(
         "E2023",
         f"stream {queue!r}: arrays of the file are not what the program takes: "
-        f"expected rows of {expected}, found {found}",
+        f"expected rows of {printable(expected)}, found {printable(found)}",
         queue=queue,
         expected=expected,
         found=found,

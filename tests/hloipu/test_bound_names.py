@@ -211,3 +211,14 @@ def test_arrays_of_files(
 
     draws = DRAWS[::2]
     judged(act, sizes, draws, is_file=True, by_kind=form == "infeed")
+
+
+def test_names_of_files_fake_no_lines(program: CompiledProgram, tmp_path: Path) -> None:
+    given, executable = tmp_path / "given.npz", tmp_path / "m.ipux"
+    program.save(executable)
+    np.savez(given, **{"a\nfits: 0 bytes": np.zeros((2, 9)), "b": np.zeros((2, 9))})  # type: ignore[arg-type]
+    np.savez(tmp_path / "start.npz", in_0=START)
+    command = ("run", str(executable), "--inputs", str(tmp_path / "start.npz"))
+    done = run(*command, "--infeed", f"data={given}")
+    assert "E2023" in done.err
+    assert "a?fits: 0 bytes float64" in done.err

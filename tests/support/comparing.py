@@ -25,7 +25,8 @@ def require_alike(found: Any, wanted: Any) -> None:
     if isinstance(wanted, _LITERALS) or a.dtype == b.dtype:
         return
     is_wider = b.dtype in _DEFAULTS and np.can_cast(a.dtype, b.dtype)
-    assert is_wider and a.dtype.kind in _KINDS[b.dtype.kind], f"{a.dtype} is not {b.dtype}"
+    is_reference = is_wider and a.dtype.kind in _KINDS[b.dtype.kind]
+    assert is_reference, f"{a.dtype} is not {b.dtype}"
 
 
 _KINDS = {"i": "iu", "f": "fV", "c": "c"}

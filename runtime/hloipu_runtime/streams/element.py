@@ -12,6 +12,7 @@ from hloipu_runtime.arguments import ArgumentError, Number, checked_record, show
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import StreamError
 from hloipu_runtime.kernels.storage import from_storage, storage_dtype, to_storage, user_dtype
+from hloipu_runtime.plain_text import printable
 from hloipu_runtime.streams.binding import partly_bound
 from hloipu_runtime.streams.structure import LEAF, Structure, flatten, rebuild
 
@@ -163,7 +164,7 @@ class Intake:
                 raise _mismatch(
                     self.queue,
                     step,
-                    f"arrays named {', '.join(spec.names)}",
+                    f"arrays named {', '.join(map(printable, spec.names))}",
                     str(structure),
                     hint="name them as the parameters are named, or give a tuple in that order",
                 )
@@ -171,7 +172,7 @@ class Intake:
         return [leaves[number] for number in order]
 
     def _wrong_count(self, leaves: Sequence[Any], step: int) -> StreamError:
-        names = f": {', '.join(self.spec.names)}" if self.spec.names else ""
+        names = f": {', '.join(map(printable, self.spec.names))}" if self.spec.names else ""
         expected = f"{len(self.spec.leaves)} arrays{names}"
         return _mismatch(self.queue, step, expected, f"{len(leaves)}")
 

@@ -20,6 +20,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from hloipu_runtime.errors import StreamError
+from hloipu_runtime.plain_text import printable
 
 Array = np.ndarray[Any, Any]
 
@@ -210,7 +211,7 @@ def mapped_arrays(path: str, names: Collection[str] = ()) -> Array | dict[str, A
         if missing:
             raise StreamError(
                 "E2032",
-                f"{path}: no array named {missing[0]!r}",
+                f"{printable(path)}: no array named {missing[0]!r}",
                 expected=missing[0],
                 found=", ".join(sorted(file.names)[:8]) if file.is_archive else "one array",
             )

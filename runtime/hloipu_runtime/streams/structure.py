@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hloipu_runtime.errors import StreamError
+from hloipu_runtime.plain_text import printable
 
 MAX_DEPTH = 32
 """Of nesting; elements come from user code and may hold themselves."""
@@ -22,7 +23,7 @@ class Structure(NamedTuple):
         match self.kind:
             case "dict":
                 pairs = zip(self.keys, parts, strict=True)
-                return "{" + ", ".join(f"{key}: {part}" for key, part in pairs) + "}"
+                return "{" + ", ".join(f"{printable(key)}: {part}" for key, part in pairs) + "}"
             case "list":
                 return "[" + ", ".join(parts) + "]"
             case "tuple":

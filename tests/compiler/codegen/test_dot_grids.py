@@ -205,9 +205,9 @@ def test_half_partials_are_rounded_each(target: str, kind: type[Dot | Convolutio
     """2048 + 1 is 2048 in f16: pieces that are rounded add up to less than the whole depth."""
     machine, depth, half = load_machine(target), 640, Tuning("f16")
     a, b = np.ones((6, depth), np.float16), np.zeros((depth, 5), np.float16)
-    text, shape = _text(6, depth, 5, "f16"), b.shape
+    text, shape = _text(6, depth, 5, "f16"), tuple[int, ...]((depth, 5))
     if kind is Convolution:
-        text, a, shape = CONVOLVED, a[None], (1, *b.shape)
+        text, a, shape = CONVOLVED, a[None], (1, depth, 5)
     plan = run_on_tiles(text, machine, [a, b.reshape(shape)], half)
     (part,) = (x.part for x in _codelets(plan.program.body) if isinstance(x, kind))
     end = min(depth, 8 * part)  # more would add up to more than f16 has
