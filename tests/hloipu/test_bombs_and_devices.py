@@ -5,7 +5,7 @@ import struct
 import subprocess
 import sys
 import time
-import zipfile
+import zlib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from tests.support.arrays import f32
 
 MOST_EXTRA_BYTES = 200 << 20
 MOST_CPU_SECONDS = 2.0
-BOMB_BYTES = 700 << 20
+BOMB_BYTES = 256 << 20
 STEP = """HloModule m, input_output_alias={ {0}: (0, {}, may-alias) }
 ENTRY e {
   s = f32[3,4] parameter(0)
@@ -48,13 +48,30 @@ def header(dtype: str, shape: tuple[int, ...]) -> bytes:
 
 
 def bomb(path: Path, dtype: str, shape: tuple[int, ...], size_bytes: int = BOMB_BYTES) -> None:
-    """Write an archive of arrays under all names that commands ask for, most of them zeros."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        for name in ("in_0", "in_1", "a", "out_0"):
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                member.write(header(dtype, shape))
-                for _ in range(size_bytes >> 24 if name != "in_1" else 1):
-                    member.write(bytes(1 << 24))
+    """Write an archive of an array of zeros under all names that commands ask for.
+
+    The layout is PKWARE's APPNOTE 4.3; what is compressed once is repeated, as writing takes time.
+    """
+    head = header(dtype, shape)
+    zeros = bytes(1 << 20)
+    data = flushed(head) + flushed(zeros) * (size_bytes >> 20) + b"\x03\x00"  # an empty last block
+    check = zlib.crc32(head)
+    for _ in range(size_bytes >> 20):
+        check = zlib.crc32(zeros, check)
+    files, listed = b"", b""
+    for name in (b"in_0.npy", b"in_1.npy", b"out_0.npy"):
+        sizes = (0, 8, 0, 0, check, len(data), len(head) + size_bytes, len(name), 0)
+        listed += struct.pack("<4s6H3L5H2L", b"PK\x01\x02", 20, 20, *sizes, 0, 0, 0, 0, len(files))
+        listed += name
+        files += struct.pack("<4s5H3L2H", b"PK\x03\x04", 20, *sizes) + name + data
+    end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 3, 3, len(listed), len(files), 0)
+    path.write_bytes(files + listed + end)
+
+
+def flushed(data: bytes) -> bytes:
+    """Return data deflated, to be put between others."""
+    deflate = zlib.compressobj(9, zlib.DEFLATED, -15)
+    return deflate.compress(data) + deflate.flush(zlib.Z_FULL_FLUSH)
 
 
 def sparse(path: Path, head: bytes) -> None:
@@ -91,6 +108,7 @@ FILES = {
     for name in COMMANDS
 }  # fmt: skip
 CASES = [(command, file) for command, files in FILES.items() for file in files]
+CASES.remove(("bench", "elements"))  # numbers of any type can be fed
 
 
 class Ended(NamedTuple):
@@ -127,7 +145,7 @@ def usual(folder: Path) -> Ended:
 
 
 @pytest.mark.parametrize(("command", "file"), CASES)
-@pytest.mark.thinned(12)
+@pytest.mark.thinned(22)
 def test_what_is_no_input_is_refused_at_once(
     command: str, file: str, folder: Path, usual: Ended
 ) -> None:
