@@ -242,7 +242,7 @@ def test_arrays_of_a_file_may_be_chosen(folder: Path, two: list[str]) -> None:
     assert "E2032" in outcome.err
     outcome = run(*two, "--infeed", f"data={folder / 'f.npz'}")
     assert "E2023" in outcome.err
-    assert "found a float32[7, 2], b float32[7, 2], test float64[3]" in outcome.err
+    assert "found a float32[60, 6], b float32[60, 6], test float64[3]" in outcome.err
 
 
 def test_tiles_set_apart_change_no_values(folder: Path) -> None:
