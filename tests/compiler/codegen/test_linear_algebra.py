@@ -7,6 +7,7 @@ import pytest
 
 from hloipu_compiler.codegen.errors import CodegenError
 from hloipu_runtime.program.program import Program, Variable
+from tests.support.arrays import Array
 from tests.support.on_tiles import check_on_tiles, groups_of, programs_of, results_of
 
 Array = np.ndarray[Any, Any]
@@ -156,7 +157,7 @@ def test_large_lapack_calls_are_cut(uplo: str) -> None:
     b = (factor.T if uplo == "L" else factor) @ x
     given = [a.astype(np.float32), b.astype(np.float32)]
     failing = [(a - 3 * np.eye(n)).astype(np.float32), given[1]]
-    wanted = [kept, np.zeros((), np.int32), x]
+    wanted: list[Array] = [kept, np.zeros((), np.int32), x]
     programs = check_on_tiles(text, given, wanted, relative=1e-3, absolute=1e-3)
     for program in programs:
         assert {g.codelet.name for g in groups_of(program)} >= {"cholesky", "triangular_solve"}
