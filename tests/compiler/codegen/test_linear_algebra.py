@@ -7,7 +7,6 @@ import pytest
 
 from hloipu_compiler.codegen.errors import CodegenError
 from hloipu_runtime.program.program import Program, Variable
-from tests.support.arrays import Array
 from tests.support.on_tiles import check_on_tiles, groups_of, programs_of, results_of
 
 Array = np.ndarray[Any, Any]
