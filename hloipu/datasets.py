@@ -110,5 +110,7 @@ def _rows_in_element(source: Source, spec: ElementSpec) -> int:
     if not isinstance(source, Rows) or len(shapes) != len(source.leaves) or not all(shapes):
         return 0
     sizes = {shape[0] for shape in shapes}
-    alike = all(x.shape[1:] == shape[1:] for x, shape in zip(source.leaves, shapes, strict=True))
+    # Arrays of a dictionary are in the order of its keys, which is not the program's.
+    rows = sorted(x.shape[1:] for x in source.leaves)
+    alike = rows == sorted(shape[1:] for shape in shapes)
     return sizes.pop() if alike and len(sizes) == 1 else 0

@@ -9,14 +9,15 @@ import numpy as np
 from hloipu_compiler.evaluate.site import array_leaves
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.plan.entry_arrays import parameter_arrays
 from hloipu_runtime.atomic_file import replacing
 from hloipu_runtime.errors import StreamError, UsageError
 from hloipu_runtime.kernels.storage import bits_dtype, user_dtype
+from hloipu_runtime.plain_text import printable
+from hloipu_runtime.streams.binding import keys_of
 from hloipu_runtime.streams.files import ArrayFile, array_file, unreadable
 
 Array = np.ndarray[Any, Any]
-_MOST_ITEM_BYTES = 16
-"""Of one element: c128's."""
 
 
 def parameter_leaves(module: Module) -> list[tuple[str, ArrayShape]]:
@@ -30,24 +31,25 @@ def parameter_leaves(module: Module) -> list[tuple[str, ArrayShape]]:
 
 
 def load_arguments(path: str, module: Module) -> list[Array]:
-    """Read argument leaves from an .npz file: by parameter name, or as in_0, in_1, ….
+    """Read argument leaves from an .npz file: by parameter name or path, or as in_0, in_1, ….
 
     bf16, f8 and other types that numpy cannot name may be stored as unsigned integers of their
     width. Raises UsageError where an array is missing or does not fit.
     """
     wanted = parameter_leaves(module)
+    shapes = [shape for _, shape in wanted]
+    paths = iter(parameter_arrays(module))
+    names = [
+        [name, f"in_{number}", name if shape.element_type.name == "token" else next(paths).name]
+        for number, (name, shape) in enumerate(wanted)
+    ]
     with stored_arrays(path) as given:
-        leaves = []
-        for number, (name, shape) in enumerate(wanted):
-            key = name if name in given.names else f"in_{number}"
-            if key not in given.names:
-                raise UsageError(
-                    "E3107",
-                    f"{path}: no array for parameter {number} {name!r} ({shape})",
-                    hint=f"store it under {name!r} or {key!r}; there are {sorted(given.names)[:8]}",
-                )
-            leaves.append(given.leaf(key, shape, f"parameter {number}"))
-        return leaves
+        return [
+            given.leaf(key, shape, f"parameter {number}")
+            for number, (key, shape) in enumerate(
+                zip(given.keys_of(names, shapes), shapes, strict=True)
+            )
+        ]
 
 
 class StoredArrays:
@@ -57,6 +59,30 @@ class StoredArrays:
         self._file = file
         self.names = frozenset(file.names)
 
+    def keys_of(
+        self,
+        names: Sequence[Sequence[str]],
+        shapes: Sequence[ArrayShape],
+        numbers: Sequence[int] | None = None,
+    ) -> list[str]:
+        """Return the name in the file of each parameter, as `streams.binding.keys_of` does.
+
+        Raises UsageError E3107 where one has none, or it is not clear which.
+        """
+        found = []
+        for at, key in enumerate(keys_of(names, self.names)):
+            if key is None:
+                keys = " or ".join(map(repr, dict.fromkeys(names[at])))
+                number = at if numbers is None else numbers[at]
+                raise UsageError(
+                    "E3107",
+                    f"{printable(self._file.path)}: no array for parameter {number} "
+                    f"{names[at][0]!r} ({shapes[at]}), or it is not clear which",
+                    hint=f"store it under {keys}; there are {sorted(self.names)[:8]}",
+                )
+            found.append(key)
+        return found
+
     def shape(self, key: str) -> tuple[int, ...]:
         """Return an array's shape."""
         return tuple(self._file.stored(key).shape)
@@ -64,9 +90,8 @@ class StoredArrays:
     def leaf(self, key: str, shape: ArrayShape, what: str, code: str = "") -> Array:
         """Return an array that is to be of some shape, raw bits read as the type they stand for.
 
-        Raises UsageError E3102 where its header says another shape, E3103 where elements of its
-        type are no numbers; whether it is the right type is for others to say. `code`:
-        that of both errors.
+        Raises UsageError E3102 where its header says another shape, E3103 where it says another
+        type. `code`: that of both errors.
         """
         stored = self._file.stored(key)
         if stored.shape != shape.dimensions:
@@ -76,15 +101,18 @@ class StoredArrays:
                 f"{list(stored.shape)} was given",
                 hint="give an array of exactly that shape",
             )
-        kind = "" if stored.dtype.fields or stored.dtype.subdtype else stored.dtype.kind
-        if stored.dtype.itemsize > _MOST_ITEM_BYTES or kind not in tuple("biufcV"):
+        dtype = user_dtype(shape.element_type.name)
+        if not _stands_for(stored.dtype, shape.element_type.name):
             raise UsageError(
                 code or "E3103",
                 f"{what} is {shape.without_layout()}, an array of {stored.dtype} was given",
-                hint="store numbers",
+                hint=f"convert it first: x.astype({dtype.name!r})",
             )
+        array = self._file.read(key)
         # A copy: the file may change, or be written, while its values are in use.
-        return as_user_dtype(np.array(self._file.read(key)), shape.element_type.name)
+        return as_user_dtype(
+            np.array(array) if isinstance(array, np.memmap) else array, shape.element_type.name
+        )
 
 
 @contextmanager
@@ -104,10 +132,17 @@ def stored_arrays(path: str) -> Iterator[StoredArrays]:
 def as_user_dtype(array: Array, element_type: str) -> Array:
     """Read stored raw bits as the type they stand for; anything else is returned as it is."""
     dtype = user_dtype(element_type)
-    is_bits = array.dtype != dtype and array.dtype == bits_dtype(element_type)
-    if is_bits or (array.dtype.kind == "V" and array.dtype.itemsize == dtype.itemsize):
-        return array.view(dtype)
-    return array
+    return array.view(dtype) if _stands_for(array.dtype, element_type) else array
+
+
+def _stands_for(stored: np.dtype[Any], element_type: str) -> bool:
+    """Whether stored elements are of a type, or the raw bits of such."""
+    dtype = user_dtype(element_type)
+    if stored == dtype:
+        return True
+    if stored.kind == "V":
+        return stored.itemsize == dtype.itemsize and stored.fields is None and not stored.subdtype
+    return stored.kind == "u" and stored == bits_dtype(element_type)
 
 
 def grouped(module: Module, leaves: Sequence[Array]) -> list[Any]:

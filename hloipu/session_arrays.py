@@ -8,8 +8,8 @@ from hloipu.ports import without_tokens
 from hloipu_compiler.evaluate.random_inputs import random_arguments
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
+from hloipu_compiler.plan.entry_arrays import parameter_arrays
 from hloipu_runtime.element_types import ELEMENT_TYPES
-from hloipu_runtime.errors import UsageError
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.seen import number_of, seen_by_users
 
@@ -34,29 +34,28 @@ def needed_arrays(program: Program) -> dict[int, tuple[str, ArrayShape]]:
 
 
 def read_arrays(path: str, program: Program, module: Module | None) -> dict[int, Any]:
-    """Read them from an .npz file: by name of the state or of the parameter, or as in_N.
+    """Read them from an .npz file: by name of the state or of the parameter, by path, or as in_N.
 
     One for each replica where an array has one more dimension, the first.
 
     Raises UsageError E3107 where one is missing, E3108 where the file cannot be read.
     """
-    names = (
+    said = (
         [name for name, shape in parameter_leaves(module) if shape.element_type.is_array]
-        if (module is not None)
+        if module is not None
         else []
     )
+    needed = needed_arrays(program)
+    own = {} if module is None else {x.number: x.name for x in parameter_arrays(module)}
+    names = [
+        [name, f"in_{number}", *said[number : number + 1], own.get(number, name)]
+        for number, (name, _) in needed.items()
+    ]
+    shapes = [shape for _, shape in needed.values()]
     found: dict[int, Any] = {}
     with stored_arrays(path) as given:
-        for number, (name, shape) in needed_arrays(program).items():
-            keys = [name, f"in_{number}", *names[number : number + 1]]
-            keys = list(dict.fromkeys(keys))
-            key = next((key for key in keys if key in given.names), None)
-            if key is None:
-                raise UsageError(
-                    "E3107",
-                    f"{path}: no array for parameter {number} {name!r} ({shape})",
-                    hint=f"store it under {' or '.join(map(repr, keys))}",
-                )
+        keys = given.keys_of(names, shapes, list(needed))
+        for key, (number, (name, shape)) in zip(keys, needed.items(), strict=True):
             if program.replicas > 1 and given.shape(key) == (program.replicas, *shape.dimensions):
                 shape = ArrayShape(shape.element_type, given.shape(key))
             found[number] = given.leaf(key, shape, f"parameter {number} {name!r}")

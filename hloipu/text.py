@@ -1,10 +1,13 @@
 """HLO text in: from a path, an open file or a text, to a parsed or verified module."""
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import IO, Any
+from stat import S_ISFIFO, S_ISREG
+from time import monotonic, sleep
+from typing import IO, Any, cast
 
 from hloipu_compiler.hlo.limits import DEFAULT_LIMITS, Limits, check_limit
 from hloipu_compiler.hlo.parse import parse as parse_source
@@ -26,6 +29,9 @@ _LOOKED_AT = 4096
 """Bytes at the beginning that tell a binary file from a text."""
 _READ_AT_ONCE = 2**24
 _MOST_READ_BYTES = 2**62
+_WAIT_SECONDS = 2.0
+"""For somebody to write to a named pipe. Assumed: who does is started with the command."""
+_TICK_SECONDS = 0.02
 _BINARY = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]|\xff\xfe|\xfe\xff")
 _PACKED = {b"PK\x03\x04": "a zip archive", b"\x1f\x8b": "a gzip file", b"\x7fELF": "a program"}
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
@@ -53,12 +59,45 @@ def read_source(given: HloInput, limits: Limits = DEFAULT_LIMITS) -> Source:
 def read_file(path: Path, limits: Limits = DEFAULT_LIMITS) -> Source:
     """Return the text of a file; raises what `read_source` raises."""
     try:
-        with path.open("rb") as stream:
-            return read_stream(stream, str(path), limits)
+        with open(path, "rb", opener=_open_without_waiting) as stream:
+            status = os.fstat(stream.fileno())
+            if S_ISREG(status.st_mode):  # said of 100 GB before any is read
+                check_limit(limits, "input_bytes", status.st_size)
+            return read_stream(_begun(stream), str(path), limits)
     except ValueError as error:  # a NUL in the path
         raise _unreadable(str(path), str(error)) from error
     except OSError as error:
         raise _unreadable(str(path), error.strerror or str(error)) from error
+
+
+class _Begun:
+    """A pipe of which the first bytes are read already."""
+
+    def __init__(self, head: bytes, stream: IO[bytes]) -> None:
+        self._head = head
+        self._stream = stream
+
+    def read(self, most: int) -> bytes:
+        head, self._head = self._head[:most], self._head[most:]
+        return head or self._stream.read(most)
+
+
+def _begun(stream: IO[bytes]) -> IO[bytes]:
+    """Return an open file to read from; OSError for a pipe to which nobody writes for a while."""
+    head: bytes | None = b""
+    if S_ISFIFO(os.fstat(stream.fileno()).st_mode):
+        deadline = monotonic() + _WAIT_SECONDS
+        # Without waiting, None: who writes has not written yet; nothing: there is nobody.
+        while (head := stream.raw.read(_LOOKED_AT)) == b"":  # type: ignore[attr-defined]
+            if monotonic() > deadline:
+                raise OSError("nobody writes to this pipe")
+            sleep(_TICK_SECONDS)
+    os.set_blocking(stream.fileno(), True)
+    return cast(IO[bytes], _Begun(head, stream)) if head else stream
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def read_stream(stream: IO[str] | IO[bytes], name: str, limits: Limits = DEFAULT_LIMITS) -> Source:

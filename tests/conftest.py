@@ -12,17 +12,22 @@ from contextlib import suppress
 from pathlib import Path
 from zlib import crc32
 
+import numpy as np
 import pytest
 
 from hloipu.checking import references
 from hloipu.xla_cpu.runner import XlaCpu
 from tests.support import xla_oracle
+from tests.support.comparing import strict
 
 # XLA takes most of its time for code that tests run once; JAX reads this when it first compiles.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 # To rewrite the asserts of all files takes longer than to collect them: keep the bytecode.
 sys.dont_write_bytecode = False
+
+for _name in ("assert_allclose", "assert_array_equal"):
+    setattr(np.testing, _name, strict(getattr(np.testing, _name)))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -175,7 +175,10 @@ def run(model: Model, lowered: LoweredFunction, program: CompiledProgram, update
         found = list(session.state().values())
     wanted = model.trained(updates, each)
     worst = max(float(np.max(np.abs(a - b))) for a, b in zip(found, wanted, strict=True))
-    alike = all(np.allclose(a, b, RELATIVE, ABSOLUTE) for a, b in zip(found, wanted, strict=True))
+    alike = all(
+        (a.dtype, a.shape) == (b.dtype, b.shape) and np.allclose(a, b, RELATIVE, ABSOLUTE)
+        for a, b in zip(found, map(np.asarray, wanted), strict=True)
+    )
     print(f"\n{updates} updates on {IPUS} IPUs: state differs from JAX's by "
           f"{worst:.1e} at most: {'the same' if alike else 'NOT the same'}")  # fmt: skip
     return alike

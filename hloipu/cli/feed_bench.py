@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import click
+import numpy as np
 
 from hloipu.cli.saying import say
 from hloipu.cli.table import readable_bytes, table
@@ -16,15 +17,23 @@ from hloipu_runtime.program.steps import Parallel, Repeat, RepeatWhile, Sequence
 from hloipu_runtime.session_inputs import spec_of_queue
 from hloipu_runtime.streams.arrays import from_file
 from hloipu_runtime.streams.element import ElementSpec, Intake, spec_of
+from hloipu_runtime.streams.files import FREELY_UNPACKED_BYTES, unreadable
 from hloipu_runtime.streams.infeed import InfeedQueue
 from hloipu_runtime.streams.rate import EpochRate, measure
 from hloipu_runtime.streams.source import Source
+from hloipu_runtime.streams.structure import flatten
+
+MOST_ELEMENTS = 100_000
+MOST_BYTES = 1 << 30
+"""That are timed unless another number of elements is asked for. Assumed: a second's work."""
 
 
 @click.command("feed-bench")
 @click.argument("file", type=click.Path())
 @click.option("--epochs", type=click.IntRange(1), default=1, help="Passes that are timed (1).")
-@click.option("--elements", type=click.IntRange(1), help="Elements of each; default: all of FILE.")
+@click.option("--elements", type=click.IntRange(1),
+              help="Elements of each; default: all of FILE, "
+              f"of more than {MOST_ELEMENTS:,} or {MOST_BYTES >> 20:,} MiB the first.")  # fmt: skip
 @click.option("--arrays", help="Arrays of FILE to feed, separated by commas; default: all.")
 @click.option(
     "--batch",
@@ -55,9 +64,14 @@ def command(
     if seed is not None:
         source = source.shuffle(seed)
     source = batched_for(source, feeds) if batch is None else source.batch(batch)
-    spec = matching(next(source.elements(), ()), feeds)
+    element = next(source.elements(), ())
+    if not feeds and copy:
+        require_element(element, file)
+    spec = matching(element, feeds)
+    fill = min(MOST_ELEMENTS, MOST_BYTES // max(1, spec.size_bytes)) or 1
+    elements = elements or min(source.count or 1, fill)
     with InfeedQueue("feed", spec, source.wrap(), inline=not thread) as queue:
-        rates = measure(queue, epochs, elements or source.count or 1, copy=copy)
+        rates = measure(queue, epochs, elements, copy=copy)
     need = None if program is None else required(program, spec.size_bytes, rates)
     if as_json:
         say(json.dumps(record(rates, need)))
@@ -65,6 +79,16 @@ def command(
     say(text(rates))
     if need is not None:
         say(need_text(need))
+
+
+def require_element(element: Any, path: str) -> None:
+    """Raise StreamError E2032 for an element of too many bytes that no program is said to take."""
+    size_bytes = sum(np.asarray(leaf).nbytes for leaf in flatten(element)[0])
+    if size_bytes > FREELY_UNPACKED_BYTES:
+        raise unreadable(
+            path, f"an element of it has {size_bytes:,} bytes, of which copies are made; "
+            "--batch takes fewer rows, --executable says what takes so many",
+        )  # fmt: skip
 
 
 def feeds_of(program: CompiledProgram) -> list[ElementSpec]:

@@ -1,12 +1,18 @@
 """Which arrays of a file feed a queue, and in which order."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from hloipu.datasets import batched
+from hloipu_runtime.errors import StreamError
+from hloipu_runtime.kernels.storage import user_dtype
+from hloipu_runtime.plain_text import printable
 from hloipu_runtime.program.program import Queue
 from hloipu_runtime.session_inputs import spec_of_queue
 from hloipu_runtime.streams.arrays import from_file
-from hloipu_runtime.streams.files import array_file
+from hloipu_runtime.streams.binding import keys_of
+from hloipu_runtime.streams.element import ElementSpec, LeafSpec
+from hloipu_runtime.streams.files import ArrayFile, Stored, array_file
 from hloipu_runtime.streams.source import Source
 
 
@@ -14,24 +20,82 @@ def source_of(queue: Queue, given: str) -> Source:
     """Return a queue's source; rows are put together to batches where elements are batches.
 
     `given` is a file, or FILE:ARRAY,… for some of its arrays in that order. Without that, arrays
-    stored as `in_N` or under the names of the queue's streams are taken by those names, and others
-    in the order of their names. Raises StreamError E2032 where the file cannot be read or an array
-    is not in it, E2031 where rows are not equally many.
+    are taken by name: `in_N`, those of the queue's streams, or those of the parameters. Where a
+    file has none of these, all its arrays are taken, and the queue tells them by type and shape.
+    Raises StreamError E2032 where the file cannot be read or an array is not in it, E2031 where
+    rows are not equally many, E2023 where arrays are not those of the queue.
     """
-    path, mark, names = given.rpartition(":")
-    if mark and names and not Path(given).exists() and Path(path).exists():
-        return batched(from_file(path, tuple(names.split(","))), spec_of_queue(queue))
-    return batched(from_file(given, _named_for(queue, given)), spec_of_queue(queue))
+    path, mark, chosen = given.rpartition(":")
+    names: tuple[str, ...] = ()
+    if mark and chosen and not Path(given).exists() and Path(path).exists():
+        given, names = path, tuple(chosen.split(","))
+    spec = spec_of_queue(queue)
+    with array_file(given) as file:
+        names = names or _named_for(queue, file)
+        if frozenset(names) <= frozenset(file.names):  # any other is refused by name
+            _require_rows(file, queue.name, names, spec)
+    return batched(from_file(given, names), spec)
 
 
-def _named_for(queue: Queue, path: str) -> tuple[str, ...]:
+def _named_for(queue: Queue, file: ArrayFile) -> tuple[str, ...]:
     """Return the names under which a file has what the queue takes; none where it has others."""
-    with array_file(path) as file:
-        arrays = frozenset(file.names if file.is_archive else ())
-    found = []
-    for port, place in zip(queue.streams, queue.places, strict=False):
-        key = next((key for key in (port.stream, f"in_{place}") if key in arrays), None)
-        if key is None:
-            return ()
-        found.append(key)
-    return tuple(found) if len(found) == len(queue.streams) else ()
+    if not file.is_archive:
+        return ()
+    names = [[port.stream] for port in queue.streams]
+    for number, place in enumerate(queue.places):
+        names[number].append(f"in_{place}")
+    exact = {name for several in names for name in several}
+    for number, path in enumerate(queue.names):
+        names[number].append(path)
+    keys = keys_of(names, file.names)
+    if None not in keys:
+        return tuple(key for key in keys if key is not None)
+    if exact.isdisjoint(file.names):
+        return ()
+    raise _not_the_feed(
+        queue.name,
+        printable(", ".join(several[-1] for several in names)),
+        printable(", ".join(sorted(file.names)[:8])),
+    )
+
+
+def _require_rows(file: ArrayFile, queue: str, names: tuple[str, ...], spec: ElementSpec) -> None:
+    """Raise StreamError E2023 where headers say that rows of a file are not such elements."""
+    stored = {name: file.stored(name) for name in names or file.names}
+    if not _fits(list(stored.values()), spec, in_order=bool(names)):
+        given = ", ".join(f"{name} {x.dtype}{list(x.shape)}".strip() for name, x in stored.items())
+        raise _not_the_feed(queue, ", ".join(_wanted(spec)), given)
+
+
+def _wanted(spec: ElementSpec) -> Iterator[str]:
+    for number, leaf in enumerate(spec.leaves):
+        yield f"{spec.names[number]} {leaf}" if spec.names else str(leaf)
+
+
+def _fits(stored: list[Stored], spec: ElementSpec, *, in_order: bool) -> bool:
+    """Whether rows, or batches of them, may be the leaves of elements, in some order."""
+    if len(stored) != len(spec.leaves):
+        return False
+    if in_order:
+        return all(map(_is_row, stored, spec.leaves))
+    return all(any(_is_row(x, leaf) for leaf in spec.leaves) for x in stored)
+
+
+def _is_row(stored: Stored, leaf: LeafSpec) -> bool:
+    row = stored.shape[1:]
+    is_alike = row == leaf.shape or (bool(leaf.shape) and row == leaf.shape[1:])
+    width = user_dtype(leaf.element_type).itemsize
+    return bool(stored.shape) and is_alike and stored.dtype.itemsize == width
+
+
+def _not_the_feed(queue: str, expected: str, found: str) -> StreamError:
+    return StreamError(
+        "E2023",
+        f"stream {queue!r}: arrays of the file are not what the program takes: "
+        f"expected rows of {printable(expected)}, found {printable(found)}",
+        queue=queue,
+        expected=expected,
+        found=found,
+        hint="name them as the parameters are named or in_N, or say which and in which order: "
+        "--infeed NAME=FILE:ARRAY,…",
+    )

@@ -185,15 +185,6 @@ class XlaCpu:
                     stream.close()
 
 
-def run_on_xla_cpu(jobs: Sequence[Job]) -> list[list[Array] | str]:
-    """Run modules on XLA:CPU; for each the leaves of its result, or why XLA did not compute it.
-
-    Raises UnsupportedError E0460 where jaxlib is not installed, E0465 where XLA gives no answer.
-    """
-    with XlaCpu() as xla:
-        return [xla.run(job) for job in jobs]
-
-
 def _bytes(array: Array) -> Array:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 

@@ -6,6 +6,7 @@ which shown text is not what it seems (CVE-2021-42574).
 """
 
 import re
+import threading
 
 _DRIVING = re.compile(
     "[\0-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
@@ -39,13 +40,17 @@ def plain_hlo(text: str) -> str:
 def plain_message(error: BaseException) -> str:
     """Return an exception of foreign code with its type, and the first line of what it says.
 
-    Its `__str__` is foreign code too, and may raise anything.
+    Its `__str__` is foreign code too, and may raise anything. KeyboardInterrupt and SystemExit go
+    on from it on the main thread; threads of queues have nobody to hand them to.
     """
     kind = printable(type(error).__name__)
     try:
         lines = str(error)[:_LONGEST_MESSAGE].splitlines()
         said = printable(lines[0]) if lines else ""
-    except BaseException:
+    except BaseException as raised:
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and isinstance(raised, KeyboardInterrupt | SystemExit):
+            raise
         return f"{kind}, whose message cannot be had: its __str__ raises"
     return f"{kind}: {said}" if said else kind
 

@@ -91,6 +91,7 @@ def _by_port(ports: Sequence[SeenState], state: Mapping[Any, Any]) -> dict[str, 
             raise UsageError(
                 "E3154", f"the program keeps no state {key!r}", hint=_suggestion(str(key), names)
             )
+        _require_new(str(name), found)
         found[str(name)] = array
     return found
 
@@ -189,8 +190,11 @@ def _named(ports: Sequence[Port], given: State) -> dict[str, Any]:
                 hint="pass one array for each parameter that is neither state nor fed, in order",
             )
         return dict(zip(streams, given, strict=False))
-    found = {f"parameter.{k}" if isinstance(k, int) else k: array for k, array in given.items()}
-    for key in found:
+    found: dict[str, Any] = {}
+    for given_key, array in given.items():
+        key = f"parameter.{given_key}" if isinstance(given_key, int) else given_key
+        _require_new(key, found)
+        found[key] = array
         if key not in streams:
             raise UsageError(
                 "E3154",
@@ -198,6 +202,14 @@ def _named(ports: Sequence[Port], given: State) -> dict[str, Any]:
                 hint=_suggestion(str(key), streams),
             )
     return found
+
+
+def _require_new(name: str, found: Mapping[str, Any]) -> None:
+    """Raise UsageError E3154 for an array that is given by its name and by its number."""
+    if name in found:
+        raise UsageError(
+            "E3154", f"{name!r} is given twice: by name and by number", hint="give it once"
+        )
 
 
 def known_rates(program: Program, rates: Mapping[str, float]) -> dict[str, float]:

@@ -114,7 +114,7 @@ def test_norms_over_replicas_are_of_the_update() -> None:
     total = np.sum([x[n].T @ (x[n] @ w - y[n]) for n in range(6)], axis=0) / 3
     new = w - total / max(np.sqrt(2 * (total**2).sum()), 1)
     np.testing.assert_allclose(found, new, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(size, np.sqrt(2 * (new**2).sum()), rtol=1e-4)
+    np.testing.assert_allclose(size, np.full(2, np.sqrt(2 * (new**2).sum())), rtol=1e-4)
 
 
 CACHE = """HloModule decode, input_output_alias={ {0}: (1, {}, must-alias) }

@@ -82,7 +82,7 @@ def test_a_program_is_kept_for_its_definitions(tmp_path: Path) -> None:
         file.write_text(text)
         define = {"scale": str(file), "pair": PAIR}
         made = hloipu.compile(TEXT, define=define, cache_dir=tmp_path / "cache").run(X).outputs
-        np.testing.assert_array_equal(made[2], factor * X if factor else np.full(4, 12))
+        np.testing.assert_array_equal(made[2], factor * X if factor else np.full(4, 12.0))
 
 
 @pytest.mark.parametrize("command", ["run", "check", "eval", "estimate", "compile", "emit"])

@@ -43,7 +43,7 @@ def test_fusions_and_bitcasts_are_spelled_out() -> None:
     x = np.arange(6, dtype=np.float32).reshape(3, 2)
     for given in (module, made):
         flat, turned = evaluate(given, x)
-        np.testing.assert_array_equal(flat, -np.arange(6))
+        np.testing.assert_array_equal(flat, -np.arange(6.0))
         np.testing.assert_array_equal(turned, x.T)
 
 

@@ -48,7 +48,7 @@ def test_both_modes_compute_and_cost_the_same(program: CompiledProgram, mode: st
     assert result.cycles == program.estimate().total_cycles
     assert result.cycles == sum(result.profile.by_bucket.values())
     assert result.profile.mode == mode
-    np.testing.assert_array_equal(A, np.arange(6))
+    np.testing.assert_array_equal(A, np.arange(6.0))
 
 
 def test_a_program_can_be_run_again(program: CompiledProgram) -> None:

@@ -50,6 +50,9 @@ def value_faults(case: Case, target: str) -> list[str]:
 
 def fault(shape: ArrayShape, ours: Array, theirs: Array, truth: Array) -> str:
     """Say how a result differs, or nothing."""
+    forms = {(x.dtype, x.shape) for x in (np.asarray(ours), np.asarray(theirs))}
+    if len(forms) > 1 or np.shape(truth) != np.shape(theirs):
+        return f"{shape}: results are of other types or shapes"
     if not shape.element_type.is_float:
         return "" if np.array_equal(ours, theirs) else f"{shape} differs"
     a, b, c = (np.asarray(x).astype(np.float64) for x in (ours, theirs, truth))

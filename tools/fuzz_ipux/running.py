@@ -71,6 +71,8 @@ def _difference(ones: list[Any], others: list[Any]) -> str:
 
 def _agree(one: Any, other: Any) -> bool:
     """Whether results agree as far as another order of additions allows."""
+    if (one.dtype, one.shape) != (other.dtype, other.shape):
+        return False
     wide = np.complex128 if one.dtype.kind == "c" else np.float64
     a, b = np.asarray(one).astype(wide), np.asarray(other).astype(wide)
     scale = np.abs(a[np.isfinite(a)]).max(initial=0.0)

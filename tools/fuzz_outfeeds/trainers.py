@@ -103,8 +103,9 @@ def judged_command(case: Case) -> Verdict:
 def _faults(pairs: list[tuple[str, Any, Any]]) -> tuple[str, ...]:
     faults = []
     for name, found, wanted in pairs:
-        if np.shape(found) != np.shape(wanted):
-            faults.append(f"{name}: shape {np.shape(found)}, expected is {np.shape(wanted)}")
+        forms = [f"{x.dtype}{list(x.shape)}" for x in (found, wanted)]
+        if forms[0] != forms[1]:
+            faults.append(f"{name} is {forms[0]}, expected is {forms[1]}")
         elif not np.allclose(found, wanted, RELATIVE, 1e-6):
             faults.append(f"{name} is {found}, expected is {wanted}")
     return tuple(faults)

@@ -11,6 +11,7 @@ import numpy as np
 import hloipu
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import HloipuError
+from tests.support.comparing import require_alike
 from tools.trainers.recipe import Recipe, Refusal, arrays
 from tools.trainers.reference import UPDATES, Expected, by_micro_batches, by_whole_batches
 
@@ -119,7 +120,7 @@ def assert_agrees(recipe: Recipe, way: Way, program: CompiledProgram) -> None:
 def _assert_near(what: str, found: Any, wanted: Any, near: tuple[float, float]) -> None:
     for number, (a, b) in enumerate(zip(found, wanted, strict=True)):
         said = f"{what} {number}"
-        assert a.shape == b.shape, f"{said}: {a.shape} is not {b.shape}"
+        require_alike(a, b, said)
         if not np.issubdtype(b.dtype, np.inexact) and b.dtype.kind in "iub":
             np.testing.assert_array_equal(a, b, said)
         else:

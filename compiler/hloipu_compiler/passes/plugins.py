@@ -22,6 +22,8 @@ def load_plugin(path: str | Path) -> tuple[str, ...]:
     file = Path(path)
     before = {x.name for x in passes()}
     name = f"{_MODULES}{file.stem}"
+    if file.exists() and not file.is_file():
+        raise _unusable(file, "it is no file")
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise _unusable(file, "it is no .py file")

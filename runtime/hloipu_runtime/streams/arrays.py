@@ -1,21 +1,24 @@
 """Sources of arrays in memory or mapped from files: element i is row i of every leaf."""
 
 from collections.abc import Iterator
+from mmap import mmap
 from typing import Any
 
 import numpy as np
 
 from hloipu_runtime.arguments import Number, checked
 from hloipu_runtime.errors import StreamError
-from hloipu_runtime.streams.files import mapped_arrays
+from hloipu_runtime.streams.files import mapped_arrays, unreadable
 from hloipu_runtime.streams.source import Element, Source, positive
 from hloipu_runtime.streams.structure import Structure, flatten, rebuild
 
 Array = np.ndarray[Any, Any]
+_COPIED_BYTES = 1 << 16
+"""Of a mapped file at once. Assumed: a part of the cache of any host, and many small rows."""
 
 
 class Rows(Source):
-    """Rows of arrays, as views; shuffled ones and their batches are gathered."""
+    """Rows of arrays, as views; shuffled ones and small ones of files are gathered."""
 
     quick = True
 
@@ -30,6 +33,9 @@ class Rows(Source):
         self.structure = structure
         self.seed = seed
         self.number = number
+        self._maps = tuple(found for leaf in leaves if (found := _map_of(leaf)) is not None)
+        # Plain views of mapped files: each slice of a memmap object costs ten times a view's.
+        self._views = [np.asarray(leaf).view(np.ndarray) for leaf in leaves]
 
     @property
     def count(self) -> int:
@@ -38,21 +44,37 @@ class Rows(Source):
 
     def elements(self, skip: int = 0) -> Iterator[Element]:
         """Return row after row."""
-        order = self._order()
-        for at in range(skip, self.count):
-            row = at if order is None else order[at]
-            yield self._element([leaf[row] for leaf in self.leaves])
+        for parts in self._parts(skip, self.count, 1):
+            for row in range(len(parts[0])):
+                yield self._element([part[row] for part in parts])
 
     def batches(self, size: int, drop_remainder: bool, skip: int) -> Iterator[Element]:
         """Return views of neighbouring rows, or rows gathered where they are shuffled."""
-        order = self._order()
         last = self.count - self.count % size if drop_remainder else self.count
-        for at in range(skip * size, last, size):
-            if order is None:
-                yield self._element([leaf[at : at + size] for leaf in self.leaves])
+        for parts in self._parts(skip * size, last, size):
+            for at in range(0, len(parts[0]), size):
+                yield self._element([part[at : at + size] for part in parts])
+
+    def _parts(self, first: int, last: int, size: int) -> Iterator[list[Array]]:
+        """Return rows of all arrays, many at once, in whole batches of a size.
+
+        Those of mapped files are copied, right after it is sure that they are still there, unless
+        a batch is larger than what is copied at once.
+        """
+        order = self._order()
+        row_bytes = sum(leaf.nbytes for leaf in self.leaves) // max(1, self.count)
+        step = size * max(1, _COPIED_BYTES // max(1, row_bytes * size))
+        if order is None and not self._maps:
+            step = max(1, last - first)
+        for at in range(first, last, step):
+            self._require_whole()
+            rows = slice(at, min(at + step, last))
+            if order is not None:
+                yield [leaf[order[rows]] for leaf in self._views]
+            elif self._maps and step > size:
+                yield [np.array(leaf[rows]) for leaf in self._views]
             else:
-                rows = order[at : at + size]
-                yield self._element([leaf[rows] for leaf in self.leaves])
+                yield [leaf[rows] for leaf in self._views]
 
     @checked
     def shuffle(self, seed: Number, buffer: int = 1024) -> Source:
@@ -71,8 +93,26 @@ class Rows(Source):
             return None
         return np.random.default_rng((self.seed, self.number)).permutation(self.count)
 
+    def _require_whole(self) -> None:
+        """Raise StreamError E2032 where a file is shorter than it was: reading ends the process."""
+        for mapped, end, path in self._maps:
+            if mapped.size() < end:
+                raise unreadable(path, "it has become shorter since it was opened")
+
     def _element(self, leaves: list[Array]) -> Element:
         return leaves[0] if self.structure.kind == "leaf" else rebuild(self.structure, leaves)
+
+
+def _map_of(array: Array) -> tuple[mmap, int, str] | None:
+    """Return an array's map of a file, where it ends in the file at least, and the file's path."""
+    if not isinstance(array, np.memmap):
+        return None
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if not isinstance(base, mmap):  # a copy
+        return None
+    return base, array.offset + array.nbytes, str(array.filename)
 
 
 @checked
@@ -82,8 +122,7 @@ def from_arrays(arrays: Any) -> Rows:
     Raises StreamError E2031 where there is no array, one is a scalar, or lengths differ.
     """
     leaves, structure = flatten(arrays)
-    # A plain view of a mapped file: each slice of a memmap object costs ten times a view's.
-    leaves = [np.asarray(leaf).view(np.ndarray) for leaf in leaves]
+    leaves = [leaf if isinstance(leaf, np.memmap) else np.asarray(leaf) for leaf in leaves]
     if not leaves:
         raise StreamError("E2031", "a source of arrays is given none", expected="an array")
     lengths = {leaf.shape[0] if leaf.ndim else None for leaf in leaves}
@@ -108,15 +147,7 @@ def from_file(path: str, names: tuple[str, ...] = ()) -> Rows:
     Raises StreamError E2032 where the file cannot be read or a name is not in it.
     """
     arrays = mapped_arrays(path, names)
-    if not names:
+    if not names or not isinstance(arrays, dict):
         return from_arrays(arrays)
-    missing = [name for name in names if not isinstance(arrays, dict) or name not in arrays]
-    if missing:
-        raise StreamError(
-            "E2032",
-            f"{path}: no array named {missing[0]!r}",
-            expected=missing[0],
-            found=", ".join(sorted(arrays)[:8]) if isinstance(arrays, dict) else "one array",
-        )
     found = tuple(arrays[name] for name in names)
     return from_arrays(found[0] if len(found) == 1 else found)

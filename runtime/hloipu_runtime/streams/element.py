@@ -1,6 +1,6 @@
 """What one element of a queue is: the type and shape of each leaf, and how they are nested."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -12,7 +12,8 @@ from hloipu_runtime.arguments import ArgumentError, Number, checked_record, show
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import StreamError
 from hloipu_runtime.kernels.storage import from_storage, storage_dtype, to_storage, user_dtype
-from hloipu_runtime.streams.binding import bound
+from hloipu_runtime.plain_text import printable
+from hloipu_runtime.streams.binding import partly_bound
 from hloipu_runtime.streams.structure import LEAF, Structure, flatten, rebuild
 
 Array = np.ndarray[Any, Any]
@@ -130,7 +131,7 @@ class Intake:
                 raise _mismatch(self.queue, step, f"nested as {spec.structure}", f"{structure}")
             leaves = self._in_order(leaves, structure, step)
         if len(leaves) != len(spec.leaves):
-            raise _mismatch(self.queue, step, f"{len(spec.leaves)} arrays", f"{len(leaves)}")
+            raise self._wrong_count(leaves, step)
         return tuple(
             [self._leaf_to_storage(number, leaf, step) for number, leaf in enumerate(leaves)]
         )
@@ -147,27 +148,33 @@ class Intake:
     def _in_order(self, leaves: list[Any], structure: Structure, step: int) -> list[Any]:
         """Return the leaves of a dictionary in the order of the queue's.
 
-        By name where every name is that of one leaf; else by type and shape, where these tell. The
-        order is that of the first element of its kind. Raises StreamError E2023 where neither does.
+        By name where every name is that of one leaf; else by type and shape, where these tell and
+        no name says otherwise. The order is that of the first element of its kind. Raises
+        StreamError E2023 where neither does.
         """
         spec = self.spec
         if not spec.names or len(spec.names) == 1 or not structure.is_named:
             return leaves
-        if len(leaves) != len(spec.names):
-            return leaves  # refused for that
         order = self._orders.get(structure)
         if order is None:
-            order = bound(structure.paths(), spec.names) or _bound_by_kind(leaves, self._users)
+            if len(leaves) == len(spec.names):
+                by_name = partly_bound(structure.paths(), spec.names)
+                order = _ordered(by_name, leaves, self._users)
             if order is None:
                 raise _mismatch(
                     self.queue,
                     step,
-                    f"arrays named {', '.join(spec.names)}",
+                    f"arrays named {', '.join(map(printable, spec.names))}",
                     str(structure),
                     hint="name them as the parameters are named, or give a tuple in that order",
                 )
             self._orders[structure] = order
         return [leaves[number] for number in order]
+
+    def _wrong_count(self, leaves: Sequence[Any], step: int) -> StreamError:
+        names = f": {', '.join(map(printable, self.spec.names))}" if self.spec.names else ""
+        expected = f"{len(self.spec.leaves)} arrays{names}"
+        return _mismatch(self.queue, step, expected, f"{len(leaves)}")
 
     def _leaf_to_storage(self, number: int, leaf: Any, step: int) -> Array:
         array = leaf if type(leaf) is np.ndarray else np.asarray(leaf)
@@ -190,15 +197,20 @@ class Intake:
         return to_storage(array, spec.element_type)
 
 
-def _bound_by_kind(
-    leaves: Sequence[Any], wanted: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]
+def _ordered(
+    by_name: Mapping[int, int],
+    leaves: Sequence[Any],
+    wanted: Sequence[tuple[tuple[int, ...], np.dtype[Any]]],
 ) -> tuple[int, ...] | None:
-    """Return which leaf is of the type and shape of each that is wanted, where that tells."""
+    """Return which leaf is each that is wanted: by name if all are, or the one of its kind."""
+    if len(by_name) == len(wanted):
+        return tuple(by_name[number] for number in range(len(wanted)))
     arrays = [np.asarray(leaf) for leaf in leaves]
     kinds = [(array.shape, array.dtype) for array in arrays]
     if len(frozenset(wanted)) != len(wanted) or frozenset(kinds) != frozenset(wanted):
         return None
-    return tuple(kinds.index(kind) for kind in wanted)
+    by_kind = tuple(kinds.index(kind) for kind in wanted)
+    return by_kind if all(by_kind[n] == path for n, path in by_name.items()) else None
 
 
 def _all_arrays(parts: tuple[Any, ...]) -> bool:

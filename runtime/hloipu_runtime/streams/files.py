@@ -20,11 +20,17 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from hloipu_runtime.errors import StreamError
+from hloipu_runtime.plain_text import printable
 
 Array = np.ndarray[Any, Any]
 
 MAX_UNPACKED_BYTES = 4 << 30
 """Of all compressed arrays of one file together; they are unpacked to memory."""
+FREELY_UNPACKED_BYTES = 128 << 20
+MAX_UNPACKED_FOR_EACH_BYTE = 32
+"""Bytes of arrays that one byte in the file may stand for where they are more than those that are
+unpacked freely. Assumed: deflate makes 1,032 of one (zlib: Technical Details), and samples seldom
+more than ten; what grows more is mapped, not unpacked, where it is stored as it is."""
 
 _REFUSALS = (
     OSError, ValueError, EOFError, KeyError, TypeError, RuntimeError, SyntaxError, MemoryError,
@@ -92,9 +98,20 @@ class ArrayFile:
                 found = self._header(member, name, info.file_size)
         return found
 
-    def unpacked_bytes(self, name: str) -> int:
-        """Return the memory that an array takes if it is compressed, or 0."""
-        return 0 if self._is_mappable(name) else self._info(name).file_size
+    def require_small(self, names: Collection[str]) -> None:
+        """Raise StreamError E2032 where compressed arrays take more memory than may be."""
+        packed = [self._info(name) for name in names if not self._is_mappable(name)]
+        unpacked = sum(info.file_size for info in packed)
+        # Members may overlap, and say what they like of their sizes.
+        there = min(
+            sum(info.compress_size for info in packed), os.fstat(self._stream.fileno()).st_size
+        )
+        most = max(FREELY_UNPACKED_BYTES, there * MAX_UNPACKED_FOR_EACH_BYTE)
+        if unpacked > min(most, MAX_UNPACKED_BYTES):
+            raise unreadable(
+                self.path, f"its arrays unpack from {there:,} bytes to {unpacked:,}, more than "
+                f"{min(most, MAX_UNPACKED_BYTES):,}",
+            )  # fmt: skip
 
     def read(self, name: str) -> Array:
         """Return an array: a view of the file where it lies there as it is."""
@@ -185,16 +202,23 @@ def array_file(path: str) -> Iterator[ArrayFile]:
 def mapped_arrays(path: str, names: Collection[str] = ()) -> Array | dict[str, Array]:
     """Return the array of an .npy file, or the arrays of an .npz file by name.
 
-    `names` are those that are wanted, if the file has them all; by default all are.
-    Raises StreamError E2032 where the file cannot be read as such; pickled objects are refused.
+    `names` are those that are wanted, by default all.
+    Raises StreamError E2032 where the file cannot be read as such, has not all that are wanted, or
+    unpacks to too much; pickled objects are refused.
     """
     with array_file(path) as file:
+        missing = [name for name in names if name not in file.names or not file.is_archive]
+        if missing:
+            raise StreamError(
+                "E2032",
+                f"{printable(path)}: no array named {missing[0]!r}",
+                expected=missing[0],
+                found=", ".join(sorted(file.names)[:8]) if file.is_archive else "one array",
+            )
         if not file.is_archive:
             return file.read("")
-        wanted = names if names and set(names) <= set(file.names) else file.names
-        unpacked = sum(map(file.unpacked_bytes, wanted))
-        if unpacked > MAX_UNPACKED_BYTES:
-            raise unreadable(path, f"its arrays unpack to more than {MAX_UNPACKED_BYTES} bytes")
+        wanted = names or file.names
+        file.require_small(wanted)
         return {name: file.read(name) for name in wanted}
 
 

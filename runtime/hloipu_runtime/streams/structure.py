@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hloipu_runtime.errors import StreamError
+from hloipu_runtime.plain_text import printable
 
 MAX_DEPTH = 32
 """Of nesting; elements come from user code and may hold themselves."""
@@ -22,7 +23,7 @@ class Structure(NamedTuple):
         match self.kind:
             case "dict":
                 pairs = zip(self.keys, parts, strict=True)
-                return "{" + ", ".join(f"{key}: {part}" for key, part in pairs) + "}"
+                return "{" + ", ".join(f"{printable(key)}: {part}" for key, part in pairs) + "}"
             case "list":
                 return "[" + ", ".join(parts) + "]"
             case "tuple":
@@ -69,8 +70,17 @@ def _split(element: Any, leaves: list[Any], depth: int) -> Structure:
             hint="does it hold itself?",
         )
     if isinstance(element, Mapping):
-        keys = tuple(sorted(map(str, element)))
         by_name = {str(key): part for key, part in element.items()}
+        if len(by_name) < len(element):
+            twice = ", ".join(sorted(repr(key) for key in element))
+            raise StreamError(
+                "E2023",
+                f"keys of an element of a stream are alike as text: {twice}",
+                expected="keys that differ",
+                found=twice,
+                hint="rename one of them",
+            )
+        keys = tuple(sorted(by_name))
         return Structure("dict", keys, tuple(_split(by_name[k], leaves, depth + 1) for k in keys))
     if isinstance(element, list | tuple):
         kind = "list" if isinstance(element, list) else "tuple"

@@ -1,5 +1,6 @@
 """Grids of dot products: prices against the steps of the programs they become, memory, slices."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
@@ -9,10 +10,12 @@ import pytest
 import hloipu
 from hloipu_compiler.codegen.dot_grids import DotGrid, dot_grid
 from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning
-from hloipu_runtime.codelets.codelet import Tensor
+from hloipu_runtime.codelets.codelet import Codelet, Tensor
+from hloipu_runtime.codelets.convolution import Convolution
 from hloipu_runtime.codelets.dot import Dot
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.machine.load import load_machine
+from hloipu_runtime.program.steps import ComputeSet, Sequence, Step
 from tests.support.tile_runs import run_on_tiles, same_on_tiles
 from tools.fidelity.elsewhere import brought_from_elsewhere
 
@@ -194,3 +197,43 @@ def test_half_partials_add_up(target: str) -> None:
     np.testing.assert_array_equal(
         run.functional[0].astype(np.float32), a.astype(np.float32) @ b.astype(np.float32)
     )
+
+
+@pytest.mark.parametrize("kind", [Dot, Convolution])
+@pytest.mark.parametrize("target", ["tiny", "gc200"])
+def test_half_partials_are_rounded_each(target: str, kind: type[Dot | Convolution]) -> None:
+    """2048 + 1 is 2048 in f16: pieces that are rounded add up to less than the whole depth."""
+    machine, depth, half = load_machine(target), 640, Tuning("f16")
+    a, b = np.ones((6, depth), np.float16), np.zeros((depth, 5), np.float16)
+    text, shape = _text(6, depth, 5, "f16"), tuple[int, ...]((depth, 5))
+    if kind is Convolution:
+        text, a, shape = CONVOLVED, a[None], (1, depth, 5)
+    plan = run_on_tiles(text, machine, [a, b.reshape(shape)], half)
+    (part,) = (x.part for x in _codelets(plan.program.body) if isinstance(x, kind))
+    end = min(depth, 8 * part)  # more would add up to more than f16 has
+    b[:end:part], b[1:end:part] = 2048, 1
+    b[1] = 2
+    sums = np.add.reduceat(b.astype(np.float64), range(0, depth, part))
+    rounded = sums.astype(np.float16).astype(np.float64).sum(axis=0).astype(np.float16)
+    assert (rounded != sums.sum(axis=0).astype(np.float16)).all()
+    run = run_on_tiles(text, machine, [a, b.reshape(shape)], half)
+    for (found,) in (run.functional, run.exact):
+        np.testing.assert_array_equal(
+            found.astype(np.float16).reshape(6, 5), np.tile(rounded, (6, 1))
+        )
+
+
+CONVOLVED = """HloModule convolved
+ENTRY e {
+  a = f16[1,6,640] parameter(0)
+  b = f16[1,640,5] parameter(1)
+  ROOT c = f16[1,6,5] convolution(a, b), window={size=1}, dim_labels=b0f_0io->b0f
+}"""
+
+
+def _codelets(step: Step) -> Iterator[Codelet]:
+    if isinstance(step, ComputeSet):
+        yield from (group.codelet for group in step.groups)
+    elif isinstance(step, Sequence):
+        for inner in step.steps:
+            yield from _codelets(inner)

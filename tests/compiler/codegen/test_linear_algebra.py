@@ -66,7 +66,7 @@ def test_lapack_call() -> None:
       ROOT t = (f32[9,7,7], s32[9]) tuple(g, i)
     }"""
     expected = factor + np.triu(a, 1)
-    check_on_tiles(text, [a], [expected, np.zeros(9)], relative=1e-3, absolute=1e-3)
+    check_on_tiles(text, [a], [expected, np.zeros(9, np.int32)], relative=1e-3, absolute=1e-3)
 
 
 def test_unknown_target() -> None:
@@ -129,7 +129,7 @@ def test_large_systems_are_solved_in_blocks(left_side: bool, lower: bool, transp
     }}"""
     stored = np.complex64 if kind == "c64" else np.float32
     given = [a.astype(stored), b.astype(stored)]
-    programs = check_on_tiles(text, given, [x], relative=1e-3, absolute=1e-3)
+    programs = check_on_tiles(text, given, [x.astype(a.dtype)], relative=1e-3, absolute=1e-3)
     assert max(v.shape[-1] for v in _operands_of(programs[-1], "triangular_solve")) <= 32
 
 
@@ -156,7 +156,8 @@ def test_large_lapack_calls_are_cut(uplo: str) -> None:
     b = (factor.T if uplo == "L" else factor) @ x
     given = [a.astype(np.float32), b.astype(np.float32)]
     failing = [(a - 3 * np.eye(n)).astype(np.float32), given[1]]
-    programs = check_on_tiles(text, given, [kept, np.zeros(()), x], relative=1e-3, absolute=1e-3)
+    wanted: list[Array] = [kept, np.zeros((), np.int32), x]
+    programs = check_on_tiles(text, given, wanted, relative=1e-3, absolute=1e-3)
     for program in programs:
         assert {g.codelet.name for g in groups_of(program)} >= {"cholesky", "triangular_solve"}
         for results in results_of(program, *failing):

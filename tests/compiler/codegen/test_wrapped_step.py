@@ -197,7 +197,8 @@ def test_the_device_makes_the_elements_of_a_run_one(mode: str, reduction: str) -
         counts = [x.element for x in session.stream("b").drain()]
     steps = 1 if reduction == "sum" else 4
     np.testing.assert_array_equal(seen, [2 * half.sum(0) / steps for half in (data[:4], data[4:])])
-    np.testing.assert_array_equal(counts, np.array([6 + 7 + 8 + 9, 10 + 11 + 12 + 13]) / steps)
+    whole = np.array([6 + 7 + 8 + 9, 10 + 11 + 12 + 13])
+    np.testing.assert_array_equal(counts, whole if reduction == "sum" else whole / steps)
     assert counts[0].dtype == (np.int32 if reduction == "sum" else np.float32)
     assert violations(program.program, 4) == []
 
@@ -243,7 +244,7 @@ MADE = {
 def expected(name: str, held: dict[str, Any]) -> Any:
     a, b, x, k = (held[n] for n in "abxk")
     return {
-        "a": a, "b": b, "x": x, "k": k, "five": np.full(4, 5), "spread": np.full(4, 7),
+        "a": a, "b": b, "x": x, "k": k, "five": np.full(4, 5.0), "spread": np.full(4, 7.0),
         "sum": a + b, "more": a + x, "less": b - k, "turned": a[::-1],
     }[name]  # fmt: skip
 

@@ -101,7 +101,7 @@ def test_one_hot_codes_have_nothing_where_an_index_is_beyond() -> None:
     on, off = np.asarray(np.float32(1)), np.asarray(np.float32(-1))
     (made,) = called("OneHot", [indices, on, off], "f32[2,4,3]", {"depth": 4, "axis": 1})
     hot = indices[:, None, :] == np.arange(4)[None, :, None]
-    np.testing.assert_array_equal(made, np.where(hot, 1, -1))
+    np.testing.assert_array_equal(made, np.where(hot, on, off))
 
 
 def test_extremes_are_found_at_their_first_place() -> None:

@@ -70,7 +70,7 @@ def test_top_k() -> None:
     values, places = run("AwsNeuronTopK", [X], "(f32[3,4,2], u32[3,4,2])", "2")
     wanted = jax.lax.top_k(jnp.asarray(X), 2)
     np.testing.assert_array_equal(values, wanted[0])
-    np.testing.assert_array_equal(places, wanted[1])
+    np.testing.assert_array_equal(places, np.asarray(wanted[1]).astype(np.uint32))
 
 
 def test_marks_leave_values_alone() -> None:

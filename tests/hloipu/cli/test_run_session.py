@@ -240,7 +240,9 @@ def test_arrays_of_a_file_may_be_chosen(folder: Path, two: list[str]) -> None:
     outcome = run(*two, "--infeed", f"data={folder / 'f.npz'}:a,c")
     assert outcome.code == 7
     assert "E2032" in outcome.err
-    assert "E2031" in run(*two, "--infeed", f"data={folder / 'f.npz'}").err
+    outcome = run(*two, "--infeed", f"data={folder / 'f.npz'}")
+    assert "E2023" in outcome.err
+    assert "found a float32[60, 6], b float32[60, 6], test float64[3]" in outcome.err
 
 
 def test_tiles_set_apart_change_no_values(folder: Path) -> None:

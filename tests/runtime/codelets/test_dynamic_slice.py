@@ -137,7 +137,7 @@ def test_a_whole_update_is_made_in_place() -> None:
 def test_an_update_leaves_an_operand_that_is_needed_alone() -> None:
     given = counted(8)
     (made,) = run_whole(DynamicUpdateSlice(), [given, counted(2), *scalars(3)], [given.tensor])
-    np.testing.assert_array_equal(given.array, np.arange(8))
+    np.testing.assert_array_equal(given.array, np.arange(8.0))
     np.testing.assert_array_equal(made, [0, 1, 2, 0, 1, 5, 6, 7])
 
 

@@ -60,7 +60,7 @@ def test_scalars_and_results_without_dimensions() -> None:
         [Given("f32", x)],
         [Tensor("f32", (3, 2))],
     )
-    np.testing.assert_array_equal(repeated, np.full((3, 2), 2))
+    np.testing.assert_array_equal(repeated, np.full((3, 2), 2.0))
 
 
 def test_nothing_to_compute() -> None:
@@ -86,7 +86,7 @@ def test_results_of_several_types_and_narrow_floats() -> None:
     )
     np.testing.assert_allclose(whole[0], np.exp(x), rtol=2**-8)
     assert whole[1].all()  # e^x > x
-    np.testing.assert_array_equal(whole[2], np.trunc(whole[0]))
+    np.testing.assert_array_equal(whole[2], np.trunc(whole[0]).astype(np.int32))
 
 
 def test_what_may_be_overwritten() -> None:

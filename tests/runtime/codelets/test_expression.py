@@ -157,7 +157,9 @@ def test_select_of_numbers_and_by_one_predicate(size: int) -> None:
     )
     found = evaluate(Expression(("f32",), nodes, (4, 5, 6)), [x])
     for array, want in zip(
-        found, (np.where(x > 0, x, 3), np.where(x > 0, 3, x), np.where(x > 0, 3, 0)), strict=True
+        found,
+        (np.where(x > 0, x, 3), np.where(x > 0, 3, x), np.where(x > 0, 3.0, 0.0)),
+        strict=True,
     ):
         np.testing.assert_array_equal(array, want)
     by_one = Expression(("pred", "f32", "f32"), (node("select", 0, 1, 2),), (3,))
@@ -189,7 +191,7 @@ def test_values_that_a_node_hands_on_are_not_written_over(size: int) -> None:
         node("subtract", 2, 5),
     )
     (found,) = evaluate(Expression(("bf16",), nodes, (6,)), [x])
-    np.testing.assert_array_equal(found, np.full(size, -2))
+    np.testing.assert_array_equal(found, np.full(size, -2.0))
 
 
 CONVERSIONS = [

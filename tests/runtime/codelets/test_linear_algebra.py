@@ -24,7 +24,7 @@ def test_cholesky(lower: bool) -> None:
     factor = made.astype(np.float64)
     other = factor.swapaxes(-1, -2)
     product = factor @ other if lower else other @ factor
-    np.testing.assert_allclose(product, a.array, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(product, a.array.astype(np.float64), rtol=1e-5, atol=1e-5)
 
 
 def test_only_the_matrix_that_fails_is_nan() -> None:
@@ -49,7 +49,7 @@ def test_triangular_solve(left_side: bool, lower: bool, transpose: str) -> None:
     matrix = triangle.astype(np.float64)
     matrix = matrix if transpose == "NO_TRANSPOSE" else matrix.swapaxes(-1, -2)
     product = matrix @ made if left_side else made @ matrix
-    np.testing.assert_allclose(product, b.array, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(product, b.array.astype(np.float64), rtol=1e-4, atol=1e-4)
 
 
 def test_cycles_by_hand() -> None:

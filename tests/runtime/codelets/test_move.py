@@ -62,7 +62,7 @@ def test_a_large_transpose_into_an_array_is_copied_whole() -> None:
     (made,) = run_whole(Transpose((1, 0)), [given], [Tensor("f32", (500, 300))], into=True)
     assert made.flags.c_contiguous
     rows, columns = np.indices((500, 300))
-    np.testing.assert_array_equal(made, columns * 500 + rows)
+    np.testing.assert_array_equal(made, columns * 500.0 + rows)
 
 
 @pytest.mark.parametrize("dimensions", [(), (0,), (1, 2), (0, 1, 2)])

@@ -102,7 +102,7 @@ def test_a_tile_with_another_init_value_shows() -> None:
 def test_empty_operands(shape: tuple[int, int]) -> None:
     x = Given("f32", np.zeros(shape, np.float32))
     made = run_whole(_sum((0,)), [x, _scalar(4)], [Tensor("f32", shape[1:])])
-    np.testing.assert_array_equal(made[0], np.full(shape[1:], 4))
+    np.testing.assert_array_equal(made[0], np.full(shape[1:], 4.0))
     assert run_whole(_sum((0,), part=2), [x], [Tensor("f32", (-(-shape[0] // 2), shape[1]))])
 
 

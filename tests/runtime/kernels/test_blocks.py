@@ -25,7 +25,7 @@ def test_broadcast_inputs() -> None:
     out = np.zeros((200, 300))
     for target, row in blocks(out, np.broadcast_to(np.arange(300), out.shape)):
         target += row
-    np.testing.assert_array_equal(out[150], np.arange(300))
+    np.testing.assert_array_equal(out[150], np.arange(300.0))
 
 
 def test_compact_keeps_one_of_each_repeated_row() -> None:

@@ -67,7 +67,8 @@ def test_any_dimensions(
         lhs, rhs = lhs.real, rhs.real
     lhs, rhs = lhs.astype(dtype[element_type]), rhs.astype(dtype[element_type])
     result = dot_general(lhs, rhs, dims, element_type)
-    expected = np.einsum(equation, lhs.astype(np.complex128), rhs.astype(np.complex128))
+    wide = np.float64 if lhs.dtype.kind == "f" else np.complex128
+    expected = np.einsum(equation, lhs.astype(wide), rhs.astype(wide))
     assert result.dtype == dtype[element_type]
     tolerance = 1e-5 if result.dtype.itemsize == (8 if result.dtype.kind == "c" else 4) else 1e-13
     np.testing.assert_allclose(result, expected, rtol=0, atol=tolerance * 10)

@@ -84,7 +84,7 @@ class TestFactorisations:
         qr, tau = call(prefix, "geqrf", a)
         (q,) = call(prefix, product, qr, tau)
         close(prefix, q @ np.triu(qr[..., :3, :]), a)
-        close(prefix, adjoint(q) @ q, np.broadcast_to(np.eye(3), (*lead, 3, 3)))
+        close(prefix, adjoint(q) @ q, np.broadcast_to(np.eye(3, dtype=q.dtype), (*lead, 3, 3)))
         (rotated,) = call(prefix, multiply, qr, tau, a, left=True, transpose=True)
         close(prefix, rotated, np.triu(qr))
         (back,) = call(prefix, multiply, qr, tau, rotated, left=True, transpose=False)

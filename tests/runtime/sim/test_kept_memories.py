@@ -59,7 +59,7 @@ def test_a_constant_that_is_written_over_is_itself_again() -> None:
     for _ in range(2):
         host = DrawnHost(program, 0)
         engine.run(host)
-        np.testing.assert_array_equal(host.given[0][1], 2 * np.arange(6))
+        np.testing.assert_array_equal(host.given[0][1], 2 * np.arange(6.0))
 
 
 def test_free_memory_is_used_again_where_little_of_it_is_wasted() -> None:

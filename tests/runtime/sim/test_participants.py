@@ -90,7 +90,7 @@ def test_sums_are_in_the_order_of_the_group_whoever_comes_first() -> None:
 def test_one_engine_stands_for_identical_replicas() -> None:
     host = Arrays({"in0": np.arange(6, dtype=np.float32)})
     FunctionalEngine(reducing(5)).run(host)
-    np.testing.assert_array_equal(host.outputs["out0"], 5 * np.arange(6))
+    np.testing.assert_array_equal(host.outputs["out0"], 5 * np.arange(6.0))
 
 
 def test_identical_replicas_may_not_ask_who_they_are() -> None:

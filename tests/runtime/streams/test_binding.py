@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hloipu_runtime.errors import StreamError
-from hloipu_runtime.streams.binding import bound
+from hloipu_runtime.streams.binding import bound, keys_of
 from hloipu_runtime.streams.element import ElementSpec, Intake, LeafSpec
 
 
@@ -69,3 +69,38 @@ def test_what_neither_decides_is_refused() -> None:
 def test_without_names_dictionaries_are_in_the_order_of_their_keys() -> None:
     leaves = intake((), ROW, ROW).to_storage({"b": SECOND, "a": FIRST}, 0)
     assert [list(x) for x in leaves] == [[0, 1], [2, 3]]
+
+
+def test_outer_words_that_differ_are_no_path() -> None:
+    assert bound([("b", "x"), ("a", "y")], ["a['x']", "b['y']"]) is None
+    assert bound([("all", "b", "x"), ("all", "a", "y")], ["b['x']", "a['y']"]) == (0, 1)
+
+
+def test_names_are_not_overruled_by_kinds() -> None:
+    number = LeafSpec("f32", ())
+    with pytest.raises(StreamError, match="expected arrays named mask, p1, found "):
+        intake(("mask", "p1"), ROW, number).to_storage({"mask": np.float32(3), "b": FIRST}, 0)
+
+
+def test_keys_that_are_alike_as_text_are_refused() -> None:
+    with pytest.raises(StreamError, match="alike as text: '1', 1"):
+        intake(("p0", "p1"), ROW, ROW).to_storage({1: FIRST, "1": SECOND}, 0)
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        (["in_0", "b"], ["in_0", "b"]),
+        (["in_0", "a", "b"], [None, "b"]),
+        (["in_1", "in_0"], ["in_0", "in_1"]),
+        (["x/a", "in_1"], ["x/a", "in_1"]),
+        (["x/a", "x.a", "b"], [None, "b"]),
+        (["both", "in_1"], [None, "in_1"]),
+        (["p.x['a']", "p/x/a", "b"], [None, "b"]),
+        (["in_0", "p/x/a", "b"], [None, "b"]),
+        (["A", "b"], [None, "b"]),
+    ],
+)
+def test_keys_of_files(keys: list[str], expected: list[str | None]) -> None:
+    names = [["a", "both", "in_0", "p.x['a']"], ["b", "both", "in_1", "p.x['b']"]]
+    assert keys_of(names, keys) == expected

@@ -22,6 +22,11 @@ class StrExitsError(Exception):
         raise SystemExit(3)
 
 
+class StrIsInterruptedError(Exception):
+    def __str__(self) -> str:
+        raise KeyboardInterrupt
+
+
 class StrIsNoTextError(Exception):
     def __str__(self) -> str:
         return 5  # type: ignore[return-value]
@@ -43,7 +48,8 @@ class Mute:
 
 
 ERRORS: list[BaseException] = [
-    StrRaisesError(), StrExitsError(), StrIsNoTextError(), ReprRaisesError("said"), NoException(),
+    StrRaisesError(), StrExitsError(), StrIsInterruptedError(), StrIsNoTextError(),
+    ReprRaisesError("said"), NoException(),
     ValueError(Mute()), ValueError("two", Mute()), ValueError("\x1b[2J\nfits"),
     type("\x1b[2JError", (Exception,), {})(), ValueError(), ValueError("\n"),
     ValueError("x" * 9999),
@@ -88,10 +94,14 @@ PLACES: list[Callable[[BaseException], None]] = [
 ]  # fmt: skip
 
 
+GOING_ON = {StrExitsError: SystemExit, StrIsInterruptedError: KeyboardInterrupt}
+"""What goes on from `__str__` on the main thread, on which the first of the places is."""
+
+
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: ascii(type(error).__name__))
 def test_each_is_told_with_its_type(error: BaseException) -> None:
     kind = type(error).__name__.replace("\x1b", "?")
-    for place in PLACES:
+    for place in PLACES if type(error) not in GOING_ON else PLACES[1:]:
         with pytest.raises(StreamError) as caught:
             place(error)
         told = caught.value
@@ -101,6 +111,15 @@ def test_each_is_told_with_its_type(error: BaseException) -> None:
         assert len(told.message) < 500
         if told.code != "E2023":
             assert told.__cause__ is error
+
+
+@pytest.mark.parametrize(("error", "going_on"), GOING_ON.items())
+def test_interrupts_and_exits_go_on_from_a_message(
+    error: type[Exception], going_on: type[BaseException]
+) -> None:
+    for ask in (lambda: plain_message(error()), lambda: PLACES[0](error())):
+        with pytest.raises(going_on):
+            ask()
 
 
 def test_one_line_of_what_is_said() -> None:
