@@ -4,16 +4,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from hloipu.compile_request import compile_request
 from hloipu.options.table import Options
 from hloipu.pipelining import pipeline_request
 from hloipu.places import system_ipus
-from hloipu.wrapping import wrapping_request
 from hloipu_compiler.choosing.best import best_of, choice_of
 from hloipu_compiler.choosing.outlook import Step
 from hloipu_compiler.choosing.priced_step import priced_step
 from hloipu_compiler.choosing.way import BESIDE, Outlook, Way
 from hloipu_compiler.choosing.ways import Given, swept, ways_beside, ways_in_turns, ways_on
-from hloipu_compiler.codegen.tuning import Tuning
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.plan.participants import participants_for
 from hloipu_compiler.plan.schedule import SEQUENTIAL
@@ -23,7 +22,6 @@ from hloipu_compiler.staging.errors import StagingError
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.costing.step_times import step_times
 from hloipu_runtime.errors import HloipuError, UnsupportedError
-from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.plan import available_bytes
 
@@ -231,11 +229,7 @@ def priced(module: Module, options: Options) -> Step:
             hint="leave --plan auto and --sweep out: --micro-batches K, --offload on, "
             "--shard-optimizer and --replicas R go with shards; or leave the shards out",
         )
-    machine = load_machine(options.target, dict(options.set))
-    tuning = Tuning(options.partials_type, round(100 * options.available_memory_proportion))
-    return priced_step(
-        module, machine, wrapping_request(options), pipeline_request(options), tuning
-    )[0]
+    return priced_step(module, compile_request(options))[0]
 
 
 def _given(options: Options) -> Given:

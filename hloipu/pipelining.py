@@ -5,7 +5,7 @@ from math import prod
 from hloipu.options.table import Options
 from hloipu.places import system_ipus
 from hloipu_compiler.codegen.offloading import LEAST_BYTES
-from hloipu_compiler.driver import Compilation
+from hloipu_compiler.compilation import Compilation
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes.pipelines import AFTER_FRONT, before_cut
 from hloipu_compiler.plan.participants import meets_others

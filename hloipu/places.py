@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from hloipu.options.table import Options
-from hloipu_compiler.driver import Compilation
+from hloipu_compiler.compilation import Compilation
 from hloipu_runtime.errors import MachineError
 from hloipu_runtime.machine.devices import SNAKE, ZIGZAG, in_order, places_of
 from hloipu_runtime.machine.model import Machine

@@ -1,29 +1,24 @@
 """Compiling from Python: text in, a program to run out; options are the command line's."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from hloipu.choosing import Choice, chosen
+from hloipu.compile_request import compile_request, machine_of, pipeline_of
 from hloipu.definitions import key_text, without_definitions
 from hloipu.encoded import plain_step
 from hloipu.options.resolve import resolve
 from hloipu.options.table import OPTIONS, Options
-from hloipu.pipelining import (
-    check_ipus,
-    cut_lines,
-    pipeline_request,
-    shard_request,
-    stashed_bytes,
-)
-from hloipu.places import in_system, system_ipus
+from hloipu.pipelining import check_ipus, cut_lines, stashed_bytes
+from hloipu.places import in_system
 from hloipu.text import HloInput, read_source
-from hloipu.wrapping import wrapping_request
 from hloipu_compiler.analysis.live_bytes import peak_bytes
+from hloipu_compiler.analysis.source_lines import source_lines
 from hloipu_compiler.codegen.planned import Record
-from hloipu_compiler.codegen.tuning import Tuning
-from hloipu_compiler.driver import Phase, compile_module, source_lines, unmeasured
+from hloipu_compiler.compilation import Clock, unmeasured
+from hloipu_compiler.driver import compile_module
 from hloipu_compiler.hlo.frontend_attributes import read_frontend_attributes
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
@@ -38,8 +33,6 @@ from hloipu_runtime.collection import without_collection
 from hloipu_runtime.compiled import CompiledProgram, compiled_program
 from hloipu_runtime.executable import OverMemory
 from hloipu_runtime.executable_cache import ExecutableCache, compile_key, source_fingerprint
-from hloipu_runtime.machine.load import load_machine
-from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.report.change import Fitting
 
 _COMPILERS = ("hloipu_compiler", "hloipu_runtime")
@@ -80,25 +73,32 @@ def compile(given: HloInput, **options: Any) -> CompiledProgram:
     plain = without_definitions(options)
     found = resolve("compile", plain, attributes=module_attributes(step)).options
     text = key_text(step, source.text, options)
-    return compile_cached(step, text, settled_options(step, text, found)[0])
+    asked = settled_options(step, text, found)
+    return compile_cached(step, text, asked.options, ready=asked.program)
 
 
-def settled_options(
-    module: Module, text: str | None, options: Options
-) -> tuple[Options, Choice | None]:
-    """Return options with the best way to cut a step in place of `plan="auto"`, and the choice.
+class Settled(NamedTuple):
+    """Options without `plan="auto"`, and the choice that stands in its place."""
 
-    Its program is not made again by who compiles the module next. `text` is that of the module, for
-    the cache; None: nothing is to be kept.
+    options: Options
+    choice: Choice | None = None
+
+    @property
+    def program(self) -> CompiledProgram | None:
+        """The program of the module under these options, if the choice has compiled it."""
+        return self.choice.program if self.choice is not None else None
+
+
+def settled_options(module: Module, text: str | None, options: Options) -> Settled:
+    """Return options with the best way to cut a step in place of `plan="auto"`.
+
+    `text` is that of the module, for the cache; None: nothing is to be kept.
     """
     if options.plan != "auto":
-        return options, None
+        return Settled(options)
     with without_collection():
         choice = chosen(module, options, lambda tried: _trial(module, text, tried))
-    found = choice.options(options)
-    if choice.program is not None:
-        _tried[:] = [(module, found, choice.program)]
-    return found, choice
+    return Settled(choice.options(options), choice)
 
 
 def settled(given: HloInput, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,22 +117,11 @@ def settled(given: HloInput, options: Mapping[str, Any]) -> dict[str, Any]:
     return {**options, **{name: getattr(chosen_one, name) for name in names}}
 
 
-_tried: list[tuple[Module, Options, CompiledProgram]] = []
-"""The program that a choice has left for who compiles it; at most one."""
-
-
 def _trial(module: Module, text: str | None, options: Options) -> CompiledProgram:
     """Compile as options say, and nothing else where that does not fit."""
     if text is not None and options.cache and not options.plugin:
         return compile_cached(module, text, options, leaner=False)
     return compile_once(module, options)
-
-
-def _taken(module: Module, options: Options) -> CompiledProgram | None:
-    """Return the program that a choice has left, if it is that of a module and options."""
-    if _tried and _tried[0][0] is module and _tried[0][1] == options:
-        return _tried.pop()[2]
-    return None
 
 
 def module_attributes(module: Module) -> Mapping[str, str]:
@@ -144,15 +133,18 @@ def compile_cached(
     module: Module,
     text: str,
     options: Options,
-    phase: Phase = unmeasured,
+    phase: Clock = unmeasured,
     *,
     leaner: bool = True,
+    ready: CompiledProgram | None = None,
 ) -> CompiledProgram:
     """Compile a verified module, or take what was compiled of this text and these options before.
 
     What a plugin compiles is not kept: its code may depend on anything. Without `leaner` what does
-    not fit is left at that, and not kept.
+    not fit is left at that, and not kept. `ready`: the program, where a search has made it.
     """
+    if ready is not None:
+        return ready
     if not options.cache or options.plugin:
         return compile_verified(module, options, phase)
     with phase("cache"):
@@ -200,7 +192,7 @@ def as_asked(
 
 
 def compile_verified(
-    module: Module, options: Options, phase: Phase = unmeasured, *, fingerprint: str = ""
+    module: Module, options: Options, phase: Clock = unmeasured, *, fingerprint: str = ""
 ) -> CompiledProgram:
     """Compile a verified module as options say; `phase` encloses each part of the work.
 
@@ -208,9 +200,6 @@ def compile_verified(
     pipelines with all of them, with `shards="auto"` on more IPUs, then with plans of products that
     take less memory. What fits first is returned.
     """
-    ready = _taken(module, options)
-    if ready is not None:
-        return ready
     with without_collection():
         made = compile_once(module, options, phase, fingerprint=fingerprint)
         for leaner in _leaner(module, options, made, phase):
@@ -221,8 +210,14 @@ def compile_verified(
         return made
 
 
+def compile_settled(module: Module, options: Options) -> CompiledProgram:
+    """Compile a verified module without the cache, the best way to cut it looked for if asked."""
+    settled = settled_options(module, None, options)
+    return settled.program or compile_verified(module, settled.options)
+
+
 def _leaner(
-    module: Module, options: Options, made: CompiledProgram, phase: Phase
+    module: Module, options: Options, made: CompiledProgram, phase: Clock
 ) -> Iterator[Options]:
     """Yield options with which what does not fit might, the ones that cost least first."""
     with phase("memory"):
@@ -268,7 +263,7 @@ def _spared_bytes(module: Module, options: Options) -> int:
         run_passes(
             module,
             Plan(),
-            _pipeline(options),
+            pipeline_of(options),
             verify_each=False,
             stop_after=RecomputeCheap.name,
             watch=found.append,
@@ -278,23 +273,12 @@ def _spared_bytes(module: Module, options: Options) -> int:
 
 
 def compile_once(
-    module: Module, options: Options, phase: Phase = unmeasured, *, fingerprint: str = ""
+    module: Module, options: Options, phase: Clock = unmeasured, *, fingerprint: str = ""
 ) -> CompiledProgram:
     """Compile a verified module as options say; `recompute="auto"` is like `none`."""
-    machine = machine_of(options)
     with plugins(options), without_collection():
-        made = compile_module(
-            module,
-            machine,
-            pipeline=_pipeline(options),
-            phase=phase,
-            wrapping=wrapping_request(options),
-            pipelining=pipeline_request(options),
-            shards=shard_request(options),
-            replicas=options.replicas,
-            ipus=system_ipus(machine, options),
-            tuning=_tuning(options),
-        )
+        made = compile_module(module, compile_request(options), clock=phase)
+    machine = made.request.machine
     program = in_system(made, machine, options)
     check_ipus(program, machine, options)
     with phase("proof"):
@@ -325,29 +309,16 @@ class _Advisor:
         return what_fits(self.module, self.options, program, compile_once)
 
 
-def planned(module: Module, options: Options) -> list[Record]:
+def planned(module: Module, options: Options) -> Sequence[Record]:
     """Return what planners chose for a verified module, compiled as options say."""
-    plans: list[Record] = []
     with plugins(options):
-        compile_module(
-            module,
-            machine_of(options),
-            pipeline=_pipeline(options),
-            wrapping=wrapping_request(options),
-            pipelining=pipeline_request(options),
-            shards=shard_request(options),
-            replicas=options.replicas,
-            ipus=system_ipus(machine_of(options), options),
-            tuning=_tuning(options),
-            plans=plans,
-        )
-    return plans
+        return compile_module(module, replace(compile_request(options), keeps_plans=True)).plans
 
 
 def passed(module: Module, options: Options) -> Module:
     """Return a verified module after the passes that compiling begins with."""
     with plugins(options):
-        return run_passes(module, Plan(), _pipeline(options), verify_each=False)[0]
+        return run_passes(module, Plan(), pipeline_of(options), verify_each=False)[0]
 
 
 @contextmanager
@@ -359,21 +330,8 @@ def plugins(options: Options) -> Iterator[None]:
         yield
 
 
-def _tuning(options: Options) -> Tuning:
-    return Tuning(options.partials_type, round(100 * options.available_memory_proportion))
-
-
-def _pipeline(options: Options) -> str:
-    return options.passes or ("lean" if options.recompute == "cheap" else "default")
-
-
 def _over_memory(options: Options) -> OverMemory:
     return "allow" if options.over_memory == "allow" else "refuse"
-
-
-def machine_of(options: Options) -> Machine:
-    """Return the machine that options ask for."""
-    return load_machine(options.target, dict(options.set))
 
 
 def shown_options(options: Options) -> Mapping[str, Any]:
@@ -383,7 +341,7 @@ def shown_options(options: Options) -> Mapping[str, Any]:
         "code_memory": options.code_memory,
         "over_memory": options.over_memory,
         "recompute": "none" if options.recompute == "auto" else options.recompute,
-        "passes": _pipeline(options),
+        "passes": pipeline_of(options),
     }
     if options.opaque:
         shown["opaque"] = dict(options.opaque)

@@ -1,31 +1,46 @@
 """Options and fixtures of the whole test suite.
 
-`--zoo`, `--update-golden`, `--all-cases`, `golden`, `oracle`, and the mark `thinned`.
+`--zoo`, `--all-cases`, the mark `thinned`, and XLA as `oracle` and as `xla_cpu`.
 """
 
 import gc
 import os
-import re
+import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from zlib import crc32
 
 import pytest
 
+from hloipu.checking import references
+from hloipu.xla_cpu.runner import XlaCpu
 from tests.support import xla_oracle
-from tests.support.golden import GoldenText
-
-GOLDEN_ROOT = Path(__file__).parent / "golden"
 
 # XLA takes most of its time for code that tests run once; JAX reads this when it first compiles.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
+# To rewrite the asserts of all files takes longer than to collect them: keep the bytecode.
+sys.dont_write_bytecode = False
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--zoo", metavar="PATH", help="folder of real HLO dumps (or HLOIPU_ZOO)")
-    parser.addoption("--update-golden", action="store_true", help="rewrite the golden files")
     parser.addoption("--all-cases", action="store_true", help="run all cases of thinned tests")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep what JAX compiles in this process, for the other worker and for later runs.
+
+    Two thirds of the time of a reference in JAX go into compiling it.
+    """
+    if not config.pluginmanager.hasplugin("cacheprovider"):
+        return
+    with suppress(OSError):  # a tree that nobody may write to
+        os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(config.cache.mkdir("jax")))
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -84,15 +99,6 @@ def own_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def golden(request: pytest.FixtureRequest) -> GoldenText:
-    """Return the stored text that this test's result must equal: `assert text == golden`."""
-    here = Path(str(request.node.path)).relative_to(Path(__file__).parent)
-    name = re.sub(r"[^\w.=-]+", "_", request.node.name)
-    path = GOLDEN_ROOT / here.with_suffix("") / f"{name}.txt"
-    return GoldenText(path, update=bool(request.config.getoption("--update-golden")))
-
-
 @pytest.fixture(scope="session")
 def oracle() -> Iterator[xla_oracle.Oracle]:
     """Return XLA in a child process; the test is skipped where jaxlib is not installed."""
@@ -100,3 +106,28 @@ def oracle() -> Iterator[xla_oracle.Oracle]:
         pytest.skip("jaxlib is not installed (dependency group oracle)")
     with xla_oracle.Oracle() as made:
         yield made
+
+
+class SharedXla(XlaCpu):
+    """XLA:CPU in a child that stays for the next test: to start one takes a second."""
+
+    def close(self) -> None:
+        """Keep the child."""
+
+    def end(self) -> None:
+        """Kill the child and remove its files."""
+        super().close()
+
+
+@pytest.fixture(scope="session")
+def xla_cpu() -> Iterator[XlaCpu]:
+    """Return the XLA:CPU that `hloipu check` compares with, in one child for all tests."""
+    shared = SharedXla()
+    yield shared
+    shared.end()
+
+
+@pytest.fixture
+def checks_share_xla(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have every `hloipu check` that runs in this process ask the child of `xla_cpu`."""
+    monkeypatch.setattr(references, "XlaCpu", lambda: request.getfixturevalue("xla_cpu"))

@@ -1,9 +1,14 @@
-"""The house rule: imports run down the stairs, never up."""
+"""The house rules: imports run down the stairs, little is kept between calls, few parameters."""
 
 import ast
 import subprocess
 import sys
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 ROOTS = (ROOT, ROOT / "compiler", ROOT / "runtime")
@@ -15,13 +20,14 @@ STAIRS = (
     "hloipu",
     "hloipu.options",
     "hloipu_compiler",
-    "hloipu_compiler.driver",
     "hloipu_compiler.choosing",
+    "hloipu_compiler.driver",
     "hloipu_compiler.poplar",
     "hloipu_compiler.vendor",
     "hloipu_compiler.popops",
     "hloipu_compiler.formulas",
     "hloipu_compiler.pricing",
+    "hloipu_compiler.compilation",
     "hloipu_compiler.codegen",
     "hloipu_compiler.sharding",
     "hloipu_compiler.stacking",
@@ -38,6 +44,7 @@ STAIRS = (
     "hloipu_compiler.explanations",
     "hloipu_compiler.errors",
     "hloipu_compiler.source",
+    "hloipu_compiler.memo",
     "hloipu_runtime",
     "hloipu_runtime.compiled",
     "hloipu_runtime.session",
@@ -89,22 +96,33 @@ def modules() -> list[tuple[str, Path]]:
     return found
 
 
-def imports(path: Path) -> list[str]:
-    names: list[str] = []
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names.append(node.module)
-    return [name for name in names if name.startswith("hloipu")]
+@dataclass
+class Facts:
+    """What a module's text says that the rules are about."""
+
+    imports: list[str] = field(default_factory=list)
+    mutable: set[str] = field(default_factory=set)
+    """Names of the module that are bound to containers."""
+    written: list[tuple[str, bool]] = field(default_factory=list)
+    """Names that functions write into and have not made, and whether they are of other modules."""
+    faults: list[str] = field(default_factory=list)
+    """Of state that is kept in other ways."""
+    many: list[str] = field(default_factory=list)
+    """Functions with too many parameters."""
+
+
+@cache
+def facts() -> dict[str, Facts]:
+    """Facts of each module; every file is parsed once."""
+    return {module: facts_of(path.read_text(encoding="utf-8")) for module, path in modules()}
 
 
 def test_imports_run_down_the_stairs() -> None:
     upstairs = [
         f"{module} imports {name}"
-        for module, path in modules()
-        for name in imports(path)
-        if stair(name) < stair(module)
+        for module, known in facts().items()
+        for name in known.imports
+        if name.startswith("hloipu") and stair(name) < stair(module)
     ]
     assert not upstairs
 
@@ -112,6 +130,177 @@ def test_imports_run_down_the_stairs() -> None:
 def test_every_room_stands_on_a_stair_of_its_own() -> None:
     rooms = {STAIRS[stair(module)] for module, _ in modules()}
     assert rooms == set(STAIRS)
+
+
+# What is written at run time and is no bounded memo, with the reason.
+TABLES = {
+    "CODELETS": "filled as modules of codelets are imported",
+    "LOWERINGS": "filled as modules of lowerings are imported",
+    "FORMULAS": "filled as modules of formulas are imported",
+    "REGISTRY": "users teach the evaluator custom calls (`register_custom_call`)",
+    "LOWERED": "a user's custom call takes the place of one of these",
+    "_PASSES": "passes of a user's plugin, forgotten after the call (`added_passes_forgotten`)",
+    "_OFF": "a context variable: belongs to the call that sets it",
+    "_inside_of": "belongs to a thread: the queue that the thread works for",
+}
+CONTAINERS = frozenset("list dict set bytearray defaultdict deque Counter OrderedDict".split())
+CELLS = frozenset(("ContextVar", "local"))
+WRITING = frozenset(
+    "append appendleft extend insert add update setdefault pop popleft popitem remove discard "
+    "clear move_to_end sort reverse __setitem__ __delitem__".split()
+)
+DISPLAYS = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+MOST_PARAMETERS = 8
+
+
+def called_name(node: ast.AST | None) -> str:
+    """Name of the function or class that an expression calls, or that it is."""
+    node = node.func if isinstance(node, ast.Call) else node
+    node = node.value if isinstance(node, ast.Subscript) else node
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+class Reading(ast.NodeVisitor):
+    """Goes through a module's text once."""
+
+    def __init__(self) -> None:
+        self.facts = Facts()
+        self.own: list[set[str]] = []
+        """Names that each function around has made itself."""
+        self.written: list[list[tuple[str, bool]]] = []
+
+    def visit(self, node: ast.AST) -> None:
+        if isinstance(node, ast.Import):
+            self.facts.imports += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            self.facts.imports.append(node.module)
+        elif isinstance(node, ast.Global):
+            self.facts.faults += [f"{name} is rebound" for name in node.names]
+        elif isinstance(node, FUNCTIONS):
+            self._function(node)
+            return
+        elif not self.own and isinstance(node, ast.Assign | ast.AnnAssign):
+            self._binding(node)
+        elif self.own:
+            self._in_function(node)
+        self.generic_visit(node)
+
+    def _binding(self, node: ast.Assign | ast.AnnAssign) -> None:
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        made = called_name(node.value)
+        for name in (x.id for x in targets if isinstance(x, ast.Name)):
+            if isinstance(node.value, DISPLAYS) or made in CONTAINERS:
+                self.facts.mutable.add(name)
+            if made in CELLS:
+                self.facts.faults.append(f"{name} is a cell")
+            if made == "Memo" and not name.endswith("_MEMO"):
+                self.facts.faults.append(f"{name} is no bounded memo by its name")
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> None:
+        given = node.args
+        names = [x.arg for x in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+        if not isinstance(node, ast.Lambda):
+            if len(names) - (names[:1] in (["self"], ["cls"])) > MOST_PARAMETERS:
+                self.facts.many.append(node.name)
+            if names and not self.own and any(keeps_all(x) for x in node.decorator_list):
+                self.facts.faults.append(f"{node.name} keeps all")
+        rest = [x.arg for x in (given.vararg, given.kwarg) if x is not None]
+        self.own.append({*names, *rest})
+        self.written.append([])
+        self.generic_visit(node)
+        own, written = self.own.pop(), self.written.pop()
+        left = [x for x in written if x[1] or x[0] not in own]
+        (self.written[-1] if self.written else self.facts.written).extend(left)
+
+    def _in_function(self, node: ast.AST) -> None:
+        place: ast.AST | None = None
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            self.own[-1].add(node.id)
+        elif isinstance(node, ast.Subscript | ast.Attribute):
+            place = None if isinstance(node.ctx, ast.Load) else node.value
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            place = node.func.value if node.func.attr in WRITING else None
+        if isinstance(place, ast.Name):
+            self.written[-1].append((place.id, False))
+        elif isinstance(place, ast.Attribute):
+            self.written[-1].append((place.attr, True))  # of a module, say
+
+
+def facts_of(source: str) -> Facts:
+    reading = Reading()
+    reading.visit(ast.parse(source))
+    return reading.facts
+
+
+def keeps_all(decorator: ast.expr) -> bool:
+    """Whether a decorator keeps answers without a bound."""
+    if called_name(decorator) == "cache":
+        return True
+    call = isinstance(decorator, ast.Call) and called_name(decorator) == "lru_cache"
+    sizes = [*decorator.args, *(x.value for x in decorator.keywords)] if call else []  # type: ignore[attr-defined]
+    return any(isinstance(x, ast.Constant) and x.value is None for x in sizes)
+
+
+def state_faults(known: Facts, others: Collection[str]) -> list[str]:
+    """Say what a module keeps between calls; `others`: mutable constants of all modules."""
+    written = [
+        f"{name} is written"
+        for name, is_attribute in known.written
+        if name in others or (name in known.mutable and not is_attribute)
+    ]
+    return sorted({x for x in (*known.faults, *written) if x.split()[0] not in TABLES})
+
+
+def test_nothing_but_bounded_memos_is_kept_between_calls() -> None:
+    constants = {x for known in facts().values() for x in known.mutable if x.isupper()}
+    found = {module: state_faults(known, constants) for module, known in facts().items()}
+    assert not {module: faults for module, faults in found.items() if faults}
+
+
+STATEFUL = {
+    "known = []\ndef f(x):\n    known.append(x)": "known is written",
+    "known: dict[int, int] = {}\ndef f(x):\n    known[x] = 1": "known is written",
+    "known = [None]\ndef f(x):\n    known[:] = [x]": "known is written",
+    "known = defaultdict(list)\ndef f(x):\n    del known[x]": "known is written",
+    "known = []\ndef f(x):\n    def g():\n        known.append(x)": "known is written",
+    "known = None\ndef f(x):\n    global known\n    known = x": "known is rebound",
+    "from room import table\ndef f(x):\n    table.OTHERS.update(x)": "OTHERS is written",
+    "from room import OTHERS\ndef f(x):\n    OTHERS[x] = x": "OTHERS is written",
+    "@cache\ndef f(x):\n    return x": "f keeps all",
+    "@lru_cache(maxsize=None)\ndef f(x):\n    return x": "f keeps all",
+    "known: Memo[int] = Memo(1)": "known is no bounded memo by its name",
+    "held = ContextVar('held')": "held is a cell",
+    "known = []\ndef f(x):\n    known = [x]\n    known.append(x)": "",
+    "@lru_cache(maxsize=8)\ndef f(x):\n    return x": "",
+    "@cache\ndef f():\n    return 1": "",
+}
+
+
+@pytest.mark.parametrize("source", STATEFUL)
+def test_what_is_kept_is_found(source: str) -> None:
+    assert ", ".join(state_faults(facts_of(source), ["OTHERS"])) == STATEFUL[source]
+
+
+# Functions that may have more, with the reason; each name stands for one function.
+MANY_PARAMETERS = {
+    **dict.fromkeys(
+        (
+            f"hloipu.cli.{name}.command"
+            for name in "check emit eval feed_bench opt reduce run".split()
+        ),
+        "click gives a command each of its options by name",
+    ),
+    "hloipu.trainer.__init__": "keywords of the public API",
+    "hloipu_runtime.compiled.session": "keywords of the public API",
+    "hloipu_runtime.streams.infeed.__init__": "keywords of the public API",
+    "hloipu_runtime.streams.outfeed.__init__": "keywords of the public API",
+}
+
+
+def test_functions_have_few_parameters() -> None:
+    many = {f"{module}.{name}" for module, known in facts().items() for name in known.many}
+    assert many == set(MANY_PARAMETERS)
 
 
 def run_python(code: str) -> str:

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field
 from math import exp, log
 from pathlib import Path
 
+from hloipu_compiler.compilation import CompileRequest
 from hloipu_compiler.driver import compile_module
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
@@ -141,7 +142,7 @@ def rows_of() -> Iterator[tuple[str, str]]:
 def figures(module: Module, machine: Machine, pipeline: Pipeline) -> Figures | None:
     """Return what a module costs after a pipeline; None where it cannot be compiled then."""
     try:
-        made = compile_module(module, machine, pipeline=pipeline)
+        made = compile_module(module, CompileRequest(machine, pipeline))
         program = CompiledProgram(made.program, machine)
         found = program.estimate()
         return Figures(

@@ -1,344 +1,398 @@
-"""From a verified module to a compiled program: the only place that knows every phase."""
+"""From a verified module to a compiled program: the phases in their order, which stands only here.
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
-from functools import partial
+Compiling stops after any phase and goes on from there (`compile_module`, `continued`). So the price
+of an op is its program before steps are merged, and the survey of a step that of the step as one
+stage; the search for the best cut begins with a flat step.
+"""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
 
 from hloipu_compiler.analysis.meanings import require_meanings
-from hloipu_compiler.analysis.source_lines import SourceLines
 from hloipu_compiler.codegen import table  # noqa: F401  (registers the lowerings)
-from hloipu_compiler.codegen.io_tiles import computing_machine
 from hloipu_compiler.codegen.lowering import lower, taken_share
 from hloipu_compiler.codegen.offloading import offloads
 from hloipu_compiler.codegen.pipelined_step import lower_pipelined
 from hloipu_compiler.codegen.planned import Record
-from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning
+from hloipu_compiler.codegen.tuning import Tuning
 from hloipu_compiler.codegen.wrapped_step import lower_wrapped
+from hloipu_compiler.compilation import (
+    Clock,
+    Compilation,
+    CompileRequest,
+    Distribution,
+    Phase,
+    unmeasured,
+)
 from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.memo import Memo
 from hloipu_compiler.passes.pipeline import Pipeline
-from hloipu_compiler.passes.pipelines import STAGED, before_cut
+from hloipu_compiler.passes.pipelines import AFTER_FRONT, STAGED, before_cut
 from hloipu_compiler.passes.remove_annotations import annotations_removed
-from hloipu_compiler.passes.runner import Watcher, run_passes
+from hloipu_compiler.passes.runner import run_passes
 from hloipu_compiler.plan.entry_arrays import parameter_arrays
 from hloipu_compiler.plan.flat_arrays import with_flat_parameters, with_flat_results
 from hloipu_compiler.plan.participants import meets_others, participants_for
-from hloipu_compiler.plan.pipelining import OFF, PipelineRequest, Pipelining
+from hloipu_compiler.plan.pipelining import OFF, PipelineRequest
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.replica_keys import NO_KEYS, ReplicaKeys, replica_keys
 from hloipu_compiler.plan.roles import required_wrapping, with_roles, wrapping_of
-from hloipu_compiler.plan.wrapping import Wrapping, WrappingRequest, looped
+from hloipu_compiler.plan.wrapping import Wrapping, looped
 from hloipu_compiler.poplar.reading import flat_step
-from hloipu_compiler.pricing.costing import costing_on
+from hloipu_compiler.pricing.costing import costing_of
+from hloipu_compiler.pricing.op_prices import OneOp, OpKinds, OpPrice
+from hloipu_compiler.sharding.blocks import (
+    NOT_CUT,
+    block_candidates,
+    least_full,
+    require_one_stage,
+    with_blocks,
+)
+from hloipu_compiler.sharding.gradient_means import with_gradient_means
 from hloipu_compiler.sharding.handing_down import handed_down, says_anything
 from hloipu_compiler.sharding.placing import placed, placed_cut, spread
-from hloipu_compiler.sharding.request import ShardRequest
-from hloipu_compiler.sharding.sharded import in_blocks, require_one_stage, sharded
 from hloipu_compiler.stacking.named_pieces import with_stacks
-from hloipu_compiler.stacking.staged_loops import staged_step
+from hloipu_compiler.stacking.pieces import InPieces
+from hloipu_compiler.stacking.staged_loops import StepApart, staged_step, step_apart
 from hloipu_compiler.staging.call_marks import with_call_marks
-from hloipu_compiler.staging.pipelining import pipelined
+from hloipu_compiler.staging.cutting import Costing
+from hloipu_compiler.staging.errors import StagingError
+from hloipu_compiler.staging.pipelining import (
+    Cutting,
+    cutting_of,
+    phases_and_kind,
+    pipelined,
+    uncut_step,
+)
 from hloipu_compiler.staging.sharded_update import sharded_update
 from hloipu_compiler.verify.static import require_static
-from hloipu_runtime.errors import UsageError
+from hloipu_runtime.errors import HloipuError, UsageError
 from hloipu_runtime.machine.links import check_system
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.merging import merged
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.side_by_side import side_by_side
 
-Phase = Callable[[str], AbstractContextManager[None]]
-"""Encloses the part of the work that it is given the name of, such as a clock."""
-
-
-def unmeasured(_name: str) -> AbstractContextManager[None]:
-    """Enclose a part of the work in nothing."""
-    return nullcontext()
-
-
-NOT_WRAPPED = WrappingRequest()
-NOT_PIPELINED = PipelineRequest()
-NOT_SHARDED = ShardRequest()
-
-
-@dataclass(frozen=True)
-class Compilation:
-    """What each phase made of a module."""
-
-    module: Module
-    """After the passes."""
-    plan: Plan
-    program: Program
-    wrapping: Wrapping | None = None
-    """How the entry is wrapped, where that was asked for."""
-    pipelining: Pipelining | None = None
-    """How it is cut into micro-batches and stages, where that was asked for."""
-    keys: ReplicaKeys = NO_KEYS
-    """Of random numbers, where it runs on several replicas."""
-
 
 def compile_module(
     module: Module,
-    machine: Machine,
-    *,
-    pipeline: Pipeline | str = "default",
-    verify_each: bool = False,
-    watch: Watcher | None = None,
-    phase: Phase = unmeasured,
-    wrapping: WrappingRequest = NOT_WRAPPED,
-    pipelining: PipelineRequest = NOT_PIPELINED,
-    shards: ShardRequest = NOT_SHARDED,
-    replicas: int | None = None,
-    ipus: int = 1,
-    tuning: Tuning = DEFAULT_TUNING,
-    plans: list[Record] | None = None,
+    request: CompileRequest,
+    until: Phase = Phase.PROGRAM,
+    clock: Clock = unmeasured,
 ) -> Compilation:
-    """Compile a verified module for a machine; phases: `passes` and `codegen`.
+    """Compile a verified module, up to a phase; the clock is told of `passes` and `codegen`.
 
-    `wrapping`: the entry is a step whose state stays on the device, in a loop of its own perhaps.
-    `pipelining`: the step is cut into micro-batches and stages; the passes of
-    `front` comes before the cut, `STAGED` after it; of `pipeline` counts what comes before
-    `default` or `lean`, which is run first.
-    `shards`: ops are placed on several IPUs, as they are annotated too.
-    `replicas`: copies that run it on data of their own; None: as many as its collectives name, or
-    of a wrapped step that names none, as many as a system of `ipus` has room for.
     A step in Graphcore's encoding is made plain first; what it says counts where nothing is asked.
-    `plans` takes the records of what planners chose, made for nobody else.
     Raises NotStaticError for sizes known only while running, CodegenError for ops that have no
     program, UnsupportedError E0457 for ops without meaning for their types, UsageError E3150 to
-    E3152 for a wrapping that cannot be, StagingError for a step that cannot be cut, MachineError
-    E3210 for more participants than IPUs, and what passes raise.
+    E3152 for a wrapping that cannot be, StagingError for a step that cannot be cut, ShardingError
+    E0550 to E0553 for one that cannot be placed, MachineError E3210 for more participants than
+    IPUs, and what passes raise.
     """
+    return continued(_read(module, request), until, clock)
+
+
+def continued(
+    current: Compilation, until: Phase = Phase.PROGRAM, clock: Clock = unmeasured
+) -> Compilation:
+    """Go on with a compilation where it stopped, up to a phase; raises as `compile_module` does."""
+    for phase, name, run in _PHASES:
+        if current.phase < phase <= until:
+            with clock(name):
+                current = replace(run(current), phase=phase)
+    return current
+
+
+def _read(module: Module, request: CompileRequest) -> Compilation:
     require_static(module)
     require_meanings(module)
     module = annotations_removed(module)
-    read = flat_step(module, pipelining.micro_batches if pipelining.micro_batches > 1 else None)
-    if read is not None:
-        module, stated = read.module, read.stated
-        wrapping, pipelining = stated.wrapping(wrapping), stated.pipelining(pipelining)
+    wrapping, cut, shards = request.wrapping, request.pipelining, request.shards
+    encoded = flat_step(module, cut.micro_batches if cut.micro_batches > 1 else None)
+    if encoded is not None:
+        module = encoded.module
+        wrapping, cut = encoded.stated.wrapping(wrapping), encoded.stated.pipelining(cut)
     module = with_call_marks(module)
-    copies, partitions = participants_for(module, replicas)
+    copies, partitions = participants_for(module, request.replicas)
     # Before any work for as many.
-    check_system(machine, copies * partitions * max(pipelining.least_ipus, shards.count or 1))
-    fills = replicas is None and ipus > 1 and not meets_others(module)
-    begun = Plan(replicas=copies, partitions=partitions)
-    averages = _averages(module, copies)
-    is_sharded = shards.asks or says_anything(module, partitions)
-    wanted = replace(
+    least = max(cut.least_ipus, shards.count or 1)
+    check_system(request.machine, copies * partitions * least)
+    meets = meets_others(module)
+    fills = request.replicas is None and request.ipus > 1 and not meets
+    averages = copies > 1 and not meets
+    is_placed = shards.asks or says_anything(module, partitions)
+    shards = replace(
         shards,
-        ipus=ipus,
-        most=machine.links.max_ipus,
-        fills=fills and (wrapping.asks or pipelining.asks or shards.asks),
-        averages=not meets_others(module),
-        is_placed=is_sharded,
+        ipus=request.ipus,
+        most=request.machine.links.max_ipus,
+        fills=fills and (wrapping.asks or cut.asks or shards.asks),
+        averages=not meets,
+        is_placed=is_placed,
     )
-    in_parts = pipelining.shard_optimizer and wrapping.asks and (wanted.fills or averages)
-    if is_sharded and not (pipelining.asks or in_parts):
-        return _compile_sharded(
-            module, begun, machine, pipeline, verify_each, watch, phase, wrapping, wanted,
-            tuning, plans,
-        )  # fmt: skip
-    if pipelining.asks or (wrapping.asks and (fills or averages)):
-        made = _compile_pipelined(
-            module, begun, machine, before_cut(pipeline), verify_each, watch, phase, wrapping,
-            pipelining, wanted, tuning, plans,
-        )  # fmt: skip
-        return _with_participants(made)
-    names = {x.number: x.name for x in parameter_arrays(module)}
-    wrapped = wrapping_of(module, wrapping)
-    with phase("passes"):
-        flat, plan = run_passes(module, begun, pipeline, verify_each=verify_each, watch=watch)
-    made = _lowered(flat, plan, machine, wrapped, phase, tuning, plans)
-    return _with_keys(made, flat, names, wrapping)
+    in_parts = cut.shard_optimizer and wrapping.asks and (shards.fills or averages)
+    if is_placed and not (cut.asks or in_parts):
+        distribution = Distribution.PLACED
+    elif cut.asks or (wrapping.asks and (fills or averages)):
+        distribution = Distribution.CUT
+    else:
+        distribution = Distribution.PLAIN
+    request = replace(request, wrapping=wrapping, pipelining=cut, shards=shards)
+    plan = Plan(replicas=copies, partitions=partitions)
+    return Compilation(request, module, plan, distribution=distribution, read=module)
 
 
-def _compile_sharded(
-    module: Module,
-    begun: Plan,
-    machine: Machine,
-    pipeline: Pipeline | str,
-    verify_each: bool,
-    watch: Watcher | None,
-    phase: Phase,
-    wrapping: WrappingRequest,
-    request: ShardRequest,
-    tuning: Tuning,
-    plans: list[Record] | None,
-) -> Compilation:
-    wrapped = wrapping_of(module, wrapping)
-    cut = PipelineRequest(stages=request.count, offload=OFF)
-
-    def running(module: Module, plan: Plan, pipeline: Pipeline | str) -> tuple[Module, Plan]:
-        return run_passes(module, plan, pipeline, verify_each=verify_each, watch=watch)
-
-    with phase("passes"):
-        roles = _roles_for_blocks(module, wrapping, wrapped) if request.asks else None
-        computing = computing_machine(machine, wrapping.io_tiles)
-        costing = costing_on(computing, cut, tuning)
-        taken = partial(taken_share, machine=computing)
-        flat, plan = sharded(
-            module, begun, pipeline, request, wrapped, roles, running, costing, taken
-        )
-    names = {x.number: x.name for x in parameter_arrays(module)}
-    made = _lowered(flat, plan, machine, wrapped, phase, tuning, plans)
-    return _with_keys(made, flat, names, wrapping)
+def _flattened(current: Compilation) -> Compilation:
+    request, module = current.request, current.module
+    if current.distribution is Distribution.PLAIN:
+        return replace(current, wrapping=wrapping_of(module, request.wrapping))
+    if current.distribution is Distribution.PLACED:
+        front = request.pipeline if _after_front(request) is None else "front"
+        wrapped = wrapping_of(module, request.wrapping)
+    else:
+        front = before_cut(request.pipeline)
+        cut = request.pipelining
+        # Replicas alone change nothing of what is fed and what is loaded once.
+        wrapped = required_wrapping(module, looped(request.wrapping), feeds_rest=cut.asks)
+        request = replace(request, pipelining=with_roles(module, request.wrapping, cut))
+    if request.shards.is_placed:
+        module = handed_down(module, current.plan.partitions)
+    flat, plan = _passed(with_flat_parameters(module), current.plan, front)
+    flat = with_flat_results(flat)
+    return replace(current, request=request, module=flat, plan=plan, wrapping=wrapped)
 
 
-def _roles_for_blocks(
-    module: Module, request: WrappingRequest, wrapped: Wrapping | None
-) -> Wrapping | None:
+def _passed(module: Module, plan: Plan, pipeline: Pipeline | str) -> tuple[Module, Plan]:
+    return run_passes(module, plan, pipeline, verify_each=False)
+
+
+def _after_front(request: CompileRequest) -> Pipeline | None:
+    """Return the passes that follow `front`; None for a pipeline that does not begin with it."""
+    return AFTER_FRONT.get(request.pipeline) if isinstance(request.pipeline, str) else None
+
+
+def _apart(current: Compilation) -> Compilation:
+    if current.distribution is Distribution.PLAIN:
+        return current
+    request, cut, shards = current.request, current.request.pipelining, current.request.shards
+    if current.distribution is Distribution.PLACED:
+        if not shards.asks:
+            return current
+        costed_as = PipelineRequest(stages=shards.count, offload=OFF)
+        return replace(current, module=_in_blocks(current, _roles(current), costed_as, NOT_CUT))
+    flat, wrapping = current.module, current.wrapped
+    if shards.asks:
+        require_one_stage(flat, cut)
+        flat = _in_blocks(current, wrapping, cut, cut)
+    apart = step_apart(flat, wrapping, cut)
+    step = staged_step(apart, _cutting_apart(apart, request))
+    return replace(
+        current,
+        request=replace(request, pipelining=step.request),
+        module=step.pieces.module,
+        wrapping=step.pieces.wrapping,
+        step=step,
+        combines=meets_others(flat),
+    )
+
+
+def _roles(current: Compilation) -> Wrapping | None:
     """Return what the parameters are, as far as can be told; blocks may be chosen without."""
     try:
-        return required_wrapping(module, looped(request), feeds_rest=True)
+        return required_wrapping(current.given, looped(current.request.wrapping), feeds_rest=True)
     except UsageError:
-        return wrapped
+        return current.wrapping
 
 
-def _lowered(
-    flat: Module,
-    plan: Plan,
-    machine: Machine,
-    wrapped: Wrapping | None,
-    phase: Phase,
-    tuning: Tuning,
-    plans: list[Record] | None,
-) -> Compilation:
-    """Return what becomes of a module and its plan after the passes."""
-    with phase("codegen"):
-        if wrapped is None:
-            program = lower(flat, plan, machine, tuning, plans)
-        else:
-            program = lower_wrapped(flat, plan, machine, wrapped, tuning, plans)
-        program = _in_few_steps(program, machine, tuning)
-        return _with_participants(Compilation(flat, plan, program, wrapped))
+def _in_blocks(
+    current: Compilation, roles: Wrapping | None, costed_as: PipelineRequest, cut: PipelineRequest
+) -> Module:
+    """Return a flat module whose ops state their blocks; annotations of its own stand instead."""
+    flat, plan, request = current.module, current.plan, current.request
+    if says_anything(flat, plan.partitions):
+        return flat
+    costs = _costs(flat, replace(request, pipelining=costed_as))
+    candidates = block_candidates(flat.entry, roles, request.shards, costs, cut)
+    if request.shards.count is not None:
+        return with_blocks(flat, next(candidates))
+    machine, state = request.computing, current.state
+    shares = ((x, taken_share(flat, placed(flat, plan, x, state), machine)) for x in candidates)
+    return with_blocks(flat, least_full(shares))
 
 
-def _in_few_steps(program: Program, machine: Machine, tuning: Tuning) -> Program:
-    """Return a program with steps together that can be, and IPUs at work at the same time."""
+def _cutting_apart(apart: StepApart, request: CompileRequest) -> Cutting | None:
+    """Return the stages of a step apart; None where none are looked for, or rows have none."""
+    if apart.pieces is None:
+        return None
+    asked = replace(request, pipelining=apart.request)
+    try:
+        return _cutting(apart.pieces, asked, apart.trips, {})
+    except StagingError:
+        if apart.peeled is not None:
+            raise
+        return None  # the step as it is may do; if not, its error is by the user's numbers
+
+
+def _cutting(
+    pieces: InPieces,
+    request: CompileRequest,
+    trips: Mapping[str, Hashable],
+    known: Mapping[str, int],
+) -> Cutting:
+    """Return where a step is cut; `request`: by the numbers before it was in pieces."""
+    asked = pieces.request(request.pipelining)
+    uncut = uncut_step(pieces.module, pieces.wrapping, asked, known)
+    costs = _costs(uncut.module, request) if uncut.needs_costs else None
+    return cutting_of(uncut, pieces.wrapping, asked, costs, trips)
+
+
+def _cut(current: Compilation) -> Compilation:
+    if current.distribution is Distribution.PLAIN:
+        return current
+    if current.distribution is Distribution.PLACED:
+        return _placed(current)
+    request, plan, wrapping = current.request, current.plan, current.wrapped
+    asked, shards = request.pipelining, request.shards
+    pieces = InPieces(current.module, wrapping, (), None)
+    cutting = _cutting(pieces, request, {}, current.step.known if current.step else {})
+    if cutting.needs_cycles:
+        cutting = replace(cutting, cycles=_costs(cutting.module, request).cycles)
+    cut, pipelining = pipelined(cutting, wrapping, asked)
+    pipelining = replace(pipelining, loops=current.step.lines if current.step else ())
+    if shards.is_placed:
+        plan, pipelining = placed_cut(cut, plan, pipelining, current.state)
+        shards.check(pipelining.ipu_count)
+    copies = plan.replicas
+    if shards.fills:
+        room = shards.ipus // pipelining.ipu_count
+        copies = max(copies, shards.replicas(plan.shards) if plan.ipus else room)
+    averages = copies > 1 and shards.averages
+    plan = replace(plan, replicas=copies, averages_gradients=averages)
+    if averages and asked.shard_optimizer:
+        cut, whole, combined = sharded_update(cut, pipelining, wrapping, copies)
+        pipelining = replace(pipelining, whole=whole, combined=combined)
+        if plan.ipus:
+            plan = placed(cut, plan, plan.ipus, current.state)
+    return replace(current, module=cut, keyed=cut, plan=plan, pipelining=pipelining)
+
+
+def _placed(current: Compilation) -> Compilation:
+    flat, shards = current.module, current.request.shards
+    plan = placed(flat, current.plan, {}, current.state)
+    shards.check(plan.shards)
+    if shards.fills:
+        plan = replace(plan, replicas=shards.replicas(plan.shards))
+    if plan.replicas > 1 and shards.averages and current.wrapping is not None:
+        phases, trains = phases_and_kind(flat.entry, current.wrapping, NOT_CUT)
+        if trains:
+            flat = with_gradient_means(flat, phases, plan.ipus, plan.replicas)
+            plan = replace(placed(flat, plan, plan.ipus, current.state), averages_gradients=True)
+    return replace(current, module=flat, plan=plan)
+
+
+def _with_passes(current: Compilation) -> Compilation:
+    rest: Pipeline | str | None = current.request.pipeline
+    if current.distribution is not Distribution.PLAIN:
+        rest = STAGED if current.distribution is Distribution.CUT else _after_front(current.request)
+    if rest is None:
+        return current
+    module, plan = _passed(current.module, current.plan, rest)
+    if not plan.ipus and current.distribution is not Distribution.PLACED:
+        return replace(current, module=module, plan=plan)
+    plan = placed(module, plan, plan.ipus, current.state)  # what passes made has no IPU yet
+    cut = current.pipelining and spread(module, plan, current.pipelining)
+    return replace(current, module=module, plan=plan, pipelining=cut)
+
+
+def _lowered(current: Compilation) -> Compilation:
+    request, cut = current.request, current.pipelining
+    plans: list[Record] | None = [] if request.keeps_plans else None
+    given = current.module, current.plan, request.machine
+    if cut is not None:
+        offload = offloads(request.pipelining, cut, request.machine)
+        wrapped = current.wrapped
+        program = lower_pipelined(*given, wrapped, cut, request.tuning, plans, offload=offload)
+    elif current.wrapping is not None:
+        program = lower_wrapped(*given, current.wrapping, request.tuning, plans)
+    else:
+        program = lower(*given, request.tuning, plans)
+    return replace(current, lowered=program, plans=tuple(plans or ()))
+
+
+def _merged(current: Compilation) -> Compilation:
+    program, machine = current.program, current.request.machine
     tiles = machine.chip.tiles_per_ipu
-    if tuning.merge_steps:
+    merges = current.request.tuning.merge_steps
+    if merges:
         program = merged(program, tiles)
     apart = side_by_side(program, machine)
     # Steps of an IPU that were written between those of others are next to each other only then.
-    return merged(apart, tiles) if tuning.merge_steps and apart is not program else apart
+    together = merges and apart is not program
+    return replace(current, lowered=merged(apart, tiles) if together else apart)
 
 
-def _averages(module: Module, replicas: int) -> bool:
-    """Whether replicas combine gradients that the module's own ops do not combine."""
-    return replicas > 1 and not meets_others(module)
-
-
-def _with_keys(
-    made: Compilation,
-    module: Module,
-    names: Mapping[int, str],
-    request: WrappingRequest,
-    *,
-    may_fold: bool = False,
-) -> Compilation:
-    """Return a compilation with the keys that replicas fold their numbers into.
-
-    `module`: before passes that replicas have no part in; `may_fold`: whether it is known what they
-    combine.
-    """
-    cut = made.pipelining
-    if made.plan.replicas == 1 and (cut is None or cut.micro_batches == 1):
-        return made
-    keys = replica_keys(
-        module, made.wrapping, cut if may_fold else None, made.plan.replicas, names,
-        request.replica_keys, made.program.stacks,
-    )  # fmt: skip
-    return replace(made, keys=keys, program=replace(made.program, keys=keys.folded))
-
-
-def _with_participants(made: Compilation) -> Compilation:
-    plan = made.plan
-    if plan.replicas == plan.partitions == 1:
-        return made
-    program = replace(made.program, replicas=plan.replicas, partitions=plan.partitions)
-    return replace(made, program=program)
-
-
-def _compile_pipelined(
-    module: Module,
-    begun: Plan,
-    machine: Machine,
-    pipeline: Pipeline | str,
-    verify_each: bool,
-    watch: Watcher | None,
-    phase: Phase,
-    wrapping: WrappingRequest,
-    request: PipelineRequest,
-    shards: ShardRequest,
-    tuning: Tuning,
-    plans: list[Record] | None,
-) -> Compilation:
-    # Replicas alone change nothing of what is fed and what is loaded once.
-    wrapped = required_wrapping(module, looped(wrapping), feeds_rest=request.asks)
-    request = with_roles(module, wrapping, request)
-    names = {x.number: x.name for x in parameter_arrays(module)}
-    with phase("passes"):
-        if shards.is_placed:
-            module = handed_down(module, begun.partitions)
-        module = with_flat_parameters(module)
-        flat, plan = run_passes(module, begun, pipeline, verify_each=verify_each, watch=watch)
-        flat = with_flat_results(flat)
-        computing = computing_machine(machine, wrapping.io_tiles)
-        costing = costing_on(computing, request, tuning)
-        state = [(x.parameter, x.result) for x in wrapped.state]
-        if shards.asks:
-            require_one_stage(flat, request)
-            taken = partial(taken_share, machine=computing)
-            flat = in_blocks(flat, plan, shards, wrapped, state, costing, taken, request)
-        step = staged_step(flat, wrapped, request, costing)
-        wrapped, request = step.pieces.wrapping, step.request
-        cut, pipelining = pipelined(step.pieces.module, wrapped, request, costing, step.known)
-        pipelining = replace(pipelining, loops=step.lines)
-        state = [(x.parameter, x.result) for x in wrapped.state]
-        if shards.is_placed:
-            plan, pipelining = placed_cut(cut, plan, pipelining, state)
-            shards.check(pipelining.ipu_count)
-        copies = plan.replicas
-        if shards.fills:
-            room = shards.ipus // pipelining.ipu_count
-            copies = max(copies, shards.replicas(plan.shards) if plan.ipus else room)
-        averages = _averages(module, copies)
-        plan = replace(plan, replicas=copies, averages_gradients=averages)
-        if averages and request.shard_optimizer:
-            cut, whole, combined = sharded_update(cut, pipelining, wrapped, copies)
-            pipelining = replace(pipelining, whole=whole, combined=combined)
-            if plan.ipus:
-                plan = placed(cut, plan, plan.ipus, state)
-        made, plan = run_passes(cut, plan, STAGED, verify_each=verify_each, watch=watch)
-        if plan.ipus:
-            plan = placed(made, plan, plan.ipus, state)
-            pipelining = spread(made, plan, pipelining)
-    with phase("codegen"):
-        offload = offloads(request, pipelining, machine)
-        program = lower_pipelined(
-            made, plan, machine, wrapped, pipelining, tuning, plans, offload=offload
+def _finished(current: Compilation) -> Compilation:
+    program, plan = current.program, current.plan
+    if current.step is not None:
+        program = with_stacks(program, current.step.pieces.stacks)
+    keys = _keys(current, program)
+    if keys is not NO_KEYS or plan.replicas * plan.partitions > 1:
+        program = replace(
+            program, keys=keys.folded, replicas=plan.replicas, partitions=plan.partitions
         )
-        program = _in_few_steps(program, machine, tuning)
-        program = with_stacks(program, step.pieces.stacks)
-    done = Compilation(made, plan, program, wrapped, pipelining)
-    return _with_keys(done, cut, names, wrapping, may_fold=not meets_others(flat))
+    return replace(current, lowered=program, keys=keys)
 
 
-def source_lines(module: Module) -> dict[str, str]:
-    """Return `file:line` of every instruction for which the dump says so.
+def _keys(current: Compilation, program: Program) -> ReplicaKeys:
+    """Return the keys that replicas fold their numbers into."""
+    cut, replicas = current.pipelining, current.plan.replicas
+    if replicas == 1 and (cut is None or cut.micro_batches == 1):
+        return NO_KEYS
+    names = {x.number: x.name for x in parameter_arrays(current.given)}
+    module = current.keyed or current.module
+    known = None if current.combines else cut  # what replicas combine
+    asked = current.request.wrapping.replica_keys
+    return replica_keys(module, current.wrapping, known, replicas, names, asked, program.stacks)
 
-    Of a loop for which it does not, the line of the dump.
-    """
-    lines = SourceLines(module)
-    found = {
-        x.name: lines.line(x)
-        for computation in module.computations
-        for x in computation.instructions
-        if x.metadata
-    }
-    for computation in module.computations:
-        for x in computation.instructions:
-            span = module.span(x) if x.opcode == "while" else None
-            if span is not None and not found.get(x.name):
-                found[x.name] = f"HLO line {span.source.line_and_column(span.start)[0]}"
-    return {name: line for name, line in found.items() if line}
+
+_PHASES = (
+    (Phase.FLAT, "passes", _flattened),
+    (Phase.APART, "passes", _apart),
+    (Phase.CUT, "passes", _cut),
+    (Phase.PASSES, "passes", _with_passes),
+    (Phase.LOWERED, "codegen", _lowered),
+    (Phase.MERGED, "codegen", _merged),
+    (Phase.PROGRAM, "codegen", _finished),
+)
+"""Phases in their order, each with the name that clocks know it by."""
+
+
+def op_prices(module: Module, machine: Machine, tuning: Tuning) -> list[OpPrice]:
+    """Return what each op of a flat module's entry takes; nothing for what is no work."""
+    kinds = OpKinds(module)
+    request = CompileRequest(machine, tuning=tuning)
+    return kinds.prices(None if op is None else _price(op, request) for op in kinds.alone())
+
+
+def _price(op: OneOp, request: CompileRequest) -> OpPrice | None:
+    """Return what an op takes by itself; None for one that needs its surroundings."""
+
+    def by_program() -> OpPrice | None:
+        try:
+            current = continued(Compilation(request, op.module), Phase.LOWERED)
+            return op.price(current.program, request.machine)
+        except HloipuError:  # such as a collective
+            return None
+
+    return PRICE_MEMO.of((request.machine, request.tuning, op.key), by_program)
+
+
+PRICE_MEMO: Memo[OpPrice | None] = Memo(8192)
+"""Prices of ops; steps that are compiled again and again, as in a search, mostly have the same. An
+entry has a few kilobytes."""
+
+
+def _costs(module: Module, request: CompileRequest) -> Costing:
+    """Return what the ops of a flat module cost, and what stages have."""
+    machine = request.computing
+    prices = op_prices(module, machine, request.tuning)
+    return costing_of(module.entry, prices, machine, request.pipelining)

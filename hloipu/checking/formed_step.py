@@ -26,9 +26,9 @@ from hloipu_compiler.plan.pipelining import OFF, Accumulation, PipelineRequest, 
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.roles import required_wrapping, with_roles, wrapping_of
 from hloipu_compiler.plan.wrapping import Wrapping, looped
-from hloipu_compiler.stacking.staged_loops import staged_step
+from hloipu_compiler.stacking.staged_loops import step_apart
 from hloipu_compiler.staging.cutting import annotated
-from hloipu_compiler.staging.pipelining import pipelined
+from hloipu_compiler.staging.pipelining import cutting_of, pipelined, uncut_step
 from hloipu_runtime.errors import UnsupportedError, UsageError
 from hloipu_runtime.plain_text import printable
 
@@ -140,8 +140,9 @@ def _cut(
         )
         flat = with_flat_results(flat)
     if not annotated(flat.entry):
-        request = staged_step(flat, wrapped, request).request
-    return pipelined(flat, wrapped, request)
+        request = step_apart(flat, wrapped, request).request
+    cutting = cutting_of(uncut_step(flat, wrapped, request), wrapped, request)
+    return pipelined(cutting, wrapped, request)
 
 
 def _parts(made: Module, wrapped: Wrapping, plan: Pipelining) -> Parts:

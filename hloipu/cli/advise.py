@@ -10,9 +10,9 @@ from hloipu.cli.compiling import (
     compiling_options,
     estimated,
     given_file,
-    options_for,
     read_verified,
     report,
+    settled_for,
     shown_config,
     timed,
 )
@@ -39,8 +39,9 @@ def command(file: str | None, limits: Limits, asked: Asked, reporting: Reporting
         return
     with timed(reporting) as phases:
         module, text = read_verified(given_file(file), limits, phases, asked)
-        options = options_for(asked, module, text)
-        program = compile_verified(module, options, phases)
+        settled = settled_for(asked, module, text)
+        options = settled.options
+        program = settled.program or compile_verified(module, options, phases)
         profile = estimated(program, phases)
         with phases("advice"):
             findings = with_gains(profile.findings, module, options, program, compile_once)

@@ -13,7 +13,7 @@ from hloipu.cli.values import given_arguments
 from hloipu.encoded import plain_step, with_plain_loops
 from hloipu.options.resolve import resolve
 from hloipu.options.table import Options
-from hloipu.session import compile_verified, module_attributes, settled_options
+from hloipu.session import compile_settled, module_attributes
 from hloipu_compiler.evaluate.evaluator import EvaluationLimits
 from hloipu_compiler.evaluate.participants import evaluate_everywhere
 from hloipu_compiler.evaluate.plan import Array
@@ -50,8 +50,7 @@ class Setup:
     def program(self, module: Module) -> CompiledProgram:
         """Compile a module as `hloipu compile` does, but for the cache."""
         module, _ = plain_step(module, self.asked.given)
-        options, _ = settled_options(module, None, self.options(module))
-        return compile_verified(module, options)
+        return compile_settled(module, self.options(module))
 
     def arguments(self, module: Module) -> tuple[Module, list[Array]]:
         """Return the module, its elided constants filled if asked, and arguments for it."""
@@ -146,7 +145,7 @@ def _reference(module: Module, setup: Setup) -> list[Array]:
 
 def _on_tiles(module: Module, leaves: list[Array], setup: Setup) -> list[Array]:
     options = setup.options(module)
-    program = compile_verified(module, settled_options(module, None, options)[0])
+    program = compile_settled(module, options)
     if program.over_memory != "allow":
         require_fit(program.memory)
     return Tiles(program, options.mode, options.poison).outputs(module, leaves)

@@ -22,7 +22,7 @@ from hloipu.checking.step_values import (
     values_of_program,
 )
 from hloipu.cli.check_job import Job, line, refuse_unjudged
-from hloipu.cli.compiling import options_for, stop_unless_fits
+from hloipu.cli.compiling import settled_for, stop_unless_fits
 from hloipu.cli.options import Asked
 from hloipu.cli.progress import Working
 from hloipu.cli.run import Inputs, session_arrays
@@ -101,8 +101,9 @@ def check_steps(
     with working("compiling"):
         step, lines = plain_step(module, asked.given, asked.config)
         step = step if given.fill is None else fill_elided(step, given.fill)
-        options = options_for(asked, step, print_module(step, FULL))
-        program = compile_verified(step, options)
+        settled = settled_for(asked, step, print_module(step, FULL))
+        options = settled.options
+        program = settled.program or compile_verified(step, options)
     for text in lines:
         say(text, err=True)
     for text in program.options.get("cut", ()):

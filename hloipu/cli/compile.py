@@ -7,10 +7,10 @@ import click
 from hloipu.cli.compiling import (
     Reporting,
     chart_option,
+    compiled,
     compiling_options,
     estimated,
     given_file,
-    options_for,
     read_verified,
     report,
     shown_config,
@@ -24,7 +24,6 @@ from hloipu.cli.inputs import HLO_FILE, limit_option
 from hloipu.cli.options import Asked
 from hloipu.cli.outputs import OUTPUT_FILE
 from hloipu.cli.saying import say
-from hloipu.session import compile_cached
 from hloipu_compiler.hlo.limits import Limits
 
 
@@ -56,7 +55,7 @@ def command(
         return
     with timed(reporting) as phases:
         module, text = read_verified(given_file(file), limits, phases, asked)
-        program = compile_cached(module, text, options_for(asked, module, text), phases)
+        program = compiled(asked, module, text, phases)
         profile = with_fitting(estimated(program, phases), program, phases)
         tell_pipelines(profile)
         report(profile, replace(reporting, chart=chart))

@@ -25,7 +25,7 @@ from hloipu.encoded import plain_step
 from hloipu.options.origin import DEFAULT
 from hloipu.options.table import OPTIONS, Options
 from hloipu.phases import Phases
-from hloipu.session import as_asked, compile_cached, module_attributes, settled_options
+from hloipu.session import Settled, as_asked, compile_cached, module_attributes, settled_options
 from hloipu.wrapping import wrapping_lines
 from hloipu_compiler.hlo.limits import Limits
 from hloipu_compiler.hlo.parse import parse
@@ -122,19 +122,25 @@ def read_verified(file: str, limits: Limits, phases: Phases, asked: Asked) -> tu
     return module, key_text(module, source.text, given, asked.config)
 
 
-def options_for(asked: Asked, module: Module, text: str) -> Options:
+def settled_for(asked: Asked, module: Module, text: str) -> Settled:
     """Return the options, the module's own attributes considered.
 
     Says on stderr how the step is wrapped, where that is asked for. With `plan="auto"` it looks
     for the best way to cut it, shows the others, and returns options for that one.
     """
     options = asked.resolved(module_attributes(module)).options
-    options, choice = settled_options(module, text, options)
-    if choice is not None:
-        say(choice_text(choice), err=True)
-    for line in wrapping_lines(module, options):
+    settled = settled_options(module, text, options)
+    if settled.choice is not None:
+        say(choice_text(settled.choice), err=True)
+    for line in wrapping_lines(module, settled.options):
         say(line, err=True)
-    return options
+    return settled
+
+
+def compiled(asked: Asked, module: Module, text: str, phases: Phases) -> CompiledProgram:
+    """Return the program of a verified module; says on stderr what `settled_for` says."""
+    settled = settled_for(asked, module, text)
+    return compile_cached(module, text, settled.options, phases, ready=settled.program)
 
 
 def program_of(file: str, limits: Limits, asked: Asked, phases: Phases) -> CompiledProgram:
@@ -142,7 +148,7 @@ def program_of(file: str, limits: Limits, asked: Asked, phases: Phases) -> Compi
     if is_executable(file):
         return loaded(file, asked, phases)[0]
     module, text = read_verified(file, limits, phases, asked)
-    return compile_cached(module, text, options_for(asked, module, text), phases)
+    return compiled(asked, module, text, phases)
 
 
 def is_executable(file: str) -> bool:

@@ -14,7 +14,7 @@ from hloipu.cli.options import Asked, config_text, option_group
 from hloipu.cli.saying import say
 from hloipu.encoded import plain_step
 from hloipu.phases import Phases
-from hloipu.session import compile_verified, module_attributes, passed, planned, settled_options
+from hloipu.session import compile_settled, module_attributes, passed, planned, settled_options
 from hloipu_compiler.codegen.planned import plans_record, plans_text
 from hloipu_compiler.hlo.dot_text import MOST_NODES, dot_module
 from hloipu_compiler.hlo.limits import Limits
@@ -119,15 +119,14 @@ def stage_text(
     options = asked.resolved(module_attributes(module)).options
     if stage == "front":
         return hlo_text(passed(module, options), asking)
-    options, _ = settled_options(module, None, options)
     if stage == "plans":
-        records = planned(module, options)
+        records = planned(module, settled_options(module, None, options).options)
         return (
             as_json(plans_record(records))
             if asking.output_format == "json"
             else plans_text(records)
         )
-    return _PRINTERS[stage](compile_verified(module, options), asking)
+    return _PRINTERS[stage](compile_settled(module, options), asking)
 
 
 def check_format(stage: str, output_format: str) -> None:

@@ -50,7 +50,9 @@ def command(words: tuple[str, ...], as_json: bool, limits: Limits, asked: Asked)
 def _explain_plan(op: str, file: str, limits: Limits, asked: Asked, *, as_json: bool) -> None:
     module = parse(read_input(file, limits), limits=limits)
     verify(module)
-    options, _ = settled_options(module, None, asked.resolved(module_attributes(module)).options)
+    options = settled_options(
+        module, None, asked.resolved(module_attributes(module)).options
+    ).options
     records = planned(module, options)
     found = records_of(records, op)
     if as_json:

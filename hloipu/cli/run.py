@@ -13,9 +13,9 @@ from hloipu.cli.compiling import (
     given_file,
     is_executable,
     loaded,
-    options_for,
     read_verified,
     report,
+    settled_for,
     shown_config,
     stop_unless_fits,
     timed,
@@ -125,22 +125,25 @@ def prepared(file: str, inputs: Inputs, asked: Asked, phases: Phases) -> Work:
             return Work(program, options, arrays=session_arrays(program.program, None, inputs))
         ports = module_of_ports(program.program)
         return Work(program, options, arguments_of(ports, inputs)[1])
-    module, text = read_verified(file, inputs.limits.text, phases, asked)
-    options = options_for(asked, module, text)
+    step, text = read_verified(file, inputs.limits.text, phases, asked)
+    module, (options, choice) = step, settled_for(asked, step, text)
+    ready = choice.program if choice is not None else None
     if options.mode == "estimate":
-        return Work(compile_cached(module, text, options, phases), options)
+        return Work(compile_cached(module, text, options, phases, ready=ready), options)
     if needs_session(module, options):
         if inputs.fill is not None:
             module = fill_elided(module, inputs.fill)
             text += f"\n// elided constants filled with seed {inputs.fill}"
-        program = compile_cached(module, text, options, phases)
+        ready = ready if module is step else None
+        program = compile_cached(module, text, options, phases, ready=ready)
         arrays = session_arrays(program.program, module, inputs)
         return Work(program, options, arrays=arrays)
     with phases("arguments"):
         module, leaves = arguments_of(module, inputs)
     if inputs.fill is not None:
         text += f"\n// elided constants filled with seed {inputs.fill}"
-    program = compile_cached(module, text, options, phases)
+    ready = ready if module is step else None
+    program = compile_cached(module, text, options, phases, ready=ready)
     return Work(program, options, without_tokens(module, leaves))
 
 

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -178,7 +178,7 @@ def compile_key(
     return digest.hexdigest()
 
 
-@cache
+@lru_cache(maxsize=16)
 def source_fingerprint(*packages: str) -> str:
     """Return the SHA-256 of all sources of some packages: names and contents, in order."""
     digest = hashlib.sha256()

@@ -25,7 +25,7 @@ from tests.support.tower_models import TOWERS
 SAMPLE = sample(24)
 
 
-@pytest.mark.thinned(8)
+@pytest.mark.thinned(12)
 @pytest.mark.parametrize("cut", SAMPLE, ids=map(str, SAMPLE))
 def test_state_is_that_of_gradients_taken_apart(cut: Concurrent) -> None:
     program = compiled(cut)
@@ -62,7 +62,7 @@ MODELS = [name for name in TOWERS if name not in ("tied", "dropped")]
 
 
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(4)
 def test_steps_without_annotations_are_cut_where_branches_are(model: str) -> None:
     cut = Concurrent(model, marked=False)
     step, towers = cut.step, TOWERS[model]

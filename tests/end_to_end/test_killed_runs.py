@@ -71,7 +71,7 @@ def test_the_end_is_the_same(folder: Path) -> None:
     assert finish(folder, "resumed.npz", *kept) == wanted
 
 
-@pytest.mark.thinned(11)
+@pytest.mark.thinned(21)
 @pytest.mark.parametrize("signal", SIGNALS)
 @pytest.mark.parametrize("kind", [*CUTS][::-1])
 def test_every_kind_of_run_resumes_to_the_same_end(kind: str, signal: str, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def assert_same_bits(cut: Cut, options: Mapping[str, Any], mode: Mode = "functio
         np.testing.assert_array_equal(a, b, strict=True)
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("step", "schedule"),
     [
@@ -68,7 +68,7 @@ def test_each_kind_may_lie_there_alone(kind: str) -> None:
     assert_same_bits(cut, {f"offload_{kind}": True})
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     ("step", "stages", "group"),
     [
@@ -92,7 +92,7 @@ def test_groups_of_micro_batches_do_not_change_a_bit(step: str, stages: int, gro
     ],
     ids=str,
 )
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(4)
 def test_tiles_by_themselves_come_to_the_same(cut: Cut, group: int) -> None:
     program = compiled(cut, **EVERYTHING, batch_serialization=group)
     assert_equal_to_jax(cut, program, mode="exact")
@@ -111,7 +111,7 @@ def test_tiles_by_themselves_come_to_the_same(cut: Cut, group: int) -> None:
     ],
     ids=str,
 )
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(4)
 def test_replicas_each_have_their_own(cut: Cut) -> None:
     for group in (1, 2) if cut.schedule == "sequential" else (1,):
         program = compiled(cut, **(EVERYTHING | {"batch_serialization": group}))
@@ -156,6 +156,7 @@ def test_shards_of_the_optimizer_are_parts_in_remote_memory() -> None:
     assert all(0.5 * a <= b < a for a, b in zip(whole, parts, strict=True))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_memory_report_tells_what_lies_there(kind: str) -> None:
     program = compiled(

@@ -14,7 +14,7 @@ from tests.support.training_steps import OTHERS, STEPS, UNUSUAL_STEPS
 SAMPLE = sample(60, steps=(*STEPS, *UNUSUAL_STEPS, *SUBTLE_STEPS, SCALED.name))
 
 
-@pytest.mark.thinned(14)
+@pytest.mark.thinned(18)
 @pytest.mark.parametrize("cut", SAMPLE, ids=map(str, SAMPLE))
 def test_state_is_that_of_gradients_taken_apart(cut: Cut) -> None:
     assert_equal_to_jax(cut, compiled(cut))

@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hloipu_compiler.driver import compile_module, source_lines
+from hloipu_compiler.analysis.source_lines import source_lines
+from hloipu_compiler.compilation import CompileRequest
+from hloipu_compiler.driver import compile_module
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.executable import Executable, load
@@ -32,7 +34,9 @@ def compiled(sample: str, target: str) -> Executable:
     verify(module)
     machine = load_machine(target)
     return Executable(
-        compile_module(module, machine).program, machine, sources=source_lines(module)
+        compile_module(module, CompileRequest(machine)).program,
+        machine,
+        sources=source_lines(module),
     )
 
 

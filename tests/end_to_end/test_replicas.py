@@ -18,7 +18,7 @@ STAGED = [Copies("mlp_sgd", 2, 3, 2), Copies("cnn_adam", 2, 4, 2), Copies("resid
 EXACT = [Copies("mlp_sgd", 2), Copies("mlp_sgd", 2, 3, 2), Copies("cnn_sgd", 2, 3)]
 
 
-@pytest.mark.thinned(7)
+@pytest.mark.thinned(10)
 @pytest.mark.parametrize("copies", [*ALL, *STAGED], ids=str)
 def test_state_is_that_of_gradients_averaged(copies: Copies) -> None:
     assert_equal_to_jax(copies, compiled(copies))

@@ -1,6 +1,5 @@
 """Every sample, compiled for small and large machines: in all modes, and under the referees."""
 
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -12,7 +11,7 @@ from hloipu.check_outputs import Truth, compare_outputs, truth_of
 from hloipu.inputs import flat
 from hloipu.options.resolve import resolve
 from hloipu.session import compile_verified
-from hloipu.xla_cpu.runner import job_of, run_on_xla_cpu
+from hloipu.xla_cpu.runner import XlaCpu
 from hloipu_compiler.evaluate.participants import evaluate_everywhere
 from hloipu_compiler.evaluate.plan import Array
 from hloipu_compiler.evaluate.random_inputs import random_arguments
@@ -52,23 +51,19 @@ def program_of(sample: str, target: str) -> CompiledProgram:
 
 
 @cache
-def wanted_of(sample: str) -> tuple[list[Array], list[Array], Truth | None]:
+def wanted_of(sample: str, xla_cpu: XlaCpu) -> tuple[list[Array], list[Array], Truth | None]:
     """Return the leaves of arguments, of the evaluator's results, and what XLA:CPU says of them."""
     module = module_of(sample)
     arguments = random_arguments(module, 7)
     leaves = flat(arguments)
-    return leaves, flat(evaluate_everywhere(module, *arguments)), truth_of(on_xla, module, leaves)
-
-
-def on_xla(work: Sequence[tuple[Module, Sequence[Array]]]) -> list[list[Array] | str]:
-    return run_on_xla_cpu([job_of(module, leaves) for module, leaves in work])
+    return leaves, flat(evaluate_everywhere(module, *arguments)), truth_of(xla_cpu, module, leaves)
 
 
 @EVERYWHERE
 @pytest.mark.thinned(6)
-def test_both_modes_compute_what_the_graph_means(sample: str, target: str) -> None:
+def test_both_modes_compute_what_the_graph_means(sample: str, target: str, xla_cpu: XlaCpu) -> None:
     program = program_of(sample, target)
-    arguments, wanted, truth = wanted_of(sample)
+    arguments, wanted, truth = wanted_of(sample, xla_cpu)
 
     cycles = set()
     for mode in ("functional", "exact"):
@@ -99,6 +94,7 @@ def assert_adds_up(profile: Profile) -> None:
     assert sum(row.assumed_cycles for row in profile.steps) == profile.assumed_cycles
 
 
+@pytest.mark.thinned(2)
 @ON_FEW_TILES
 def test_the_referee_finds_nothing_misread_or_missing(sample: str, target: str) -> None:
     program = program_of(sample, target)

@@ -97,6 +97,7 @@ def whole_caches(caches: Tree, w: Tree, token: Any, position: Any) -> tuple[Tree
     return tuple(new), x @ w["words"].T
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("stages", "micro_batches"), [(2, 1), (2, 3), (4, 3)])
 @pytest.mark.parametrize("answer", [rows_of_caches, whole_caches])
 def test_caches_go_with_their_layers(answer: Any, stages: int, micro_batches: int) -> None:

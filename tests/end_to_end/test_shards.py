@@ -76,7 +76,7 @@ def evaluated(name: str) -> list[Any]:
     return losses + state
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(8)
 @pytest.mark.parametrize(("name", "seed"), ANNOTATED)
 def test_annotated_steps_train_as_plain_ones_do(name: str, seed: int) -> None:
     draw = Random(f"{name}{seed}")
@@ -129,7 +129,7 @@ def test_state_and_gradients_of_jax_s_own_annotations_lie_where_they_are_read(
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)
 
 
-@pytest.mark.thinned(10)
+@pytest.mark.thinned(14)
 @pytest.mark.parametrize("shards", [1, 2, 3, 4])
 @pytest.mark.parametrize("cut", BLOCKS, ids=str)
 def test_blocks_train_as_gradients_and_updates_taken_apart_do(cut: Cut, shards: int) -> None:
@@ -179,6 +179,7 @@ def test_as_few_shards_are_taken_as_have_room() -> None:
     assert_equal_to_jax(cut, scarce)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("cut", CUT, ids=str)
 def test_cut_steps_train_on_the_ipus_that_their_ops_name(cut: Cut) -> None:
     program = compiled(cut)

@@ -11,7 +11,7 @@ import hloipu
 from hloipu.check_ops import first_divergence
 from hloipu.cli.application import application
 from hloipu.inputs import flat
-from hloipu.xla_cpu.runner import job_of, run_on_xla_cpu
+from hloipu.xla_cpu.runner import XlaCpu
 from hloipu_compiler.evaluate.evaluator import Evaluator
 from hloipu_compiler.evaluate.participants import evaluate_everywhere
 from hloipu_compiler.evaluate.plan import Action, Array
@@ -23,6 +23,7 @@ from hloipu_compiler.source import Source
 from tests.support.collectives import ADD
 from tests.support.xla_oracle import available
 
+pytestmark = pytest.mark.usefixtures("checks_share_xla")
 needs_xla = pytest.mark.skipif(not available(), reason="jaxlib is not installed")
 
 SAMPLE = Path(__file__).resolve().parents[2] / "hlo_samples" / "sharded_mlp.hlo"
@@ -55,26 +56,26 @@ def said(*arguments: str) -> str:
     return result.output
 
 
-def assert_equal_on_xla(module: Module, tolerance: float) -> None:
+def assert_equal_on_xla(module: Module, xla_cpu: XlaCpu, tolerance: float) -> None:
     """Compare values with XLA's directly, not by the command's own judgement of them."""
     arguments = random_arguments(module, 0)
-    (theirs,) = run_on_xla_cpu([job_of(module, flat(arguments))])
+    (theirs,) = xla_cpu([(module, flat(arguments))])
     assert not isinstance(theirs, str), theirs
     for a, b in zip(evaluate_everywhere(module, *arguments), theirs, strict=True):
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
 
 
 @needs_xla
-def test_a_sharded_sample() -> None:
+def test_a_sharded_sample(xla_cpu: XlaCpu) -> None:
     """A program with a manually sharded region has XLA:CPU's values on eight devices."""
-    assert_equal_on_xla(parse(Source(SAMPLE.read_text())), 1e-5)
+    assert_equal_on_xla(parse(Source(SAMPLE.read_text())), xla_cpu, 1e-5)
     assert "agrees with xla-cpu" in said("check", str(SAMPLE), "--isolate")
 
 
 @needs_xla
-def test_a_program_per_device(tmp_path: Path) -> None:
+def test_a_program_per_device(tmp_path: Path, xla_cpu: XlaCpu) -> None:
     """A program already written per device, with ids of both kinds, has them too."""
-    assert_equal_on_xla(parse(Source(PER_DEVICE)), 1e-6)
+    assert_equal_on_xla(parse(Source(PER_DEVICE)), xla_cpu, 1e-6)
     path = tmp_path / "per_device.hlo"
     path.write_text(PER_DEVICE)
     assert "agrees with xla-cpu" in said("check", str(path), "--iterations", "2")

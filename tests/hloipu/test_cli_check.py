@@ -11,6 +11,7 @@ from tests.support.arrays import Array
 from tests.support.command_line import Outcome, run
 from tests.support.xla_oracle import available
 
+pytestmark = pytest.mark.usefixtures("checks_share_xla")
 SAMPLES = Path(__file__).resolve().parents[2] / "hlo_samples"
 
 TEXT = """HloModule m

@@ -28,7 +28,6 @@ from tests.support.poplar_trained import trained as perceptron_trained
 from tests.support.poplar_variants import VARIANTS
 from tests.support.poplar_windows import BEGINNINGS, WINDOWS, over_replicas
 
-SCHEDULES = ("grouped", "interleaved", "sequential")
 REDUCTIONS = ("sum", "mean", "running_mean")
 
 

@@ -1,6 +1,5 @@
 """The judge of whole modules finds single wrong ops in narrow types, and nothing in right ones."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import ml_dtypes
@@ -9,7 +8,7 @@ import pytest
 
 from hloipu.check_outputs import Truth, compare_outputs, nested, truth_of
 from hloipu.inputs import flat
-from hloipu.xla_cpu.runner import job_of, run_on_xla_cpu
+from hloipu.xla_cpu.runner import XlaCpu
 from hloipu_compiler.evaluate.evaluator import evaluate
 from hloipu_compiler.evaluate.plan import Array
 from hloipu_compiler.evaluate.random_inputs import random_arguments
@@ -49,10 +48,6 @@ FAULTS = {
 KINDS = ("bf16", "f8e4m3fn")
 
 
-def on_xla(work: Sequence[tuple[Module, Sequence[Array]]]) -> list[list[Array] | str]:
-    return run_on_xla_cpu([job_of(module, leaves) for module, leaves in work])
-
-
 def agrees(right: Module, tried: Module, leaves: list[Array], truth: Truth | None) -> bool:
     assert truth is not None
     ours = evaluate(tried, *nested(tried, leaves))
@@ -61,11 +56,11 @@ def agrees(right: Module, tried: Module, leaves: list[Array], truth: Truth | Non
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_planted_faults_are_found_and_the_right_module_agrees(kind: str) -> None:
+def test_planted_faults_are_found_and_the_right_module_agrees(kind: str, xla_cpu: XlaCpu) -> None:
     text = TEXT.format(t=kind)
     right = parse(text)
     leaves = flat(random_arguments(right, 1))
-    truth = truth_of(on_xla, right, leaves)
+    truth = truth_of(xla_cpu, right, leaves)
     assert truth is not None
     more = truth.draw(range(9, 13))
     truth = replace(truth, draw=lambda _numbers: more)
@@ -94,18 +89,18 @@ ENTRY e {
 """
 
 
-def test_scatters_may_round_after_each_update_and_at_the_end() -> None:
+def test_scatters_may_round_after_each_update_and_at_the_end(xla_cpu: XlaCpu) -> None:
     """XLA:CPU rounds after each, a sum in f32 once; a term too few is a fault."""
     module = parse(SCATTER)
     random = np.random.default_rng(3)
     index = np.repeat(np.arange(64, dtype=np.int32), 10)
     updates = random.uniform(0.5, 1.5, 640).astype(ml_dtypes.bfloat16)
     leaves: list[Array] = [np.zeros(64, ml_dtypes.bfloat16), index[:, None], updates]
-    truth = truth_of(on_xla, module, leaves)
+    truth = truth_of(xla_cpu, module, leaves)
     assert truth is not None
     more = truth.draw(range(9, 13))
     truth = replace(truth, draw=lambda _numbers: more)
-    (theirs,) = on_xla([(module, leaves)])
+    (theirs,) = xla_cpu([(module, leaves)])
     assert not isinstance(theirs, str)
     rows = updates.astype(np.float32).reshape(64, 10)
     once = rows.sum(1).astype(ml_dtypes.bfloat16)

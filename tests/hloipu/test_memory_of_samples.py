@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from hloipu_compiler.compilation import CompileRequest
 from hloipu_compiler.driver import compile_module
 from hloipu_compiler.hlo.parse import parse
 from hloipu_runtime.machine.load import load_machine
@@ -21,4 +22,4 @@ NAMES = (
 def test_sample(name: str, tiles: str) -> None:
     machine = load_machine("tiny", {"tiles_per_ipu": tiles})
     module = parse((SAMPLES / f"{name}.hlo").read_text(encoding="utf-8"))
-    check_memory(compile_module(module, machine).program, machine)
+    check_memory(compile_module(module, CompileRequest(machine)).program, machine)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hloipu.xla_cpu.forms import for_partitioner, for_stablehlo
-from hloipu.xla_cpu.runner import job_of, run_on_xla_cpu
+from hloipu.xla_cpu.runner import XlaCpu
 from hloipu_compiler.evaluate.evaluator import evaluate
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.hlo.printer import print_module
@@ -118,13 +118,13 @@ def test_groups_are_written_as_lists() -> None:
 
 
 @pytest.mark.skipif(not available(), reason="no jaxlib")
-def test_xla_forms_groups_as_they_are_written() -> None:
+def test_xla_forms_groups_as_they_are_written(xla_cpu: XlaCpu) -> None:
     """In every form, and where devices are replicas and partitions: values are those of numpy."""
     cases = [(kind, form, "num_partitions=8") for kind in KINDS for form in FORMS]
     both = "replica_count=2, num_partitions=4"
     cases += [(kind, form, both) for kind in KINDS if kind != "all-to-all" for form in FORMS]
     ramp = np.arange(4, dtype=np.float32)
-    answers = run_on_xla_cpu([job_of(meeting(*case), [ramp]) for case in cases])
+    answers = xla_cpu([(meeting(*case), [ramp]) for case in cases])
     for case, answer in zip(cases, answers, strict=True):
         assert not isinstance(answer, str), (case, answer)
         np.testing.assert_array_equal(answer[0], met(case[0], FORMS[case[1]]), str(case))

@@ -1,5 +1,6 @@
 """Steps in pieces beside the whole ones: what the evaluator makes of both."""
 
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,12 @@ from hloipu_compiler.evaluate.random_inputs import random_arguments
 from hloipu_compiler.hlo.printer import print_module
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes.runner import run_passes
+from hloipu_compiler.plan.pipelining import PipelineRequest
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.wrapping import FeedBinding, StatePair, Wrapping
 from hloipu_compiler.stacking.pieces import InPieces, step_in_pieces
+from hloipu_compiler.stacking.staged_loops import StagedStep, staged_step, step_apart
+from hloipu_compiler.staging.pipelining import Cutting, cutting_of, uncut_step
 from hloipu_runtime.program.stacks import PARAMETER, RESULT
 
 Array = np.ndarray[Any, Any]
@@ -31,6 +35,21 @@ def wrapping_with(
 def front(text: str) -> Module:
     """Return a verified text after the passes that come before pieces."""
     return run_passes(hloipu.verify(text), Plan(), "front")[0]
+
+
+def staged(module: Module, wrapping: Wrapping, request: PipelineRequest) -> StagedStep:
+    """Return a flat step in its stages, which are found by what ops make and read."""
+    apart = step_apart(module, wrapping, request)
+    if apart.pieces is None:
+        return staged_step(apart)
+    return staged_step(apart, stages_of(apart.pieces, apart.request, apart.trips))
+
+
+def stages_of(pieces: InPieces, request: PipelineRequest, trips: Mapping[str, Hashable]) -> Cutting:
+    """Return the stages of a step apart; `request` is by the numbers before."""
+    asked = pieces.request(request)
+    uncut = uncut_step(pieces.module, pieces.wrapping, asked)
+    return cutting_of(uncut, pieces.wrapping, asked, trips=trips)
 
 
 def whole_results(made: InPieces, *arguments: Array) -> list[Array]:

@@ -16,9 +16,9 @@ _EVERY = 2
 class ScaledStep(Step):
     """The scale is read by the forward pass and made anew by the update, which skips overflows."""
 
-    def state(self, seed: int = 0) -> Tree:
+    def state(self) -> Tree:
         """Return (weights, (optimizer state, scale, good updates), statistics) to begin with."""
-        weights, optimizer, statistics = super().state(seed)
+        weights, optimizer, statistics = super().state()
         return weights, (optimizer, np.float32(64), np.int32(0)), statistics
 
     def gradients(self, state: Tree, x: Any, y: Any) -> tuple[Any, Tree, Tree]:

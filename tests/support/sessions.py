@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from hloipu_compiler.compilation import CompileRequest
 from hloipu_compiler.driver import compile_module
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.plan.wrapping import WrappingRequest
@@ -47,7 +48,7 @@ ENTRY e {
 def compiled(text: str, target: str = "tiny", **request: Any) -> CompiledProgram:
     """Return a step compiled as a request for wrapping says."""
     machine = load_machine(target, {})
-    made = compile_module(parse(text), machine, wrapping=WrappingRequest(**request))
+    made = compile_module(parse(text), CompileRequest(machine, wrapping=WrappingRequest(**request)))
     return CompiledProgram(made.program, machine, over_memory="allow")
 
 

@@ -33,9 +33,13 @@ class Step:
         """`model_optimizer`."""
         return f"{self.model.name}_{self.optimizer_name}"
 
-    def state(self, seed: int = 0) -> Tree:
+    def state(self) -> Tree:
         """Return (weights, optimizer state, statistics) to begin with."""
-        weights = self.model.weights(np.random.default_rng(seed))
+        return self._first_state
+
+    @cached_property
+    def _first_state(self) -> Tree:
+        weights = self.model.weights(np.random.default_rng(0))
         return weights, self.optimizer.init(weights), self.model.statistics()
 
     def batch(self, seed: int) -> tuple[Any, Any]:

@@ -26,6 +26,7 @@ from tests.support import wire
 
 ROOT = Path(__file__).resolve().parents[2]
 Array = np.ndarray[Any, Any]
+DEVICES = "--xla_force_host_platform_device_count"
 
 
 def available() -> bool:
@@ -166,7 +167,7 @@ class Oracle:
         return Verdict("accepted", "", reply, tuple(outputs))
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        flags = f"--xla_force_host_platform_device_count={self.devices}"
+        flags = f"{os.environ.get('XLA_FLAGS', '')} {DEVICES}={self.devices}".strip()
         quiet = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "TF_CPP_MIN_LOG_LEVEL": "3"}
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the child)
         self._process = subprocess.Popen(

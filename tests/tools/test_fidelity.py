@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases import each
 from tools.fidelity.__main__ import main
 from tools.fidelity.cases import LARGE, Case, Kind, Row, case_of, judged
 from tools.fidelity.document import BLIND_SPOTS, HEAD, document
@@ -25,7 +26,7 @@ def test_every_measurement_has_a_source_and_its_own_name() -> None:
     assert len({x.id for x in MEASUREMENTS}) == len(MEASUREMENTS)
 
 
-@pytest.mark.parametrize("x", MEASUREMENTS, ids=lambda x: x.id)
+@each("x", MEASUREMENTS)
 def test_every_measurement_has_a_case(x: Measurement) -> None:
     case = case_of(x)
     assert (case.predict is not None) == (case.kind in (Kind.JUDGED, Kind.BESIDE))

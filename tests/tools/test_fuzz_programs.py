@@ -7,7 +7,7 @@ from hloipu_compiler.evaluate.evaluator import evaluate
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.ops import OPS
 from hloipu_compiler.verify.verifier import verify
-from tests.support.xla_oracle import Oracle, available
+from tests.support.xla_oracle import Oracle
 from tools.fuzz_programs import judge
 from tools.fuzz_programs.facts import Facts, UntameError, added, multiplied, repeated, rounded
 from tools.fuzz_programs.program import ALL, Output, Program, generate
@@ -44,10 +44,8 @@ def test_values_stay_within_their_facts() -> None:
         assert (number, outcome.kind, outcome.detail) == (number, judge.AGREED, "")
 
 
-@pytest.mark.skipif(not available(), reason="jaxlib is not installed")
-def test_both_sides_agree_on_programs() -> None:
-    with Oracle() as oracle:
-        outcomes = [judge.judged(generate(1, number), oracle) for number in range(16)]
+def test_both_sides_agree_on_programs(oracle: Oracle) -> None:
+    outcomes = [judge.judged(generate(1, number), oracle) for number in range(16)]
 
     kinds = [o.kind for o in outcomes]
     assert [o for o in outcomes if o.kind not in (judge.AGREED, judge.REFUSED)] == []

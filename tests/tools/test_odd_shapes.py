@@ -1,22 +1,13 @@
 """Ops on sizes that no grid divides: values on tiles are XLA's, and a box that is off shows."""
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.support.xla_oracle import Oracle, available
+from tests.support.xla_oracle import Oracle
 from tools.conformance.deviations import read
 from tools.conformance.odd_shapes import odd_cases
 from tools.tile_conformance import AGREES, TileOutcome, judged
 
-pytestmark = pytest.mark.skipif(not available(), reason="jaxlib is not installed")
 CASES = odd_cases(36, 0)
-
-
-@pytest.fixture(scope="module")
-def oracle() -> Iterator[Oracle]:
-    with Oracle(timeout_seconds=60) as made:
-        yield made
 
 
 def outcome(oracle: Oracle, number: int) -> TileOutcome:

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hloipu_compiler.driver import compile_module, source_lines
+from hloipu_compiler.analysis.source_lines import source_lines
+from hloipu_compiler.compilation import CompileRequest
+from hloipu_compiler.driver import compile_module
 from hloipu_compiler.errors import InvalidHloError
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.verify.verifier import verify
@@ -48,7 +50,7 @@ def read(seed: int, folders: Sequence[Path]) -> Cases:
         module = parse(text)
         try:
             verify(module)
-            program = compile_module(module, machine).program
+            program = compile_module(module, CompileRequest(machine)).program
         except (InvalidHloError, UnsupportedError):
             continue
         made.append(Executable(program, machine, sources=source_lines(module)))

@@ -75,3 +75,23 @@ class SourceLines:
             found = f"{printable(file)}:{frames[0].line}" if frames else ""
             self._lines[text] = found
         return found
+
+
+def source_lines(module: Module) -> dict[str, str]:
+    """Return `file:line` of every instruction for which the dump says so.
+
+    Of a loop for which it does not, the line of the dump.
+    """
+    lines = SourceLines(module)
+    found = {
+        x.name: lines.line(x)
+        for computation in module.computations
+        for x in computation.instructions
+        if x.metadata
+    }
+    for computation in module.computations:
+        for x in computation.instructions:
+            span = module.span(x) if x.opcode == "while" else None
+            if span is not None and not found.get(x.name):
+                found[x.name] = f"HLO line {span.source.line_and_column(span.start)[0]}"
+    return {name: line for name, line in found.items() if line}

@@ -5,11 +5,12 @@ written out: rows are copied, and nothing is fused from trip to trip. So each fo
 itself, when a cut first asks for it.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
+from hloipu_compiler.choosing.surveying import PricedOps
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.plan.pipelining import PipelineRequest
 from hloipu_compiler.plan.wrapping import Wrapping
@@ -70,10 +71,6 @@ class Given:
     request: PipelineRequest
 
 
-Surveying = Callable[[Module, Phases, Wrapping, PipelineRequest], Survey]
-"""What looks at a form."""
-
-
 class Forms:
     """The forms of one step, as far as they have been asked for."""
 
@@ -81,16 +78,17 @@ class Forms:
         self,
         given: Given,
         peeled: PeeledStep,
-        cycles: Sequence[float],
-        surveying: Surveying,
+        priced: PricedOps,
         most: int = MOST_INSTRUCTIONS,
     ) -> None:
-        """`most`: instructions that are looked at in parts of loops, in all forms together."""
+        """`priced`: the step with all trips written out.
+
+        `most`: instructions that are looked at in parts of loops, in all forms together.
+        """
         self.given = given
         self.peeled = peeled
-        self.cycles = cycles
-        """Of the ops of the step with all trips written out."""
-        self.surveying = surveying
+        self.priced = priced
+        self.cycles = [price.cycles for price in priced.prices]
         self.left = most
         self._made: dict[Hashable, Form] = {}
         self._in_parts: dict[Hashable, tuple[Split, InPieces]] = {}
@@ -168,7 +166,7 @@ class Forms:
         entry, phases = module.entry, self.peeled.phases
         if pieces is not self.peeled.pieces:
             phases, _ = phases_and_kind(entry, wrapping, request)
-        survey = self.surveying(module, phases, wrapping, request)
+        survey = self.priced.survey(module, phases, wrapping, request)
         places = parameter_positions(entry)
         fed = [i for feed in wrapping.feeds for number in feed.places for i in places[number]]
         return Form(

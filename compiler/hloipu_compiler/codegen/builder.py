@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hloipu_compiler.codegen.choosing import Demand, candidates, cheapest
+from hloipu_compiler.codegen.choosing import Demand, MovableOp, candidates, cheapest
 from hloipu_compiler.codegen.errors import CodegenError
 from hloipu_compiler.codegen.exchanging import Exchanging
 from hloipu_compiler.codegen.layout import NO_LAYOUT, Layout
@@ -222,16 +222,16 @@ class Builder(Exchanging):
             return self._turned(default)
         if len(places) == 1:
             return places[0]
-        chosen = cheapest(
-            self.machine,
+        held = zip(operands, lying, strict=True)
+        op = MovableOp(
             codelet,
-            [(Tensor(x.element_type, x.shape), m) for x, m in zip(operands, lying, strict=True)],
-            [Tensor(*x) for x in results],
-            self.wishes,
-            places,
-            turns=self.turns,
-            code_cycles=self.tuning_here.code_cycles_per_byte,
+            tuple((Tensor(x.element_type, x.shape), m) for x, m in held),
+            tuple(Tensor(*x) for x in results),
+            tuple(self.wishes),
+            self.turns,
+            self.tuning_here.code_cycles_per_byte,
         )
+        chosen = cheapest(self.machine, op, places)
         return self._turned(chosen) if chosen == default else chosen
 
     def _turned(self, placement: Placement) -> Placement:

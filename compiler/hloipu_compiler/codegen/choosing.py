@@ -65,44 +65,36 @@ def candidates(
     return list(found)
 
 
-def cheapest(
-    machine: Machine,
-    codelet: Codelet,
-    operands: Sequence[tuple[Tensor, Mapping]],
-    results: Sequence[Tensor],
-    wishes: Sequence[Demand],
-    placements: Iterable[Placement],
-    numbers: Sequence[Tensor] = (),
-    turns: int = 1,
-    code_cycles: int = 0,
-) -> Placement:
-    """Return the placement that costs least, the first of equals.
+class MovableOp(NamedTuple):
+    """An op that could run anywhere, its operands where they lie, and where users want results."""
 
-    `numbers`: operands behind the others that are constant, and cost nothing to bring. `turns`: how
-    often the op runs; the code of its exchanges is there once, a byte worth `code_cycles`.
-    """
-    wishes = tuple(x for x in wishes if len(x.born.spans) == len(results[0].shape))
-    asked = tuple(operands), tuple(numbers), tuple(results), wishes, turns, code_cycles
-    return min(placements, key=lambda x: _cost(machine, codelet, *asked, x))
+    codelet: Codelet
+    operands: tuple[tuple[Tensor, Mapping], ...]
+    results: tuple[Tensor, ...]
+    wishes: tuple[Demand, ...]
+    turns: int = 1
+    """How often it runs; the code of its exchanges is there once."""
+    code_cycles: int = 0
+    """What a byte of that is worth."""
+    numbers: tuple[Tensor, ...] = ()
+    """Operands behind the others that are constant, and cost nothing to bring."""
+
+
+def cheapest(machine: Machine, op: MovableOp, placements: Iterable[Placement]) -> Placement:
+    """Return the placement that costs least, the first of equals."""
+    wishes = tuple(x for x in op.wishes if len(x.born.spans) == len(op.results[0].shape))
+    op = op._replace(wishes=wishes)
+    return min(placements, key=lambda x: _cost(machine, op, x))
 
 
 @lru_cache(1 << 13)
-def _cost(
-    machine: Machine,
-    codelet: Codelet,
-    operands: tuple[tuple[Tensor, Mapping], ...],
-    numbers: tuple[Tensor, ...],
-    results: tuple[Tensor, ...],
-    wishes: tuple[Demand, ...],
-    turns: int,
-    code_cycles: int,
-    placement: Placement,
-) -> int:
-    indexing = codelet.indexing([*(x for x, _ in operands), *numbers], results)
+def _cost(machine: Machine, op: MovableOp, placement: Placement) -> int:
+    results = op.results
+    indexing = op.codelet.indexing([*(x for x, _ in op.operands), *op.numbers], results)
     begin = machine.exchange.setup_cycles + machine.exchange.route_cycles + sync(machine).cycles
     cycles = code = 0
     parts = []
-    for (tensor, lying), indices in zip(operands, indexing.operands, strict=False):
+    for (tensor, lying), indices in zip(op.operands, indexing.operands, strict=False):
         spans = placement.spans(indices, tensor.shape)
         way = bringing(
             machine, tensor.element_type, tensor.shape, lying, Mapping(placement.tiles, spans)
@@ -112,22 +104,22 @@ def _cost(
             cycles += way.cycles - (begin if cycles else 0)
             code += way.code_bytes
         parts.append(_part(tensor, spans))
-    parts += numbers
+    parts += op.numbers
     made = []
     for number, (tensor, indices) in enumerate(zip(results, indexing.results, strict=True)):
         spans = placement.spans(indices, tensor.shape)
         made.append(_part(tensor, spans))
         if not number:
             lies = Mapping(placement.tiles, spans)
-            for wish in wishes:
+            for wish in op.wishes:
                 way = bringing(machine, tensor.element_type, tensor.shape, lies, wish.need)
                 if way.cycles > wish.most:
                     cycles += wish.most
                     continue
                 cycles += way.cycles
                 code += way.code_bytes
-    cycles += codelet.work(machine, parts, made).cycles
-    return turns * cycles + code_cycles * code
+    cycles += op.codelet.work(machine, parts, made).cycles
+    return op.turns * cycles + op.code_cycles * code
 
 
 def _part(tensor: Tensor, spans: Sequence[tuple[int, int, int, int]]) -> Tensor:

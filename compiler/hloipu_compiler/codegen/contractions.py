@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from hloipu_compiler.codegen.builder import Builder
-from hloipu_compiler.codegen.choosing import candidates, cheapest
+from hloipu_compiler.codegen.choosing import MovableOp, candidates, cheapest
 from hloipu_compiler.codegen.dot_placement import PlacedDot, dot_codelet, dot_placement
 from hloipu_compiler.codegen.dot_plans import planned_dot
 from hloipu_compiler.codegen.leaves import Held, Leaf, Scalar
@@ -127,15 +127,13 @@ def _adding_place(
     wished = candidates(indexing, (), builder.wishes, -(-near.tiles.count // 2), ())
     if not wished:
         return near
-    operands = [(tensors[0], lying)]
-    return cheapest(
-        builder.machine,
+    op = MovableOp(
         add,
-        operands,
-        [result],
-        builder.wishes,
-        [near, *wished],
-        tensors[1:],
+        ((tensors[0], lying),),
+        (result,),
+        tuple(builder.wishes),
         builder.turns,
         builder.tuning_here.code_cycles_per_byte,
+        tuple(tensors[1:]),
     )
+    return cheapest(builder.machine, op, [near, *wished])

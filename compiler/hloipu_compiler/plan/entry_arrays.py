@@ -7,6 +7,7 @@ from hloipu_compiler.hlo.metadata import read_metadata
 from hloipu_compiler.ir.attributes import Alias
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+from hloipu_compiler.memo import Memo, Same
 from hloipu_compiler.plan.aliased_state import AliasPair
 from hloipu_compiler.plan.wrapping import EntryArray
 
@@ -19,16 +20,11 @@ def parameter_arrays(module: Module) -> list[EntryArray]:
 
     JAX writes the path of an argument's leaf into its parameter's `op_name`: `state.params['w']`.
     """
-    for known, arrays in _known:
-        if known is module:
-            return list(arrays)
-    arrays = _arrays_of(module)
-    _known[:] = [(module, arrays)]
-    return list(arrays)
+    return list(ARRAYS_MEMO.of(Same(module), lambda: _arrays_of(module)))
 
 
-_known: list[tuple[Module, list[EntryArray]]] = []
-"""The last answer, which is asked for from many sides; at most one."""
+ARRAYS_MEMO: Memo[list[EntryArray]] = Memo(1)
+"""The last answer, which is asked for from many sides."""
 
 
 def _arrays_of(module: Module) -> list[EntryArray]:

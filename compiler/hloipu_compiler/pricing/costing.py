@@ -1,14 +1,13 @@
 """What the cutting of stages asks of a machine: cycles of ops, links and memory."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning
-from hloipu_compiler.ir.graph import Computation, Module
+from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.plan.pipelining import AUTO, ON, PipelineRequest
-from hloipu_compiler.pricing.op_prices import OpPrice, kept_copies, op_prices
+from hloipu_compiler.pricing.op_prices import OpPrice, kept_copies
 from hloipu_compiler.staging.balancing import Budget
-from hloipu_compiler.staging.cutting import Costing, work
+from hloipu_compiler.staging.cutting import Costing
 from hloipu_runtime.machine.links import Segment, segment_rate
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.plan import available_bytes
@@ -68,14 +67,9 @@ def budget_of(machine: Machine, request: PipelineRequest, needs: Needs = NOTHING
     )
 
 
-def costing_on(
-    machine: Machine, request: PipelineRequest, tuning: Tuning = DEFAULT_TUNING
-) -> Callable[[Module], Costing]:
-    """Return what tells the costs of a flat module's ops on a machine."""
-
-    def costing(module: Module) -> Costing:
-        prices = op_prices(module, machine, tuning, work)
-        cycles = [price.cycles for price in prices]
-        return Costing(cycles, budget_of(machine, request, needs_of(module.entry, prices)))
-
-    return costing
+def costing_of(
+    entry: Computation, prices: Sequence[OpPrice], machine: Machine, request: PipelineRequest
+) -> Costing:
+    """Return what the cutting of stages has to know of ops that take what `prices` say."""
+    cycles = [price.cycles for price in prices]
+    return Costing(cycles, budget_of(machine, request, needs_of(entry, prices)))

@@ -1,42 +1,15 @@
-"""Prices of ops that this process has found: an op by itself always takes the same.
+"""What modules have in common that take the same: all but names and places in the source."""
 
-Steps that are compiled again and again, as in a search for the best way to cut one, mostly have the
-same ops in them.
-"""
-
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from hashlib import blake2b
-from typing import Generic, TypeVar
 
 from hloipu_compiler.ir.attribute_kinds import COMPUTATION_KINDS, INSTRUCTION_KINDS
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.literals import Literal
 
-T = TypeVar("T")
-
-MOST_KNOWN = 8192
-"""Then the oldest ones are forgotten; an entry has a few kilobytes."""
 _CALLING = frozenset(key for key, kind in INSTRUCTION_KINDS.items() if kind in COMPUTATION_KINDS)
 _SHORT = 64
 """Characters of a literal that are kept; of longer ones a digest is."""
-
-
-class KnownPrices(Generic[T]):
-    """What was found for a key; the oldest entry goes when there are too many."""
-
-    def __init__(self, most: int = MOST_KNOWN) -> None:
-        self.most = most
-        self.known: dict[Hashable, tuple[T]] = {}
-
-    def of(self, key: Hashable, find: Callable[[], T]) -> T:
-        """Return what is known for a key, or else what `find` returns, which is kept."""
-        if (found := self.known.get(key)) is not None:
-            return found[0]
-        price = find()
-        while len(self.known) >= self.most:
-            self.known.pop(next(iter(self.known)), None)
-        self.known[key] = (price,)
-        return price
 
 
 def form_of(module: Module) -> Hashable:

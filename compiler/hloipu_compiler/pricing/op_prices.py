@@ -6,29 +6,23 @@ rearrangements between ops are missing, and what fusion saves; barriers of eleme
 out, since they mostly run together with others.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from hloipu_compiler.codegen.lowering import lower
 from hloipu_compiler.codegen.table import LOWERINGS
-from hloipu_compiler.codegen.tuning import Tuning
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import Trait, with_trait
 from hloipu_compiler.passes.names import Names
 from hloipu_compiler.passes.rewriting import with_operands
-from hloipu_compiler.passes.runner import run_passes
-from hloipu_compiler.plan.plan import Plan
-from hloipu_compiler.pricing.known_prices import KnownPrices, form_of
+from hloipu_compiler.pricing.known_prices import form_of
 from hloipu_compiler.pricing.program_bytes import program_bytes
+from hloipu_compiler.staging.cutting import work
 from hloipu_runtime.costing.estimate import estimate
 from hloipu_runtime.costing.forms import Forms
 from hloipu_runtime.costing.step_costs import step_charges
-from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.machine.model import Machine
-
-Guess = Callable[[Computation, Instruction], float]
-"""Cycles of an op that has no program of its own, or of which too many kinds are there."""
+from hloipu_runtime.program.program import Program
 
 FREE = frozenset(
     "parameter constant tuple get-tuple-element bitcast reshape after-all iota broadcast "
@@ -41,7 +35,6 @@ ELEMENTWISE = with_trait(Trait.ELEMENTWISE)
 _NOT_OF_COST = frozenset(("frontend_attributes", "sharding", "control-predecessors"))
 _MOST_KINDS = 400
 """Programs that are made; kinds beyond that are guessed, in the order of the text."""
-_PIPELINE = "default"
 
 
 class OpPrice(NamedTuple):
@@ -58,67 +51,79 @@ class OpPrice(NamedTuple):
     """Of all tiles together, each operand where the op wants it; 0: not known."""
 
 
-def op_prices(module: Module, machine: Machine, tuning: Tuning, guess: Guess) -> list[OpPrice]:
-    """Return what each op of a flat module's entry takes; nothing for what is no work."""
-    pricing = _Pricing(module, machine, tuning, guess)
-    return [pricing.price(position) for position in range(len(module.entry.instructions))]
-
-
 NOTHING = OpPrice(0.0)
-_KNOWN: KnownPrices[OpPrice | None] = KnownPrices()
 
 
-class _Pricing:
-    """Prices found so far."""
+class OneOp(NamedTuple):
+    """A module of one op, whose program tells the price of it and of all that are alike."""
 
-    def __init__(self, module: Module, machine: Machine, tuning: Tuning, guess: Guess) -> None:
-        self.module = module
-        self.entry = module.entry
-        self.machine = machine
-        self.tuning = tuning
-        self.guess = guess
-        self.names = frozenset(module.computation)
-        self.known: dict[Hashable, OpPrice] = {}
-        self.looks: dict[str, Hashable] = {}
+    module: Module
+    slots: tuple[int, ...]
+    """Which parameter of the module each operand is, or -1."""
 
-    def price(self, position: int) -> OpPrice:
-        x = self.entry.instructions[position]
-        if x.opcode in FREE:
-            return NOTHING
-        key = self._look(self.entry, x)
-        found = self.known.get(key)
-        if found is None:
-            few = len(self.known) < _MOST_KINDS and x.opcode in LOWERINGS
-            found = self.known[key] = self._found(x) if few else self._guessed(x)
-        return found
+    @property
+    def key(self) -> Hashable:
+        """What it has in common with an op of another module that takes the same."""
+        return form_of(self.module), self.slots
 
-    def _guessed(self, x: Instruction) -> OpPrice:
-        return OpPrice(self.guess(self.entry, x))
-
-    def _found(self, x: Instruction) -> OpPrice:
-        alone, slots = _alone(self.module, x)
-        key = self.machine, self.tuning, form_of(alone), slots
-        price = _KNOWN.of(key, lambda: self._of_program(alone, slots))
-        return self._guessed(x) if price is None else price
-
-    def _of_program(self, module: Module, slots: tuple[int, ...]) -> OpPrice | None:
-        """Return what a module of one op takes; None where the op needs its surroundings."""
-        try:
-            alone, plan = run_passes(module, Plan(), _PIPELINE, verify_each=False)
-            program = lower(alone, plan, self.machine, self.tuning)
-            forms = Forms(program, self.machine)
-            costs = step_charges(program, self.machine, forms)
-            spent = estimate(program, self.machine, costs=costs).spent
-            taken = program_bytes(program, self.machine, forms)
-        except HloipuError:  # such as a collective
-            return None
+    def price(self, program: Program, machine: Machine) -> OpPrice:
+        """Return what the op takes, by its program before steps are merged."""
+        forms = Forms(program, machine)
+        costs = step_charges(program, machine, forms)
+        spent = estimate(program, machine, costs=costs).spent
+        taken = program_bytes(program, machine, forms)
         working = spent.compute.cycles + spent.exchange.cycles
-        is_elementwise = module.entry.instructions[-1].opcode in ELEMENTWISE
+        is_elementwise = self.module.entry.instructions[-1].opcode in ELEMENTWISE
         cycles = working if is_elementwise else working + spent.sync.cycles
-        given = tuple(taken.given[n] if 0 <= n < len(taken.given) else 0 for n in slots)
+        given = tuple(taken.given[n] if 0 <= n < len(taken.given) else 0 for n in self.slots)
         return OpPrice(float(cycles), taken.working, taken.code, taken.vertex_code, given)
 
-    def _look(self, computation: Computation, x: Instruction) -> Hashable:
+
+class OpKinds:
+    """The kinds of ops in a flat module's entry: ops that are alike take the same."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.kinds: list[int] = []
+        """Of each op; -1 for what is no work."""
+        self.examples: list[Instruction] = []
+        """The first op of each kind."""
+        look, entry = _Look(module), module.entry
+        number: dict[Hashable, int] = {}
+        for x in entry.instructions:
+            if x.opcode in FREE:
+                self.kinds.append(-1)
+                continue
+            kind = number.setdefault(look.of(entry, x), len(number))
+            if kind == len(self.examples):
+                self.examples.append(x)
+            self.kinds.append(kind)
+
+    def alone(self) -> Iterator[OneOp | None]:
+        """Yield a module of each kind of op; None where no program is to be made of it."""
+        for number, x in enumerate(self.examples):
+            few = number < _MOST_KINDS and x.opcode in LOWERINGS
+            yield _alone(self.module, x) if few else None
+
+    def prices(self, known: Iterable[OpPrice | None]) -> list[OpPrice]:
+        """Return what each op takes; `known`: of each kind, None where it is to be guessed."""
+        entry = self.module.entry
+        of_kind = [
+            OpPrice(work(entry, x)) if price is None else price
+            for x, price in zip(self.examples, known, strict=True)
+        ]
+        return [NOTHING if kind < 0 else of_kind[kind] for kind in self.kinds]
+
+
+class _Look:
+    """What ops of a module have in common that cost the same."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.names = frozenset(module.computation)
+        self.looks: dict[str, Hashable] = {}
+
+    def of(self, computation: Computation, x: Instruction) -> Hashable:
         """Return what ops have in common that cost the same."""
         called = tuple(self._look_of(name) for name in x.attributes.called)
         own = tuple(
@@ -134,7 +139,7 @@ class _Pricing:
             computation = self.module.computation[name]
             self.looks[name] = hash(
                 tuple(
-                    (self._look(computation, x), x.operands, str(x.literal))
+                    (self.of(computation, x), x.operands, str(x.literal))
                     for x in computation.instructions
                 )
             )
@@ -147,11 +152,8 @@ def _kind(computation: Computation, position: int) -> str:
     return f"{x.shape}" if x.literal is None else f"{x.shape} constant"
 
 
-def _alone(module: Module, x: Instruction) -> tuple[Module, tuple[int, ...]]:
-    """Return a module of one op, and which of its parameters each operand is, or -1.
-
-    What the op reads are parameters, but for constants and tuples.
-    """
+def _alone(module: Module, x: Instruction) -> OneOp:
+    """Return a module of one op: what it reads are parameters, but for constants and tuples."""
     made: list[Instruction] = []
     names = Names([x.name])
     operands = _written(module.entry, x.operands, made, names)
@@ -159,7 +161,7 @@ def _alone(module: Module, x: Instruction) -> tuple[Module, tuple[int, ...]]:
     entry = Computation("alone", tuple(made), len(made) - 1)
     others = _called(module, x)
     slots = tuple(made[i].parameter_number for i in operands)
-    return Module("alone", (*others, entry), len(others), Attributes({})), slots
+    return OneOp(Module("alone", (*others, entry), len(others), Attributes({})), slots)
 
 
 def _written(

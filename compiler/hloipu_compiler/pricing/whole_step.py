@@ -6,22 +6,15 @@ saves, copies of weights that stay, and what ops share.
 
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from hloipu_compiler.codegen.pipelined_step import lower_pipelined
-from hloipu_compiler.codegen.tuning import Tuning
 from hloipu_compiler.ir.graph import Module
-from hloipu_compiler.passes.pipelines import STAGED
-from hloipu_compiler.passes.runner import run_passes
 from hloipu_compiler.plan.pipelining import OFF, PipelineRequest
-from hloipu_compiler.plan.plan import Plan
-from hloipu_compiler.plan.wrapping import Wrapping
 from hloipu_compiler.pricing.leaves import Leaf, leaves_of, names_of, primary
 from hloipu_compiler.pricing.program_bytes import most_at_once, most_code, on_all_tiles, own_code
-from hloipu_compiler.pricing.survey import Codes, Survey, fed_positions, weights_read
-from hloipu_compiler.staging.pipelining import pipelined
+from hloipu_compiler.pricing.survey import Codes, Survey, weights_read
 from hloipu_compiler.staging.step_phases import BACKWARD, FORWARD, Phases
 from hloipu_runtime.costing.costs import Costs, Pipelined, blocks_inside
 from hloipu_runtime.costing.estimate import estimate
@@ -33,7 +26,6 @@ from hloipu_runtime.memory.liveness import Liveness, liveness_of
 from hloipu_runtime.memory.messages import points_of
 from hloipu_runtime.memory.plan import rounded
 from hloipu_runtime.memory.regions import Item, Region
-from hloipu_runtime.program.merging import merged
 from hloipu_runtime.program.program import Program, Role
 from hloipu_runtime.program.steps import (
     Call,
@@ -52,31 +44,22 @@ _HOST = frozenset(("stream in", "stream out", "host call", "remote in", "remote 
 _RANGES = tuple[tuple[int, int], ...]
 
 
-def survey_of_step(
-    module: Module,
-    phases: Phases,
-    wrapping: Wrapping,
-    request: PipelineRequest,
-    machine: Machine,
-    tuning: Tuning,
-) -> Survey:
-    """Return the survey of a flat step, by making its program for one IPU.
-
-    Raises what cutting and lowering it raise.
-    """
-    alone = PipelineRequest(
+def alone(request: PipelineRequest) -> PipelineRequest:
+    """Return the request for the program that is looked at: the step as one stage."""
+    return PipelineRequest(
         MICRO_BATCHES, 1, reduction=request.reduction, accumulator_type=request.accumulator_type,
         accumulators=request.accumulators, carried=request.carried, loss=request.loss, offload=OFF,
     )  # fmt: skip
-    wrapping = replace(wrapping, loop=1, io_tiles=0)
-    cut, pipelining = pipelined(module, wrapping, alone)
-    made, plan = run_passes(cut, Plan(), STAGED, verify_each=False)
-    program = lower_pipelined(made, plan, machine, wrapping, pipelining, tuning)
-    if tuning.merge_steps:
-        program = merged(program, machine.chip.tiles_per_ipu)
-    return _Surveying(
-        module, phases, fed_positions(module.entry, wrapping), machine, program
-    ).survey()
+
+
+def survey_of_program(
+    module: Module, phases: Phases, fed: Collection[int], machine: Machine, program: Program
+) -> Survey:
+    """Return the survey of a flat step by the program of it that was asked for with `alone`.
+
+    `fed`: positions of the parameters that queues feed.
+    """
+    return _Surveying(module, phases, fed, machine, program).survey()
 
 
 @dataclass

@@ -4,22 +4,24 @@ Cuts are those of a pipeline of one micro-batch (`staging.balancing`): forward a
 block are on one IPU, and so are its weights with what updates them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import inf
 
-from hloipu_compiler.ir.graph import Computation
+from hloipu_compiler.ir.graph import Computation, Module
 from hloipu_compiler.plan.pipelining import PipelineRequest
 from hloipu_compiler.plan.schedule import SEQUENTIAL, Schedule
 from hloipu_compiler.plan.wrapping import Wrapping
 from hloipu_compiler.sharding.cells import OpKey
-from hloipu_compiler.sharding.request import ShardingError
+from hloipu_compiler.sharding.request import ShardingError, ShardRequest
+from hloipu_compiler.sharding.statements import saying
 from hloipu_compiler.staging.assignment import whole_stages
 from hloipu_compiler.staging.balancing import Budget, cuts_of
 from hloipu_compiler.staging.cutting import Costing, by_cuts
 from hloipu_compiler.staging.errors import StagingError
 from hloipu_compiler.staging.inference import inference_phases
 from hloipu_compiler.staging.loads import Loads, loads_of
+from hloipu_compiler.staging.marks import marked_stages
 from hloipu_compiler.staging.pipelining import phases_and_kind
 from hloipu_compiler.staging.reach import parameter_positions
 from hloipu_compiler.staging.step_phases import FORWARD, Phases, Roles
@@ -32,60 +34,87 @@ _MUCH_LESS = 0.95
 NOT_CUT = PipelineRequest()
 """A step of one micro-batch and one stage."""
 
-Filling = Callable[[Mapping[OpKey, int]], float]
-"""Returns the share of the memory of the fullest IPU that is taken with ops in their blocks."""
+Blocks = Mapping[OpKey, int]
+"""The block of each forward and backward op of the entry."""
 
 
-def blocks_of(
+def require_one_stage(flat: Module, cut: PipelineRequest) -> None:
+    """Raise ShardingError E0553 where a step is to be in blocks and in stages."""
+    if (
+        (cut.stages or 1) > 1
+        or cut.device_map
+        or max(marked_stages(flat.entry).values(), default=0)
+    ):
+        raise ShardingError(
+            "E0553",
+            "shards were asked for, and stages, which are on IPUs of their own",
+            hint="leave --shards out; --schedule sequential runs stages one after the other",
+        )
+
+
+def block_candidates(
     entry: Computation,
     wrapping: Wrapping | None,
-    count: int | None,
-    most: int,
-    known: Costing,
-    filling: Filling,
+    shards: ShardRequest,
+    costs: Costing,
     request: PipelineRequest = NOT_CUT,
-) -> dict[OpKey, int]:
-    """Return the block of the forward and backward ops of a flat module's entry.
+) -> Iterator[Blocks]:
+    """Yield the ops of a flat module's entry in blocks: as many as asked for, or ever more.
 
-    `count`: of the blocks; None: the least power of two, up to `most`, with which all have room,
-    by estimate, or with which the fullest is least full. `request`: how the step is cut beside.
-    Raises ShardingError E0552 where there are fewer ops than blocks.
+    Where nobody asks, these are powers of two, up to the IPUs of the system. `wrapping`: None where
+    it is not known what the parameters are; `request`: how the step is cut beside. Raises
+    ShardingError E0552 where there are fewer ops than blocks.
     """
     phases, trains = _phases(entry, wrapping, request)
     given = range(len(parameter_positions(entry)))
     constants = wrapping.constants if wrapping and trains else given
-    loads = loads_of(entry, phases, constants, known.cycles)
+    loads = loads_of(entry, phases, constants, costs.cycles)
     ops = len(loads.ahead)
-    if count is not None and ops < count:
+    if shards.count is not None and ops < shards.count:
         raise ShardingError(
             "E0552",
-            f"{ops} forward ops cannot be put on {count} IPUs",
+            f"{ops} forward ops cannot be put on {shards.count} IPUs",
             hint="ask for fewer shards",
         )
-
-    def cut(blocks: int) -> dict[OpKey, int]:
-        cuts = cuts_of(loads, Schedule(blocks, SEQUENTIAL, 1, trains), _even(loads, known, blocks))
-        stages = whole_stages(entry, phases, by_cuts(loads.ahead, cuts), blocks)
+    most = shards.ipus if shards.ipus > 1 else shards.most
+    for count in _powers_of_two(min(most, ops)) if shards.count is None else [shards.count]:
+        budget = _even(loads, costs, count)
+        cuts = cuts_of(loads, Schedule(count, SEQUENTIAL, 1, trains), budget)
+        stages = whole_stages(entry, phases, by_cuts(loads.ahead, cuts), count)
         names = zip(entry.instructions, stages, strict=True)
-        return {(entry.name, x.name): stage for x, stage in names if stage >= 0}
+        yield {(entry.name, x.name): stage for x, stage in names if stage >= 0}
 
-    if count is not None:
-        return cut(count)
-    best: dict[OpKey, int] = {}
+
+def least_full(candidates: Iterable[tuple[Blocks, float]]) -> Blocks:
+    """Return the first blocks that have room, or else those whose fullest IPU is least full.
+
+    Each comes with the share of the memory of the fullest IPU that is taken.
+    """
+    best: Blocks = {}
     fullest = inf
-    for blocks in _powers_of_two(min(most, ops)):
-        found = cut(blocks)
-        taken = filling(found)
+    for blocks, taken in candidates:
         if taken < _MUCH_LESS * fullest:
-            best, fullest = found, taken
+            best, fullest = blocks, taken
         if taken <= 1:
             break
     return best
 
 
-def _even(loads: Loads, known: Costing, blocks: int) -> Budget:
+def with_blocks(flat: Module, blocks: Blocks) -> Module:
+    """Return a flat module whose ops state the IPU of their block."""
+    entry = flat.entry
+    made = tuple(
+        saying(x, blocks[entry.name, x.name]) if (entry.name, x.name) in blocks else x
+        for x in entry.instructions
+    )
+    new = replace(entry, instructions=made)
+    computations = tuple(new if c.name == entry.name else c for c in flat.computations)
+    return replace(flat, computations=computations)
+
+
+def _even(loads: Loads, costs: Costing, blocks: int) -> Budget:
     """Return a budget with which blocks keep about the same."""
-    budget = known.budget
+    budget = costs.budget
     kept = (
         loads.state_until[-1]
         + loads.stash_until[-1]

@@ -3,21 +3,18 @@
 Stages are found with every row on its own; then rows that lie in one stage are one piece again.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
 from hloipu_compiler.ir.graph import Computation, Module
 from hloipu_compiler.ir.shapes import ArrayShape
-from hloipu_compiler.plan.pipelining import PipelineRequest
 from hloipu_compiler.plan.wrapping import Wrapping
 from hloipu_compiler.stacking.joined_rows import rows_joined
 from hloipu_compiler.stacking.pieces import InPieces, step_in_pieces
 from hloipu_compiler.stacking.pieces_following import sliced_range
-from hloipu_compiler.staging.cutting import Costing
-from hloipu_compiler.staging.errors import StagingError
-from hloipu_compiler.staging.pipelining import cutting_of
+from hloipu_compiler.staging.pipelining import Cutting
 from hloipu_compiler.staging.reach import Mask
 from hloipu_compiler.staging.step_phases import FORWARD
 
@@ -51,20 +48,11 @@ def each_row_apart(module: Module, wrapping: Wrapping) -> InPieces:
     return step_in_pieces(rows_joined(module), wrapping, names)
 
 
-def rows_apart(
-    module: Module,
-    wrapping: Wrapping,
-    request: PipelineRequest,
-    costing: Callable[[Module], Costing] | None,
-) -> RowsApart | None:
-    """Return a flat step with its stacks cut where the stage changes; None where it never does."""
-    each = each_row_apart(module, wrapping)
-    if each.numbers is None:
-        return None
-    try:
-        found = cutting_of(each.module, each.wrapping, each.request(request), costing)
-    except StagingError:
-        return None  # the step as it is may do; if not, its error is by the user's numbers
+def rows_apart(module: Module, wrapping: Wrapping, found: Cutting) -> RowsApart | None:
+    """Return a flat step with its stacks cut where the stage changes; None where it never does.
+
+    `found`: stages of the step with each row apart.
+    """
     entry = module.entry
     known = {
         found.module.entry.instructions[n].name: stage

@@ -5,7 +5,7 @@ stage become one loop again, so that their code is there once; a trip that is cu
 out. Loops that go back over the layers follow: what they do for a layer is done where its trip is.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, permutations
 
@@ -18,9 +18,9 @@ from hloipu_compiler.stacking.plain_stacks import with_plain_stacks
 from hloipu_compiler.stacking.rows_apart import each_row_apart, rows_apart
 from hloipu_compiler.stacking.splitting import Boundaries, Split, split_loops
 from hloipu_compiler.stacking.weight_loops import LayerLoop, Source, layer_loops
-from hloipu_compiler.staging.cutting import Costing, annotated
+from hloipu_compiler.staging.cutting import annotated
 from hloipu_compiler.staging.errors import StagingError
-from hloipu_compiler.staging.pipelining import Cutting, cutting_of, phases_and_kind
+from hloipu_compiler.staging.pipelining import Cutting, phases_and_kind
 from hloipu_compiler.staging.step_phases import Phases
 
 _NEARLY_ALL = 15 / 16
@@ -57,6 +57,25 @@ class PeeledStep:
     def trips(self) -> Mapping[str, tuple[str, int, int]]:
         """What trips ops were of, by name."""
         return self.split.parts if self.split is not None else {}
+
+
+@dataclass(frozen=True)
+class StepApart:
+    """A flat step as its stages are looked for, and as it was before."""
+
+    module: Module
+    wrapping: Wrapping
+    request: PipelineRequest
+    """By the numbers of the step as it was."""
+    pieces: InPieces | None = None
+    """In which stages are looked for; None: the step stays as it is."""
+    peeled: PeeledStep | None = None
+    """Of a step with loops over layers; of others, it is the rows that are in pieces."""
+
+    @property
+    def trips(self) -> Mapping[str, tuple[str, int, int]]:
+        """What trips ops were of, by name."""
+        return self.peeled.trips if self.peeled is not None else {}
 
 
 @dataclass(frozen=True)
@@ -113,38 +132,50 @@ def _without_loops(module: Module, wrapping: Wrapping, request: PipelineRequest)
     return PeeledStep(made, *phases, module)
 
 
-def staged_step(
-    module: Module,
-    wrapping: Wrapping,
-    request: PipelineRequest,
-    costing: Callable[[Module], Costing] | None = None,
-) -> StagedStep:
-    """Return a flat step with its loops over layers cut into the stages asked for.
+def step_apart(module: Module, wrapping: Wrapping, request: PipelineRequest) -> StepApart:
+    """Return a flat step as its stages are looked for: its loops over layers trip by trip.
 
     Loops stay as they are where one stage is asked for, or ops are annotated with stages. Stacks
-    whose rows no loop reads are cut as well. Raises what `cutting_of` raises.
+    whose rows no loop reads are in rows. Raises what `phases_of` raises.
     """
-    as_it_is = StagedStep(InPieces(module, wrapping, (), None), request, {})
+    as_it_is = StepApart(module, wrapping, request)
     count = request.stages or 1
     if annotated(module.entry):
-        return _by_rows(module, wrapping, request, costing) or as_it_is
+        return replace(as_it_is, pieces=_in_rows(module, wrapping))
     if count == request.micro_batches == 1:
         return as_it_is
     peeled = peeled_step(module, wrapping, request)
     if peeled.split is None:
-        by_rows = _by_rows(module, wrapping, request, costing) if count > 1 else None
-        return by_rows or as_it_is
-    request = with_carried(peeled, request)
-    if count == 1:
-        return replace(as_it_is, request=request)
-    made = peeled.pieces
-    found = cutting_of(
-        made.module, made.wrapping, made.request(request), costing, trips=peeled.trips
-    )
-    cuts = loop_cuts(peeled, found)
-    split, made = in_parts(peeled, wrapping, cuts)
+        return replace(as_it_is, pieces=_in_rows(module, wrapping)) if count > 1 else as_it_is
+    as_it_is = replace(as_it_is, request=with_carried(peeled, request))
+    return replace(as_it_is, pieces=peeled.pieces, peeled=peeled) if count > 1 else as_it_is
+
+
+def staged_step(apart: StepApart, found: Cutting | None = None) -> StagedStep:
+    """Return a flat step with its loops over layers cut into the stages asked for.
+
+    Stacks whose rows no loop reads are cut as well. `found`: stages of the step apart; None: none
+    were looked for, or could not be found, and it stays as it is.
+    """
+    module, wrapping, request = apart.module, apart.wrapping, apart.request
+    as_it_is = StagedStep(InPieces(module, wrapping, (), None), request, {})
+    if found is None:
+        return as_it_is
+    if apart.peeled is None:
+        rows = rows_apart(module, wrapping, found)
+        if rows is None:
+            return as_it_is
+        return StagedStep(rows.pieces, rows.pieces.request(request), rows.known, rows.lines)
+    cuts = loop_cuts(apart.peeled, found)
+    split, made = in_parts(apart.peeled, wrapping, cuts)
     lines = tuple(_line(name, stages) for name, stages in cuts.trips.items())
     return StagedStep(made, made.request(request), known_stages(found, cuts, split), lines)
+
+
+def _in_rows(module: Module, wrapping: Wrapping) -> InPieces | None:
+    """Return a step with every row that is read on its own a piece; None where there are none."""
+    rows = each_row_apart(module, wrapping)
+    return None if rows.numbers is None else rows
 
 
 def loop_cuts(peeled: PeeledStep, found: Cutting) -> LoopCuts:
@@ -158,19 +189,6 @@ def in_parts(peeled: PeeledStep, wrapping: Wrapping, cuts: LoopCuts) -> tuple[Sp
     """Return a step with its loops over layers in parts; `wrapping`: of the step before."""
     split = split_loops(peeled.whole, [x.loop for x in peeled.loops], cuts.boundaries)
     return split, step_in_pieces(split.module, wrapping, split.cuts)
-
-
-def _by_rows(
-    module: Module,
-    wrapping: Wrapping,
-    request: PipelineRequest,
-    costing: Callable[[Module], Costing] | None,
-) -> StagedStep | None:
-    """Return a step without such loops, its stacks cut where the stage of their readers changes."""
-    found = rows_apart(module, wrapping, request, costing)
-    if found is None:
-        return None
-    return StagedStep(found.pieces, found.pieces.request(request), found.known, found.lines)
 
 
 def with_carried(peeled: PeeledStep, request: PipelineRequest) -> PipelineRequest:

@@ -31,18 +31,29 @@ Spots = Mapping[int, Spot]
 """Of each forward and backward op of stages on several IPUs, by position."""
 
 
+def needs_cycles(
+    phases: Phases,
+    stages: Stages,
+    ipus: Sequence[tuple[int, ...]],
+    marked: Mapping[int, int],
+) -> bool:
+    """Whether a stage has several IPUs, and no op of it says on which branch it is."""
+    said = {stages[n] for n in marked if phases.phase[n] == FORWARD}
+    return any(len(here) > 1 and stage not in said for stage, here in enumerate(ipus))
+
+
 def spots_of(
     entry: Computation,
     phases: Phases,
     stages: Stages,
     ipus: Sequence[tuple[int, ...]],
     marked: Mapping[int, int],
-    cycles: Callable[[], Sequence[float]],
+    cycles: Sequence[float],
 ) -> Spots:
     """Return where the ops of stages run that have several IPUs.
 
-    `ipus`: of each stage; `marked`: branches that ops are annotated with; `cycles` is asked for
-    those of every op where a stage has no annotation. Raises what `Branching.forward` raises.
+    `ipus`: of each stage; `marked`: branches that ops are annotated with; `cycles`: of every op,
+    where `needs_cycles`. Raises what `Branching.forward` raises.
     """
     found: dict[int, Spot] = {}
     branching = Branching(entry, phases, stages, marked)
@@ -51,8 +62,7 @@ def spots_of(
             continue
         members = [n for n in range(len(stages)) if stages[n] == stage]
         is_marked = any(n in marked and phases.phase[n] == FORWARD for n in members)
-        known: Sequence[float] = () if is_marked else cycles()
-        branch = branching.forward(stage, len(here), known)
+        branch = branching.forward(stage, len(here), () if is_marked else cycles)
         branch |= _Backward(branching, stage, branch).found()
         if len(ipus) == 1:
             positions = [members]  # one call does both

@@ -1,13 +1,15 @@
 """From a flat step and what is asked of it to a module of calls, and the plan of its pipeline."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence, Set
+from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import MappingProxyType
 
 from hloipu_compiler.hlo.frontend_attributes import frontend_attributes_text
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.memo import Memo, Same
 from hloipu_compiler.passes.names import Names
 from hloipu_compiler.passes.rewriting import with_operands
 from hloipu_compiler.plan.pipelining import (
@@ -20,7 +22,7 @@ from hloipu_compiler.plan.pipelining import (
 from hloipu_compiler.plan.schedule import SEQUENTIAL, Schedule
 from hloipu_compiler.plan.wrapping import Wrapping
 from hloipu_compiler.staging.assignment import Stages, owners, whole_stages
-from hloipu_compiler.staging.branch_places import Spots, spots_of
+from hloipu_compiler.staging.branch_places import Spots, needs_cycles, spots_of
 from hloipu_compiler.staging.branches import branch_counts, marked_branches
 from hloipu_compiler.staging.concurrent_cutting import with_branches
 from hloipu_compiler.staging.cutting import Costing, annotated, assumed_costing, cut
@@ -46,6 +48,24 @@ from hloipu_compiler.staging.step_phases import (
 
 
 @dataclass(frozen=True)
+class UncutStep:
+    """A step whose phases are known, and its stages where nothing is to be found out for them."""
+
+    module: Module
+    phases: Phases
+    trains: bool
+    count: int
+    """Stages."""
+    ahead: Mapping[int, int] | None
+    """The stage of each forward op, by position, as annotated or known; None: not known."""
+
+    @property
+    def needs_costs(self) -> bool:
+        """Whether stages are to be found by what ops cost."""
+        return self.ahead is None and self.count > 1
+
+
+@dataclass(frozen=True)
 class Cutting:
     """A step whose forward ops have stages."""
 
@@ -58,20 +78,44 @@ class Cutting:
     """The stage of each forward op, by position, and of backward ops that are annotated."""
     cycles: Sequence[float]
     """Of each op, where that was asked for; empty otherwise."""
+    device_map: tuple[tuple[int, ...], ...] = ()
+    """The IPUs of each stage, where they are asked for."""
+
+    @cached_property
+    def stages(self) -> Stages:
+        """The stage of each op."""
+        return whole_stages(self.module.entry, self.phases, self.ahead, self.count)
+
+    @cached_property
+    def branches(self) -> Mapping[int, int]:
+        """The branch that ops are annotated with."""
+        return marked_branches(self.module.entry)
+
+    @cached_property
+    def ipus(self) -> tuple[tuple[int, ...], ...]:
+        """The IPUs of each stage; StagingError E0507, E0560 and E0561 for what does not fit."""
+        counts = branch_counts(
+            self.module.entry, self.phases, self.stages, self.branches, self.count
+        )
+        return stage_ipus(self.device_map, counts)
+
+    @property
+    def needs_cycles(self) -> bool:
+        """Whether `cycles` are still to be found, for the branches of a stage."""
+        if self.cycles:
+            return False
+        return needs_cycles(self.phases, self.stages, self.ipus, self.branches)
 
 
-def cutting_of(
+def uncut_step(
     module: Module,
     wrapping: Wrapping,
     request: PipelineRequest,
-    costing: Callable[[Module], Costing] | None = None,
     known: Mapping[str, int] = MappingProxyType({}),
-    trips: Mapping[str, Hashable] = MappingProxyType({}),
-) -> Cutting:
-    """Return where a flat module is cut: as annotated, as `known` by the names of ops, or anew.
+) -> UncutStep:
+    """Return what is known of a flat step before it is cut; `known`: stages by the names of ops.
 
-    `trips`: of ops that were in a loop, by name; a trip stays whole where that costs little. Raises
-    what `phases_of` raises, and StagingError E0506 for stages that cannot be.
+    Raises what `phases_of` raises, and StagingError E0506 for stages that cannot be.
     """
     _require_arrays(module.entry)
     module = with_passed_copies(module, wrapping)
@@ -84,54 +128,63 @@ def cutting_of(
     marked = annotated(entry)
     count = _stage_count(request, phases, marked)
     ahead = {n: s for n, s in marked.items() if phases.phase[n] in (FORWARD, BACKWARD)}
-    if ahead:
-        return Cutting(module, phases, trains, count, ahead, ())
-    if known:
+    if not ahead and known:
         ahead = {
             n: known[x.name]
             for n, x in enumerate(entry.instructions)
             if x.name in known and phases.phase[n] == FORWARD
         }
-        return Cutting(module, phases, trains, count, ahead, ())
-    schedule = schedule_of(request, count, trains=trains)
-    costs = assumed_costing(entry) if count == 1 or costing is None else costing(module)
+    return UncutStep(module, phases, trains, count, ahead if ahead or known else None)
+
+
+def cutting_of(
+    step: UncutStep,
+    wrapping: Wrapping,
+    request: PipelineRequest,
+    costs: Costing | None = None,
+    trips: Mapping[str, Hashable] = MappingProxyType({}),
+) -> Cutting:
+    """Return where a step is cut: as is known, or else in parts of like cost.
+
+    `costs`: of its ops, where it needs them; None: by what ops make and read. `trips`: of ops that
+    were in a loop, by name; a trip stays whole where that costs little. Raises StagingError E0506
+    for stages that cannot be, and what `schedule_of` raises.
+    """
+    entry, phases = step.module.entry, step.phases
+    if step.ahead is not None:
+        return Cutting(
+            step.module, phases, step.trains, step.count, step.ahead, (), request.device_map
+        )
+    schedule = schedule_of(request, step.count, trains=step.trains)
+    if costs is None or not step.needs_costs:
+        costs = assumed_costing(entry)
     recomputes = request.recompute == FULL
     ahead = with_branches(entry, phases, schedule, wrapping.constants, costs, request.device_map)
     ahead = ahead or cut(
         entry, phases, schedule, wrapping.constants, costs, recomputes=recomputes, trips=trips
     )
-    return Cutting(module, phases, trains, count, ahead, costs.cycles)
+    return Cutting(
+        step.module, phases, step.trains, step.count, ahead, costs.cycles, request.device_map
+    )
 
 
 def pipelined(
-    module: Module,
-    wrapping: Wrapping,
-    request: PipelineRequest,
-    costing: Callable[[Module], Costing] | None = None,
-    known: Mapping[str, int] = MappingProxyType({}),
+    cutting: Cutting, wrapping: Wrapping, request: PipelineRequest
 ) -> tuple[Module, Pipelining]:
-    """Return a flat module cut as asked, and how.
+    """Return a step in calls of its stages, and the plan of its pipeline.
 
-    `costing` is asked for what ops cost where stages are neither annotated nor `known` by the names
-    of ops. Raises what `cutting_of` raises, E0507 for a device map that does not fit.
+    Where nobody has found the cycles that branches need, they go by what ops make and read. Raises
+    StagingError E0507 for a device map that does not fit.
     """
-    found = cutting_of(module, wrapping, request, costing, known)
-    module, phases, count = found.module, found.phases, found.count
-    stages = whole_stages(module.entry, phases, found.ahead, count)
-    entry = module.entry
-    marked = marked_branches(entry)
-    ipus = stage_ipus(request.device_map, branch_counts(entry, phases, stages, marked, count))
-    known_cycles = found.cycles
-
-    def cycles() -> Sequence[float]:
-        return known_cycles or (costing or (lambda x: assumed_costing(x.entry)))(module).cycles
-
+    module, phases, count = cutting.module, cutting.phases, cutting.count
+    stages, ipus, marked, entry = cutting.stages, cutting.ipus, cutting.branches, module.entry
+    cycles = assumed_costing(entry).cycles if cutting.needs_cycles else cutting.cycles
     spots = spots_of(entry, phases, stages, ipus, marked, cycles)
     again = made_again(entry, phases, stages, count, request.recompute)
     made = formed(module, phases, stages, count, again, spots)
     planning = _Planning(module, made, phases, stages, spots, ipus, request)
-    plan = planning.plan(trains=found.trains)
-    if not found.trains or request.micro_batches == 1:
+    plan = planning.plan(trains=cutting.trains)
+    if not cutting.trains or request.micro_batches == 1:
         return made.module, plan
     data = [place for feed in wrapping.feeds for place in feed.places]
     return made.module, replace(plan, compared=compared_samples(module, data))
@@ -177,19 +230,18 @@ def phases_and_kind(
     data = (*(place for feed in wrapping.feeds for place in feed.places), *wrapping.inputs)
     # A step that nothing is fed to is made of what is loaded once, as it would be of data.
     roles = Roles(state, data or wrapping.constants, request.carried, request.loss)
-    for known, asked, found in _found:
-        if known is entry and asked == roles:
-            return found
+    return PHASES_MEMO.of((Same(entry), roles), lambda: _phases_of(entry, roles, request))
+
+
+PHASES_MEMO: Memo[tuple[Phases, bool]] = Memo(1)
+"""The last answer, for who prepares a step and then cuts it."""
+
+
+def _phases_of(entry: Computation, roles: Roles, request: PipelineRequest) -> tuple[Phases, bool]:
     trains = not updates_nothing(entry, roles)
     if not trains:
         check_forward(entry, roles, request.assumed_carried)
-    found = phases_of(entry, roles) if trains else inference_phases(entry, roles), trains
-    _found[:] = [(entry, roles, found)]
-    return found
-
-
-_found: list[tuple[Computation, Roles, tuple[Phases, bool]]] = []
-"""The last answer, for who prepares a step and then cuts it; at most one."""
+    return phases_of(entry, roles) if trains else inference_phases(entry, roles), trains
 
 
 def _stage_count(request: PipelineRequest, phases: Phases, marked: Mapping[int, int]) -> int:

@@ -6,7 +6,7 @@ vector of 64 bits, `4` four for one element, both without loads, stores and the 
 rates that rest on no source. Averages on random data: transcendental functions depend on theirs.
 """
 
-from functools import cache
+from functools import lru_cache
 from typing import NamedTuple
 
 from hloipu_runtime.element_types import ELEMENT_TYPES, Kind
@@ -138,7 +138,7 @@ def _table(rows: str) -> dict[tuple[str, str], Rate]:
 _UNARY, _BINARY, _SCALAR = _table(_UNARY_ROWS), _table(_BINARY_ROWS), _table(_SCALAR_ROWS)
 
 
-@cache
+@lru_cache(maxsize=1024)
 def column_of(element_type: str) -> str:
     """Return the type of the tables that stands in for an element type."""
     element = ELEMENT_TYPES[element_type]
@@ -151,7 +151,7 @@ def column_of(element_type: str) -> str:
     return "f16" if element_type == "f16" else "f32"
 
 
-@cache
+@lru_cache(maxsize=1024)
 def rate_of(op: str, element_type: str, *, scalar: bool = False) -> Rate:
     """Return the rate of an op on a type; `scalar`: one of two operands is one number.
 
@@ -165,7 +165,7 @@ def rate_of(op: str, element_type: str, *, scalar: bool = False) -> Rate:
     return UNKNOWN
 
 
-@cache
+@lru_cache(maxsize=1024)
 def vector_elements(element_type: str) -> int:
     """Return how many elements one 64-bit access moves; bytes go by four."""
     bits = ELEMENT_TYPES[element_type].bits

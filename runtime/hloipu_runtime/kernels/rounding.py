@@ -9,7 +9,7 @@ on k. Formats: OCP FP8 and MX specifications, arXiv 2206.02915 (fnuz), openxla/s
 
 import math
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -64,7 +64,7 @@ class _Rounder:
     """From an element's exponent bits to its addend."""
 
 
-@cache
+@lru_cache(maxsize=64)
 def _rounder(element_type: str, dtype: np.dtype[Any]) -> _Rounder:
     grid = GRIDS[element_type]
     mantissa_bits, bias = (23, 127) if dtype.itemsize == 4 else (52, 1023)

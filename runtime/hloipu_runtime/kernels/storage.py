@@ -1,6 +1,6 @@
 """Between the arrays users hold (numpy and ml_dtypes) and the storage form of kernels."""
 
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import ml_dtypes
@@ -33,7 +33,7 @@ _ML_DTYPES: dict[str, type[Any]] = {
 }
 
 
-@cache
+@lru_cache(maxsize=64)
 def storage_dtype(element_type: str) -> np.dtype[Any]:
     """Return the numpy dtype of arrays in storage form; tokens and opaque values have none."""
     named = ELEMENT_TYPES[element_type].storage
@@ -46,7 +46,7 @@ def storage_dtype(element_type: str) -> np.dtype[Any]:
     return np.dtype(named)
 
 
-@cache
+@lru_cache(maxsize=64)
 def user_dtype(element_type: str) -> np.dtype[Any]:
     """Return the numpy or ml_dtypes dtype in which users see values of `element_type`."""
     if element_type in _ML_DTYPES:
@@ -73,7 +73,7 @@ def _is_floating(dtype: np.dtype[Any]) -> bool:
     return dtype.kind in "fc" or (dtype.kind == "V" and "int" not in dtype.name)
 
 
-@cache
+@lru_cache(maxsize=64)
 def bits_dtype(element_type: str) -> np.dtype[Any]:
     """Return the unsigned dtype that holds one element's bits, in its low end if wider."""
     width = ELEMENT_TYPES[element_type].byte_width
@@ -182,7 +182,7 @@ def _decode(array: Array, element_type: str) -> Array:
     return np.asarray(np.take(_decoder(element_type), bits, mode="clip"))
 
 
-@cache
+@lru_cache(maxsize=64)
 def _decoder(element_type: str) -> Array:
     """Return the float32 value of every code of an 8-bit or narrower float."""
     element = ELEMENT_TYPES[element_type]
@@ -197,7 +197,7 @@ def _decoder(element_type: str) -> Array:
     return table
 
 
-@cache
+@lru_cache(maxsize=64)
 def _encoder(element_type: str) -> Array:
     """Return the code for every bf16 bit pattern; only patterns on the grid are ever looked up."""
     patterns = np.arange(1 << 16, dtype=np.uint16)

@@ -20,7 +20,18 @@ class Places:
 
     def __init__(self, file: str, text: str) -> None:
         self._file = file
-        self._text = text
+        self._headers: dict[str, int] = {}
+        """The last line at which a section begins."""
+        self._keys: dict[tuple[str, str], int] = {}
+        """The first line of each key of a section; before the first section that is ""."""
+        here = ""
+        for number, line in enumerate(text.splitlines(), 1):
+            stripped = line.strip()
+            if header := _HEADER.match(stripped):
+                here = header[1]
+                self._headers[here] = number
+            elif key := _KEY.match(stripped):
+                self._keys.setdefault((here, key[1]), number)
 
     def of(self, section: str, name: str = "") -> str:
         """Return `file:line` of a section, or of a key in it.
@@ -28,16 +39,6 @@ class Places:
         Only the usual form is found, a `[section]` with one key a line; else the file alone is
         named, or the section's line.
         """
-        here, found = "", 0
-        for number, line in enumerate(self._text.splitlines(), 1):
-            stripped = line.strip()
-            if header := _HEADER.match(stripped):
-                here = header[1]
-                if here == section:
-                    found = number
-            elif (key := _KEY.match(stripped)) and (
-                (here == section and key[1] == name) or (not here and key[1] == section)
-            ):
-                found = number
-                break
-        return f"{self._file}:{found}" if found else self._file
+        line = self._keys.get(("", section)) or self._keys.get((section, name))
+        line = line or self._headers.get(section)
+        return f"{self._file}:{line}" if line else self._file

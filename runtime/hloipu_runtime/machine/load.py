@@ -3,6 +3,7 @@
 import re
 import tomllib
 from collections.abc import Mapping
+from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from stat import S_ISREG
@@ -20,6 +21,9 @@ MACHINE_NAMES = ("gc2", "gc200", "bow", "tiny", "unit")
 MOST_FILE_BYTES = 256 * 1024
 """A machine file is some 20 KB; nobody's is this long."""
 
+_MACHINES_KEPT = 32
+"""Machines that one process goes back and forth between; each takes some 50 KB."""
+
 _OVERRIDE = re.compile(r"[+-]?[0-9](?:_?[0-9]){0,40}")
 
 
@@ -31,9 +35,8 @@ def load_machine(name_or_path: str, overrides: Mapping[str, str] | None = None) 
     line at fault: a machine has no defaults, no number without a source, and no unknown key.
     """
     if name_or_path in MACHINE_NAMES:
-        resource = files("hloipu_runtime.machine") / "data" / f"{name_or_path}.toml"
-        data, name = resource.read_bytes(), name_or_path
-    elif name_or_path.endswith(".toml") or "/" in name_or_path:
+        return _built_in(name_or_path, tuple((overrides or {}).items()))
+    if name_or_path.endswith(".toml") or "/" in name_or_path:
         data, name = read_file(Path(name_or_path)), Path(name_or_path).stem
     else:
         raise MachineError(
@@ -42,9 +45,15 @@ def load_machine(name_or_path: str, overrides: Mapping[str, str] | None = None) 
             hint=near(name_or_path, list(MACHINE_NAMES))
             or f"built in are {', '.join(MACHINE_NAMES)}; another one is the path of a .toml file",
         )
-    place = name_or_path if name != name_or_path else f"{name}.toml"
-    text, tables = parse(data, place)
-    return build(name, tables, Places(place, text), parse_overrides(overrides or {}))
+    text, tables = parse(data, name_or_path)
+    return build(name, tables, Places(name_or_path, text), parse_overrides(overrides or {}))
+
+
+@lru_cache(_MACHINES_KEPT)
+def _built_in(name: str, overrides: tuple[tuple[str, str], ...]) -> Machine:
+    place = f"{name}.toml"
+    text, tables = parse((files("hloipu_runtime.machine") / "data" / place).read_bytes(), place)
+    return build(name, tables, Places(place, text), parse_overrides(dict(overrides)))
 
 
 def read_file(path: Path) -> bytes:

@@ -8,7 +8,7 @@ Parameters stand in their order, as JSON data; an expression numbers its operand
 
 import json
 from dataclasses import fields
-from functools import cache
+from functools import lru_cache
 from typing import Any, get_type_hints
 
 from hloipu_runtime.codelets.codelet import Codelet
@@ -22,7 +22,7 @@ from hloipu_runtime.records.pools import Json, Reading, Writing
 _PLAIN = {"null": None, "true": True, "false": False}
 
 
-@cache
+@lru_cache(maxsize=512)
 def _parameters(name: str) -> dict[str, Any]:
     """Return the annotation of every parameter of a codelet, in their order."""
     kind = all_codelets()[name]

@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable
 from dataclasses import fields
 from enum import Enum
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import hloipu_runtime.codelets as codelets
@@ -44,7 +44,7 @@ POOLS: dict[str, Any] = {
 """Pool -> annotation; a pool's records may name records of the pools before it."""
 
 
-@cache
+@lru_cache(maxsize=512)
 def coder_of(annotation: Any) -> Coder:
     """Return the coder of an annotation; values of pooled types are written as their numbers."""
     for pool, pooled in POOLS.items():
@@ -53,7 +53,7 @@ def coder_of(annotation: Any) -> Coder:
     return own_coder(annotation)
 
 
-@cache
+@lru_cache(maxsize=512)
 def own_coder(annotation: Any) -> Coder:
     """Return the coder of an annotation that writes the value itself, also if it is pooled."""
     origin = get_origin(annotation)
@@ -273,6 +273,6 @@ def _read_codelet(data: Json, reading: Reading) -> Codelet:
     return found
 
 
-@cache
+@lru_cache(maxsize=512)
 def _codelet_coder(name: str) -> Coder:
     return _record(all_codelets()[name])

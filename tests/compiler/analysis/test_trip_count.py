@@ -3,6 +3,7 @@ import pytest
 from hloipu_compiler.analysis.trip_count import CountedLoop, counted_loop, trip_count
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
+from tests.support.cases import each
 
 LOOP = """HloModule m
 body {{
@@ -48,9 +49,9 @@ def reference_trips(start: int, step: int, limit: int, direction: str, flipped: 
     return trips
 
 
-@pytest.mark.parametrize("direction", ["LT", "LE", "GT", "GE", "NE"])
-@pytest.mark.parametrize("flipped", [False, True])
-@pytest.mark.parametrize(
+@each("direction", ["LT", "LE", "GT", "GE", "NE"])
+@each("flipped", [False, True])
+@each(
     ("start", "step", "limit"),
     [
         (0, 1, 10),

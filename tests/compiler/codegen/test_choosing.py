@@ -6,7 +6,13 @@ import pytest
 
 from hloipu_compiler.codegen import choosing
 from hloipu_compiler.codegen.bringing import STAYING, Bringing
-from hloipu_compiler.codegen.choosing import MOST_WISHES, Demand, candidates, cheapest
+from hloipu_compiler.codegen.choosing import (
+    MOST_WISHES,
+    Demand,
+    MovableOp,
+    candidates,
+    cheapest,
+)
 from hloipu_compiler.codegen.placing import Placement, followed
 from hloipu_runtime.codelets.codelet import Codelet, Tensor
 from hloipu_runtime.codelets.elementwise import Elementwise
@@ -91,10 +97,9 @@ def place(
     lying: tuple[Mapping, ...], *wishes: Demand, turns: int = 1, code_cycles: int = 0
 ) -> Placement:
     codelet = ADD if len(lying) == 2 else ADD_THREE
-    return cheapest(
-        GC200, codelet, [(WHOLE, x) for x in lying], [WHOLE], wishes, [at(ROWS), at(COLUMNS)],
-        turns=turns, code_cycles=code_cycles,
-    )  # fmt: skip
+    operands = tuple((WHOLE, x) for x in lying)
+    op = MovableOp(codelet, operands, (WHOLE,), wishes, turns, code_cycles)
+    return cheapest(GC200, op, [at(ROWS), at(COLUMNS)])
 
 
 def test_the_cheaper_move_decides(prices: dict[tuple[Mapping, Mapping], Price]) -> None:
@@ -145,5 +150,6 @@ def test_the_way_to_users_counts_up_to_what_they_would_pay(
 
 def test_the_work_itself_counts(prices: dict[tuple[Mapping, Mapping], Price]) -> None:
     """Nothing to bring: on four tiles the op takes longer than on 64."""
-    found = cheapest(GC200, ADD, [(WHOLE, ROWS)] * 2, [WHOLE], (), [at(FEW), at(ROWS), at(COLUMNS)])
+    op = MovableOp(ADD, ((WHOLE, ROWS), (WHOLE, ROWS)), (WHOLE,), ())
+    found = cheapest(GC200, op, [at(FEW), at(ROWS), at(COLUMNS)])
     assert found == at(ROWS)

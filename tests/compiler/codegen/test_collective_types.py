@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from hloipu.xla_cpu.forms import for_partitioner
+from hloipu_compiler.compilation import CompileRequest
 from hloipu_compiler.driver import compile_module
 from hloipu_compiler.evaluate.participants import evaluate_participants, participants_of
 from hloipu_compiler.hlo.parse import parse
@@ -55,7 +56,7 @@ def judged(lines: str, kind: str, counts: Counts, oracle: Oracle, *hows: str) ->
     judge = oracle.load(print_module(carried, FULL), replicas=counts[0], partitions=counts[1])
     wanted = judge.run_each(given)
     judge.unload()
-    program = CompiledProgram(compile_module(module, MACHINE).program, MACHINE)
+    program = CompiledProgram(compile_module(module, CompileRequest(MACHINE)).program, MACHINE)
     ours = evaluate_participants(module, given, replicas=counts[0], partitions=counts[1])
     for name, found in (
         ("evaluated", ours),
@@ -220,7 +221,7 @@ ENTRY e {{
              np.array(to, np.int32), np.array([size[other, rank] for other in group], np.int32)]
         )  # fmt: skip
     wanted = sent(given, groups)
-    program = CompiledProgram(compile_module(module, MACHINE).program, MACHINE)
+    program = CompiledProgram(compile_module(module, CompileRequest(MACHINE)).program, MACHINE)
     for found in (
         evaluate_participants(module, given, replicas=6),
         program.run(each=given, mode="functional").everyone,

@@ -9,6 +9,7 @@ import hloipu
 from hloipu.inputs import flat
 from hloipu.xla_cpu.forms import for_partitioner
 from hloipu_compiler.codegen.errors import CodegenError
+from hloipu_compiler.compilation import CompileRequest
 from hloipu_compiler.driver import compile_module
 from hloipu_compiler.evaluate.participants import evaluate_participants
 from hloipu_compiler.evaluate.random_inputs import random_arguments
@@ -27,7 +28,7 @@ SAMPLE = Path(__file__).resolve().parents[3] / "hlo_samples" / "sharded_mlp.hlo"
 
 
 def on_tiles(module: Module) -> CompiledProgram:
-    return CompiledProgram(compile_module(module, MACHINE).program, MACHINE)
+    return CompiledProgram(compile_module(module, CompileRequest(MACHINE)).program, MACHINE)
 
 
 def against_xla(module: Module, counts: Counts, given: list[list[Array]], oracle: Oracle) -> None:
@@ -145,7 +146,7 @@ def test_groups_must_have_all_participants(op: str) -> None:
 def test_replicas_that_a_module_is_not_written_for() -> None:
     module = module_of(f"ROOT r = f32[8,4] all-reduce(p), {PAIRS}, to_apply=add", R8)
     with pytest.raises(UsageError) as error:
-        compile_module(module, MACHINE, replicas=4)
+        compile_module(module, CompileRequest(MACHINE, replicas=4))
     assert error.value.code == "E0510"
 
 
@@ -157,7 +158,7 @@ def test_more_participants_than_there_are_ipus_are_refused_before_anything_is_ma
     body = f"p = f32[8,4] parameter(0)\n  {statement}"
     module = hloipu.parse(f"HloModule m, replica_count={count}\n{ADD}\nENTRY e {{\n  {body}\n}}\n")
     with pytest.raises(MachineError, match=f"1 to 256 IPUs, not {count}") as error:
-        compile_module(module, MACHINE)
+        compile_module(module, CompileRequest(MACHINE))
     assert error.value.code == "E3210"
 
 
@@ -165,7 +166,9 @@ def test_replicas_of_what_meets_nobody() -> None:
     module = hloipu.parse(
         "HloModule m\n\nENTRY e {\n  p = f32[8,4] parameter(0)\n  ROOT r = f32[8,4] negate(p)\n}\n"
     )
-    program = CompiledProgram(compile_module(module, MACHINE, replicas=3).program, MACHINE)
+    program = CompiledProgram(
+        compile_module(module, CompileRequest(MACHINE, replicas=3)).program, MACHINE
+    )
     assert program.program.replicas == 3
     given = inputs(3)
     for (x,), (y,) in zip(program.run(each=given).everyone, given, strict=True):

@@ -3,24 +3,25 @@ import pytest
 from hloipu_compiler.evaluate.budgets import FACTORS, REDUCING, ULPS_F32, budget_of
 from hloipu_compiler.ir.ops import ELEMENTWISE, OPS
 from hloipu_runtime.element_types import ELEMENT_TYPES
+from tests.support.cases import each
 from tools.conformance.document import DOCUMENT, with_tables
 
 ARRAY_TYPES = [t for t in ELEMENT_TYPES.values() if t.is_array]
 
 
-@pytest.mark.parametrize("opcode", sorted(OPS))
+@each("opcode", sorted(OPS))
 def test_integers_and_predicates_are_exact(opcode: str) -> None:
     for element in ARRAY_TYPES:
         if not (element.is_float or element.is_complex):
             assert budget_of(opcode, element.name, terms=1000).exact
 
 
-@pytest.mark.parametrize(
+@each(
     "opcode",
     "add subtract multiply divide remainder sqrt maximum minimum negate abs floor convert select "
     "clamp compare copy reshape pad gather sort reduce-precision".split(),
 )
-@pytest.mark.parametrize("element_type", ["f32", "f64", "bf16", "f16", "f8e4m3fn"])
+@each("element_type", ["f32", "f64", "bf16", "f16", "f8e4m3fn"])
 def test_ops_that_ieee_754_rounds_are_exact(opcode: str, element_type: str) -> None:
     assert budget_of(opcode, element_type).exact
 

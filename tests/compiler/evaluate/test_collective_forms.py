@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from hloipu_compiler.compilation import CompileRequest
 from hloipu_compiler.driver import compile_module
 from hloipu_compiler.evaluate.participants import evaluate_participants, participants_of
 from hloipu_compiler.hlo.parse import parse
@@ -20,7 +21,7 @@ def run(body: str, counts: Counts, given: list[list[Array]] | None = None) -> li
     module, given = module_of(body, counts), given or inputs(8)
     replicas, partitions = counts
     found = evaluate_participants(module, given, replicas=replicas, partitions=partitions)
-    on_tiles = CompiledProgram(compile_module(module, TINY).program, TINY)
+    on_tiles = CompiledProgram(compile_module(module, CompileRequest(TINY)).program, TINY)
     for mode in ("functional", "exact"):
         for mine, theirs in zip(on_tiles.run(each=given, mode=mode).everyone, found, strict=True):
             for a, b in zip(mine, theirs, strict=True):

@@ -18,6 +18,7 @@ from hloipu_compiler.verify.verifier import faults_of
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.kernels.storage import storage_dtype
 from tests.support.arrays import Array, f32
+from tests.support.cases import each
 
 N = REUSED_ELEMENTS
 
@@ -163,7 +164,7 @@ def test_there_are_cases() -> None:
     assert len(CASES) > 150
 
 
-@pytest.mark.parametrize(("opcode", "element_type"), CASES)
+@each(("opcode", "element_type"), CASES)
 def test_writing_over_an_operand_changes_no_value(opcode: str, element_type: str) -> None:
     """The result in a dead operand's buffer, either one, is the result in a fresh buffer."""
     evaluator = Evaluator(parse(of_one_type(opcode, element_type)))

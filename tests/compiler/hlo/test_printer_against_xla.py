@@ -1,24 +1,12 @@
 """What we print means to XLA what it was read from: XLA prints both alike."""
 
 import re
-from collections.abc import Iterator
-
-import pytest
 
 from hloipu_compiler.errors import ParseError
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.hlo.printer import CANONICAL, SHORT, print_module
 from tests.support.texts_valid import valid_texts
-from tests.support.xla_oracle import Oracle, available
-
-pytestmark = pytest.mark.skipif(not available(), reason="jaxlib is the judge here")
-
-
-@pytest.fixture(scope="module")
-def oracle() -> Iterator[Oracle]:
-    with Oracle() as judge:
-        yield judge
-
+from tests.support.xla_oracle import Oracle
 
 NO_SHAPE = re.compile(r"= *(?:[a-z-]+)\(")
 """A statement without a shape: XLA then infers a layout as well, which we leave open."""

@@ -4,8 +4,6 @@ from collections import defaultdict
 from random import Random
 from typing import Any
 
-import pytest
-
 from hloipu_compiler.hlo.shape_text import parse_shape
 from hloipu_compiler.inference.faults import CODES, ShapeFault
 from hloipu_compiler.inference.rules import RULES, infer_shape
@@ -25,6 +23,7 @@ from hloipu_compiler.ir.attributes import (
 )
 from hloipu_compiler.ir.ops import OPS
 from hloipu_compiler.ir.shapes import Shape
+from tests.support.cases import each
 
 K = AttributeKind
 SHAPE_TEXTS = (
@@ -113,7 +112,7 @@ def _outcome(opcode: str, pool: Pool) -> tuple[int, Shape | ShapeFault]:
         return count, fault
 
 
-@pytest.mark.parametrize("opcode", sorted(RULES))
+@each("opcode", sorted(RULES))
 def test_only_shape_faults(opcode: str) -> None:
     pool = Pool(len(opcode))
     for _ in range(150):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from hloipu_compiler.compilation import CompileRequest
 from hloipu_compiler.driver import compile_module
 from hloipu_compiler.evaluate.manual_sharding import is_border
 from hloipu_compiler.evaluate.participants import evaluate_participants, participants_of
@@ -25,7 +26,7 @@ def check(module: Module) -> None:
     assert borders_expanded(after) is after
     replicas, partitions = participants_of(module)
     wanted = evaluate_participants(module, [[X]], replicas=replicas, partitions=partitions)
-    program = compile_module(module, MACHINE).program
+    program = compile_module(module, CompileRequest(MACHINE)).program
     assert (program.replicas, program.partitions) == (replicas, partitions)
     for found in (
         evaluate_participants(after, [[X]], replicas=replicas, partitions=partitions),

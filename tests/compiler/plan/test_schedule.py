@@ -6,6 +6,7 @@ from math import ceil
 import pytest
 
 from hloipu_compiler.plan.schedule import GROUPED, INTERLEAVED, SCHEDULES, SEQUENTIAL, Schedule
+from tests.support.cases import each
 
 # Rows of the plugin's schedule for four stages and eight micro-batches.
 GROUPED_ROWS = {
@@ -42,8 +43,8 @@ def test_rows_of_four_stages(kind: str, rows: dict[int, list[str]]) -> None:
     assert {slot: row(schedule, slot) for slot in rows} == rows
 
 
-@pytest.mark.parametrize("micro_batches", range(1, 33))
-@pytest.mark.parametrize("stages", range(2, 9))
+@each("micro_batches", range(1, 33))
+@each("stages", range(2, 9))
 def test_closed_forms(stages: int, micro_batches: int) -> None:
     s, k = stages, micro_batches
     assert Schedule(s, GROUPED, k).timetable.slots == k + 2 * s - 1
@@ -58,10 +59,10 @@ def test_closed_forms(stages: int, micro_batches: int) -> None:
         assert Schedule(s, GROUPED, k, trains=False).stash_depth(stage) == 0
 
 
-@pytest.mark.parametrize("kind", SCHEDULES)
-@pytest.mark.parametrize("trains", [True, False])
-@pytest.mark.parametrize("micro_batches", [0, 1, 2, 3, 4, 7, 8, 32])
-@pytest.mark.parametrize("stages", [1, 2, 3, 5, 8])
+@each("kind", SCHEDULES)
+@each("trains", [True, False])
+@each("micro_batches", [0, 1, 2, 3, 4, 7, 8, 32])
+@each("stages", [1, 2, 3, 5, 8])
 def test_every_micro_batch_passes_every_position_once(
     stages: int, micro_batches: int, trains: bool, kind: str
 ) -> None:
@@ -88,10 +89,10 @@ def test_every_micro_batch_passes_every_position_once(
     assert counted == one_by_one
 
 
-@pytest.mark.parametrize("trains", [True, False])
-@pytest.mark.parametrize("group", [2, 3, 4, 9])
-@pytest.mark.parametrize("micro_batches", [0, 1, 2, 3, 4, 7, 8, 32])
-@pytest.mark.parametrize("stages", [1, 2, 3, 8])
+@each("trains", [True, False])
+@each("group", [2, 3, 4, 9])
+@each("micro_batches", [0, 1, 2, 3, 4, 7, 8, 32])
+@each("stages", [1, 2, 3, 8])
 def test_groups_go_through_one_position_after_the_other(
     stages: int, micro_batches: int, group: int, trains: bool
 ) -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from hloipu_compiler.compilation import CompileRequest
 from hloipu_compiler.driver import compile_module
 from hloipu_compiler.hlo.frontend_attributes import read_frontend_attributes
 from hloipu_compiler.plan.pipelining import PipelineRequest
@@ -63,7 +64,7 @@ def test_requests_come_before_it() -> None:
 
 
 def test_the_compiler_itself_follows_what_a_text_says() -> None:
-    made = compile_module(read(TEXT), load_machine("tiny"))
+    made = compile_module(read(TEXT), CompileRequest(load_machine("tiny")))
     assert made.pipelining is not None
     assert (made.program.ipus, made.pipelining.micro_batches) == (2, 3)
     assert made.wrapping is not None

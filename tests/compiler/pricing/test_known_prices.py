@@ -9,15 +9,17 @@ import pytest
 import hloipu
 from hloipu_compiler.codegen.lowering import lower
 from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning
-from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.driver import op_prices
+from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.literals import Literal
-from hloipu_compiler.pricing.known_prices import KnownPrices, form_of
-from hloipu_compiler.pricing.op_prices import OpPrice, op_prices
+from hloipu_compiler.memo import Memo
+from hloipu_compiler.pricing.known_prices import form_of
+from hloipu_compiler.pricing.op_prices import OpPrice
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.program import Program
 
-PRICING = "hloipu_compiler.pricing.op_prices"
+DRIVER = "hloipu_compiler.driver"
 MACHINE = load_machine("tiny")
 TEXT = """HloModule m
 sum {
@@ -47,10 +49,6 @@ CHANGES = {
 }  # fmt: skip
 
 
-def never(computation: Computation, x: Instruction) -> float:
-    return -1.0
-
-
 @pytest.fixture
 def lowered(monkeypatch: pytest.MonkeyPatch) -> list[Module]:
     """What is lowered, with nothing known before."""
@@ -60,13 +58,13 @@ def lowered(monkeypatch: pytest.MonkeyPatch) -> list[Module]:
         seen.append(module)
         return lower(module, *others)
 
-    monkeypatch.setattr(f"{PRICING}._KNOWN", KnownPrices[OpPrice | None]())
-    monkeypatch.setattr(f"{PRICING}.lower", noted)
+    monkeypatch.setattr(f"{DRIVER}.PRICE_MEMO", Memo[OpPrice | None](99))
+    monkeypatch.setattr(f"{DRIVER}.lower", noted)
     return seen
 
 
 def prices(text: str, machine: Machine = MACHINE, tuning: Tuning = DEFAULT_TUNING) -> list[OpPrice]:
-    return op_prices(hloipu.parse(text), machine, tuning, never)
+    return op_prices(hloipu.parse(text), machine, tuning)
 
 
 def test_an_op_under_other_names_is_known(lowered: list[Module]) -> None:
@@ -82,7 +80,7 @@ def test_an_op_that_differs_is_not(change: str, lowered: list[Module]) -> None:
     found = prices(TEXT.replace(*CHANGES[change]))
     assert len(lowered) == 2
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(f"{PRICING}._KNOWN", KnownPrices[OpPrice | None]())
+        patch.setattr(f"{DRIVER}.PRICE_MEMO", Memo[OpPrice | None](99))
         assert prices(TEXT.replace(*CHANGES[change])) == found
 
 
@@ -120,7 +118,7 @@ def test_literals_are_compared_by_what_they_hold() -> None:
 
 
 def test_the_oldest_prices_are_forgotten() -> None:
-    known: KnownPrices[int] = KnownPrices(most=2)
+    known: Memo[int] = Memo(most=2)
     found = [known.of(key, lambda key=key: key) for key in (1, 2, 3)]  # type: ignore[misc]
     assert found == [1, 2, 3]
     assert known.of(3, lambda: -1) == 3

@@ -111,10 +111,6 @@ def assert_as_evaluated(text: str, *arrays: Any, exact: bool = True) -> None:
             np.testing.assert_allclose(a, b, rtol=2e-6)
 
 
-def ipus_of(text: str) -> dict[str, int]:
-    return {name: ipu for (_, name), ipu in placed(hloipu.parse(text), Plan(), {}).ipus.items()}
-
-
 def test_a_loop_runs_its_ops_where_they_say_and_its_state_lies_where_it_is_read() -> None:
     plan = placed(hloipu.parse(LOOP), Plan(), {})
     assert [plan.held_ipus["main", "r", n] for n in range(4)] == [0, 0, 1, 0]

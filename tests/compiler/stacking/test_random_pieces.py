@@ -1,10 +1,9 @@
 """Random modules in pieces compute what the whole ones do, state kept or not."""
 
-import pytest
-
 import hloipu
 from hloipu_compiler.ir.shapes import TupleShape
 from hloipu_compiler.plan.wrapping import FeedBinding, StatePair, Wrapping
+from tests.support.cases import each
 from tests.support.pieces import in_pieces_alike
 from tests.support.random_stacks import random_step
 
@@ -27,7 +26,7 @@ def wrapped(text: str, seed: int) -> Wrapping:
     return Wrapping(1, tuple(state), feeds, constants[1:], outfeeds, ())
 
 
-@pytest.mark.parametrize("seed", range(80))
+@each("seed", range(80))
 def test_random_modules_in_pieces_compute_the_same(seed: int) -> None:
     text, _, _, cuts = random_step(seed)
     in_pieces_alike(text, wrapped(text, seed), None if seed % 3 == 0 else cuts)

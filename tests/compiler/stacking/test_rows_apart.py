@@ -6,14 +6,21 @@ from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.plan.pipelining import PipelineRequest
 from hloipu_compiler.plan.roles import required_wrapping
 from hloipu_compiler.plan.wrapping import Wrapping, WrappingRequest
-from hloipu_compiler.stacking.rows_apart import each_row_apart, rows_apart
-from tests.support.pieces import front, wrapping_with
+from hloipu_compiler.stacking.rows_apart import RowsApart, each_row_apart, rows_apart
+from tests.support.pieces import front, stages_of, wrapping_with
 from tests.support.stacked_steps import ROWS, UNROLLED, StackedStep
 
 
 def given(step: StackedStep) -> tuple[Module, Wrapping]:
     module = front(step.text)
     return module, required_wrapping(module, WrappingRequest(1), feeds_rest=True)
+
+
+def in_rows(module: Module, wrapping: Wrapping, stages: int | None = None) -> RowsApart | None:
+    pieces = each_row_apart(module, wrapping)
+    if pieces.numbers is None:
+        return None
+    return rows_apart(module, wrapping, stages_of(pieces, PipelineRequest(stages=stages), {}))
 
 
 @pytest.mark.parametrize("name", ["scan", "rows", "columns"])
@@ -27,7 +34,7 @@ def test_every_row_is_a_piece_where_it_is_to_be_priced(name: str) -> None:
 @pytest.mark.parametrize("name", ["scan", "rows", "columns"])
 def test_rows_of_one_stage_are_one_piece(name: str, stages: int) -> None:
     module, wrapping = given(UNROLLED[name])
-    found = rows_apart(module, wrapping, PipelineRequest(stages=stages), None)
+    found = in_rows(module, wrapping, stages)
     assert found is not None
     (sizes,) = {x.sizes for x in found.pieces.stacks}
     assert sum(sizes) == ROWS
@@ -39,7 +46,7 @@ def test_rows_of_one_stage_are_one_piece(name: str, stages: int) -> None:
 
 def test_a_step_of_one_stage_stays_as_it_is() -> None:
     module, wrapping = given(UNROLLED["rows"])
-    assert rows_apart(module, wrapping, PipelineRequest(micro_batches=2, stages=1), None) is None
+    assert in_rows(module, wrapping, 1) is None
 
 
 QKV = """HloModule m
@@ -67,7 +74,7 @@ for _number in "01":
 def test_annotated_stages_cut_too() -> None:
     module = front(QKV)
     wrapping = wrapping_with(feeds=(1,), constants=(0,), results=1)
-    found = rows_apart(module, wrapping, PipelineRequest(), None)
+    found = in_rows(module, wrapping)
     assert found is not None
     assert [(x.name, x.axis, x.sizes) for x in found.pieces.stacks] == [("w", 1, (8, 4))]
     assert found.lines == ("  w: rows 0-7 in stage 0, rows 8-11 in stage 1",)
@@ -76,7 +83,7 @@ def test_annotated_stages_cut_too() -> None:
 def test_data_and_unequal_rows_are_no_stacks() -> None:
     fed = front(QKV)
     wrapping = wrapping_with(feeds=(0, 1), results=1)
-    assert rows_apart(fed, wrapping, PipelineRequest(), None) is None
+    assert in_rows(fed, wrapping) is None
     uneven = QKV.replace("[8:12]", "[7:11]")
     wrapping = wrapping_with(feeds=(1,), constants=(0,), results=1)
-    assert rows_apart(front(uneven), wrapping, PipelineRequest(), None) is None
+    assert in_rows(front(uneven), wrapping) is None

@@ -11,9 +11,9 @@ from hloipu_compiler.plan.roles import required_wrapping
 from hloipu_compiler.plan.wrapping import Wrapping, WrappingRequest
 from hloipu_compiler.stacking.own_broadcasts import with_own_broadcasts
 from hloipu_compiler.stacking.plain_stacks import with_plain_stacks
-from hloipu_compiler.stacking.staged_loops import StagedStep, peeled_step, staged_step
+from hloipu_compiler.stacking.staged_loops import StagedStep, peeled_step
 from hloipu_compiler.stacking.weight_loops import layer_loops
-from tests.support.pieces import front
+from tests.support.pieces import front, staged
 from tests.support.training_steps import SCANNED_STEPS, STEPS
 
 MLP = "scanned_mlp_adam"
@@ -25,8 +25,8 @@ def flat(name: str) -> tuple[Module, Wrapping]:
     return module, required_wrapping(module, WrappingRequest(1), feeds_rest=True)
 
 
-def staged(name: str, stages: int, micro_batches: int = 2) -> StagedStep:
-    return staged_step(*flat(name), PipelineRequest(micro_batches, stages))
+def in_stages(name: str, stages: int, micro_batches: int = 2) -> StagedStep:
+    return staged(*flat(name), PipelineRequest(micro_batches, stages))
 
 
 def whiles(step: StagedStep) -> dict[str, int]:
@@ -36,7 +36,7 @@ def whiles(step: StagedStep) -> dict[str, int]:
 
 
 def test_two_stages_have_a_loop_of_each_kind() -> None:
-    step = staged(MLP, 2)
+    step = in_stages(MLP, 2)
     ahead, back = (line.split(":")[0].split()[-1] for line in step.lines)
     assert [line.split(": ")[1] for line in step.lines] == [
         "trips 0-1 in stage 0, trips 2-3 in stage 1",
@@ -49,7 +49,7 @@ def test_two_stages_have_a_loop_of_each_kind() -> None:
 
 
 def test_weights_and_moments_of_a_stage_are_pieces_of_their_own() -> None:
-    step = staged(MLP, 2)
+    step = in_stages(MLP, 2)
     rows = {stack.name: stack.sizes for stack in step.pieces.stacks}
     assert len(rows) == 2 * 9  # as parameters and as results
     assert set(rows.values()) == {(2, 2)}
@@ -59,7 +59,7 @@ def test_weights_and_moments_of_a_stage_are_pieces_of_their_own() -> None:
 
 
 def test_what_waits_for_the_backward_pass_is_in_pieces_too() -> None:
-    entry = staged(MLP, 2).pieces.module.entry
+    entry = in_stages(MLP, 2).pieces.module.entry
     assert not [
         x.name for x in entry.instructions if str(x.shape).startswith(("f32[4,4", "f32[4,9"))
     ]
@@ -70,14 +70,14 @@ def test_steps_without_loops_over_layers_stay_as_they_are(stages: int) -> None:
     for name in ("mlp_adam", "lstm_adam"):
         module, wrapping = flat(name)
         assert layer_loops(module, wrapping) == []
-        made = staged_step(module, wrapping, PipelineRequest(2, stages))
+        made = staged(module, wrapping, PipelineRequest(2, stages))
         assert made.pieces.module is module
         assert made.known == {}
 
 
 def test_a_step_that_is_not_cut_stays_as_it_is() -> None:
     module, wrapping = flat(MLP)
-    assert staged_step(module, wrapping, PipelineRequest(4, 1)).pieces.module is module
+    assert staged(module, wrapping, PipelineRequest(4, 1)).pieces.module is module
 
 
 def test_stages_that_are_annotated_leave_loops_whole() -> None:
@@ -87,7 +87,7 @@ def test_stages_that_are_annotated_leave_loops_whole() -> None:
     module = front(marked)
     wrapping = required_wrapping(module, WrappingRequest(1), feeds_rest=True)
     assert layer_loops(module, wrapping)
-    assert staged_step(module, wrapping, PipelineRequest(2, 2)).pieces.module is module
+    assert staged(module, wrapping, PipelineRequest(2, 2)).pieces.module is module
     assert peeled_step(module, wrapping, PipelineRequest(2, 2)).trips == {}
 
 
@@ -96,7 +96,7 @@ def test_statistics_of_layers_go_from_micro_batch_to_micro_batch(stages: int) ->
     name = "scanned_statistics_adam"
     moving = SCANNED_STEPS[name].state_count - 1
     module, wrapping = flat(name)
-    made = staged_step(module, wrapping, PipelineRequest(2, stages))
+    made = staged(module, wrapping, PipelineRequest(2, stages))
     old = made.pieces.numbers
     wanted = {moving} if old is None else set(old.parameters[moving])
     assert wanted <= made.request.carried

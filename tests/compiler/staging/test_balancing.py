@@ -9,6 +9,7 @@ import pytest
 from hloipu_compiler.plan.schedule import Schedule
 from hloipu_compiler.staging.balancing import Budget, burdens, cuts_of
 from hloipu_compiler.staging.loads import Loads
+from tests.support.cases import each
 
 OPS = 9
 PLENTY = 1e18
@@ -36,10 +37,10 @@ def dearest(found: Loads, schedule: Schedule, budget: Budget, cuts: tuple[int, .
     return worst
 
 
-@pytest.mark.parametrize("kind", ["grouped", "interleaved", "sequential"])
-@pytest.mark.parametrize("memory", [PLENTY, 1500.0])
-@pytest.mark.parametrize("stages", [2, 3, 4])
-@pytest.mark.parametrize("seed", range(4))
+@each("kind", ["grouped", "interleaved", "sequential"])
+@each("memory", [PLENTY, 1500.0])
+@each("stages", [2, 3, 4])
+@each("seed", range(4))
 def test_no_cuts_are_better_by_more_than_a_fiftieth(
     seed: int, stages: int, memory: float, kind: str
 ) -> None:

@@ -47,7 +47,7 @@ def spots(module_text: str, weights: int = 2, branches: int = 2, **cycles: float
     known = marked_branches(entry)
     branch_counts(entry, phases, stages, known, 1)
     costs = [cycles.get(x.name.replace(".", "_"), 1.0) for x in entry.instructions]
-    found = spots_of(entry, phases, stages, [tuple(range(branches))], known, lambda: costs)
+    found = spots_of(entry, phases, stages, [tuple(range(branches))], known, costs)
     return {entry.instructions[n].name: (spot.level, spot.branch) for n, spot in found.items()}
 
 

@@ -36,7 +36,7 @@ CASES = [
 @pytest.mark.parametrize(
     ("step", "named"), CASES, ids=[f"{step.name}-{named}" for step, named in CASES]
 )
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(6)
 def test_every_weight_has_a_gradient_of_its_shape(step: Step, named: bool) -> None:
     text = step.named_text if named else step.text
     module, _ = run_passes(hloipu.verify(text), Plan(), "front")

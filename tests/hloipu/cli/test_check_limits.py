@@ -64,6 +64,7 @@ def assert_verdict(outcome: Outcome, code: int) -> None:
     assert "1 of 2 results differ" in outcome.err
 
 
+@pytest.mark.usefixtures("checks_share_xla")
 @needs_xla
 def test_what_was_tried_is_said_where_no_op_is_to_blame(path: str, wrong: str) -> None:
     outcome = run("check", path, "--against", wrong)
@@ -73,6 +74,7 @@ def test_what_was_tried_is_said_where_no_op_is_to_blame(path: str, wrong: str) -
     assert "no single op breaks its budget" in outcome.err
 
 
+@pytest.mark.usefixtures("checks_share_xla")
 @needs_xla
 def test_its_hints_can_be_followed(path: str, wrong: str, tmp_path: Path) -> None:
     hint = run("check", path, "--against", wrong).err.partition("hint: ")[2]
@@ -207,6 +209,7 @@ def test_a_child_is_started_again_after_it_died() -> None:
     np.testing.assert_allclose(answer[0], np.exp(ones), rtol=1e-6)
 
 
+@pytest.mark.usefixtures("checks_share_xla")
 @needs_xla
 def test_what_xla_refuses_is_compared_as_the_hint_says(tmp_path: Path) -> None:
     path = tmp_path / "m.hlo"

@@ -12,6 +12,7 @@ from tests.support.command_line import run
 from tests.support.tile_texts import DOT, LOOP, TOO_LARGE
 from tests.support.xla_oracle import available
 
+pytestmark = pytest.mark.usefixtures("checks_share_xla")
 REFERENCES = [
     "evaluator-f64",
     pytest.param("xla-cpu", marks=pytest.mark.skipif(not available(), reason="no jaxlib")),

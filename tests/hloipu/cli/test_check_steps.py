@@ -57,6 +57,7 @@ def named(outcome: Outcome) -> dict[str, str]:
     return {line[5:].partition(" f32[")[0]: line[:4].strip() for line in lines}
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("way", WAYS)
 def test_steps_agree(way: str, path: str) -> None:
     outcome = run("check", path, *FED, *F64, *WAYS[way])
@@ -67,6 +68,7 @@ def test_steps_agree(way: str, path: str) -> None:
     assert "without samples" not in outcome.out
 
 
+@pytest.mark.usefixtures("checks_share_xla")
 @pytest.mark.skipif(not available(), reason="no jaxlib")
 def test_xla_is_the_judge_of_a_cut_step_on_tiles(path: str) -> None:
     ways = ("--stages", "2", "--micro-batches", "2", "--replicas", "2", "--mode", "exact")

@@ -52,6 +52,7 @@ CALLS: dict[str, list[list[str]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("name", EVIL)
 def test_no_command_prints_controls(command: str, name: str, tmp_path: Path) -> None:

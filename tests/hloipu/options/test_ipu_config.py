@@ -8,6 +8,7 @@ from hloipu.options.ipu_keys import KEYS, POPLAR_FLAGS
 from hloipu.options.resolve import Resolved, resolve
 from hloipu.options.table import Options
 from hloipu_runtime.errors import UsageError
+from tests.support.cases import each
 
 
 def resolved(folder: Path, text: str) -> Resolved:
@@ -109,7 +110,7 @@ def test_a_key_and_an_option_may_agree_but_not_contradict(tmp_path: Path) -> Non
     assert caught.value.message.startswith("hloipu.toml:3 (ipu_model.version): ")
 
 
-@pytest.mark.parametrize("name", [*KEYS, *POPLAR_FLAGS])
+@each("name", [*KEYS, *POPLAR_FLAGS])
 def test_a_default_is_of_its_kind(name: str) -> None:
     key = {**KEYS, **POPLAR_FLAGS}[name]
     assert key.kind.check(key.default) == key.default

@@ -9,8 +9,6 @@ from hloipu_runtime.machine.load import load_machine
 from tests.support.codelet_law import Given, check_every_split, close_values, run_whole
 
 RNG = np.random.default_rng(7)
-TINY = load_machine("tiny")
-UNIT = load_machine("unit")
 
 
 def _given(*shape: int, element_type: str = "f32") -> Given:

@@ -11,6 +11,7 @@ from hloipu_runtime.codelets.expression import Expression, Node
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.machine.model import Machine
+from tests.support.cases import each
 
 TINY, UNIT, GC200 = (load_machine(name) for name in ("tiny", "unit", "gc200"))
 
@@ -153,9 +154,9 @@ OPS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("op", "types", "result"), OPS)
-@pytest.mark.parametrize("last", [(), (0,), (1,), (0, 1)])
-@pytest.mark.parametrize("machine", [TINY, UNIT, GC200], ids=lambda m: m.name)
+@each(("op", "types", "result"), OPS)
+@each("last", [(), (0,), (1,), (0, 1)])
+@each("machine", [TINY, UNIT, GC200])
 def test_larger_parts_cost_no_less(
     op: str, types: tuple[str, ...], result: str, last: Sizes, machine: Machine
 ) -> None:

@@ -12,8 +12,6 @@ from hloipu_runtime.machine.load import load_machine
 from tests.support.codelet_law import Given, check_every_split, run_whole, same_values
 
 RNG = np.random.default_rng(5)
-TINY = load_machine("tiny")
-UNIT = load_machine("unit")
 
 
 def _floats(*shape: int) -> Given:

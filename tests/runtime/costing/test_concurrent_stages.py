@@ -12,6 +12,7 @@ from hloipu_runtime.costing.step_costs import step_charges
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.timetable import longest_turns
+from tests.support.cases import each
 from tests.support.concurrent_programs import ConcurrentMaker
 
 MACHINE = load_machine("tiny")
@@ -48,9 +49,9 @@ def slot_by_slot(
     return cycles
 
 
-@pytest.mark.parametrize("ipus", [(0, 1, 2, 3), (0, 1, 2, 0), (0, 1, 0, 1), (0, 0, 1, 1)])
-@pytest.mark.parametrize("interval", [1, 2, 3])
-@pytest.mark.parametrize("count", [0, 1, 2, 5, 20])
+@each("ipus", [(0, 1, 2, 3), (0, 1, 2, 0), (0, 1, 0, 1), (0, 0, 1, 1)])
+@each("interval", [1, 2, 3])
+@each("count", [0, 1, 2, 5, 20])
 def test_cycles_are_those_of_slots_walked_one_by_one(
     count: int, interval: int, ipus: tuple[int, int, int, int]
 ) -> None:

@@ -10,8 +10,6 @@ from hloipu_runtime.costing.estimate import estimate
 from hloipu_runtime.costing.step_costs import step_charges
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.machine.model import Machine
-from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.steps import Pipeline
 from tests.support.pipelined_programs import PipelineMaker
 
 MACHINE = load_machine("tiny")
@@ -25,12 +23,6 @@ def transfer(size_bytes: int, *, write: bool, machine: Machine = MACHINE) -> int
     clock, remote = machine.chip.clock_hz, machine.remote
     rate = remote.write_bytes_per_second if write else remote.read_bytes_per_second
     return ceil(remote.access_nanoseconds * clock / 10**9) + ceil(size_bytes * clock / rate)
-
-
-def step_of(program: Program) -> Pipeline:
-    step = program.body.steps[-1]
-    assert isinstance(step, Pipeline)
-    return step
 
 
 def waiting(maker: PipelineMaker) -> dict[int, list[int]]:

@@ -12,6 +12,7 @@ from hloipu_runtime.memory.partakers import receivers, senders
 from hloipu_runtime.program.mapping import Box, Mapping, Sizes, Tiles, whole, whole_box
 from hloipu_runtime.program.program import Variable
 from hloipu_runtime.program.steps import Transfer
+from tests.support.cases import each
 from tests.support.program_builder import blocks, rows
 from tests.support.random_programs import random_mapping
 
@@ -130,7 +131,7 @@ def test_tiles_that_keep_their_own_exchange_nothing() -> None:
     assert (found.received_bytes, found.sent_bytes, found.fragments) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@each("seed", range(60))
 def test_never_fewer_than_counted(seed: int) -> None:
     draw = Random(seed)
     shape = draw.choice([(7,), (6, 4), (5, 7), (4, 3, 5), (2, 8, 3)])

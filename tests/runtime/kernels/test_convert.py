@@ -11,13 +11,14 @@ from hloipu_runtime.kernels.rounding import GRIDS
 from hloipu_runtime.kernels.storage import from_storage, storage_dtype, to_storage, user_dtype
 from hloipu_runtime.kernels.subnormals import flushing_subnormals
 from tests.support.arrays import Array, f32, s8, s32, u8, u32
+from tests.support.cases import each
 
 ARRAYS = [t.name for t in ELEMENT_TYPES.values() if t.is_array]
 INTEGERS = [t.name for t in ELEMENT_TYPES.values() if t.is_integer]
 
 
-@pytest.mark.parametrize("to_type", ARRAYS)
-@pytest.mark.parametrize("from_type", ARRAYS)
+@each("to_type", ARRAYS)
+@each("from_type", ARRAYS)
 def test_small_numbers_and_shapes_for_every_pair(from_type: str, to_type: str) -> None:
     one = np.ones((2, 3), np.int8)
     x = -one if from_type == "s1" else one

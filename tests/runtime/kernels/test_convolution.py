@@ -12,6 +12,7 @@ from hloipu_runtime.kernels.convolution import (
     convolution,
 )
 from hloipu_runtime.kernels.convolution_geometry import Axis, output_size, phases, trimmed
+from tests.support.cases import each
 
 
 def dimensions(labels: Any) -> Any:
@@ -187,7 +188,7 @@ def test_against_the_definition(name: Any) -> None:
     np.testing.assert_array_equal(result, reference(lhs, rhs, dims, win, *groups))
 
 
-@pytest.mark.parametrize("seed", range(150))
+@each("seed", range(150))
 def test_random_windows_against_the_definition(seed: Any) -> None:
     rng = np.random.default_rng(seed)
     rank = int(rng.integers(0, 4))

@@ -13,6 +13,7 @@ from hloipu_runtime.kernels.dot import (
     scaled_dot,
 )
 from hloipu_runtime.kernels.matmul import exact_integer
+from tests.support.cases import each
 
 MATRICES = DotDimensions((), (), (1,), (0,))
 CASES = [
@@ -49,8 +50,8 @@ def exact(equation: Any, lhs: Any, rhs: Any) -> Any:
     return out
 
 
-@pytest.mark.parametrize(("lhs_shape", "rhs_shape", "dims", "equation"), CASES)
-@pytest.mark.parametrize("element_type", ["f32", "f64", "c64", "c128"])
+@each(("lhs_shape", "rhs_shape", "dims", "equation"), CASES)
+@each("element_type", ["f32", "f64", "c64", "c128"])
 def test_any_dimensions(
     lhs_shape: Any, rhs_shape: Any, dims: Any, equation: Any, element_type: Any
 ) -> None:
@@ -72,8 +73,8 @@ def test_any_dimensions(
     np.testing.assert_allclose(result, expected, rtol=0, atol=tolerance * 10)
 
 
-@pytest.mark.parametrize(("lhs_shape", "rhs_shape", "dims", "equation"), CASES)
-@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint32, np.int64, np.uint64])
+@each(("lhs_shape", "rhs_shape", "dims", "equation"), CASES)
+@each("dtype", [np.int8, np.uint8, np.int16, np.uint32, np.int64, np.uint64])
 def test_integers_wrap(
     lhs_shape: Any, rhs_shape: Any, dims: Any, equation: Any, dtype: Any
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.kernels.binary import binary
 from hloipu_runtime.kernels.storage import storage_dtype
+from tests.support.cases import each
 
 INTEGERS = [f"{sign}{bits}" for bits in (1, 2, 4, 8, 16, 32, 64) for sign in "su"]
 
@@ -74,8 +75,8 @@ TRUTH: dict[str, Callable[[int, int, int], int]] = {
 }
 
 
-@pytest.mark.parametrize("element_type", INTEGERS)
-@pytest.mark.parametrize("opcode", sorted(TRUTH))
+@each("element_type", INTEGERS)
+@each("opcode", sorted(TRUTH))
 def test_all_pairs_of_edges(opcode: str, element_type: str) -> None:
     edges = _edges(element_type)
     pairs = [(x, y) for x in edges for y in edges]

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from hloipu_runtime.kernels import movement
+from tests.support.cases import each
 
 
 def test_iota_counts_along_one_dimension() -> None:
@@ -73,7 +74,7 @@ PADDINGS = [
 ]
 
 
-@pytest.mark.parametrize(("size", "low", "high", "interior"), PADDINGS)
+@each(("size", "low", "high", "interior"), PADDINGS)
 def test_pad_by_definition(size: int, low: int, high: int, interior: int) -> None:
     length = low + high + size + max(size - 1, 0) * interior
     want = [9] * length

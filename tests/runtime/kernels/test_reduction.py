@@ -11,6 +11,7 @@ from hloipu_runtime.kernels.arg_extrema import arg_extremum
 from hloipu_runtime.kernels.monoids import identity
 from hloipu_runtime.kernels.reduction import reduce
 from hloipu_runtime.kernels.reduction_regions import SEQUENTIAL_STEPS
+from tests.support.cases import each
 
 Array = NDArray[Any]
 
@@ -29,9 +30,9 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize(("shape", "dimensions"), SHAPES)
-@pytest.mark.parametrize("monoid", ["add", "multiply", "minimum", "maximum", "and", "or", "xor"])
-@pytest.mark.parametrize("layout", ["C", "F"])
+@each(("shape", "dimensions"), SHAPES)
+@each("monoid", ["add", "multiply", "minimum", "maximum", "and", "or", "xor"])
+@each("layout", ["C", "F"])
 def test_integers_wrap_exactly(
     shape: tuple[int, ...], dimensions: tuple[int, ...], monoid: str, layout: Any
 ) -> None:

@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 
 from hloipu_runtime.kernels.sorting import Order, SortKey, sort
 from hloipu_runtime.kernels.topk import topk
+from tests.support.cases import each
 
 Array = NDArray[Any]
 
@@ -16,11 +17,9 @@ def signed_magnitude(value: float) -> int:
     return bits if bits < 1 << 31 else (1 << 31) - 1 - bits
 
 
-@pytest.mark.parametrize(
-    "dtype", ["bool", "int8", "uint8", "int16", "int32", "uint32", "int64", "uint64"]
-)
-@pytest.mark.parametrize("descending", [False, True])
-@pytest.mark.parametrize("count", [1, 2, 300, 70_000])
+@each("dtype", ["bool", "int8", "uint8", "int16", "int32", "uint32", "int64", "uint64"])
+@each("descending", [False, True])
+@each("count", [1, 2, 300, 70_000])
 def test_pairs_sort_stably_by_integer_keys(dtype: str, descending: bool, count: int) -> None:
     rng = np.random.default_rng(count)
     low, high = (0, 2) if dtype == "bool" else (np.iinfo(dtype).min, np.iinfo(dtype).max)

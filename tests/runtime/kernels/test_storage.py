@@ -16,6 +16,7 @@ from hloipu_runtime.kernels.storage import (
     user_dtype,
 )
 from tests.support.arrays import Array, f32, s8
+from tests.support.cases import each
 
 SMALL = [t.name for t in ELEMENT_TYPES.values() if t.is_array and t.bits <= 16 and t.name != "pred"]
 ARRAYS = [t.name for t in ELEMENT_TYPES.values() if t.is_array]
@@ -51,8 +52,8 @@ def test_values_are_those_of_ml_dtypes(element_type: str) -> None:
         np.testing.assert_array_equal(back.astype(wide), wanted)
 
 
-@pytest.mark.parametrize("element_type", ARRAYS)
-@pytest.mark.parametrize("shape", [(), (0, 3), (1,), (2, 3, 5)])
+@each("element_type", ARRAYS)
+@each("shape", [(), (0, 3), (1,), (2, 3, 5)])
 def test_shapes_survive(element_type: str, shape: tuple[int, ...]) -> None:
     users = np.ones(shape, np.int8).astype(user_dtype(element_type))
     stored = to_storage(users, element_type)

@@ -11,6 +11,7 @@ from hloipu_runtime.kernels.rounding import round_to
 from hloipu_runtime.kernels.storage import from_bits, to_storage, user_dtype
 from hloipu_runtime.kernels.unary import UNARY, unary
 from tests.support.arrays import Array, f32, s8, s32, u8
+from tests.support.cases import each
 
 TRUTH: dict[str, Callable[..., Array]] = {
     "acos": np.arccos,
@@ -55,8 +56,8 @@ def test_f32_is_within_4_ulp(opcode: str) -> None:
     assert (np.abs(found[usable] - wanted[usable]) / ulp).max() <= 4
 
 
-@pytest.mark.parametrize("element_type", ["f16", "bf16", "f8e4m3fn", "f8e5m2fnuz", "f6e2m3fn"])
-@pytest.mark.parametrize("opcode", sorted(TRUTH))
+@each("element_type", ["f16", "bf16", "f8e4m3fn", "f8e5m2fnuz", "f6e2m3fn"])
+@each("opcode", sorted(TRUTH))
 def test_narrow_floats_are_the_truth_rounded_but_for_one_step(
     opcode: str, element_type: str
 ) -> None:

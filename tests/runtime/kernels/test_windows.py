@@ -11,6 +11,7 @@ from hloipu_runtime.kernels.accumulation import accumulate
 from hloipu_runtime.kernels.select_scatter import select_and_scatter
 from hloipu_runtime.kernels.windows import reduce_window
 from hloipu_runtime.kernels.windows_geometry import WindowDimension, output_shape
+from tests.support.cases import each
 
 Array = NDArray[Any]
 Dim = WindowDimension
@@ -63,8 +64,8 @@ WINDOWS = {
 }
 
 
-@pytest.mark.parametrize("name", WINDOWS)
-@pytest.mark.parametrize(
+@each("name", WINDOWS)
+@each(
     ("monoid", "init", "step"),
     [
         ("add", 0, lambda a, b: a + b),

@@ -10,6 +10,7 @@ from hloipu_runtime.memory.partakers import receivers, senders
 from hloipu_runtime.program.mapping import Box, Mapping, Sizes, Span, Tiles, whole, whole_box
 from hloipu_runtime.program.program import Variable
 from hloipu_runtime.program.steps import Transfer
+from tests.support.cases import each
 
 EXTENTS = (3, 2, 2)
 """Of the grid: of its axes, some cut a dimension, the others replicate."""
@@ -55,7 +56,7 @@ def numbers(tiles: Tiles) -> list[int]:
     return sorted(tiles.numbers.ravel().tolist())
 
 
-@pytest.mark.parametrize("seed", range(60))
+@each("seed", range(60))
 def test_receivers_and_senders(seed: int) -> None:
     draw = Random(seed)
     shape = (draw.randint(6, 12), draw.randint(4, 9))

@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 from hloipu_runtime.program.meeting_times import Kind, Timed, times_of
+from tests.support.cases import each
 
 LOCAL, MEETING, BARRIER = Kind.LOCAL, Kind.MEETING, Kind.BARRIER
 
@@ -28,7 +29,7 @@ def drawn(seed: int, *, ipus: int = 3, barriers: bool = True) -> list[Timed]:
     return steps
 
 
-@pytest.mark.parametrize("seed", range(60))
+@each("seed", range(60))
 def test_what_is_needed_is_there_and_places_are_kept(seed: int) -> None:
     steps = drawn(seed)
     times = times_of(steps)

@@ -5,8 +5,6 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-import pytest
-
 from hloipu_runtime.codelets.expression_form import Expression, Node
 from hloipu_runtime.program_text.codelet_text import (
     codelet_text,
@@ -16,6 +14,7 @@ from hloipu_runtime.program_text.codelet_text import (
 )
 from hloipu_runtime.program_text.tokens import Cursor
 from hloipu_runtime.records.coders import all_codelets
+from tests.support.cases import each
 
 EXPRESSION = Expression(
     ("f32", "pred"),
@@ -59,8 +58,8 @@ def some(kind: Any, turn: int) -> Any:
     return kind(**{name: example(hints[name], turn) for name in names})
 
 
-@pytest.mark.parametrize("turn", range(4))
-@pytest.mark.parametrize("name", sorted(all_codelets()))
+@each("turn", range(4))
+@each("name", sorted(all_codelets()))
 def test_every_codelet_comes_back_from_its_text(name: str, turn: int) -> None:
     codelet = some(all_codelets()[name], turn)
     text = codelet_text(codelet)

@@ -13,6 +13,7 @@ from hloipu_runtime.program.steps import Transfer
 from hloipu_runtime.sim.copying import prepare_transfer
 from hloipu_runtime.sim.faults import TileFault
 from hloipu_runtime.sim.storage import TileStorage, allocate, scatter_whole
+from tests.support.cases import each
 from tests.support.random_programs import random_mapping
 
 SHAPE = (6, 7)
@@ -85,7 +86,7 @@ def drawn(seed: int) -> tuple[Transfer, TileStorage, TileStorage]:
     return made, source, target
 
 
-@pytest.mark.parametrize("seed", range(60))
+@each("seed", range(60))
 def test_drawn_transfers_copy_what_they_say(seed: int) -> None:
     check(*drawn(seed))
 

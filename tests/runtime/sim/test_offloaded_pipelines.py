@@ -47,6 +47,7 @@ def check(maker: PipelineMaker) -> None:
     check_memory(program, MACHINE)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("offloaded", OFFLOADED, ids=named)
 @pytest.mark.parametrize(("stages", "interval"), [(1, 1), (3, 1), (3, 2), (2, 4)])
 @pytest.mark.parametrize("count", [1, 3, 6])
@@ -56,6 +57,7 @@ def test_what_lies_in_remote_memory_changes_nothing(
     check(PipelineMaker(stages, interval, count, offloaded=offloaded))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("offloaded", OFFLOADED, ids=named)
 @pytest.mark.parametrize("stages", [1, 3])
 @pytest.mark.parametrize(("count", "group"), [(1, 4), (4, 2), (5, 2), (6, 3), (7, 9)])

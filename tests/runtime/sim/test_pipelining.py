@@ -14,6 +14,7 @@ from hloipu_runtime.program.verify import faults_of
 from hloipu_runtime.sim.exact import ExactEngine
 from hloipu_runtime.sim.functional import FunctionalEngine
 from hloipu_runtime.sim.pipelining import pipelined
+from tests.support.cases import each
 from tests.support.pipelined_programs import SHAPE, Feed, PipelineMaker, expected_totals
 
 CASES = [
@@ -36,8 +37,8 @@ def pipeline_of(program: Program) -> Pipeline:
     return step
 
 
-@pytest.mark.parametrize("spare", [0, 1])
-@pytest.mark.parametrize(("stages", "interval", "count"), CASES)
+@each("spare", [0, 1])
+@each(("stages", "interval", "count"), CASES)
 def test_totals_are_those_of_one_micro_batch_after_the_other(
     stages: int, interval: int, count: int, spare: int
 ) -> None:
