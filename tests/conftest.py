@@ -1,6 +1,6 @@
 """Options and fixtures of the whole test suite.
 
-`--zoo`, `--update-goldens`, `--all-cases`, the mark `thinned`, and XLA as `oracle` and as `xla_cpu`.
+`--zoo`, `--update-goldens`, `--all-cases`, the mark `thinned`, XLA as `oracle` and `xla_cpu`.
 """
 
 import gc
