@@ -10,35 +10,35 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from hloipu.callbacks import Callback
-    from hloipu.session import compile
-    from hloipu.text import evaluate, parse, verify
-    from hloipu.trainer import Trainer
-    from hloipu.training_record import History
+    from hloipu.api import compile
+    from hloipu.modules import evaluate, parse, verify
+    from hloipu.training.callbacks import Callback
+    from hloipu.training.record import History
+    from hloipu.training.trainer import Trainer
     from hloipu_compiler.errors import Fault, InvalidHloError, ParseError, VerifyError
-    from hloipu_compiler.evaluate.custom_calls import register_custom_call
-    from hloipu_compiler.hlo.limits import Limits
+    from hloipu_compiler.hlo.syntax.limits import Limits
+    from hloipu_compiler.interpret.ops.custom_calls import register_custom_call
     from hloipu_compiler.ir.graph import Computation, Instruction, Module
     from hloipu_runtime.compiled import CompiledProgram, RunResult, load
-    from hloipu_runtime.device import Device, EngineSwapWarning
     from hloipu_runtime.errors import HloipuError, LimitError, UnsupportedError
     from hloipu_runtime.memory.does_not_fit import DoesNotFit
+    from hloipu_runtime.session.device import Device, EngineSwapWarning
 
 _HOMES = {
-    "compile": "hloipu.session",
+    "compile": "hloipu.api",
     "CompiledProgram": "hloipu_runtime.compiled",
     "RunResult": "hloipu_runtime.compiled",
     "load": "hloipu_runtime.compiled",
-    "Device": "hloipu_runtime.device",
-    "EngineSwapWarning": "hloipu_runtime.device",
+    "Device": "hloipu_runtime.session.device",
+    "EngineSwapWarning": "hloipu_runtime.session.device",
     "DoesNotFit": "hloipu_runtime.memory.does_not_fit",
-    "Callback": "hloipu.callbacks",
-    "History": "hloipu.training_record",
-    "Trainer": "hloipu.trainer",
-    "evaluate": "hloipu.text",
-    "register_custom_call": "hloipu_compiler.evaluate.custom_calls",
-    "parse": "hloipu.text",
-    "verify": "hloipu.text",
+    "Callback": "hloipu.training.callbacks",
+    "History": "hloipu.training.record",
+    "Trainer": "hloipu.training.trainer",
+    "evaluate": "hloipu.modules",
+    "register_custom_call": "hloipu_compiler.interpret.ops.custom_calls",
+    "parse": "hloipu.modules",
+    "verify": "hloipu.modules",
     "Module": "hloipu_compiler.ir.graph",
     "Computation": "hloipu_compiler.ir.graph",
     "Instruction": "hloipu_compiler.ir.graph",
@@ -46,7 +46,7 @@ _HOMES = {
     "InvalidHloError": "hloipu_compiler.errors",
     "ParseError": "hloipu_compiler.errors",
     "VerifyError": "hloipu_compiler.errors",
-    "Limits": "hloipu_compiler.hlo.limits",
+    "Limits": "hloipu_compiler.hlo.syntax.limits",
     "HloipuError": "hloipu_runtime.errors",
     "LimitError": "hloipu_runtime.errors",
     "UnsupportedError": "hloipu_runtime.errors",

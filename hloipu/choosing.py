@@ -8,19 +8,25 @@ from hloipu.compile_request import compile_request
 from hloipu.options.table import Options
 from hloipu.pipelining import pipeline_request
 from hloipu.places import system_ipus
-from hloipu_compiler.choosing.best import best_of, choice_of
-from hloipu_compiler.choosing.outlook import Step
-from hloipu_compiler.choosing.priced_step import priced_step
-from hloipu_compiler.choosing.way import BESIDE, Outlook, Way
-from hloipu_compiler.choosing.ways import Given, swept, ways_beside, ways_in_turns, ways_on
 from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.partition.placement.handing_down import says_anything
+from hloipu_compiler.partition.search.best import best_of, choice_of
+from hloipu_compiler.partition.search.candidate import BESIDE, Outlook, Way
+from hloipu_compiler.partition.search.candidates import (
+    Given,
+    swept,
+    ways_beside,
+    ways_in_turns,
+    ways_on,
+)
+from hloipu_compiler.partition.search.estimates import Step
+from hloipu_compiler.partition.search.priced_step import priced_step
+from hloipu_compiler.partition.stages.cutting import require_forward_ops
+from hloipu_compiler.partition.training.errors import StagingError
 from hloipu_compiler.plan.participants import participants_for
 from hloipu_compiler.plan.schedule import SEQUENTIAL
-from hloipu_compiler.sharding.handing_down import says_anything
-from hloipu_compiler.staging.cutting import require_forward_ops
-from hloipu_compiler.staging.errors import StagingError
 from hloipu_runtime.compiled import CompiledProgram
-from hloipu_runtime.costing.step_times import step_times
+from hloipu_runtime.costs.step_times import step_times
 from hloipu_runtime.errors import HloipuError, UnsupportedError
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.plan import available_bytes

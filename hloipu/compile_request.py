@@ -4,8 +4,8 @@ from hloipu.options.table import Options
 from hloipu.pipelining import pipeline_request, shard_request
 from hloipu.places import system_ipus
 from hloipu.wrapping import wrapping_request
-from hloipu_compiler.codegen.tuning import Tuning
 from hloipu_compiler.compilation import CompileRequest
+from hloipu_compiler.planners.tuning import Tuning
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.machine.model import Machine
 

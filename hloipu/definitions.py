@@ -9,7 +9,7 @@ from hloipu.text import read_source
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.source import Source
 from hloipu_runtime.errors import UsageError
-from hloipu_runtime.kernels.storage import user_dtype
+from hloipu_runtime.kernels.core.storage import user_dtype
 
 if TYPE_CHECKING:
     from hloipu_compiler.formulas.call import Array
@@ -64,7 +64,7 @@ def key_text(
     """
     if not _said(given, config) and not _opaque_pairs(given):
         return text
-    from hloipu_compiler.hlo.printer import print_module
+    from hloipu_compiler.hlo.printing.printer import print_module
 
     return print_module(module)
 

@@ -12,7 +12,7 @@ from hloipu_compiler.passes.remove_annotations import annotations_removed
 from hloipu_compiler.verify.verifier import verify
 
 if TYPE_CHECKING:
-    from hloipu_compiler.poplar.flat_step import FlatStep
+    from hloipu_compiler.graphcore.encoding.flat_step import FlatStep
 
 _NOTHING: Mapping[str, object] = MappingProxyType({})
 
@@ -54,6 +54,6 @@ def with_plain_loops(
 
     Any other module is returned without annotations. Raises what `plain_step` does.
     """
-    from hloipu_compiler.poplar.plain_module import plain_module
+    from hloipu_compiler.graphcore.encoding.plain_module import plain_module
 
     return plain_module(defined(module, given, config))

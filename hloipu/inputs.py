@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from hloipu_compiler.evaluate.site import array_leaves
+from hloipu_compiler.interpret.planning.site import array_leaves
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.plan.entry_arrays import parameter_arrays
 from hloipu_runtime.atomic_file import replacing
 from hloipu_runtime.errors import StreamError, UsageError
-from hloipu_runtime.kernels.storage import bits_dtype, user_dtype
+from hloipu_runtime.kernels.core.storage import bits_dtype, user_dtype
 from hloipu_runtime.plain_text import printable
 from hloipu_runtime.streams.binding import keys_of
 from hloipu_runtime.streams.files import ArrayFile, array_file, unreadable

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from hloipu.session import compile as compile_hlo
-from hloipu.training_programs import DATA, named_metrics
+from hloipu.api import compile as compile_hlo
+from hloipu.training.programs import DATA, named_metrics
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.plan.entry_arrays import parameter_arrays, result_arrays
@@ -23,7 +23,7 @@ from hloipu_runtime.arguments import checked
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.plain_text import plain_message
-from hloipu_runtime.session import Session
+from hloipu_runtime.session.session import Session
 
 try:
     import jax

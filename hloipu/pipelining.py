@@ -7,11 +7,11 @@ from hloipu.places import system_ipus
 from hloipu_compiler.compilation import Compilation
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.on_demand import marked_stages
+from hloipu_compiler.partition.placement.request import ShardRequest
 from hloipu_compiler.passes.pipelines import AFTER_FRONT, before_cut
 from hloipu_compiler.plan.participants import meets_others
 from hloipu_compiler.plan.pipelining import PipelineRequest, Pipelining, replicas_text
 from hloipu_compiler.plan.plan import Plan
-from hloipu_compiler.sharding.request import ShardRequest
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.machine.links import check_system
@@ -100,12 +100,12 @@ def _key_lines(made: Compilation, options: Options) -> list[str]:
 def _idle_flags(made: Compilation, cut: Pipelining, options: Options) -> list[str]:
     """Return which options change nothing about a step that is cut, and why, for people."""
     trains, usual = cut.schedule.trains, Options()
-    from hloipu_compiler.staging.sharded_update import LEAST_PART_BYTES
+    from hloipu_compiler.partition.training.sharded_update import LEAST_PART_BYTES
 
     least = LEAST_PART_BYTES * made.plan.replicas
     whole = f"no state of {least} bytes or more that elementwise updates alone read"
     one = "one replica" if made.plan.replicas == 1 else whole
-    from hloipu_compiler.codegen.offloading import LEAST_BYTES
+    from hloipu_compiler.lowering.core.offloading import LEAST_BYTES
 
     idle = {
         "no backward stage": ["recompute"] if len(cut.positions) == cut.schedule.stages else [],

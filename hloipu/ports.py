@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from hloipu_compiler.evaluate.plan import Array
-from hloipu_compiler.evaluate.site import array_leaves
+from hloipu_compiler.interpret.planning.plan import Array
+from hloipu_compiler.interpret.planning.site import array_leaves
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
 from hloipu_runtime.element_types import ELEMENT_TYPES

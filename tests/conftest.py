@@ -15,7 +15,7 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from hloipu.checking import references
+from hloipu.check import references
 from hloipu.xla_cpu.runner import XlaCpu
 from tests.support import xla_oracle
 from tests.support.comparing import strict

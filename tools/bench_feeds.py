@@ -35,10 +35,10 @@ from jax import lax
 
 import hloipu.jax as on_device
 from hloipu import compile as compile_hlo
-from hloipu.cli.compare import comparison
+from hloipu.cli.commands.compare import comparison
 from hloipu_runtime.machine.transfers import host_call
-from hloipu_runtime.session import Session
-from hloipu_runtime.session_inputs import spec_of_queue
+from hloipu_runtime.session.inputs import spec_of_queue
+from hloipu_runtime.session.session import Session
 from hloipu_runtime.streams.arrays import from_arrays
 from hloipu_runtime.streams.host import StreamHost
 from hloipu_runtime.streams.infeed import InfeedQueue

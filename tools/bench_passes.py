@@ -22,7 +22,7 @@ from hloipu_compiler.compilation import CompileRequest
 from hloipu_compiler.driver import compile_module
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
-from hloipu_compiler.passes.pass_base import Pass
+from hloipu_compiler.passes.framework.pass_base import Pass
 from hloipu_compiler.passes.pipeline import Group, Pipeline, Step
 from hloipu_compiler.passes.pipelines import PIPELINES
 from hloipu_compiler.verify.verifier import verify

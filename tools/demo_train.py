@@ -27,9 +27,9 @@ from jax import lax
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-from hloipu.callbacks import Callback, TrainingProgress
 from hloipu.jax import lower
-from hloipu.trainer import Trainer
+from hloipu.training.callbacks import Callback, TrainingProgress
+from hloipu.training.trainer import Trainer
 from hloipu_runtime.streams.arrays import from_arrays
 
 BATCH = 32

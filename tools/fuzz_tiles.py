@@ -14,14 +14,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from hloipu.api import compile_verified
 from hloipu.options.resolve import resolve
-from hloipu.session import compile_verified
-from hloipu_compiler.evaluate.evaluator import evaluate
 from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.interpret.evaluator import evaluate
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.errors import UnsupportedError
-from hloipu_runtime.kernels.blocks import Array
+from hloipu_runtime.kernels.core.blocks import Array
 from tools.fuzz_programs.judge import AGREED, compared
 from tools.fuzz_programs.program import Program, generate
 from tools.tile_conformance import MACHINES, MODES

@@ -22,14 +22,14 @@ from typing import Any
 import numpy as np
 
 import hloipu
+from hloipu.api import compile_once
 from hloipu.choosing import Choice, chosen, priced
 from hloipu.options.resolve import resolve
 from hloipu.options.table import Options
-from hloipu.session import compile_once
-from hloipu_compiler.choosing.outlook import Step
-from hloipu_compiler.choosing.way import BESIDE, Outlook, Way
-from hloipu_compiler.choosing.ways import ways_on
 from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.partition.search.candidate import BESIDE, Outlook, Way
+from hloipu_compiler.partition.search.candidates import ways_on
+from hloipu_compiler.partition.search.estimates import Step
 from hloipu_compiler.plan.schedule import SEQUENTIAL
 from hloipu_runtime.errors import HloipuError
 

@@ -31,8 +31,8 @@ from typing import Any
 import numpy as np
 
 import hloipu
-from hloipu_runtime.checkpoint import load_checkpoint
-from hloipu_runtime.kernels.storage import user_dtype
+from hloipu_runtime.kernels.core.storage import user_dtype
+from hloipu_runtime.session.checkpoint import load_checkpoint
 
 ROOT = Path(__file__).parents[1]
 STEP = ROOT / "hlo_samples" / "mnist_train_step.hlo"

@@ -2,7 +2,7 @@
 
 import json
 
-from hloipu_compiler.hlo.parse_tables import GRAMMAR, TABLES, made_tables
+from hloipu_compiler.hlo.syntax.parse_tables import GRAMMAR, TABLES, made_tables
 
 if __name__ == "__main__":
     text = json.dumps(made_tables(GRAMMAR.read_bytes()), separators=(",", ":"))

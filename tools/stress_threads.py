@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import hloipu
-from hloipu_compiler.evaluate.random_inputs import random_arguments
+from hloipu_compiler.interpret.random_inputs import random_arguments
 
 SAMPLES = Path(__file__).parents[1] / "hlo_samples"
 NAMES = ("mnist_train_step", "transformer_block_bf16")

@@ -19,13 +19,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from hloipu.api import compile_verified
 from hloipu.options.resolve import resolve
-from hloipu.session import compile_verified
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.errors import HloipuError, UnsupportedError
-from hloipu_runtime.kernels.blocks import Array
+from hloipu_runtime.kernels.core.blocks import Array
 from tests.support.xla_oracle import Oracle, OracleError, available
 from tools.conformance.case import Case
 from tools.conformance.deviations import Deviation, read

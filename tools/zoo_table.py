@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+from hloipu.api import compile_verified
 from hloipu.options.resolve import resolve
-from hloipu.session import compile_verified
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.errors import HloipuError

@@ -5,21 +5,21 @@ from contextlib import AbstractContextManager, nullcontext
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING
 
-from hloipu_compiler.codegen.planned import Record
-from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning
 from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.partition.placement.request import ShardRequest
 from hloipu_compiler.passes.pipeline import Pipeline
 from hloipu_compiler.plan.pipelining import PipelineRequest, Pipelining
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.replica_keys import NO_KEYS, ReplicaKeys
 from hloipu_compiler.plan.wrapping import Wrapping, WrappingRequest
-from hloipu_compiler.sharding.request import ShardRequest
+from hloipu_compiler.planners.planned import Record
+from hloipu_compiler.planners.tuning import DEFAULT_TUNING, Tuning
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.program import Program
 
 if TYPE_CHECKING:
-    from hloipu_compiler.stacking.staged_loops import StagedStep
+    from hloipu_compiler.partition.scans.staged_loops import StagedStep
 
 _NOT_WRAPPED = WrappingRequest()
 _NOT_CUT = PipelineRequest()
@@ -92,7 +92,7 @@ class CompileRequest:
     @property
     def computing(self) -> Machine:
         """The machine without the tiles that are set apart for queues."""
-        from hloipu_compiler.codegen.io_tiles import computing_machine
+        from hloipu_compiler.lowering.core.io_tiles import computing_machine
 
         return computing_machine(self.machine, self.wrapping.io_tiles)
 

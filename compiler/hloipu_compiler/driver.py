@@ -10,9 +10,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hloipu_compiler.analysis.meanings import require_meanings
-from hloipu_compiler.codegen.lowering import lower, taken_share
-from hloipu_compiler.codegen.planned import Record
-from hloipu_compiler.codegen.tuning import Tuning
 from hloipu_compiler.compilation import (
     Clock,
     Compilation,
@@ -22,6 +19,7 @@ from hloipu_compiler.compilation import (
     unmeasured,
 )
 from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.lowering.core.lowering import lower, taken_share
 from hloipu_compiler.memo import Memo
 from hloipu_compiler.on_demand import flat_step, says_anything, side_by_side, with_call_marks
 from hloipu_compiler.passes.pipeline import Pipeline
@@ -35,6 +33,8 @@ from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.replica_keys import NO_KEYS, ReplicaKeys, replica_keys
 from hloipu_compiler.plan.roles import required_wrapping, with_roles, wrapping_of
 from hloipu_compiler.plan.wrapping import Wrapping, looped
+from hloipu_compiler.planners.planned import Record
+from hloipu_compiler.planners.tuning import Tuning
 from hloipu_compiler.verify.static import require_static
 from hloipu_runtime.errors import HloipuError, UsageError
 from hloipu_runtime.machine.links import check_system
@@ -43,11 +43,11 @@ from hloipu_runtime.program.merging import merged
 from hloipu_runtime.program.program import Program
 
 if TYPE_CHECKING:
-    from hloipu_compiler.pricing.op_prices import OneOp, OpPrice
-    from hloipu_compiler.stacking.pieces import InPieces
-    from hloipu_compiler.stacking.staged_loops import StepApart
-    from hloipu_compiler.staging.cutting import Costing
-    from hloipu_compiler.staging.pipelining import Cutting
+    from hloipu_compiler.cost_survey.op_prices import OneOp, OpPrice
+    from hloipu_compiler.partition.scans.pieces import InPieces
+    from hloipu_compiler.partition.scans.staged_loops import StepApart
+    from hloipu_compiler.partition.stages.cutting import Costing
+    from hloipu_compiler.partition.stages.pipelining import Cutting
 
 
 def compile_module(
@@ -131,7 +131,7 @@ def _flattened(current: Compilation) -> Compilation:
         wrapped = required_wrapping(module, looped(request.wrapping), feeds_rest=cut.asks)
         request = replace(request, pipelining=with_roles(module, request.wrapping, cut))
     if request.shards.is_placed:
-        from hloipu_compiler.sharding.handing_down import handed_down
+        from hloipu_compiler.partition.placement.handing_down import handed_down
 
         module = handed_down(module, current.plan.partitions)
     from hloipu_compiler.plan.flat_arrays import with_flat_parameters, with_flat_results
@@ -154,7 +154,7 @@ def _apart(current: Compilation) -> Compilation:
     if current.distribution is Distribution.PLAIN:
         return current
     request, cut, shards = current.request, current.request.pipelining, current.request.shards
-    from hloipu_compiler.sharding.blocks import NOT_CUT, require_one_stage
+    from hloipu_compiler.partition.placement.blocks import NOT_CUT, require_one_stage
 
     if current.distribution is Distribution.PLACED:
         if not shards.asks:
@@ -165,7 +165,7 @@ def _apart(current: Compilation) -> Compilation:
     if shards.asks:
         require_one_stage(flat, cut)
         flat = _in_blocks(current, wrapping, cut, cut)
-    from hloipu_compiler.stacking.staged_loops import staged_step, step_apart
+    from hloipu_compiler.partition.scans.staged_loops import staged_step, step_apart
 
     apart = step_apart(flat, wrapping, cut)
     step = staged_step(apart, _cutting_apart(apart, request))
@@ -195,13 +195,13 @@ def _in_blocks(
     if says_anything(flat, plan.partitions):
         return flat
     costs = _costs(flat, replace(request, pipelining=costed_as))
-    from hloipu_compiler.sharding.blocks import block_candidates, least_full, with_blocks
+    from hloipu_compiler.partition.placement.blocks import block_candidates, least_full, with_blocks
 
     candidates = block_candidates(flat.entry, roles, request.shards, costs, cut)
     if request.shards.count is not None:
         return with_blocks(flat, next(candidates))
     machine, state = request.computing, current.state
-    from hloipu_compiler.sharding.placing import placed
+    from hloipu_compiler.partition.placement.placing import placed
 
     shares = ((x, taken_share(flat, placed(flat, plan, x, state), machine)) for x in candidates)
     return with_blocks(flat, least_full(shares))
@@ -212,7 +212,7 @@ def _cutting_apart(apart: "StepApart", request: CompileRequest) -> "Cutting | No
     if apart.pieces is None:
         return None
     asked = replace(request, pipelining=apart.request)
-    from hloipu_compiler.staging.errors import StagingError
+    from hloipu_compiler.partition.training.errors import StagingError
 
     try:
         return _cutting(apart.pieces, asked, apart.trips, {})
@@ -230,7 +230,7 @@ def _cutting(
 ) -> "Cutting":
     """Return where a step is cut; `request`: by the numbers before it was in pieces."""
     asked = pieces.request(request.pipelining)
-    from hloipu_compiler.staging.pipelining import cutting_of, uncut_step
+    from hloipu_compiler.partition.stages.pipelining import cutting_of, uncut_step
 
     uncut = uncut_step(pieces.module, pieces.wrapping, asked, known)
     costs = _costs(uncut.module, request) if uncut.needs_costs else None
@@ -244,17 +244,17 @@ def _cut(current: Compilation) -> Compilation:
         return _placed(current)
     request, plan, wrapping = current.request, current.plan, current.wrapped
     asked, shards = request.pipelining, request.shards
-    from hloipu_compiler.stacking.pieces import InPieces
+    from hloipu_compiler.partition.scans.pieces import InPieces
 
     pieces = InPieces(current.module, wrapping, (), None)
     cutting = _cutting(pieces, request, {}, current.step.known if current.step else {})
     if cutting.needs_cycles:
         cutting = replace(cutting, cycles=_costs(cutting.module, request).cycles)
-    from hloipu_compiler.staging.pipelining import pipelined
+    from hloipu_compiler.partition.stages.pipelining import pipelined
 
     cut, pipelining = pipelined(cutting, wrapping, asked)
     pipelining = replace(pipelining, loops=current.step.lines if current.step else ())
-    from hloipu_compiler.sharding.placing import placed, placed_cut
+    from hloipu_compiler.partition.placement.placing import placed, placed_cut
 
     if shards.is_placed:
         plan, pipelining = placed_cut(cut, plan, pipelining, current.state)
@@ -266,7 +266,7 @@ def _cut(current: Compilation) -> Compilation:
     averages = copies > 1 and shards.averages
     plan = replace(plan, replicas=copies, averages_gradients=averages)
     if averages and asked.shard_optimizer:
-        from hloipu_compiler.staging.sharded_update import sharded_update
+        from hloipu_compiler.partition.training.sharded_update import sharded_update
 
         cut, whole, combined = sharded_update(cut, pipelining, wrapping, copies)
         pipelining = replace(pipelining, whole=whole, combined=combined)
@@ -277,19 +277,19 @@ def _cut(current: Compilation) -> Compilation:
 
 def _placed(current: Compilation) -> Compilation:
     flat, shards = current.module, current.request.shards
-    from hloipu_compiler.sharding.placing import placed
+    from hloipu_compiler.partition.placement.placing import placed
 
     plan = placed(flat, current.plan, {}, current.state)
     shards.check(plan.shards)
     if shards.fills:
         plan = replace(plan, replicas=shards.replicas(plan.shards))
     if plan.replicas > 1 and shards.averages and current.wrapping is not None:
-        from hloipu_compiler.sharding.blocks import NOT_CUT
-        from hloipu_compiler.staging.pipelining import phases_and_kind
+        from hloipu_compiler.partition.placement.blocks import NOT_CUT
+        from hloipu_compiler.partition.stages.pipelining import phases_and_kind
 
         phases, trains = phases_and_kind(flat.entry, current.wrapping, NOT_CUT)
         if trains:
-            from hloipu_compiler.sharding.gradient_means import with_gradient_means
+            from hloipu_compiler.partition.placement.gradient_means import with_gradient_means
 
             flat = with_gradient_means(flat, phases, plan.ipus, plan.replicas)
             plan = replace(placed(flat, plan, plan.ipus, current.state), averages_gradients=True)
@@ -305,7 +305,7 @@ def _with_passes(current: Compilation) -> Compilation:
     module, plan = _passed(current.module, current.plan, rest)
     if not plan.ipus and current.distribution is not Distribution.PLACED:
         return replace(current, module=module, plan=plan)
-    from hloipu_compiler.sharding.placing import placed, spread
+    from hloipu_compiler.partition.placement.placing import placed, spread
 
     plan = placed(module, plan, plan.ipus, current.state)  # what passes made has no IPU yet
     cut = current.pipelining and spread(module, plan, current.pipelining)
@@ -317,15 +317,15 @@ def _lowered(current: Compilation) -> Compilation:
     plans: list[Record] | None = [] if request.keeps_plans else None
     given = current.module, current.plan, request.machine
     if cut is not None:
-        from hloipu_compiler.codegen.offloading import offloads
+        from hloipu_compiler.lowering.core.offloading import offloads
 
         offload = offloads(request.pipelining, cut, request.machine)
         wrapped = current.wrapped
-        from hloipu_compiler.codegen.pipelined_step import lower_pipelined
+        from hloipu_compiler.lowering.pipelines.pipelined_step import lower_pipelined
 
         program = lower_pipelined(*given, wrapped, cut, request.tuning, plans, offload=offload)
     elif current.wrapping is not None:
-        from hloipu_compiler.codegen.wrapped_step import lower_wrapped
+        from hloipu_compiler.lowering.pipelines.device_loop import lower_wrapped
 
         program = lower_wrapped(*given, current.wrapping, request.tuning, plans)
     else:
@@ -348,7 +348,7 @@ def _merged(current: Compilation) -> Compilation:
 def _finished(current: Compilation) -> Compilation:
     program, plan = current.program, current.plan
     if current.step is not None:
-        from hloipu_compiler.stacking.named_pieces import with_stacks
+        from hloipu_compiler.partition.scans.named_pieces import with_stacks
 
         program = with_stacks(program, current.step.pieces.stacks)
     keys = _keys(current, program)
@@ -385,7 +385,7 @@ _PHASES = (
 
 def op_prices(module: Module, machine: Machine, tuning: Tuning) -> "list[OpPrice]":
     """Return what each op of a flat module's entry takes; nothing for what is no work."""
-    from hloipu_compiler.pricing.op_prices import OpKinds
+    from hloipu_compiler.cost_survey.op_prices import OpKinds
 
     kinds = OpKinds(module)
     request = CompileRequest(machine, tuning=tuning)
@@ -414,6 +414,6 @@ def _costs(module: Module, request: CompileRequest) -> "Costing":
     """Return what the ops of a flat module cost, and what stages have."""
     machine = request.computing
     prices = op_prices(module, machine, request.tuning)
-    from hloipu_compiler.pricing.costing import costing_of
+    from hloipu_compiler.cost_survey.costing import costing_of
 
     return costing_of(module.entry, prices, machine, request.pipelining)

@@ -10,7 +10,7 @@ from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.program import Program
 
 if TYPE_CHECKING:
-    from hloipu_compiler.poplar.flat_step import FlatStep
+    from hloipu_compiler.graphcore.encoding.flat_step import FlatStep
 
 _ENCODED_OPCODES = frozenset({"custom-call", "fifo", "inter-ipu-copy"})
 _CALL_CONFIGS = ("callConfig", "call_config")
@@ -21,7 +21,7 @@ def flat_step(module: Module, micro_batches: int | None = None) -> "FlatStep | N
     has_opaque = "opaque[" in module.source.text
     if not has_opaque and not any(_may_be_encoded(x) for x in _instructions(module)):
         return None
-    from hloipu_compiler.poplar.reading import flat_step as read
+    from hloipu_compiler.graphcore.encoding.reading import flat_step as read
 
     return read(module, micro_batches)
 
@@ -30,7 +30,7 @@ def with_call_marks(module: Module) -> Module:
     """Return the module with marks of calls on what they call, as `staging.call_marks` does."""
     if not any(x.opcode == "call" and _attributes(x) for x in _instructions(module)):
         return module
-    from hloipu_compiler.staging.call_marks import with_call_marks as marked
+    from hloipu_compiler.partition.stages.call_marks import with_call_marks as marked
 
     return marked(module)
 
@@ -39,7 +39,7 @@ def says_anything(module: Module, partitions: int = 1) -> bool:
     """Whether an op states an IPU other than the first, as `sharding.handing_down` tells."""
     if not any(map(_may_state_ipu, _instructions(module))):
         return False
-    from hloipu_compiler.sharding.handing_down import says_anything as says
+    from hloipu_compiler.partition.placement.handing_down import says_anything as says
 
     return says(module, partitions)
 
@@ -48,7 +48,7 @@ def marked_stages(computation: Computation) -> dict[int, int]:
     """Return the stage of every op that states one, as `staging.marks` does."""
     if not any("ipu_stage" in _attributes(x) for x in computation.instructions):
         return {}
-    from hloipu_compiler.staging.marks import marked_stages as marked
+    from hloipu_compiler.partition.training.marks import marked_stages as marked
 
     return marked(computation)
 

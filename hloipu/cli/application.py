@@ -38,7 +38,9 @@ class LazyGroup(click.Group):
         """Import and return one command."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"hloipu.cli.{cmd_name.replace('-', '_')}").command
+        command: click.Command = import_module(
+            f"hloipu.cli.commands.{cmd_name.replace('-', '_')}"
+        ).command
         return command
 
     def resolve_command(

@@ -2,7 +2,7 @@
 
 from hloipu.choosing import MOST_ROWS, Choice
 from hloipu.cli.table import readable_bytes, table
-from hloipu_compiler.choosing.way import Outlook
+from hloipu_compiler.partition.search.candidate import Outlook
 
 _HEAD = ("micro-batches/s", "needed on an IPU", "bubble", "fits", "flags")
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
+from hloipu.api import Settled, as_asked, compile_cached, module_attributes, settled_options
 from hloipu.cli.inputs import read_input
 from hloipu.cli.options import Asked, config_text, option_group
 from hloipu.cli.outputs import OUTPUT_FILE
@@ -23,17 +24,16 @@ from hloipu.encoded import plain_step
 from hloipu.options.origin import DEFAULT
 from hloipu.options.table import OPTIONS, Options
 from hloipu.phases import Phases
-from hloipu.session import Settled, as_asked, compile_cached, module_attributes, settled_options
 from hloipu.wrapping import wrapping_lines
-from hloipu_compiler.hlo.limits import Limits
 from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.hlo.syntax.limits import Limits
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.verify.verifier import verify
-from hloipu_runtime.artefact.layout import MAGIC
 from hloipu_runtime.compiled import CompiledProgram, load
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.memory.does_not_fit import DoesNotFit, require_fit
+from hloipu_runtime.program_io.frame.layout import MAGIC
 from hloipu_runtime.report.pipeline_chart import chart, pipeline_lines
 from hloipu_runtime.report.profile import Profile
 from hloipu_runtime.report.verdict import verdict

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from hloipu.text import read_file, read_stream
-from hloipu_compiler.hlo.limits import DEFAULT_LIMITS, Limits
+from hloipu_compiler.hlo.syntax.limits import DEFAULT_LIMITS, Limits
 from hloipu_compiler.source import Source
 from hloipu_runtime.errors import UsageError
 

@@ -7,7 +7,7 @@ only as it left it: fusions with their configurations, bitcasts between layouts.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hloipu_compiler.evaluate.site import array_leaves
+from hloipu_compiler.interpret.planning.site import array_leaves
 from hloipu_compiler.ir.annotations import is_border, is_identity
 from hloipu_compiler.ir.attributes import NO_ATTRIBUTES, Attributes, Raw, ReplicaGroups
 from hloipu_compiler.ir.graph import Computation, Instruction, Module

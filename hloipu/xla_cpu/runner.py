@@ -17,12 +17,12 @@ from typing import IO, Any, Self
 import numpy as np
 
 from hloipu.xla_cpu.forms import for_partitioner, for_stablehlo
-from hloipu_compiler.evaluate.participants import participants_of
-from hloipu_compiler.evaluate.site import array_leaves
-from hloipu_compiler.hlo.printer import FULL, print_module
+from hloipu_compiler.hlo.printing.printer import FULL, print_module
+from hloipu_compiler.interpret.participants import participants_of
+from hloipu_compiler.interpret.planning.site import array_leaves
 from hloipu_compiler.ir.graph import Module
 from hloipu_runtime.errors import UnsupportedError
-from hloipu_runtime.kernels.storage import user_dtype
+from hloipu_runtime.kernels.core.storage import user_dtype
 
 Array = np.ndarray[Any, Any]
 

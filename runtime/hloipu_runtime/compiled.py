@@ -21,30 +21,30 @@ from hloipu_runtime.arguments import (
     checked,
 )
 from hloipu_runtime.collection import without_collection
-from hloipu_runtime.costing.costs import Costs
-from hloipu_runtime.costing.counting import ChargePlan
-from hloipu_runtime.costing.estimate import Estimate, Trips, estimate
-from hloipu_runtime.costing.forms import Forms
-from hloipu_runtime.costing.step_costs import step_charges
-from hloipu_runtime.device import Device
+from hloipu_runtime.costs.costs import Costs
+from hloipu_runtime.costs.counting import ChargePlan
+from hloipu_runtime.costs.estimate import Estimate, Trips, estimate
+from hloipu_runtime.costs.forms import Forms
+from hloipu_runtime.costs.step_costs import step_charges
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.does_not_fit import require_fit
 from hloipu_runtime.memory.plan import MemoryPlan, plan_memory
 from hloipu_runtime.memory.report import MemoryReport, memory_report
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.verify import verify
+from hloipu_runtime.program.proof.verify import verify
 from hloipu_runtime.report.build import About, machine_overrides, profile_of_estimate
 from hloipu_runtime.report.change import Fitting
 from hloipu_runtime.report.finding import Finding
 from hloipu_runtime.report.profile import Profile
+from hloipu_runtime.session.device import Device
 
 if TYPE_CHECKING:
     from hloipu_runtime.executable import Executable, OverMemory
-    from hloipu_runtime.session import Session
-    from hloipu_runtime.sim.exact import ExactEngine
-    from hloipu_runtime.sim.functional import FunctionalEngine
-    from hloipu_runtime.sim.participant import Participant
+    from hloipu_runtime.session.session import Session
+    from hloipu_runtime.simulate.exact.exact import ExactEngine
+    from hloipu_runtime.simulate.functional.functional import FunctionalEngine
+    from hloipu_runtime.simulate.run.participant import Participant
 
 Mode = str
 
@@ -166,15 +166,15 @@ class CompiledProgram:
         from hloipu_runtime.kernels.computing import computing
         from hloipu_runtime.program.seen import seen_by_users
         from hloipu_runtime.report.build import profile_of_run
-        from hloipu_runtime.sim.host import Arrays, Counts, TurnLimit, require_mode
-        from hloipu_runtime.sim.host_memory import memory_told, require_host_memory
-        from hloipu_runtime.sim.participants import (
+        from hloipu_runtime.simulate.host_memory import memory_told, require_host_memory
+        from hloipu_runtime.simulate.participants import (
             check_host_memory,
             check_participants,
             meeting_participants,
             run_together,
         )
-        from hloipu_runtime.sim.ports import given_arrays, taken_arrays
+        from hloipu_runtime.simulate.run.host import Arrays, Counts, TurnLimit, require_mode
+        from hloipu_runtime.simulate.run.ports import given_arrays, taken_arrays
 
         require_mode(mode)
         self._require_runnable()
@@ -248,8 +248,8 @@ class CompiledProgram:
         DoesNotFit unless memory suffices or `over_memory` is "allow", UsageError E3158 for a
         program that was not compiled for sessions.
         """
-        from hloipu_runtime.session import Session
-        from hloipu_runtime.session_engine import SessionSettings
+        from hloipu_runtime.session.engine import SessionSettings
+        from hloipu_runtime.session.session import Session
 
         if not self.program.is_resident:
             raise UsageError(
@@ -350,9 +350,9 @@ class CompiledProgram:
         self, mode: Mode, *, poison: bool, seed: int
     ) -> "Iterator[FunctionalEngine | ExactEngine]":
         """Lend an engine to one run of one participant; it is not shared."""
-        from hloipu_runtime.sim.exact import ExactEngine
-        from hloipu_runtime.sim.functional import FunctionalEngine
-        from hloipu_runtime.sim.seeding import seeded
+        from hloipu_runtime.simulate.exact.exact import ExactEngine
+        from hloipu_runtime.simulate.functional.functional import FunctionalEngine
+        from hloipu_runtime.simulate.run.seeding import seeded
 
         if mode == "exact":
             yield ExactEngine(seeded(self.program, seed), poison=poison)

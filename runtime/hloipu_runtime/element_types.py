@@ -32,7 +32,7 @@ class ElementType:
     mantissa_bits: int = 0
     """Explicit mantissa bits, without the hidden one."""
     storage: str = ""
-    """Name of the numpy dtype that holds values of this type in kernels (`kernels/storage.py`)."""
+    """Name of the numpy dtype in which kernels hold values (`kernels/core/storage.py`)."""
 
     @property
     def is_integer(self) -> bool:

@@ -15,10 +15,10 @@ from hloipu_runtime.machine.given import Places
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.faults import ProgramError
 from hloipu_runtime.program.program import Array, Program
-from hloipu_runtime.program.verify import faults_of
+from hloipu_runtime.program.proof.verify import faults_of
 
 if TYPE_CHECKING:
-    from hloipu_runtime.artefact.frame import Frame
+    from hloipu_runtime.program_io.frame.frame import Frame
 
 KIND = "executable"
 SCHEMA = "hloipu.executable/1"
@@ -60,7 +60,7 @@ class Executable:
         Raises UsageError E3004 where it cannot be written, LimitError E5025 for steps nested deeper
         than files hold, ArtefactError E4005 where something in it is no plain data.
         """
-        from hloipu_runtime.artefact.frame import write_frame
+        from hloipu_runtime.program_io.frame.frame import write_frame
 
         write_frame(path, to_frame(self))
 
@@ -73,15 +73,15 @@ def load(path: str | Path, *, is_own: bool = False) -> Executable:
     Raises UsageError E3001 where the file cannot be read, ArtefactError (E4001 to E4012) where it
     is not what was written, ProgramError E4050 where its program is not proved.
     """
-    from hloipu_runtime.artefact.frame import read_frame
+    from hloipu_runtime.program_io.frame.frame import read_frame
 
     return from_frame(read_frame(path, kind=KIND), name=str(path), is_own=is_own)
 
 
 def to_frame(executable: Executable) -> "Frame":
     """Return what an executable's file holds."""
-    from hloipu_runtime.artefact.frame import Frame
-    from hloipu_runtime.program_file.program_codec import encode_program
+    from hloipu_runtime.program_io.file.program_codec import encode_program
+    from hloipu_runtime.program_io.frame.frame import Frame
 
     data = encode_program(executable.program)
     meta = {
@@ -103,7 +103,7 @@ def to_frame(executable: Executable) -> "Frame":
 
 def from_frame(frame: "Frame", *, name: str = "", is_own: bool = False) -> Executable:
     """Return the executable that a frame holds, its program proved; raises as `load` does."""
-    from hloipu_runtime.program_file.program_codec import constant_arrays, decode_program
+    from hloipu_runtime.program_io.file.program_codec import constant_arrays, decode_program
 
     meta = frame.meta
     _check_meta(meta, name)
@@ -205,7 +205,7 @@ def _machine(data: Mapping[str, Any], name: str) -> Machine:
 
 def _prove(program: Program, machine: Machine, name: str) -> None:
     """Prove a program of unknown origin, whose codelets may have any parameters."""
-    from hloipu_runtime.program_file.refusal import NONSENSE
+    from hloipu_runtime.program_io.file.refusal import NONSENSE
 
     try:
         faults = faults_of(program, machine.chip.tiles_per_ipu)

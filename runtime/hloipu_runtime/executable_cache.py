@@ -17,11 +17,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hloipu_runtime.artefact.frame import encode_frame
 from hloipu_runtime.atomic_file import replacing
 from hloipu_runtime.errors import ArtefactError, HloipuError, LimitError, UsageError
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.faults import ProgramError
+from hloipu_runtime.program_io.frame.frame import encode_frame
 
 if TYPE_CHECKING:
     from hloipu_runtime.executable import Executable

@@ -8,14 +8,14 @@ import pytest
 
 import hloipu
 from hloipu_compiler import driver
-from hloipu_compiler.codegen.planned import PlannedOp
 from hloipu_compiler.compilation import CompileRequest, Distribution, Phase
+from hloipu_compiler.cost_survey.op_prices import OpPrice
 from hloipu_compiler.driver import compile_module, continued
 from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.partition.placement.request import ShardRequest
 from hloipu_compiler.plan.pipelining import PipelineRequest
 from hloipu_compiler.plan.wrapping import WrappingRequest
-from hloipu_compiler.pricing.op_prices import OpPrice
-from hloipu_compiler.sharding.request import ShardRequest
+from hloipu_compiler.planners.planned import PlannedOp
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.program.steps import Pipeline, Step, inner_steps
 from tests.support.same_programs import assert_same

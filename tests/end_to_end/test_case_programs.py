@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
+from hloipu.api import compile_verified
 from hloipu.options.resolve import resolve
-from hloipu.session import compile_verified
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.compiled import CompiledProgram

@@ -9,6 +9,7 @@ import pytest
 import hloipu
 from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.program.program import Array, Program
+from hloipu_runtime.program.proof.verify import faults_of
 from hloipu_runtime.program.steps import (
     Exchange,
     Parallel,
@@ -20,8 +21,7 @@ from hloipu_runtime.program.steps import (
     StreamIn,
     StreamOut,
 )
-from hloipu_runtime.program.verify import faults_of
-from hloipu_runtime.sim.exact import ExactEngine
+from hloipu_runtime.simulate.exact.exact import ExactEngine
 from tests.end_to_end.test_concurrent_stages import INFERENCE
 
 Map = tuple[int | tuple[int, ...], ...]

@@ -8,9 +8,9 @@ import pytest
 
 import hloipu
 from hloipu_runtime.compiled import CompiledProgram
-from hloipu_runtime.program.verify import faults_of
-from hloipu_runtime.program_text.parser import parse_program
-from hloipu_runtime.program_text.printer import print_program
+from hloipu_runtime.program.proof.verify import faults_of
+from hloipu_runtime.program_io.text.parser import parse_program
+from hloipu_runtime.program_io.text.printer import print_program
 from hloipu_runtime.report.pipelines import PipelineRow
 from tests.support.concurrent_trials import (
     Concurrent,

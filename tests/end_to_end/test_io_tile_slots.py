@@ -8,12 +8,12 @@ import pytest
 import hloipu
 from hloipu.choosing import sweep
 from hloipu.options.resolve import resolve
-from hloipu_runtime.costing.step_times import step_times
+from hloipu_runtime.costs.step_times import step_times
 from hloipu_runtime.findings.facts import Facts
 from hloipu_runtime.findings.find import findings_of
 from hloipu_runtime.program.program import Role
 from hloipu_runtime.report.pipeline_chart import chart
-from tests.compiler.staging.test_inference import LAYERS, text
+from tests.compiler.partition.training.test_inference import LAYERS, text
 from tests.support.io_tile_steps import (
     CUTS,
     SLOW_HOST,

@@ -10,10 +10,10 @@ import pytest
 
 from hloipu_runtime.compiled import CompiledProgram, Mode
 from hloipu_runtime.program.program import Role
-from hloipu_runtime.program.verify import verify
-from hloipu_runtime.program_file.program_codec import decode_program, encode_program
-from hloipu_runtime.program_text.parser import parse_program
-from hloipu_runtime.program_text.printer import print_program
+from hloipu_runtime.program.proof.verify import verify
+from hloipu_runtime.program_io.file.program_codec import decode_program, encode_program
+from hloipu_runtime.program_io.text.parser import parse_program
+from hloipu_runtime.program_io.text.printer import print_program
 from tests.support import concurrent_trials
 from tests.support.io_tile_steps import CUTS, UPDATES, built, normed
 from tests.support.memory_checker import overlaps

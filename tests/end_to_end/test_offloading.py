@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import hloipu
-from hloipu_compiler.staging.errors import StagingError
+from hloipu_compiler.partition.training.errors import StagingError
 from hloipu_runtime.compiled import CompiledProgram, Mode, load
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.memory.remote_parts import RemoteCategory

@@ -8,9 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
+from hloipu_compiler.partition.training import gradient_search, gradient_walk, phases
+from hloipu_compiler.partition.training import non_trainable_state as unlearned_state
+from hloipu_compiler.partition.training.reach import Mask
 from hloipu_compiler.passes import remove_annotations
-from hloipu_compiler.staging import gradient_search, gradient_walk, phases, unlearned_state
-from hloipu_compiler.staging.reach import Mask
 from tools.trainers.corpus import without_libraries
 from tools.trainers.recipe import Recipe
 from tools.trainers.ways import AGREES, FAILS, WAYS, judged

@@ -15,12 +15,12 @@ from hloipu_compiler.driver import compile_module
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.executable import Executable, load
-from hloipu_runtime.kernels.storage import storage_dtype
+from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.machine.load import load_machine
-from hloipu_runtime.program_text.parser import parse_program
-from hloipu_runtime.program_text.printer import print_program
-from hloipu_runtime.sim.functional import FunctionalEngine
-from hloipu_runtime.sim.host import Arrays
+from hloipu_runtime.program_io.text.parser import parse_program
+from hloipu_runtime.program_io.text.printer import print_program
+from hloipu_runtime.simulate.functional.functional import FunctionalEngine
+from hloipu_runtime.simulate.run.host import Arrays
 from tests.support.same_programs import assert_same
 
 ROOT = Path(__file__).parents[2]
@@ -80,9 +80,9 @@ def test_a_loaded_program_computes_the_same(tmp_path: Path) -> None:
 
 WRITER = """
 import hashlib, sys
-from hloipu_runtime.artefact.frame import encode_frame
+from hloipu_runtime.program_io.frame.frame import encode_frame
 from hloipu_runtime.executable import to_frame
-from hloipu_runtime.program_text.printer import print_program
+from hloipu_runtime.program_io.text.printer import print_program
 from tests.end_to_end.test_program_files import compiled
 for sample in ("attention", "mnist_train_step", "sort_topk"):
     executable = compiled(sample, "gc200")

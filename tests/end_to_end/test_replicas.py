@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import hloipu
-from hloipu_compiler.evaluate.random_inputs import random_arguments
+from hloipu_compiler.interpret.random_inputs import random_arguments
 from tests.support.memory_checker import overlaps
 from tests.support.replica_trials import Copies, assert_equal_to_jax, compiled
 

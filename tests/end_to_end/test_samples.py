@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from hloipu.check_outputs import Truth, compare_outputs, truth_of
+from hloipu.api import compile_verified
+from hloipu.check.outputs import Truth, compare_outputs, truth_of
 from hloipu.inputs import flat
 from hloipu.options.resolve import resolve
-from hloipu.session import compile_verified
 from hloipu.xla_cpu.runner import XlaCpu
-from hloipu_compiler.evaluate.participants import evaluate_everywhere
-from hloipu_compiler.evaluate.plan import Array
-from hloipu_compiler.evaluate.random_inputs import random_arguments
 from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.interpret.participants import evaluate_everywhere
+from hloipu_compiler.interpret.planning.plan import Array
+from hloipu_compiler.interpret.random_inputs import random_arguments
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.compiled import CompiledProgram

@@ -12,7 +12,7 @@ import pytest
 from jax.experimental.xla_metadata import set_xla_metadata
 
 import hloipu
-from hloipu_compiler.sharding.request import ShardingError, rounded_up
+from hloipu_compiler.partition.placement.request import ShardingError, rounded_up
 from hloipu_runtime.compiled import CompiledProgram, Mode
 from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.memory.remote_parts import RemoteCategory, remote_parts

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from hloipu_runtime.compiled import CompiledProgram
-from hloipu_runtime.costing.estimate import estimate
+from hloipu_runtime.costs.estimate import estimate
 from hloipu_runtime.machine.costs import sync
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.machine.model import Machine

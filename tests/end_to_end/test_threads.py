@@ -10,7 +10,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import hloipu
-from hloipu_compiler.evaluate.random_inputs import random_arguments
+from hloipu_compiler.interpret.random_inputs import random_arguments
 from hloipu_runtime.compiled import CompiledProgram
 
 SAMPLES = Path(__file__).parents[2] / "hlo_samples"

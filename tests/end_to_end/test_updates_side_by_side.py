@@ -8,7 +8,7 @@ import pytest
 
 from hloipu_compiler import driver
 from hloipu_runtime.compiled import CompiledProgram, Mode
-from hloipu_runtime.costing.estimate import estimate
+from hloipu_runtime.costs.estimate import estimate
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import Parallel, Pipeline, Repeat, Step, Sync

@@ -8,16 +8,16 @@ import pytest
 from click.testing import CliRunner
 
 import hloipu
-from hloipu.check_ops import first_divergence
+from hloipu.check.ops import first_divergence
 from hloipu.cli.application import application
 from hloipu.inputs import flat
 from hloipu.xla_cpu.runner import XlaCpu
-from hloipu_compiler.evaluate.evaluator import Evaluator
-from hloipu_compiler.evaluate.participants import evaluate_everywhere
-from hloipu_compiler.evaluate.plan import Action, Array
-from hloipu_compiler.evaluate.random_inputs import random_arguments
-from hloipu_compiler.evaluate.site import LOWERINGS, Site
 from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.interpret.evaluator import Evaluator
+from hloipu_compiler.interpret.participants import evaluate_everywhere
+from hloipu_compiler.interpret.planning.plan import Action, Array
+from hloipu_compiler.interpret.planning.site import LOWERINGS, Site
+from hloipu_compiler.interpret.random_inputs import random_arguments
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.source import Source
 from tests.support.collectives import ADD

@@ -6,15 +6,16 @@ from typing import Any
 import pytest
 
 import hloipu
-from hloipu import choosing, session
+from hloipu import api as session
+from hloipu import choosing
 from hloipu.choosing import chosen
 from hloipu.options.resolve import resolve
 from hloipu.options.table import Options
-from hloipu.training_programs import StepPrograms
+from hloipu.training.programs import StepPrograms
 from hloipu_compiler.driver import compile_module
-from hloipu_compiler.staging.errors import StagingError
+from hloipu_compiler.partition.training.errors import StagingError
 from hloipu_runtime.errors import UnsupportedError
-from tests.compiler.staging.test_inference import LAYERS, text
+from tests.compiler.partition.training.test_inference import LAYERS, text
 
 TEXT = text(named=False)
 

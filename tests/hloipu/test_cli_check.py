@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hloipu_compiler.evaluate.budgets import budget_of
-from hloipu_runtime.kernels import unary
+from hloipu_compiler.interpret.budgets import budget_of
+from hloipu_runtime.kernels.elementwise import unary
 from tests.support.arrays import Array
 from tests.support.command_line import Outcome, run
 from tests.support.xla_oracle import available

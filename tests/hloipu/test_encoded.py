@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import hloipu
-from hloipu_compiler.poplar.reading import flat_step
+from hloipu_compiler.graphcore.encoding.reading import flat_step
 from hloipu_runtime.compiled import CompiledProgram, Mode
 from tests.support.command_line import run
 from tests.support.poplar_small import (

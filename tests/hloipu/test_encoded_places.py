@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import hloipu
-from hloipu_compiler.poplar.reading import flat_step
+from hloipu_compiler.graphcore.encoding.reading import flat_step
 from hloipu_runtime.compiled import CompiledProgram
 from tests.support.poplar_parts import START, Parts
 from tests.support.poplar_parts import TURNS as UPDATES

@@ -14,7 +14,7 @@ import pytest
 
 import hloipu
 from hloipu.inputs import load_arguments
-from hloipu_compiler.hlo.limits import DEFAULT_LIMITS, Limits
+from hloipu_compiler.hlo.syntax.limits import DEFAULT_LIMITS, Limits
 from hloipu_runtime.errors import LimitError, StreamError, UsageError
 from hloipu_runtime.streams.files import mapped_arrays
 

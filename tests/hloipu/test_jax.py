@@ -14,7 +14,7 @@ jnp = jax.numpy
 
 import hloipu  # noqa: E402 - after the skip
 from hloipu.jax import compile, lower  # noqa: E402
-from hloipu.trainer import Trainer  # noqa: E402
+from hloipu.training.trainer import Trainer  # noqa: E402
 
 X = np.random.default_rng(0).normal(size=(12, 3)).astype(np.float32)
 Y = (X.sum(1) > 0).astype(np.int32)

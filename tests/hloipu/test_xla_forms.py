@@ -5,9 +5,9 @@ import pytest
 
 from hloipu.xla_cpu.forms import for_partitioner, for_stablehlo
 from hloipu.xla_cpu.runner import XlaCpu
-from hloipu_compiler.evaluate.evaluator import evaluate
 from hloipu_compiler.hlo.parse import parse
-from hloipu_compiler.hlo.printer import print_module
+from hloipu_compiler.hlo.printing.printer import print_module
+from hloipu_compiler.interpret.evaluator import evaluate
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.verify.verifier import verify
 from tests.support.arrays import Array

@@ -14,7 +14,7 @@ from hloipu_runtime.program.faults import REPORT, ProgramError
 from hloipu_runtime.program.mapping import Mapping, Tiles, whole
 from hloipu_runtime.program.program import Port, Program
 from hloipu_runtime.program.steps import Exchange, Sequence
-from hloipu_runtime.sim.host import MODES
+from hloipu_runtime.simulate.run.host import MODES
 from tests.support.program_builder import ProgramBuilder, rows
 
 TINY = load_machine("tiny")

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hloipu_runtime.artefact.frame import parse_frame
 from hloipu_runtime.errors import ArtefactError, HloipuError
 from hloipu_runtime.executable import KIND, Executable, from_frame, load, to_frame
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.program.faults import ProgramError
+from hloipu_runtime.program_io.frame.frame import parse_frame
 from tests.support.forging import executables, file_bytes, forged
 from tests.support.program_texts import TEXTS
 from tests.support.same_programs import assert_same

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import hloipu
-from hloipu_runtime.artefact.frame import Frame, read_frame, write_frame
-from hloipu_runtime.artefact.header import Header, decode, table_of
-from hloipu_runtime.checkpoint import Checkpoint, load_checkpoint
 from hloipu_runtime.errors import ArtefactError, LimitError, UsageError
+from hloipu_runtime.program_io.frame.frame import Frame, read_frame, write_frame
+from hloipu_runtime.program_io.frame.header import Header, decode, table_of
+from hloipu_runtime.session.checkpoint import Checkpoint, load_checkpoint
 
 STEP = """HloModule step
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import hloipu
-from hloipu_runtime.checkpoint import Checkpoint, load_checkpoint
 from hloipu_runtime.errors import LimitError, StreamError, UsageError
+from hloipu_runtime.session.checkpoint import Checkpoint, load_checkpoint
 from hloipu_runtime.streams.element import ElementSpec, LeafSpec
 from hloipu_runtime.streams.infeed import InfeedQueue
 from tests.support.fitted_plane import STEP

@@ -10,12 +10,12 @@ import pytest
 from hloipu_runtime.compiled import CompiledProgram, Mode, load
 from hloipu_runtime.errors import StreamError, UsageError
 from hloipu_runtime.machine.load import load_machine
+from hloipu_runtime.program.proof.verify import faults_of
 from hloipu_runtime.program.seen import seen_by_users
-from hloipu_runtime.program.verify import faults_of
-from hloipu_runtime.program_text.parser import parse_program
-from hloipu_runtime.program_text.printer import print_program
-from hloipu_runtime.session import Session
-from hloipu_runtime.session_inputs import spec_of_queue
+from hloipu_runtime.program_io.text.parser import parse_program
+from hloipu_runtime.program_io.text.printer import print_program
+from hloipu_runtime.session.inputs import spec_of_queue
+from hloipu_runtime.session.session import Session
 from hloipu_runtime.streams.element import ElementSpec, LeafSpec
 from hloipu_runtime.streams.infeed import InfeedQueue
 from hloipu_runtime.streams.outfeed import OutfeedQueue
@@ -152,9 +152,16 @@ def test_an_element_in_pieces_is_no_element() -> None:
     x, y = fed(2)
     with (
         opened(infeeds={"data": (x[:, :, :2], x[:, :, 2:], y)}) as session,
-        pytest.raises(StreamError, match="expected 2 arrays, found 3"),
+        pytest.raises(StreamError, match="expected 2 arrays: x, y, found 3"),
     ):
         session.run(2, inputs=CALLED)
+
+
+def test_arrays_in_pieces_bind_by_their_own_names() -> None:
+    x, y = fed(STEPS)
+    with opened(infeeds={"data": {"y": y, "x": x}}) as session:
+        session.run(STEPS, inputs=CALLED)
+        np.testing.assert_array_equal(session.state()["w"], weights(STEPS))
 
 
 def test_replicas_take_whole_elements_each() -> None:

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hloipu_runtime.codelets.codelet import Block, Codelet, Index, Indexing, Tensor
-from hloipu_runtime.kernels.storage import storage_dtype
+from hloipu_runtime.codelets.core.codelet import Block, Codelet, Index, Indexing, Tensor
+from hloipu_runtime.kernels.core.storage import storage_dtype
 
 Array = np.ndarray[Any, Any]
 Same = Callable[[Array, Array], None]

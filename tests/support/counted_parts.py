@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hloipu_runtime.codelets.codelet import Index, Tensor
+from hloipu_runtime.codelets.core.codelet import Index, Tensor
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import VertexGroup
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from hloipu.trainer import Trainer
+from hloipu.training.trainer import Trainer
 
 _FIT = """
   w = f32[2]{0} parameter(0)

@@ -4,9 +4,9 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from hloipu_runtime.artefact.frame import Frame, encode_frame
 from hloipu_runtime.executable import Executable, to_frame
 from hloipu_runtime.machine.load import load_machine
+from hloipu_runtime.program_io.frame.frame import Frame, encode_frame
 from tests.support.program_texts import small_programs
 
 Change = Callable[[dict[str, Any], dict[str, Any]], None]

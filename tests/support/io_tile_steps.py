@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import hloipu
 from hloipu_runtime.compiled import CompiledProgram
-from hloipu_runtime.costing.estimate import estimate
+from hloipu_runtime.costs.estimate import estimate
 from hloipu_runtime.machine.costs import sync
 from hloipu_runtime.program.channels import popped, pushed
 from hloipu_runtime.program.program import Program, Role

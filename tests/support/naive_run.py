@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hloipu_runtime.kernels.storage import storage_dtype
+from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import (
     Call,

@@ -5,17 +5,17 @@ from typing import Any
 
 import numpy as np
 
-from hloipu_compiler.codegen.lowering import lower
 from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.lowering.core.lowering import lower
 from hloipu_compiler.plan.plan import Plan
-from hloipu_runtime.kernels.storage import to_storage
+from hloipu_runtime.kernels.core.storage import to_storage
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.verify import verify
-from hloipu_runtime.sim.exact import ExactEngine
-from hloipu_runtime.sim.functional import FunctionalEngine
-from hloipu_runtime.sim.host import Arrays
+from hloipu_runtime.program.proof.verify import verify
+from hloipu_runtime.simulate.exact.exact import ExactEngine
+from hloipu_runtime.simulate.functional.functional import FunctionalEngine
+from hloipu_runtime.simulate.run.host import Arrays
 
 Array = np.ndarray[Any, Any]
 Given = tuple[str, dict[str, str]]

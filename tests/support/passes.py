@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from hloipu_compiler.evaluate.participants import evaluate_everywhere
-from hloipu_compiler.evaluate.random_inputs import random_arguments
 from hloipu_compiler.hlo.parse import parse as parse_source
+from hloipu_compiler.interpret.participants import evaluate_everywhere
+from hloipu_compiler.interpret.random_inputs import random_arguments
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes import run_passes
 from hloipu_compiler.source import Source

@@ -6,17 +6,17 @@ from typing import Any
 import numpy as np
 
 import hloipu
-from hloipu_compiler.evaluate.participants import evaluate_everywhere
-from hloipu_compiler.evaluate.random_inputs import random_arguments
-from hloipu_compiler.hlo.printer import print_module
+from hloipu_compiler.hlo.printing.printer import print_module
+from hloipu_compiler.interpret.participants import evaluate_everywhere
+from hloipu_compiler.interpret.random_inputs import random_arguments
 from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.partition.scans.pieces import InPieces, step_in_pieces
+from hloipu_compiler.partition.scans.staged_loops import StagedStep, staged_step, step_apart
+from hloipu_compiler.partition.stages.pipelining import Cutting, cutting_of, uncut_step
 from hloipu_compiler.passes.runner import run_passes
 from hloipu_compiler.plan.pipelining import PipelineRequest
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.wrapping import FeedBinding, StatePair, Wrapping
-from hloipu_compiler.stacking.pieces import InPieces, step_in_pieces
-from hloipu_compiler.stacking.staged_loops import StagedStep, staged_step, step_apart
-from hloipu_compiler.staging.pipelining import Cutting, cutting_of, uncut_step
 from hloipu_runtime.program.stacks import PARAMETER, RESULT
 
 Array = np.ndarray[Any, Any]

@@ -1,9 +1,9 @@
 """Texts in Graphcore's encoding evaluated turn by turn."""
 
-from hloipu_compiler.evaluate.evaluator import Evaluator
-from hloipu_compiler.evaluate.site import Effects
-from hloipu_compiler.hlo.printer import print_module
-from hloipu_compiler.poplar.plain_module import plain_module
+from hloipu_compiler.graphcore.encoding.plain_module import plain_module
+from hloipu_compiler.hlo.printing.printer import print_module
+from hloipu_compiler.interpret.evaluator import Evaluator
+from hloipu_compiler.interpret.planning.site import Effects
 from tests.support.poplar_small import Array, read
 
 

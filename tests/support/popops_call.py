@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hloipu_compiler.evaluate.evaluator import Evaluator
+from hloipu_compiler.graphcore.encoding.plain_module import plain_module
 from hloipu_compiler.hlo.parse import parse
-from hloipu_compiler.poplar.plain_module import plain_module
+from hloipu_compiler.interpret.evaluator import Evaluator
 from hloipu_compiler.source import Source
 from hloipu_compiler.verify.verifier import verify
 

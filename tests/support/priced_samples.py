@@ -4,13 +4,13 @@ from functools import lru_cache
 from pathlib import Path
 
 import hloipu
+from hloipu.api import compile_once
 from hloipu.choosing import Choice, priced
 from hloipu.options.resolve import resolve
 from hloipu.options.table import Options
-from hloipu.session import compile_once
-from hloipu_compiler.choosing.outlook import Step
-from hloipu_compiler.choosing.way import Outlook
 from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.partition.search.candidate import Outlook
+from hloipu_compiler.partition.search.estimates import Step
 from hloipu_runtime.compiled import CompiledProgram
 
 LOOP = 50

@@ -8,11 +8,11 @@ from math import prod
 
 import numpy as np
 
-from hloipu_runtime.codelets.codelet import Tensor
-from hloipu_runtime.codelets.elementwise import Elementwise
-from hloipu_runtime.codelets.expression import Expression, Node
-from hloipu_runtime.codelets.move import Copy
-from hloipu_runtime.kernels.storage import storage_dtype
+from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.expression import Expression, Node
+from hloipu_runtime.codelets.ops.elementwise import Elementwise
+from hloipu_runtime.codelets.ops.move import Copy
+from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.program.law import required_spans
 from hloipu_runtime.program.mapping import Box, Mapping, Sizes, Span, Tiles, whole, whole_box
 from hloipu_runtime.program.program import Program, Role, Value, Variable

@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 import click
 
+from hloipu.api import compile_verified, module_attributes, planned
 from hloipu.cli.costs_text import costs_text
 from hloipu.cli.memory_text import memory_text
 from hloipu.cli.options import Asked, option_group
 from hloipu.encoded import plain_step
-from hloipu.session import compile_verified, module_attributes, planned
-from hloipu_compiler.codegen.planned import plans_text
 from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.planners.planned import plans_text
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.compiled import CompiledProgram
-from hloipu_runtime.program_text.printer import print_program
+from hloipu_runtime.program_io.text.printer import print_program
 from hloipu_runtime.report.profile import Profile
 from hloipu_runtime.report.verdict import verdict
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hloipu_compiler.hlo.shape_text import parse_shape
+from hloipu_compiler.hlo.attributes.shape_text import parse_shape
 from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.inference.rules import infer_shape
 from hloipu_compiler.inference.site import ONE_DEVICE

@@ -5,17 +5,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hloipu_compiler.codegen.lowering import lower
-from hloipu_compiler.codegen.tuning import DEFAULT_TUNING, Tuning
-from hloipu_compiler.evaluate.evaluator import Evaluator
 from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.interpret.evaluator import Evaluator
+from hloipu_compiler.lowering.core.lowering import lower
 from hloipu_compiler.plan.plan import Plan
+from hloipu_compiler.planners.tuning import DEFAULT_TUNING, Tuning
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.verify import verify
-from hloipu_runtime.sim.exact import ExactEngine
-from hloipu_runtime.sim.functional import FunctionalEngine
-from hloipu_runtime.sim.host import Arrays
+from hloipu_runtime.program.proof.verify import verify
+from hloipu_runtime.simulate.exact.exact import ExactEngine
+from hloipu_runtime.simulate.functional.functional import FunctionalEngine
+from hloipu_runtime.simulate.run.host import Arrays
 
 Array = np.ndarray[Any, Any]
 

@@ -7,10 +7,10 @@ import jax
 
 import hloipu
 from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.partition.training.phases import phases_of
+from hloipu_compiler.partition.training.step_phases import Pair, Phases, Roles
 from hloipu_compiler.passes.runner import run_passes
 from hloipu_compiler.plan.plan import Plan
-from hloipu_compiler.staging.phases import phases_of
-from hloipu_compiler.staging.step_phases import Pair, Phases, Roles
 
 
 def phases(step: Callable[..., Any], state: Any, *data: Any) -> tuple[Module, Phases]:

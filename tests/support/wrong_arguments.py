@@ -15,12 +15,12 @@ import numpy as np
 
 import hloipu
 import hloipu.jax
-from hloipu import callbacks
 from hloipu.options.table import OPTIONS
+from hloipu.training import callbacks
 from hloipu_runtime.arguments import ArgumentError, parameter_types
-from hloipu_runtime.device import Resident
 from hloipu_runtime.errors import HloipuError
-from hloipu_runtime.session import Session
+from hloipu_runtime.session.device import Resident
+from hloipu_runtime.session.session import Session
 from hloipu_runtime.streams import arrays, made
 from hloipu_runtime.streams.element import ElementSpec, LeafSpec
 from hloipu_runtime.streams.infeed import InfeedQueue, InfeedState

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from hloipu.inputs import flat
-from hloipu_compiler.evaluate.evaluator import evaluate
 from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.interpret.evaluator import evaluate
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.element_types import ELEMENT_TYPES
-from hloipu_runtime.kernels.blocks import Array
+from hloipu_runtime.kernels.core.blocks import Array
 from tools.fuzz_blocks import nodes as n
 from tools.fuzz_blocks import trial
 from tools.fuzz_blocks.__main__ import main

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from hloipu_runtime.artefact.frame import encode_frame
 from hloipu_runtime.executable import to_frame
+from hloipu_runtime.program_io.frame.frame import encode_frame
 from tests.support.forging import executables, forged
 from tests.support.program_texts import TEXTS
 from tools.fuzz_ipux import cases, trial

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from hloipu_compiler.evaluate.evaluator import evaluate
 from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.interpret.evaluator import evaluate
 from hloipu_compiler.ir.ops import OPS
 from hloipu_compiler.verify.verifier import verify
 from tests.support.xla_oracle import Oracle

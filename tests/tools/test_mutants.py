@@ -39,7 +39,7 @@ def f(a: "list[int] | None", b: int = 2) -> int:
 
 
 def changes(text: bytes = TEXT) -> set[tuple[str, str]]:
-    made = mutants_of_text("sim", "x.py", text)
+    made = mutants_of_text("simulate", "x.py", text)
     assert all(is_python(m, text) for m in made)
     assert all(m.mutated(text).count(b"\n") == text.count(b"\n") for m in made)
     return {m.lines(text) for m in made}
@@ -93,16 +93,16 @@ def test_living_functions_run_the_changed_code(
     imported = module.f
     assert imported([1, 5]) == 7
     (mutant,) = (
-        m for m in mutants_of_text("sim", "x.py", TEXT) if m.lines(TEXT)[1] == "total += x"
+        m for m in mutants_of_text("simulate", "x.py", TEXT) if m.lines(TEXT)[1] == "total += x"
     )
     assert swap(path, mutant.mutated(TEXT))
     assert imported([1, 5]) == 6
 
 
 def test_a_seed_draws_the_same_mutants_of_every_room() -> None:
-    first = drawn(["sim", "memory"], 8, 3)
-    assert first == drawn(["sim", "memory"], 8, 3) != drawn(["sim", "memory"], 8, 4)
-    assert [m.room for m in first] == ["sim", "memory"] * 4
+    first = drawn(["simulate", "memory"], 8, 3)
+    assert first == drawn(["simulate", "memory"], 8, 3) != drawn(["simulate", "memory"], 8, 4)
+    assert [m.room for m in first] == ["simulate", "memory"] * 4
 
 
 def test_every_room_has_files_and_tests() -> None:
@@ -123,7 +123,7 @@ def test_a_mutant_meets_the_tests_that_run_its_line() -> None:
         TimedTest("tests/runtime/memory/test_near.py::beside", 0.1, {}, {}),
         TimedTest("tests/runtime/memory/test_other.py::other", 0.1, {}, {}),
         TimedTest("tests/runtime/memory/test_near.py::endless", 99.0, here, {}),
-        TimedTest("tests/runtime/sim/test_shared.py::by_fixture", 0.2, {}, here),
+        TimedTest("tests/runtime/simulate/test_shared.py::by_fixture", 0.2, {}, here),
     ]
     names = [test.name.partition("::")[2] for test in ReachingTests(tests).case(mutant).tests]
     assert names == ["slow", "quick", "by_fixture", "beside"]
@@ -133,7 +133,7 @@ def test_files_without_records_are_run_whole_where_they_mirror_the_changed_file(
     path = next(file for file in ROOMS["streams"].files() if file.stem == "timing")
     mutant = next(m for m in mutants_of("streams", path) if not m.names)
     here = "tests/runtime/streams/test_host.py", "tests/runtime/streams/test_timing.py"
-    tests = ReachingTests((), (*here, "tests/runtime/sim/test_exact.py"))
+    tests = ReachingTests((), (*here, "tests/runtime/simulate/exact/test_exact.py"))
     assert [test.name for test in tests.case(mutant).tests] == [here[1], here[0]]
 
 

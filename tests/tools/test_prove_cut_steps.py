@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
+from hloipu_runtime.program.proof.verify import faults_of
 from hloipu_runtime.program.steps import Pipeline, StreamOut
-from hloipu_runtime.program.verify import faults_of
 from tests.support import concurrent_trials, pipeline_trials
 from tests.support.concurrent_trials import Concurrent
 from tests.support.pipeline_reference import EVERY_STEP

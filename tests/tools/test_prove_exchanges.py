@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
+from hloipu_runtime.program.proof.verify import faults_of
 from hloipu_runtime.program.steps import ComputeSet, Exchange
-from hloipu_runtime.program.verify import faults_of
 from tests.support.program_checker import misread, violations
 from tools.prove_exchanges.editing import blocks_of, with_steps
 from tools.prove_exchanges.kinds import PLAIN_KINDS, mutant

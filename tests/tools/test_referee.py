@@ -18,7 +18,12 @@ ENTRY main {
 }
 """
 CHANGES = [
-    ("runtime/hloipu_runtime/kernels/unary.py", '"tanh": np.tanh', '"tanh": np.sin', {"values"}),
+    (
+        "runtime/hloipu_runtime/kernels/elementwise/unary.py",
+        '"tanh": np.tanh',
+        '"tanh": np.sin',
+        {"values"},
+    ),
     (
         "runtime/hloipu_runtime/machine/data/tiny.toml",
         "sync_cycles = { value = 100,",

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from itertools import pairwise
 
-from hloipu.session import compile
+from hloipu.api import compile
 from hloipu_runtime.compiled import CompiledProgram
-from hloipu_runtime.costing.costs import StepCost
+from hloipu_runtime.costs.costs import StepCost
 
 _HOST = ("stream in", "stream out", "host call")
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from itertools import permutations, product
 from math import prod
 
-from hloipu_compiler.codegen.builder import Builder
-from hloipu_compiler.codegen.leaves import Held, Scalar
-from hloipu_compiler.codegen.placing import Placement
-from hloipu_runtime.codelets.codelet import Codelet, Tensor
-from hloipu_runtime.codelets.reduce import Reduce
+from hloipu_compiler.lowering.core.builder import Builder
+from hloipu_compiler.lowering.core.values import Held, Scalar
+from hloipu_compiler.planners.placing import Placement
+from hloipu_runtime.codelets.core.codelet import Codelet, Tensor
+from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.model import Machine

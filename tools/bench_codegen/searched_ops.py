@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from hloipu_compiler.codegen.builder import Builder
-from hloipu_compiler.codegen.leaves import Held, Scalar
-from hloipu_compiler.codegen.placing import Placement
-from hloipu_runtime.codelets.codelet import Tensor
-from hloipu_runtime.codelets.convolution import Convolution
-from hloipu_runtime.codelets.dot import Dot
-from hloipu_runtime.codelets.move import Transpose
-from hloipu_runtime.codelets.reduce import Reduce
+from hloipu_compiler.lowering.core.builder import Builder
+from hloipu_compiler.lowering.core.values import Held, Scalar
+from hloipu_compiler.planners.placing import Placement
+from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.dense.convolution import Convolution
+from hloipu_runtime.codelets.dense.dot import Dot
+from hloipu_runtime.codelets.ops.move import Transpose
+from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Sizes

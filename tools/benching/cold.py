@@ -60,13 +60,13 @@ def _read(path: str, shapes: str) -> list[Array]:
 
 
 def _functional(text: str, arguments: list[Array]) -> None:
+    from hloipu.api import compile_verified
     from hloipu.options.resolve import resolve
-    from hloipu.session import compile_verified
     from hloipu_compiler.hlo.parse import parse
     from hloipu_compiler.verify.verifier import verify
-    from hloipu_runtime.sim.functional import FunctionalEngine
-    from hloipu_runtime.sim.host import Arrays
-    from hloipu_runtime.sim.ports import given_arrays
+    from hloipu_runtime.simulate.functional.functional import FunctionalEngine
+    from hloipu_runtime.simulate.run.host import Arrays
+    from hloipu_runtime.simulate.run.ports import given_arrays
 
     module = parse(text)
     verify(module)

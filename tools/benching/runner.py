@@ -19,22 +19,22 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_info
 
+from hloipu.api import compile_verified
 from hloipu.inputs import flat
 from hloipu.options.resolve import resolve
-from hloipu.session import compile_verified
-from hloipu_compiler.evaluate.evaluator import Evaluator
-from hloipu_compiler.evaluate.random_inputs import random_arguments
 from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.interpret.evaluator import Evaluator
+from hloipu_compiler.interpret.random_inputs import random_arguments
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.verify.verifier import verify
-from hloipu_runtime.kernels.blocks import Array
 from hloipu_runtime.kernels.computing import computing
-from hloipu_runtime.kernels.movement import contiguous
+from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.movement import contiguous
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.sim.exact import ExactEngine
-from hloipu_runtime.sim.functional import FunctionalEngine
-from hloipu_runtime.sim.host import Arrays
-from hloipu_runtime.sim.ports import given_arrays
+from hloipu_runtime.simulate.exact.exact import ExactEngine
+from hloipu_runtime.simulate.functional.functional import FunctionalEngine
+from hloipu_runtime.simulate.run.host import Arrays
+from hloipu_runtime.simulate.run.ports import given_arrays
 
 Run = Callable[[int], None]
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from hloipu_compiler.evaluate.budgets import Budget
+from hloipu_compiler.interpret.budgets import Budget
 from hloipu_compiler.ir.graph import Module
-from hloipu_runtime.kernels.blocks import Array
+from hloipu_runtime.kernels.core.blocks import Array
 from tools.conformance.case import Case
 
 TABLE = Path(__file__).with_name("deviations.toml")

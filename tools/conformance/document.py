@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from hloipu_compiler.evaluate.budgets import (
+from hloipu_compiler.interpret.budgets import (
     FACTORS,
     ULPS_COMPLEX,
     ULPS_F32,

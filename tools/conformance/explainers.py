@@ -4,15 +4,15 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hloipu_compiler.evaluate.agreement import Budget, smallest_normal
-from hloipu_compiler.evaluate.budgets import disagreements
-from hloipu_compiler.evaluate.evaluator import Evaluator
-from hloipu_compiler.evaluate.site import Effects
+from hloipu_compiler.interpret.agreement import Budget, smallest_normal
+from hloipu_compiler.interpret.budgets import disagreements
+from hloipu_compiler.interpret.evaluator import Evaluator
+from hloipu_compiler.interpret.planning.site import Effects
 from hloipu_runtime.element_types import ELEMENT_TYPES
-from hloipu_runtime.kernels.blocks import Array
-from hloipu_runtime.kernels.rounding import round_to
+from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.rounding import round_to
+from hloipu_runtime.kernels.core.storage import from_storage, to_storage
 from hloipu_runtime.kernels.sorting import SortKey, ascending_keys
-from hloipu_runtime.kernels.storage import from_storage, to_storage
 from tools.conformance.case import Case, wide_type
 from tools.conformance.deviations import Evidence, Explainer
 

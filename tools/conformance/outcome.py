@@ -5,17 +5,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hloipu_compiler.evaluate.budgets import Budget, budget_of, compare_values, disagreements
-from hloipu_compiler.evaluate.evaluator import Evaluator
-from hloipu_compiler.evaluate.participants import evaluate_participants
-from hloipu_compiler.evaluate.site import Effects, array_leaves
 from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.interpret.budgets import Budget, budget_of, compare_values, disagreements
+from hloipu_compiler.interpret.evaluator import Evaluator
+from hloipu_compiler.interpret.participants import evaluate_participants
+from hloipu_compiler.interpret.planning.site import Effects, array_leaves
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import HloipuError, LimitError, UnsupportedError
-from hloipu_runtime.kernels.blocks import Array
-from hloipu_runtime.kernels.storage import to_storage, user_dtype
+from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.storage import to_storage, user_dtype
 from tests.support.xla_oracle import Oracle, OracleError
 from tools.conformance.case import Case, widened
 from tools.conformance.deviations import Deviation, Evidence, explained

@@ -13,8 +13,8 @@ class Uncarried:
     judged_by: str
 
 
-_ELEMENTWISE = "`tests/runtime/kernels/test_unary.py`, `test_complex.py`: numpy in f64, edge tables"
-_EVALUATE = "`tests/compiler/evaluate/test_uncarried.py`: closed forms"
+_ELEMENTWISE = "`tests/runtime/kernels/elementwise/`: numpy in f64, edge tables"
+_EVALUATE = "`tests/compiler/interpret/test_uncarried.py`: closed forms"
 
 UNCARRIED: tuple[Uncarried, ...] = (
     Uncarried("`acos`, `acosh`, `asin`, `asinh`, `atanh`, `cosh`, `sinh`",
@@ -22,9 +22,9 @@ UNCARRIED: tuple[Uncarried, ...] = (
               "XLA:CPU does not implement them; bf16 and f8 it expands, and they are compared",
               _ELEMENTWISE),
     Uncarried("`mulhi`", "all", "StableHLO has no such op",
-              "`tests/runtime/kernels/test_integer_arithmetic.py`: Python's integers"),
+              "`tests/runtime/kernels/elementwise/test_integer_arithmetic.py`: Python's integers"),
     Uncarried("`stochastic-convert`", "all", "StableHLO has no such op",
-              "`tests/runtime/kernels/test_convert.py` and " + _EVALUATE),
+              "`tests/runtime/kernels/elementwise/test_convert.py` and " + _EVALUATE),
     Uncarried("`bitcast` that changes sizes or layout", "all", "StableHLO has no such op",
               _EVALUATE),
     Uncarried("`scan`", "all", "StableHLO has no such op", _EVALUATE),
@@ -37,7 +37,7 @@ UNCARRIED: tuple[Uncarried, ...] = (
     Uncarried("`fusion` of kind kInput, kOutput, kCustom, or with several results", "all",
               "XLA:CPU refuses them, or ends the process on the missing layout", _EVALUATE),
     Uncarried("`ragged-dot`, `scaled-dot`", "all", "the route refuses them",
-              "`tests/runtime/kernels/test_dot.py`: plain dots, group by group"),
+              "`tests/runtime/kernels/contractions/test_dot.py`: plain dots, group by group"),
     Uncarried("`collective-broadcast`; `all-to-all` without groups", "all",
               "XLA:CPU does not implement them",
               "`tests/runtime/kernels/test_collectives.py`; `all-to-all` with groups is compared"),
@@ -53,6 +53,6 @@ UNCARRIED: tuple[Uncarried, ...] = (
     Uncarried("`dot` with a wider result", "s4 to s32", "XLA:CPU refuses its own convert",
               _EVALUATE),
     Uncarried("all", "s1, u1, f6e2m3fn, f6e3m2fn", "jaxlib's buffers do not hold them",
-              "`tests/runtime/kernels/test_rounding.py`, `test_storage.py`: ml_dtypes"),
+              "`tests/runtime/kernels/core/test_rounding.py`, `test_storage.py`: ml_dtypes"),
 )  # fmt: skip
 """In the order of `docs/numerics.md`."""

@@ -11,9 +11,9 @@ from zlib import crc32
 import numpy as np
 
 from hloipu_runtime.element_types import ELEMENT_TYPES, Kind
-from hloipu_runtime.kernels.blocks import Array
-from hloipu_runtime.kernels.rounding import round_to
-from hloipu_runtime.kernels.storage import from_bits, from_storage, to_storage, user_dtype
+from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.rounding import round_to
+from hloipu_runtime.kernels.core.storage import from_bits, from_storage, to_storage, user_dtype
 from tools.conformance.case import Case, Input
 
 Source = np.random.PCG64

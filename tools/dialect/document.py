@@ -17,9 +17,9 @@ hloipu reads what XLA's parser reads and refuses what it refuses; its verifier d
 XLA's HLO verifier. The differences below are on purpose. `make parse-conformance` judges some
 14,000 texts both ways (jaxlib 0.10.2) and fails on a difference that is not in this table.
 
-Limits of the parser (`hlo/limits.py`): 256 MiB of text, 5 million instructions, 200 levels of
-nesting, 1 million leaves in a written tuple shape and 65,536 in one that no text spells out, rank
-64, 2^63 elements, 64 MiB in one constant.
+Limits of the parser (`hlo/syntax/limits.py`): 256 MiB of text, 5 million instructions, 200 levels
+of nesting, 1 million leaves in a written tuple shape and 65,536 in one that no text spells out,
+rank 64, 2^63 elements, 64 MiB in one constant.
 """
 
 PARTS = (

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from hloipu_compiler.hlo.parse import parse
-from hloipu_compiler.hlo.print_options import CANONICAL, FULL, SHORT
-from hloipu_compiler.hlo.printer import print_module
+from hloipu_compiler.hlo.printing.print_options import CANONICAL, FULL, SHORT
+from hloipu_compiler.hlo.printing.printer import print_module
 from hloipu_compiler.ir.graph import Module
 from tests.support.xla_oracle import Oracle, OracleError
 

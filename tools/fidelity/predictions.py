@@ -6,9 +6,9 @@ from functools import lru_cache
 from itertools import pairwise
 
 import hloipu
-from hloipu_compiler.codegen.placing import mapping_of
+from hloipu_compiler.planners.placing import mapping_of
 from hloipu_runtime.compiled import CompiledProgram
-from hloipu_runtime.costing.spent import Spent
+from hloipu_runtime.costs.spent import Spent
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.costs import TileTraffic, copy_on_tile, exchange, sync
 from hloipu_runtime.machine.load import load_machine

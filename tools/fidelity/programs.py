@@ -1,10 +1,10 @@
 """Programs of single phases, written by hand: exchanges, copies within a tile, barriers."""
 
-from hloipu_compiler.codegen.builder import Builder
-from hloipu_compiler.codegen.leaves import Held
-from hloipu_compiler.codegen.placing import row_major
-from hloipu_runtime.costing.spent import FREE, Spent
-from hloipu_runtime.costing.step_costs import step_charges
+from hloipu_compiler.lowering.core.builder import Builder
+from hloipu_compiler.lowering.core.values import Held
+from hloipu_compiler.planners.placing import row_major
+from hloipu_runtime.costs.spent import FREE, Spent
+from hloipu_runtime.costs.step_costs import step_charges
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.mapping import Mapping, Sizes, Span, Tiles, whole, whole_box

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 
+from hloipu.api import compile_verified, module_attributes
 from hloipu.options.resolve import resolve
-from hloipu.session import compile_verified, module_attributes
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.compiled import CompiledProgram

@@ -8,17 +8,17 @@ import math
 
 import numpy as np
 
+from hloipu.api import compile_verified
 from hloipu.inputs import flat
 from hloipu.options.resolve import resolve
-from hloipu.session import compile_verified
-from hloipu_compiler.evaluate.evaluator import evaluate
-from hloipu_compiler.evaluate.random_inputs import random_arguments
-from hloipu_compiler.evaluate.site import array_leaves
-from hloipu_compiler.evaluate.widen import widened, widened_arguments
 from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.interpret.evaluator import evaluate
+from hloipu_compiler.interpret.planning.site import array_leaves
+from hloipu_compiler.interpret.random_inputs import random_arguments
+from hloipu_compiler.interpret.widen import widened, widened_arguments
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.verify.verifier import verify
-from hloipu_runtime.kernels.blocks import Array
+from hloipu_runtime.kernels.core.blocks import Array
 from tools.fuzz_blocks.cases import Case
 
 FACTOR = 8.0

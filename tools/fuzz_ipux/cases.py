@@ -11,10 +11,10 @@ from hloipu_compiler.driver import compile_module
 from hloipu_compiler.errors import InvalidHloError
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.verify.verifier import verify
-from hloipu_runtime.artefact.frame import Frame, encode_frame
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.executable import Executable, to_frame
 from hloipu_runtime.machine.load import load_machine
+from hloipu_runtime.program_io.frame.frame import Frame, encode_frame
 from tests.support.program_texts import small_programs
 from tests.support.stacked_program import stacked
 from tools.fuzz_ipux.mutations import mutate

@@ -7,13 +7,13 @@ import numpy as np
 
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.executable import Executable
-from hloipu_runtime.kernels.storage import from_storage, storage_dtype
+from hloipu_runtime.kernels.core.storage import from_storage, storage_dtype
 from hloipu_runtime.program.program import Array, Port
 from hloipu_runtime.program.seen import seen_by_users
-from hloipu_runtime.program_file.port_checks import streams
-from hloipu_runtime.sim.exact import ExactEngine
-from hloipu_runtime.sim.functional import FunctionalEngine
-from hloipu_runtime.sim.host import Arrays
+from hloipu_runtime.program_io.file.port_checks import streams
+from hloipu_runtime.simulate.exact.exact import ExactEngine
+from hloipu_runtime.simulate.functional.functional import FunctionalEngine
+from hloipu_runtime.simulate.run.host import Arrays
 
 
 def run(program: CompiledProgram) -> str:

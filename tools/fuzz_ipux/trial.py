@@ -9,15 +9,15 @@ from math import prod
 
 import numpy as np
 
-from hloipu_runtime.artefact.frame import parse_frame
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.executable import KIND, Executable, from_frame
-from hloipu_runtime.kernels.storage import user_dtype
+from hloipu_runtime.kernels.core.storage import user_dtype
 from hloipu_runtime.program.seen import seen_by_users
 from hloipu_runtime.program.steps import Pipeline, Repeat, RepeatWhile, Step, inner_steps
+from hloipu_runtime.program_io.frame.frame import parse_frame
 from hloipu_runtime.report.verdict import verdict
-from hloipu_runtime.sim.participants import MOST_PARTICIPANTS
+from hloipu_runtime.simulate.participants import MOST_PARTICIPANTS
 from tools.fuzz_ipux.running import run, run_resident
 from tools.fuzzing.trial import Outcome
 

@@ -8,19 +8,19 @@ from typing import Any
 
 import numpy as np
 
+from hloipu.api import compile_verified
 from hloipu.options.resolve import resolve
-from hloipu.session import compile_verified
 from hloipu_compiler.errors import InvalidHloError
-from hloipu_compiler.evaluate.participants import evaluate_everywhere
-from hloipu_compiler.evaluate.site import array_leaves
 from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.interpret.participants import evaluate_everywhere
+from hloipu_compiler.interpret.planning.site import array_leaves
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.element_types import ElementType
 from hloipu_runtime.errors import HloipuError, LimitError, UnsupportedError
-from hloipu_runtime.kernels.blocks import Array
-from hloipu_runtime.kernels.storage import user_dtype
+from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.storage import user_dtype
 from tools.conformance.case import Case
 from tools.conformance.values import inputs_of
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hloipu_runtime.element_types import ELEMENT_TYPES
-from hloipu_runtime.kernels.storage import user_dtype
+from hloipu_runtime.kernels.core.storage import user_dtype
 
 TEXT = """HloModule fitted, input_output_alias={{
   {{0}}: (0, {{}}, must-alias), {{1}}: (1, {{}}, must-alias) }}

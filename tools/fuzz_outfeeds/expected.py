@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from hloipu_runtime.element_types import ELEMENT_TYPES
-from hloipu_runtime.kernels.storage import user_dtype
+from hloipu_runtime.kernels.core.storage import user_dtype
 from tools.fuzz_outfeeds.case import RATE, TYPED, Case, Outfeed
 
 Array = np.ndarray[Any, Any]

@@ -10,7 +10,7 @@ import numpy as np
 from click.testing import CliRunner
 
 from hloipu.cli.application import application
-from hloipu.trainer import Trainer
+from hloipu.training.trainer import Trainer
 from hloipu_runtime.errors import HloipuError
 from tools.fuzz_outfeeds.case import EACH_MICRO_BATCH, Case, Outfeed
 from tools.fuzz_outfeeds.expected import START, outfed, trained
@@ -102,10 +102,10 @@ def judged_command(case: Case) -> Verdict:
 
 def _faults(pairs: list[tuple[str, Any, Any]]) -> tuple[str, ...]:
     faults = []
-    for name, found, wanted in pairs:
-        forms = [f"{x.dtype}{list(x.shape)}" for x in (found, wanted)]
-        if forms[0] != forms[1]:
-            faults.append(f"{name} is {forms[0]}, expected is {forms[1]}")
+    for name, given, expected in pairs:
+        found, wanted = np.asarray(given), np.asarray(expected)
+        if found.shape != wanted.shape or found.dtype not in (wanted.dtype, np.float32):
+            faults.append(f"{name} is {found.dtype}{found.shape}, not {wanted.dtype}{wanted.shape}")
         elif not np.allclose(found, wanted, RELATIVE, 1e-6):
             faults.append(f"{name} is {found}, expected is {wanted}")
     return tuple(faults)

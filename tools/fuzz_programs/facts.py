@@ -9,8 +9,8 @@ are exact in any order, so that what is derived from them may be compared, sorte
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from hloipu_compiler.evaluate.agreement import largest_finite, smallest_normal
-from hloipu_compiler.evaluate.budgets import ulps_of
+from hloipu_compiler.interpret.agreement import largest_finite, smallest_normal
+from hloipu_compiler.interpret.budgets import ulps_of
 from hloipu_runtime.element_types import ELEMENT_TYPES, Kind
 
 ROUNDINGS = 2.0

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hloipu_compiler.evaluate.evaluator import evaluate
 from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.interpret.evaluator import evaluate
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import HloipuError
-from hloipu_runtime.kernels.blocks import Array
+from hloipu_runtime.kernels.core.blocks import Array
 from tests.support.xla_oracle import Oracle, OracleError
 from tools.fuzz_programs.program import Output, Program
 

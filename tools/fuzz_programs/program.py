@@ -9,8 +9,8 @@ import numpy as np
 
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_runtime.element_types import ELEMENT_TYPES, Kind
-from hloipu_runtime.kernels.blocks import Array
-from hloipu_runtime.kernels.storage import from_storage
+from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.storage import from_storage
 from tools.fuzz_programs import (
     algebra,
     calls,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hloipu_compiler.errors import InvalidHloError
 from hloipu_compiler.hlo.parse import parse
-from hloipu_compiler.hlo.printer import print_module
+from hloipu_compiler.hlo.printing.printer import print_module
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.errors import HloipuError, LimitError
 

@@ -4,12 +4,12 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from hloipu.check_outputs import Truth, compare_outputs, nested
-from hloipu.check_tiles import Tiles
+from hloipu.api import compile_verified
+from hloipu.check.outputs import Truth, compare_outputs, nested
+from hloipu.check.tiles import Tiles
 from hloipu.options.resolve import resolve
-from hloipu.session import compile_verified
-from hloipu_compiler.evaluate.participants import evaluate_everywhere
-from hloipu_compiler.evaluate.plan import Array
+from hloipu_compiler.interpret.participants import evaluate_everywhere
+from hloipu_compiler.interpret.planning.plan import Array
 from hloipu_runtime.errors import HloipuError
 from tools.judge_check.measure import time_limit
 from tools.judge_check.models import LIMITS, MOST_TURNS, Model

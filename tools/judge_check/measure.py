@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hloipu.check_outputs import Truth, compare_outputs, nested, truth_of
-from hloipu.judging.deviations import FACTOR
+from hloipu.check.judging.deviations import FACTOR
+from hloipu.check.outputs import Truth, compare_outputs, nested, truth_of
 from hloipu.xla_cpu.runner import XlaCpu
-from hloipu_compiler.evaluate.participants import evaluate_everywhere
-from hloipu_compiler.evaluate.plan import Array
-from hloipu_compiler.evaluate.site import array_leaves
-from hloipu_compiler.evaluate.widen import widened, widened_arguments
+from hloipu_compiler.interpret.participants import evaluate_everywhere
+from hloipu_compiler.interpret.planning.plan import Array
+from hloipu_compiler.interpret.planning.site import array_leaves
+from hloipu_compiler.interpret.widen import widened, widened_arguments
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_runtime.errors import HloipuError, UnsupportedError
-from hloipu_runtime.kernels.storage import user_dtype
+from hloipu_runtime.kernels.core.storage import user_dtype
 from tools.judge_check.models import LIMITS, Model
 from tools.judge_check.mutations import Mutant, mutants
 

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import numpy as np
 
-from hloipu.checking.finite_draws import finite_draw
-from hloipu_compiler.evaluate.constants import constant_leaves
-from hloipu_compiler.evaluate.evaluator import EvaluationLimits
-from hloipu_compiler.evaluate.fill_elided import fill_elided
-from hloipu_compiler.evaluate.plan import Array
+from hloipu.check.finite_draws import finite_draw
 from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.interpret.evaluator import EvaluationLimits
+from hloipu_compiler.interpret.fill_elided import fill_elided
+from hloipu_compiler.interpret.planning.constants import constant_leaves
+from hloipu_compiler.interpret.planning.plan import Array
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.passes.narrow_floats import floats_narrowed
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.element_types import F32
-from hloipu_runtime.kernels.rounding import GRIDS
+from hloipu_runtime.kernels.core.rounding import GRIDS
 
 TYPES = ("f32", "bf16", "f16", "f8e5m2", "f8e4m3fn")
 MOST_TURNS = 10_000

@@ -7,13 +7,13 @@ from random import Random
 import numpy as np
 
 from hloipu_compiler.analysis.call_graph import callees_first
-from hloipu_compiler.evaluate.constants import constant_leaves
+from hloipu_compiler.interpret.planning.constants import constant_leaves
 from hloipu_compiler.ir.attributes import SliceRange
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.verify.verifier import faults_of
-from hloipu_runtime.kernels.storage import to_storage
+from hloipu_runtime.kernels.core.storage import to_storage
 
 Made = Iterator[tuple[str, list[Instruction]]]
 """Kind of mutation, and what stands in the op's place: the last one gives its value."""

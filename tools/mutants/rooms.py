@@ -23,23 +23,27 @@ class Room(NamedTuple):
 
 
 ROOMS = {
-    "costing": Room(
+    "costs": Room(
         (
-            f"{_RUNTIME}/costing/*.py",
+            f"{_RUNTIME}/costs/*.py",
             f"{_RUNTIME}/machine/*.py",
-            f"{_RUNTIME}/codelets/*cost*.py",
-            f"{_RUNTIME}/codelets/*rates.py",
-            f"{_RUNTIME}/codelets/amp.py",
+            f"{_RUNTIME}/codelets/costs/*.py",
         ),
-        ("tests/runtime/costing", "tests/runtime/machine", "tests/runtime/codelets", _GOLDENS),
+        ("tests/runtime/costs", "tests/runtime/machine", "tests/runtime/codelets", _GOLDENS),
     ),
     "memory": Room((f"{_RUNTIME}/memory/*.py",), ("tests/runtime/memory", _GOLDENS)),
-    "planners": Room((f"{_COMPILER}/codegen/*.py",), ("tests/compiler/codegen", _GOLDENS)),
-    "sim": Room((f"{_RUNTIME}/sim/*.py",), ("tests/runtime/sim",)),
-    "program": Room((f"{_RUNTIME}/program/*.py",), ("tests/runtime/program", _GOLDENS)),
+    "planners": Room(
+        tuple(f"{_COMPILER}/{room}/**/*.py" for room in ("planners", "layout", "lowering")),
+        (*(f"tests/compiler/{room}" for room in ("planners", "layout", "lowering")), _GOLDENS),
+    ),
+    "simulate": Room((f"{_RUNTIME}/simulate/**/*.py",), ("tests/runtime/simulate",)),
+    "program": Room((f"{_RUNTIME}/program/**/*.py",), ("tests/runtime/program", _GOLDENS)),
     "streams": Room((f"{_RUNTIME}/streams/*.py",), ("tests/runtime/streams",)),
     "partition": Room(
-        tuple(f"{_COMPILER}/{room}/*.py" for room in ("staging", "stacking", "sharding")),
-        (*(f"tests/compiler/{room}" for room in ("staging", "stacking", "sharding")), _GOLDENS),
+        tuple(
+            f"{_COMPILER}/partition/{room}/*.py"
+            for room in ("training", "stages", "scans", "placement")
+        ),
+        ("tests/compiler/partition", _GOLDENS),
     ),
 }

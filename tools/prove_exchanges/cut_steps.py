@@ -10,8 +10,8 @@ import numpy as np
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.program.seen import seen_by_users
-from hloipu_runtime.session_state import begun_states
-from hloipu_runtime.sim.ports import given_arrays
+from hloipu_runtime.session.state import begun_states
+from hloipu_runtime.simulate.run.ports import given_arrays
 from tests.support import concurrent_trials, pipeline_trials
 from tests.support.pipeline_reference import EVERY_STEP, UPDATES
 from tools.prove_exchanges.inputs import Given, Streams

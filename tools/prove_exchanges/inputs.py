@@ -7,7 +7,7 @@ from zlib import crc32
 import numpy as np
 
 from hloipu_runtime.element_types import ELEMENT_TYPES, Kind
-from hloipu_runtime.kernels.storage import to_storage, user_dtype
+from hloipu_runtime.kernels.core.storage import to_storage, user_dtype
 from hloipu_runtime.program.program import Array, Port
 
 Streams = dict[str, tuple[Array, ...]]

@@ -3,7 +3,7 @@
 import random
 from dataclasses import fields, replace
 
-from hloipu_runtime.codelets.codelet import Codelet
+from hloipu_runtime.codelets.core.codelet import Codelet
 from hloipu_runtime.program.program import Program, Role, Variable
 from hloipu_runtime.program.steps import (
     ComputeSet,

@@ -8,15 +8,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hloipu.api import compile_verified
 from hloipu.inputs import flat
 from hloipu.options.resolve import resolve
-from hloipu.session import compile_verified
-from hloipu_compiler.evaluate.random_inputs import random_arguments
 from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.interpret.random_inputs import random_arguments
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.program.program import Array
-from hloipu_runtime.sim.ports import given_arrays
+from hloipu_runtime.simulate.run.ports import given_arrays
 from tools.conformance.values import inputs_of
 from tools.conformance.workers import chosen_cases
 from tools.fuzz_programs.program import generate

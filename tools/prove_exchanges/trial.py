@@ -6,9 +6,9 @@ import numpy as np
 
 from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.program.program import Array, Program
-from hloipu_runtime.program.verify import faults_of
-from hloipu_runtime.sim.faults import TileFault
-from hloipu_runtime.sim.storage import POISON_BYTE
+from hloipu_runtime.program.proof.verify import faults_of
+from hloipu_runtime.simulate.exact.storage import POISON_BYTE
+from hloipu_runtime.simulate.run.faults import TileFault
 from tests.support.program_checker import misread
 from tools.prove_exchanges.inputs import Given, inputs_for, varied
 from tools.prove_exchanges.places import Subject

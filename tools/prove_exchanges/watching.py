@@ -9,14 +9,14 @@ from zlib import crc32
 
 import numpy as np
 
-from hloipu_runtime.kernels.subnormals import flushing_subnormals
+from hloipu_runtime.kernels.core.subnormals import flushing_subnormals
 from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.steps import ComputeSet, Exchange, Step, ValueId, VariableId
-from hloipu_runtime.sim.exact import Action, ExactEngine
-from hloipu_runtime.sim.host import Counts, Host
-from hloipu_runtime.sim.participant import Participant
-from hloipu_runtime.sim.participants import meeting_participants, run_together
-from hloipu_runtime.sim.storage import TileStorage
+from hloipu_runtime.simulate.exact.exact import Action, ExactEngine
+from hloipu_runtime.simulate.exact.storage import TileStorage
+from hloipu_runtime.simulate.participants import meeting_participants, run_together
+from hloipu_runtime.simulate.run.host import Counts, Host
+from hloipu_runtime.simulate.run.participant import Participant
 from tools.prove_exchanges.inputs import Fed, Given
 
 MOST_DONE = 3000

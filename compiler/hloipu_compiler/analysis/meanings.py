@@ -9,11 +9,11 @@ from hloipu_compiler.ir.ops import ELEMENTWISE
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import UnsupportedError
-from hloipu_runtime.kernels.binary import binary_has_meaning
-from hloipu_runtime.kernels.unary import unary_has_meaning
+from hloipu_runtime.kernels.elementwise.binary import binary_has_meaning
+from hloipu_runtime.kernels.elementwise.unary import unary_has_meaning
 
 _BY_OTHER_KERNELS = frozenset("convert stochastic-convert reduce-precision select".split())
-"""Elementwise operations that `kernels/unary.py` and `kernels/binary.py` do not compute."""
+"""Elementwise operations that `unary.py` and `binary.py` of the kernels do not compute."""
 _UNARY, _BINARY = 1, 2
 _MOST_BITS = 64
 """Of an element whose bits kernels handle as an integer."""

@@ -3,14 +3,14 @@
 from functools import cached_property
 from pathlib import PurePosixPath
 
-from hloipu_compiler.hlo.metadata import OpMetadata, read_metadata
-from hloipu_compiler.hlo.stack_tables import (
+from hloipu_compiler.hlo.attributes.metadata import OpMetadata, read_metadata
+from hloipu_compiler.hlo.attributes.stack_tables import (
     DEEPEST_STACK,
     SourceLine,
     StackTables,
     read_stack_tables,
 )
-from hloipu_compiler.hlo.text_fault import TextFault
+from hloipu_compiler.hlo.syntax.text_fault import TextFault
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_runtime.plain_text import printable
 

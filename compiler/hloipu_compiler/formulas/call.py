@@ -6,11 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hloipu_compiler.evaluate.library_forms import typed_attributes
 from hloipu_compiler.formulas.errors import FormulaError
 from hloipu_compiler.formulas.text import Text, Value
-from hloipu_compiler.hlo.attribute_text import value_text
-from hloipu_compiler.hlo.frontend_attributes import read_backend_config, read_frontend_attributes
+from hloipu_compiler.hlo.attributes.frontend_attributes import (
+    read_backend_config,
+    read_frontend_attributes,
+)
+from hloipu_compiler.hlo.printing.attribute_text import value_text
+from hloipu_compiler.interpret.ops.library_forms import typed_attributes
 from hloipu_compiler.ir.attribute_kinds import INSTRUCTION_KINDS as KINDS
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape

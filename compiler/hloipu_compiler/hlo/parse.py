@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from hloipu_compiler.errors import Fault, ParseError
-from hloipu_compiler.hlo import balance, grammar
-from hloipu_compiler.hlo.build import ModuleBuilder, Unprinted
-from hloipu_compiler.hlo.lexer import Finder
-from hloipu_compiler.hlo.limits import DEFAULT_LIMITS, Limits, TextLimitError, check_limit
-from hloipu_compiler.hlo.line_lexer import LineReader
-from hloipu_compiler.hlo.statements import StatementReader
-from hloipu_compiler.hlo.text_fault import TextFault
+from hloipu_compiler.hlo.reading import balance
+from hloipu_compiler.hlo.reading.build import ModuleBuilder, Unprinted
+from hloipu_compiler.hlo.reading.line_lexer import LineReader
+from hloipu_compiler.hlo.reading.statements import StatementReader
+from hloipu_compiler.hlo.syntax import grammar
+from hloipu_compiler.hlo.syntax.lexer import Finder
+from hloipu_compiler.hlo.syntax.limits import DEFAULT_LIMITS, Limits, TextLimitError, check_limit
+from hloipu_compiler.hlo.syntax.text_fault import TextFault
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.source import Source
 from hloipu_runtime.collection import without_collection
@@ -35,7 +36,7 @@ def parse(source: Source | str, *, fast: bool = True, limits: Limits = DEFAULT_L
             try:
                 return _parsed(source, limits, fast=fast)
             except ParseError:
-                from hloipu_compiler.hlo.plugin_text import respelled
+                from hloipu_compiler.hlo.attributes.plugin_text import respelled
 
                 text = respelled(source.text)
                 if text == source.text:
@@ -68,7 +69,7 @@ def _parse(source: Source, limits: Limits, *, fast: bool) -> Module:
             raise Unprinted from None
         at = min(fault.offset, len(source.text))
         span = source.span(at, at + 1)
-        from hloipu_compiler.hlo.foreign_text import foreign_hint
+        from hloipu_compiler.hlo.reading.foreign_text import foreign_hint
 
         hint = fault.hint or foreign_hint(source.text)
         found = Fault(fault.code, fault.message, span, fault.expected, hint)

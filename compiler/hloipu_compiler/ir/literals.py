@@ -1,6 +1,6 @@
 """Literals: the value of a constant, as the text it was written in or as an array.
 
-Text stays text until somebody wants numbers (`hlo/literal_values.py` reads it), because most tools
+Text stays text until somebody wants numbers (`hlo/literals/values.py` reads it), because most tools
 that look at a program never look at its constants.
 """
 

@@ -6,12 +6,12 @@
 command line and a user's file find it.
 """
 
-from hloipu_compiler.passes.pass_base import Pass
-from hloipu_compiler.passes.pass_error import PassError
+from hloipu_compiler.passes.framework.pass_base import Pass
+from hloipu_compiler.passes.framework.pass_error import PassError
+from hloipu_compiler.passes.framework.registry import passes, register
 from hloipu_compiler.passes.pipeline import Group, Pipeline, built
 from hloipu_compiler.passes.pipeline_text import read_pipeline
 from hloipu_compiler.passes.pipelines import PIPELINES
-from hloipu_compiler.passes.registry import passes, register
 from hloipu_compiler.passes.runner import PassRun, run_passes
 
 __all__ = [

@@ -8,12 +8,12 @@ from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import COMMUTATIVE, OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, holds_buffer
-from hloipu_compiler.passes.attribute_edits import renamed
-from hloipu_compiler.passes.constant_values import constant_key
-from hloipu_compiler.passes.equal_regions import equal_regions
-from hloipu_compiler.passes.pass_base import NO_DEAD_CODE, TRIP_COUNTS, Facts, Pass
-from hloipu_compiler.passes.registry import register
-from hloipu_compiler.passes.rewriting import Draft, with_operands
+from hloipu_compiler.passes.algebra.equal_regions import equal_regions
+from hloipu_compiler.passes.framework.attribute_edits import renamed
+from hloipu_compiler.passes.framework.constant_values import constant_key
+from hloipu_compiler.passes.framework.pass_base import NO_DEAD_CODE, TRIP_COUNTS, Facts, Pass
+from hloipu_compiler.passes.framework.registry import register
+from hloipu_compiler.passes.framework.rewriting import Draft, with_operands
 from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.frozen import dataclass
 

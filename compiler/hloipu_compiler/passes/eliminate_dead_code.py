@@ -8,7 +8,10 @@ from hloipu_compiler.analysis.call_graph import callees_first
 from hloipu_compiler.analysis.order import effectful_computations, live_positions
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
-from hloipu_compiler.passes.loop_state import (
+from hloipu_compiler.passes.framework.pass_base import NO_DEAD_CODE, TRIP_COUNTS, Facts, Pass
+from hloipu_compiler.passes.framework.registry import register
+from hloipu_compiler.passes.framework.rewriting import Draft, with_operands
+from hloipu_compiler.passes.loops.loop_state import (
     elements_read,
     is_divisible,
     part_of,
@@ -18,9 +21,6 @@ from hloipu_compiler.passes.loop_state import (
     with_narrow_root,
     without_dead,
 )
-from hloipu_compiler.passes.pass_base import NO_DEAD_CODE, TRIP_COUNTS, Facts, Pass
-from hloipu_compiler.passes.registry import register
-from hloipu_compiler.passes.rewriting import Draft, with_operands
 from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.frozen import dataclass
 

@@ -16,17 +16,17 @@ from hloipu_compiler.ir.attributes import Attributes, ReplicaGroups, Value
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
-from hloipu_compiler.passes.expand_bitcasts import plain
-from hloipu_compiler.passes.pass_base import NO_DEAD_CODE, TRIP_COUNTS, Facts, Pass
-from hloipu_compiler.passes.registry import register
-from hloipu_compiler.passes.rewriting import Draft, Rule, rewritten, with_each
+from hloipu_compiler.passes.algebra.expand_bitcasts import plain
+from hloipu_compiler.passes.framework.pass_base import NO_DEAD_CODE, TRIP_COUNTS, Facts, Pass
+from hloipu_compiler.passes.framework.registry import register
+from hloipu_compiler.passes.framework.rewriting import Draft, Rule, rewritten, with_each
 from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.frozen import dataclass
 
 if TYPE_CHECKING:
-    from hloipu_compiler.evaluate.device_blocks import DeviceBlocks
+    from hloipu_compiler.interpret.planning.device_blocks import DeviceBlocks
 
 _S32, _U32 = ELEMENT_TYPES["s32"], ELEMENT_TYPES["u32"]
 
@@ -38,7 +38,7 @@ def borders_expanded(module: Module) -> Module:
     """
     if not any(is_border(x) for c in module.computations for x in c.instructions):
         return module
-    from hloipu_compiler.evaluate.participants import participants_of
+    from hloipu_compiler.interpret.participants import participants_of
 
     replicas, partitions = participants_of(module)
     borders = _Borders(module, replicas, partitions, _next_channel(module))
@@ -80,7 +80,7 @@ class _Borders:
         return rewritten(self.module, computation, rules)
 
     def _written_out(self, computation: Computation, draft: Draft, x: Instruction) -> int:
-        from hloipu_compiler.evaluate.site import array_leaves
+        from hloipu_compiler.interpret.planning.site import array_leaves
 
         old = computation.instructions[computation.position[x.name]]
         enters = x.attributes.text("custom_call_target") in (SHARDY_IN, GSPMD_IN)
@@ -106,12 +106,12 @@ class _Borders:
         wholes: Sequence[ArrayShape],
         parts: Sequence[ArrayShape],
     ) -> list[_Leaf]:
-        from hloipu_compiler.evaluate.device_blocks import BlockFault, device_blocks
-        from hloipu_compiler.evaluate.manual_sharding import border_shardings
+        from hloipu_compiler.interpret.ops.manual_sharding import border_shardings
+        from hloipu_compiler.interpret.planning.device_blocks import BlockFault, device_blocks
 
         shardings = border_shardings(self.module, computation, x)
         if not shardings:
-            from hloipu_compiler.hlo.sharding_value import Sharding, ShardingKind
+            from hloipu_compiler.hlo.attributes.sharding_value import Sharding, ShardingKind
 
             shardings = (Sharding(ShardingKind.REPLICATED),) * len(parts)
         if not len(shardings) == len(parts) == len(wholes):

@@ -7,8 +7,9 @@ from typing import ClassVar
 from hloipu_compiler.analysis.call_graph import callees_first
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module, control_predecessors
-from hloipu_compiler.passes.attribute_edits import CONTROL, renamed, without
-from hloipu_compiler.passes.call_forms import (
+from hloipu_compiler.passes.algebra.expand_bitcasts import bitcasts_expanded
+from hloipu_compiler.passes.framework.attribute_edits import CONTROL, renamed, without
+from hloipu_compiler.passes.framework.call_forms import (
     FOLLOWS,
     INLINED,
     MOST_INSTRUCTIONS,
@@ -17,9 +18,8 @@ from hloipu_compiler.passes.call_forms import (
     check_inlined_size,
     wrapper_positions,
 )
-from hloipu_compiler.passes.expand_bitcasts import bitcasts_expanded
-from hloipu_compiler.passes.names import Names
-from hloipu_compiler.passes.pass_base import (
+from hloipu_compiler.passes.framework.names import Names
+from hloipu_compiler.passes.framework.pass_base import (
     FLAT_CALLS,
     NO_BITCASTS,
     NO_DEAD_CODE,
@@ -27,8 +27,8 @@ from hloipu_compiler.passes.pass_base import (
     Facts,
     Pass,
 )
-from hloipu_compiler.passes.registry import register
-from hloipu_compiler.passes.rewriting import with_operands
+from hloipu_compiler.passes.framework.registry import register
+from hloipu_compiler.passes.framework.rewriting import with_operands
 from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.frozen import dataclass
 

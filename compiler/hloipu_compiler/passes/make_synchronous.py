@@ -10,10 +10,16 @@ from hloipu_compiler.ir.attributes import NO_ATTRIBUTES
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, compatible
-from hloipu_compiler.passes.expand_bitcasts import bitcasts_expanded
-from hloipu_compiler.passes.pass_base import NO_BITCASTS, NO_DEAD_CODE, TRIP_COUNTS, Facts, Pass
-from hloipu_compiler.passes.registry import register
-from hloipu_compiler.passes.rewriting import Draft, Rule, rewritten, with_each
+from hloipu_compiler.passes.algebra.expand_bitcasts import bitcasts_expanded
+from hloipu_compiler.passes.framework.pass_base import (
+    NO_BITCASTS,
+    NO_DEAD_CODE,
+    TRIP_COUNTS,
+    Facts,
+    Pass,
+)
+from hloipu_compiler.passes.framework.registry import register
+from hloipu_compiler.passes.framework.rewriting import Draft, Rule, rewritten, with_each
 from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.frozen import dataclass
 

@@ -14,15 +14,15 @@ from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, leaves
-from hloipu_compiler.passes.constant_values import constant_array
-from hloipu_compiler.passes.pass_base import NO_DEAD_CODE, TRIP_COUNTS, Facts, Pass
-from hloipu_compiler.passes.registry import register
-from hloipu_compiler.passes.rewriting import Draft, with_operands
+from hloipu_compiler.passes.framework.constant_values import constant_array
+from hloipu_compiler.passes.framework.pass_base import NO_DEAD_CODE, TRIP_COUNTS, Facts, Pass
+from hloipu_compiler.passes.framework.registry import register
+from hloipu_compiler.passes.framework.rewriting import Draft, with_operands
 from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.element_types import ELEMENT_TYPES, F32, ElementType
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.frozen import dataclass
-from hloipu_runtime.kernels.storage import to_storage
+from hloipu_runtime.kernels.core.storage import to_storage
 
 _AS_WRITTEN = frozenset(
     "bitcast-convert custom-call rng-bit-generator rng rng-get-and-update-state cholesky "

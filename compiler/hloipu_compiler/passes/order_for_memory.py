@@ -19,9 +19,9 @@ from hloipu_compiler.analysis.live_bytes import (
 )
 from hloipu_compiler.analysis.order import effectful_computations, has_side_effect
 from hloipu_compiler.ir.graph import Computation, Module, control_predecessors
-from hloipu_compiler.passes.pass_base import Pass
-from hloipu_compiler.passes.registry import register
-from hloipu_compiler.passes.rewriting import with_operands
+from hloipu_compiler.passes.framework.pass_base import Pass
+from hloipu_compiler.passes.framework.registry import register
+from hloipu_compiler.passes.framework.rewriting import with_operands
 from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.frozen import dataclass
 

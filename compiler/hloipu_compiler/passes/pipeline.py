@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 
-from hloipu_compiler.passes.pass_base import NO_FACTS, Facts, Pass
+from hloipu_compiler.passes.framework.pass_base import NO_FACTS, Facts, Pass
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.frozen import dataclass
 

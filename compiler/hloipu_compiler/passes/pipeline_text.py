@@ -5,9 +5,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import fields
 
-from hloipu_compiler.passes.pass_base import Pass
+from hloipu_compiler.passes.framework.pass_base import Pass
+from hloipu_compiler.passes.framework.registry import pass_named
 from hloipu_compiler.passes.pipeline import Group, Pipeline, Step, built
-from hloipu_compiler.passes.registry import pass_named
 from hloipu_runtime.errors import UsageError
 
 _TOKEN = re.compile(r"\s*(?:(?P<word>[A-Za-z0-9_.+-]+)|(?P<mark>[(),{}=*]))")

@@ -13,7 +13,7 @@ from hloipu_compiler.ir.annotations import (
 from hloipu_compiler.ir.attributes import NO_ATTRIBUTES, Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import TupleShape, compatible
-from hloipu_compiler.passes.rewriting import Draft, rewritten, with_each
+from hloipu_compiler.passes.framework.rewriting import Draft, rewritten, with_each
 from hloipu_runtime.errors import UnsupportedError
 
 _REMOVED = IDENTITY_TARGETS - {PER_MICRO_BATCH}

@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.shapes import holds_buffer
-from hloipu_compiler.passes.expand_bitcasts import bitcasts_expanded
-from hloipu_compiler.passes.pass_base import (
+from hloipu_compiler.passes.algebra.expand_bitcasts import bitcasts_expanded
+from hloipu_compiler.passes.framework.pass_base import (
     NO_BARRIERS,
     NO_BITCASTS,
     NO_DEAD_CODE,
@@ -18,8 +18,8 @@ from hloipu_compiler.passes.pass_base import (
     Facts,
     Pass,
 )
-from hloipu_compiler.passes.registry import register
-from hloipu_compiler.passes.rewriting import Draft, rewritten, with_each
+from hloipu_compiler.passes.framework.registry import register
+from hloipu_compiler.passes.framework.rewriting import Draft, rewritten, with_each
 from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.frozen import dataclass
 

@@ -5,7 +5,7 @@ from time import perf_counter
 
 from hloipu_compiler.errors import VerifyError
 from hloipu_compiler.ir.graph import Module
-from hloipu_compiler.passes.pass_base import Pass
+from hloipu_compiler.passes.framework.pass_base import Pass
 from hloipu_compiler.passes.pipeline import Group, Pipeline
 from hloipu_compiler.passes.pipeline_text import read_pipeline
 from hloipu_compiler.passes.pipelines import PIPELINES
@@ -106,7 +106,7 @@ class _Run:
         try:
             self.module, self.plan = one.run(before, self.plan)
         except Exception as error:
-            from hloipu_compiler.passes.plugins import plugin_fault
+            from hloipu_compiler.passes.framework.plugins import plugin_fault
 
             fault = plugin_fault(one, error)
             if fault is None:
@@ -117,7 +117,7 @@ class _Run:
             try:
                 verify(self.module)
             except VerifyError as error:
-                from hloipu_compiler.passes.pass_error import PassError
+                from hloipu_compiler.passes.framework.pass_error import PassError
 
                 raise PassError(one.name, error) from error
         if self.watch is not None:

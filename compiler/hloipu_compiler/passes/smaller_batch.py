@@ -15,9 +15,9 @@ from hloipu_compiler.ir.attributes import Alias, Attributes, SliceRange, Value
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
-from hloipu_compiler.passes.constant_values import constant_array
-from hloipu_compiler.passes.pass_base import NO_DEAD_CODE, TRIP_COUNTS, Facts, Pass
-from hloipu_compiler.passes.registry import register
+from hloipu_compiler.passes.framework.constant_values import constant_array
+from hloipu_compiler.passes.framework.pass_base import NO_DEAD_CODE, TRIP_COUNTS, Facts, Pass
+from hloipu_compiler.passes.framework.registry import register
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.frozen import dataclass

@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 
-from hloipu_compiler.hlo.metadata import read_metadata
+from hloipu_compiler.hlo.attributes.metadata import read_metadata
 from hloipu_compiler.ir.attributes import Alias
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape

@@ -17,7 +17,7 @@ def participants_for(module: Module, replicas: int | None) -> tuple[int, int]:
     """
     own_replicas = partitions = 1
     if meets_others(module):
-        from hloipu_compiler.evaluate.participants import participants_of
+        from hloipu_compiler.interpret.participants import participants_of
 
         own_replicas, partitions = participants_of(module)
     if replicas is None or replicas == own_replicas:

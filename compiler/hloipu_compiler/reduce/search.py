@@ -11,7 +11,7 @@ from typing import Literal
 
 from hloipu_compiler.errors import InvalidHloError
 from hloipu_compiler.hlo.parse import parse
-from hloipu_compiler.hlo.printer import print_module
+from hloipu_compiler.hlo.printing.printer import print_module
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.reduce.cleaning import cleaned
 from hloipu_compiler.reduce.rewriting import Key, NotReducibleError

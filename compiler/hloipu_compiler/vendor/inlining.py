@@ -11,8 +11,8 @@ from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.attributes import Attributes, Raw
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
-from hloipu_compiler.passes.attribute_edits import renamed
-from hloipu_compiler.passes.names import Names
+from hloipu_compiler.passes.framework.attribute_edits import renamed
+from hloipu_compiler.passes.framework.names import Names
 from hloipu_compiler.source import Source
 
 _INHERITED = ("frontend_attributes", "sharding")

@@ -8,11 +8,9 @@ their formulas are. A target that somebody registered an implementation for is l
 from collections.abc import Sequence
 from functools import partial
 
-from hloipu_compiler.evaluate.custom_calls import LOWERED, REGISTRY
 from hloipu_compiler.formulas.call import FORMULAS, Call, arrays_of, attributes_of
 from hloipu_compiler.formulas.text import Text, Value, shape_text
-from hloipu_compiler.ir.graph import Instruction, Module
-from hloipu_compiler.popops import (  # noqa: F401  (they register their formulas)
+from hloipu_compiler.graphcore.library_calls import (  # noqa: F401  (they register their formulas)
     arrays,
     collectives,
     gru,
@@ -24,8 +22,10 @@ from hloipu_compiler.popops import (  # noqa: F401  (they register their formula
     randomness,
     slices,
 )
-from hloipu_compiler.popops.opaque import without_opaque
-from hloipu_compiler.popops.unknown import WHY as GRAPHCORES
+from hloipu_compiler.graphcore.library_calls.opaque import without_opaque
+from hloipu_compiler.graphcore.library_calls.unknown import WHY as GRAPHCORES
+from hloipu_compiler.interpret.ops.custom_calls import LOWERED, REGISTRY
+from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.source import Source
 from hloipu_compiler.vendor import (  # noqa: F401  (they register their formulas)
     cublas,

@@ -6,9 +6,9 @@ one, which fills its results.
 
 from collections.abc import Sequence
 
-from hloipu_compiler.evaluate.custom_calls import OPAQUE
 from hloipu_compiler.formulas.call import Array
 from hloipu_compiler.formulas.text import Text, Value
+from hloipu_compiler.interpret.ops.custom_calls import OPAQUE
 from hloipu_compiler.source import Source
 
 

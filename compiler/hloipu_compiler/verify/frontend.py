@@ -1,7 +1,7 @@
 """One value out of an instruction's frontend attributes."""
 
-from hloipu_compiler.hlo.frontend_attributes import read_frontend_attributes
-from hloipu_compiler.hlo.text_fault import TextFault
+from hloipu_compiler.hlo.attributes.frontend_attributes import read_frontend_attributes
+from hloipu_compiler.hlo.syntax.text_fault import TextFault
 from hloipu_compiler.ir.graph import Instruction
 
 

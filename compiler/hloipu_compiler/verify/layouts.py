@@ -6,7 +6,7 @@ Source: openxla/xla `xla/layout_util.cc` (ValidateLayoutForShape), probed with j
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from hloipu_compiler.hlo.text_fault import TextFault
+from hloipu_compiler.hlo.syntax.text_fault import TextFault
 from hloipu_compiler.ir.attributes import ProgramShape
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.shapes import ArrayShape, BufferShape, Layout, Shape, leaves
@@ -14,7 +14,7 @@ from hloipu_compiler.verify.places import header_span, shape_span
 from hloipu_compiler.verify.report import Report
 
 if TYPE_CHECKING:
-    from hloipu_compiler.hlo.layout_extension import LayoutExtension
+    from hloipu_compiler.hlo.attributes.layout_extension import LayoutExtension
 
 Problem = tuple[str, str]
 """What is wrong and what was expected."""
@@ -57,7 +57,7 @@ def _array_problem(array: ArrayShape, layout: Layout) -> Problem | None:
     if not layout.extension:
         return None
     try:
-        from hloipu_compiler.hlo.layout_extension import read_layout_extension
+        from hloipu_compiler.hlo.attributes.layout_extension import read_layout_extension
 
         extension = read_layout_extension(layout.extension)
     except TextFault:
@@ -70,7 +70,7 @@ def _extension_problem(
 ) -> Problem | None:
     if extension.index_type or extension.pointer_type:
         return f"the layout {layout} has index or pointer types", "a dense layout"
-    from hloipu_compiler.hlo.layout_extension import COMBINED
+    from hloipu_compiler.hlo.attributes.layout_extension import COMBINED
 
     if any(size < 1 and size != COMBINED for tile in extension.tiles for size in tile):
         return f"the layout {layout} has an empty tile", "tile sizes from 1, or *"

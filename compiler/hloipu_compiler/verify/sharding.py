@@ -7,8 +7,8 @@ Source: openxla/xla `xla/hlo/ir/hlo_sharding.cc` (Validate), `xla/service/hlo_ve
 from functools import lru_cache
 
 from hloipu_compiler.errors import Note
-from hloipu_compiler.hlo.sharding import Sharding, ShardingKind, read_sharding
-from hloipu_compiler.hlo.text_fault import TextFault
+from hloipu_compiler.hlo.attributes.sharding import Sharding, ShardingKind, read_sharding
+from hloipu_compiler.hlo.syntax.text_fault import TextFault
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, BufferShape, Shape, TupleShape, leaves
 from hloipu_compiler.verify.places import attribute_span

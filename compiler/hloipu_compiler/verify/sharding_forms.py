@@ -4,7 +4,7 @@ Source: openxla/xla `xla/hlo/ir/hlo_sharding.cc` (PartialTile, Subgroup, operato
 jaxlib 0.10.2.
 """
 
-from hloipu_compiler.hlo.sharding import Sharding, ShardingKind
+from hloipu_compiler.hlo.attributes.sharding import Sharding, ShardingKind
 from hloipu_compiler.ir.shapes import Shape, TupleShape, leaves
 
 WHOLE = frozenset(

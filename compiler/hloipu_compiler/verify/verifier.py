@@ -10,7 +10,7 @@ from contextlib import suppress
 from itertools import chain
 
 from hloipu_compiler.errors import Fault, VerifyError
-from hloipu_compiler.hlo.suggestions import Suggestions
+from hloipu_compiler.hlo.syntax.suggestions import Suggestions
 from hloipu_compiler.inference.faults import DECLARED_STRUCTURE, ShapeFault
 from hloipu_compiler.inference.rules import infer_shape
 from hloipu_compiler.inference.site import Participants

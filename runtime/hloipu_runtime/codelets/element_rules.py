@@ -7,8 +7,8 @@ sum from one of f32. A codelet without a rule may take any types.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hloipu_runtime.codelets.codelet import Codelet
-from hloipu_runtime.codelets.expression_form import Expression
+from hloipu_runtime.codelets.core.codelet import Codelet
+from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.element_types import ELEMENT_TYPES, Kind
 
 Types = Sequence[str]

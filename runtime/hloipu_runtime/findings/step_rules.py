@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hloipu_runtime.codelets.codelet import Codelet
+from hloipu_runtime.codelets.core.codelet import Codelet
 from hloipu_runtime.findings.facts import Facts
 from hloipu_runtime.program.steps import ValueId
 from hloipu_runtime.report.finding import Finding

@@ -3,8 +3,8 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
-from hloipu_runtime.codelets.codelet import Tensor
-from hloipu_runtime.costing.computing import codelet_work, operand_part, work_charge
+from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.costs.computing import codelet_work, operand_part, work_charge
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.findings.facts import Facts
 from hloipu_runtime.program.steps import ComputeSet, VertexGroup

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from hloipu_runtime.kernels.blocks import Array
-from hloipu_runtime.kernels.movement import contiguous
+from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.movement import contiguous
 
 CHUNK_ELEMENTS = 1 << 16
 """Elements widened to float64 at once."""

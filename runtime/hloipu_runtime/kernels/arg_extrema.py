@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from hloipu_runtime.kernels.blocks import Array
-from hloipu_runtime.kernels.movement import contiguous
+from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.movement import contiguous
 
 
 def arg_extremum(x: Array, dimension: int, *, largest: bool, place_dtype: str) -> list[Array]:

@@ -11,9 +11,9 @@ from math import prod
 
 import numpy as np
 
-from hloipu_runtime.kernels.blocks import Array
-from hloipu_runtime.kernels.dot import round_result
-from hloipu_runtime.kernels.quiet import quietly
+from hloipu_runtime.kernels.contractions.dot import round_result
+from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.quiet import quietly
 
 _BLOCK_ELEMENTS = 1 << 15
 _LONG_ROW = 1 << 10

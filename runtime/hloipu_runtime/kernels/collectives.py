@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hloipu_runtime.kernels.blocks import Array
-from hloipu_runtime.kernels.monoids import Combiner, finish
+from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.monoids import Combiner, finish
 from hloipu_runtime.kernels.scatter_rows import combine
 
 Groups = Sequence[Sequence[int]]

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from hloipu_runtime.kernels.blas_threads import blas_threads_given_back
-from hloipu_runtime.kernels.subnormals import flushing_subnormals
+from hloipu_runtime.kernels.contractions.blas_threads import blas_threads_given_back
+from hloipu_runtime.kernels.core.subnormals import flushing_subnormals
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from hloipu_runtime.kernels.blocks import Array
+from hloipu_runtime.kernels.core.blocks import Array
 
 KINDS = ("FFT", "IFFT", "RFFT", "IRFFT")
 

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from hloipu_runtime.frozen import dataclass
-from hloipu_runtime.kernels.blocks import Array
-from hloipu_runtime.kernels.movement import contiguous, index_of
+from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.movement import contiguous, index_of
 
 Sizes = tuple[int, ...]
 

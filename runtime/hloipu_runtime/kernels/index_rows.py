@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hloipu_runtime.frozen import dataclass
-from hloipu_runtime.kernels.blocks import Array
+from hloipu_runtime.kernels.core.blocks import Array
 
 Sizes = tuple[int, ...]
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from hloipu_runtime.kernels.blocks import Array
+from hloipu_runtime.kernels.core.blocks import Array
 
 Algorithm = Literal["rng_default", "rng_three_fry", "rng_philox"]
 

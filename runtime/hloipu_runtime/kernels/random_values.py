@@ -11,11 +11,11 @@ import numpy as np
 
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import UnsupportedError
-from hloipu_runtime.kernels.blocks import Array
-from hloipu_runtime.kernels.quiet import quietly
+from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.quiet import quietly
+from hloipu_runtime.kernels.core.rounding import round_to
+from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.kernels.random_bits import philox_bits
-from hloipu_runtime.kernels.rounding import round_to
-from hloipu_runtime.kernels.storage import storage_dtype
 
 INITIAL_STATE = 0x7012395
 """Where the state of XLA:CPU's `rng-get-and-update-state` starts in a process."""

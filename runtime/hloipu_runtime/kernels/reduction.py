@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hloipu_runtime.kernels.blocks import Array
-from hloipu_runtime.kernels.extrema import (
+from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.extrema import (
     extremum_keys,
     from_total_order_keys,
     has_negative_zero,
 )
-from hloipu_runtime.kernels.monoids import UFUNCS, Combiner, finish, identity
-from hloipu_runtime.kernels.quiet import quietly
+from hloipu_runtime.kernels.core.monoids import UFUNCS, Combiner, finish, identity
+from hloipu_runtime.kernels.core.quiet import quietly
 from hloipu_runtime.kernels.reduction_regions import reduce_region
 
 Sizes = tuple[int, ...]

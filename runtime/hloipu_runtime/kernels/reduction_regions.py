@@ -5,9 +5,9 @@ from math import prod
 
 import numpy as np
 
-from hloipu_runtime.kernels.blocks import Array
-from hloipu_runtime.kernels.monoids import Region
-from hloipu_runtime.kernels.movement import contiguous
+from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.monoids import Region
+from hloipu_runtime.kernels.core.movement import contiguous
 
 SEQUENTIAL_STEPS = 64
 """Longest extent that a region not known to be associative is folded over one by one."""

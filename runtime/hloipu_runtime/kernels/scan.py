@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hloipu_runtime.kernels.blocks import Array
+from hloipu_runtime.kernels.core.blocks import Array
 
 
 def scan(

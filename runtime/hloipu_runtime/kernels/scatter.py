@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from hloipu_runtime.frozen import dataclass
-from hloipu_runtime.kernels.blocks import Array
+from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.monoids import Combiner
+from hloipu_runtime.kernels.core.movement import contiguous, index_of
 from hloipu_runtime.kernels.index_rows import IndexRows, index_rows
-from hloipu_runtime.kernels.monoids import Combiner
-from hloipu_runtime.kernels.movement import contiguous, index_of
 
 Sizes = tuple[int, ...]
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from hloipu_runtime.kernels.blocks import Array
-from hloipu_runtime.kernels.monoids import UFUNCS
+from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.monoids import UFUNCS
 from hloipu_runtime.kernels.scatter import FEW_WINDOWS, Form, How, scatter_as
 
 _TYPES = frozenset({"f32", "f64", "s32", "u32", "s64", "u64"})

@@ -10,20 +10,20 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from hloipu_runtime.kernels.blocks import Array
-from hloipu_runtime.kernels.extrema import (
+from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.extrema import (
     extremum_keys,
     from_total_order_keys,
     has_negative_zero,
 )
-from hloipu_runtime.kernels.monoids import (
+from hloipu_runtime.kernels.core.monoids import (
     UFUNCS,
     Combiner,
     finish,
     wrap_integer,
 )
-from hloipu_runtime.kernels.quiet import quietly
-from hloipu_runtime.kernels.rounding import is_narrow
+from hloipu_runtime.kernels.core.quiet import quietly
+from hloipu_runtime.kernels.core.rounding import is_narrow
 from hloipu_runtime.kernels.sorting import stable_argsort
 
 INDEXED_CHUNK_ELEMENTS = 1 << 18

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from hloipu_runtime.kernels.blocks import Array
-from hloipu_runtime.kernels.compare import select
+from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.elementwise.compare import select
 
 
 def argsort_by_comparator(rows: Sequence[Array], comparator: Callable[..., Array]) -> Array:

@@ -11,9 +11,9 @@ from typing import Literal
 import numpy as np
 
 from hloipu_runtime.frozen import dataclass
-from hloipu_runtime.kernels.blocks import Array
-from hloipu_runtime.kernels.extrema import total_order_keys
-from hloipu_runtime.kernels.movement import contiguous
+from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.extrema import total_order_keys
+from hloipu_runtime.kernels.core.movement import contiguous
 from hloipu_runtime.kernels.sort_networks import argsort_by_comparator
 
 Order = Literal["total", "equal_zeros", "ieee"]

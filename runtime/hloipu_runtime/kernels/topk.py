@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from hloipu_runtime.kernels.blocks import Array
-from hloipu_runtime.kernels.extrema import total_order_keys
-from hloipu_runtime.kernels.movement import contiguous
+from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.extrema import total_order_keys
+from hloipu_runtime.kernels.core.movement import contiguous
 from hloipu_runtime.kernels.sorting import SortKey, argsort_by_keys, ascending_keys
 
 _FEW = 8

@@ -9,15 +9,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from hloipu_runtime.kernels.accumulation import accumulate
-from hloipu_runtime.kernels.blocks import Array
-from hloipu_runtime.kernels.extrema import (
+from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.extrema import (
     extremum_keys,
     from_total_order_keys,
     has_negative_zero,
 )
-from hloipu_runtime.kernels.monoids import UFUNCS, Combiner, identity
-from hloipu_runtime.kernels.movement import Index, index_of, pad
-from hloipu_runtime.kernels.quiet import quietly
+from hloipu_runtime.kernels.core.monoids import UFUNCS, Combiner, identity
+from hloipu_runtime.kernels.core.movement import Index, index_of, pad
+from hloipu_runtime.kernels.core.quiet import quietly
 from hloipu_runtime.kernels.reduction import reduce_monoid, take_in
 from hloipu_runtime.kernels.windows_geometry import (
     WindowDimension,

@@ -6,10 +6,10 @@ from math import prod
 
 import numpy as np
 
-from hloipu_runtime.kernels.blocks import Array
-from hloipu_runtime.kernels.monoids import Region
-from hloipu_runtime.kernels.movement import Index, index_of, pad
-from hloipu_runtime.kernels.quiet import quietly
+from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.monoids import Region
+from hloipu_runtime.kernels.core.movement import Index, index_of, pad
+from hloipu_runtime.kernels.core.quiet import quietly
 from hloipu_runtime.kernels.windows_geometry import (
     WindowDimension,
     element_slices,

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import NamedTuple
 
-from hloipu_runtime.codelets.codelet import Codelet
-from hloipu_runtime.costing.exchange_form import REARRANGING_CODE_BYTES, Way
-from hloipu_runtime.costing.forms import Forms
+from hloipu_runtime.codelets.core.codelet import Codelet
+from hloipu_runtime.costs.exchange_form import REARRANGING_CODE_BYTES, Way
+from hloipu_runtime.costs.forms import Forms
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.partakers import receivers, senders

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hloipu_runtime.costing.forms import Forms
+from hloipu_runtime.costs.forms import Forms
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.categories import CATEGORY_OF_ROLE, LOW, Category

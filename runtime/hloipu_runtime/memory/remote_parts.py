@@ -28,7 +28,7 @@ def remote_parts(program: Program) -> tuple[RemoteParts, ...]:
     remote = [n for n, v in enumerate(program.variables) if v.role is Role.REMOTE]
     if remote:
         categories = _categories(program)
-        from hloipu_runtime.costing.collecting import bytes_of
+        from hloipu_runtime.costs.collecting import bytes_of
 
         for number in remote:
             variable = program.variables[number]

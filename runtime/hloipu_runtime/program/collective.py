@@ -7,9 +7,9 @@ collective takes whole tensors from all members of a group and gives each of the
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from hloipu_runtime.codelets.expression_form import Expression
+from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.frozen import dataclass
-from hloipu_runtime.kernels.monoids import UFUNCS
+from hloipu_runtime.kernels.core.monoids import UFUNCS
 
 ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER = "all-reduce", "reduce-scatter", "all-gather"
 ALL_TO_ALL, RAGGED = "all-to-all", "ragged-all-to-all"

@@ -4,7 +4,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from hloipu_runtime.codelets.codelet import Codelet, Tensor
+from hloipu_runtime.codelets.core.codelet import Codelet, Tensor
 from hloipu_runtime.codelets.element_rules import element_fault
 from hloipu_runtime.program.law import required_spans
 from hloipu_runtime.program.mapping import (

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hloipu_runtime.codelets.codelet import Index, Indexing
+from hloipu_runtime.codelets.core.codelet import Index, Indexing
 from hloipu_runtime.program.mapping import Sizes, Span, Spans, whole
 
 

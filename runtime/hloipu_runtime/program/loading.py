@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hloipu_runtime.kernels.storage import storage_dtype
+from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.program.mapping import Sizes
 from hloipu_runtime.program.program import Array, Program
 

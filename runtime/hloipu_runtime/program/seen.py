@@ -144,7 +144,7 @@ def _queue(queue: Queue, numbering: Numbering, split: dict[str, Split]) -> Queue
     """Return a queue whose elements are whole; a leaf has the name of its first piece's stream."""
     if not queue.places or not numbering.stacks:
         return queue
-    streams, places = [], []
+    streams, places, names = [], [], []
     for whole in numbering.wholes(queue.places):
         ports = [queue.streams[place] for place in whole.places]
         port = ports[0]
@@ -153,4 +153,6 @@ def _queue(queue: Queue, numbering: Numbering, split: dict[str, Split]) -> Queue
             split[port.stream] = Split(tuple(x.stream for x in ports), whole.stack)
         streams.append(port)
         places.append(whole.number)
-    return replace(queue, streams=tuple(streams), places=tuple(places))
+        if queue.names:
+            names.append(whole.stack.name if whole.stack else queue.names[whole.places[0]])
+    return replace(queue, streams=tuple(streams), places=tuple(places), names=tuple(names))

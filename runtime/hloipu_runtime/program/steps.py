@@ -7,7 +7,7 @@ that the descriptors do what the logical form says.
 
 from typing import NamedTuple
 
-from hloipu_runtime.codelets.codelet import Codelet
+from hloipu_runtime.codelets.core.codelet import Codelet
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.mapping import Box, Sizes, Spans, Tiles

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from hloipu_runtime.costing.costs import (
+from hloipu_runtime.costs.costs import (
     Costs,
     DataLoop,
     Loop,
@@ -12,10 +12,10 @@ from hloipu_runtime.costing.costs import (
     Together,
     blocks_inside,
 )
-from hloipu_runtime.costing.counting import BlockCounts, spent_of
-from hloipu_runtime.costing.estimate import Estimate, Unknown
-from hloipu_runtime.costing.spent import BUCKETS
-from hloipu_runtime.costing.step_times import step_times
+from hloipu_runtime.costs.counting import BlockCounts, spent_of
+from hloipu_runtime.costs.estimate import Estimate, Unknown
+from hloipu_runtime.costs.spent import BUCKETS
+from hloipu_runtime.costs.step_times import step_times
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.report.feeds import feeds_record
 from hloipu_runtime.report.pipelines import blocks_apart, pipeline_rows, waits_for_transfers

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from hloipu_runtime.costing.costs import Costs
-from hloipu_runtime.costing.step_times import step_times
+from hloipu_runtime.costs.costs import Costs
+from hloipu_runtime.costs.step_times import step_times
 from hloipu_runtime.program.step_elements import elements_per_step
 
 

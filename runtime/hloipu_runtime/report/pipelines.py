@@ -4,14 +4,14 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
-from hloipu_runtime.costing.costs import (
+from hloipu_runtime.costs.costs import (
     Costs,
     Loop,
     Pipelined,
     Together,
     blocks_inside,
 )
-from hloipu_runtime.costing.counting import BlockCounts, cycles_of_blocks
+from hloipu_runtime.costs.counting import BlockCounts, cycles_of_blocks
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.program.channels import is_offloaded
 from hloipu_runtime.program.program import Program

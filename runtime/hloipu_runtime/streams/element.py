@@ -11,7 +11,7 @@ import numpy as np
 from hloipu_runtime.arguments import ArgumentError, Number, checked_record, shown
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import StreamError
-from hloipu_runtime.kernels.storage import from_storage, storage_dtype, to_storage, user_dtype
+from hloipu_runtime.kernels.core.storage import from_storage, storage_dtype, to_storage, user_dtype
 from hloipu_runtime.plain_text import printable
 from hloipu_runtime.streams.binding import partly_bound
 from hloipu_runtime.streams.structure import LEAF, Structure, flatten, rebuild

@@ -9,7 +9,7 @@ import numpy as np
 from hloipu_runtime.arguments import Seed, checked
 from hloipu_runtime.element_types import ELEMENT_TYPES, Kind
 from hloipu_runtime.errors import StreamError
-from hloipu_runtime.kernels.storage import user_dtype
+from hloipu_runtime.kernels.core.storage import user_dtype
 from hloipu_runtime.streams.arrays import from_arrays
 from hloipu_runtime.streams.element import ElementSpec, LeafSpec
 from hloipu_runtime.streams.source import Element, Source, discard

@@ -10,9 +10,9 @@ import pytest
 from hloipu.xla_cpu.forms import for_partitioner
 from hloipu_compiler.compilation import CompileRequest
 from hloipu_compiler.driver import compile_module
-from hloipu_compiler.evaluate.participants import evaluate_participants, participants_of
 from hloipu_compiler.hlo.parse import parse
-from hloipu_compiler.hlo.printer import FULL, print_module
+from hloipu_compiler.hlo.printing.printer import FULL, print_module
+from hloipu_compiler.interpret.participants import evaluate_participants, participants_of
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.machine.load import load_machine

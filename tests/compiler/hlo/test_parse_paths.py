@@ -7,9 +7,9 @@ import pytest
 
 from hloipu_compiler.errors import ParseError
 from hloipu_compiler.hlo import parse as parsing
-from hloipu_compiler.hlo.build import Unprinted
-from hloipu_compiler.hlo.limits import Limits
 from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.hlo.reading.build import Unprinted
+from hloipu_compiler.hlo.syntax.limits import Limits
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.source import Source

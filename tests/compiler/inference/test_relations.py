@@ -1,7 +1,7 @@
 import ml_dtypes
 import pytest
 
-from hloipu_compiler.hlo.shape_text import parse_shape
+from hloipu_compiler.hlo.attributes.shape_text import parse_shape
 from hloipu_compiler.inference import faults
 from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.inference.relations import (

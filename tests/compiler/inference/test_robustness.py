@@ -4,7 +4,7 @@ from collections import defaultdict
 from random import Random
 from typing import Any
 
-from hloipu_compiler.hlo.shape_text import parse_shape
+from hloipu_compiler.hlo.attributes.shape_text import parse_shape
 from hloipu_compiler.inference.faults import CODES, ShapeFault
 from hloipu_compiler.inference.rules import infer_shape
 from hloipu_compiler.inference.site import RULES, Participants

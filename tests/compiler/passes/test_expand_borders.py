@@ -5,7 +5,7 @@ import pytest
 
 from hloipu_compiler.compilation import CompileRequest
 from hloipu_compiler.driver import compile_module
-from hloipu_compiler.evaluate.participants import evaluate_participants, participants_of
+from hloipu_compiler.interpret.participants import evaluate_participants, participants_of
 from hloipu_compiler.ir.annotations import is_border
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes import run_passes

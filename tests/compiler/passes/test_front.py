@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from hloipu_compiler.analysis.call_graph import callees_first
-from hloipu_compiler.evaluate.participants import evaluate_everywhere
 from hloipu_compiler.hlo.parse import parse
-from hloipu_compiler.hlo.printer import print_module
+from hloipu_compiler.hlo.printing.printer import print_module
+from hloipu_compiler.interpret.participants import evaluate_everywhere
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.passes import PIPELINES, PassRun, run_passes

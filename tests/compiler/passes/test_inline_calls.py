@@ -3,7 +3,8 @@
 import pytest
 
 from hloipu_compiler.ir.graph import Module
-from hloipu_compiler.passes import call_forms, run_passes
+from hloipu_compiler.passes import run_passes
+from hloipu_compiler.passes.framework import call_forms
 from hloipu_runtime.errors import LimitError
 from tests.support.passes import SUM, entry, opcodes, parsed, passed, root
 

@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from hloipu_compiler.evaluate.participants import evaluate_everywhere
+from hloipu_compiler.interpret.participants import evaluate_everywhere
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes import run_passes
 from hloipu_runtime.errors import UsageError

@@ -9,7 +9,7 @@ import pytest
 
 import hloipu
 from hloipu_compiler.hlo.parse import parse as parse_source
-from hloipu_compiler.hlo.printer import print_module
+from hloipu_compiler.hlo.printing.printer import print_module
 from hloipu_compiler.ir.annotations import IDENTITY_TARGETS, PER_MICRO_BATCH
 from hloipu_compiler.ir.attributes import NO_ATTRIBUTES, Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module

@@ -7,7 +7,7 @@ import pytest
 
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes import Group, Pass, PassError, PassRun, built, run_passes
-from hloipu_compiler.passes.simplify_algebra import SimplifyAlgebra
+from hloipu_compiler.passes.algebra.simplify_algebra import SimplifyAlgebra
 from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.errors import UsageError
 from tests.support.passes import entry, parsed

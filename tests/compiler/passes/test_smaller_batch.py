@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from hloipu_compiler.evaluate.participants import evaluate_everywhere
-from hloipu_compiler.evaluate.random_inputs import random_arguments
 from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.interpret.participants import evaluate_everywhere
+from hloipu_compiler.interpret.random_inputs import random_arguments
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.passes import run_passes

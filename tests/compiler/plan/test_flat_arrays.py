@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import hloipu
-from hloipu_compiler.hlo.printer import print_module
+from hloipu_compiler.hlo.printing.printer import print_module
 from hloipu_compiler.ir.attributes import Alias
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.plan.entry_arrays import aliased, parameter_arrays

@@ -8,8 +8,8 @@ import pytest
 import hloipu
 from hloipu.advice.fitting import what_fits
 from hloipu.advice.trials import Limit, flags
+from hloipu.api import compile_once
 from hloipu.options.table import Options
-from hloipu.session import compile_once
 from hloipu_compiler.hlo.parse import parse
 from hloipu_runtime.report.change import Change, Fitting
 from tests.support.command_line import run

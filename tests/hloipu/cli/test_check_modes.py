@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hloipu_runtime.kernels.dotting import dotting
+from hloipu_runtime.kernels.contractions.dotting import dotting
 from tests.support.arrays import Array
 from tests.support.command_line import run
 from tests.support.tile_texts import DOT, LOOP, TOO_LARGE
@@ -65,7 +65,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> None:
         product = dotting(*decided)
         return lambda *arguments: product(*arguments) + 1
 
-    monkeypatch.setattr("hloipu_runtime.codelets.dot.dotting", wrong)
+    monkeypatch.setattr("hloipu_runtime.codelets.dense.dot.dotting", wrong)
 
 
 @pytest.mark.usefixtures("planted")

@@ -2,8 +2,8 @@
 
 import json
 
-from hloipu_compiler.choosing.best import best_of, choice_of
-from hloipu_compiler.choosing.way import Outlook, Way
+from hloipu_compiler.partition.search.best import best_of, choice_of
+from hloipu_compiler.partition.search.candidate import Outlook, Way
 from tests.support.command_line import run
 
 SAMPLE = "hlo_samples/mnist_train_step.hlo"

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from hloipu_compiler.hlo.parse import parse
-from hloipu_runtime.program_text.parser import parse_program
-from hloipu_runtime.program_text.printer import print_program
+from hloipu_runtime.program_io.text.parser import parse_program
+from hloipu_runtime.program_io.text.printer import print_program
 from tests.support.command_line import run
 from tests.support.tile_texts import DOT, TOO_LARGE
 

@@ -7,9 +7,9 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from hloipu_runtime.codelets.codelet import Tensor
-from hloipu_runtime.costing.estimate import estimate
-from hloipu_runtime.costing.step_costs import step_charges
+from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.costs.estimate import estimate
+from hloipu_runtime.costs.step_costs import step_charges
 from hloipu_runtime.findings.facts import Facts
 from hloipu_runtime.findings.find import findings_of
 from hloipu_runtime.machine.costs import TileWork

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hloipu_runtime.kernels.monoids import UFUNCS
+from hloipu_runtime.kernels.core.monoids import UFUNCS
 from hloipu_runtime.kernels.scatter import How, ScatterDimensions, form_of
 from hloipu_runtime.kernels.scatter_points import scattering
 

@@ -8,8 +8,8 @@ from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.memory.plan import NO_ADDRESS, MemoryPlan, plan_memory
 from hloipu_runtime.memory.report import memory_report
 from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.proof.verify import faults_of
 from hloipu_runtime.program.steps import Exchange
-from hloipu_runtime.program.verify import faults_of
 from tests.support.memory_checker import (
     bytes_of,
     check_memory,

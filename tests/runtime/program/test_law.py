@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from hloipu_runtime.codelets.codelet import ALL, Index, Indexing
+from hloipu_runtime.codelets.core.codelet import ALL, Index, Indexing
 from hloipu_runtime.program.law import label_span, required_spans, span_of
 from hloipu_runtime.program.mapping import Span, whole
 

@@ -3,6 +3,7 @@
 import pytest
 
 from hloipu_runtime.program.merging import merged
+from hloipu_runtime.program.proof.verify import verify
 from hloipu_runtime.program.steps import (
     ComputeSet,
     Exchange,
@@ -13,7 +14,6 @@ from hloipu_runtime.program.steps import (
     StreamOut,
     Sync,
 )
-from hloipu_runtime.program.verify import verify
 from tests.support.program_builder import ProgramBuilder, rows
 from tests.support.random_programs import random_program
 

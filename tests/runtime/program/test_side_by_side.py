@@ -5,11 +5,12 @@ from random import Random
 
 import pytest
 
-from hloipu_runtime.costing.estimate import estimate
+from hloipu_runtime.costs.estimate import estimate
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.program.mapping import Mapping
 from hloipu_runtime.program.merging import merged
 from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.proof.verify import faults_of, verify
 from hloipu_runtime.program.side_by_side import side_by_side
 from hloipu_runtime.program.steps import (
     Exchange,
@@ -22,9 +23,8 @@ from hloipu_runtime.program.steps import (
     inner_steps,
 )
 from hloipu_runtime.program.uses import used
-from hloipu_runtime.program.verify import faults_of, verify
-from hloipu_runtime.sim.exact import ExactEngine
-from hloipu_runtime.sim.functional import FunctionalEngine
+from hloipu_runtime.simulate.exact.exact import ExactEngine
+from hloipu_runtime.simulate.functional.functional import FunctionalEngine
 from tests.support.memory_checker import check_memory, most_live
 from tests.support.naive_run import DrawnHost
 from tests.support.program_builder import ProgramBuilder, rows

@@ -7,9 +7,9 @@ import pytest
 
 from hloipu_runtime.errors import ArtefactError
 from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.proof.verify import faults_of
 from hloipu_runtime.program.steps import Parallel, Pipeline, Sequence, Stage, Sync
-from hloipu_runtime.program.verify import faults_of
-from hloipu_runtime.program_file.program_codec import decode_program, encode_program
+from hloipu_runtime.program_io.file.program_codec import decode_program, encode_program
 from tests.support.concurrent_programs import ConcurrentMaker, pipeline_of, steps_of
 
 Change = Callable[[Program], Program]

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from hloipu_runtime.program.program import Program, Role, StatePort
-from hloipu_runtime.program.verify import faults_of
+from hloipu_runtime.program.proof.verify import faults_of
 from tests.support.sessions import sums
 
 PROGRAM = sums(2).program

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hloipu_runtime.costing.estimate import estimate
-from hloipu_runtime.costing.step_costs import step_charges
+from hloipu_runtime.costs.estimate import estimate
+from hloipu_runtime.costs.step_costs import step_charges
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.report.build import profile_of_estimate

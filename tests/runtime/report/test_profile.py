@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from hloipu_runtime.costing.counting import charge_plan
-from hloipu_runtime.costing.estimate import estimate
-from hloipu_runtime.costing.step_costs import step_charges
+from hloipu_runtime.costs.counting import charge_plan
+from hloipu_runtime.costs.estimate import estimate
+from hloipu_runtime.costs.step_costs import step_charges
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import (

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hloipu_runtime.errors import StreamError
-from hloipu_runtime.sim.host import Arrays
+from hloipu_runtime.simulate.run.host import Arrays
 from hloipu_runtime.streams.arrays import from_arrays
 from hloipu_runtime.streams.element import ElementSpec, LeafSpec
 from hloipu_runtime.streams.host import StreamHost

@@ -1,0 +1,234 @@
+"""Cycles and bytes of every op of the entry: of a program that consists of it alone, on one IPU.
+
+Ops that are alike (same op, shapes, attributes and computations called) are priced once, so that
+time goes with the kinds of ops that there are, and not with layers. Compared with the whole program
+rearrangements between ops are missing, and what fusion saves; barriers of elementwise ops are left
+out, since they mostly run together with others.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from hloipu_compiler.cost_survey.known_prices import form_of
+from hloipu_compiler.cost_survey.program_bytes import program_bytes
+from hloipu_compiler.ir.attributes import Attributes
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.ops import Trait, with_trait
+from hloipu_compiler.lowering.core.context import LOWERINGS
+from hloipu_compiler.partition.stages.cutting import work
+from hloipu_compiler.passes.framework.names import Names
+from hloipu_compiler.passes.framework.rewriting import with_operands
+from hloipu_runtime.costs.estimate import estimate
+from hloipu_runtime.costs.forms import Forms
+from hloipu_runtime.costs.step_costs import step_charges
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.program import Program
+
+FREE = frozenset(
+    "parameter constant tuple get-tuple-element bitcast reshape after-all iota broadcast "
+    "opt-barrier add-dependency copy infeed outfeed partition-id replica-id".split()
+)
+"""Nothing is computed for them, or it goes together with what reads them."""
+_KEPT = frozenset(("tuple", "iota", "broadcast", "get-tuple-element"))
+"""Written out where they are operands: how an op is computed depends on what they are."""
+ELEMENTWISE = with_trait(Trait.ELEMENTWISE)
+_NOT_OF_COST = frozenset(("frontend_attributes", "sharding", "control-predecessors"))
+_MOST_KINDS = 400
+"""Programs that are made; kinds beyond that are guessed, in the order of the text."""
+
+
+class OpPrice(NamedTuple):
+    """What an op takes."""
+
+    cycles: float
+    work_bytes: int = 0
+    """Of all tiles together, while it works, beside what it reads and leaves."""
+    code_bytes: int = 0
+    """On a tile; without the code of vertices, which ops share."""
+    vertex_code: Mapping[Hashable, int] = {}
+    """What codelets it runs -> bytes of their code."""
+    given_bytes: tuple[int, ...] = ()
+    """Of all tiles together, each operand where the op wants it; 0: not known."""
+
+
+NOTHING = OpPrice(0.0)
+
+
+class OneOp(NamedTuple):
+    """A module of one op, whose program tells the price of it and of all that are alike."""
+
+    module: Module
+    slots: tuple[int, ...]
+    """Which parameter of the module each operand is, or -1."""
+
+    @property
+    def key(self) -> Hashable:
+        """What it has in common with an op of another module that takes the same."""
+        return form_of(self.module), self.slots
+
+    def price(self, program: Program, machine: Machine) -> OpPrice:
+        """Return what the op takes, by its program before steps are merged."""
+        forms = Forms(program, machine)
+        costs = step_charges(program, machine, forms)
+        spent = estimate(program, machine, costs=costs).spent
+        taken = program_bytes(program, machine, forms)
+        working = spent.compute.cycles + spent.exchange.cycles
+        is_elementwise = self.module.entry.instructions[-1].opcode in ELEMENTWISE
+        cycles = working if is_elementwise else working + spent.sync.cycles
+        given = tuple(taken.given[n] if 0 <= n < len(taken.given) else 0 for n in self.slots)
+        return OpPrice(float(cycles), taken.working, taken.code, taken.vertex_code, given)
+
+
+class OpKinds:
+    """The kinds of ops in a flat module's entry: ops that are alike take the same."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.kinds: list[int] = []
+        """Of each op; -1 for what is no work."""
+        self.examples: list[Instruction] = []
+        """The first op of each kind."""
+        look, entry = _Look(module), module.entry
+        number: dict[Hashable, int] = {}
+        for x in entry.instructions:
+            if x.opcode in FREE:
+                self.kinds.append(-1)
+                continue
+            kind = number.setdefault(look.of(entry, x), len(number))
+            if kind == len(self.examples):
+                self.examples.append(x)
+            self.kinds.append(kind)
+
+    def alone(self) -> Iterator[OneOp | None]:
+        """Yield a module of each kind of op; None where no program is to be made of it."""
+        for number, x in enumerate(self.examples):
+            few = number < _MOST_KINDS and x.opcode in LOWERINGS
+            yield _alone(self.module, x) if few else None
+
+    def prices(self, known: Iterable[OpPrice | None]) -> list[OpPrice]:
+        """Return what each op takes; `known`: of each kind, None where it is to be guessed."""
+        entry = self.module.entry
+        of_kind = [
+            OpPrice(work(entry, x)) if price is None else price
+            for x, price in zip(self.examples, known, strict=True)
+        ]
+        return [NOTHING if kind < 0 else of_kind[kind] for kind in self.kinds]
+
+
+class _Look:
+    """What ops of a module have in common that cost the same."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.names = frozenset(module.computation)
+        self.looks: dict[str, Hashable] = {}
+
+    def of(self, computation: Computation, x: Instruction) -> Hashable:
+        """Return what ops have in common that cost the same."""
+        called = tuple(self._look_of(name) for name in x.attributes.called)
+        own = tuple(
+            (key, str(value))
+            for key, value in x.attributes.items()
+            if key not in _NOT_OF_COST and str(value) not in self.names
+        )
+        operands = tuple(_kind(computation, i) for i in x.operands)
+        return x.opcode, str(x.shape), operands, own, called
+
+    def _look_of(self, name: str) -> Hashable:
+        if name not in self.looks:
+            computation = self.module.computation[name]
+            self.looks[name] = hash(
+                tuple(
+                    (self.of(computation, x), x.operands, str(x.literal))
+                    for x in computation.instructions
+                )
+            )
+        return self.looks[name]
+
+
+def _kind(computation: Computation, position: int) -> str:
+    """Return an operand's shape, or a small constant's value."""
+    x = computation.instructions[position]
+    return f"{x.shape}" if x.literal is None else f"{x.shape} constant"
+
+
+def _alone(module: Module, x: Instruction) -> OneOp:
+    """Return a module of one op: what it reads are parameters, but for constants and tuples."""
+    made: list[Instruction] = []
+    names = Names([x.name])
+    operands = _written(module.entry, x.operands, made, names)
+    made.append(with_operands(x, tuple(operands)))
+    entry = Computation("alone", tuple(made), len(made) - 1)
+    others = _called(module, x)
+    slots = tuple(made[i].parameter_number for i in operands)
+    return OneOp(Module("alone", (*others, entry), len(others), Attributes({})), slots)
+
+
+def _written(
+    entry: Computation, operands: Sequence[int], made: list[Instruction], names: Names
+) -> list[int]:
+    """Write operands: constants, broadcasts and tuples as they are, others as parameters."""
+    at: dict[int, int] = {}
+    waiting = list(reversed(operands))
+    parameters = 0
+    while waiting:
+        i = waiting[-1]
+        if i in at:
+            waiting.pop()
+            continue
+        old = entry.instructions[i]
+        kept = old.literal is not None or old.opcode in _KEPT
+        if old.opcode == "get-tuple-element":
+            kept = entry.instructions[old.operands[0]].opcode == "tuple"
+        missing = [j for j in old.operands if j not in at] if kept else []
+        if missing:
+            waiting.extend(missing)
+            continue
+        waiting.pop()
+        at[i] = len(made)
+        if kept:
+            moved = with_operands(old, tuple(at[j] for j in old.operands))
+            made.append(moved._replace(name=names.fresh(old.name)))
+        else:
+            made.append(
+                Instruction(
+                    names.fresh(f"p{parameters}"), "parameter", old.shape,
+                    parameter_number=parameters,
+                )
+            )  # fmt: skip
+            parameters += 1
+    return [at[i] for i in operands]
+
+
+def _called(module: Module, x: Instruction) -> tuple[Computation, ...]:
+    """Return the computations that an op calls, and those that they call, in the module's order."""
+    wanted: set[str] = set()
+    waiting = list(x.attributes.called)
+    while waiting:
+        name = waiting.pop()
+        if name not in wanted:
+            wanted.add(name)
+            for each in module.computation[name].instructions:
+                waiting.extend(each.attributes.called)
+    return tuple(c for c in module.computations if c.name in wanted)
+
+
+def kept_copies(entry: Computation, prices: Sequence[OpPrice]) -> dict[tuple[int, int], list[int]]:
+    """Return copies of parameters that stay where ops want them, with these ops.
+
+    A copy is known by the parameter's position and its bytes; the parameter itself lies otherwise.
+    """
+    found: dict[tuple[int, int], list[int]] = {}
+    for position, x in enumerate(entry.instructions):
+        for i, size in zip(x.operands, prices[position].given_bytes, strict=False):
+            source = source_of(entry, i)
+            if size and entry.instructions[source].parameter_number >= 0:
+                found.setdefault((source, size), []).append(position)
+    return found
+
+
+def source_of(entry: Computation, position: int) -> int:
+    """Return the op whose array a value is only another view of."""
+    while entry.instructions[position].opcode in ("reshape", "bitcast"):
+        position = entry.instructions[position].operands[0]
+    return position

@@ -1,0 +1,270 @@
+"""What the IPUs of a step that is cut into stages have to keep, from a survey of the step.
+
+Each stage has a forward and a backward part. An array that one part alone touches is there from its
+first touch in it to its last. What a part makes and others read goes through channels: the array
+itself, the place where a reader takes it, and if several micro-batches wait, a place for each,
+all of which are there throughout (`hloipu_runtime.program.channels`).
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hloipu_compiler.cost_survey.survey import Floats, Numbers, Survey
+from hloipu_compiler.ir.graph import Computation
+from hloipu_compiler.partition.stages.loads import size_of
+from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, Phases
+
+_MOST_SOURCES = 8
+"""Of a value that is made wherever it is read."""
+
+
+@dataclass(frozen=True)
+class Reads:
+    """Which ops read what others make, by pairs; views and the like are looked through."""
+
+    maker: Numbers
+    reader: Numbers
+    size_bytes: Floats
+    """Of what the maker makes."""
+    fed: Numbers
+    """Makers that are parameters which queues feed: they come to the first part that reads them."""
+
+
+@dataclass(frozen=True)
+class Handed:
+    """Arrays that one part of a stage hands to others, one row for each reader."""
+
+    bytes: Floats
+    maker: Numbers
+    """Position in the pipeline."""
+    reader: Numbers
+    is_first: NDArray[np.bool_]
+    """Whether it is the first reader's row."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What follows from where a step is cut, for any schedule and any number of micro-batches."""
+
+    stages: int
+    cycles: Floats
+    """Of each position of the pipeline, without the host and channels."""
+    working_bytes: Floats
+    """Of each stage: most that its parts make at once."""
+    kept_bytes: Floats
+    """Copies of weights that are there throughout."""
+    handed: Handed
+    own_code: Floats
+    """Of each stage, on a tile: what no other stage shares."""
+    shared_code: Numbers
+    """Code of vertices, by pairs: what it is, ..."""
+    shared_code_stage: Numbers
+    """... and stages that have it."""
+    shared_code_bytes: Floats
+    """By what it is."""
+    common_code_bytes: float
+    """That every IPU has."""
+
+    def code_on(self, ipus: Sequence[int]) -> Floats:
+        """Return the bytes of code on a tile of each IPU; `ipus`: that of each stage."""
+        place = np.array(ipus, np.int64)
+        found = np.full(int(place.max()) + 1, self.common_code_bytes)
+        np.add.at(found, place, self.own_code)
+        if len(self.shared_code):
+            pairs = np.stack((self.shared_code, place[self.shared_code_stage]))
+            pairs = np.unique(pairs, axis=1)
+            np.add.at(found, pairs[1], self.shared_code_bytes[pairs[0]])
+        return found
+
+
+def reads_of(entry: Computation, phases: Phases, fed: Collection[int]) -> Reads:
+    """Return which forward and backward ops read what others make, and what queues feed.
+
+    What is cheap and alike for all micro-batches is made wherever it is read. `fed`: positions of
+    parameters.
+    """
+    given = frozenset(fed)
+    made_of: list[tuple[int, ...]] = []
+    pairs: list[tuple[int, int]] = []
+    sizes = np.zeros(len(entry.instructions))
+    for position, x in enumerate(entry.instructions):
+        works = phases.phase[position] in (FORWARD, BACKWARD)
+        sources = {source for i in x.operands for source in made_of[i]}
+        if works:
+            pairs.extend((source, position) for source in sources)
+        if works or position in given:
+            sizes[position] = size_of(x.shape)
+            made_of.append((position,))
+        else:
+            made_of.append(tuple(sources)[:_MOST_SOURCES])
+    both = np.array(pairs, np.int64).reshape(-1, 2)
+    return Reads(both[:, 0], both[:, 1], sizes, np.array(sorted(given), np.int64))
+
+
+def parts_of(
+    survey: Survey,
+    reads: Reads,
+    phase: Sequence[str],
+    stage_of: Sequence[int],
+    stages: int,
+    again: Mapping[int, Collection[int]],
+    *,
+    has_backward: bool,
+) -> Parts:
+    """Return what a cut makes of a step, whose stages have backward parts or one part only.
+
+    `stage_of` has the stage of every position, `again` the ops that backward parts of stages work
+    out again.
+    """
+    of_op = np.array(stage_of, np.int64)
+    behind = np.array([x == BACKWARD for x in phase])
+    positions = 2 * stages if has_backward else stages
+    place = np.where(behind & has_backward, 2 * stages - 1 - of_op, of_op)
+    cycles = np.zeros(positions)
+    used = of_op >= 0
+    np.add.at(cycles, place[used], np.array(survey.cycles)[used])
+    of_point = _filled(np.where(used, place, -1)[survey.point_op])
+    by = survey.ops_of_touches
+    part = np.where((by >= 0) & used[by], place[by], of_point[survey.touched_at])
+    repeats = _repeats(by, part, again, stages)
+    for stage, ops in again.items():
+        cycles[2 * stages - 1 - stage] += sum(survey.cycles[op] for op in ops)
+    working = _working(survey, part, repeats, positions)
+    handed = _handed(reads, np.where(used, place, -1), again, stages)
+    ipu = np.minimum(np.arange(positions), positions - 1 - np.arange(positions))
+    if not has_backward:
+        ipu = np.arange(positions)
+    needed = np.zeros(stages)
+    np.maximum.at(needed, ipu, working)
+    return Parts(
+        stages, cycles, needed, _kept(survey, of_op, stages), handed,
+        *_code(survey, of_op, again, stages),
+    )  # fmt: skip
+
+
+def _filled(part: Numbers) -> Numbers:
+    """Return the parts of points; those of ops without a stage go with the point before."""
+    known = np.where(part >= 0, np.arange(len(part)), -1)
+    last = np.maximum.accumulate(known) if len(part) else known
+    filled: Numbers = np.where(last >= 0, part[np.maximum(last, 0)], 0)
+    return filled
+
+
+def _repeats(
+    by: Numbers, part: Numbers, again: Mapping[int, Collection[int]], stages: int
+) -> Numbers:
+    """Return the part that touches each array again for a touch by an op, or -1."""
+    found = np.full(len(part), -1, np.int64)
+    for stage, ops in again.items():
+        mine = np.isin(by, np.fromiter(ops, np.int64))
+        found[mine & (part == stage)] = 2 * stages - 1 - stage
+    return found
+
+
+def _working(survey: Survey, part: Numbers, repeats: Numbers, positions: int) -> Floats:
+    """Return the most bytes that each part makes at once; `part`, `repeats`: of each touch.
+
+    What ops make and several parts touch is handed on, and left out.
+    """
+    points = len(survey.point_op)
+    if not points or not len(survey.touched):
+        return np.zeros(positions)
+    array, at = survey.touched, survey.touched_at
+    more = repeats >= 0
+    in_part = np.concatenate((part, repeats[more]))
+    arrays = np.concatenate((array, array[more]))
+    # What a part works out again comes before what it does for the first time.
+    when = np.concatenate((at + points, at[more]))
+    rank = in_part * (2 * points) + when
+    order = np.lexsort((rank, arrays))
+    arrays, in_part, rank = arrays[order], in_part[order], rank[order]
+    begins = np.r_[True, (arrays[1:] != arrays[:-1]) | (in_part[1:] != in_part[:-1])]
+    first = np.flatnonzero(begins)
+    last = np.r_[first[1:] - 1, len(arrays) - 1]
+    one, where = arrays[first], in_part[first]
+    made_at = _first_touches(survey)
+    again = np.full(len(survey.array_bytes), -1)
+    again[array[made_at]] = repeats[made_at]
+    mine = np.bincount(one[again[one] != where], minlength=len(survey.array_bytes))
+    inside = ~survey.is_value[one] | (mine[one] < 2) | (again[one] == where)
+    sizes = survey.array_bytes[one[inside]].astype(float)
+    return _peaks(rank[first][inside], rank[last][inside], sizes, where[inside], positions)
+
+
+def _handed(
+    reads: Reads, place: Numbers, again: Mapping[int, Collection[int]], stages: int
+) -> Handed:
+    """Return what parts hand to each other."""
+    maker, reader = reads.maker, reads.reader
+    place = place.copy()
+    if len(reads.fed):
+        first = np.full(len(place), len(place), np.int64)
+        known = place[reader] >= 0
+        np.minimum.at(first, maker[known], place[reader[known]])
+        place[reads.fed] = np.where(first[reads.fed] < len(place), first[reads.fed], -1)
+    pairs = [np.stack((maker, place[reader]))]
+    for stage, ops in again.items():
+        theirs = np.isin(reader, np.fromiter(ops, np.int64))
+        pairs.append(np.stack((maker[theirs], np.full(int(theirs.sum()), 2 * stages - 1 - stage))))
+    found = np.unique(np.concatenate(pairs, axis=1), axis=1)
+    goes = (found[1] >= 0) & (place[found[0]] >= 0) & (found[1] != place[found[0]])
+    for stage, ops in again.items():
+        goes &= ~(
+            (found[1] == 2 * stages - 1 - stage) & np.isin(found[0], np.fromiter(ops, np.int64))
+        )
+    ops, readers = found[0][goes], found[1][goes]
+    is_first = np.r_[True, ops[1:] != ops[:-1]] if len(ops) else np.zeros(0, np.bool_)
+    return Handed(reads.size_bytes[ops], place[ops], readers, is_first)
+
+
+def _first_touches(survey: Survey) -> Numbers:
+    """Return the place of each array's first touch."""
+    return np.flatnonzero(np.r_[True, survey.touched[1:] != survey.touched[:-1]])
+
+
+def _peaks(first: Numbers, last: Numbers, sizes: Floats, part: Numbers, positions: int) -> Floats:
+    """Return the most bytes that are there at once in each part."""
+    # At one moment arrays begin before others end: all that an op touches is there together.
+    when = np.concatenate((2 * first, 2 * last + 1))
+    change = np.concatenate((sizes, -sizes))
+    parts = np.concatenate((part, part))
+    order = np.argsort(when, kind="stable")
+    level = np.cumsum(change[order])
+    found = np.zeros(positions)
+    np.maximum.at(found, parts[order], level)
+    return found
+
+
+def _kept(survey: Survey, of_op: Numbers, stages: int) -> Floats:
+    """Return what each stage keeps of arrays that its ops touch."""
+    found = np.zeros(stages)
+    if len(survey.kept):
+        pairs = np.stack((survey.kept, of_op[survey.kept_op]))
+        pairs = np.unique(pairs[:, pairs[1] >= 0], axis=1)
+        np.add.at(found, pairs[1], survey.kept_bytes[pairs[0]].astype(float))
+    return found
+
+
+def _code(
+    survey: Survey, of_op: Numbers, again: Mapping[int, Collection[int]], stages: int
+) -> tuple[Floats, Numbers, Numbers, Floats, float]:
+    """Return the last fields of `Parts`."""
+    found = np.zeros(stages)
+    own = np.array(survey.op_code)
+    used = of_op >= 0
+    np.add.at(found, of_op[used], own[used])
+    for stage, ops in again.items():
+        found[stage] += sum(survey.op_code[op] for op in ops)
+    common = float(survey.stack_bytes)
+    pairs = np.zeros((2, 0), np.int64)
+    if len(survey.code):
+        # What is run before micro-batches or after them runs wherever there is state.
+        where = np.where(survey.code_op >= 0, of_op[survey.code_op], -1)
+        pairs = np.stack((survey.code, where))
+        everywhere = np.unique(pairs[0, pairs[1] < 0])
+        pairs = np.unique(pairs[:, (pairs[1] >= 0) & ~np.isin(pairs[0], everywhere)], axis=1)
+        common += float(survey.code_bytes[everywhere].sum())
+    return found, pairs[0], pairs[1], survey.code_bytes, common

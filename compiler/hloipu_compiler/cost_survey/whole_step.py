@@ -1,0 +1,350 @@
+"""A survey from the program of the whole step as one stage: ops as they are in their surroundings.
+
+It knows what pricing op by op does not: where values lie that come from other ops, what fusion
+saves, copies of weights that stay, and what ops share.
+"""
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hloipu_compiler.cost_survey.leaves import Leaf, leaves_of, names_of, primary
+from hloipu_compiler.cost_survey.program_bytes import (
+    most_at_once,
+    most_code,
+    on_all_tiles,
+    own_code,
+)
+from hloipu_compiler.cost_survey.survey import Codes, Survey, weights_read
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, Phases
+from hloipu_compiler.plan.pipelining import OFF, PipelineRequest
+from hloipu_runtime.costs.costs import Costs, Pipelined, blocks_inside
+from hloipu_runtime.costs.estimate import estimate
+from hloipu_runtime.costs.forms import Forms
+from hloipu_runtime.costs.step_costs import step_charges
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.memory.charges import Charges, charges_of, code_of
+from hloipu_runtime.memory.liveness import Liveness, liveness_of
+from hloipu_runtime.memory.messages import points_of
+from hloipu_runtime.memory.plan import rounded
+from hloipu_runtime.memory.regions import Item, Region
+from hloipu_runtime.program.program import Program, Role
+from hloipu_runtime.program.steps import (
+    Call,
+    ComputeSet,
+    Exchange,
+    Pipeline,
+    Repeat,
+    RepeatWhile,
+    Step,
+    StreamIn,
+)
+
+MICRO_BATCHES = 2
+"""Of the program that is looked at; more cost the same each."""
+_HOST = frozenset(("stream in", "stream out", "host call", "remote in", "remote out"))
+_RANGES = tuple[tuple[int, int], ...]
+
+
+def alone(request: PipelineRequest) -> PipelineRequest:
+    """Return the request for the program that is looked at: the step as one stage."""
+    return PipelineRequest(
+        MICRO_BATCHES, 1, reduction=request.reduction, accumulator_type=request.accumulator_type,
+        accumulators=request.accumulators, carried=request.carried, loss=request.loss, offload=OFF,
+    )  # fmt: skip
+
+
+def survey_of_program(
+    module: Module, phases: Phases, fed: Collection[int], machine: Machine, program: Program
+) -> Survey:
+    """Return the survey of a flat step by the program of it that was asked for with `alone`.
+
+    `fed`: positions of the parameters that queues feed.
+    """
+    return _Surveying(module, phases, fed, machine, program).survey()
+
+
+@dataclass
+class _Points:
+    """The points of micro-batches: of each the op that it is of, and the variables it touches."""
+
+    first: int = -1
+    last: int = -1
+    ops: list[int] = field(default_factory=list)
+    touched: list[tuple[int, int, int]] = field(default_factory=list)
+    """Variable, point, and op."""
+    carried: frozenset[int] = frozenset()
+
+
+@dataclass
+class _Arrays:
+    """Arrays found so far, each with the points or ops that touch it."""
+
+    sizes: list[int] = field(default_factory=list)
+    values: list[bool] = field(default_factory=list)
+    touches: list[tuple[int, int, int]] = field(default_factory=list)
+    """Array, point, and op."""
+    kept: list[int] = field(default_factory=list)
+    kept_touches: list[tuple[int, int]] = field(default_factory=list)
+
+    def add(self, size: int, points: set[tuple[int, int]], *, is_value: bool) -> None:
+        """Add an array of a micro-batch; `points`: where it is touched, and by which ops."""
+        if points:
+            self.touches.extend((len(self.sizes), *point) for point in sorted(points))
+            self.sizes.append(size)
+            self.values.append(is_value)
+
+    def keep(self, size: int, ops: set[int]) -> None:
+        """Add an array that is there throughout."""
+        self.kept_touches.extend((len(self.kept), op) for op in ops)
+        self.kept.append(size)
+
+
+class _Surveying:
+    def __init__(
+        self,
+        module: Module,
+        phases: Phases,
+        fed: Collection[int],
+        machine: Machine,
+        program: Program,
+    ) -> None:
+        self.machine = machine
+        self.program = program
+        self.read = weights_read(module.entry, phases, fed)
+        self.position = module.entry.position
+        self.works = {
+            name: n for name, n in self.position.items() if phases.phase[n] in (FORWARD, BACKWARD)
+        }
+        """Ops that micro-batches run."""
+        self.count = len(module.entry.instructions)
+        self.forms = Forms(program, machine)
+        self.leaves = tuple(leaves_of(program, self.position))
+        steps = [leaf.step for leaf in self.leaves]
+        self.computed = frozenset(
+            operand.variable
+            for step in steps
+            if isinstance(step, ComputeSet)
+            for group in step.groups
+            for operand in group.outputs
+        ) | {step.variable for step in steps if isinstance(step, StreamIn)}
+        self.primary = primary(steps)
+        given = set(program.loaded)
+        loaded = {n for n, (value, _) in program.constants.items() if value in given}
+        state = {n for n, record in enumerate(program.variables) if record.role is Role.STATE}
+        self.weights = loaded | state
+
+    def survey(self) -> Survey:
+        costs = step_charges(self.program, self.machine, self.forms)
+        liveness = liveness_of(self.program)
+        charges = charges_of(self.program, self.machine, self.forms).ipus[0]
+        points = self._points(liveness.region)
+        cycles, update, update_op = self._cycles(costs)
+        arrays = self._arrays(liveness, points, charges)
+        touched = np.array(arrays.touches, np.int64).reshape(-1, 3)
+        kept_at = np.array(arrays.kept_touches, np.int64).reshape(-1, 2)
+        own, (sizes, code, code_op) = self._code(charges, points), self._codes().arrays()
+        most = most_code(charges, self.machine.chip.tiles_per_ipu)
+        # Of the tile that has most of all; few tiles run all codelets.
+        share = most.together / max(most.own + most.vertices, 1)
+        fuller = share * most.own / max(sum(own), 1.0)
+        own = [fuller * each for each in own]
+        return Survey(
+            cycles, update, np.array(points.ops, np.int64),
+            np.array(arrays.sizes, np.int64), np.array(arrays.values, np.bool_),
+            touched[:, 0], touched[:, 1],
+            np.array(arrays.kept, np.int64), kept_at[:, 0], kept_at[:, 1],
+            self._update_bytes(liveness, points), own, share * sizes, code, code_op,
+            self.machine.memory.stack_bytes,
+            *self.read, update_op, touched[:, 2],
+        )  # fmt: skip
+
+    # --- cycles -----------------------------------------------------------------------------------
+
+    def _cycles(self, costs: Costs) -> tuple[list[float], float, list[float]]:
+        """Return the cycles of each op for each micro-batch, and of an update: in all, by op."""
+        counts = estimate(self.program, self.machine, 1, costs).counts.counts
+        owner, within = self._owners(costs)
+        found = [0.0] * self.count
+        update, last = 0.0, 0
+        update_op = [0.0] * self.count
+        for number, block in enumerate(costs.blocks):
+            for step in (costs.steps[n] for n in block.steps):
+                if step.kind in _HOST or step.kind == "slots":
+                    continue
+                if number not in within:
+                    update += counts[number] * step.spent.total.cycles
+                    for name, charge in step.shares:
+                        if name in self.position:
+                            update_op[self.position[name]] += counts[number] * charge.cycles
+                    continue
+                for name, charge in step.shares or (("", step.spent.total),):
+                    known = owner.get(number, -1)
+                    last = known if known >= 0 else self.works.get(name, last)
+                    found[last] += counts[number] / MICRO_BATCHES * charge.cycles
+        return found, update, update_op
+
+    def _owners(self, costs: Costs) -> tuple[dict[int, int], set[int]]:
+        """Return the loops of the entry that blocks are in, and the blocks of micro-batches."""
+        owner: dict[int, int] = {}
+        within: set[int] = set()
+        for number in range(costs.root, -1, -1):
+            for inner in costs.blocks[number].inner:
+                for block in blocks_inside(inner):
+                    named = self.position.get(getattr(inner, "name", ""), -1)
+                    owner[block] = owner.get(number, -1) if owner.get(number, -1) >= 0 else named
+                    if number in within or isinstance(inner, Pipelined):
+                        within.add(block)
+        return owner, within
+
+    # --- points -----------------------------------------------------------------------------------
+
+    def _points(self, region: Region) -> _Points:
+        found = _Points()
+        self._walk(region, 0, -1, False, found)
+        return found
+
+    def _walk(self, region: Region, base: int, owner: int, within: bool, found: _Points) -> None:
+        for item in region.items:
+            at = base + item.offset
+            if not item.children:
+                if within:
+                    self._leaf(item, owner, found)
+                continue
+            mine, inside = owner, within
+            if isinstance(item.step, Pipeline):
+                if not within:
+                    found.first, found.last = at, at + item.length - 1
+                    found.carried = frozenset(x.variable for x in item.step.carried)
+                inside = True
+            elif within and owner < 0 and isinstance(item.step, Repeat | RepeatWhile | Call):
+                mine = self.position.get(getattr(item.step, "name", ""), -1)
+            for _, child in item.children:
+                self._walk(child, at, mine, inside, found)
+                at += child.length
+
+    def _leaf(self, item: Item, owner: int, found: _Points) -> None:
+        here = len(found.ops)
+        known = owner
+        if known < 0:
+            names = (self.works.get(name, -1) for name in names_of(item.step))
+            known = next((n for n in names if n >= 0), found.ops[-1] if found.ops else -1)
+        found.ops.append(known)
+        ops = self._ops_of_touches(item.step, known) if owner < 0 else {}
+        found.touched.extend(
+            (variable, here, op) for variable in item.touched for op in ops.get(variable, (known,))
+        )
+
+    def _ops_of_touches(self, step: Step, known: int) -> dict[int, set[int]]:
+        """Return the ops for which a step touches variables; `known`: whose step it is.
+
+        Steps that are merged do what several ops do, perhaps of several stages.
+        """
+        found: dict[int, set[int]] = {}
+        for group in step.groups if isinstance(step, ComputeSet) else ():
+            op = self.works.get(group.name, known)
+            for operand in (*group.inputs, *group.outputs):
+                found.setdefault(operand.variable, set()).add(op)
+        for each in step.transfers if isinstance(step, Exchange) else ():
+            op = self.works.get(self.program.variables[each.destination].origin, known)
+            found.setdefault(each.source, set()).add(op)
+            found.setdefault(each.destination, set()).add(op)
+        return found
+
+    # --- arrays -----------------------------------------------------------------------------------
+
+    def _arrays(self, liveness: Liveness, points: _Points, charges: Charges) -> "_Arrays":
+        """Return what micro-batches make and touch."""
+        touched: dict[int, list[tuple[int, int]]] = {}
+        for variable, *point in points.touched:
+            touched.setdefault(variable, []).append((point[0], point[1]))
+        found = _Arrays()
+        for number, places in touched.items():
+            record = self.program.variables[number]
+            if number in points.carried:
+                continue
+            size, whole = on_all_tiles(record, self.machine), liveness.ranges[number]
+            if record.role is Role.STATE or number in self.weights:
+                continue
+            if record.role is Role.CONSTANT or _goes_through(whole, points):
+                found.keep(size, {op for _, op in places})
+                continue
+            is_value = number in self.computed or number in self.primary
+            for first, last in _clipped(whole, points.first, points.last):
+                mine = {x for x in places if first <= x[0] <= last}
+                found.add(size, mine, is_value=is_value)
+        at = points_of(liveness.region, {id(step): step for step, _, _ in charges.messages})
+        for step, tiles, each in charges.messages:
+            for first, last in _clipped(at[id(step)], points.first, points.last):
+                size = rounded(each, self.machine) * tiles.count
+                ends = {(point, points.ops[point]) for point in (first, last)}
+                found.add(size, ends, is_value=False)
+        return found
+
+    def _update_bytes(self, liveness: Liveness, points: _Points) -> float:
+        """Return the most bytes, beside what is always there, that are after micro-batches."""
+        spans = []
+        for number, record in enumerate(self.program.variables):
+            if record.role is Role.REMOTE or number in points.carried or liveness.always(number):
+                continue
+            after = tuple(
+                (max(first, points.last + 1), last)
+                for first, last in liveness.ranges[number]
+                if last > points.last
+            )
+            spans.append((on_all_tiles(record, self.machine), after))
+        return float(most_at_once(spans))
+
+    # --- code -------------------------------------------------------------------------------------
+
+    def _code(self, charges: Charges, points: _Points) -> list[float]:
+        """Return bytes of code on an average tile for each op, without the code of vertices."""
+        tiles = self.machine.chip.tiles_per_ipu
+        found = [0.0] * self.count
+        for leaf in self.leaves:
+            for each in leaf.step.transfers if isinstance(leaf.step, Exchange) else ():
+                carried = self.forms.of(each)
+                to = self.program.variables[each.destination]
+                position = self._op_of(leaf, to.origin, getattr(leaf.step, "name", ""))
+                if carried is not None and carried.traffic.received_bytes and position >= 0:
+                    found[position] += carried.form.kept_bytes * to.mapping.tiles.count / tiles
+        rest = own_code(charges, tiles)
+        spread = rest["control"] + rest["state"]
+        counts = Counter(op for op in points.ops if op >= 0)
+        every = max(1, sum(counts.values()))
+        for op, count in counts.items():
+            found[op] += spread * count / every
+        return found
+
+    def _codes(self) -> Codes:
+        """Return which codelets ops run; -1 for what the entry's ops do not."""
+        found, variables = Codes(), self.program.variables
+        for leaf in self.leaves:
+            for group in leaf.step.groups if isinstance(leaf.step, ComputeSet) else ():
+                types = tuple(
+                    variables[x.variable].element_type for x in (*group.inputs, *group.outputs)
+                )
+                code = code_of(group.codelet, types)
+                found.add(code.key, code.size, self._op_of(leaf, group.name))
+        return found
+
+    def _op_of(self, leaf: Leaf, *names: str) -> int:
+        """Return the op of the entry that a step is of, or -1."""
+        ops = self.works if leaf.is_within else self.position
+        known = [ops[name] for name in names if name in ops]
+        return leaf.owner if leaf.owner >= 0 else next(iter(known), -1)
+
+
+def _clipped(ranges: _RANGES, first: int, last: int) -> list[tuple[int, int]]:
+    """Return the parts of ranges between two points, counted from the first."""
+    return [
+        (max(a, first) - first, min(b, last) - first) for a, b in ranges if b >= first and a <= last
+    ]
+
+
+def _goes_through(ranges: _RANGES, points: _Points) -> bool:
+    """Whether one range begins before the micro-batches and ends with them or after."""
+    return any(a < points.first and b >= points.last for a, b in ranges)

@@ -1,0 +1,1 @@
+"""Reads modules in Graphcore's own encoding and calls of its libraries."""

@@ -1,0 +1,1 @@
+"""Graphcore's calls, values and statements, read and written."""

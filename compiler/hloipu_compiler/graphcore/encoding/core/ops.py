@@ -1,0 +1,78 @@
+"""One instruction of a computation that is written anew, with what goes into it, and where."""
+
+from dataclasses import dataclass, replace
+
+from hloipu_compiler.graphcore.encoding.core.call_config import CallConfig
+from hloipu_compiler.graphcore.encoding.core.values import (
+    Context,
+    Late,
+    Made,
+    Token,
+    Value,
+    Varying,
+)
+from hloipu_compiler.ir.graph import Instruction
+from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One instruction, and what its operands are."""
+
+    x: Instruction
+    operands: tuple[Value, ...]
+    here: Context
+    """How ops are marked where it stands."""
+    target: str = ""
+    """Which of Graphcore's ops it is; empty: none that belongs to a step's structure."""
+    config: CallConfig | None = None
+    """Of a call that says what part of a step it is."""
+
+    @property
+    def name(self) -> str:
+        """The instruction's name."""
+        return self.x.name
+
+    @property
+    def kind(self) -> str:
+        """What part of a step a call is; empty: none."""
+        return self.config.type if self.config is not None else ""
+
+    @property
+    def positions(self) -> list[int]:
+        """Operands that are there already, as a whole."""
+        return [v for v in self.operands if isinstance(v, int)]
+
+    def placed(self, here: Context) -> "Op":
+        """Return the same op in another place."""
+        return self if here == self.here else replace(self, here=here)
+
+    def mark(self) -> Value | None:
+        """Return the mark of an operand that is written elsewhere, spread over the op's result."""
+        for kind in (Varying, Late):
+            if any(holds(value, kind) for value in self.operands):
+                return spread(self.x.shape, kind(self.name))
+        return None
+
+
+def holds(value: Value, kind: type) -> bool:
+    """Whether a value is of one kind, or has a part that is."""
+    if isinstance(value, Made):
+        return any(holds(part, kind) for part in value.parts)
+    return isinstance(value, kind)
+
+
+def flat(value: Value) -> list[Value]:
+    """Return the parts of a value that are no tuples made here."""
+    if isinstance(value, Made):
+        return [leaf for part in value.parts for leaf in flat(part)]
+    return [value]
+
+
+def spread(shape: Shape, value: Value) -> Value:
+    """Return a mark on every array of a shape."""
+    if isinstance(shape, TupleShape):
+        return Made(tuple(spread(part, value) for part in shape.elements))
+    if isinstance(shape, ArrayShape) and shape.element_type.name == "token":
+        return Token()
+    return value

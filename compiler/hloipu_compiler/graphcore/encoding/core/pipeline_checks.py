@@ -1,0 +1,350 @@
+"""What pipelines of Graphcore's encoding keep to, checked before one is read.
+
+The rules are those of its verifier and of the passes before it (graphcore/tensorflow:
+tensorflow/compiler/plugin/poplar/driver/passes/pipeline_verifier.cc, pipeline_fixer.cc and
+driver/tools/pipeline_util.cc). Backward stages may be missing at both ends: gradients that stand
+loose between calls are found by what they read.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hloipu_compiler.analysis.feed_config import feed_config
+from hloipu_compiler.graphcore.encoding.core.call_config import BACKWARD, RECOMPUTATION, STAGE
+from hloipu_compiler.graphcore.encoding.core.custom_ops import MOVES, target_of
+from hloipu_compiler.graphcore.encoding.core.devices import EVERY, devices_of
+from hloipu_compiler.graphcore.encoding.core.errors import PoplarError
+from hloipu_compiler.graphcore.encoding.core.survey import Found, Survey
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+
+_EFFECTS = frozenset({"send", "recv", "send-done", "recv-done"})
+_PASSING = frozenset({"get-tuple-element", "copy", "tuple"})
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """The stages of a pipeline, checked."""
+
+    computation: Computation
+    """In which their calls stand."""
+    forward: tuple[Found, ...]
+    backward: Mapping[int, Found]
+    again: Mapping[int, Found]
+    """Those that make a forward stage's values again."""
+    devices: tuple[tuple[int, ...], ...]
+    """Of each forward stage, as the text numbers them; several run its branches at once."""
+    parts: int = 1
+    """Parts in which a stage takes each micro-batch, one after the other."""
+    returns: Mapping[int, int] = field(default_factory=dict)
+    """Where nothing is updated: numbers of backward stages -> of the stages that they are then."""
+
+    @property
+    def count(self) -> int:
+        """Forward stages, and others where nothing is updated."""
+        return len(self.forward) + len(self.returns)
+
+
+def checked_stages(module: Module, found: Survey) -> Stages:
+    """Return a pipeline's stages in their order.
+
+    Raises PoplarError: E0543 for stages that are not numbered from 0 on or do not go together,
+    E0544 for values, parameters, queues or effects where none may be, E0548 for micro-batches
+    taken in parts on another schedule than the sequential one, and for stages within stages that
+    are no branches.
+    """
+    pipeline = found.pipeline
+    if pipeline is None:
+        first = (found.stages[0] if found.stages else found.update) or found.loops[0]
+        raise _wrong(f"{first.call.name!r} is part of a pipeline, and no call is one", first.call)
+    if not found.stages:
+        raise _wrong(f"pipeline {pipeline.call.name!r} has no stages", pipeline.call)
+    parts = pipeline.config.count("PIPELINE_BATCH_SERIALIZATION_ITERATIONS", 1) or 1
+    if parts > 1 and pipeline.config.choices.get("PIPELINE_SCHEDULE") != "Sequential":
+        raise PoplarError(
+            "E0548",
+            f"pipeline {pipeline.call.name!r} takes each batch in {parts} parts, and its schedule "
+            "is not sequential",
+            hint='set PIPELINE_SCHEDULE to "2", or PIPELINE_BATCH_SERIALIZATION_ITERATIONS to 1',
+            op=pipeline.call,
+        )
+    whole, branches = _branches(found.stages)
+    by_kind: dict[str, dict[int, Found]] = {STAGE: {}, BACKWARD: {}, RECOMPUTATION: {}}
+    for each in whole:
+        _check_place(whole[0], each)
+        number = each.config.count("PIPELINE_STAGE_ID")
+        known = by_kind[each.config.type].setdefault(number, each)
+        if known is not each:
+            what = f"{known.call.name!r} and {each.call.name!r} are both stage {number}"
+            raise _wrong(what, each.call)
+    forward, backward = by_kind[STAGE], by_kind[BACKWARD]
+    _check_numbers(forward, backward, by_kind[RECOMPUTATION])
+    ordered = tuple(forward[number] for number in range(len(forward)))
+    returns = {} if found.updates else _returning(len(ordered), backward)
+    others = [] if returns else [*backward.values(), *by_kind[RECOMPUTATION].values()]
+    devices = _devices(ordered, others, branches)
+    again = by_kind[RECOMPUTATION]
+    devices += tuple(
+        _devices_said(backward[number], branches) or devices[number] for number in returns
+    )
+    stages = Stages(ordered[0].computation, ordered, backward, again, devices, parts, returns)
+    _check_values(stages)
+    _check_parameters(stages)
+    _check_effects(module, stages)
+    return stages
+
+
+def _returning(count: int, backward: Mapping[int, Found]) -> dict[int, int]:
+    """Return backward stages as the stages that follow so many, in the order in which they run."""
+    return {number: count + n for n, number in enumerate(sorted(backward, reverse=True))}
+
+
+def _wrong(what: str, call: Instruction) -> PoplarError:
+    return PoplarError(
+        "E0543",
+        what,
+        hint="number forward stages from 0 without gaps in the order of the data, give backward "
+        "stages the numbers of theirs, and a pipeline that trains one ResourceUpdate call",
+        op=call,
+    )
+
+
+def _branches(stages: Sequence[Found]) -> tuple[list[Found], dict[str, list[Found]]]:
+    """Return the stages of a pipeline, and those that stand within each, by its call's name."""
+    callers = {name: each.call.name for each in stages for name in each.call.attributes.called}
+    whole: list[Found] = []
+    within: dict[str, list[Found]] = {}
+    for each in stages:
+        outer = callers.get(each.computation.name)
+        if outer is None:
+            whole.append(each)
+        else:
+            within.setdefault(outer, []).append(each)
+    for outer, inner in within.items():
+        numbers = sorted(each.config.count("PIPELINE_STAGE_ID") for each in inner)
+        if numbers != list(range(len(inner))) or any(x.call.name in within for x in inner):
+            raise PoplarError(
+                "E0548",
+                f"{inner[0].call.name!r} is a stage within the stage {outer!r}, and not one of its "
+                "branches, numbered from 0",
+                hint="number the stages within a stage from 0 without gaps, on a device each",
+                op=inner[0].call,
+            )
+    return whole, within
+
+
+def _check_place(first: Found, stage: Found) -> None:
+    """Raise where a stage stands elsewhere than the first."""
+    if stage.computation.name != first.computation.name:
+        raise _wrong(
+            f"{stage.call.name!r} and {first.call.name!r} are stages of one pipeline, and stand in "
+            "different computations",
+            stage.call,
+        )
+
+
+def _check_numbers(
+    forward: Mapping[int, Found],
+    backward: Mapping[int, Found],
+    again: Mapping[int, Found],
+) -> None:
+    if not forward:
+        call = next(iter({**backward, **again}.values())).call
+        raise _wrong(f"{call.name!r} goes backward, and no stage goes forward", call)
+    count = len(forward)
+    if max(forward) != count - 1:
+        missing = min(set(range(max(forward))) - set(forward))
+        last = forward[max(forward)].call
+        what = f"{last.name!r} is stage {max(forward)}, and no stage is number {missing}"
+        raise _wrong(what, last)
+    for number in range(1, count):
+        computation = forward[number].computation
+        at = [computation.position[forward[n].call.name] for n in (number - 1, number)]
+        if at[0] > at[1]:
+            raise _wrong(
+                f"{forward[number].call.name!r} is stage {number}, and stands before stage "
+                f"{number - 1}, {forward[number - 1].call.name!r}",
+                forward[number].call,
+            )
+    for number, each in sorted({**again, **backward}.items()):
+        if number >= count:
+            what = f"{each.call.name!r} goes backward for stage {number}, of {count} stages"
+            raise _wrong(what, each.call)
+    gaps = set(range(min(backward, default=0), max(backward, default=0))) - set(backward)
+    if gaps:
+        what = f"no call goes backward for stage {min(gaps)}, and calls for others do"
+        raise _wrong(what, backward[max(backward)].call)
+
+
+def _devices(
+    forward: Sequence[Found],
+    others: Sequence[Found],
+    branches: Mapping[str, list[Found]],
+) -> tuple[tuple[int, ...], ...]:
+    """Return the devices of each stage: as the calls say, or one after the other."""
+    said = [_devices_said(each, branches) for each in forward]
+    for each in (*forward, *others):
+        own = _devices_said(each, branches)
+        number = each.config.count("PIPELINE_STAGE_ID")
+        is_whole = len(own) <= 1 or each.call.name in branches
+        if not is_whole or (own and said[number] and set(own) != set(said[number])):
+            raise PoplarError(
+                "E0544",
+                f"stage {number}, {each.call.name!r}, is on devices "
+                f"{', '.join(map(str, sorted({*own, *said[number]})))}",
+                hint="give the calls of a stage one sharding={maximal device=N}",
+                op=each.call,
+            )
+    if not any(said):
+        return tuple((n,) for n in range(len(forward)))
+    unsaid = [each.call for each, own in zip(forward, said, strict=True) if not own]
+    if unsaid:
+        raise PoplarError(
+            "E0544",
+            f"stage {unsaid[0].name!r} has no device, and others have",
+            hint="give every stage sharding={maximal device=N}, or none",
+            op=unsaid[0],
+        )
+    return tuple(said)
+
+
+def _devices_said(stage: Found, branches: Mapping[str, list[Found]]) -> tuple[int, ...]:
+    """Return the devices of a stage, or of its branches in their order."""
+    inner = branches.get(stage.call.name)
+    if inner is None:
+        return devices_of(stage.call)
+    ordered = sorted(inner, key=lambda x: x.config.count("PIPELINE_STAGE_ID"))
+    found = [devices_of(x.call) for x in ordered]
+    if any(len(own) != 1 or own[0] == EVERY for own in found):
+        raise PoplarError(
+            "E0544",
+            f"the branches of stage {stage.call.name!r} are on no device each",
+            hint="give every stage within it sharding={maximal device=N}",
+            op=stage.call,
+        )
+    return tuple(own[0] for own in found)
+
+
+def _check_values(stages: Stages) -> None:
+    """Raise where a stage's value skips the stages between."""
+    computation = stages.computation
+    origin: dict[int, frozenset[str]] = {}
+    owners = _owners(stages)
+    for position, x in enumerate(computation.instructions):
+        given = frozenset().union(*(origin.get(i, frozenset()) for i in x.operands))
+        if x.name in owners:
+            for name in sorted(given):
+                if not _may_pass(owners[name], owners[x.name]):
+                    raise PoplarError(
+                        "E0544",
+                        f"stage {x.name!r} reads what stage {name!r} makes, and does not follow it",
+                        hint="hand the value on through the stages between, as an output of each",
+                        op=x,
+                    )
+            origin[position] = frozenset((x.name,))
+        elif x.opcode in _PASSING or target_of(x) in MOVES:
+            origin[position] = given
+
+
+Owner = tuple[str, int]
+"""Kind and number of a stage."""
+
+
+def _owners(stages: Stages) -> dict[str, Owner]:
+    found = {each.call.name: (STAGE, n) for n, each in enumerate(stages.forward)}
+    found |= {each.call.name: (BACKWARD, n) for n, each in stages.backward.items()}
+    return found | {each.call.name: (RECOMPUTATION, n) for n, each in stages.again.items()}
+
+
+def _may_pass(maker: Owner, reader: Owner) -> bool:
+    kind, number = maker
+    other, place = reader
+    if kind == BACKWARD:
+        return other == BACKWARD and place in (number, number - 1)
+    if kind == RECOMPUTATION:
+        return other == BACKWARD and place == number
+    return place in ((number, number + 1) if other != BACKWARD else (number,))
+
+
+def _check_parameters(stages: Stages) -> None:
+    """Raise where stages on different devices read one parameter."""
+    computation = stages.computation
+    numbers = {each.call.name: n for n, each in enumerate(stages.forward)}
+    for position in computation.parameters:
+        readers = [
+            numbers[computation.instructions[user].name]
+            for user in computation.users[position]
+            if computation.instructions[user].name in numbers
+        ]
+        if len({frozenset(stages.devices[n]) for n in readers}) > 1:
+            name = computation.instructions[position].name
+            raise PoplarError(
+                "E0544",
+                f"stages {', '.join(map(str, readers))} read the pipeline's parameter {name!r}, "
+                "and are on different devices",
+                hint="put them on one device, or hand the value on from stage to stage",
+                op=computation.instructions[position],
+            )
+
+
+def _check_effects(module: Module, stages: Stages) -> None:
+    """Raise for a queue that two stages read, and for effects between the stages."""
+    for x in stages.computation.instructions:
+        if x.opcode in _EFFECTS or (
+            x.attributes.flag("custom_call_has_side_effect") and not target_of(x)
+        ):
+            raise PoplarError(
+                "E0544",
+                f"{x.name!r} ({x.opcode}) stands between the stages of a pipeline",
+                hint="put it into the stage that needs it",
+                op=x,
+            )
+    _check_hoisted(stages)
+    readers: dict[str, Found] = {}
+    for each in stages.forward:
+        for x in _within(module, each.call):
+            if x.opcode == "infeed":
+                name = feed_config(x.attributes.text("infeed_config")).name
+                known = readers.setdefault(name, each)
+                if known is not each:
+                    raise PoplarError(
+                        "E0544",
+                        f"stages {known.call.name!r} and {each.call.name!r} both read the queue "
+                        f"{name!r}",
+                        hint="read it in one stage, and hand its values on",
+                        op=x,
+                    )
+
+
+def _check_hoisted(stages: Stages) -> None:
+    """Raise for a queue between the stages that several of them read."""
+    computation = stages.computation
+    numbers = {each.call.name: n for n, each in enumerate(stages.forward)}
+    source: dict[int, int] = {}
+    readers: dict[int, int] = {}
+    for position, x in enumerate(computation.instructions):
+        if x.opcode == "infeed":
+            source[position] = position
+        elif x.opcode in _PASSING and x.operands and x.operands[0] in source:
+            source[position] = source[x.operands[0]]
+        elif x.name in numbers:
+            for queue in {source[i] for i in x.operands if i in source}:
+                known = readers.setdefault(queue, numbers[x.name])
+                if known != numbers[x.name]:
+                    raise PoplarError(
+                        "E0544",
+                        f"stages {known} and {numbers[x.name]} both read the queue of "
+                        f"{computation.instructions[queue].name!r}",
+                        hint="read it in one stage, and hand its values on",
+                        op=x,
+                    )
+
+
+def _within(module: Module, call: Instruction) -> Iterator[Instruction]:
+    """Yield what a call runs, and what that calls."""
+    waiting, seen = list(call.attributes.called), set(call.attributes.called)
+    while waiting:
+        for x in module.computation[waiting.pop()].instructions:
+            yield x
+            new = [name for name in x.attributes.called if name not in seen]
+            seen.update(new)
+            waiting.extend(new)

@@ -1,0 +1,156 @@
+"""Where ops are written, one after the other, with names of their own and marks."""
+
+from collections.abc import Sequence
+
+from hloipu_compiler.graphcore.encoding.core.errors import PoplarError
+from hloipu_compiler.graphcore.encoding.core.values import OUTSIDE, Context
+from hloipu_compiler.hlo.attributes.frontend_attributes import (
+    frontend_attributes_text,
+    read_frontend_attributes,
+)
+from hloipu_compiler.ir.attributes import NO_ATTRIBUTES, Attributes, Raw
+from hloipu_compiler.ir.graph import Instruction
+from hloipu_compiler.ir.literals import Literal
+from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+from hloipu_compiler.passes.framework.names import Names
+
+_KEY = "frontend_attributes"
+_SHARDING = "sharding"
+_DROPPED = frozenset({_SHARDING, "control-predecessors"})
+_CONFIGURES = (
+    "CALL_CONFIG_TYPE",
+    "PIPELINE_",
+    "GradientAccumulation",
+    "OFFLOAD_",
+    "PARTITION_",
+)
+_NOTHING = Attributes({"dimensions": ()})
+
+
+class Sheet:
+    """Ops written so far; positions are those in `made`."""
+
+    def __init__(self, *, places: bool = False) -> None:
+        self.made: list[Instruction] = []
+        self.names = Names(())
+        self.places = places
+        """Whether ops stay on the devices that their sharding names; stages have theirs."""
+
+    def copied(self, x: Instruction, operands: Sequence[int], here: Context) -> int:
+        """Append an op of the old module, marked."""
+        attributes = self._marked(x, here)
+        name = self.names.fresh(x.name)
+        self.made.append(
+            Instruction(
+                name, x.opcode, x.shape, tuple(operands), attributes, x.metadata,
+                x.backend_config, x.literal, -1, x.start, x.end,
+            )
+        )  # fmt: skip
+        return len(self.made) - 1
+
+    def _marked(self, x: Instruction, here: Context) -> Attributes:
+        found = marked(x.attributes, here.marks)
+        said = x.attributes.text(_SHARDING)
+        if not said and here.device >= 0 and not isinstance(x.shape, TupleShape):
+            said = f"{{maximal device={here.device}}}"
+        if not self.places or not said:
+            return found
+        return Attributes({**found, _SHARDING: Raw(said)}, found.called)
+
+    def add(
+        self, name: str, opcode: str, shape: Shape, operands: Sequence[int] = (),
+        here: Context = OUTSIDE, attributes: Attributes = NO_ATTRIBUTES,
+    ) -> int:  # fmt: skip
+        """Append an op of our own."""
+        attributes = marked(attributes, here.marks)
+        name = self.names.fresh(name)
+        self.made.append(Instruction(name, opcode, shape, tuple(operands), attributes))
+        return len(self.made) - 1
+
+    def parameter(self, name: str, shape: Shape, number: int = 0) -> int:
+        """Append a parameter."""
+        x = Instruction(self.names.fresh(name), "parameter", shape, parameter_number=number)
+        self.made.append(x)
+        return len(self.made) - 1
+
+    def number(self, name: str, shape: ArrayShape, text: str) -> int:
+        """Append a constant of no dimensions."""
+        self.made.append(
+            Instruction(self.names.fresh(name), "constant", shape, literal=Literal(text))
+        )
+        return len(self.made) - 1
+
+    def spread(self, name: str, shape: ArrayShape, value: int, here: Context = OUTSIDE) -> int:
+        """Write an array whose elements are all one number."""
+        return self.add(name, "broadcast", shape, (value,), here, _NOTHING)
+
+    def zeros(self, shape: ArrayShape, name: str, here: Context = OUTSIDE) -> int:
+        """Write an array of zeros."""
+        text = "false" if shape.element_type.name == "pred" else "0"
+        zero = self.number(f"{name}.zero", ArrayShape(shape.element_type), text)
+        return self.spread(f"{name}.zeros", shape, zero, here) if shape.dimensions else zero
+
+    def part(self, position: int, index: int) -> int:
+        """Write the element of a tuple that some op makes whole."""
+        whole = self.made[position]
+        shape = whole.shape
+        if not isinstance(shape, TupleShape):
+            raise TypeError(f"{whole.name} is no tuple")
+        return self.add(
+            f"{whole.name}.{index}", "get-tuple-element", shape.elements[index], (position,),
+            self.where(position), Attributes({"index": index}),
+        )  # fmt: skip
+
+    def where(self, position: int) -> Context:
+        """Return what is to be said of a value's part, which is made where the whole is."""
+        said = read_frontend_attributes(self.made[position].attributes.text(_KEY))
+        stage, branch = (int(said.get(key, "-1")) for key in ("ipu_stage", "ipu_branch"))
+        return Context(said.get("ipu_phase", ""), stage, branch)
+
+    def array(self, position: int) -> ArrayShape | None:
+        """Return the shape of a value; None for what is no array of numbers."""
+        shape = self.made[position].shape
+        is_array = isinstance(shape, ArrayShape) and shape.element_type.is_array
+        return shape if is_array and isinstance(shape, ArrayShape) else None
+
+    def as_type(self, name: str, value: int, shape: ArrayShape, here: Context = OUTSIDE) -> int:
+        """Write a conversion, if a value has another type."""
+        old = self.array(value)
+        if old is not None and old.element_type is shape.element_type:
+            return value
+        return self.add(f"{name}.as", "convert", shape, (value,), here)
+
+    def one_number(self, x: Instruction, value: int) -> int:
+        """Return a factor without dimensions; PoplarError E0545 for one that is no number."""
+        shape = self.array(value)
+        if shape is None:
+            found = self.made[value].shape
+            raise PoplarError("E0545", f"{x.name!r} multiplies by {found}, which is no number")
+        if shape.element_count != 1:
+            raise PoplarError(
+                "E0545",
+                f"{x.name!r} multiplies by {shape}, and not by one number",
+                hint="give it a factor of no dimensions",
+            )
+        return self.scalar(value)
+
+    def scalar(self, value: int) -> int:
+        """Return a value of one element without dimensions."""
+        x = self.made[value]
+        if not isinstance(x.shape, ArrayShape) or not x.shape.dimensions:
+            return value
+        return self.add(f"{x.name}.one", "reshape", ArrayShape(x.shape.element_type), (value,))
+
+
+def marked(
+    attributes: Attributes, marks: dict[str, str], dropped: frozenset[str] = _DROPPED
+) -> Attributes:
+    """Return attributes with marks in place of what places ops in Graphcore's way."""
+    kept = {key: value for key, value in attributes.items() if key not in dropped}
+    said = read_frontend_attributes(attributes.text(_KEY))
+    words = {key: text for key, text in said.items() if not key.startswith(_CONFIGURES)}
+    words = marks | words
+    kept.pop(_KEY, None)
+    if words:
+        kept[_KEY] = frontend_attributes_text(words)
+    return Attributes(kept, attributes.called)

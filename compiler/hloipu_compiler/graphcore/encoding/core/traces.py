@@ -1,0 +1,71 @@
+"""What values of a micro-batch depend on, and what is kept of its queues, sums and counters."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hloipu_compiler.graphcore.encoding.core.values import Context
+
+FORWARD_PHASE, BACKWARD_PHASE, UPDATE_PHASE = "fwd", "bwd", "wu"
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What of a micro-batch a value depends on."""
+
+    forward: int = -1
+    """The last forward stage."""
+    backward: int = -1
+    """The backward stage that runs last; -1: none."""
+    fed: bool = False
+    """On a queue, or on what goes from one micro-batch to the next."""
+    late: bool = False
+    """On the update."""
+
+    @property
+    def varies(self) -> bool:
+        """Whether it differs from one micro-batch to the next, as far as can be seen."""
+        return self.forward >= 0 or self.backward >= 0 or self.fed
+
+
+NONE = Trace()
+
+
+def joined(traces: Sequence[Trace]) -> Trace:
+    """Return the trace of what depends on several values."""
+    backward = [x.backward for x in traces if x.backward >= 0]
+    return Trace(
+        max((x.forward for x in traces), default=-1),
+        min(backward, default=-1),
+        any(x.fed for x in traces),
+        any(x.late for x in traces),
+    )
+
+
+@dataclass(slots=True)
+class Queue:
+    """A queue with the positions of its arrays."""
+
+    name: str
+    positions: list[int]
+    takes_last: bool = False
+    late: bool = False
+
+
+@dataclass(slots=True)
+class Anchor:
+    """The op that stands for what micro-batches add up, and the forms of what it takes."""
+
+    position: int
+    value: int
+    bare: int
+    share: int
+    """A K-th of `bare`: of running means among sums; -1: not needed."""
+
+
+@dataclass(slots=True)
+class Count:
+    """A counter that is state: its parameter, and its next value."""
+
+    parameter: int
+    next: int
+    here: Context

@@ -1,0 +1,241 @@
+"""One micro-batch and its update written out flat, with queues as parameters and results.
+
+What makes a step of Graphcore's encoding is gone afterwards: calls are marks on ops, accumulators
+are the gradients that they add up, counters are state, and queues feed parameters and take results.
+"""
+
+from dataclasses import replace
+
+from hloipu_compiler.analysis.feed_config import feed_config
+from hloipu_compiler.graphcore.encoding.core.call_config import (
+    BACKWARD,
+    LOOP,
+    RECOMPUTATION,
+    STAGE,
+    UPDATE,
+)
+from hloipu_compiler.graphcore.encoding.core.custom_ops import attributes_of
+from hloipu_compiler.graphcore.encoding.core.errors import PoplarError
+from hloipu_compiler.graphcore.encoding.core.ops import Op, flat
+from hloipu_compiler.graphcore.encoding.core.traces import (
+    BACKWARD_PHASE,
+    FORWARD_PHASE,
+    UPDATE_PHASE,
+    Count,
+    Queue,
+    Trace,
+)
+from hloipu_compiler.graphcore.encoding.core.values import (
+    OUTSIDE,
+    Context,
+    Counter,
+    Made,
+    Sunk,
+    Token,
+    Value,
+)
+from hloipu_compiler.graphcore.encoding.summing import SummingWriter
+from hloipu_compiler.ir.graph import Computation, Instruction
+from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+from hloipu_runtime.element_types import S32
+
+COUNTS = ArrayShape(S32)
+_PHASES = {
+    STAGE: FORWARD_PHASE,
+    BACKWARD: BACKWARD_PHASE,
+    RECOMPUTATION: BACKWARD_PHASE,
+}
+_PASSING = frozenset(
+    "bitcast broadcast constant copy get-tuple-element parameter reshape tuple".split()
+)
+"""What may be gone when the stages of an inference are looked for."""
+
+
+class FlatWriter(SummingWriter):
+    """Writes a step flat."""
+
+    def entry(self, old: Computation) -> Value:
+        """Write the entry of a module; return what it results in."""
+        arguments = []
+        for position in old.parameters:
+            x = old.instructions[position]
+            arguments.append(self.parameter(x.name, x.shape))
+            made = self.made[-1]
+            self.made[-1] = made._replace(metadata=x.metadata, start=x.start, end=x.end)
+        return self.computation(old, arguments, OUTSIDE)
+
+    def ending_here(self) -> Context:
+        """Return how what is made of the results is marked."""
+        return Context(UPDATE_PHASE) if self.trains else OUTSIDE
+
+    def called(self, op: Op) -> Value:
+        """Write what a call runs, marked as the call says."""
+        if op.config is not None and op.kind in _PHASES:
+            stage = op.config.count("PIPELINE_STAGE_ID")
+            inside = op.here.phase and op.here.stage >= 0
+            place = replace(op.here, branch=stage) if inside else self._place(op.kind, stage)
+            return self.stage(op.placed(place))
+        if op.kind == UPDATE:
+            return self.update(op)
+        if op.kind == LOOP:
+            given = [v for v in flat(Made(op.operands)) if isinstance(v, int)]
+            return self.loop(op.placed(self.placed(given, op.here)))
+        return super().called(op)
+
+    def _place(self, kind: str, stage: int) -> Context:
+        """Return how ops of a stage are marked."""
+        if kind == STAGE or stage not in self.returns:
+            return Context(_PHASES[kind], stage)
+        return Context(FORWARD_PHASE, self.returns[stage])
+
+    def loop(self, op: Op) -> Value:
+        """Write a loop that is part of a micro-batch."""
+        before = len(self.made)
+        made = self.loops.call(self, op)
+        self.all_noted(before, op.here)
+        return made
+
+    def stage(self, op: Op) -> Value:
+        """Write a stage; one that computes nothing passes its first array through an op."""
+        before = len(self.made)
+        found = self.computation(self.callee(op.x), op.operands, op.here)
+        ops = self.made[before:]
+        computes = bool(ops) if self.trains else any(x.opcode not in _PASSING for x in ops)
+        if computes or not isinstance(found, Made):
+            return found
+        parts = list(found.parts)
+        arrays = [
+            (not self.trace((part,)).varies, number)
+            for number, part in enumerate(parts)
+            if isinstance(part, int) and isinstance(self.made[part].shape, ArrayShape)
+        ]
+        for _, number in sorted(arrays)[:1]:
+            given = self.settled(parts[number], op.x, op.here)
+            parts[number] = self.anchored(op.name, given, op.here)
+        return Made(tuple(parts))
+
+    def update(self, op: Op) -> Value:
+        """Write the update: it reads what was accumulated, and what no micro-batch changes."""
+        given: list[Value] = []
+        for number, value in enumerate(op.operands):
+            if isinstance(value, Sunk):
+                given.append(value.position)
+                continue
+            if isinstance(value, int):
+                trace = self.trace((value,))
+                if trace.varies and not trace.late:
+                    value = self.taken_once(op, number, value)
+            given.append(value)
+        here = Context(UPDATE_PHASE, device=self.inside(op).device)
+        return self.computation(self.callee(op.x), given, here)
+
+    def taken_once(self, op: Op, number: int, value: int) -> int:
+        """Return what an update reads of its one micro-batch."""
+        if self.micro_batches > 1:
+            raise PoplarError(
+                "E0545",
+                f"operand {number} of the update {op.name!r}, {self.made[value].name!r}, differs "
+                "from one micro-batch to the next and is not accumulated",
+                hint="add it up with GradientAccumulatorCreate, AddWithScale and Sink",
+            )
+        found = self.trace((value,))
+        return self.anchored(self.made[value].name, value, Context(BACKWARD_PHASE, found.backward))
+
+    # -- structure -----------------------------------------------------------------------------
+
+    def counter(self, op: Op) -> Value:
+        """Take in a counter."""
+        said = attributes_of(op.x).get("lower_into_pipeline_stage")
+        into = said in (True, "true", "1", 1)
+        return Counter(into or op.here.phase in (FORWARD_PHASE, BACKWARD_PHASE))
+
+    def windowed(self, op: Op) -> Value:
+        """Take in an accumulator of the older form."""
+        raise PoplarError(
+            "E0546",
+            f"{op.name!r} ({op.target}) is not in a loop that runs a step again and again",
+            hint="accumulate in the body of a RepeatLoop call or of a counted while",
+        )
+
+    # -- counters and queues -------------------------------------------------------------------
+
+    def counted(self, counter: Counter, here: Context) -> int:
+        """Return the parameter that counts what runs here.
+
+        In stages it counts the micro-batches of an update, in loops those of a run; elsewhere in
+        a pipeline it counts the updates of a run.
+        """
+        late = here.phase == UPDATE_PHASE or (self.stages > 0 and not counter.goes_into_stages)
+        key = Context(UPDATE_PHASE) if late else Context(here.phase, here.stage)
+        found = self.counts.get(key)
+        if found is None:
+            at = self.parameter("execution_counter", COUNTS)
+            one = self.number("one", COUNTS, "1")
+            window = self.micro_batches if self.stages else self.micro_batches * self.turns
+            end = self.number("end", COUNTS, str(self.turns if late else window))
+            after = self.add("execution_counter.after", "add", COUNTS, (at, one), key)
+            after = self.add("execution_counter.next", "remainder", COUNTS, (after, end), key)
+            found = self.counts[key] = Count(at, after, key)
+            self.counter_positions.add(at)
+            if not late:
+                self.traces[at] = Trace(fed=True)
+        return found.parameter
+
+    def fed(self, op: Op) -> Value:
+        """Put parameters in the place of a queue's arrays."""
+        x = op.x
+        if op.here.phase == UPDATE_PHASE:
+            raise PoplarError(
+                "E0544",
+                f"the update reads a queue, {x.name!r}",
+                hint="read it in the first stage, or make its values parameters",
+            )
+        said = feed_config(x.attributes.text("infeed_config"))
+        queue = Queue(said.name or "infeed", [])
+        value = self._parameters(x, x.shape, queue)
+        known = [feed for feed in self.feeds if feed.name == queue.name]
+        if known:
+            raise PoplarError(
+                "E0544",
+                f"{x.name!r} reads the queue {queue.name!r} a second time in a micro-batch",
+                hint="read each queue once, and use its values twice",
+            )
+        self.feeds.append(queue)
+        return value
+
+    def _parameters(self, x: Instruction, shape: Shape, queue: Queue) -> Value:
+        if isinstance(shape, TupleShape):
+            return Made(tuple(self._parameters(x, part, queue) for part in shape.elements))
+        if isinstance(shape, ArrayShape) and shape.element_type.name == "token":
+            return Token()
+        at = self.parameter(f"{x.name}.{len(queue.positions)}", shape)
+        queue.positions.append(at)
+        self.traces[at] = Trace(fed=True)
+        return at
+
+    def sent(self, op: Op) -> Value:
+        """Put results in the place of what a queue takes."""
+        x, values = op.x, op.operands[0]
+        said = feed_config(x.attributes.text("outfeed_config"))
+        here = self.placed([v for v in flat(values) if isinstance(v, int)], op.here)
+        late = here.phase == UPDATE_PHASE
+        queue = Queue(said.name or "outfeed", [], said.takes_last, late)
+        if any(queue.name == known.name for known in self.outfeeds):
+            raise PoplarError(
+                "E0544",
+                f"{x.name!r} sends to the queue {queue.name!r}, and another op does so, too",
+                hint="send to each queue in one place",
+            )
+        for at in self.leaves(values, x, here):
+            queue.positions.append(self.anchored(x.name, at, here))
+        if queue.positions:
+            self.outfeeds.append(queue)
+        return Token()
+
+    def ordered(self) -> int:
+        """Return a token, for ops that keep theirs."""
+        raise PoplarError(
+            "E0544",
+            "an op between the stages is ordered by a token, which only queues are here",
+            hint="take the op out of the step",
+        )

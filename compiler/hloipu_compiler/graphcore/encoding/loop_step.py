@@ -1,0 +1,195 @@
+"""A loop in which micro-batches are accumulated, written as one plain step.
+
+What cannot be a step (values that go on and are no parameters, updates that do something with a
+gradient of zero) stays a loop, written out in HLO's own: it runs all the same, on one IPU.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hloipu_compiler.graphcore.encoding.core.call_config import LOOP
+from hloipu_compiler.graphcore.encoding.core.errors import PoplarError
+from hloipu_compiler.graphcore.encoding.core.ops import Op
+from hloipu_compiler.graphcore.encoding.core.stated import Stated
+from hloipu_compiler.graphcore.encoding.core.survey import Survey, update_count
+from hloipu_compiler.graphcore.encoding.core.traces import Trace
+from hloipu_compiler.graphcore.encoding.core.values import OUTSIDE, Context, Value
+from hloipu_compiler.graphcore.encoding.flat_step import Ending, FlatStep, check_size
+from hloipu_compiler.graphcore.encoding.loops.facts import window_in
+from hloipu_compiler.graphcore.encoding.loops.loop_counts import (
+    repeat_count,
+    updates_of,
+    while_count,
+)
+from hloipu_compiler.graphcore.encoding.loops.loop_forms import loop_form
+from hloipu_compiler.graphcore.encoding.shards import in_stages
+from hloipu_compiler.graphcore.encoding.window_writing import NoStep, WindowWriter
+from hloipu_compiler.hlo.literals.values import literal_array
+from hloipu_compiler.ir.graph import Instruction, Module
+from hloipu_compiler.ir.shapes import ArrayShape
+
+_ROUNDS = 8
+"""Of finding what goes from micro-batch to micro-batch: each finds what depends on the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Goes:
+    """A value of the loop that counts its turns, and is no parameter."""
+
+    slot: int
+    """Where it is read."""
+
+
+class _LoopWriter(WindowWriter):
+    """Writes an entry with an accumulating loop in it; `fed`: what each micro-batch changes."""
+
+    def __init__(self, module: Module, micro_batches: int | None, fed: frozenset[int]) -> None:
+        super().__init__(module, micro_batches or 1)
+        self.given = micro_batches
+        self.said = 0
+        """Micro-batches of an update as its own computation says."""
+        self.fed_numbers = fed
+        self.counters: list[_Goes] = []
+        self.varied: set[int] = set()
+        """Numbers of the values that each micro-batch changes."""
+
+    def called(self, op: Op) -> Value:
+        name = op.x.attributes.called[0]
+        if op.kind != LOOP or not self.loops.accumulates(name):
+            return super().called(op)
+        return self._looped(op, name, repeat_count(op.x, op.config))
+
+    def plain(self, op: Op) -> Value:
+        body = op.x.attributes.text("body")
+        if op.x.opcode != "while" or not self.loops.accumulates(body):
+            return super().plain(op)
+        return self._looped(op, body, while_count(self.module, self.current, op.x))
+
+    def _looped(self, op: Op, callee: str, turns: int) -> Value:
+        """Write one turn of a loop in which micro-batches are accumulated."""
+        form = loop_form(op.x, self.module.computation[callee])
+        positions = form.opened(self, op)
+        slots = self._begin(op.x, callee, positions, turns)
+        here = Context(device=self.inside(op).device)
+        result = self.computation(form.body, form.arguments(slots), here)
+        return form.result(self._end(op.x, positions, slots, form.parts(result, slots)))
+
+    def taken_once(self, op: Op, number: int, value: int) -> int:
+        if self.micro_batches > 1:
+            raise NoStep(
+                f"operand {number} of the update {op.name!r} is what the last micro-batch makes"
+            )
+        return super().taken_once(op, number, value)
+
+    def _begin(
+        self, x: Instruction, callee: str, positions: Sequence[int], turns: int
+    ) -> tuple[int, ...]:
+        """Return the values that go on, where the body reads them."""
+        if self.is_written:
+            raise NoStep(f"{x.name!r} is a second loop that accumulates")
+        self.is_written = True
+        windows = window_in(self.module, self.module.computation[callee])
+        self.micro_batches = self.given or windows
+        self.turns = updates_of(x.name, turns, self.micro_batches)
+        self.written_count = self.said
+        slots = []
+        for number, at in enumerate(positions):
+            if self.made[at].parameter_number < 0:
+                shape = self.made[at].shape
+                at = self.add(f"{x.name}.{number}", "copy", shape, (at,))
+            if number in self.fed_numbers:
+                self.traces[at] = Trace(fed=True)
+            slots.append(at)
+        return tuple(slots)
+
+    def _end(
+        self, x: Instruction, positions: Sequence[int], slots: Sequence[int],
+        result: Sequence[Value],
+    ) -> list[Value]:  # fmt: skip
+        """Return what the values are after the loop; keep which of them go on how."""
+        parts = [self.settled(v, x, OUTSIDE) for v in result]
+        self.inputs, self.outputs = [], []
+        made: list[Value] = []
+        for number, (old, slot, new) in enumerate(zip(positions, slots, parts, strict=True)):
+            late = self.trace((new,)).late
+            if new != slot and not late:
+                self.varied.add(number)
+            if new == slot:
+                self._note(old, old, made)
+            elif not late and old != slot and (step := self._step(new, slot)) is not None:
+                self.counters.append(_Goes(slot))
+                self._note(old, old, [])
+                made.append(self._counted_on(old, step))
+            else:
+                self._note(slot if old == slot else old, new, made)
+        self.check_going_on(x, slots, parts)
+        return made
+
+    def _note(self, old: int, new: int, made: list[Value]) -> None:
+        self.inputs.append(old)
+        self.outputs.append(new)
+        made.append(new)
+
+    def _step(self, new: int, slot: int) -> int | None:
+        """Return by what a value grows each turn, if by a constant integer."""
+        x = self.made[new]
+        if x.opcode != "add" or slot not in x.operands:
+            return None
+        other = self.made[x.operands[0] if x.operands[1] == slot else x.operands[1]]
+        shape = other.shape
+        if other.opcode != "constant" or other.literal is None or not isinstance(shape, ArrayShape):
+            return None
+        if not shape.is_scalar or shape.element_type.name[0] not in "su":
+            return None
+        value = literal_array(other.literal, shape, other.name)
+        return int(getattr(value, "item", int)())
+
+    def _counted_on(self, old: int, step: int) -> int:
+        """Write what a counter is after the loop."""
+        shape = self.made[old].shape
+        if not isinstance(shape, ArrayShape):
+            raise TypeError(f"{self.made[old].name} is no number")
+        kind = ArrayShape(shape.element_type)
+        number = self.number("turns", kind, str(step * self.turns * self.micro_batches))
+        return self.add("counted", "add", shape, (old, number))
+
+
+def loop_step(module: Module, found: Survey, micro_batches: int | None) -> FlatStep:
+    """Return the step of a module that accumulates in a loop.
+
+    Raises NoStep where it is none, and PoplarError E0541, E0545 to E0547 as such.
+    """
+    check_size(module)
+    fed: frozenset[int] = frozenset()
+    for _ in range(_ROUNDS):
+        writer = _LoopWriter(module, micro_batches, fed)
+        writer.said = update_count(module, found.updates) or 0
+        root = writer.entry(module.entry)
+        if not writer.is_written:
+            name = found.update.call.name if found.update is not None else module.name
+            raise PoplarError(
+                "E0546",
+                f"the update {name!r} is in no loop and no pipeline",
+                hint="call it in the body of a RepeatLoop call or of a counted while",
+                op=found.update.call if found.update is not None else None,
+            )
+        varied = fed | writer.varied
+        if varied == fed:
+            return _ended(module, found, writer, root)
+        fed = varied
+    raise NoStep(
+        f"what goes from micro-batch to micro-batch in {module.name!r} is too long a chain"
+    )
+
+
+def _ended(module: Module, found: Survey, writer: _LoopWriter, root: Value) -> FlatStep:
+    writer.trains = True
+    ending = Ending(module, writer, root, writer.turns)
+    ending.read = [goes.slot for goes in writer.counters]
+    stated = Stated(
+        writer.micro_batches,
+        offload=found.update_state("OFFLOAD_WEIGHT_UPDATE_VARIABLES"),
+        shard_optimizer=found.update_state("PARTITION_OFFLOADED_WEIGHT_UPDATE_VARIABLES") == "on",
+        loop=writer.turns,
+    )
+    return in_stages(ending.step(stated))

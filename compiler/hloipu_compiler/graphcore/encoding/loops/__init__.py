@@ -1,0 +1,1 @@
+"""Loops of Graphcore's encoding as HLO's own loops."""

@@ -1,0 +1,85 @@
+"""What computations have of Graphcore's ops, themselves or by what they call."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from hloipu_compiler.analysis.call_graph import callees_first
+from hloipu_compiler.graphcore.encoding.core.call_config import (
+    CALL,
+    FUNCTION,
+    MULTI_CONV,
+    STAGES,
+    UPDATE,
+    config_of,
+)
+from hloipu_compiler.graphcore.encoding.core.custom_ops import WINDOWED, target_of
+from hloipu_compiler.graphcore.encoding.core.errors import PoplarError
+from hloipu_compiler.graphcore.encoding.loops.windows import window_of
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+
+
+class Facts(NamedTuple):
+    """What one computation has."""
+
+    updates: bool
+    """An update, itself or by plain calls."""
+    accumulates: bool
+    """That, or an accumulator of the older form."""
+    is_plain: bool
+    """None of Graphcore's ops, in all that it calls."""
+
+
+_NOTHING = Facts(False, False, True)
+
+
+def facts_of(module: Module) -> Mapping[str, Facts]:
+    """Return what each computation has."""
+    found: dict[str, Facts] = {}
+    for computation in callees_first(module):
+        updates = accumulates = False
+        plain = True
+        for x in computation.instructions:
+            config = config_of(x)
+            target = target_of(x)
+            plain = plain and not target and config is None
+            updates = updates or (config is not None and config.type == UPDATE)
+            accumulates = accumulates or target in WINDOWED
+            for name in x.attributes.called:
+                callee = found.get(name, _NOTHING)
+                plain = plain and callee.is_plain
+                if runs_along(x):
+                    updates = updates or callee.updates
+                    accumulates = accumulates or callee.accumulates
+        found[computation.name] = Facts(updates, updates or accumulates, plain)
+    return found
+
+
+def runs_along(x: Instruction) -> bool:
+    """Whether an op is a call that is but a part of what is around it."""
+    if x.opcode != "call":
+        return False
+    config = config_of(x)
+    return config is None or config.type in (CALL, FUNCTION, MULTI_CONV) or config.type in STAGES
+
+
+def window_in(module: Module, computation: Computation) -> int:
+    """Return after how many turns accumulators of the older form give their sums out; 0: no such.
+
+    Raises PoplarError E0541 where they do not agree.
+    """
+    found: dict[int, str] = {}
+    waiting = [computation]
+    while waiting:
+        for x in waiting.pop().instructions:
+            if target_of(x) in WINDOWED:
+                found.setdefault(window_of(x), x.name)
+            elif runs_along(x):
+                waiting.extend(module.computation[name] for name in x.attributes.called)
+    if len(found) > 1:
+        (one, first), (other, second) = list(found.items())[:2]
+        raise PoplarError(
+            "E0541",
+            f"{first!r} accumulates {one} micro-batches and {second!r} {other}, in one loop",
+            hint="give all accumulators of a loop one num_mini_batches",
+        )
+    return next(iter(found), 0)

@@ -1,0 +1,58 @@
+"""How often loops run, and how many of their turns are micro-batches of one update."""
+
+from hloipu_compiler.analysis.trip_count import trip_count
+from hloipu_compiler.graphcore.encoding.core.call_config import CallConfig
+from hloipu_compiler.graphcore.encoding.core.errors import PoplarError
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+
+
+def repeat_count(x: Instruction, config: CallConfig | None) -> int:
+    """Return how often a RepeatLoop call runs; PoplarError E0540 where it does not say so."""
+    count = config.counts.get("REPEAT_COUNT") if config is not None else None
+    if count is None:
+        raise PoplarError(
+            "E0540",
+            f"call {x.name!r} is a RepeatLoop, and says nowhere how often it runs",
+            hint='write {"callConfig":{"type":"RepeatLoop","repeatConfig":{"repeatCount":"N"}}}',
+            op=x,
+        )
+    return count
+
+
+def while_count(module: Module, computation: Computation, x: Instruction) -> int:
+    """Return how often a `while` runs in which something is accumulated.
+
+    Raises PoplarError E0546 where nobody can tell.
+    """
+    turns = trip_count(module, computation, x)
+    if turns is None:
+        raise PoplarError(
+            "E0546",
+            f"micro-batches are accumulated in the loop {x.name!r}, and nobody can tell how "
+            "often it runs",
+            hint="count its turns by a constant",
+            op=x,
+        )
+    return turns
+
+
+def updates_of(name: str, turns: int, micro_batches: int) -> int:
+    """Return how many updates a loop of so many turns does.
+
+    Raises PoplarError: E0541 where no count of micro-batches is known, which is 0 then, E0546
+    where it does not divide the turns.
+    """
+    if not micro_batches:
+        raise PoplarError(
+            "E0541",
+            f"nothing says how many micro-batches the update in the loop {name!r} has",
+            hint="put a GradientAccumulationCount of a constant into the update",
+        )
+    if turns % micro_batches:
+        raise PoplarError(
+            "E0546",
+            f"the loop {name!r} runs {turns} times, which is no multiple of its {micro_batches} "
+            "micro-batches an update",
+            hint=f"let it run {-(-turns // micro_batches) * micro_batches} times",
+        )
+    return turns // micro_batches

@@ -1,0 +1,72 @@
+"""How a loop is written: what goes on from turn to turn as parameters, as one tuple, or alone."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hloipu_compiler.graphcore.encoding.core.errors import PoplarError
+from hloipu_compiler.graphcore.encoding.core.ops import Op
+from hloipu_compiler.graphcore.encoding.core.values import Made, Value
+from hloipu_compiler.graphcore.encoding.core.writing import Writer
+from hloipu_compiler.ir.graph import Computation, Instruction
+from hloipu_compiler.ir.shapes import TupleShape
+
+MANY, TUPLE, ONE = "many", "tuple", "one"
+
+
+@dataclass(frozen=True, slots=True)
+class LoopForm:
+    """A loop's body, and how values go into it and come out."""
+
+    name: str
+    """Of the loop."""
+    body: Computation
+    kind: str
+
+    def opened(self, writer: Writer, op: Op) -> list[int]:
+        """Return the positions of the values that go on, before the first turn."""
+        if self.kind != TUPLE:
+            return writer.operands(op)
+        state = op.operands[0]
+        if not isinstance(state, Made):
+            at = writer.settled(state, op.x, op.here)
+            shape = writer.made[at].shape
+            count = len(shape.elements) if isinstance(shape, TupleShape) else 0
+            state = Made(tuple(writer.part(at, n) for n in range(count)))
+        return [writer.settled(v, op.x, op.here) for v in state.parts]
+
+    def arguments(self, values: Sequence[Value]) -> list[Value]:
+        """Return what the body's parameters are."""
+        return [Made(tuple(values))] if self.kind == TUPLE else list(values)
+
+    def parts(self, result: Value, given: Sequence[Value]) -> tuple[Value, ...]:
+        """Return the values that go on after a turn: what is not returned stays as it is.
+
+        Raises PoplarError E0549 for a body that returns something else.
+        """
+        if self.kind == ONE:
+            return (result,)
+        if isinstance(result, Made) and len(result.parts) <= len(given):
+            return (*result.parts, *given[len(result.parts) :])
+        raise PoplarError(
+            "E0549",
+            f"what {self.name!r} runs does not return a tuple of the {len(given)} values that go "
+            "on",
+            hint="return as many values as there are parameters, as a tuple",
+        )
+
+    def result(self, parts: Sequence[Value]) -> Value:
+        """Return what the loop gives back."""
+        return parts[0] if self.kind == ONE else Made(tuple(parts))
+
+
+def loop_form(x: Instruction, body: Computation) -> LoopForm:
+    """Return how a call or a `while` repeats a computation."""
+    root = body.instructions[body.root].shape
+    kind = MANY
+    if len(body.parameters) == 1:
+        given = body.instructions[body.parameters[0]].shape
+        if isinstance(given, TupleShape) and isinstance(root, TupleShape):
+            kind = TUPLE if len(given.elements) == len(root.elements) else MANY
+        elif not isinstance(root, TupleShape):
+            kind = ONE
+    return LoopForm(x.name, body, kind)

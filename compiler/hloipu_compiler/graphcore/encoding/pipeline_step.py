@@ -1,0 +1,161 @@
+"""A module with a Pipeline call, written as one plain step."""
+
+from hloipu_compiler.graphcore.encoding.core.call_config import PIPELINE
+from hloipu_compiler.graphcore.encoding.core.errors import PoplarError
+from hloipu_compiler.graphcore.encoding.core.ops import Op
+from hloipu_compiler.graphcore.encoding.core.pipeline_checks import Stages, checked_stages
+from hloipu_compiler.graphcore.encoding.core.stated import Stated
+from hloipu_compiler.graphcore.encoding.core.survey import (
+    Found,
+    Survey,
+    constant_number,
+    disagree,
+    update_count,
+)
+from hloipu_compiler.graphcore.encoding.core.values import Made, Value
+from hloipu_compiler.graphcore.encoding.flat_step import Ending, FlatStep, check_size
+from hloipu_compiler.graphcore.encoding.flat_writing import FlatWriter
+from hloipu_compiler.ir.graph import Computation, Module
+from hloipu_compiler.ir.shapes import ArrayShape
+
+_RECOMPUTES = (
+    "Recompute_then_backpropagate",
+    "Recompute_and_backpropagate_interleaved",
+)
+
+
+class _PipelineWriter(FlatWriter):
+    """Writes an entry with a pipeline in it."""
+
+    said = 1
+    """What the operand that counts micro-batches is."""
+
+    def called(self, op: Op) -> Value:
+        if op.config is None or op.kind != PIPELINE:
+            return super().called(op)
+        given = self.operands(op)
+        index = op.config.counts.get("GradientAccumulationOperandIndex", -1)
+        if 0 <= index < len(given):  # whatever the text says, it is as many as are asked for
+            shape = self.made[given[index]].shape
+            if isinstance(shape, ArrayShape) and shape.is_scalar:
+                given[index] = self.number("micro_batches", shape, str(self.said))
+        self.inputs = list(given)
+        found = self.computation(self.callee(op.x), self.inputs, op.here)
+        if not isinstance(found, Made):
+            raise PoplarError("E0543", f"pipeline {op.name!r} does not return a tuple")
+        self.outputs = list(found.parts)
+        if len(self.outputs) > len(self.inputs):
+            raise PoplarError(
+                "E0549",
+                f"pipeline {op.name!r} takes {len(self.inputs)} values and returns "
+                f"{len(self.outputs)}",
+                hint="return every operand at its own place, changed or not, and nothing else",
+            )
+        return found
+
+
+def pipeline_step(module: Module, found: Survey, micro_batches: int | None) -> FlatStep:
+    """Return the step of a module that has a pipeline.
+
+    `micro_batches`: how many are asked for, whatever the module says.
+    Raises what `checked_stages` raises, and PoplarError E0541 where nothing says how many
+    micro-batches an update has.
+    """
+    if found.pipeline is None:
+        raise PoplarError("E0543", "there is no pipeline")
+    check_size(module)
+    stages = checked_stages(module, found)
+    pipeline = found.pipeline
+    count = micro_batches or stages.parts * pipeline_count(module, found)
+    turns = pipeline.config.count("PIPELINE_REPEAT_COUNT", 1) or 1
+    writer = _PipelineWriter(module, count, stages.count, turns)
+    if micro_batches is not None:
+        writer.written_count = _said_count(module, found)
+    writer.said = count // stages.parts
+    writer.has_backward = bool(stages.backward)
+    writer.returns = stages.returns
+    writer.trains = found.update is not None
+    entry = module.entry
+    root = writer.entry(entry)
+    ending = Ending(module, writer, root, turns if found.update is not None else turns * count)
+    return ending.step(_stated(found, stages, count, turns))
+
+
+def pipeline_count(module: Module, found: Survey) -> int:
+    """Return the micro-batches of an update, as a module with a pipeline says.
+
+    Raises PoplarError E0541 where it does not, or says different things.
+    """
+    pipeline = found.pipeline
+    if pipeline is None:
+        raise PoplarError("E0543", "there is no pipeline")
+    said = _operand_count(module, pipeline)
+    own = update_count(module, found.updates)
+    if None not in (said, own) and said != own and found.update is not None:
+        raise disagree(pipeline.call, said or 0, found.update.call, own or 0)
+    count = said or own
+    if not count:
+        raise PoplarError(
+            "E0541",
+            f"pipeline {pipeline.call.name!r} says nowhere how many micro-batches an update has, "
+            "or not by a constant",
+            hint="give --micro-batches K, or make the operand GradientAccumulationOperandIndex a "
+            "constant",
+            op=pipeline.call,
+        )
+    return count
+
+
+def _said_count(module: Module, found: Survey) -> int:
+    """Return the micro-batches that a text speaks of; 0 where it does not, or not clearly."""
+    try:
+        return pipeline_count(module, found)
+    except PoplarError:
+        return 0
+
+
+def _operand_count(module: Module, pipeline: Found) -> int | None:
+    config, call = pipeline.config, pipeline.call
+    if "GRADIENT_ACCUMULATION_COUNT" in config.counts:
+        return config.counts["GRADIENT_ACCUMULATION_COUNT"]
+    index = config.counts.get("GradientAccumulationOperandIndex")
+    if index is not None and index >= len(call.operands):
+        raise PoplarError(
+            "E0541",
+            f"pipeline {call.name!r} takes the number of micro-batches from operand {index}, and "
+            f"has {len(call.operands)}",
+            hint="set GradientAccumulationOperandIndex to the operand that is the number",
+            op=call,
+        )
+    if index is None:
+        index = len(call.operands) - 1
+        if index < 0 or not _is_count(pipeline.computation, call.operands[index]):
+            return None
+    return constant_number(module, pipeline.computation, call.operands[index])
+
+
+def _is_count(computation: Computation, position: int) -> bool:
+    return str(computation.instructions[position].shape).startswith("s32[]")
+
+
+def _stated(found: Survey, stages: Stages, count: int, turns: int) -> Stated:
+    pipeline = found.pipeline
+    if pipeline is None:
+        raise PoplarError("E0543", "there is no pipeline")
+    config = pipeline.config
+    numbers = sorted({device for own in stages.devices for device in own})
+    recomputes = bool(stages.again) or config.choices.get("RECOMPUTATION_MODE") in _RECOMPUTES
+    return Stated(
+        count,
+        stages.count,
+        config.choices.get("PIPELINE_SCHEDULE", "Grouped").lower(),
+        recompute="full" if recomputes and found.updates else "",
+        offload=found.update_state("OFFLOAD_WEIGHT_UPDATE_VARIABLES"),
+        shard_optimizer=found.update_state("PARTITION_OFFLOADED_WEIGHT_UPDATE_VARIABLES") == "on",
+        device_map=tuple(tuple(numbers.index(n) for n in own) for own in stages.devices),
+        offload_activations=config.state("OFFLOAD_ACTIVATIONS") == "on",
+        offload_weights=config.state("OFFLOAD_VARIABLES") == "on",
+        offload_accumulators=config.state("OFFLOAD_GRADIENT_ACCUMULATION_BUFFERS") == "on",
+        batch_serialization=stages.parts,
+        loop=turns,
+    )

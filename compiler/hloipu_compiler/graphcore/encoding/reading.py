@@ -1,0 +1,41 @@
+"""Graphcore's encoding read: the face of this room."""
+
+from hloipu_compiler.graphcore.encoding.core.errors import placing
+from hloipu_compiler.graphcore.encoding.core.pipeline_checks import checked_stages
+from hloipu_compiler.graphcore.encoding.core.stated import Stated
+from hloipu_compiler.graphcore.encoding.core.survey import survey, update_count
+from hloipu_compiler.graphcore.encoding.flat_step import FlatStep
+from hloipu_compiler.graphcore.encoding.loop_step import loop_step
+from hloipu_compiler.graphcore.encoding.pipeline_step import pipeline_step
+from hloipu_compiler.graphcore.encoding.plain_module import written_out
+from hloipu_compiler.graphcore.encoding.window_writing import NoStep
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.vendor.expanding import expanded
+
+
+def flat_step(module: Module, micro_batches: int | None = None) -> FlatStep | None:
+    """Return the plain step of a verified module in Graphcore's encoding; None for any other.
+
+    `micro_batches`: how many an update has, whatever the module says of it.
+    Raises FormulaError E0530 and E0531, and PoplarError E0540 to E0549.
+    """
+    with placing(module):
+        return _read(module, micro_batches)
+
+
+def _read(given: Module, micro_batches: int | None) -> FlatStep | None:
+    module = expanded(given)
+    found = survey(module)
+    if found.is_plain:
+        return None if module is given else FlatStep(module, Stated())
+    if found.pipeline is not None:
+        return pipeline_step(module, found, micro_batches)
+    if found.stages:
+        checked_stages(module, found)
+    if not found.updates and not found.windows:
+        return FlatStep(written_out(module, found, micro_batches), Stated())
+    count = update_count(module, found.updates) if micro_batches is None else micro_batches
+    try:
+        return loop_step(module, found, count)
+    except NoStep as error:
+        return FlatStep(written_out(module, found, micro_batches), Stated(why=error.message))

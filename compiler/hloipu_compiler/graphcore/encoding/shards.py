@@ -1,0 +1,91 @@
+"""A loop's step whose ops are on several devices, as stages that run one after the other.
+
+Each micro-batch goes from device to device, there and back again, as sharded loops do: that is the
+sequential schedule. Devices are stages in the order in which the forward pass comes to them; where
+it comes back to one, ops stay on their devices, and micro-batches have no stages.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from hloipu_compiler.graphcore.encoding.core.devices import devices_of
+from hloipu_compiler.graphcore.encoding.core.sheet import marked
+from hloipu_compiler.graphcore.encoding.core.stated import Stated
+from hloipu_compiler.graphcore.encoding.core.traces import FORWARD_PHASE
+from hloipu_compiler.graphcore.encoding.flat_step import FlatStep
+from hloipu_compiler.hlo.attributes.frontend_attributes import (
+    frontend_attributes_text,
+    read_frontend_attributes,
+)
+from hloipu_compiler.ir.attributes import Attributes
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+
+_SEQUENTIAL = "sequential"
+_KEY = "frontend_attributes"
+
+
+def in_stages(step: FlatStep) -> FlatStep:
+    """Return a step of several micro-batches with devices made stages.
+
+    The same where it has one micro-batch, or no order of devices can be stages.
+    """
+    module, entry = step.module, step.module.entry
+    if step.stated.micro_batches == 1:
+        return step
+    said = [devices_of(x) for x in entry.instructions]
+    used = {device for own in said for device in own}
+    stages = _stages(entry, said) if len(used) > 1 else {}
+    if stages is None:
+        return step
+    instructions = tuple(
+        x._replace(attributes=_staged(x, own, stages))
+        for x, own in zip(entry.instructions, said, strict=True)
+    )
+    entry = replace(entry, instructions=instructions)
+    stated = step.stated
+    if stages:
+        order = sorted(stages)
+        stated = replace(
+            stated,
+            stages=len(stages),
+            schedule=_SEQUENTIAL,
+            device_map=tuple((order.index(device),) for device in stages),
+        )
+    return FlatStep(_with_entry(module, entry, stated), stated)
+
+
+def _stages(entry: Computation, said: list[tuple[int, ...]]) -> dict[int, int] | None:
+    """Return the stage of each device; None where the forward pass comes back to one."""
+    found: dict[int, int] = {}
+    reached = [-1] * len(entry.instructions)
+    """The last stage of what a value is made of."""
+    for at, (x, own) in enumerate(zip(entry.instructions, said, strict=True)):
+        before = max((reached[i] for i in x.operands), default=-1)
+        if len(own) == 1 and _is_forward(x):
+            stage = found.setdefault(own[0], len(found))
+            if stage < before:
+                return None
+            before = stage
+        reached[at] = before
+    for own in said:
+        for device in own:
+            found.setdefault(device, len(found))
+    return found
+
+
+def _is_forward(x: Instruction) -> bool:
+    return f'ipu_phase="{FORWARD_PHASE}"' in x.attributes.text("frontend_attributes")
+
+
+def _staged(x: Instruction, own: tuple[int, ...], stages: Mapping[int, int]) -> Attributes:
+    """Return attributes with a stage in place of a device."""
+    is_placed = len(own) == 1 and own[0] in stages
+    return marked(x.attributes, {"ipu_stage": str(stages[own[0]])} if is_placed else {})
+
+
+def _with_entry(module: Module, entry: Computation, stated: Stated) -> Module:
+    computations = tuple(entry if c.name == entry.name else c for c in module.computations)
+    said = read_frontend_attributes(module.attributes.text(_KEY))
+    words = frontend_attributes_text(said | stated.attributes())
+    header = Attributes({**module.attributes, _KEY: words}, module.attributes.called)
+    return replace(module, computations=computations, attributes=header)

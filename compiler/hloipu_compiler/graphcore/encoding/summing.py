@@ -1,0 +1,181 @@
+"""Accumulators of a step taken in: gradients, and ops that stand for what is added up."""
+
+from collections.abc import Sequence
+
+from hloipu_compiler.graphcore.encoding.core.accumulators import (
+    Accumulator,
+    addend_of,
+    common_reduction,
+)
+from hloipu_compiler.graphcore.encoding.core.errors import PoplarError
+from hloipu_compiler.graphcore.encoding.core.ops import Op
+from hloipu_compiler.graphcore.encoding.core.scales import Factors
+from hloipu_compiler.graphcore.encoding.core.traces import BACKWARD_PHASE, UPDATE_PHASE, Anchor
+from hloipu_compiler.graphcore.encoding.core.values import Buffer, Context, Sunk, Value
+from hloipu_compiler.graphcore.encoding.core.writing import added_to
+from hloipu_compiler.graphcore.encoding.traced_writing import TracedWriter
+from hloipu_compiler.ir.graph import Instruction
+from hloipu_compiler.ir.shapes import ArrayShape, Shape
+from hloipu_compiler.plan.pipelining import MEAN, RUNNING_MEAN, SUM
+
+
+class SummingWriter(TracedWriter):
+    """Writes ops, and gradients in the place of accumulators."""
+
+    def created(self, op: Op) -> Value:
+        """Take in the creation of an accumulator."""
+        shape = op.x.shape
+        if not isinstance(shape, ArrayShape) or not shape.element_type.is_array:
+            raise PoplarError("E0545", f"the accumulator {op.name!r} is no array")
+        self.accumulators.append(Accumulator(op.name, shape, made=op.x))
+        return Buffer(len(self.accumulators) - 1)
+
+    def added(self, op: Op) -> Value:
+        """Take in what each micro-batch adds to one."""
+        buffer = added_to(op)
+        found = self.accumulators[buffer.number]
+        if found.is_sunk:
+            raise PoplarError(
+                "E0545",
+                f"{op.name!r} adds to the accumulator {found.name!r}, which a sink has closed",
+                hint="add before the GradientAccumulatorSink",
+            )
+        place = self.placed([v for v in op.operands[1:2] if isinstance(v, int)], op.here)
+        value, scale = (self.settled(v, op.x, place) for v in op.operands[1:])
+        scale = self.one_number(op.x, scale)
+        found.addends.append(addend_of(self.placing(place), self.factors(), op.x, value, scale))
+        return buffer
+
+    def factors(self) -> Factors:
+        """Return what recognises factors among the ops so far."""
+        if self._factors is None:
+            self._factors = Factors(
+                self.made,
+                self.counter_positions,
+                self.micro_batches,
+                goes_on=not self.stages,
+                written=self.written_count,
+            )
+        return self._factors
+
+    def sunk(self, op: Op) -> Value:
+        """Take in the end of the additions."""
+        numbers = {v.number for v in op.operands if isinstance(v, Buffer)}
+        if not op.operands or not all(isinstance(v, Buffer) for v in op.operands):
+            raise PoplarError(
+                "E0545",
+                f"{op.name!r} closes something that is no accumulator",
+                hint="give it what GradientAccumulatorAddWithScale returns",
+            )
+        if len(numbers) > 1:
+            names = ", ".join(repr(self.accumulators[n].name) for n in sorted(numbers))
+            raise PoplarError(
+                "E0545",
+                f"{op.name!r} joins different accumulators, {names}",
+                hint="make one accumulator, and add to it from every stage",
+            )
+        found = self.accumulators[numbers.pop()]
+        if not found.addends:
+            raise PoplarError(
+                "E0545",
+                f"nothing is added to the accumulator {found.name!r}, which {op.name!r} closes",
+                hint="add a gradient to it with GradientAccumulatorAddWithScale",
+            )
+        found.is_sunk = True
+        return Sunk(self.total(op.x, found), found.name)
+
+    def total(self, x: Instruction, accumulator: Accumulator) -> int:
+        """Write what an accumulator holds: each place adds up what it adds, then all together."""
+        running = accumulator.reduction(self.micro_batches) == RUNNING_MEAN
+        places: dict[Context, list[int]] = {}
+        for number, each in enumerate(accumulator.addends):
+            found = self.trace((each.value,))
+            stage = found.backward if found.backward >= 0 else found.forward
+            places.setdefault(Context(BACKWARD_PHASE, stage), []).append(number)
+        totals = []
+        for here, numbers in places.items():
+            addends = [accumulator.addends[n] for n in numbers]
+            value = self._sum(accumulator, [each.value for each in addends], here)
+            bare = self._sum(accumulator, [each.bare for each in addends], here)
+            share = self._share(accumulator, bare, here) if running else -1
+            at = self.anchored(accumulator.name, value, here)
+            self.anchors.append(Anchor(at, value, bare, share))
+            totals.append(at)
+        late = Context(UPDATE_PHASE)
+        total = totals[0]
+        for other in totals[1:]:
+            total = self.add(x.name, "add", accumulator.shape, (total, other), late)
+            self.noted(total, (total, other), late)
+        return total
+
+    def _sum(self, accumulator: Accumulator, values: Sequence[int], here: Context) -> int:
+        total = -1
+        for value in values:
+            shape = self.made[value].shape
+            if (
+                not isinstance(shape, ArrayShape)
+                or shape.dimensions != accumulator.shape.dimensions
+            ):
+                raise PoplarError(
+                    "E0545",
+                    f"the accumulator {accumulator.name!r} is {accumulator.shape}, and {shape} is "
+                    "added to it",
+                    hint="give the accumulator the shape of its gradients",
+                )
+            if shape.element_type is not accumulator.shape.element_type:
+                name = f"{accumulator.name}.as"
+                taken = self.add(name, "convert", accumulator.shape, (value,), here)
+                value = self.noted(taken, (value,), here)
+            if total >= 0:
+                value = self.noted(
+                    self.add(f"{accumulator.name}.sum", "add", accumulator.shape, (total, value),
+                             here), (total, value), here)  # fmt: skip
+            total = value
+        return total
+
+    def _share(self, accumulator: Accumulator, value: int, here: Context) -> int:
+        """Write a K-th of a value."""
+        kind = ArrayShape(accumulator.shape.element_type)
+        text = repr(1 / self.micro_batches)
+        number = self.number(f"{accumulator.name}.share", kind, text)
+        whole = self.spread(f"{accumulator.name}.shares", accumulator.shape, number)
+        name = f"{accumulator.name}.part"
+        part = self.add(name, "multiply", accumulator.shape, (value, whole), here)
+        return self.noted(part, (value,), here)
+
+    def placing(self, here: Context) -> "_Placing":
+        """Return where ops are written that stand in one place."""
+        return _Placing(self, here)
+
+    def reduced(self) -> str:
+        """Settle which form of the gradients is added up; return the reduction."""
+        open_ones = [x for x in self.accumulators if x.addends and not x.is_sunk]
+        if open_ones:
+            raise PoplarError(
+                "E0545",
+                f"no GradientAccumulatorSink closes the accumulator {open_ones[0].name!r}",
+                hint="close it, and give what it holds to the ResourceUpdate call",
+                op=open_ones[0].made,
+            )
+        reduction = common_reduction(self.accumulators, self.micro_batches)
+        for anchor in self.anchors:
+            taken = anchor.value
+            if reduction in (MEAN, RUNNING_MEAN):
+                taken = anchor.bare
+            elif anchor.share >= 0:
+                taken = anchor.share
+            self.made[anchor.position] = self.made[anchor.position]._replace(operands=(taken,))
+        return reduction if self.anchors else SUM
+
+
+class _Placing:
+    """Writes ops in one place."""
+
+    def __init__(self, writer: SummingWriter, here: Context) -> None:
+        self.writer = writer
+        self.here = here
+        self.made = writer.made
+
+    def add(self, name: str, opcode: str, shape: Shape, operands: Sequence[int] = ()) -> int:
+        at = self.writer.add(name, opcode, shape, operands, self.here)
+        return self.writer.noted(at, operands, self.here)

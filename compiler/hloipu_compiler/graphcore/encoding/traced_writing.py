@@ -1,0 +1,152 @@
+"""Ops of a step written where they belong: by the call that they are in, or by what they read."""
+
+from collections.abc import Mapping, Sequence
+
+from hloipu_compiler.graphcore.encoding.core.accumulators import Accumulator
+from hloipu_compiler.graphcore.encoding.core.ops import Op
+from hloipu_compiler.graphcore.encoding.core.scales import Factors
+from hloipu_compiler.graphcore.encoding.core.traces import (
+    BACKWARD_PHASE,
+    FORWARD_PHASE,
+    NONE,
+    UPDATE_PHASE,
+    Anchor,
+    Count,
+    Queue,
+    Trace,
+    joined,
+)
+from hloipu_compiler.graphcore.encoding.core.values import (
+    OUTSIDE,
+    Context,
+    Counter,
+    Lazy,
+    Made,
+    Value,
+)
+from hloipu_compiler.graphcore.encoding.core.writing import Writer
+from hloipu_compiler.graphcore.encoding.loops.repeating import Loops
+from hloipu_compiler.ir.annotations import PER_MICRO_BATCH
+from hloipu_compiler.ir.attributes import Attributes
+from hloipu_compiler.ir.graph import Instruction, Module
+
+_FEW = 4
+"""Operands of an op on numbers."""
+
+
+class TracedWriter(Writer):
+    """Writes ops, and keeps what of a micro-batch each depends on."""
+
+    def __init__(self, module: Module, micro_batches: int, stages: int, turns: int) -> None:
+        super().__init__(module, places=not stages)
+        self.micro_batches = micro_batches
+        self.counter_positions: set[int] = set()
+        self._factors: Factors | None = None
+        self.written_count = 0
+        """Micro-batches of an update as the text says; 0: as many."""
+        self.turns = turns
+        """Updates of a run."""
+        self.stages = stages
+        """Forward stages; 0: there is no pipeline."""
+        self.has_backward = False
+        self.returns: Mapping[int, int] = {}
+        """Backward stages of a pipeline without update -> the stages that they are then."""
+        self.trains = False
+        self.traces: dict[int, Trace] = {}
+        self.feeds: list[Queue] = []
+        self.outfeeds: list[Queue] = []
+        self.accumulators: list[Accumulator] = []
+        self.anchors: list[Anchor] = []
+        self.counts: dict[Context, Count] = {}
+        self.inputs: list[Value] = []
+        """What goes into the pipeline or loop."""
+        self.outputs: list[Value] = []
+        """What comes out of it, input i as output i."""
+        self.loops = Loops(module, places=self.places)
+
+    # -- marks ---------------------------------------------------------------------------------
+
+    def trace(self, positions: Sequence[int]) -> Trace:
+        """Return what some positions depend on."""
+        return joined([self.traces.get(at, NONE) for at in positions])
+
+    def noted(self, position: int, operands: Sequence[int], here: Context) -> int:
+        """Keep what a new position depends on, where it stands included."""
+        found = self.trace(operands)
+        if here.phase == FORWARD_PHASE and here.stage >= 0:
+            found = joined((found, Trace(forward=here.stage)))
+        elif here.phase == BACKWARD_PHASE and here.stage >= 0:
+            found = joined((found, Trace(backward=here.stage)))
+        elif here.phase == UPDATE_PHASE:
+            found = joined((found, Trace(late=True)))
+        if found != NONE:
+            self.traces[position] = found
+        return position
+
+    def placed(self, operands: Sequence[int], here: Context) -> Context:
+        """Return the marks of an op that stands between the calls: by what it reads."""
+        if here.phase or not self.stages:
+            return here
+        found = self.trace(operands)
+        if found.late:
+            return Context(UPDATE_PHASE)
+        if found.backward >= 0:
+            return Context(BACKWARD_PHASE, found.backward)
+        if found.forward < 0:
+            return here
+        if not self.trains:
+            return Context(FORWARD_PHASE, found.forward)
+        return Context(BACKWARD_PHASE, found.forward if self.has_backward else -1)
+
+    # -- what is written -----------------------------------------------------------------------
+
+    def plain(self, op: Op) -> Value:
+        """Write an op where its operands say that it belongs."""
+        op = op.placed(self.placed(op.positions, op.here))
+        counts = any(isinstance(v, Counter | Lazy) for v in op.operands)
+        if op.here == OUTSIDE and self.stages and counts and len(op.operands) <= _FEW:
+            return Lazy(op.x, op.operands)
+        positions = self.operands(op)
+        x = self.loops.without_structure(op.x)
+        return self.noted(self.copied(x, positions, op.here), positions, op.here)
+
+    def replicated(self, op: Op) -> Value:
+        """Write what depends on the replicas, by HLO's own collectives."""
+        op = op.placed(self.placed(op.positions, op.here))
+        values = self.operands(op)
+        before = len(self.made)
+        found = self.loops.of_replicas(self, op, values)
+        self.all_noted(before, op.here)
+        return found
+
+    def all_noted(self, before: int, here: Context) -> None:
+        """Keep what all ops from a position on depend on."""
+        for at in range(before, len(self.made)):
+            self.noted(at, self.made[at].operands, here)
+
+    def element(self, x: Instruction, value: Value, index: int) -> Value:
+        """Return a part of a tuple, which depends on what the tuple does."""
+        found = super().element(x, value, index)
+        if isinstance(value, int) and isinstance(found, int):
+            self.traces[found] = self.traces.get(value, NONE)
+        return found
+
+    def part(self, position: int, index: int) -> int:
+        """Write a part of a tuple."""
+        found = super().part(position, index)
+        self.traces[found] = self.traces.get(position, NONE)
+        return found
+
+    def settled(self, value: Value, user: Instruction, here: Context) -> int:
+        """Return the position of a value; a tuple made here depends on its parts."""
+        found = super().settled(value, user, here)
+        if isinstance(value, Made):
+            self.noted(found, self.made[found].operands, here)
+        return found
+
+    def anchored(self, name: str, value: int, here: Context) -> int:
+        """Write the op that says that each micro-batch makes a value, whatever it depends on."""
+        target = Attributes({"custom_call_target": PER_MICRO_BATCH})
+        shape = self.made[value].shape
+        at = self.add(f"{name}.each", "custom-call", shape, (value,), here, target)
+        return self.noted(at, (value,), here)

@@ -1,0 +1,139 @@
+"""Accumulators of the older form in a step: sums that only the last micro-batch gives out.
+
+The update reads them; what a turn does with the zeros that they give out before must be nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from hloipu_compiler.graphcore.encoding.core.accumulators import Accumulator, Addend
+from hloipu_compiler.graphcore.encoding.core.custom_ops import (
+    ACCUMULATE,
+    ACCUMULATE_REDUCE,
+    MOMENTUM_REDUCE,
+)
+from hloipu_compiler.graphcore.encoding.core.errors import PoplarError
+from hloipu_compiler.graphcore.encoding.core.ops import Op
+from hloipu_compiler.graphcore.encoding.core.scales import ONE
+from hloipu_compiler.graphcore.encoding.core.traces import UPDATE_PHASE, Trace
+from hloipu_compiler.graphcore.encoding.core.unchanged import sources
+from hloipu_compiler.graphcore.encoding.core.values import Context, Made, Value
+from hloipu_compiler.graphcore.encoding.flat_writing import FlatWriter
+from hloipu_compiler.graphcore.encoding.loops.windows import accumulated_shape, averaged, reduced
+from hloipu_compiler.ir.graph import Instruction, Module
+
+_LATE = Context(UPDATE_PHASE)
+
+
+class NoStep(PoplarError):
+    """Why a loop cannot be a step, and stays a loop."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__("E0549", why)
+
+
+class WindowWriter(FlatWriter):
+    """Writes a step flat, with accumulators that give out zeros but after the last micro-batch."""
+
+    def __init__(self, module: Module, micro_batches: int) -> None:
+        super().__init__(module, micro_batches, 0, 1)
+        self.is_written = False
+        """Whether the loop has begun."""
+        self.silent: list[int] = []
+        """What accumulators give out."""
+        self.remembered: dict[int, tuple[int, int]] = {}
+        """Accumulators with momentum -> what they were before, and the one op that may read it."""
+
+    def plain(self, op: Op) -> Value:
+        """Write an op; NoStep where it reads what is accumulated and what micro-batches change."""
+        found = super().plain(op)
+        if self.silent and isinstance(found, int):
+            traces = [self.trace((i,)) for i in self.made[found].operands]
+            if any(t.late for t in traces) and any(t.fed and not t.late for t in traces):
+                raise NoStep(
+                    f"{op.name!r} reads an accumulated gradient, and what each micro-batch changes"
+                )
+        return found
+
+    def windowed(self, op: Op) -> Value:
+        """Take in an accumulator: the update reads its sum."""
+        if not self.is_written:
+            return super().windowed(op)
+        values = self.operands(op)
+        if op.target in (ACCUMULATE, ACCUMULATE_REDUCE):
+            made: list[Value] = [self._given_out(op, at) for at in values]
+            return made[0] if len(made) == 1 else Made(tuple(made))
+        half = len(values) // 2
+        momentum = self.one_number(op.x, values[-1])
+        sums, given = [], []
+        for old, value in zip(values[:half], values[half : 2 * half], strict=True):
+            total = self._with_momentum(op, old, self._total_of(op, value), momentum)
+            sums.append(total)
+            given.append(self._silent(op, total))
+        return Made((*sums, *given))
+
+    def placed(self, operands: Sequence[int], here: Context) -> Context:
+        """Return the marks of an op: those of the update, of what reads a sum."""
+        if here.phase:
+            return here
+        return _LATE if self.trace(operands).late else here
+
+    def _total_of(self, op: Op, value: int) -> int:
+        shape = accumulated_shape(self, op.x, value)
+        accumulator = Accumulator(op.name, shape, [Addend(op.name, value, value, ONE, ONE)], True)
+        self.accumulators.append(accumulator)
+        return self._late(self.total(op.x, accumulator))
+
+    def _late(self, position: int) -> int:
+        self.traces[position] = Trace(late=True)
+        return position
+
+    def _given_out(self, op: Op, value: int) -> int:
+        total = self._total_of(op, value)
+        shape = self.array(total)
+        if op.target == ACCUMULATE_REDUCE and shape is not None:
+            reducer = self.loops.reducer(shape.element_type)
+            total = self._late(reduced(self, op.name, total, reducer, _LATE))
+        return self._silent(op, total)
+
+    def _silent(self, op: Op, total: int) -> int:
+        at = self._late(self.add(op.name, "copy", self.made[total].shape, (total,), _LATE))
+        self.silent.append(at)
+        return at
+
+    def _with_momentum(self, op: Op, old: int, total: int, momentum: int) -> int:
+        shape = accumulated_shape(self, op.x, old, total)
+        before = len(self.made)
+        factor = self.spread(f"{op.name}.factor", shape, momentum, _LATE)
+        less = self.add(f"{op.name}.less", "multiply", shape, (old, factor), _LATE)
+        found = self.add(f"{op.name}.sum", "add", shape, (less, total), _LATE)
+        if op.target == MOMENTUM_REDUCE:
+            found = averaged(self, op.name, found, self.loops.reducer(shape.element_type), _LATE)
+        for at in range(before, len(self.made)):
+            self._late(at)
+        self.remembered[found] = (old, less)
+        return found
+
+    def check_going_on(self, x: Instruction, slots: Sequence[int], parts: Sequence[int]) -> None:
+        """Raise NoStep where turns change values, and not only where a sum is given out."""
+        self._check_remembered(dict(zip(slots, parts, strict=True)))
+        if not self.silent:
+            return
+        same = sources(self.made, set(self.silent))
+        for number, (slot, new) in enumerate(zip(slots, parts, strict=True)):
+            late = self.trace((new,)).late and new not in self.remembered
+            if late and same[slot] != same[new]:
+                raise NoStep(
+                    f"value {number} of the loop {x.name!r} changes in every turn, and not "
+                    "only where a sum is given out"
+                )
+
+    def _check_remembered(self, following: Mapping[int, int]) -> None:
+        """Raise where anything else reads an accumulator that each micro-batch adds to."""
+        readers = dict(self.remembered.values())
+        if not readers:
+            return
+        if any(following.get(old) != new for new, (old, _) in self.remembered.items()):
+            raise NoStep("an accumulator with momentum does not go on from turn to turn")
+        for at, x in enumerate(self.made):
+            if any(i in readers and readers[i] != at for i in x.operands):
+                raise NoStep(f"{x.name!r} reads an accumulator while it is being filled")

@@ -1,0 +1,81 @@
+"""Layers of GRU over time, with scores of attention perhaps.
+
+Gates in kernel and bias: reset, update, candidate (graphcore/poplibs: include/popnn/GruDef.hpp).
+"""
+
+from collections.abc import Sequence
+
+from hloipu_compiler.formulas.call import Call, formula
+from hloipu_compiler.formulas.loop import Loop, Step, at_step, with_step
+from hloipu_compiler.formulas.text import Value
+from hloipu_compiler.graphcore.library_calls.layer_sizes import Sizes, activations, sizes_of
+
+
+class _GruStep(Step):
+    """h' = u h + (1 - u) g."""
+
+    def __init__(self, call: Call, sizes: Sizes, others: int) -> None:
+        self.activation, self.gate = activations(call)
+        self.sizes = sizes
+        self.others = others
+        """Arrays besides: lengths of sequences, and scores of attention."""
+        self.resets_after = call.flag("reset_after", default=False)
+
+    def __call__(self, turn: Value, given: Sequence[Value]) -> Sequence[Value]:
+        x, kernel, bias, *rest = given
+        besides, (h, outputs) = rest[: self.others], rest[self.others :]
+        units, inputs, batch = self.sizes.units, self.sizes.inputs, self.sizes.batch
+        of_input, of_state = kernel.sliced(0, 0, inputs), kernel.sliced(0, inputs, inputs + units)
+        row = at_step(x, turn).product(of_input)
+        state = h.product(of_state)
+        flat = bias.shaped((3, 2 if self.resets_after else 1, units))
+
+        def part(value: Value, gate: int) -> Value:
+            return value.sliced(1, gate * units, (gate + 1) * units)
+
+        def offset(gate: int, which: int) -> Value:
+            one = flat.sliced(0, gate, gate + 1).sliced(1, which, which + 1)
+            return one.shaped((units,)).spread((batch, units), [1])
+
+        def gate_of(gate: int) -> Value:
+            total = part(row, gate) + part(state, gate) + offset(gate, 0)
+            return (total + offset(gate, 1) if self.resets_after else total).unary(self.gate)
+
+        reset, update = gate_of(0), gate_of(1)
+        if self.resets_after:
+            inner = reset * (part(state, 2) + offset(2, 1))
+        else:
+            inner = (reset * h).product(of_state.sliced(1, 2 * units, 3 * units))
+        candidate = (part(row, 2) + offset(2, 0) + inner).unary(self.activation)
+        if self.others == 2:
+            score = at_step(besides[1], turn).spread((batch, units), [0])
+            update = update * (1.0 - score)
+        made = update * h + (1.0 - update) * candidate
+        shown = made
+        if besides:
+            goes_on = besides[0].compared("GT", turn.spread(besides[0].dims, ()))
+            goes_on = goes_on.spread((batch, units), [0])
+            shown = goes_on.chosen(made, 0.0, made)
+            made = goes_on.chosen(made, h, h)
+        return [x, kernel, bias, *besides, made, with_step(outputs, shown, turn)]
+
+
+@formula("GRULayerFwd", "DynamicGRULayerFwd", "AUGRULayerFwd")
+def _gru(call: Call) -> Sequence[Value]:
+    others = {"GRULayerFwd": 0, "DynamicGRULayerFwd": 1, "AUGRULayerFwd": 2}[call.target]
+    call.takes(4 + others)
+    x, h, kernel, bias = (v.wide() for v in call.operands[:4])
+    resets_after = call.flag("reset_after", default=False)
+    sizes = sizes_of(call, 3, kernel, (3, 2) if resets_after else (3,))
+    if len(call.results) > 1:
+        raise call.unsupported(
+            "it keeps values for its gradient, which hloipu does not know",
+            'print it with "is_training": false, or write the layer out in HLO',
+        )
+    outputs = call.text.full("f32", (sizes.steps, sizes.batch, sizes.units), 0)
+    besides = [
+        v.converted(kind) for v, kind in zip(call.operands[4:], ("s32", "f32"), strict=False)
+    ]
+    arrays = [x, kernel, bias, *besides, h, outputs]
+    made = Loop(call.text, sizes.steps).run(arrays, _GruStep(call, sizes, others))
+    return [made[-1].converted(call.operands[0].kind)]

@@ -1,0 +1,121 @@
+"""Layers of LSTM over time, and their gradients.
+
+Gates in kernel and bias: forget, input, candidate, output (graphcore/poplibs:
+include/popnn/LstmDef.hpp). The kernel has the rows of the input, then those of the state. What the
+forward op keeps for the backward one is, for each step, the gates as above, the tanh of the cell,
+and the cell before.
+"""
+
+from collections.abc import Sequence
+
+from hloipu_compiler.formulas.call import Call, formula
+from hloipu_compiler.formulas.loop import Loop, Step, at_step, with_step
+from hloipu_compiler.formulas.text import Value
+from hloipu_compiler.graphcore.library_calls.layer_sizes import Sizes, activations, sizes_of
+
+
+class _LstmStep(Step):
+    """h = o tanh(c'), c' = f c + i g."""
+
+    def __init__(self, call: Call, sizes: Sizes, lengths: bool) -> None:
+        self.activation, self.gate = activations(call)
+        self.sizes = sizes
+        self.lengths = lengths
+
+    def __call__(self, turn: Value, given: Sequence[Value]) -> Sequence[Value]:
+        x, kernel, bias, *others = given
+        lengths = others.pop(0) if self.lengths else None
+        h, c, outputs, kept = others
+        units, batch = self.sizes.units, self.sizes.batch
+        row = at_step(x, turn).joined([h], 1)
+        biases = bias.shaped((4 * units,)).spread((batch, 4 * units), [1])
+        summed = row.product(kernel) + biases
+        parts = [summed.sliced(1, n * units, (n + 1) * units) for n in range(4)]
+        forget, taken, output = (parts[n].unary(self.gate) for n in (0, 1, 3))
+        candidate = parts[2].unary(self.activation)
+        cell = forget * c + taken * candidate
+        squashed = cell.unary(self.activation)
+        made = output * squashed
+        new_h, new_c, shown = made, cell, made
+        if lengths is not None:
+            goes_on = lengths.compared("GT", turn.spread(lengths.dims, ()))
+            goes_on = goes_on.spread((batch, units), [0])
+            new_h, new_c = goes_on.chosen(made, h, h), goes_on.chosen(cell, c, c)
+            shown = goes_on.chosen(made, 0.0, made)
+        rows = [forget, taken, candidate, output, squashed, c]
+        whole = rows[0].shaped((1, batch, units)).joined(
+            [r.shaped((1, batch, units)) for r in rows[1:]], 0
+        )  # fmt: skip
+        kept = with_step(kept, whole, turn)
+        first = [lengths] if lengths is not None else []
+        return [x, kernel, bias, *first, new_h, new_c, with_step(outputs, shown, turn), kept]
+
+
+@formula("LstmLayerFwd", "DynamicLstmLayerFwd")
+def _lstm(call: Call) -> Sequence[Value]:
+    dynamic = call.target.startswith("Dynamic")
+    call.takes(6 if dynamic else 5)
+    x, h, c, kernel, bias = (v.wide() for v in call.operands[:5])
+    sizes = sizes_of(call, 4, kernel, (4,))
+    text = call.text
+    outputs = text.full("f32", (sizes.steps, sizes.batch, sizes.units), 0)
+    kept = text.full("f32", (sizes.steps, 6, sizes.batch, sizes.units), 0)
+    lengths = [call.operands[5].converted("s32")] if dynamic else []
+    arrays = [x, kernel, bias, *lengths, h, c, outputs, kept]
+    made = Loop(call.text, sizes.steps).run(arrays, _LstmStep(call, sizes, dynamic))
+    found = [made[-2], made[-3], made[-1]]
+    kind = call.operands[0].kind
+    return [value.converted(kind) for value in found[: len(call.results)]]
+
+
+class _LstmBack(Step):
+    """One step back: gradients of the gates, and what they add to kernel, bias, input and state."""
+
+    def __init__(self, call: Call, sizes: Sizes) -> None:
+        if activations(call) != ("tanh", "logistic"):
+            raise call.unsupported(
+                "its activations are no tanh and sigmoid", "write its gradient out in HLO"
+            )
+        self.sizes = sizes
+
+    def __call__(self, turn: Value, given: Sequence[Value]) -> Sequence[Value]:
+        x, h0, kernel, outputs, kept, d_outputs, dh, dc, dx, dw, db = given
+        units, batch, steps = self.sizes.units, self.sizes.batch, self.sizes.steps
+        at = (turn.text.number("s32", steps - 1)) - turn
+        before = (at - 1).combined("maximum", 0)
+        is_first = at.compared("EQ", 0.0).spread(h0.dims, ())
+        h = is_first.chosen(h0, at_step(outputs, before), h0)
+        rows = at_step(kept, at)
+        f, i, g, o, squashed, c = (
+            rows.sliced(0, n, n + 1).shaped((batch, units)) for n in range(6)
+        )
+        dh = dh + at_step(d_outputs, at)
+        dc = dc + dh * o * (1.0 - squashed * squashed)
+        parts = [
+            dc * c * f * (1.0 - f), dc * g * i * (1.0 - i), dc * i * (1.0 - g * g),
+            dh * squashed * o * (1.0 - o),
+        ]  # fmt: skip
+        gates = parts[0].joined(parts[1:], 1)
+        back = gates.product(kernel.turned((1, 0)))
+        row = at_step(x, at).joined([h], 1)
+        dw = dw + row.turned((1, 0)).product(gates)
+        db = db + gates.reduced("add", [0]).shaped((4, units))
+        dx = with_step(dx, back.sliced(1, 0, self.sizes.inputs), at)
+        dh = back.sliced(1, self.sizes.inputs, self.sizes.inputs + units)
+        return [x, h0, kernel, outputs, kept, d_outputs, dh, dc * f, dx, dw, db]
+
+
+@formula("LstmLayerBwd")
+def _lstm_gradient(call: Call) -> Sequence[Value]:
+    """Gradients of input, state, cell, kernel and bias."""
+    call.takes(10)
+    x, h, _, kernel, bias, outputs, _, kept, d_outputs, dc = (v.wide() for v in call.operands)
+    sizes = sizes_of(call, 4, kernel, (4,))
+    text = call.text
+    zeros = [text.full("f32", v.dims, 0) for v in (h, x, kernel, bias)]
+    dh, dx, dw, db = zeros
+    arrays = [x, h, kernel, outputs, kept, d_outputs, dh, dc, dx, dw, db]
+    made = Loop(call.text, sizes.steps).run(arrays, _LstmBack(call, sizes))
+    dh, dc, dx, dw, db = made[-5:]
+    kind = call.operands[0].kind
+    return [value.converted(kind) for value in (dx, dh, dc, dw, db)]

@@ -1,0 +1,1 @@
+"""Attributes, shapes and shardings from text."""

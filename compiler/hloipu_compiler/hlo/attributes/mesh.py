@@ -1,0 +1,204 @@
+"""Meshes of named axes, as V3 shardings and the mesh form of replica groups write them.
+
+Source: openxla/xla `xla/hlo/parser/hlo_parser.cc` (ParseMesh, ParseAxisRef),
+`xla/hlo/ir/mesh_and_axis.cc`. What XLA aborts on (repeated names, sizes below 1, device
+ids that are no permutation) is a fault here.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from math import prod
+
+from hloipu_compiler.hlo.attributes.device_order import PLAIN_ORDER, DeviceOrder, read_iota
+from hloipu_compiler.hlo.attributes.value_cursor import Cursor, Kind
+from hloipu_compiler.hlo.syntax.strings import quote
+from hloipu_compiler.hlo.syntax.text_fault import TextFault
+from hloipu_runtime.frozen import dataclass
+
+MOST_DEVICES = 2**31
+"""Devices that a text may claim; descriptors stay small whatever it says, but products must fit."""
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """Axes by name and size, and the order of devices along them; maximal: one device, no axes."""
+
+    axis_names: tuple[str, ...] = ()
+    axis_sizes: tuple[int, ...] = ()
+    devices: DeviceOrder = PLAIN_ORDER
+    is_maximal: bool = False
+
+    @cached_property
+    def axis_position(self) -> dict[str, int]:
+        """Position of each axis by its name."""
+        return {name: i for i, name in enumerate(self.axis_names)}
+
+    @property
+    def device_count(self) -> int:
+        """Number of devices; 0 for the empty mesh."""
+        return prod(self.axis_sizes) if self.axis_sizes else len(self.devices.listed)
+
+    def __str__(self) -> str:
+        if self.is_maximal:
+            return f"maximal_mesh[device_id={self.devices.listed[0]}]"
+        pairs = zip(self.axis_names, self.axis_sizes, strict=True)
+        axes = ",".join(f"{_single_quoted(name)}={size}" for name, size in pairs)
+        order = "" if self.devices.is_plain else f", device_ids=({self.devices.order_text()})"
+        return f"mesh[{axes}]{order}"
+
+
+@dataclass(frozen=True, slots=True)
+class AxisRef:
+    """An axis of a mesh by its position, whole, or the part of `size` after `pre_size`."""
+
+    axis: int
+    pre_size: int = 1
+    size: int = 0
+    """0: the whole axis."""
+
+    def extent(self, mesh: Mesh) -> int:
+        """Return the number of devices along it."""
+        return self.size or mesh.axis_sizes[self.axis]
+
+    def text(self, mesh: Mesh) -> str:
+        """Return it as XLA prints it."""
+        part = f":({self.pre_size}){self.size}" if self.size else ""
+        return f"{_single_quoted(mesh.axis_names[self.axis])}{part}"
+
+
+def _single_quoted(name: str) -> str:
+    return f"'{quote(name)[1:-1]}'"
+
+
+def is_mesh(cursor: Cursor) -> bool:
+    """Whether a mesh starts at the cursor."""
+    return cursor.kind is Kind.WORD and cursor.text in ("mesh", "maximal_mesh")
+
+
+def take_mesh(cursor: Cursor) -> Mesh:
+    """Read a mesh: `mesh['a'=2,'b'=4]`, with device ids or without, or `maximal_mesh[…]`."""
+    if cursor.text == "maximal_mesh":
+        return _take_maximal(cursor)
+    cursor.advance()
+    start = cursor.start
+    cursor.expect("[")
+    names: list[str] = []
+    sizes: list[int] = []
+    while not cursor.at("]") or names:
+        names.append(cursor.string())
+        cursor.expect("=")
+        sizes.append(cursor.integer())
+        if not cursor.take(","):
+            break
+    cursor.expect("]")
+    _check_axes(cursor, start, names, sizes)
+    devices = PLAIN_ORDER
+    if names and _device_ids_follow(cursor):
+        devices = _take_device_ids(cursor, prod(sizes))
+    return Mesh(tuple(names), tuple(sizes), devices)
+
+
+def _take_maximal(cursor: Cursor) -> Mesh:
+    cursor.advance()
+    cursor.expect("[")
+    if cursor.key() != "device_id":
+        raise cursor.fault(expected="device_id=")
+    device = cursor.integer()
+    cursor.expect("]")
+    return Mesh(devices=DeviceOrder(listed=(device,)), is_maximal=True)
+
+
+def _check_axes(cursor: Cursor, start: int, names: list[str], sizes: list[int]) -> None:
+    if len(set(names)) != len(names):
+        raise TextFault(cursor.code, "two axes of the mesh have one name", start)
+    if any(size < 1 for size in sizes) or prod(sizes) > MOST_DEVICES:
+        raise TextFault(
+            cursor.code, "a mesh of such sizes cannot be", start, expected="sizes from 1"
+        )
+
+
+def _device_ids_follow(cursor: Cursor) -> bool:
+    if not cursor.at(","):
+        return False
+    ahead = Cursor(cursor.source, cursor.code, cursor.start + 1)
+    return ahead.kind is Kind.KEY and ahead.text == "device_ids="
+
+
+def _take_device_ids(cursor: Cursor, count: int) -> DeviceOrder:
+    cursor.expect(",")
+    cursor.key()
+    start = cursor.start
+    if cursor.take("("):
+        if cursor.at("["):
+            order = read_iota(cursor, count)
+            cursor.expect(")")
+            return order
+        listed = [cursor.integer()]
+        while cursor.take(","):
+            listed.append(cursor.integer())
+        cursor.expect(")")
+        if (
+            len(listed) == count
+            and sorted(listed) == list(range(count))
+            and listed != sorted(listed)
+        ):
+            return DeviceOrder(listed=tuple(listed))
+    raise TextFault(
+        cursor.code,
+        "the device ids do not fit the mesh",
+        start,
+        expected=f"another order of 0 to {count - 1} than the plain one",
+    )
+
+
+def take_axes(cursor: Cursor, mesh: Mesh) -> tuple[AxisRef, ...]:
+    """Read `{'a', 'b':(1)2}`; there may be none."""
+    cursor.expect("{")
+    axes: list[AxisRef] = []
+    while not cursor.at("}"):
+        if axes:
+            cursor.expect(",")
+        axes.append(take_axis(cursor, mesh))
+    cursor.expect("}")
+    return tuple(axes)
+
+
+def take_axis(cursor: Cursor, mesh: Mesh) -> AxisRef:
+    """Read one reference to an axis, by name or by number, whole or a part."""
+    start = cursor.start
+    name = cursor.string()
+    if name in mesh.axis_position:
+        axis = mesh.axis_position[name]
+    elif name.isascii() and name.isdigit() and len(name) < 6 and int(name) < len(mesh.axis_names):
+        axis = int(name)
+    else:
+        raise TextFault(cursor.code, f"`{name}` is no axis of the mesh", start, expected=str(mesh))
+    if not cursor.take(":"):
+        return AxisRef(axis)
+    cursor.expect("(")
+    pre_size = cursor.integer()
+    cursor.expect(")")
+    size = cursor.integer()
+    whole = mesh.axis_sizes[axis]
+    if pre_size < 1 or size < 2 or size >= whole or whole % (pre_size * size):
+        raise TextFault(
+            cursor.code,
+            f"no part of size {size} after {pre_size} divides an axis of {whole}",
+            start,
+        )
+    return AxisRef(axis, pre_size, size)
+
+
+def check_disjoint(
+    cursor: Cursor, start: int, mesh: Mesh, lists: Sequence[tuple[AxisRef, ...]]
+) -> None:
+    """Check that no part of an axis is used twice, in one list or in several."""
+    taken: dict[int, list[tuple[int, int]]] = {}
+    for axis in (axis for axes in lists for axis in axes):
+        low, high = axis.pre_size, axis.pre_size * axis.extent(mesh)
+        for other_low, other_high in taken.setdefault(axis.axis, []):
+            nested = max(low, other_low) % min(high, other_high) == 0
+            if (low < other_high and other_low < high) or not nested:
+                name = mesh.axis_names[axis.axis]
+                raise TextFault(cursor.code, f"axis `{name}` is used twice", start)
+        taken[axis.axis].append((low, high))

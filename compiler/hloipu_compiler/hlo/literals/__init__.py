@@ -1,0 +1,1 @@
+"""Literals: their text, and the arrays that it stands for."""

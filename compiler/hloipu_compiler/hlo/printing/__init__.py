@@ -1,0 +1,1 @@
+"""Modules printed as text, JSON and DOT."""

@@ -1,0 +1,182 @@
+"""Printing modules, computations and instructions as HLO text; linear in what is printed.
+
+In the full form `parse(print_module(m)) == m`; the short form loses metadata, tables, and the names
+of what async sugar hides.
+XLA's parser reads every form. Source: openxla/xla `xla/hlo/ir/hlo_module.cc`,
+`hlo_computation.cc`, `hlo_instruction.cc`.
+"""
+
+from collections.abc import Mapping
+
+from hloipu_compiler.hlo.printing.async_text import NO_SUGAR, Sugar, async_sugar, starts_of, sugared
+from hloipu_compiler.hlo.printing.attribute_text import value_text
+from hloipu_compiler.hlo.printing.canonical import canonical_attributes, canonical_module
+from hloipu_compiler.hlo.printing.print_options import (
+    CANONICAL,
+    FULL,
+    SHORT,
+    Form,
+    Layouts,
+    PrintOptions,
+)
+from hloipu_compiler.hlo.printing.printed_shapes import ShapePrinter
+from hloipu_compiler.ir.attribute_kinds import INSTRUCTION_KINDS, MODULE_KINDS
+from hloipu_compiler.ir.attributes import Attributes, Value
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.literals import Literal
+from hloipu_compiler.ir.shapes import ArrayShape, Shape
+from hloipu_runtime.element_types import ELEMENT_TYPES
+
+__all__ = [
+    "CANONICAL", "FULL", "SHORT", "Form", "Layouts", "PrintOptions", "print_computation",
+    "print_instruction", "print_module",
+]  # fmt: skip
+
+_KEYWORDS = frozenset(
+    "true false inf nan HloModule ENTRY ROOT FileNames FunctionNames FileLocations StackFrames "
+    "maximal replicated manual last_tile_dim_replicate shard_as shard_like unknown "
+    "unreduced".split()
+)
+_RESERVED = _KEYWORDS | ELEMENT_TYPES.keys()
+"""Words that XLA's lexer does not take for a name without `%`."""
+
+
+def print_module(module: Module, options: PrintOptions = FULL) -> str:
+    """Return the text of a whole module, with a line end after the last brace."""
+    if options.form is Form.CANONICAL:
+        module = canonical_module(module)
+    printer = _Printer(options, async_sugar(module) if options.shows_async_sugar else NO_SUGAR)
+    blocks = [printer.header(module)]
+    if options.shows_metadata and module.stack_tables:
+        blocks.append(module.stack_tables.strip())
+    for position, computation in enumerate(module.computations):
+        if computation.name not in printer.sugar:
+            blocks.append(printer.computation(computation, position == module.entry_position))
+    return "\n\n".join(blocks) + "\n"
+
+
+def print_computation(
+    computation: Computation, options: PrintOptions = FULL, *, is_entry: bool = False
+) -> str:
+    """Return the text of one computation, without a line end."""
+    return _Printer(options).computation(computation, is_entry)
+
+
+def print_instruction(computation: Computation, position: int, options: PrintOptions = FULL) -> str:
+    """Return the line of one instruction, without indentation and `ROOT`."""
+    printer = _Printer(options)
+    instruction = computation.instructions[position]
+    names = {i: printer.name(computation.instructions[i].name) for i in instruction.operands}
+    return printer.instruction(instruction, names, computation)
+
+
+class _Printer:
+    """The memos of one print: equal shapes and attribute lists are written once and reused."""
+
+    def __init__(self, options: PrintOptions, sugar: Sugar = NO_SUGAR) -> None:
+        self.options = options
+        self.sugar = sugar
+        self._starts: Mapping[str, Instruction] = {}
+        self.shapes = ShapePrinter(options.shown_layouts, options.comment_interval)
+        self._attributes: dict[Attributes, str] = {}
+        self._percent = "%" if options.shows_percent else ""
+
+    def name(self, name: str) -> str:
+        """Return a name of an instruction or a computation, with `%` where it needs one."""
+        return f"%{name}" if self._percent or name in _RESERVED else name
+
+    def header(self, module: Module) -> str:
+        """Return the line of `HloModule`."""
+        parts = [f"HloModule {module.name}"]
+        for key, value in module.attributes.items():
+            kind = MODULE_KINDS.get(key)
+            parts.append(f"{key}={value_text(key, kind, value, self.shapes.text, self.name)}")
+        return ", ".join(parts)
+
+    def computation(self, computation: Computation, is_entry: bool) -> str:
+        """Return the text of one computation."""
+        names = {i: self.name(x.name) for i, x in enumerate(computation.instructions)}
+        self._starts = starts_of(computation) if self.sugar else {}
+        lines = [f"{'ENTRY ' if is_entry else ''}{self._title(computation)}{{"]
+        root = computation.root
+        for position, instruction in enumerate(computation.instructions):
+            text = self.instruction(instruction, names, computation)
+            lines.append(f"  ROOT {text}" if position == root else f"  {text}")
+        thread = computation.execution_thread
+        lines.append("}" if thread == "main" else f'}}, execution_thread="{thread}"')
+        return "\n".join(lines)
+
+    def _title(self, computation: Computation) -> str:
+        name = self.name(computation.name)
+        if not self.options.shows_signatures:
+            return f"{name} "
+        bare = self.shapes.without_layouts
+        parameters = [computation.instructions[i] for i in computation.parameters]
+        signature = ", ".join(f"{p.name}: {bare(p.shape)}" for p in parameters)
+        result = bare(computation.instructions[computation.root].shape)
+        return f"{name} ({signature}) -> {result} "
+
+    def instruction(
+        self, instruction: Instruction, names: dict[int, str], computation: Computation
+    ) -> str:
+        """Return one statement, without `ROOT`."""
+        if instruction.literal is not None:
+            inside = self._literal(instruction.literal, instruction.shape)
+        elif instruction.parameter_number >= 0:
+            inside = str(instruction.parameter_number)
+        else:
+            inside = self._operands(instruction.operands, names, computation)
+        name, shape = self.name(instruction.name), self.shapes.text(instruction.shape)
+        opcode, attributes = instruction.opcode, instruction.attributes
+        start = self._starts.get(instruction.name) if self._starts else None
+        if start is not None:
+            opcode, attributes = sugared(instruction, start, self.sugar) or (opcode, attributes)
+        text = f"{name} = {shape} {opcode}({inside})"
+        if attributes:
+            text += self._attribute_list(attributes)
+        if instruction.metadata and self.options.shows_metadata:
+            text += f", metadata={instruction.metadata}"
+        if instruction.backend_config and self.options.shows_backend_config:
+            text += f", backend_config={instruction.backend_config}"
+        return text
+
+    def _operands(
+        self, operands: tuple[int, ...], names: dict[int, str], computation: Computation
+    ) -> str:
+        texts = [names[i] for i in operands]
+        if self.options.operand_shapes:
+            shapes = [self.shapes.text(computation.instructions[i].shape) for i in operands]
+            texts = [f"{shape} {name}" for shape, name in zip(shapes, texts, strict=True)]
+        interval = self.options.comment_interval
+        if interval and len(texts) > interval:
+            for i in range(interval, len(texts), interval):
+                texts[i] = f"/*index={i}*/{texts[i]}"
+        return ", ".join(texts)
+
+    def _attribute_list(self, attributes: Attributes) -> str:
+        known = self._attributes.get(attributes)
+        if known is None:
+            items = attributes
+            if self.options.form is Form.CANONICAL:
+                items = canonical_attributes(attributes)
+            known = "".join(f", {key}={self._value(key, value)}" for key, value in items.items())
+            self._attributes[attributes] = known
+        return known
+
+    def _value(self, key: str, value: Value) -> str:
+        return value_text(key, INSTRUCTION_KINDS.get(key), value, self.shapes.text, self.name)
+
+    def _literal(self, literal: Literal, shape: Shape) -> str:
+        most = self.options.largest_constant
+        if most is not None and _is_larger(shape, most):
+            return "{...}"
+        if literal.array is not None:
+            from hloipu_compiler.hlo.literals.text import literal_text  # brings numpy
+
+            return literal_text(literal.array, shape)
+        # A `//` comment would swallow the parenthesis.
+        return f"{literal.text}\n" if "//" in literal.text else literal.text
+
+
+def _is_larger(shape: Shape, most: int) -> bool:
+    return not isinstance(shape, ArrayShape) or shape.element_count > most

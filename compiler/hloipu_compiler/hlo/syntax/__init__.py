@@ -1,0 +1,1 @@
+"""Tokens, the grammar, and faults in a text."""

@@ -1,0 +1,1 @@
+"""How each family of ops is evaluated."""

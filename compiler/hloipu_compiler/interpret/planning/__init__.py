@@ -1,0 +1,1 @@
+"""From computations to straight-line plans of steps over slots."""

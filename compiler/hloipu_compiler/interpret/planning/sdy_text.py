@@ -1,0 +1,164 @@
+"""Shardy's meshes and shardings, as HLO carries them in frontend attributes.
+
+    {mesh = #sdy.mesh<["data"=2, "model"=4]>}
+    #sdy.sharding_per_value<[<@mesh, [{"data", ?}, {"model":(1)2}p1], replicated={"x"}>]>
+
+Source: openxla/shardy `shardy/dialect/sdy/ir/attrs.td`, `parsers.cc`.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from hloipu_compiler.hlo.attributes.device_order import PLAIN_ORDER, DeviceOrder
+from hloipu_compiler.hlo.attributes.mesh import AxisRef, Mesh
+from hloipu_compiler.hlo.attributes.named_sharding import DimensionSharding, NamedSharding
+
+_TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|#?[A-Za-z_][\w.]*|\d+|[^\s\w])')
+
+
+class SdyFault(ValueError):
+    """A text that is no mesh or sharding of Shardy's."""
+
+
+def read_meshes(text: str) -> dict[str, Mesh]:
+    """Read the value of `xla.sdy.meshes`: meshes by name."""
+    words = _Words(text)
+    meshes: dict[str, Mesh] = {}
+    words.expect("{")
+    while not words.take("}"):
+        name = words.name()
+        words.expect("=")
+        words.expect("#sdy.mesh")
+        meshes[name] = _mesh(words)
+        words.take(",")
+    return meshes
+
+
+def read_shardings(text: str, meshes: Mapping[str, Mesh]) -> tuple[NamedSharding, ...]:
+    """Read `#sdy.sharding_per_value<[…]>`, or one `#sdy.sharding<…>`."""
+    words = _Words(text)
+    if words.take("#sdy.sharding"):
+        return (_sharding(words, meshes),)
+    words.expect("#sdy.sharding_per_value")
+    words.expect("<")
+    words.expect("[")
+    shardings: list[NamedSharding] = []
+    while not words.take("]"):
+        shardings.append(_sharding(words, meshes))
+        words.take(",")
+    return tuple(shardings)
+
+
+class _Words:
+    """The tokens of a text, read from the left."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens: Sequence[str] = _TOKEN.findall(text)
+        self._at = 0
+
+    def peek(self) -> str:
+        return self._tokens[self._at] if self._at < len(self._tokens) else ""
+
+    def next(self) -> str:
+        token = self.peek()
+        if not token:
+            raise SdyFault("it ends too early")
+        self._at += 1
+        return token
+
+    def take(self, token: str) -> bool:
+        found = self.peek() == token
+        self._at += found
+        return found
+
+    def expect(self, token: str) -> None:
+        found = self.next()
+        if found != token:
+            raise SdyFault(f"{found!r} stands where {token!r} was expected")
+
+    def name(self) -> str:
+        token = self.next()
+        return token[1:-1] if token.startswith('"') else token
+
+    def integer(self) -> int:
+        token = self.next()
+        if not (token.isascii() and token.isdigit() and len(token) < 10):
+            raise SdyFault(f"{token!r} stands where a number was expected")
+        return int(token)
+
+
+def _mesh(words: _Words) -> Mesh:
+    """Read `<["a"=2, "b"=4], device_ids=[…]>`."""
+    words.expect("<")
+    words.expect("[")
+    names, sizes = [], []
+    while not words.take("]"):
+        names.append(words.name())
+        words.expect("=")
+        sizes.append(words.integer())
+        words.take(",")
+    order = PLAIN_ORDER
+    if words.take(","):
+        words.expect("device_ids")
+        words.expect("=")
+        words.expect("[")
+        listed = []
+        while not words.take("]"):
+            listed.append(words.integer())
+            words.take(",")
+        order = DeviceOrder(listed=tuple(listed))
+    words.expect(">")
+    return Mesh(tuple(names), tuple(sizes), order, is_maximal=not names and bool(order.listed))
+
+
+def _sharding(words: _Words, meshes: Mapping[str, Mesh]) -> NamedSharding:
+    words.expect("<")
+    if words.take("@"):
+        name = words.name()
+        if name not in meshes:
+            raise SdyFault(f"there is no mesh {name!r}")
+        mesh = meshes[name]
+    else:
+        words.expect("mesh")
+        mesh = _mesh(words)
+    words.expect(",")
+    words.expect("[")
+    dimensions: list[DimensionSharding] = []
+    while not words.take("]"):
+        dimensions.append(_dimension(words, mesh))
+        words.take(",")
+    while not words.take(">"):  # replicated={…}, unreduced={…}: nothing that splits
+        words.next()
+    return NamedSharding(mesh, tuple(dimensions))
+
+
+def _dimension(words: _Words, mesh: Mesh) -> DimensionSharding:
+    """Read `{"a", "b":(1)2, ?}`, perhaps with a priority `p1` after it."""
+    words.expect("{")
+    axes: list[AxisRef] = []
+    is_closed = True
+    while not words.take("}"):
+        if words.take("?"):
+            is_closed = False
+        else:
+            axes.append(_axis(words, mesh))
+        words.take(",")
+    if re.fullmatch(r"p\d+", words.peek()):
+        words.next()
+    return DimensionSharding(tuple(axes), is_closed)
+
+
+def _axis(words: _Words, mesh: Mesh) -> AxisRef:
+    name = words.name()
+    axis = mesh.axis_position.get(name)
+    if axis is None:
+        raise SdyFault(f"the mesh has no axis {name!r}")
+    if not words.take(":"):
+        return AxisRef(axis)
+    words.expect("(")
+    pre_size = words.integer()
+    words.expect(")")
+    size = words.integer()
+    if pre_size < 1 or size < 2 or mesh.axis_sizes[axis] % (pre_size * size):
+        raise SdyFault(f"an axis of {mesh.axis_sizes[axis]} has no part ({pre_size}){size}")
+    return AxisRef(axis, pre_size, size)

@@ -1,0 +1,1 @@
+"""Where values lie: demands of users handed back to what makes the values."""

@@ -1,0 +1,263 @@
+"""The walk back: each user's demand handed on to what it reads."""
+
+from collections.abc import Mapping as MappingType
+from collections.abc import Sequence
+from math import prod
+
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.ops import OPS, Trait
+from hloipu_compiler.ir.shapes import ArrayShape, TupleShape, leaf_range, leaves_of
+from hloipu_compiler.layout.layout import Home, LeafKey, heaviest
+from hloipu_compiler.layout.regions import region_demands
+from hloipu_compiler.layout.rows import row_demand
+from hloipu_compiler.layout.sources import (
+    all_but,
+    demands_of_dot,
+    moving_dimensions,
+    placed_dot,
+    tensor_of,
+)
+from hloipu_compiler.planners.layout_propagation import (
+    made_whole,
+    reshaped,
+    spans_whole,
+    untransposed,
+)
+from hloipu_compiler.planners.op_grids import Demand
+from hloipu_compiler.planners.tuning import Tuning
+from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.mapping import Mapping
+
+ELEMENTWISE = frozenset(name for name, op in OPS.items() if Trait.ELEMENTWISE in op.traits) | {
+    "fusion"
+}
+FORWARDED = frozenset("copy opt-barrier domain add-dependency".split())
+RESHAPES = frozenset("reshape bitcast dynamic-reshape".split())
+CALLERS = frozenset("while conditional call".split())
+
+Made = tuple[Mapping | None, ...]
+"""Where the arrays of a result come to lie, as far as that is known."""
+
+
+class Backwards:
+    """What is known of all computations, and the walk back through one of them."""
+
+    def __init__(self, module: Module, machine: Machine, tuning: Tuning) -> None:
+        """Begin with nothing known."""
+        self.module = module
+        self.machine = machine
+        self.tuning = tuning
+        self.tunings: MappingType[str, Tuning] = {}
+        """Of instructions of the entry, where less memory is left."""
+        self.homes: dict[LeafKey, Home] = {}
+        self.demands: dict[str, dict[tuple[str, int], list[Demand]]] = {}
+        """By computation, then by instruction and number of the array."""
+        self.first_tiles: dict[LeafKey, int] = {}
+        self.made: dict[str, list[Made]] = {}
+
+    def backwards(self, computation: Computation, ends: MappingType[int, Mapping]) -> None:
+        """Walk back through a computation, some of whose results are to end where they are kept."""
+        self.demands[computation.name] = {}
+        for leaf, mapping in ends.items():
+            self._wish(computation, computation.root, Demand(mapping, mapping, 1, ""), leaf)
+        made = self.made[computation.name]
+        for position in reversed(range(len(computation.instructions))):
+            self._back(computation, position, made)
+
+    def tuning_of(self, computation: Computation, x: Instruction) -> Tuning:
+        """Return the tuning with which a product will be planned, as far as that is known."""
+        is_entry = computation is self.module.entry
+        return self.tunings.get(x.name, self.tuning) if is_entry else self.tuning
+
+    def known(self, computation: str, name: str, leaf: int = 0) -> Sequence[Demand]:
+        """Return the demands for an array of an instruction's result."""
+        return self.demands.get(computation, {}).get((name, leaf), ())
+
+    def _wish(self, computation: Computation, position: int, demand: Demand, leaf: int = 0) -> None:
+        key = computation.instructions[position].name, leaf
+        self.demands[computation.name].setdefault(key, []).append(demand)
+
+    def _back(self, computation: Computation, position: int, made: Sequence[Made]) -> None:
+        """Hand the demands for a result on to what it is made of."""
+        x = computation.instructions[position]
+        opcode = x.opcode
+        if not x.operands:
+            return
+        if opcode == "dot":
+            placed = placed_dot(self.machine, self.tuning_of(computation, x), computation, x)
+            first = self.first_tiles.get((computation.name, x.name, 0), 0)
+            wishes = demands_of_dot(self.machine, computation, x, placed, first)
+            for i, wish in zip(x.operands, wishes, strict=False):
+                self._wish(computation, i, wish)
+        elif opcode in ("tuple", "get-tuple-element"):
+            self._back_through_tuple(computation, x)
+        elif opcode in CALLERS:
+            self._back_into_callees(computation, x)
+        elif isinstance(x.shape, ArrayShape):
+            demands = heaviest(self.known(computation.name, x.name))
+            self._back_through_array(computation, x, demands, made)
+        elif opcode == "fusion":
+            for number, leaf in enumerate(leaves_of(x.shape)):
+                demands = heaviest(self.known(computation.name, x.name, number))
+                each = x._replace(shape=leaf)
+                self._back_through_elementwise(computation, each, demands, made)
+        if opcode == "fusion":
+            for at, wish in region_demands(self.machine, self.module, computation, x):
+                self._wish(computation, at, wish)
+
+    def _back_through_tuple(self, computation: Computation, x: Instruction) -> None:
+        name = computation.name
+        if x.opcode == "get-tuple-element":
+            shape = computation.instructions[x.operands[0]].shape
+            if isinstance(shape, TupleShape):
+                places = leaf_range(shape, x.attributes.integer("index"))
+                for leaf, place in enumerate(range(places.start, places.stop)):
+                    for wish in heaviest(self.known(name, x.name, leaf)):
+                        self._wish(computation, x.operands[0], wish, place)
+            return
+        leaf = 0
+        for i in x.operands:
+            for own in range(len(leaves_of(computation.instructions[i].shape))):
+                for wish in heaviest(self.known(name, x.name, leaf)):
+                    self._wish(computation, i, wish, own)
+                leaf += 1
+
+    def _back_into_callees(self, computation: Computation, x: Instruction) -> None:
+        """Hand on what called computations wish for their parameters."""
+        if x.opcode == "while":
+            for leaf in range(len(leaves_of(x.shape))):
+                home = self.homes.get((computation.name, x.name, leaf))
+                if home is not None:
+                    wish = Demand(home.mapping, home.mapping, 1, home.user or x.name)
+                    self._wish(computation, x.operands[0], wish, leaf)
+            return
+        first = 1 if x.opcode == "conditional" else 0
+        for number, name in enumerate(x.attributes.called):
+            callee = self.module.computation[name]
+            given = x.operands[first + number : first + number + 1] if first else x.operands
+            for i, parameter in zip(given, callee.parameters, strict=False):
+                shape = callee.instructions[parameter].shape
+                for leaf in range(len(leaves_of(shape))):
+                    own = callee.instructions[parameter].name
+                    for wish in heaviest(self.known(name, own, leaf)):
+                        self._wish(computation, i, wish, leaf)
+
+    def _back_through_array(
+        self,
+        computation: Computation,
+        x: Instruction,
+        demands: Sequence[Demand],
+        made: Sequence[Made],
+    ) -> None:
+        opcode = x.opcode
+        if opcode in ELEMENTWISE:
+            self._back_through_elementwise(computation, x, demands, made)
+            return
+        source = computation.instructions[x.operands[0]]
+        if not isinstance(source.shape, ArrayShape):
+            return
+        if opcode in ("dynamic-slice", "dynamic-update-slice"):
+            self._back_through_indexing(computation, x, demands)
+            return
+        own = row_demand(self.machine, computation, x)
+        if own is not None:
+            self._wish(computation, x.operands[0], own)
+        for demand in demands:
+            wish = _seen_before(x, tensor_of(source), demand)
+            if wish is not None:
+                self._wish(computation, x.operands[0], wish)
+
+    def _back_through_elementwise(
+        self,
+        computation: Computation,
+        x: Instruction,
+        demands: Sequence[Demand],
+        made: Sequence[Made],
+    ) -> None:
+        """Operands of the result's sizes are wished where it is, or where another one is made."""
+        shape = x.shape.dimensions  # type: ignore[union-attr]
+        if not shape:
+            return
+        alike = [
+            i
+            for i in dict.fromkeys(x.operands)
+            if isinstance(other := computation.instructions[i].shape, ArrayShape)
+            and other.dimensions == shape
+        ]
+        for i in alike:
+            for d in demands:
+                self._wish(computation, i, d._replace(need=d.born))
+            beside = [made[j][0] for j in alike if j != i and made[j][0] is not None]
+            if made[i][0] is None and beside and beside[0] is not None:
+                self._wish(computation, i, Demand(beside[0], beside[0], 1, x.name))
+
+    def _back_through_indexing(
+        self, computation: Computation, x: Instruction, demands: Sequence[Demand]
+    ) -> None:
+        """Wish what data decides whole on each tile, the rest as users wish, or in blocks."""
+        data = tensor_of(computation.instructions[x.operands[0]])
+        part = tensor_of(x)
+        if x.opcode == "dynamic-update-slice":
+            part = tensor_of(computation.instructions[x.operands[1]])
+        moving = moving_dimensions(data.shape, part.shape)
+        wishes = [
+            Demand(mapping, mapping, d.times, d.user)
+            for d in demands
+            if (mapping := self._indexed(x, d.born, data, moving)) is not None
+        ]
+        if not wishes:
+            mapping = all_but(data, moving, self.machine.chip.tiles_per_ipu)
+            if mapping is None:
+                return
+            wishes = [Demand(mapping, mapping, 1, x.name)]
+        for wish in wishes:
+            self._wish(computation, x.operands[0], wish)
+        if x.opcode == "dynamic-update-slice":
+            wish = wishes[0]
+            born = made_whole(wish.born, part.shape, moving)
+            need = Mapping(wish.born.tiles, spans_whole(wish.born, part.shape, moving))
+            self._wish(computation, x.operands[1], wish._replace(born=born, need=need))
+
+    def _indexed(
+        self, x: Instruction, born: Mapping, data: Tensor, moving: Sequence[int]
+    ) -> Mapping | None:
+        """Return where indexed data lies for a user; None where too few tiles would be left.
+
+        An update is written wherever data lies: every tile looks whether it has the place.
+        """
+        if x.opcode == "dynamic-update-slice" and not born.replicated_axes:
+            return born
+        return _fitting(born, data.shape, moving)
+
+
+def _fitting(born: Mapping, shape: tuple[int, ...], moving: Sequence[int]) -> Mapping | None:
+    """Return a mapping with indexed dimensions whole; None where too few tiles would be left."""
+    if not moving:
+        return born
+    found = made_whole(born, shape, moving)
+    return found if 2 * found.tiles.count >= born.tiles.count else None
+
+
+def _seen_before(x: Instruction, source: Tensor, demand: Demand) -> Demand | None:
+    """Return the demand for the operand of an op that only sees it differently, or takes a part."""
+    shape = tensor_of(x).shape
+    if x.opcode in FORWARDED:
+        return demand
+    if x.opcode in RESHAPES:
+        born = reshaped(demand.born, shape, source.shape)
+        if born is None:
+            return None
+        need = reshaped(demand.need, shape, source.shape)
+        return demand._replace(born=born, need=need or born)
+    if x.opcode == "transpose":
+        permutation = x.attributes.integers("dimensions")
+        return demand._replace(
+            born=untransposed(demand.born, permutation),
+            need=untransposed(demand.need, permutation),
+        )
+    if x.opcode == "slice" and prod(source.shape) < 4 * prod(shape):
+        cut = moving_dimensions(source.shape, shape)
+        found = _fitting(demand.born, source.shape, cut)
+        return None if found is None else demand._replace(born=found, need=found)
+    return None

@@ -1,0 +1,124 @@
+"""Where values are to lie, decided before anything is lowered: parameters, loops' state, wishes.
+
+A demand is a user's wish for where a value lies. Demands start at products and at ops that index,
+and go backwards through everything that keeps elements together, however it sees them, through
+loops and branches too. Where a value is born, or stays from turn to turn, is the place that is
+cheapest for all of its demands together, each weighed by how often it comes.
+"""
+
+from collections.abc import Iterable, Sequence
+from collections.abc import Mapping as MappingType
+from dataclasses import field
+from typing import NamedTuple
+
+from hloipu_compiler.planners.op_grids import Demand
+from hloipu_compiler.planners.redistribution import bringing
+from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.mapping import Mapping
+
+MOST_DEMANDS = 6
+"""Of one value that are looked at: the ones that come most often."""
+
+UNKNOWN_TURNS = 16
+"""Of a loop that data ends; assumed: more than once, and not as often as counted ones."""
+
+LeafKey = tuple[str, str, int]
+"""Computation, instruction, number of the array within its result."""
+
+
+class Home(NamedTuple):
+    """Where a value lies, and on whose account."""
+
+    mapping: Mapping
+    user: str
+    demands: tuple[Demand, ...] = ()
+    """All that were weighed."""
+    made: Mapping | None = None
+    """Where each turn of a loop makes it."""
+    turns: int = 1
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What was decided for a module."""
+
+    homes: MappingType[LeafKey, Home] = field(default_factory=dict)
+    """Of what loops carry, under the loop's name."""
+    parameters: MappingType[int, Home] = field(default_factory=dict)
+    """Of arrays of the entry's parameters, counted as in one flattened tuple."""
+    demands: MappingType[LeafKey, tuple[Demand, ...]] = field(default_factory=dict)
+    """Of instructions that have any, the heaviest first."""
+    first_tiles: MappingType[LeafKey, int] = field(default_factory=dict)
+    """Where the grids of products begin."""
+
+    def born(self, parameter: int) -> Mapping | None:
+        """Return where an array of the entry's parameters is born; None: as any other value."""
+        found = self.parameters.get(parameter)
+        return found and found.mapping
+
+
+NO_LAYOUT = Layout()
+
+
+def heaviest(demands: Iterable[Demand]) -> tuple[Demand, ...]:
+    """Return different demands, those that come most often first, users of one place as one."""
+    found: dict[tuple[Mapping, Mapping], Demand] = {}
+    for x in demands:
+        known = found.get((x.born, x.need))
+        if known is not None:
+            x = known._replace(times=known.times + x.times)
+        found[(x.born, x.need)] = x
+    return tuple(sorted(found.values(), key=lambda x: -x.times)[:MOST_DEMANDS])
+
+
+def chosen_home(
+    machine: Machine,
+    tensor: Tensor,
+    demands: Sequence[Demand],
+    made: Mapping | None = None,
+    turns: int = 1,
+    code_cycles: int = 0,
+) -> Home | None:
+    """Return the place with which all demands together cost least; None if there are none.
+
+    `made`: where each turn of a loop makes the value that is to come to its home. `code_cycles`:
+    what a byte of the exchanges' code is worth.
+    """
+    candidates = {x.born: x.user for x in demands}
+    if made is not None and made.is_partition and not made.replicated_axes:
+        candidates.setdefault(made, "")
+    if not candidates:
+        return None
+    if len(candidates) == 1:
+        best = next(iter(candidates))
+    else:
+        best = min(
+            candidates,
+            key=lambda x: cost_of_home(machine, tensor, x, demands, made, turns, code_cycles),
+        )
+    return Home(best, candidates[best], tuple(demands), made, turns)
+
+
+def cost_of_home(
+    machine: Machine,
+    tensor: Tensor,
+    home: Mapping,
+    demands: Sequence[Demand],
+    made: Mapping | None,
+    turns: int,
+    code_cycles: int = 0,
+) -> int:
+    """Return the cycles of serving all demands from one place, and of bringing what is made.
+
+    `code_cycles`: what a byte of the exchanges' code is worth.
+    """
+    found = 0
+    for x in demands:
+        way = bringing(machine, tensor.element_type, tensor.shape, home, x.need)
+        found += min(x.times * way.cycles + code_cycles * way.code_bytes, x.times * x.most)
+    if made is not None:
+        way = bringing(machine, tensor.element_type, tensor.shape, made, home)
+        found += turns * way.cycles + code_cycles * way.code_bytes
+    return found

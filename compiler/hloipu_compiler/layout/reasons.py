@@ -1,0 +1,56 @@
+"""What was decided about where values lie, for people: who decided, and what it saves."""
+
+from collections.abc import Iterator
+
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.ir.shapes import ArrayShape, leaves_of
+from hloipu_compiler.layout.layout import Home, Layout, cost_of_home
+from hloipu_compiler.planners.placing import mapping_of
+from hloipu_compiler.planners.planned import PlacedValue, shape_text
+from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.mapping import Mapping
+
+
+def placed_values(module: Module, layout: Layout, machine: Machine) -> Iterator[PlacedValue]:
+    """Yield a record for each parameter of the entry, and each array of a loop, with a home."""
+    number = 0
+    for position in module.entry.parameters:
+        x = module.entry.instructions[position]
+        for shape in leaves_of(x.shape):
+            if shape.element_type.name == "token":
+                continue
+            home = layout.parameters.get(number)
+            if home is not None:
+                yield _placed(machine, x.name, shape, home, "born where its users read it")
+            number += 1
+    for (computation, name, leaf), home in layout.homes.items():
+        shapes = leaves_of(module.computation[computation][name].shape)
+        reason = "stays there from turn to turn"
+        yield _placed(machine, f"{name}[{leaf}]", shapes[leaf], home, reason)
+
+
+def _placed(machine: Machine, name: str, shape: ArrayShape, home: Home, reason: str) -> PlacedValue:
+    tensor = Tensor(shape.element_type.name, shape.dimensions)
+    bits = ELEMENT_TYPES[tensor.element_type].bits
+    default = mapping_of(tensor.shape, bits, machine.chip.tiles_per_ipu)
+    before, after = (
+        cost_of_home(machine, tensor, mapping, home.demands, home.made, home.turns, 0)
+        for mapping in (default, home.mapping)
+    )
+    words = mapping_words(home.mapping)
+    text = shape_text(tensor.element_type, tensor.shape)
+    return PlacedValue(name, text, words, home.user, reason, max(0, before - after))
+
+
+def mapping_words(mapping: Mapping) -> str:
+    """Return how many parts each dimension is in, and from which tile on."""
+    parts = [
+        f"dimension {d} in {mapping.tiles.extents[span.axis]}"
+        for d, span in enumerate(mapping.spans)
+        if span.axis >= 0
+    ]
+    tiles = mapping.tiles
+    where = f"tile {tiles.first}" if tiles.count == 1 else f"tiles {tiles.first} to {tiles.last}"
+    return f"{', '.join(parts) or 'whole'} on {where}"

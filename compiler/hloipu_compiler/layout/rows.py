@@ -1,0 +1,139 @@
+"""What ops that go along whole dimensions wish for their operands: to lie split in the others."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import prod
+
+from hloipu_compiler.ir.graph import Computation, Instruction
+from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.layout.sources import all_but, tensor_of
+from hloipu_compiler.planners.destination_buffers import spread_over_copies
+from hloipu_compiler.planners.indexed_grids import best_of
+from hloipu_compiler.planners.op_grids import Demand
+from hloipu_compiler.planners.placing import GRAIN_BYTES, mapping_of, split
+from hloipu_compiler.planners.reading_plans import gather_codelet, readings
+from hloipu_compiler.planners.redistribution import bringing
+from hloipu_compiler.planners.reduction_plans import partial_type, reduction_plan
+from hloipu_compiler.planners.stages import Lying, staged
+from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.ops.reduce import Reduce
+from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.mapping import Mapping, Sizes
+
+_MEMORY_PERCENT = 60
+
+
+def row_demand(machine: Machine, computation: Computation, x: Instruction) -> Demand | None:
+    """Return what an instruction wishes for its first operand; None of one that wishes nothing."""
+    if not x.operands:
+        return None
+    source = computation.instructions[x.operands[0]]
+    if not isinstance(source.shape, ArrayShape) or not source.shape.dimensions:
+        return None
+    tensor = tensor_of(source)
+    if 0 in tensor.shape:
+        return None
+    if x.opcode == "reduce" and len(x.operands) == 2:
+        wish = reduction_wish(machine, tensor, x.attributes.integers("dimensions"))
+        return wish and Demand(wish[0], wish[0], 1, x.name, wish[1])
+    if x.opcode == "transpose":
+        bits = ELEMENT_TYPES[tensor.element_type].bits
+        default = mapping_of(tensor.shape, bits, machine.chip.tiles_per_ipu)
+        order = x.attributes.integers("dimensions")
+        from hloipu_compiler.planners.transposing import transposition_wish
+
+        wish = transposition_wish(machine, tensor, order, default)
+        return wish and Demand(wish[0], wish[0], 1, x.name, wish[1])
+    if x.opcode == "gather" and len(x.operands) == 2:
+        return _table_demand(machine, computation, x, tensor)
+    dimensions = _along(x, tensor.shape)
+    mapping = all_but(tensor, dimensions, machine.chip.tiles_per_ipu) if dimensions else None
+    return None if mapping is None else Demand(mapping, mapping, 1, x.name)
+
+
+def _table_demand(
+    machine: Machine, computation: Computation, x: Instruction, table: Tensor
+) -> Demand | None:
+    """Return where a table lies best for a gather, if it is spread among those who read it."""
+    tiles = machine.chip.tiles_per_ipu
+    result, indices = tensor_of(x), tensor_of(computation.instructions[x.operands[1]])
+    if 0 in (*result.shape, *indices.shape):
+        return None
+    codelet, moving = gather_codelet(x, table.shape)
+    homes = [
+        mapping_of(t.shape, ELEMENT_TYPES[t.element_type].bits, tiles) for t in (table, indices)
+    ]
+    operands = Lying(table, homes[0]), Lying(indices, homes[1])
+    chosen = best_of(machine, readings(machine, codelet, moving, operands, result))
+    given = [table, indices]
+    spans = chosen.codelet.indexing(given, chosen.results).operands[0]
+    need = Mapping(chosen.placement.tiles, chosen.placement.spans(spans, table.shape))
+    born = spread_over_copies(need, table.shape, table.element_type)
+    before, after = (
+        bringing(machine, table.element_type, table.shape, lying, need).price
+        for lying in (homes[0], born)
+    )
+    return Demand(born, need, 1, x.name, before) if after < before else None
+
+
+def _along(x: Instruction, shape: Sizes) -> Sequence[int]:
+    """Return the dimension that an op goes along on each tile."""
+    if x.opcode == "sort":
+        return x.attributes.integers("dimensions")
+    if x.opcode == "topk":
+        return (len(shape) - 1,)
+    if x.opcode == "reduce-window":
+        from hloipu_runtime.kernels.windows_geometry import WindowDimension
+
+        window = [
+            WindowDimension(
+                d.size, d.stride, d.pad_low, d.pad_high, d.base_dilation, d.window_dilation
+            )
+            for d in x.attributes.window().dimensions
+        ]
+        from hloipu_runtime.codelets.ops.windows import running_dimension
+
+        running = running_dimension(window, shape)
+        return () if running < 0 else (running,)
+    return ()
+
+
+@lru_cache(1 << 10)
+def reduction_wish(
+    machine: Machine, tensor: Tensor, dimensions: tuple[int, ...]
+) -> tuple[Mapping, int] | None:
+    """Return where a sum needs no exchange, and the cycles that this saves; None if none.
+
+    Saved against where the array lies without any wish. Other reducers wish the same.
+    """
+    kind, shape = tensor
+    kept = tuple(n for d, n in enumerate(shape) if d not in dimensions)
+    if not dimensions or prod(kept) < 2:
+        return None
+    codelet = Reduce(dimensions, "add", None, (kind,))
+    bits = ELEMENT_TYPES[kind].bits
+    tiles = machine.chip.tiles_per_ipu
+    default = mapping_of(shape, bits, tiles)
+    room = machine.memory.bytes_per_tile * _MEMORY_PERCENT // 100
+    before = reduction_plan(
+        machine, codelet, (kind,), (partial_type(kind),), shape, default, room
+    ).price
+    indexing = codelet.indexing([tensor, Tensor(kind, ())], [Tensor(kind, kept)])
+    ones = (1,) * len(kept)
+    grains = (*ones[:-1], max(1, GRAIN_BYTES * 8 // bits))
+    best: tuple[Mapping, int] | None = None
+    for placement in {
+        split(kept, ones, grain, parts, 0)
+        for grain in (ones, grains)
+        for parts in (tiles, min(tiles, max(2, default.tiles.count)))
+    }:
+        need = Mapping(placement.tiles, placement.spans(indexing.operands[0], shape))
+        init = Lying(Tensor(kind, ()), None)
+        stage = staged(
+            machine, codelet, (Lying(tensor, need), init), (Tensor(kind, kept),), placement
+        )
+        saved = before - stage.price
+        if saved > 0 and stage.held_bytes <= room and (best is None or saved > best[1]):
+            best = need, saved
+    return best

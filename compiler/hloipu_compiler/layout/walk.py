@@ -1,0 +1,248 @@
+"""One walk forth and one back through each computation: what is made where, what is wished where.
+
+The walk forth tells where products come to lie and what follows them; the walk back hands each
+user's demand on to what it reads. Called computations come before their callers, so that a loop's
+demands for its state are known where the loop stands.
+"""
+
+from collections.abc import Mapping as MappingType
+from collections.abc import Sequence
+
+from hloipu_compiler.analysis.call_graph import callees_first
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.shapes import ArrayShape, TupleShape, leaf_range, leaves_of
+from hloipu_compiler.layout.backward import (
+    CALLERS,
+    ELEMENTWISE,
+    FORWARDED,
+    RESHAPES,
+    Backwards,
+    Made,
+)
+from hloipu_compiler.layout.layout import (
+    UNKNOWN_TURNS,
+    Home,
+    Layout,
+    LeafKey,
+    chosen_home,
+    heaviest,
+)
+from hloipu_compiler.layout.sources import (
+    all_but,
+    made_by_dot,
+    moving_dimensions,
+    placed_dot,
+    tensor_of,
+)
+from hloipu_compiler.plan.plan import Plan
+from hloipu_compiler.planners.layout_propagation import (
+    reshaped,
+    transposed,
+)
+from hloipu_compiler.planners.op_grids import Demand
+from hloipu_compiler.planners.placing import Placement
+from hloipu_compiler.planners.tuning import Tuning
+from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.mapping import Mapping
+
+
+def layout_of(
+    module: Module,
+    plan: Plan,
+    machine: Machine,
+    tuning: Tuning,
+    kept: MappingType[int, int] | None = None,
+    tunings: MappingType[str, Tuning] | None = None,
+) -> Layout:
+    """Decide where the values of a module are to lie.
+
+    `kept`: for arrays of the entry's parameters that stay on the device, the result that each is
+    next; both counted as in flattened tuples. `tunings`: of instructions of the entry for which
+    less memory is left.
+    """
+    walk = _Walk(module, plan, machine, tuning)
+    walk.tunings = tunings or {}
+    for computation in _lowered(module):
+        walk.computation(computation)
+    walk.entry(kept or {})
+    demands = {
+        (computation, *key): heaviest(x)
+        for computation, found in walk.demands.items()
+        for key, x in found.items()
+    }
+    return Layout(walk.homes, walk.parameters, demands, walk.first_tiles)
+
+
+def _lowered(module: Module) -> list[Computation]:
+    """Return the computations that become steps, callees first."""
+    wanted = {module.entry.name}
+    for computation in reversed(callees_first(module, only_reachable=True)):
+        if computation.name in wanted:
+            for x in computation.instructions:
+                if x.opcode in CALLERS:
+                    wanted.update(x.attributes.called)
+    return [c for c in callees_first(module, only_reachable=True) if c.name in wanted]
+
+
+class _Walk(Backwards):
+    """Both walks, and the homes chosen on the way."""
+
+    def __init__(self, module: Module, plan: Plan, machine: Machine, tuning: Tuning) -> None:
+        super().__init__(module, machine, tuning)
+        self.plan = plan
+        self.parameters: dict[int, Home] = {}
+        self._next_tile = 0
+
+    def computation(self, computation: Computation) -> None:
+        """Walk through one computation, whose callees were walked through before."""
+        made: list[Made] = []
+        for x in computation.instructions:
+            made.append(self._forth(computation, x, made))
+        self.made[computation.name] = made
+        self.backwards(computation, {})
+
+    def entry(self, kept: MappingType[int, int]) -> None:
+        """Choose where the entry's parameters are born."""
+        entry = self.module.entry
+        results = self.made[entry.name][entry.root]
+        number = 0
+        ends: dict[int, Mapping] = {}
+        for position in entry.parameters:
+            x = entry.instructions[position]
+            for leaf, shape in enumerate(leaves_of(x.shape)):
+                if shape.element_type.name == "token":
+                    continue
+                tensor = Tensor(shape.element_type.name, shape.dimensions)
+                follows = kept.get(number, -1)
+                made = results[follows] if 0 <= follows < len(results) else None
+                key = entry.name, x.name, leaf
+                found = self._home(tensor, key, made, 1)
+                if found is not None:
+                    self.parameters[number] = found
+                    if follows >= 0:
+                        ends[follows] = found.mapping
+                number += 1
+        if ends:
+            self.backwards(entry, ends)
+
+    def _home(self, tensor: Tensor, key: LeafKey, made: Mapping | None, turns: int) -> Home | None:
+        demands = heaviest(self.known(*key))
+        return self._chosen(tensor, demands, made, turns)
+
+    def _chosen(
+        self, tensor: Tensor, demands: Sequence[Demand], made: Mapping | None, turns: int
+    ) -> Home | None:
+        price = self.tuning.code_cycles_per_byte
+        return chosen_home(self.machine, tensor, demands, made, turns, price)
+
+    # --- forth ------------------------------------------------------------------------------------
+
+    def _forth(self, computation: Computation, x: Instruction, made: Sequence[Made]) -> Made:
+        """Return where the result of an instruction comes to lie."""
+        opcode = x.opcode
+        if opcode == "tuple":
+            return tuple(m for i in x.operands for m in made[i])
+        if opcode == "get-tuple-element":
+            shape = computation.instructions[x.operands[0]].shape
+            if isinstance(shape, TupleShape):
+                return made[x.operands[0]][leaf_range(shape, x.attributes.integer("index"))]
+        if opcode == "while":
+            return self._loop(computation, x)
+        if opcode == "fusion" and not isinstance(x.shape, ArrayShape):
+            leaves = (x._replace(shape=leaf) for leaf in leaves_of(x.shape))
+            return tuple(self._anchor(computation, each, made) for each in leaves)
+        if not isinstance(x.shape, ArrayShape):
+            return (None,) * len(leaves_of(x.shape))
+        return (self._made_array(computation, x, made),)
+
+    def _made_array(
+        self, computation: Computation, x: Instruction, made: Sequence[Made]
+    ) -> Mapping | None:
+        opcode = x.opcode
+        if opcode == "dot":
+            placed = placed_dot(self.machine, self.tuning_of(computation, x), computation, x)
+            first = self._first_tile(computation, x, placed.placement)
+            return made_by_dot(computation, x, placed, first)
+        if opcode in ELEMENTWISE:
+            return self._anchor(computation, x, made)
+        if not x.operands:
+            return None
+        if len(made[x.operands[0]]) != 1:
+            return None
+        (source,) = made[x.operands[0]]
+        tensor = tensor_of(x)
+        if opcode == "dynamic-update-slice" and source is None:
+            update = tensor_of(computation.instructions[x.operands[1]])
+            moving = moving_dimensions(tensor.shape, update.shape)
+            return all_but(tensor, moving, self.machine.chip.tiles_per_ipu)
+        if source is None:
+            return None
+        if opcode in FORWARDED or opcode == "dynamic-update-slice":
+            return source
+        if opcode in RESHAPES:
+            before = tensor_of(computation.instructions[x.operands[0]])
+            return reshaped(source, before.shape, tensor.shape)
+        if opcode == "transpose":
+            return transposed(source, x.attributes.integers("dimensions"))
+        return None
+
+    def _anchor(
+        self, computation: Computation, x: Instruction, made: Sequence[Made]
+    ) -> Mapping | None:
+        """Return where an operand of the result's sizes comes to lie, the first that is known."""
+        shape = x.shape
+        if not isinstance(shape, ArrayShape) or not shape.dimensions:
+            return None
+        for i in x.operands:
+            other = computation.instructions[i].shape
+            if not made[i] or made[i][0] is None or not isinstance(other, ArrayShape):
+                continue
+            if other.dimensions == shape.dimensions:
+                return made[i][0]
+        return None
+
+    def _first_tile(self, computation: Computation, x: Instruction, placement: Placement) -> int:
+        """Return where a product's grid begins: narrow ones not all on the first tiles.
+
+        Pairs of tiles that share a bus get the same data only if a grid begins with a whole pair.
+        """
+        count, tiles = placement.tiles.count, self.machine.chip.tiles_per_ipu
+        if 2 * count > tiles:
+            return 0
+        bus = self.machine.chip.tiles_per_exchange_bus
+        first = self._next_tile % (tiles - count + 1) // bus * bus
+        self._next_tile = (first + count) % tiles
+        self.first_tiles[(computation.name, x.name, 0)] = first
+        return first
+
+    def _loop(self, computation: Computation, x: Instruction) -> Made:
+        """Choose homes for what a loop carries; return where its results lie."""
+        condition, body = _condition_and_body(self.module, x)
+        results = self.made[body.name][body.root]
+        trips = self.plan.trips(computation.name, x.name) or UNKNOWN_TURNS
+        parameter = body.instructions[body.parameters[0]].name
+        other = condition.instructions[condition.parameters[0]].name
+        found: list[Mapping | None] = []
+        for leaf, shape in enumerate(leaves_of(x.shape)):
+            tensor = Tensor(shape.element_type.name, shape.dimensions)
+            demands = [*self.known(body.name, parameter, leaf)]
+            demands += self.known(condition.name, other, leaf)
+            every = [d._replace(times=d.times * trips) for d in heaviest(demands)]
+            made = results[leaf] if leaf < len(results) else None
+            home = self._chosen(tensor, every, made, trips)
+            if home is not None:
+                self.homes[(computation.name, x.name, leaf)] = home
+            found.append(home.mapping if home is not None else None)
+        ends = {leaf: mapping for leaf, mapping in enumerate(found) if mapping is not None}
+        if ends:
+            self.backwards(body, ends)
+        return tuple(found)
+
+
+def _condition_and_body(module: Module, x: Instruction) -> tuple[Computation, Computation]:
+    """Return a loop's computations, in whichever order its attributes stand."""
+    condition, body = (module.computation[name] for name in x.attributes.called)
+    if x.attributes.text("condition") not in ("", condition.name):
+        return body, condition
+    return condition, body

@@ -1,0 +1,1 @@
+"""What all lowerings use: the builder, values, exchanges, remote memory."""

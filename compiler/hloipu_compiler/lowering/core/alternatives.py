@@ -1,0 +1,124 @@
+"""Ways to write an op's steps: each is written, priced, and taken back; the cheapest stays."""
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple
+
+from hloipu_compiler.lowering.core.builder import Builder
+from hloipu_compiler.lowering.core.numbering import Scope
+from hloipu_compiler.lowering.core.values import Held, Leaf
+from hloipu_compiler.planners.redistribution import bringing
+from hloipu_runtime.costs.costs import Costs
+from hloipu_runtime.costs.estimate import estimate
+from hloipu_runtime.costs.step_costs import step_charges
+from hloipu_runtime.program import steps as s
+from hloipu_runtime.program.mapping import Mapping
+from hloipu_runtime.program.program import Program
+
+Way = Callable[[], Sequence[Leaf] | None]
+"""Writes steps and returns the results' leaves; None: it cannot be done so."""
+
+
+def cheapest(builder: Builder, ways: Sequence[Way], key: Hashable = None) -> Sequence[Leaf]:
+    """Write an op in the way that takes fewest cycles; of equal ones the last.
+
+    Results that lie elsewhere than the first way leaves them are taken to have to come there: who
+    reads them has been thought of where operands lie, which the first way follows. At least one of
+    the ways must do. Ops of one key, if it is not None, all go the way of the first.
+    """
+    known = builder.chosen_ways.by_key.get(key) if key is not None else None
+    if known is not None:
+        leaves = ways[known]()
+        if leaves is not None:
+            return leaves
+    best: tuple[int, int] | None = None
+    wanted: dict[int, Mapping] = {}
+    for number, way in enumerate(ways):
+        before = _Moment.of(builder)
+        leaves = way()
+        if leaves is not None:
+            cycles = before.cycles_since(builder) + _bringing(builder, leaves, wanted)
+            if best is None or cycles <= best[0]:
+                best = cycles, number
+                if number == len(ways) - 1:
+                    builder.chosen_ways.by_key[key] = number
+                    return leaves
+        before.restore(builder)
+    leaves = None if best is None else ways[best[1]]()
+    if best is None or leaves is None:
+        raise ValueError("no way leads to the op's steps")
+    builder.chosen_ways.by_key[key] = best[1]
+    return leaves
+
+
+def _bringing(builder: Builder, leaves: Sequence[Leaf], wanted: dict[int, Mapping]) -> int:
+    """Return the cycles of bringing results to where they are wanted: where the first ones lie."""
+    cycles = 0
+    for number, leaf in enumerate(leaves):
+        if isinstance(leaf, Held):
+            lies = builder.variables[leaf.variable].mapping
+            there = wanted.setdefault(number, lies)
+            kind, shape = leaf.element_type, leaf.shape
+            cycles += bringing(builder.machine, kind, shape, lies, there).cycles
+    return cycles
+
+
+class _Moment(NamedTuple):
+    """How far a builder has come."""
+
+    plain: dict[str, Any]
+    """Numbers, texts and records by attribute."""
+    lengths: dict[str, int]
+    """Of lists and dictionaries, which only grow."""
+    scopes: tuple[tuple[Scope, int, frozenset[int], int], ...]
+    """Of each block: steps, variables that it may overwrite, copies."""
+
+    @classmethod
+    def of(cls, builder: Builder) -> "_Moment":
+        """Return what tells this moment from later ones."""
+        plain: dict[str, Any] = {}
+        lengths: dict[str, int] = {}
+        for name, value in vars(builder).items():
+            if name == "scopes":
+                continue
+            if isinstance(value, list | dict):
+                lengths[name] = len(value)
+            else:
+                plain[name] = value
+        scopes = tuple((x, len(x.steps), frozenset(x.owned), len(x.copies)) for x in builder.scopes)
+        return cls(plain, lengths, scopes)
+
+    def restore(self, builder: Builder) -> None:
+        """Bring a builder back to the moment."""
+        for name, value in self.plain.items():
+            setattr(builder, name, value)
+        for name, length in self.lengths.items():
+            _shorten(getattr(builder, name), length)
+        builder.scopes[:] = [scope for scope, _, _, _ in self.scopes]
+        for scope, steps, owned, copies in self.scopes:
+            _shorten(scope.steps, steps)
+            _shorten(scope.copies, copies)
+            scope.owned.clear()
+            scope.owned.update(owned)
+
+    def cycles_since(self, builder: Builder) -> int:
+        """Return the cycles of the steps written since; steps before loops count like others."""
+        steps = [step for scope, length, _, _ in self.scopes for step in scope.steps[length:]]
+        program = Program(
+            "",
+            builder.machine.name,
+            builder.ipus,
+            builder.variables,  # type: ignore[arg-type]  # a list does, and is not copied
+            (),
+            body=s.Sequence(tuple(steps)),
+        )
+        costs: Costs = step_charges(program, builder.machine)
+        return estimate(program, builder.machine, 1, costs).lower_bound_cycles
+
+
+def _shorten(items: Any, length: int) -> None:
+    """Take off what a list or dictionary has grown by."""
+    if isinstance(items, list):
+        del items[length:]
+        return
+    while len(items) > length:
+        items.popitem()

@@ -1,0 +1,99 @@
+"""What a lowering is given, and the table that lowerings are registered in."""
+
+from collections.abc import Callable, Sequence
+
+from hloipu_compiler.ir.attributes import Attributes
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.ops import ELEMENTWISE
+from hloipu_compiler.ir.shapes import ArrayShape, array_shape, leaves_of
+from hloipu_compiler.lowering.core.builder import Builder
+from hloipu_compiler.lowering.core.expressions import expression_of
+from hloipu_compiler.lowering.core.values import Held, Leaf
+from hloipu_compiler.plan.plan import Plan
+from hloipu_runtime.codelets.core.expression_form import Expression
+from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.late_table import LateTable
+from hloipu_runtime.program.mapping import Sizes
+
+
+@dataclass(frozen=True)
+class Site:
+    """One instruction with its surroundings."""
+
+    builder: Builder
+    module: Module
+    plan: Plan
+    computation: Computation
+    instruction: Instruction
+    operands: tuple[tuple[Leaf, ...], ...]
+    """The leaves of each operand: one of an array, any number of a tuple."""
+    dying: tuple[bool, ...]
+    """For each operand that is an array: whether nobody reads it afterwards."""
+
+    @property
+    def attributes(self) -> Attributes:
+        """The instruction's attributes."""
+        return self.instruction.attributes
+
+    def leaf(self, number: int) -> Leaf:
+        """Return an operand that is an array."""
+        return self.operands[number][0]
+
+    def held(self, number: int) -> Held:
+        """Return an operand that is an array, on tiles."""
+        return self.builder.held(self.leaf(number))
+
+    def operand_shape(self, number: int) -> ArrayShape:
+        """Return the HLO shape of an operand that is an array."""
+        shape = self.computation.instructions[self.instruction.operands[number]].shape
+        return array_shape(shape)
+
+    @property
+    def shape(self) -> ArrayShape:
+        """HLO shape of the result, of instructions that make one array."""
+        return array_shape(self.instruction.shape)
+
+    @property
+    def results(self) -> list[tuple[str, Sizes]]:
+        """Element type and sizes of each array of the result."""
+        return [(x.element_type.name, x.dimensions) for x in leaves_of(self.instruction.shape)]
+
+    def expression(self, computation: str) -> Expression:
+        """Return a scalar computation as an expression."""
+        return expression_of(self.module, computation)
+
+
+Lowering = Callable[[Site], Sequence[Leaf]]
+
+LOWERINGS: LateTable[Lowering] = LateTable(
+    "hloipu_compiler.lowering",
+    {
+        "ops.batch_norms": "batch-norm-training batch-norm-inference batch-norm-grad",
+        "ops.collectives": "replica-id partition-id all-reduce reduce-scatter all-gather "
+        "all-to-all ragged-all-to-all collective-broadcast collective-permute",
+        "ops.contractions": "dot",
+        "regions.control": "while conditional",
+        "ops.convolutions": "convolution",
+        "ops.custom_calls": "custom-call",
+        "ops.elementwise": ELEMENTWISE | {"map"},
+        "regions.fusions": "fusion",
+        "ops.host_queues": "infeed outfeed",
+        "ops.indexing": "dynamic-slice gather",
+        "ops.linear_algebra": "cholesky triangular-solve",
+        "ops.movement": "constant copy opt-barrier domain add-dependency iota broadcast reshape "
+        "bitcast dynamic-reshape transpose reverse slice concatenate pad",
+        "ops.randomness": "rng rng-bit-generator rng-get-and-update-state",
+        "ops.reductions": "reduce",
+        "ops.reinterpreting": "bitcast-convert get-dimension-size set-dimension-size",
+        "ops.scans": "scan",
+        "ops.sorting": "sort",
+        "ops.special_dots": "ragged-dot scaled-dot",
+        "ops.spectra": "fft",
+        "ops.top_k": "topk",
+        "ops.updating": "dynamic-update-slice scatter",
+        "ops.windows": "reduce-window select-and-scatter",
+    },
+)
+"""Opcode -> how to write its steps."""
+lowers = LOWERINGS.register
+"""Register a lowering for opcodes."""

@@ -1,0 +1,235 @@
+"""Constants of a program under construction, and the exchanges that bring values where wanted."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from hloipu_compiler.lowering.core.numbering import Numbering, Scope
+from hloipu_compiler.lowering.core.values import Held, Leaf, Scalar, Spread
+from hloipu_compiler.planners.redistribution import bringing, serves
+from hloipu_runtime.codelets.core.constants import value_of
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program import steps as s
+from hloipu_runtime.program.descriptors import is_complete
+from hloipu_runtime.program.mapping import Box, Mapping, Sizes, Tiles, whole_box
+from hloipu_runtime.program.program import Role
+
+Array = np.ndarray[Any, Any]
+
+
+class Exchanging(Numbering):
+    """A program under construction whose values can be loaded, and copied from tiles to tiles."""
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__(machine)
+        self.constants: dict[int, tuple[int, Array]] = {}
+        """Of a variable, the value and the array in storage form."""
+        self._scalars: dict[tuple[str, str, int], Held] = {}
+        self.is_resident = False
+        """Whether the program stays on the device from run to run, so that constants do, too."""
+
+    def constant(self, array: Array, element_type: str, mapping: Mapping | None = None) -> Held:
+        """Return a variable that the program is loaded with; `array` is in storage form."""
+        shape = tuple(map(int, array.shape))
+        value = self.value(element_type, shape)
+        mapping = mapping or self.home(element_type, shape)
+        variable = self.variable(element_type, shape, mapping, Role.CONSTANT)
+        self.constants[variable] = (value, array)
+        return Held(value, variable, element_type, shape)
+
+    def scalar(self, leaf: Scalar) -> Held:
+        """Return a variable that holds a constant number, the same one for equal numbers."""
+        key = (leaf.element_type, leaf.text, self.ipu)
+        if key not in self._scalars:
+            self._scalars[key] = self.constant(
+                value_of(leaf.text, leaf.element_type), leaf.element_type
+            )
+        return self._scalars[key]
+
+    def copied(self, wanted: Sequence[tuple[Held, Mapping]]) -> list[int]:
+        """Return variables that hold these values in these mappings, moved there if need be."""
+        found: list[int] = []
+        gathering: dict[int, tuple[list[s.Transfer], list[s.Definition]]] = {}
+        waiting: dict[int, tuple[list[s.Transfer], list[s.Definition]]] = {}
+        for leaf, mapping in wanted:
+            leaf = self.nearest(leaf, self.ipu)
+            lying = self.variables[leaf.variable]
+            if lying.ipu == self.ipu and serves(lying.mapping, mapping, leaf.shape):
+                found.append(leaf.variable)
+                continue
+            known = self._copy_of(leaf.value, mapping)
+            if known is None:
+                depth = self._depth_to_copy(leaf)
+                crosses = lying.ipu != self.ipu
+                if (crosses or not depth) and self._is_loaded_where_wanted(leaf, mapping):
+                    found.append(self._loaded_copy(leaf, mapping))
+                    continue
+                known = self.variable(leaf.element_type, leaf.shape, mapping, depth=depth)
+                self.scopes[depth].copies[(leaf.value, mapping, self.ipu)] = known
+                if crosses:
+                    self.scopes[depth].brought[(leaf.value, self.ipu)] = known
+                near = self._gathered(leaf, mapping, depth)
+                if near is not leaf:
+                    self._add(gathering, depth, leaf, near.variable)
+                self._add(waiting, depth, near, known)
+            found.append(known)
+        for steps in (gathering, waiting):
+            for depth, (transfers, definitions) in steps.items():
+                scope = self.scopes[depth]
+                scope.steps += self.exchange_steps(transfers, definitions, scope)
+        return found
+
+    def brought_here(self, leaf: Leaf) -> Leaf:
+        """Return a leaf on the IPU at hand, copied there once however often it is asked for."""
+        if isinstance(leaf, Spread) and isinstance(leaf.source, Held):
+            source = self.brought_here(leaf.source)
+            return replace(leaf, source=source) if isinstance(source, Held) else leaf
+        if not isinstance(leaf, Held) or self.variables[leaf.variable].ipu == self.ipu:
+            return leaf
+        mapping = self.variables[leaf.variable].mapping
+        return replace(leaf, variable=self.copied([(leaf, mapping)])[0])
+
+    def nearest(self, leaf: Held, ipu: int) -> Held:
+        """Return a leaf where it was brought to on an IPU, if it was, or else where it is."""
+        if self.variables[leaf.variable].ipu != ipu:
+            for scope in reversed(self.scopes):
+                known = scope.brought.get((leaf.value, ipu))
+                if known is not None:
+                    return replace(leaf, variable=known)
+        return leaf
+
+    def _gathered(self, leaf: Held, mapping: Mapping, depth: int) -> Held:
+        """Return where a value is best taken from: itself, or a few tiles to be sent to first."""
+        lying = self.variables[leaf.variable]
+        if lying.ipu != self.ipu:
+            return leaf
+        via = bringing(self.machine, leaf.element_type, leaf.shape, lying.mapping, mapping).via
+        if via is None:
+            return leaf
+        tiles = via.tiles
+        first = self.first_tile(tiles.count) % (self.tile_count - tiles.count + 1)
+        there = Mapping(Tiles(tiles.extents, tiles.strides, first), via.spans)
+        near = self.variable(leaf.element_type, leaf.shape, there, depth=depth)
+        return Held(leaf.value, near, leaf.element_type, leaf.shape)
+
+    def _add(
+        self,
+        steps: dict[int, tuple[list[s.Transfer], list[s.Definition]]],
+        depth: int,
+        leaf: Held,
+        variable: int,
+    ) -> None:
+        """Add the copy of a value to the exchange at a depth."""
+        transfer, definition = self.plain_copy(leaf, variable)
+        transfers, definitions = steps.setdefault(depth, ([], []))
+        transfers.append(transfer)
+        definitions.append(definition)
+
+    def _is_loaded_where_wanted(self, leaf: Held, mapping: Mapping) -> bool:
+        """Whether a constant is loaded once more, in place of a copy in each run.
+
+        A number takes less memory on a tile than the exchange code that would bring it. Another IPU
+        has constants of its own.
+        """
+        if leaf.variable not in self.constants:
+            return False
+        crosses = self.variables[leaf.variable].ipu != self.ipu
+        return prod(leaf.shape) < 2 or (
+            (self.is_resident or crosses) and is_complete(mapping, leaf.shape)
+        )
+
+    def _loaded_copy(self, leaf: Held, mapping: Mapping) -> int:
+        """Return another variable that a constant is loaded into, as every run would copy it."""
+        variable = self.variable(leaf.element_type, leaf.shape, mapping, Role.CONSTANT)
+        self.constants[variable] = self.constants[leaf.variable]
+        self.scopes[0].copies[(leaf.value, mapping, self.ipu)] = variable
+        return variable
+
+    def _depth_to_copy(self, leaf: Held) -> int:
+        """Return the block to copy a value in: before the loops in which it does not change."""
+        depth = len(self.scopes) - 1
+        constant = self.variables[leaf.variable].role is Role.CONSTANT
+        made = 0 if constant else self._depth_of[leaf.value]
+        while depth > made and self.scopes[depth].turns:
+            depth -= 1
+        return depth
+
+    def _copy_of(self, value: int, mapping: Mapping) -> int | None:
+        for scope in reversed(self.scopes):
+            if (value, mapping, self.ipu) in scope.copies:
+                return scope.copies[(value, mapping, self.ipu)]
+        return None
+
+    def plain_copy(self, leaf: Held, variable: int) -> tuple[s.Transfer, s.Definition]:
+        """Return the transfer that brings a value, whole, to another variable."""
+        zeros = (0,) * len(leaf.shape)
+        box = whole_box(leaf.shape)
+        return (
+            self.transfer(leaf, variable, leaf.shape, box, zeros),
+            s.Definition(
+                variable, leaf.value, None, (s.Piece(leaf.value, leaf.shape, box, zeros),)
+            ),
+        )
+
+    def transfer(
+        self, leaf: Held, variable: int, view: Sizes, box: Box, shift: Sizes
+    ) -> s.Transfer:
+        """Return a transfer of a box to all tiles that hold the variable."""
+        mapping = self.variables[variable].mapping
+        return s.Transfer(
+            leaf.variable,
+            variable,
+            mapping.tiles,
+            whole_box(mapping.tiles.extents),
+            mapping.spans,
+            box,
+            shift,
+            view,
+            leaf.value,
+        )
+
+    def exchange(
+        self, transfers: Sequence[s.Transfer], definitions: Sequence[s.Definition]
+    ) -> None:
+        """Append a sync and an exchange to the innermost block."""
+        self.scope.steps += self.exchange_steps(transfers, definitions, self.scope)
+
+    def exchange_steps(
+        self, transfers: Sequence[s.Transfer], definitions: Sequence[s.Definition], scope: Scope
+    ) -> list[s.Step]:
+        """Return a sync and an exchange; a block's IPUs meet where it leads from one to another."""
+        crosses = any(
+            self.variables[x.source].ipu != self.variables[x.destination].ipu for x in transfers
+        )
+        meeting = s.Sync(scope.ipus or self.ipus) if crosses else s.Sync()
+        return [meeting, s.Exchange(tuple(transfers), tuple(definitions), self.origin)]
+
+    def assembled(
+        self,
+        element_type: str,
+        shape: Sizes,
+        pieces: Sequence[tuple[Held, Sizes, Box, Sizes]],
+        base: Held | None = None,
+        mapping: Mapping | None = None,
+    ) -> Held:
+        """Return a new value put together from (source, view, box, shift) by one exchange.
+
+        `base`: what stays where no piece is put; its variable is written.
+        """
+        if base is None:
+            variable = self.variable(element_type, shape, mapping or self.home(element_type, shape))
+        else:
+            variable = base.variable
+        value = self.value(element_type, shape)
+        transfers = [
+            self.transfer(leaf, variable, view, box, shift) for leaf, view, box, shift in pieces
+        ]
+        made = tuple(s.Piece(leaf.value, view, box, shift) for leaf, view, box, shift in pieces)
+        self.exchange(
+            transfers,
+            [s.Definition(variable, value, None if base is None else base.value, made)],
+        )
+        return Held(value, variable, element_type, shape)

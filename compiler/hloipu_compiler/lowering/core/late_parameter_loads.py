@@ -1,0 +1,91 @@
+"""When parameters come in: all at first, or each shortly before it is read, where memory is scarce.
+
+Weights of networks take much memory until they are read for the first and, often, only time.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from hloipu_compiler.ir.graph import Computation
+from hloipu_compiler.lowering.core.builder import Builder
+from hloipu_compiler.lowering.core.values import Held, Leaf, Spread
+from hloipu_runtime.program import steps as s
+from hloipu_runtime.program.steps import ValueId
+
+_TOGETHER = 32
+"""One part in so many of a tile's memory may be taken by what comes in together, ahead of its use.
+Assumed: small beside what there is, yet few round trips to the host."""
+
+
+class _Arrival(NamedTuple):
+    stream: str
+    held: Held
+    first_use: int
+
+
+class Arrivals:
+    """Parameters that have not come in yet."""
+
+    def __init__(self, builder: Builder) -> None:
+        self.builder = builder
+        self.waiting: dict[ValueId, _Arrival] = {}
+        """In the order of their first uses."""
+
+    def wait(self, arrivals: Iterable[tuple[str, Held, int]]) -> None:
+        """Take up streams, their values and the positions at which these are read first."""
+        ordered = sorted((_Arrival(*x) for x in arrivals), key=lambda x: x.first_use)
+        self.waiting = {x.held.value: x for x in ordered}
+
+    def need(self, operands: Iterable[Sequence[Leaf]]) -> None:
+        """Write the steps that bring in what is read now, and with it what is read next."""
+        if not self.waiting:
+            return
+        values = [_value(leaf) for leaves in operands for leaf in leaves]
+        for value in values:
+            if value is not None and value in self.waiting:
+                self._bring(value)
+
+    def finish(self) -> None:
+        """Write the steps that bring in what is left."""
+        for value in list(self.waiting):
+            self._come(value)
+
+    def _bring(self, value: ValueId) -> None:
+        room = self.builder.machine.memory.bytes_per_tile // _TOGETHER
+        room -= self._come(value)
+        for other in list(self.waiting):
+            if self._size(other) > room:
+                return
+            room -= self._come(other)
+
+    def _size(self, value: ValueId) -> int:
+        return self.builder.variables[self.waiting[value].held.variable].bytes_per_tile
+
+    def _come(self, value: ValueId) -> int:
+        """Write the step that brings one value in; return its bytes on a tile."""
+        size = self._size(value)
+        stream, held, _ = self.waiting.pop(value)
+        self.builder.emit(s.Sync())
+        self.builder.emit(s.StreamIn(stream, held.variable, held.value))
+        return size
+
+
+def _value(leaf: Leaf) -> ValueId | None:
+    match leaf:
+        case Held():
+            return leaf.value
+        case Spread(source=Held() as source):
+            return source.value
+        case _:
+            return None
+
+
+def first_uses(computation: Computation) -> dict[int, int]:
+    """Return the position of the first instruction that reads each parameter, by its position."""
+    found: dict[int, int] = {}
+    parameters = frozenset(computation.parameters)
+    for position, x in enumerate(computation.instructions):
+        for operand in x.operands:
+            if operand in parameters:
+                found.setdefault(operand, position)
+    return found

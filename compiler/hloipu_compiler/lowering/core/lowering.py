@@ -1,0 +1,307 @@
+"""Lowers computations instruction by instruction, and the entry with its streams."""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from hloipu_compiler.analysis.live_bytes import FORWARDING
+from hloipu_compiler.analysis.order import effectful_computations, live_positions
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.shapes import TupleShape, leaf_range, leaves_of
+from hloipu_compiler.layout.walk import layout_of
+from hloipu_compiler.lowering.core.builder import Builder
+from hloipu_compiler.lowering.core.context import LOWERINGS, Lowering, Site
+from hloipu_compiler.lowering.core.errors import CodegenError
+from hloipu_compiler.lowering.core.last_use import Dying
+from hloipu_compiler.lowering.core.late_parameter_loads import Arrivals, first_uses
+from hloipu_compiler.lowering.core.stream_names import require_unique
+from hloipu_compiler.lowering.core.values import Held, Leaf, Token
+from hloipu_compiler.plan.alive_values import alive_bytes
+from hloipu_compiler.plan.plan import Plan
+from hloipu_compiler.planners.op_grids import Demand
+from hloipu_compiler.planners.planned import Record
+from hloipu_compiler.planners.tuning import DEFAULT_TUNING, Tuning, tuning_within
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program import steps as s
+from hloipu_runtime.program.mapping import Mapping as TileMapping
+from hloipu_runtime.program.program import Port, Program, Role
+
+_PLANNED = frozenset("convolution dot fusion reduce reduce-window gather scatter sort".split())
+_PLANNED_CODE_BYTES, _CODE_BYTES = 1_200, 150
+"""Code and state of vertices for an instruction that brings parts together from many tiles, and for
+any other one. Assumed: about what networks of some hundred instructions take."""
+
+_RUNNING = frozenset({"while", "conditional"})
+"""Ops whose computations may be on several IPUs: their ops bring what they read themselves."""
+
+_SCARCE_PERCENT = 60
+"""Of a tile's memory: with more taken, parameters come in only when they are read."""
+
+
+def lower_computation(
+    site: Site,
+    computation: Computation,
+    arguments: Sequence[Sequence[Leaf]],
+    owned: frozenset[Leaf],
+    homes: Mapping[int, Held] | None = None,
+) -> list[Leaf]:
+    """Write a called computation's steps into the innermost block; return its results.
+
+    `owned`: leaves among the arguments that die here, after their last use. `homes`: what is to be
+    overwritten by some of the results, by their numbers.
+    """
+    return lower_instructions(
+        site.builder, site.module, site.plan, computation, arguments, owned, homes
+    )
+
+
+def lower_instructions(
+    builder: Builder,
+    module: Module,
+    plan: Plan,
+    computation: Computation,
+    arguments: Sequence[Sequence[Leaf]],
+    owned: frozenset[Leaf],
+    homes: Mapping[int, Held] | None = None,
+    arrivals: Arrivals | None = None,
+) -> list[Leaf]:
+    """Write a computation's steps into the innermost block; return the leaves of its result."""
+    ends = _ends(computation, homes or {})
+    outer_wishes = builder.wishes
+    if builder.effectful is None:
+        builder.effectful = effectful_computations(module)
+    live = live_positions(computation, builder.effectful)
+    given = [leaf for leaves in arguments for leaf in leaves]
+    dying = Dying(computation, [leaf for leaf in given if leaf not in owned])
+    known: list[Sequence[Leaf]] = []
+    late = arrivals is not None and bool(arrivals.waiting)
+    alive, outside = alive_bytes(module, plan, computation, late=late), builder.alive_bytes
+    here = builder.ipu
+    builder.code_bytes = builder.code_bytes or code_bytes_of(module.entry, plan.ipus)
+    if computation is module.entry:
+        builder.may_fit = _taken_bytes(builder, alive) <= builder.machine.usable_bytes
+    for position, x in enumerate(computation.instructions):
+        if not live[position]:
+            known.append(())
+        elif x.parameter_number >= 0:
+            known.append(arguments[x.parameter_number])
+        elif x.opcode == "tuple":
+            known.append([leaf for i in x.operands for leaf in known[i]])
+        elif x.opcode == "get-tuple-element":
+            known.append(_element(computation, x, known))
+        elif x.opcode == "after-all":
+            known.append([Token()])
+        else:
+            builder.origin = x.name
+            if builder.ipus > 1:
+                builder.ipu = plan.ipus.get((computation.name, x.name), here)
+            builder.alive_bytes = outside + alive[position]
+            known_wishes = builder.layout.demands.get((computation.name, x.name, 0), ())
+            builder.wishes = known_wishes or builder.region_wishes
+            builder.destination = None
+            if position == computation.root:
+                builder.wishes = builder.wishes or outer_wishes
+            home = ends.get(position)
+            if home is not None:
+                lies = builder.variables[home.variable].mapping
+                if all(wish.born != lies for wish in builder.wishes):
+                    builder.wishes = (*builder.wishes, Demand(lies, lies, 1, x.name))
+                on_ipu = builder.variables[home.variable].ipu
+                if on_ipu == builder.ipu and not dying.is_read_after(position, home):
+                    builder.destination = home.variable
+            operands = tuple(tuple(known[i]) for i in x.operands)
+            if arrivals is not None:
+                arrivals.need(operands)
+            dies = tuple(dying.dies_at(position, leaves) for leaves in operands)
+            if builder.ipus > 1 and x.opcode not in _RUNNING:
+                operands = tuple(tuple(map(builder.brought_here, leaves)) for leaves in operands)
+            site = Site(builder, module, plan, computation, x, operands, dies)
+            known.append(_lowering(x)(site))
+        dying.hold(position, known[position])
+    builder.alive_bytes, builder.destination, builder.ipu = outside, None, here
+    return list(known[computation.root])
+
+
+def _ends(computation: Computation, homes: Mapping[int, Held]) -> dict[int, Held]:
+    """Return, by position, where arrays end that are parts of the result, each of one only."""
+    root = computation.instructions[computation.root]
+    if root.opcode != "tuple" or not homes:
+        return {}
+    found: dict[int, Held] = {}
+    leaf = 0
+    for i in root.operands:
+        if leaf in homes and root.operands.count(i) == 1:
+            found[i] = homes[leaf]
+        leaf += len(leaves_of(computation.instructions[i].shape))
+    return found
+
+
+def code_bytes_of(
+    computation: Computation, ipus: Mapping[tuple[str, str], int] = MappingProxyType({})
+) -> int:
+    """Return a guess at the code that a computation makes on a tile, of the IPU that has most."""
+    found: dict[int, int] = {}
+    for x in computation.instructions:
+        if x.opcode not in FORWARDING and x.parameter_number < 0:
+            ipu = ipus.get((computation.name, x.name), 0)
+            code = _PLANNED_CODE_BYTES if x.opcode in _PLANNED else _CODE_BYTES
+            found[ipu] = found.get(ipu, 0) + code
+    return max(found.values(), default=0)
+
+
+def _product_tunings(
+    builder: Builder, module: Module, plan: Plan, *, late: bool
+) -> dict[str, Tuning]:
+    """Return the tunings with which the entry's products will be planned."""
+    alive = alive_bytes(module, plan, module.entry, late=late)
+    machine, tuning = builder.machine, builder.tuning
+    may_fit = _taken_bytes(builder, alive) <= machine.usable_bytes
+    return {
+        x.name: tuning_within(machine, tuning, alive[position], builder.code_bytes)
+        if may_fit
+        else tuning
+        for position, x in enumerate(module.entry.instructions)
+        if x.opcode == "dot"
+    }
+
+
+def _is_scarce(builder: Builder, module: Module, plan: Plan) -> bool:
+    """Whether values that are alive at once, and code, may take most of the memory."""
+    taken = _taken_bytes(builder, alive_bytes(module, plan, module.entry, late=False))
+    return 100 * taken > _SCARCE_PERCENT * builder.machine.usable_bytes
+
+
+def taken_share(module: Module, plan: Plan, machine: Machine) -> float:
+    """Return an estimate of the share of the fullest IPU's memory that code and values take."""
+    code = min(machine.memory.executable_bytes, code_bytes_of(module.entry, plan.ipus))
+    alive = max(alive_bytes(module, plan, module.entry, late=False), default=0)
+    return (code + alive / machine.chip.tiles_per_ipu) / machine.usable_bytes
+
+
+def _taken_bytes(builder: Builder, alive: Sequence[int]) -> int:
+    """Return the bytes of a tile that code and values take, which lie on all tiles evenly."""
+    machine = builder.machine
+    code = min(machine.memory.executable_bytes, builder.code_bytes)
+    return code + max(alive, default=0) // machine.chip.tiles_per_ipu
+
+
+def _lowering(x: Instruction) -> Lowering:
+    found = LOWERINGS.get(x.opcode)
+    if found is None:
+        raise CodegenError(
+            "E0470",
+            f"instruction {x.name!r}: {x.opcode!r} has no lowering to tiles",
+            hint="evaluate the module with `hloipu eval`, or rewrite it without this op",
+        )
+    return found
+
+
+def _element(
+    computation: Computation, x: Instruction, known: Sequence[Sequence[Leaf]]
+) -> Sequence[Leaf]:
+    operand = x.operands[0]
+    shape = computation.instructions[operand].shape
+    if not isinstance(shape, TupleShape):
+        return known[operand]
+    return known[operand][leaf_range(shape, x.attributes.integer("index"))]
+
+
+def lower(
+    module: Module,
+    plan: Plan,
+    machine: Machine,
+    tuning: Tuning = DEFAULT_TUNING,
+    plans: list[Record] | None = None,
+) -> Program:
+    """Return the program of a module's entry computation, on the IPUs that its plan names.
+
+    Parameters come in by streams `parameter.N`, results go out by `result.N`; N counts arrays.
+    `plans` takes the records of what planners chose.
+    """
+    builder = Builder(machine, tuning)
+    builder.plans = plans
+    builder.ipus = plan.shards
+    entry = module.entry
+    builder.code_bytes = code_bytes_of(entry, plan.ipus)
+    late = _is_scarce(builder, module, plan)
+    tunings = _product_tunings(builder, module, plan, late=late)
+    builder.layout = layout_of(module, plan, machine, builder.tuning_here, tunings=tunings)
+    if plans is not None:
+        from hloipu_compiler.layout.reasons import placed_values
+
+        plans += placed_values(module, builder.layout, builder.machine)
+    arguments: list[list[Leaf]] = []
+    parameters: list[Port] = []
+    arrivals = Arrivals(builder)
+    waiting: list[tuple[str, Held, int]] = []
+    uses = first_uses(entry)
+    for position in entry.parameters:
+        x = entry.instructions[position]
+        builder.origin = x.name
+        leaves: list[Leaf] = []
+        for number, shape in enumerate(leaves_of(x.shape)):
+            builder.ipu = plan.held_ipus.get((entry.name, x.name, number), 0)
+            kind, sizes = shape.element_type.name, shape.dimensions
+            if kind == "token":
+                leaves.append(Token())
+                continue
+            born = builder.layout.born(len(parameters))
+            stream = f"parameter.{len(parameters)}"
+            parameters.append(Port(stream, kind, sizes))
+            held = streamed_in(builder, stream, kind, sizes, born, late=late)
+            leaves.append(held)
+            if late:
+                waiting.append((stream, held, uses.get(position, len(entry.instructions))))
+        arguments.append(leaves)
+    arrivals.wait(waiting)
+    builder.ipu = 0
+    owned = frozenset(leaf for leaves in arguments for leaf in leaves)
+    results = lower_instructions(builder, module, plan, entry, arguments, owned, arrivals=arrivals)
+    arrivals.finish()
+    ports: list[Port] = []
+    for number, leaf in enumerate(results):
+        builder.origin = entry.instructions[entry.root].name
+        if isinstance(leaf, Token):
+            continue
+        held = leaf if isinstance(leaf, Held) else builder.held(builder.brought_here(leaf))
+        stream = f"result.{number}"
+        builder.emit(s.Sync())
+        builder.emit(s.StreamOut(stream, held.variable, held.value))
+        ports.append(Port(stream, held.element_type, held.shape))
+    queues = tuple(builder.queues.values())
+    require_unique((*parameters, *ports), queues)
+    return Program(
+        module.name,
+        machine.name,
+        builder.ipus,
+        tuple(builder.variables),
+        tuple(builder.values),
+        builder.constants,
+        s.Sequence(tuple(builder.scope.steps)),
+        {},
+        tuple(parameters),
+        tuple(ports),
+        tuple(builder.elided),
+        queues=queues,
+    )
+
+
+def streamed_in(
+    builder: Builder,
+    stream: str,
+    kind: str,
+    sizes: tuple[int, ...],
+    mapping: TileMapping | None = None,
+    *,
+    late: bool = False,
+) -> Held:
+    """Write the step that takes an array from the host into a variable of its own.
+
+    `late`: the step is written later.
+    """
+    mapping = mapping or builder.home(kind, sizes)
+    variable = builder.variable(kind, sizes, mapping, Role.PARAMETER)
+    value = builder.value(kind, sizes)
+    if not late:
+        builder.emit(s.Sync())
+        builder.emit(s.StreamIn(stream, variable, value))
+    return Held(value, variable, kind, sizes)

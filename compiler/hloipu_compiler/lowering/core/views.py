@@ -1,0 +1,79 @@
+"""Seeing values in other shapes: exchanges that move several of them at once to one mapping."""
+
+from collections.abc import Sequence
+from math import prod
+
+from hloipu_compiler.lowering.core.builder import Builder
+from hloipu_compiler.lowering.core.values import Held
+from hloipu_compiler.planners.placing import Placement, moved, split
+from hloipu_runtime.codelets.core.codelet import Codelet, Tensor
+from hloipu_runtime.program import steps as s
+from hloipu_runtime.program.mapping import Box, Mapping, Sizes, whole_box
+
+Boxes = Sequence[tuple[Sizes, Box, Sizes]]
+"""For each piece: the shape that the source is seen in, where it is put, the shift."""
+
+
+def seen_as(
+    builder: Builder,
+    leaves: Sequence[Held],
+    shape: Sizes,
+    boxes: Boxes | None = None,
+    mapping: Mapping | None = None,
+) -> list[Held]:
+    """Return values of one new shape, put together from pieces of each leaf by one exchange.
+
+    Without `boxes` the elements stay in row-major order; without a mapping, in default ones.
+    """
+    if boxes is None:
+        boxes = ((shape, whole_box(shape), (0,) * len(shape)),)
+    transfers: list[s.Transfer] = []
+    definitions: list[s.Definition] = []
+    made: list[Held] = []
+    for leaf in leaves:
+        place = mapping or builder.home(leaf.element_type, shape)
+        variable = builder.variable(leaf.element_type, shape, place)
+        value = builder.value(leaf.element_type, shape)
+        transfers += [builder.transfer(leaf, variable, *piece) for piece in boxes]
+        pieces = tuple(s.Piece(leaf.value, *piece) for piece in boxes)
+        definitions.append(s.Definition(variable, value, None, pieces))
+        made.append(Held(value, variable, leaf.element_type, shape))
+    builder.exchange(transfers, definitions)
+    return made
+
+
+def spread_out(
+    codelet: Codelet, operands: Sequence[Tensor], results: Sequence[Tensor], parts: int
+) -> Placement:
+    """Return a placement of a codelet on up to `parts` tiles, the first labels split first."""
+    indexing = codelet.indexing(operands, results)
+    ones = (1,) * len(indexing.sizes)
+    return split(indexing.sizes, ones, ones, parts, 0)
+
+
+def mapping_in(placement: Placement, codelet: Codelet, operands: Sequence[Tensor]) -> Mapping:
+    """Return where a placement wants the codelet's first operand."""
+    indices = codelet.indexing(operands, operands).operands[0]
+    return Mapping(placement.tiles, placement.spans(indices, operands[0].shape))
+
+
+def compute_spread(
+    builder: Builder,
+    codelet: Codelet,
+    operands: Sequence[Held],
+    results: Sequence[tuple[str, Sizes]],
+) -> list[Held]:
+    """Compute on as many tiles as there are rows, where rows are few; else where they lie.
+
+    For codelets that compute much on each row: the default placement weighs bytes alone.
+    """
+    given = [Tensor(x.element_type, x.shape) for x in operands]
+    made = [Tensor(*x) for x in results]
+    placement = None
+    if prod(codelet.indexing(given, made).sizes) < 2 * builder.tile_count:
+        placement = spread_out(codelet, given, made, builder.tile_count)
+        count = placement.tiles.count
+        if 2 * count <= builder.tile_count:
+            # Many small computations are not all to lie on the first tiles.
+            placement = moved(placement, builder.first_tile(count), builder.tile_count)
+    return builder.compute(codelet, operands, results, placement=placement)

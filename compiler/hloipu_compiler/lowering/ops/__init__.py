@@ -1,0 +1,1 @@
+"""Lowerings, an op family a file."""

@@ -1,0 +1,140 @@
+"""Lowering of dot products: blocks of rows and columns, the depth cut where that is cheaper."""
+
+from collections.abc import Sequence
+
+from hloipu_compiler.lowering.core.builder import Builder
+from hloipu_compiler.lowering.core.context import Site, lowers
+from hloipu_compiler.lowering.core.scalars import zero_text
+from hloipu_compiler.lowering.core.values import Held, Leaf, Scalar
+from hloipu_compiler.planners.dot_placement import PlacedDot, dot_codelet, dot_placement
+from hloipu_compiler.planners.dot_plans import planned_dot
+from hloipu_compiler.planners.op_grids import MovableOp, candidates, cheapest
+from hloipu_compiler.planners.placing import Placement, gathered
+from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.dense.dot import Dot
+from hloipu_runtime.codelets.ops.reduce import Reduce
+from hloipu_runtime.kernels.contractions.contraction import free_dims
+from hloipu_runtime.program.mapping import Mapping, Sizes, Tiles, whole_box
+
+
+@lowers("dot")
+def _dot(site: Site) -> Sequence[Leaf]:
+    return [dot(site, dot_codelet(site.instruction), site.held(0), site.held(1))]
+
+
+def dot(site: Site, codelet: Dot, lhs: Held, rhs: Held) -> Held:
+    """Compute a dot product on the cheapest grid found; in slices where memory is scarce."""
+    builder = site.builder
+    left, right = (Tensor(x.element_type, x.shape) for x in (lhs, rhs))
+    result = Tensor(*site.results[0])
+    tuning = builder.tuning_here
+    placed = dot_placement(builder.machine, tuning, codelet, left, right, result)
+    builder.explains(
+        lambda: planned_dot(
+            builder.origin,
+            builder.machine,
+            tuning,
+            codelet,
+            (left, right),
+            result,
+            placed.plan,
+        )
+    )
+    grid = placed.placement.tiles
+    first = builder.layout.first_tiles.get((site.computation.name, site.instruction.name, 0), 0)
+    first = max(0, min(first, builder.tile_count - grid.count))
+    placed = placed._replace(
+        placement=Placement(Tiles(grid.extents, grid.strides, first), placed.placement.labels)
+    )
+    if placed.plan.slices == 1:
+        return _once(site, placed, lhs, rhs, result)
+    return _in_slices(site, placed, codelet, (lhs, rhs), result)
+
+
+def _once(site: Site, placed: PlacedDot, lhs: Held, rhs: Held, result: Tensor) -> Held:
+    kind, shape = result.element_type, result.shape
+    made = (placed.codelet.element_type, shape)
+    if placed.codelet.part:
+        made = (placed.codelet.element_type, (placed.result.shape[0], *shape))
+    (found,) = site.builder.compute(placed.codelet, [lhs, rhs], [made], placement=placed.placement)
+    return combined(site, found, kind, shape) if placed.codelet.part else found
+
+
+def _in_slices(
+    site: Site, placed: PlacedDot, codelet: Dot, operands: tuple[Held, Held], result: Tensor
+) -> Held:
+    """Compute slices of rows or columns one after the other, and put them together."""
+    builder = site.builder
+    number = 1 if placed.plan.slices_columns else 0
+    whole = operands[number]
+    batch, contracting = (
+        (codelet.rhs_batch, codelet.rhs_contracting)
+        if number
+        else (codelet.lhs_batch, codelet.lhs_contracting)
+    )
+    dimension = free_dims(len(whole.shape), batch, contracting)[0]
+    at = len(batch)
+    if number:
+        left = operands[0].shape
+        at = len(left) - len(codelet.lhs_contracting)
+    size = whole.shape[dimension]
+    step = -(-size // placed.plan.slices)
+    parts: list[Held] = []
+    from hloipu_compiler.lowering.ops.slices import put_together, resized
+
+    for low in range(0, size, step):
+        high = min(size, low + step)
+        shape = resized(whole.shape, dimension, high - low)
+        starts = resized((0,) * len(shape), dimension, low)
+        made = Tensor(result.element_type, resized(result.shape, at, high - low))
+        tensors = [Tensor(x.element_type, x.shape) for x in operands]
+        tensors[number] = Tensor(whole.element_type, shape)
+        indices = placed.codelet.indexing(tensors, [_pieces(placed, made)]).operands[number]
+        mapping = Mapping(placed.placement.tiles, placed.placement.spans(indices, shape))
+        piece = (whole, whole.shape, whole_box(shape), starts)
+        slice_ = builder.assembled(whole.element_type, shape, [piece], mapping=mapping)
+        other = operands[1 - number]
+        pair = (other, slice_) if number else (slice_, other)
+        parts.append(_once(site, placed, *pair, made))
+    return put_together(builder, parts, at, result)
+
+
+def _pieces(placed: PlacedDot, made: Tensor) -> Tensor:
+    """Return what the codelet makes of a slice."""
+    if not placed.codelet.part:
+        return made
+    return Tensor(placed.result.element_type, (placed.result.shape[0], *made.shape))
+
+
+def combined(site: Site, partials: Held, kind: str, shape: tuple[int, ...]) -> Held:
+    """Add partial sums along their leading dimension."""
+    zero = site.builder.scalar(Scalar(partials.element_type, zero_text(partials.element_type)))
+    add = Reduce((0,), "add", None, (kind,))
+    placement = _adding_place(site.builder, add, partials, kind, shape)
+    return site.builder.compute(add, [partials, zero], [(kind, shape)], placement=placement)[0]
+
+
+def _adding_place(
+    builder: Builder, add: Reduce, partials: Held, kind: str, shape: Sizes
+) -> Placement | None:
+    """Return where to add pieces: on the tiles that have them, or where the sum is wished."""
+    lying = builder.variables[partials.variable].mapping
+    near = gathered(lying, shape)
+    if near is None or not builder.wishes:
+        return near
+    tensors = [Tensor(partials.element_type, partials.shape), Tensor(partials.element_type, ())]
+    result = Tensor(kind, shape)
+    indexing = add.indexing(tensors, [result])
+    wished = candidates(indexing, (), builder.wishes, -(-near.tiles.count // 2), ())
+    if not wished:
+        return near
+    op = MovableOp(
+        add,
+        ((tensors[0], lying),),
+        (result,),
+        tuple(builder.wishes),
+        builder.turns,
+        builder.tuning_here.code_cycles_per_byte,
+        tuple(tensors[1:]),
+    )
+    return cheapest(builder.machine, op, [near, *wished])

@@ -1,0 +1,126 @@
+"""Lowering of convolutions: a grid for each, pieces of the sum added where that is cheaper."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hloipu_compiler.ir.attributes import ConvolutionLabels
+from hloipu_compiler.lowering.core.context import Site, lowers
+from hloipu_compiler.lowering.core.errors import CodegenError
+from hloipu_compiler.lowering.core.values import Held, Leaf
+from hloipu_compiler.lowering.ops.contractions import combined
+from hloipu_compiler.lowering.ops.decimating import decimated
+from hloipu_compiler.lowering.ops.slices import resized, written
+from hloipu_compiler.planners.convolution_grids import Bounds, ConvolutionGrid, convolution_grid
+from hloipu_compiler.planners.convolution_plans import planned_convolution
+from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.dense.convolution import Convolution
+from hloipu_runtime.program.mapping import Mapping, whole_box
+
+
+@lowers("convolution")
+def _convolution(site: Site) -> Sequence[Leaf]:
+    builder = site.builder
+    result = Tensor(*site.results[0])
+    codelet, image = decimated(builder, _codelet(site), site.held(0), result.shape)
+    operands = image, site.held(1)
+    tensors = (
+        Tensor(image.element_type, image.shape),
+        Tensor(operands[1].element_type, operands[1].shape),
+    )
+    partial_kind = builder.tuning.partial_type(result.element_type)
+    tuning = builder.tuning_here
+    bounds = Bounds(
+        builder.machine.memory.bytes_per_tile * tuning.memory_percent // 100,
+        tuning.code_cycles_per_byte,
+    )
+    lying = (
+        builder.variables[operands[0].variable].mapping,
+        builder.variables[operands[1].variable].mapping,
+    )
+    plan = convolution_grid(builder.machine, codelet, tensors, result, partial_kind, bounds, lying)
+    builder.explains(
+        lambda: planned_convolution(
+            builder.origin, builder.machine, codelet, tensors, result, partial_kind, bounds, lying
+        )
+    )
+    if plan.slices > 1:
+        return [_in_slices(site, plan, codelet, operands, result)]
+    return [_once(site, plan, codelet, operands, result)]
+
+
+def _once(
+    site: Site, plan: ConvolutionGrid, codelet: Convolution, operands: Sequence[Held], made: Tensor
+) -> Held:
+    """Compute a convolution, or a slice of it."""
+    builder, kind = site.builder, made.element_type
+    cut = _cut(site, plan, codelet, kind)
+    if not plan.cut.part:
+        return builder.compute(cut, operands, [(kind, made.shape)], placement=plan.placement)[0]
+    pieces = (cut.element_type, (plan.cut.pieces, *made.shape))
+    (partials,) = builder.compute(cut, operands, [pieces], placement=plan.placement)
+    return combined(site, partials, kind, made.shape)
+
+
+def _cut(site: Site, plan: ConvolutionGrid, codelet: Convolution, kind: str) -> Convolution:
+    if not plan.cut.part:
+        return codelet
+    partial_kind = site.builder.tuning.partial_type(kind)
+    return replace(codelet, part=plan.cut.part, along=plan.cut.along, element_type=partial_kind)
+
+
+def _in_slices(
+    site: Site,
+    plan: ConvolutionGrid,
+    codelet: Convolution,
+    operands: Sequence[Held],
+    result: Tensor,
+) -> Held:
+    """Compute slices of the images or of the features one after the other; put them together."""
+    builder, number = site.builder, 1 if plan.slices_features else 0
+    whole, other = operands[number], operands[1 - number]
+    dimension = codelet.rhs[1] if number else codelet.lhs[0]
+    at = codelet.out[number]
+    cut = _cut(site, plan, codelet, result.element_type)
+    size = result.shape[at]
+    step = -(-size // plan.slices)
+    into: Held | None = None
+    for low in range(0, size, step):
+        high = min(size, low + step)
+        shape = resized(whole.shape, dimension, high - low)
+        starts = resized((0,) * len(shape), dimension, low)
+        made = Tensor(result.element_type, resized(result.shape, at, high - low))
+        tensors = [Tensor(x.element_type, x.shape) for x in operands]
+        tensors[number] = Tensor(whole.element_type, shape)
+        counted = (plan.cut.pieces, *made.shape) if plan.cut.part else made.shape
+        indexing = cut.indexing(tensors, [Tensor(cut.element_type, counted)])
+        spans = plan.placement.spans(indexing.operands[number], shape)
+        mapping = Mapping(plan.placement.tiles, spans)
+        piece = (whole, whole.shape, whole_box(shape), starts)
+        part = builder.assembled(whole.element_type, shape, [piece], mapping=mapping)
+        found = _once(site, plan, codelet, (other, part) if number else (part, other), made)
+        into = written(builder, into, found, low, at, result)
+    if into is None:
+        raise ValueError("a convolution of no slices")
+    return into
+
+
+def _codelet(site: Site) -> Convolution:
+    """Return the convolution that an instruction describes."""
+    labels = site.attributes["dim_labels"]
+    if not isinstance(labels, ConvolutionLabels):
+        raise CodegenError("E0470", f"{site.instruction.name}: dim_labels is not read")
+    window = site.attributes.window().dimensions
+    spatial = [str(number) for number in range(len(window))]
+    return Convolution(
+        tuple(labels.lhs.index(x) for x in ("b", "f", *spatial)),
+        tuple(labels.rhs.index(x) for x in ("i", "o", *spatial)),
+        tuple(labels.out.index(x) for x in ("b", "f", *spatial)),
+        tuple(
+            (d.size, d.stride, d.pad_low, d.pad_high, d.base_dilation, d.window_dilation)
+            for d in window
+        ),
+        tuple(d.reversal for d in window),
+        site.shape.element_type.name,
+        site.attributes.integer("feature_group_count", 1),
+        site.attributes.integer("batch_group_count", 1),
+    )

@@ -1,0 +1,96 @@
+"""Lowering of custom calls: annotations vanish, LAPACK routines and top-k have codelets."""
+
+from collections.abc import Sequence
+
+from hloipu_compiler.hlo.attributes.frontend_attributes import read_backend_config
+from hloipu_compiler.interpret.ops.custom_calls import OPAQUE
+from hloipu_compiler.interpret.ops.library_forms import (
+    TOP_K,
+    require_library_form,
+    typed_attributes,
+)
+from hloipu_compiler.interpret.ops.skeletons import how_to_define
+from hloipu_compiler.ir.annotations import is_identity
+from hloipu_compiler.lowering.core.builder import Builder
+from hloipu_compiler.lowering.core.context import Site, lowers
+from hloipu_compiler.lowering.core.errors import CodegenError
+from hloipu_compiler.lowering.core.values import Held, Leaf
+from hloipu_compiler.lowering.core.views import compute_spread
+from hloipu_compiler.lowering.ops.blocked_algebra import (
+    blocked_cholesky,
+    blocked_solve,
+    has_failed,
+    is_worth_cutting,
+    triangle_of,
+)
+from hloipu_compiler.lowering.ops.top_k import top_k
+from hloipu_runtime.codelets.dense.custom import LapackCall
+from hloipu_runtime.codelets.dense.linear_algebra import TriangularSolve
+from hloipu_runtime.codelets.ops.opaque import OpaqueWork
+from hloipu_runtime.kernels.linear_algebra.lapack import LAPACK_TARGETS
+from hloipu_runtime.kernels.linear_algebra.lapack_batches import letter
+
+
+@lowers("custom-call")
+def _custom_call(site: Site) -> Sequence[Leaf]:
+    target = site.attributes.text("custom_call_target")
+    if is_identity(site.instruction):
+        return [leaf for leaves in site.operands for leaf in leaves][: len(site.results)]
+    if target == OPAQUE:
+        operands = [site.held(n) for n in range(len(site.operands))]
+        work = OpaqueWork(int(read_backend_config(site.instruction.backend_config)))
+        return site.builder.compute(work, operands, site.results)
+    if target == TOP_K or target in LAPACK_TARGETS:
+        instructions = site.computation.instructions
+        shapes = [instructions[n].shape for n in site.instruction.operands]
+        require_library_form(site.instruction, shapes)
+    if target == TOP_K:
+        return top_k(site.builder, site.held(0), site.results[0][1][-1], largest=True)
+    if target in LAPACK_TARGETS:
+        operands = [site.held(n) for n in range(len(site.operands))]
+        call = LapackCall(target, _attributes(site))
+        if call.routine in _CUT and is_worth_cutting(site.builder, operands[0]):
+            return _CUT[call.routine](site.builder, call, operands)
+        return compute_spread(site.builder, call, operands, site.results)
+    error = CodegenError(
+        "E0470",
+        f"custom call {site.instruction.name!r}: no codelet is known for the target {target!r}",
+        hint=how_to_define(
+            target,
+            [site.computation.instructions[n].shape for n in site.instruction.operands],
+            site.instruction.shape,
+        ),
+    )
+    error.span = site.module.span(site.instruction)
+    raise error
+
+
+def _potrf(builder: Builder, call: LapackCall, operands: Sequence[Held]) -> Sequence[Leaf]:
+    """Return the factor, the other triangle as it was, and whether there is none."""
+    (a,) = operands
+    lower = letter(dict(call.attributes), "uplo") == "L"
+    factor = blocked_cholesky(builder, a, lower=lower)
+    return [triangle_of(builder, factor, a, lower=lower), has_failed(builder, factor)]
+
+
+def _trsm(builder: Builder, call: LapackCall, operands: Sequence[Held]) -> Sequence[Leaf]:
+    """Return the solution."""
+    given = dict(call.attributes)
+    codelet = TriangularSolve(
+        letter(given, "side") == "L",
+        letter(given, "uplo") == "L",
+        letter(given, "diag") == "U",
+        {"T": "TRANSPOSE", "C": "ADJOINT"}.get(letter(given, "trans_x"), "NO_TRANSPOSE"),
+        call.element_type,
+    )
+    return [blocked_solve(builder, codelet, operands[0], operands[1])]
+
+
+_CUT = {"potrf": _potrf, "trsm": _trsm}
+"""Routines whose large matrices are cut into blocks."""
+
+
+def _attributes(site: Site) -> tuple[tuple[str, int | bool | str], ...]:
+    """Return the attributes of the call that are numbers, flags or letters."""
+    found = typed_attributes(site.instruction.backend_config)
+    return tuple((name, x) for name, x in sorted(found.items()) if isinstance(x, int | str))

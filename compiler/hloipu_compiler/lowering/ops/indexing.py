@@ -1,0 +1,76 @@
+"""Lowering of ops that read where operands say: dynamic slice and gather.
+
+No exchange depends on data. What reads a place that data decides either has all of the dimension
+on each tile, or each tile offers what it has of it and the offers are put together.
+"""
+
+from collections.abc import Sequence
+from math import prod
+from typing import TYPE_CHECKING
+
+from hloipu_compiler.lowering.core.context import Site, lowers
+from hloipu_compiler.lowering.core.values import Held, Leaf, Scalar, Spread
+from hloipu_compiler.lowering.ops.indexed_operands import lying, settled, starts_of
+from hloipu_compiler.planners.indexed_grids import best_of, planned_options
+from hloipu_compiler.planners.reading_plans import gather_codelet, readings
+from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.indexed.or_bits import OrBits
+
+if TYPE_CHECKING:
+    from hloipu_compiler.planners.reading_plans import Direct
+
+
+@lowers("dynamic-slice")
+def _dynamic_slice(site: Site) -> Sequence[Leaf]:
+    shape = site.shape.dimensions
+    source = site.leaf(0)
+    if isinstance(source, Spread) and isinstance(source.source, Scalar):
+        return [Spread(source.source, (), shape)]
+    held = site.held(0)
+    if held.shape == shape:
+        return [held]
+    moving = [d for d, n in enumerate(shape) if n != held.shape[d]]
+    operands = [held, *starts_of(site, 1)]
+    from hloipu_runtime.codelets.indexed.dynamic_slice import DynamicSlice
+
+    return [_read(site, DynamicSlice(), moving, operands)]
+
+
+@lowers("gather")
+def _gather(site: Site) -> Sequence[Leaf]:
+    source = site.leaf(0)
+    if isinstance(source, Spread) and isinstance(source.source, Scalar):
+        return [Spread(source.source, (), site.shape.dimensions)]
+    codelet, moving = gather_codelet(site.instruction, source.shape)
+    return [_read(site, codelet, moving, [site.held(0), site.held(1)])]
+
+
+def _read(site: Site, direct: "Direct", moving: Sequence[int], operands: Sequence[Held]) -> Held:
+    """Read in one step, or in candidates that a second step puts together: what takes less."""
+    builder = site.builder
+    ((kind, shape),) = site.results
+    if not prod(shape):
+        return builder.compute(direct, operands, [(kind, shape)])[0]
+    given = tuple(lying(builder, x) for x in operands)
+    options = readings(builder.machine, direct, tuple(moving), given, Tensor(kind, shape))
+    chosen = best_of(builder.machine, options)
+    builder.explains(
+        lambda: planned_options(
+            builder.machine,
+            builder.origin,
+            site.instruction.opcode,
+            given,
+            [Tensor(kind, shape)],
+            chosen,
+            options,
+        )
+    )
+    made = builder.compute(
+        chosen.codelet,
+        operands,
+        [(kind, chosen.results[0].shape)],
+        placement=settled(builder, chosen),
+    )
+    if chosen.codelet == direct:
+        return made[0]
+    return builder.compute(OrBits(), made, [(kind, shape)])[0]

@@ -1,0 +1,45 @@
+"""Lowering of Cholesky decomposition and triangular solve: a batch over tiles."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hloipu_compiler.lowering.core.context import Site, lowers
+from hloipu_compiler.lowering.core.values import Leaf
+from hloipu_compiler.lowering.core.views import compute_spread
+from hloipu_compiler.lowering.ops.blocked_algebra import (
+    blocked_cholesky,
+    blocked_solve,
+    converted,
+    in_wide_type,
+    is_worth_cutting,
+)
+from hloipu_runtime.codelets.dense.linear_algebra import Cholesky, TriangularSolve
+
+
+@lowers("cholesky")
+def _cholesky(site: Site) -> Sequence[Leaf]:
+    builder, a, lower = site.builder, site.held(0), site.attributes.flag("lower")
+    if is_worth_cutting(builder, a):
+        factor = blocked_cholesky(builder, in_wide_type(builder, a), lower=lower)
+        return [converted(builder, factor, a.element_type)]
+    codelet = Cholesky(lower, site.shape.element_type.name)
+    return compute_spread(site.builder, codelet, [site.held(0)], site.results)
+
+
+@lowers("triangular-solve")
+def _triangular_solve(site: Site) -> Sequence[Leaf]:
+    read = site.attributes.flag
+    codelet = TriangularSolve(
+        read("left_side"),
+        read("lower"),
+        read("unit_diagonal"),
+        site.attributes.text("transpose_a", "NO_TRANSPOSE"),
+        site.shape.element_type.name,
+    )
+    builder, a, b = site.builder, site.held(0), site.held(1)
+    if is_worth_cutting(builder, a):
+        wide, other = in_wide_type(builder, a), in_wide_type(builder, b)
+        solving = replace(codelet, element_type=wide.element_type)
+        solution = blocked_solve(builder, solving, wide, other)
+        return [converted(builder, solution, b.element_type)]
+    return compute_spread(builder, codelet, [a, b], site.results)

@@ -1,0 +1,177 @@
+"""Lowering of ops that move elements: broadcasts wait, boxes become exchanges, the rest copies."""
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from hloipu_compiler.hlo.literals.values import ElidedConstantError
+from hloipu_compiler.interpret.planning.constants import constant_leaves
+from hloipu_compiler.lowering.core.context import Site, lowers
+from hloipu_compiler.lowering.core.errors import CodegenError
+from hloipu_compiler.lowering.core.values import Held, Leaf, Scalar, Spread, Token
+from hloipu_compiler.lowering.ops.reshaped_values import reshaped_value
+from hloipu_compiler.planners.placing import moved
+from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.constants import text_node, text_of
+from hloipu_runtime.codelets.core.expression_form import Expression
+from hloipu_runtime.codelets.ops.elementwise import Elementwise
+from hloipu_runtime.codelets.ops.move import Reverse, StridedSlice, Transpose
+from hloipu_runtime.kernels.core.storage import storage_dtype
+from hloipu_runtime.program.mapping import whole_box
+
+
+@lowers("constant")
+def _constant(site: Site) -> Sequence[Leaf]:
+    kinds = [kind for kind, _ in site.results]
+    if kinds == ["token"]:
+        return [Token()]
+    try:
+        arrays = constant_leaves(site.instruction)
+    except ElidedConstantError:
+        site.builder.elided.append(site.instruction.name)
+        return [
+            site.builder.constant(np.broadcast_to(np.zeros((), storage_dtype(kind)), shape), kind)
+            for kind, shape in site.results
+        ]
+    return [
+        site.builder.constant(array, kind) if array.shape else Scalar(kind, text_of(array, kind))
+        for array, kind in zip(arrays, kinds, strict=True)
+    ]
+
+
+@lowers("copy", "opt-barrier", "domain", "add-dependency")
+def _forwarded(site: Site) -> Sequence[Leaf]:
+    return site.operands[0]
+
+
+@lowers("iota")
+def _iota(site: Site) -> Sequence[Leaf]:
+    from hloipu_runtime.codelets.ops.generate import Iota
+
+    codelet = Iota(site.attributes.integer("iota_dimension"), site.shape.element_type.name)
+    return site.builder.compute(codelet, [], site.results)
+
+
+@lowers("broadcast")
+def _broadcast(site: Site) -> Sequence[Leaf]:
+    dimensions = site.attributes.integers("dimensions")
+    shape = site.shape.dimensions
+    match site.leaf(0):
+        case Scalar() | Held() as source:
+            return [Spread(source, dimensions, shape)]
+        case Spread() as spread:
+            return [Spread(spread.source, tuple(dimensions[d] for d in spread.dimensions), shape)]
+        case _:
+            raise CodegenError("E0470", f"{site.instruction.name}: a token cannot be broadcast")
+
+
+@lowers("reshape", "bitcast", "dynamic-reshape")
+def _reshape(site: Site) -> Sequence[Leaf]:
+    shape = site.shape.dimensions
+    leaf = site.leaf(0)
+    if isinstance(leaf, Spread) and isinstance(leaf.source, Scalar):
+        return [Spread(leaf.source, (), shape)]
+    if isinstance(leaf, Scalar):
+        return [Spread(leaf, (), shape)]
+    source = site.held(0)
+    if source.shape == shape:
+        return [source]
+    return [reshaped_value(site.builder, source, shape)]
+
+
+@lowers("transpose")
+def _transpose(site: Site) -> Sequence[Leaf]:
+    permutation = site.attributes.integers("dimensions")
+    leaf = site.leaf(0)
+    if isinstance(leaf, Spread):
+        back = {d: n for n, d in enumerate(permutation)}
+        return [Spread(leaf.source, tuple(back[d] for d in leaf.dimensions), site.shape.dimensions)]
+    return [_transposed(site, site.held(0), permutation)]
+
+
+def _transposed(site: Site, source: Held, permutation: tuple[int, ...]) -> Held:
+    """Transpose on the cheapest grid."""
+    builder, made = site.builder, site.results
+    if not prod(source.shape):
+        return builder.compute(Transpose(permutation), [source], made)[0]
+    tensor = Tensor(source.element_type, source.shape)
+    lying = builder.variables[source.variable].mapping
+    from hloipu_compiler.planners.transposing import planned_transpose, transpositions
+
+    stages = transpositions(builder.machine, tensor, permutation, lying)
+    builder.explains(lambda: planned_transpose(builder.origin, tensor, stages))
+    placement = stages[0].placement
+    if placement.tiles != lying.tiles and 2 * placement.tiles.count <= builder.tile_count:
+        first = builder.first_tile(placement.tiles.count)
+        placement = moved(placement, first, builder.tile_count)
+    return builder.compute(Transpose(permutation), [source], made, placement=placement)[0]
+
+
+@lowers("reverse")
+def _reverse(site: Site) -> Sequence[Leaf]:
+    dimensions = site.attributes.integers("dimensions")
+    return site.builder.compute(Reverse(dimensions), [site.held(0)], site.results)
+
+
+@lowers("slice")
+def _slice(site: Site) -> Sequence[Leaf]:
+    ranges = site.instruction.attributes["slice"]
+    starts = tuple(r.start for r in ranges)  # type: ignore[union-attr]
+    strides = tuple(r.stride for r in ranges)  # type: ignore[union-attr]
+    shape = site.shape.dimensions
+    leaf = site.leaf(0)
+    if isinstance(leaf, Spread) and isinstance(leaf.source, Scalar):
+        return [Spread(leaf.source, (), shape)]
+    source = site.held(0)
+    if all(step == 1 or n < 2 for step, n in zip(strides, shape, strict=True)):
+        piece = (source, source.shape, whole_box(shape), starts)
+        return [site.builder.assembled(source.element_type, shape, [piece])]
+    return site.builder.compute(StridedSlice(starts, strides), [source], site.results)
+
+
+@lowers("concatenate")
+def _concatenate(site: Site) -> Sequence[Leaf]:
+    (dimension,) = site.attributes.integers("dimensions")
+    shape = site.shape.dimensions
+    pieces = []
+    first = 0
+    for number in range(len(site.operands)):
+        leaf = site.held(number)
+        size = leaf.shape[dimension]
+        if prod(leaf.shape):
+            box = tuple(
+                (first, first + size) if d == dimension else (0, n) for d, n in enumerate(shape)
+            )
+            shift = tuple(-first if d == dimension else 0 for d in range(len(shape)))
+            pieces.append((leaf, leaf.shape, box, shift))
+        first += size
+    return [site.builder.assembled(site.shape.element_type.name, shape, pieces)]
+
+
+@lowers("pad")
+def _pad(site: Site) -> Sequence[Leaf]:
+    padding = tuple((p.low, p.high, p.interior) for p in site.instruction.attributes["padding"])  # type: ignore[union-attr]
+    source, shape = site.held(0), site.shape.dimensions
+    if any(interior and n > 1 for (_, _, interior), n in zip(padding, source.shape, strict=True)):
+        from hloipu_runtime.codelets.ops.join import Pad
+
+        return site.builder.compute(Pad(padding), [source, site.held(1)], site.results)
+    kind = source.element_type
+    same = Expression((kind,), (), (0,))
+    fill = site.leaf(1)
+    if isinstance(fill, Scalar):
+        node = text_node(fill.text, kind)
+        codelet = Elementwise(Expression((), (node,), (0,)), (), len(shape))
+        (base,) = site.builder.compute(codelet, [], site.results)
+    else:
+        codelet = Elementwise(same, ((),), len(shape))
+        (base,) = site.builder.compute(codelet, [site.held(1)], site.results)
+    box = tuple(
+        (max(low, 0), max(max(low, 0), min(low + n, total)))
+        for (low, _, _), n, total in zip(padding, source.shape, shape, strict=True)
+    )
+    if any(low >= high for low, high in box):
+        return [base]
+    shift = tuple(-low for low, _, _ in padding)
+    return [site.builder.assembled(kind, shape, [(source, source.shape, box, shift)], base)]

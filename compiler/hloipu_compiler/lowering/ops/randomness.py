@@ -1,0 +1,93 @@
+"""Lowering of random ops; those without a state of their own share the program's.
+
+The program's state is a variable that each drawing op replaces by the one after: key, and a 128-bit
+position in its stream. It starts as `hloipu eval` starts by default: key 0, position 0. Loops and
+branches carry it like any other value (`control.py`).
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.ir.shapes import TupleShape
+from hloipu_compiler.lowering.core.builder import Builder
+from hloipu_compiler.lowering.core.context import Site, lowers
+from hloipu_compiler.lowering.core.errors import CodegenError
+from hloipu_compiler.lowering.core.values import Held, Leaf
+from hloipu_runtime.codelets.ops.random import RngBits, RngState, RngValues
+from hloipu_runtime.kernels.random_values import state_units
+from hloipu_runtime.program.program import RANDOM_STATE
+
+
+@lowers("rng-bit-generator")
+def _rng_bit_generator(site: Site) -> Sequence[Leaf]:
+    """Make (state, bits), or bits alone where the result is no tuple."""
+    state = site.held(0)
+    element_type, shape = site.results[-1]
+    codelet = RngBits(site.attributes.text("algorithm").lower(), element_type)
+    results = [(state.element_type, state.shape), (element_type, shape)]
+    after, bits = site.builder.compute(codelet, [state], results)
+    return [after, bits] if isinstance(site.instruction.shape, TupleShape) else [bits]
+
+
+@lowers("rng")
+def _rng(site: Site) -> Sequence[Leaf]:
+    """Draw from the program's state, then move it on by the words drawn."""
+    element_type, shape = site.shape.element_type.name, site.shape.dimensions
+    uniform = site.attributes.text("distribution") == "rng_uniform"
+    codelet = RngValues("uniform" if uniform else "normal", element_type)
+    operands = [site.held(0), site.held(1), state_in(site.builder)]
+    (values,) = site.builder.compute(codelet, operands, [(element_type, shape)])
+    _advance(site, state_units(shape, element_type))
+    return [values]
+
+
+@lowers("rng-get-and-update-state")
+def _rng_get_and_update_state(site: Site) -> Sequence[Leaf]:
+    before = _advance(site, site.attributes.integer("delta"))
+    return [before]
+
+
+def draws(module: Module, computations: Sequence[str]) -> bool:
+    """Whether one of these computations, or one that they call, draws on the program's state."""
+    seen: set[str] = set()
+    stack = list(computations)
+    while stack:
+        name = stack.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        for x in module.computation[name].instructions:
+            if x.opcode in ("rng", "rng-get-and-update-state"):
+                return True
+            stack.extend(x.attributes.called)
+    return False
+
+
+def check_condition(module: Module, condition: str, loop: str) -> None:
+    """Raise CodegenError E0470 where a loop's condition draws: it has nothing to carry out."""
+    if draws(module, (condition,)):
+        raise CodegenError(
+            "E0470",
+            f"instruction {loop!r}: its condition {condition!r} draws random numbers",
+            hint="draw them in the loop's body, and carry them in its state",
+        )
+
+
+def state_in(builder: Builder) -> Held:
+    """Return the program's random state as it is at this point of the program."""
+    if builder.random_state is None:
+        origin, builder.origin = builder.origin, RANDOM_STATE
+        builder.random_state = builder.constant(np.zeros(3, np.uint64), "u64")
+        builder.origin = origin
+    return builder.random_state
+
+
+def _advance(site: Site, delta: int) -> Held:
+    """Replace the program's state by one further on; return the position before."""
+    builder = site.builder
+    results = [("u64", (2,)), ("u64", (3,))]
+    before, after = builder.compute(RngState(delta), [state_in(builder)], results)
+    builder.random_state = after
+    return before

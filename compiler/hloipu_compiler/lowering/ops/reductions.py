@@ -1,0 +1,159 @@
+"""Lowering of reductions: the stages that the planner chose, the partial ones first."""
+
+from collections.abc import Sequence
+from math import prod
+
+from hloipu_compiler.lowering.core.builder import Builder
+from hloipu_compiler.lowering.core.context import Site, lowers
+from hloipu_compiler.lowering.core.values import Held, Leaf
+from hloipu_compiler.planners.placing import Placement
+from hloipu_compiler.planners.planned import (
+    Choice,
+    PlannedOp,
+    losers,
+    shape_text,
+    shape_texts,
+    splits_of,
+)
+from hloipu_compiler.planners.reduction_plans import (
+    ReductionPlan,
+    partial_type,
+    reduction_alternatives,
+    reduction_plan,
+)
+from hloipu_compiler.planners.stages import Stage
+from hloipu_runtime.codelets.core.expression_form import monoid_of
+from hloipu_runtime.codelets.ops.reduce import Reduce
+from hloipu_runtime.program.mapping import Sizes, Tiles
+
+
+@lowers("reduce")
+def _reduce(site: Site) -> Sequence[Leaf]:
+    body = site.expression(site.attributes.called[0])
+    monoid = monoid_of(body) if len(site.operands) == 2 else None
+    kinds = tuple(kind for kind, _ in site.results)
+    operands = [site.held(n) for n in range(len(site.operands))]
+    codelet = Reduce(
+        site.attributes.integers("dimensions"), monoid or "", None if monoid else body, kinds
+    )
+    return reduce(site, codelet, operands)
+
+
+def reduce(site: Site, codelet: Reduce, operands: Sequence[Held]) -> list[Held]:
+    """Compute a reduction in the stages of the cheapest plan; operands are arrays, then inits.
+
+    Sums and products of narrow floats have partial results in f32.
+    """
+    builder = site.builder
+    arrays = list(operands[: len(operands) // 2])
+    inits = operands[len(operands) // 2 :]
+    shape = tuple(n for d, n in enumerate(arrays[0].shape) if d not in codelet.dimensions)
+    results = [(kind, shape) for kind in codelet.element_types]
+    if not codelet.dimensions or not prod(arrays[0].shape):
+        return builder.compute(codelet, operands, results)
+    kinds = codelet.element_types
+    if codelet.monoid in ("add", "multiply"):
+        kinds = tuple(map(partial_type, kinds))
+    mapping = builder.variables[arrays[0].variable].mapping
+    asked = (
+        builder.machine,
+        codelet,
+        tuple(x.element_type for x in arrays),
+        kinds,
+        arrays[0].shape,
+        mapping,
+        builder.machine.memory.bytes_per_tile * builder.tuning.memory_percent // 100,
+    )
+    plan = reduction_plan(*asked)
+    builder.explains(
+        lambda: _planned(
+            builder.origin, operands, results, plan, reduction_alternatives(*asked), asked[-1]
+        )
+    )
+    return in_stages(builder, plan.stages, arrays, inits)
+
+
+def in_stages(
+    builder: Builder, stages: Sequence[Stage], arrays: Sequence[Held], inits: Sequence[Held]
+) -> list[Held]:
+    """Compute the stages of a plan, of which the last takes the init scalars as well."""
+    arrays = list(arrays)
+    delta = 0
+    is_moved = False
+    for number, stage in enumerate(stages):
+        lying = builder.variables[arrays[0].variable].mapping
+        if not is_moved and stage.placement.tiles != lying.tiles:
+            is_moved = True
+            delta = _shift(builder, stages[number:])
+        arrays = builder.compute(
+            stage.codelet,
+            arrays if number + 1 < len(stages) else [*arrays, *inits],
+            [(x.element_type, x.shape) for x in stage.results],
+            placement=_shifted(stage.placement, delta),
+        )
+    return arrays
+
+
+def _shift(builder: Builder, stages: Sequence[Stage]) -> int:
+    """Return by how many tiles grids that begin on tile 0 are moved: not all are to lie there."""
+    last = max(stage.placement.tiles.last for stage in stages)
+    if 2 * (last + 1) > builder.tile_count:
+        return 0
+    bus = builder.machine.chip.tiles_per_exchange_bus
+    return builder.first_tile(last + 1) % (builder.tile_count - last) // bus * bus
+
+
+def _shifted(placement: Placement, delta: int) -> Placement:
+    if not delta:
+        return placement
+    tiles = placement.tiles
+    return Placement(Tiles(tiles.extents, tiles.strides, tiles.first + delta), placement.labels)
+
+
+# --- for people -----------------------------------------------------------------------------------
+
+
+def _planned(
+    op: str,
+    operands: Sequence[Held],
+    results: Sequence[tuple[str, Sizes]],
+    plan: ReductionPlan,
+    others: Sequence[ReductionPlan],
+    room: int,
+) -> PlannedOp:
+    chosen = _choice(plan)
+    return PlannedOp(
+        op,
+        "reduce",
+        shape_texts(operands),
+        tuple(shape_text(*x) for x in results),
+        chosen,
+        losers(chosen, map(_choice, others), room),
+    )
+
+
+def _choice(plan: ReductionPlan) -> Choice:
+    words = [_stage_words(stage) for stage in plan.stages]
+    first = plan.stages[0]
+    names = ["pieces"] if len(plan.stages) > 1 else []
+    kept = len(first.results[0].shape) - len(names)
+    names += [f"kept {n}" for n in range(kept)]
+    return Choice(
+        ", then ".join(words),
+        splits_of(first.placement, names),
+        max(stage.placement.tiles.count for stage in plan.stages),
+        plan.cycles,
+        plan.held_bytes,
+        (("stages", len(plan.stages)),),
+    )
+
+
+def _stage_words(stage: Stage) -> str:
+    codelet = stage.codelet
+    assert isinstance(codelet, Reduce)
+    where = f"on {stage.placement.tiles.count:,} tiles"
+    if stage.cycles.exchange:
+        where += " after exchange"
+    if codelet.part:
+        return f"pieces of {codelet.part:,} {where}"
+    return f"the rest {where}" if codelet.dimensions == (0,) else f"dimensions whole {where}"

@@ -1,0 +1,70 @@
+"""Lowering of scan, whose body must be elementwise."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.ops import OPS, Trait
+from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.lowering.core.context import Site, lowers
+from hloipu_compiler.lowering.core.errors import CodegenError
+from hloipu_compiler.lowering.core.expressions import expression_of
+from hloipu_compiler.lowering.core.values import Leaf
+from hloipu_compiler.lowering.core.views import compute_spread
+from hloipu_runtime.codelets.core.expression_form import Expression
+from hloipu_runtime.codelets.ops.scan import Scan
+
+
+@lowers("scan")
+def _scan(site: Site) -> Sequence[Leaf]:
+    (dimension,) = site.attributes.integers("dimensions")
+    operands = [site.held(n) for n in range(len(site.operands))]
+    carries = site.attributes.integer("num_carries")
+    inputs = len(operands) - carries
+    body = _on_elements(site, site.module.computation[site.attributes.text("to_apply")])
+    length = operands[0].shape[dimension] if inputs else 0
+    outputs = len(site.results) - carries
+    reverse = site.attributes.flag("is_reverse")
+    codelet = Scan(dimension, body, inputs, outputs, length, reverse)
+    return compute_spread(site.builder, codelet, operands, site.results)
+
+
+def _on_elements(site: Site, body: Computation) -> Expression:
+    """Return a body of elementwise ops on arrays of one shape, as one on their elements."""
+    shapes = {
+        x.shape.dimensions
+        for x in body.instructions
+        if isinstance(x.shape, ArrayShape) and x.shape.dimensions
+    }
+    sizes = min(shapes, default=())
+    if len(shapes) > 1 or not all(_is_elementwise(body, x, sizes) for x in body.instructions):
+        raise CodegenError(
+            "E0471",
+            f"{site.instruction.name!r}: a scan whose body is not elementwise on one shape has no "
+            "codelet",
+            hint="write the scan as a while loop",
+        )
+    scalars = tuple(
+        x._replace(shape=replace(x.shape, dimensions=(), layout=None, dynamic=None))
+        if isinstance(x.shape, ArrayShape)
+        else x
+        for x in body.instructions
+    )
+    cut = replace(body, instructions=scalars, name=f"{body.name}@elements")
+    module: Module = replace(site.module, computations=(*site.module.computations, cut))
+    return expression_of(module, cut.name)
+
+
+def _is_elementwise(body: Computation, x: Instruction, sizes: tuple[int, ...]) -> bool:
+    """Whether every element of a result depends on its own place alone."""
+    if x.opcode == "parameter":
+        return isinstance(x.shape, ArrayShape) and x.shape.dimensions == sizes
+    if x.opcode in ("tuple", "copy"):
+        return True
+    if x.opcode == "constant":
+        return isinstance(x.shape, ArrayShape) and not x.shape.dimensions
+    if x.opcode == "broadcast":
+        source = body.instructions[x.operands[0]].shape
+        return isinstance(source, ArrayShape) and not source.dimensions
+    op = OPS.get(x.opcode)
+    return op is not None and Trait.ELEMENTWISE in op.traits

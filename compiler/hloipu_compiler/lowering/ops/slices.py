@@ -1,0 +1,132 @@
+"""Results that are made in slices, one after the other, and put together."""
+
+from collections.abc import Sequence
+
+from hloipu_compiler.layout.layout import cost_of_home
+from hloipu_compiler.lowering.core.builder import Builder
+from hloipu_compiler.lowering.core.values import Held
+from hloipu_compiler.planners.placing import Placement, grid
+from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.constants import number_node
+from hloipu_runtime.codelets.core.expression_form import Expression
+from hloipu_runtime.codelets.ops.elementwise import Elementwise
+from hloipu_runtime.costs.exchange_form import copy_charge, exchange_form, exchange_forms
+from hloipu_runtime.costs.sending import Sent, what_is_sent
+from hloipu_runtime.costs.traffic import transfer_traffic
+from hloipu_runtime.machine.charges import over
+from hloipu_runtime.program.mapping import Mapping, Sizes, whole, whole_box
+from hloipu_runtime.program.program import Role, Variable
+from hloipu_runtime.program.steps import Transfer
+
+
+def put_together(builder: Builder, parts: Sequence[Held], dimension: int, result: Tensor) -> Held:
+    """Put slices along a dimension together in one exchange, which spreads over all tiles.
+
+    If each tile has slices whole along the dimension it has the result so, too: nothing moves.
+    """
+    pieces = []
+    low = 0
+    for part in parts:
+        high = low + part.shape[dimension]
+        box = tuple((low, high) if d == dimension else (0, n) for d, n in enumerate(result.shape))
+        shift = tuple(-low if d == dimension else 0 for d in range(len(result.shape)))
+        pieces.append((part, part.shape, box, shift))
+        low = high
+    mapping = _place(builder, parts[0], dimension, result)
+    return builder.assembled(result.element_type, result.shape, pieces, mapping=mapping)
+
+
+def _place(builder: Builder, first: Held, dimension: int, result: Tensor) -> Mapping:
+    """Return where slices, the first of which is given, are put together at the least cost."""
+    lying = builder.variables[first.variable].mapping
+    shape = result.shape
+    if lying.is_partition and lying.spans[dimension].axis < 0 and not lying.replicated_axes:
+        spans = (*lying.spans[:dimension], whole(shape[dimension]), *lying.spans[dimension + 1 :])
+        return Mapping(lying.tiles, spans)
+    step = first.shape[dimension]
+    places = [builder.home(result.element_type, shape)]
+    wishes = [x for x in builder.wishes if len(x.born.spans) == len(shape)]
+    places += [x.born for x in wishes if x.born.is_partition and not x.born.replicated_axes]
+    places += _aligned(shape, dimension, step, builder.tile_count)
+    code_cycles = builder.tuning_here.code_cycles_per_byte
+
+    def cycles(place: Mapping) -> int:
+        size = place.spans[dimension].size
+        # Some tile has parts of two slices, or all have parts of several.
+        slices = over(size, step) + (1 if size % step and step % size else 0)
+        each = _cycles(builder, first, result, place, code_cycles)
+        return slices * each + cost_of_home(
+            builder.machine, result, place, wishes, None, 1, code_cycles
+        )
+
+    return min(dict.fromkeys(places), key=cycles)
+
+
+def _cycles(builder: Builder, first: Held, result: Tensor, place: Mapping, code_cycles: int) -> int:
+    """Return the cycles of bringing the first slice to its place, its code priced among them."""
+    machine, source = builder.machine, builder.variables[first.variable]
+    target = Variable("", result.element_type, result.shape, place, Role.TEMPORARY, 0, "")
+    tiles, zeros = place.tiles, (0,) * len(result.shape)
+    transfer = Transfer(
+        0, 1, tiles, whole_box(tiles.extents), place.spans, whole_box(first.shape), zeros,
+        first.shape, 0,
+    )  # fmt: skip
+    traffic = transfer_traffic(transfer, source, target, machine.chip.tiles_per_exchange_bus)
+    if traffic is None:
+        return 0
+    sent = what_is_sent(transfer, source, target) if traffic.fragments else Sent(0, 0)
+    form = exchange_form(exchange_forms(machine, traffic, sent), 1000 * code_cycles)
+    copied = copy_charge(machine, traffic.copied_bytes, traffic.copied_runs).cycles
+    return form.cycles + copied + code_cycles * form.kept_bytes
+
+
+def _aligned(shape: Sizes, dimension: int, step: int, tiles: int) -> list[Mapping]:
+    """Return blocks that each have elements of one slice, cut along the largest other dimension."""
+    others = [d for d in range(len(shape)) if d != dimension]
+    if not others:
+        return []
+    along = max(others, key=lambda d: shape[d])
+    found = []
+    slices = over(shape[dimension], step)
+    for parts in range(1, tiles // slices + 1):
+        if step % parts:
+            continue
+        counts = [(dimension, slices * parts, step // parts), (along, tiles // (slices * parts), 2)]
+        placement = grid(sorted(counts), shape)
+        labels = dict(placement.labels)
+        spans = tuple(labels.get(d, whole(n)) for d, n in enumerate(shape))
+        found.append(Mapping(placement.tiles, spans))
+    return found
+
+
+def written(
+    builder: Builder, into: Held | None, part: Held, low: int, dimension: int, result: Tensor
+) -> Held:
+    """Write a slice, from `low` on along a dimension, into the result, which begins as zeros.
+
+    If each tile has a slice whole along the dimension it has the result so, too: nothing moves.
+    """
+    into = into or _filled(builder, part, dimension, result)
+    high = low + part.shape[dimension]
+    box = tuple((low, high) if d == dimension else (0, n) for d, n in enumerate(result.shape))
+    shift = tuple(-low if d == dimension else 0 for d in range(len(result.shape)))
+    return builder.assembled(
+        result.element_type, result.shape, [(part, part.shape, box, shift)], into
+    )
+
+
+def resized(sizes: Sizes, dimension: int, size: int) -> Sizes:
+    """Return sizes with one of them changed."""
+    return (*sizes[:dimension], size, *sizes[dimension + 1 :])
+
+
+def _filled(builder: Builder, part: Held, dimension: int, result: Tensor) -> Held:
+    """Return zeros of the result's shape, on the tiles of a slice if that can be."""
+    kind = result.element_type
+    codelet = Elementwise(Expression((), (number_node(0, kind),), (0,)), (), len(result.shape))
+    lying = builder.variables[part.variable].mapping
+    placement = None
+    if lying.is_partition and lying.spans[dimension].axis < 0 and not lying.replicated_axes:
+        labels = tuple((d, span) for d, span in enumerate(lying.spans) if span.axis >= 0)
+        placement = Placement(lying.tiles, labels)
+    return builder.compute(codelet, [], [(kind, result.shape)], placement=placement)[0]

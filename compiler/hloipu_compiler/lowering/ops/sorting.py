@@ -1,0 +1,127 @@
+"""Lowering of sort and top-k: by keys where the comparator says so, else by the comparator."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hloipu_compiler.interpret.planning.comparators import ComparatorKey, comparator_keys
+from hloipu_compiler.ir.graph import Computation
+from hloipu_compiler.ir.shapes import array_shape
+from hloipu_compiler.lowering.core.builder import Builder
+from hloipu_compiler.lowering.core.context import Site, lowers
+from hloipu_compiler.lowering.core.expressions import expression_of
+from hloipu_compiler.lowering.core.values import Held, Leaf
+from hloipu_compiler.lowering.core.views import compute_spread
+from hloipu_compiler.lowering.ops.sorting_over_tiles import (
+    choose_parts,
+    sort_over_tiles,
+)
+from hloipu_runtime.codelets.core.expression_form import Expression, Node
+from hloipu_runtime.codelets.ops.elementwise import Elementwise
+from hloipu_runtime.codelets.ops.sort import Sort
+from hloipu_runtime.kernels.sorting import SortKey
+
+
+@lowers("sort")
+def _sort(site: Site) -> Sequence[Leaf]:
+    given = site.attributes.integers("dimensions")
+    operands = [site.held(n) for n in range(len(site.operands))]
+    dimension = given[0] if given else len(operands[0].shape) - 1
+    if operands[0].shape[dimension] < 2 or 0 in operands[0].shape:
+        return operands
+    name = site.attributes.text("to_apply")
+    if not name:  # dumps before 2019: ascending by the first operand
+        return sorted_on_tiles(
+            site.builder, Sort(dimension, (SortKey(0, False, "ieee"),)), operands
+        )
+    keys = comparator_keys(site.module, name)
+    if keys is None:
+        sort = Sort(dimension, comparator=site.expression(name))
+        return sorted_on_tiles(site.builder, sort, operands, counting=_counting(site, dimension))
+    derived = list(operands)
+    sort_keys = []
+    for key in keys:
+        operand = key.operand
+        if key.value is not None:
+            operand = len(derived)
+            derived.append(_derived(site, key, operands[key.operand]))
+        sort_keys.append(SortKey(operand, key.descending, key.order))
+    return sorted_on_tiles(
+        site.builder,
+        Sort(dimension, tuple(sort_keys)),
+        derived,
+        len(operands),
+        _counting(site, dimension),
+    )
+
+
+def _counting(site: Site, dimension: int) -> int:
+    """Return an s32 operand that counts along the dimension, as argsort has one, or -1."""
+    for number, position in enumerate(site.instruction.operands):
+        if number and counts_along(site.computation, position, dimension):
+            return number
+    return -1
+
+
+def counts_along(computation: Computation, position: int, dimension: int) -> bool:
+    """Whether an instruction is an s32 iota along a dimension, maybe broadcast."""
+    x = computation.instructions[position]
+    if array_shape(x.shape).element_type.name != "s32":
+        return False
+    while x.opcode == "broadcast":
+        mapped = x.attributes.integers("dimensions")
+        if dimension not in mapped:
+            return False
+        dimension = mapped.index(dimension)
+        x = computation.instructions[x.operands[0]]
+    return x.opcode == "iota" and x.attributes.integer("iota_dimension") == dimension
+
+
+def _derived(site: Site, key: ComparatorKey, operand: Held) -> Held:
+    """Compute a key's value for every element."""
+    comparator = site.module.computation[site.attributes.text("to_apply")]
+    assert key.value is not None
+    cut = replace(comparator, root=key.value, name=f"{comparator.name}@{key.value}")
+    module = replace(site.module, computations=(*site.module.computations, cut))
+    expression = _of_one_operand(expression_of(module, cut.name), 2 * key.operand)
+    rank = len(operand.shape)
+    codelet = Elementwise(expression, (tuple(range(rank)),), rank)
+    return site.builder.compute(codelet, [operand], [(expression.result_types[0], operand.shape)])[
+        0
+    ]
+
+
+def _of_one_operand(expression: Expression, kept: int) -> Expression:
+    """Return an expression that needs one of its operands alone, as one of that operand alone."""
+    count = len(expression.operand_types)
+    needed = set(expression.results)
+    for number in range(count + len(expression.nodes) - 1, count - 1, -1):
+        if number in needed:
+            needed.update(expression.nodes[number - count].arguments)
+    numbers = {kept: 0}
+    nodes: list[Node] = []
+    for number, node in enumerate(expression.nodes, count):
+        if number in needed:
+            numbers[number] = 1 + len(nodes)
+            nodes.append(node._replace(arguments=tuple(numbers[x] for x in node.arguments)))
+    return Expression(
+        (expression.operand_types[kept],),
+        tuple(nodes),
+        tuple(numbers[x] for x in expression.results),
+    )
+
+
+def sorted_on_tiles(
+    builder: Builder,
+    sort: Sort,
+    operands: Sequence[Held],
+    wanted: int = -1,
+    counting: int = -1,
+) -> list[Held]:
+    """Sort on tiles or over tiles, whichever takes fewer cycles; return the first operands."""
+    wanted = len(operands) if wanted < 0 else wanted
+    cut = choose_parts(builder, sort, operands)
+    if cut.parts > 1:
+        return sort_over_tiles(builder, sort, operands, cut, wanted, counting)
+    return compute_spread(
+        builder, sort, operands, [(x.element_type, x.shape) for x in operands[:wanted]]
+    )

@@ -1,0 +1,163 @@
+"""Lowering of top-k: pieces of rows on many tiles, then candidates merged a few at a time."""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from math import prod
+from typing import NamedTuple
+
+from hloipu_compiler.lowering.core.builder import Builder
+from hloipu_compiler.lowering.core.context import Site, lowers
+from hloipu_compiler.lowering.core.values import Held, Leaf
+from hloipu_compiler.lowering.core.views import compute_spread, seen_as
+from hloipu_compiler.lowering.ops.sorting import sorted_on_tiles
+from hloipu_compiler.lowering.ops.sorting_over_tiles import MOST_GATHERED_BYTES
+from hloipu_compiler.planners.planned import (
+    Choice,
+    Cycles,
+    PlannedOp,
+    losers,
+    shape_text,
+    shape_texts,
+)
+from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.ops.generate import Iota
+from hloipu_runtime.codelets.ops.sort import Sort
+from hloipu_runtime.codelets.ops.topk import TopK, TopKMerge, TopKPieces
+from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.kernels.sorting import SortKey
+from hloipu_runtime.machine.charges import over
+from hloipu_runtime.machine.costs import TileTraffic, exchange, sync
+from hloipu_runtime.machine.model import Machine
+
+
+@lowers("topk")
+def _topk(site: Site) -> Sequence[Leaf]:
+    k, largest = site.attributes.integer("k"), site.attributes.flag("largest", True)
+    return top_k(site.builder, site.held(0), k, largest=largest)
+
+
+def top_k(builder: Builder, x: Held, k: int, *, largest: bool) -> list[Held]:
+    """Return values and s32 places of the k best along the last dimension."""
+    results = [(x.element_type, (*x.shape[:-1], k)), ("s32", (*x.shape[:-1], k))]
+    if 0 in x.shape or k == 0:
+        return compute_spread(builder, TopK(k, largest), [x], results)
+    element = ELEMENT_TYPES[x.element_type].byte_width
+    fits = x.shape[-1] * element <= MOST_GATHERED_BYTES
+    if not fits and 2 * k * (element + 4) > MOST_GATHERED_BYTES:
+        return _top_ofsorted_on_tiles(builder, x, k, largest=largest)
+    pieces, most = _choose_merging(builder, x, k)
+    if pieces == 1:
+        return compute_spread(builder, TopK(k, largest), [x], results)
+    block = -(-x.shape[-1] // pieces)
+    pieces = -(-x.shape[-1] // block)
+    shape = (*x.shape[:-1], pieces, k)
+    made = [(x.element_type, shape), ("s32", shape)]
+    candidates = compute_spread(builder, TopKPieces(k, block, largest), [x], made)
+    while pieces > 1:
+        fan = min(most, pieces)
+        pieces = -(-pieces // fan)
+        shape = (*x.shape[:-1], pieces, k)
+        made = [(x.element_type, shape), ("s32", shape)]
+        candidates = compute_spread(builder, TopKMerge(k, fan, largest), candidates, made)
+    return seen_as(builder, candidates, (*x.shape[:-1], k))
+
+
+def _top_ofsorted_on_tiles(builder: Builder, x: Held, k: int, *, largest: bool) -> list[Held]:
+    """Sort all and keep the first: for so many that merging would gather too much on a tile."""
+    last = len(x.shape) - 1
+    (places,) = builder.compute(Iota(last, "s32"), [], [("s32", x.shape)])
+    sort = Sort(last, (SortKey(0, descending=largest),))
+    made = sorted_on_tiles(builder, sort, [x, places], counting=1)
+    shape = (*x.shape[:-1], k)
+    box = tuple((0, n) for n in shape)
+    return seen_as(builder, made, shape, ((x.shape, box, (0,) * len(shape)),))
+
+
+class _Merging(NamedTuple):
+    """How the best of long rows are found."""
+
+    pieces: int
+    """Of each row; 1: it is whole on a tile."""
+    fan: int
+    """Pieces whose candidates are merged at once."""
+
+
+def _choose_merging(builder: Builder, x: Held, k: int) -> _Merging:
+    """Return the pieces and the fan with the fewest cycles, of those that gather little."""
+    rows = max(1, prod(x.shape[:-1]))
+    options = merging_options(builder.machine, x.element_type, rows, x.shape[-1], k)
+    builder.explains(lambda: _planned(builder, x, k, options))
+    return min(options, key=lambda cut: options[cut].total)
+
+
+@lru_cache(1 << 10)
+def merging_options(
+    machine: Machine, element_type: str, rows: int, length: int, k: int
+) -> dict[_Merging, Cycles]:
+    """Return pieces and fans, powers of two, with their predicted cycles; none gathers too much."""
+    size = ELEMENT_TYPES[element_type].byte_width
+    found = {}
+    if length * size <= MOST_GATHERED_BYTES:
+        found[_Merging(1, 2)] = _merging_cycles(machine, element_type, rows, length, k, 1, 2)
+    pieces = 2
+    most = machine.chip.tiles_per_ipu * machine.tile.worker_contexts
+    while rows * pieces <= most and length >= 2 * k * (pieces // 2):
+        fan = 2
+        while fan <= pieces and (fan * k * (size + 4) <= MOST_GATHERED_BYTES or fan == 2):
+            cut = _Merging(pieces, fan)
+            found[cut] = _merging_cycles(machine, element_type, rows, length, k, *cut)
+            fan *= 2
+        pieces *= 2
+    if not found:
+        found[_Merging(1, 2)] = _merging_cycles(machine, element_type, rows, length, k, 1, 2)
+    return found
+
+
+def _merging_cycles(
+    machine: Machine, element_type: str, rows: int, length: int, k: int, pieces: int, fan: int
+) -> Cycles:
+    tiles = machine.chip.tiles_per_ipu
+    size = ELEMENT_TYPES[element_type].byte_width
+    share, block = over(rows * pieces, tiles), over(length, pieces)
+    best = [Tensor(element_type, (share, k))]
+    compute = TopK(k).work(machine, [Tensor(element_type, (share, block))], best).cycles
+    exchanges = exchange(machine, [TileTraffic(received_bytes=share * block * size)]).cycles
+    syncs = sync(machine).cycles
+    while pieces > 1:
+        taken = min(fan, pieces)
+        pieces = over(pieces, taken)
+        share = over(rows * pieces, tiles)
+        candidates = [Tensor(kind, (share * taken, k)) for kind in (element_type, "s32")]
+        best = [Tensor(kind, (share, k)) for kind in (element_type, "s32")]
+        compute += TopKMerge(k, taken).work(machine, candidates, best).cycles
+        traffic = TileTraffic(
+            received_bytes=share * taken * k * (size + 4), received_fragments=2 * share * taken
+        )
+        exchanges += exchange(machine, [traffic]).cycles
+        syncs += sync(machine).cycles
+    return Cycles(compute, exchanges, syncs)
+
+
+def _planned(builder: Builder, x: Held, k: int, options: Mapping[_Merging, Cycles]) -> PlannedOp:
+    """Return the record of how the best of rows are found."""
+    rows = max(1, prod(x.shape[:-1]))
+
+    def choice(cut: _Merging) -> Choice:
+        words = "rows whole" if cut.pieces == 1 else "the best of pieces, then of candidates"
+        splits = (("pieces", cut.pieces),) if cut.pieces > 1 else ()
+        block = over(x.shape[-1], cut.pieces)
+        size = max(block, min(cut.fan, cut.pieces) * k) * ELEMENT_TYPES[x.element_type].byte_width
+        details = (("fan", cut.fan),) if cut.pieces > 1 else ()
+        tiles = min(builder.tile_count, rows * cut.pieces)
+        return Choice(words, splits, tiles, options[cut], size, details)
+
+    chosen = choice(min(options, key=lambda cut: options[cut].total))
+    shape = (*x.shape[:-1], k)
+    return PlannedOp(
+        builder.origin,
+        "topk",
+        shape_texts([x]),
+        (shape_text(x.element_type, shape), shape_text("s32", shape)),
+        chosen,
+        losers(chosen, map(choice, options)),
+    )

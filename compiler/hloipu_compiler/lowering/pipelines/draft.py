@@ -1,0 +1,116 @@
+"""A step that is cut into micro-batches, under construction: what its parts share."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from hloipu_compiler.ir.graph import Instruction, Module
+from hloipu_compiler.lowering.core.builder import Builder
+from hloipu_compiler.lowering.core.io_tiles import IoTiles
+from hloipu_compiler.lowering.core.lowering import lower_instructions
+from hloipu_compiler.lowering.core.offloading import NOTHING_OFFLOADED, Offloads
+from hloipu_compiler.lowering.core.values import Held, Leaf
+from hloipu_compiler.lowering.pipelines.entry_calls import Element, EntryCalls
+from hloipu_compiler.lowering.pipelines.update_order import order_by_results
+from hloipu_compiler.plan.pipelining import Part, Pipelining
+from hloipu_compiler.plan.plan import Plan
+from hloipu_compiler.plan.wrapping import Wrapping
+from hloipu_runtime.program import steps as s
+from hloipu_runtime.program.program import Port
+from hloipu_runtime.program.steps import ValueId
+
+
+@dataclass
+class Making:
+    """The step, what was decided of it, and what of it is there so far."""
+
+    builder: Builder
+    module: Module
+    plan: Plan
+    wrapping: Wrapping
+    pipelining: Pipelining
+    calls: EntryCalls
+    parameters: list[Port] = field(default_factory=list)
+    results: list[Port] = field(default_factory=list)
+    loaded: list[ValueId] = field(default_factory=list)
+    given: dict[int, Leaf] = field(default_factory=dict)
+    """Arrays of the parameters that are there for the whole step."""
+    fed: dict[int, Held] = field(default_factory=dict)
+    """Arrays of the parameters that queues feed to positions of the pipeline."""
+    made: dict[Element, Leaf] = field(default_factory=dict)
+    """Results of calls."""
+    maker: dict[ValueId, tuple[int, Held]] = field(default_factory=dict)
+    """Values of the pipeline: the position that makes each, and where."""
+    channels: list[s.Channel] = field(default_factory=list)
+    offloads: Offloads = NOTHING_OFFLOADED
+    remote: dict[int, dict[int, Held]] = field(default_factory=dict)
+    """Weights in remote memory: parameters -> IPUs -> where they lie there."""
+    cast: dict[Element, dict[int, Held]] = field(default_factory=dict)
+    """What was made of weights before the micro-batches, likewise."""
+    apart: IoTiles | None = None
+    """Tiles that the queues have their buffers on."""
+
+    @cached_property
+    def in_pipeline(self) -> frozenset[str]:
+        """Names of the calls that run for each micro-batch."""
+        return frozenset(x.call for x in self.pipelining.parts)
+
+    @cached_property
+    def ipus(self) -> dict[str, int]:
+        """The IPU of each call of the pipeline."""
+        return {part.call: part.ipu for part in self.pipelining.parts}
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether ops of calls are on IPUs of their own, which the plan has."""
+        return bool(self.plan.held_ipus)
+
+    def ipu_of(self, call: str, element: int) -> int:
+        """Return the IPU that a result of a call is made on; 0 outside of the pipeline."""
+        if self.is_spread:
+            return self.plan.held_ipus.get((self.module.entry.name, call, element), 0)
+        return self.ipus.get(call, 0)
+
+    def ipu_at(self, position: int) -> int:
+        """Return the IPU that a value of the entry lies on."""
+        number = self.calls.parameter(position)
+        if number is not None:
+            return self.pipelining.homes.get(number, 0)
+        return self.ipu_of(*self.calls.element(position))
+
+    def ipu_for(self, part: Part, position: int) -> int:
+        """Return the IPU to which a value of the entry is brought for a call that reads it.
+
+        Ops that are spread over IPUs bring it on themselves, from where it lies.
+        """
+        return self.ipu_at(position) if self.is_spread else part.ipu
+
+    def maker_of(self, result: int) -> str:
+        """Return the name of the call that makes a result; empty for a parameter."""
+        return self.calls.maker(self.calls.result_positions[result])
+
+    def lower(
+        self, x: Instruction, operands: Sequence[Sequence[Leaf]], owned: frozenset[Leaf]
+    ) -> list[Leaf]:
+        """Write what a call runs; its results are known from then on."""
+        computation = self.module.computation[x.attributes.called[0]]
+        if x.name == self.pipelining.update and self.offloads != NOTHING_OFFLOADED:
+            computation = order_by_results(computation)
+        found = lower_instructions(
+            self.builder, self.module, self.plan, computation, operands, owned
+        )
+        for number, leaf in enumerate(found):
+            self.made[(x.name, number)] = leaf
+        return found
+
+    def result_leaves(self) -> list[Leaf | None]:
+        """Return each result of the entry, as far as it is made."""
+        return [self.result_leaf(n) for n in range(len(self.calls.result_positions))]
+
+    def result_leaf(self, result: int) -> Leaf | None:
+        """Return one result of the entry, if it is made."""
+        position = self.calls.result_positions[result]
+        number = self.calls.parameter(position)
+        if number is not None:
+            return self.given.get(number)
+        return self.made.get(self.calls.element(position))

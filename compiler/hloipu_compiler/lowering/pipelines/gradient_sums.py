@@ -1,0 +1,112 @@
+"""Accumulators: gradients of micro-batches combined on the tiles, in a type of their own.
+
+With n micro-batches before it, of K, a gradient g is taken in as
+
+    sum            total + g
+    mean           total + g / K
+    running mean   total * n / (n + 1) + g / (n + 1)
+
+A gradient is scaled in its own type and converted to the accumulator's then, as in Graphcore's
+plugin (graphcore/tensorflow: tensorflow/python/ipu/gradient_accumulation.py).
+"""
+
+from hloipu_compiler.lowering.core.builder import Builder
+from hloipu_compiler.lowering.core.values import Held
+from hloipu_compiler.plan.pipelining import MEAN
+from hloipu_runtime.codelets.core.constants import number_node
+from hloipu_runtime.codelets.core.expression_form import Expression, Node
+from hloipu_runtime.codelets.ops.elementwise import Elementwise
+from hloipu_runtime.program.mapping import Sizes
+
+COUNT_TYPE = "f32"
+
+
+def emptied(
+    builder: Builder, ipu: int, element_type: str, shape: Sizes, name: str
+) -> tuple[Held, Held]:
+    """Write the zeros of an accumulator; return it before the micro-batches and in each of them."""
+    builder.ipu = ipu
+    builder.origin = name
+    filled = Elementwise(Expression((), (number_node(0, element_type),), (0,)), (), len(shape))
+    (home,) = builder.compute(filled, [], [(element_type, shape)])
+    return home, builder.turn_value(home)
+
+
+def accumulated(
+    builder: Builder, total: Held, gradient: Held, reduction: str, micro_batches: int
+) -> Held:
+    """Write how a micro-batch's gradient is taken into a sum or a mean."""
+    builder.origin = builder.variables[gradient.variable].origin or builder.origin
+    nodes = _Nodes(2)
+    taken = 1
+    if reduction == MEAN and micro_batches > 1:
+        kind = gradient.element_type
+        share = nodes.number(kind, 1 / micro_batches)
+        taken = nodes.add("multiply", (1, share), gradient.element_type)
+    taken = nodes.converted(taken, gradient.element_type, total.element_type)
+    nodes.add("add", (0, taken), total.element_type)
+    return _computed(builder, nodes, (total, gradient))
+
+
+def averaged(builder: Builder, total: Held, gradient: Held, count: Held) -> Held:
+    """Write how a micro-batch's gradient is taken into a running mean of `count` before it."""
+    builder.origin = builder.variables[gradient.variable].origin or builder.origin
+    nodes = _Nodes(3)
+    own, kind = gradient.element_type, total.element_type
+    after = nodes.add("add", (2, nodes.number(COUNT_TYPE, 1)), COUNT_TYPE)
+    old_share = nodes.add("divide", (2, after), COUNT_TYPE)
+    new_share = nodes.add("divide", (nodes.number(COUNT_TYPE, 1), after), COUNT_TYPE)
+    scaled = nodes.add("multiply", (1, nodes.converted(new_share, COUNT_TYPE, own)), own)
+    kept = nodes.add("multiply", (0, nodes.converted(old_share, COUNT_TYPE, kind)), kind)
+    nodes.add("add", (kept, nodes.converted(scaled, own, kind)), kind)
+    return _computed(builder, nodes, (total, gradient, count))
+
+
+def counted(builder: Builder, count: Held) -> Held:
+    """Write that one more micro-batch is through."""
+    nodes = _Nodes(1)
+    nodes.add("add", (0, nodes.number(COUNT_TYPE, 1)), COUNT_TYPE)
+    return _computed(builder, nodes, (count,))
+
+
+def finished_type(builder: Builder, total: Held, element_type: str) -> Held:
+    """Write the conversion of a full accumulator to the gradient's own type, if it has another."""
+    if total.element_type == element_type:
+        return total
+    nodes = _Nodes(1)
+    nodes.converted(0, total.element_type, element_type)
+    return _computed(builder, nodes, (total,))
+
+
+class _Nodes:
+    """The nodes of an expression of so many operands."""
+
+    def __init__(self, operands: int) -> None:
+        self.operands = operands
+        self.made: list[Node] = []
+
+    def add(self, op: str, arguments: tuple[int, ...], element_type: str) -> int:
+        """Add an op; return its number."""
+        self.made.append(Node(op, arguments, element_type))
+        return self.operands + len(self.made) - 1
+
+    def number(self, element_type: str, number: float) -> int:
+        self.made.append(number_node(number, element_type))
+        return self.operands + len(self.made) - 1
+
+    def converted(self, number: int, old: str, new: str) -> int:
+        return number if old == new else self.add("convert", (number,), new)
+
+
+def _computed(builder: Builder, nodes: _Nodes, operands: tuple[Held, ...]) -> Held:
+    """Write an elementwise op into the first operand, with numbers repeated where need be."""
+    first, kind = operands[0], nodes.made[-1].element_type
+    expression = Expression(
+        tuple(x.element_type for x in operands),
+        tuple(nodes.made),
+        (nodes.operands + len(nodes.made) - 1,),
+    )
+    labels = tuple(tuple(range(len(x.shape))) for x in operands)
+    codelet = Elementwise(expression, labels, len(first.shape))
+    dying = (kind == first.element_type, *(False for _ in operands[1:]))
+    return builder.compute(codelet, operands, [(kind, first.shape)], dying=dying)[0]

@@ -1,0 +1,75 @@
+"""Outfeeds that the device adds up over the turns of the loop around a step.
+
+A sum begins at zero before the loop, takes in each turn's array, and is handed over once, after the
+last turn; a mean is divided by the number of turns then. Floats narrower than f32 add up in f32, a
+mean of integers as well.
+"""
+
+from dataclasses import dataclass
+
+from hloipu_compiler.lowering.core.builder import Builder
+from hloipu_compiler.lowering.core.values import Held
+from hloipu_compiler.plan.wrapping import FeedBinding
+from hloipu_runtime.codelets.core.constants import number_node
+from hloipu_runtime.codelets.core.expression_form import Expression, Node
+from hloipu_runtime.codelets.ops.elementwise import Elementwise
+from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.program.mapping import Sizes
+
+
+@dataclass(frozen=True)
+class Sum:
+    """One array that is added up: where it lies before the loop, and in each turn."""
+
+    outfeed: FeedBinding
+    place: int
+    """Number of the result."""
+    home: Held
+    turn: Held
+
+
+def sum_type(element_type: str, reduction: str) -> str:
+    """Return the type in which arrays of a type are added up."""
+    known = ELEMENT_TYPES[element_type]
+    narrow_float = not known.is_integer and known.bits < 32
+    return "f32" if narrow_float or (known.is_integer and reduction == "mean") else element_type
+
+
+def begun(
+    builder: Builder, outfeed: FeedBinding, place: int, element_type: str, shape: Sizes
+) -> Sum:
+    """Write the zeros that a sum begins with, before the loop."""
+    kind = sum_type(element_type, outfeed.reduction)
+    filled = Elementwise(Expression((), (number_node(0, kind),), (0,)), (), len(shape))
+    (home,) = builder.compute(filled, [], [(kind, shape)])
+    return Sum(outfeed, place, home, builder.turn_value(home))
+
+
+def added(builder: Builder, item: Sum, leaf: Held) -> Held:
+    """Write a turn's addition."""
+    kind = item.home.element_type
+    if leaf.element_type == kind:
+        nodes: tuple[Node, ...] = (Node("add", (0, 1), kind),)
+    else:
+        nodes = (Node("convert", (1,), kind), Node("add", (0, 2), kind))
+    return _computed(builder, nodes, (item.turn, leaf), (True, False))
+
+
+def finished(builder: Builder, item: Sum, total: Held, turns: int) -> Held:
+    """Write what is left to do after the loop."""
+    if item.outfeed.reduction == "sum":
+        return total
+    kind = total.element_type
+    count = number_node(turns, kind)
+    return _computed(builder, (count, Node("divide", (0, 1), kind)), (total,), (True,))
+
+
+def _computed(
+    builder: Builder, nodes: tuple[Node, ...], operands: tuple[Held, ...], dying: tuple[bool, ...]
+) -> Held:
+    shape, kind = operands[0].shape, nodes[-1].element_type
+    kinds = tuple(x.element_type for x in operands)
+    expression = Expression(kinds, nodes, (len(operands) + len(nodes) - 1,))
+    labels = (tuple(range(len(shape))),) * len(operands)
+    codelet = Elementwise(expression, labels, len(shape))
+    return builder.compute(codelet, operands, [(kind, shape)], dying=dying)[0]

@@ -1,0 +1,348 @@
+"""Lowers a step that is cut into micro-batches: a pipeline of its calls, then the update.
+
+    repeat STEPS { zeros -> accumulators; pre; pipeline K { … }; update; new state home }
+
+State lies on the IPU of the stage that reads it. What one position of the pipeline makes and
+another reads goes through a channel; what does not vary is read where it lies, brought to the IPU
+before the pipeline begins. Each micro-batch takes the next element of the feeds, in the first
+position that reads it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.lowering.core.builder import Builder
+from hloipu_compiler.lowering.core.errors import CodegenError
+from hloipu_compiler.lowering.core.io_tiles import io_tiles_of, without_them
+from hloipu_compiler.lowering.core.late_copies import late_copies
+from hloipu_compiler.lowering.core.lowering import streamed_in
+from hloipu_compiler.lowering.core.offloading import (
+    NOTHING_OFFLOADED,
+    Offloads,
+    fetched,
+    is_large,
+    remote_variable,
+    stored,
+)
+from hloipu_compiler.lowering.core.values import Held, Leaf
+from hloipu_compiler.lowering.pipelines.draft import Making
+from hloipu_compiler.lowering.pipelines.entry_calls import EntryCalls
+from hloipu_compiler.lowering.pipelines.gradient_sums import COUNT_TYPE, emptied, finished_type
+from hloipu_compiler.lowering.pipelines.outfeed_sums import Sum, added, begun
+from hloipu_compiler.lowering.pipelines.positions import Carried, Key, Kind, Positions, Turning
+from hloipu_compiler.lowering.pipelines.remote_parameters import RemoteParameters
+from hloipu_compiler.lowering.pipelines.replica_means import mean_over_replicas
+from hloipu_compiler.lowering.pipelines.results import Results
+from hloipu_compiler.lowering.regions.control import brought_home
+from hloipu_compiler.partition.stages.update_places import placed
+from hloipu_compiler.plan.pipelining import RUNNING_MEAN, Pipelining
+from hloipu_compiler.plan.plan import Plan
+from hloipu_compiler.plan.wrapping import Wrapping
+from hloipu_compiler.planners.planned import Record
+from hloipu_compiler.planners.tuning import DEFAULT_TUNING, Tuning
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program import steps as s
+from hloipu_runtime.program.loading import not_given
+from hloipu_runtime.program.program import Port, Program, Role, StatePort
+from hloipu_runtime.program.steps import ValueId
+
+_LOOP, _PIPELINE = "loop", "micro-batches"
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """One array of state: where it lies, what it holds before the loop and as a step begins."""
+
+    name: str
+    home: Held
+    turn: Held
+    parameter: int
+    result: int
+
+
+class _PipelinedStep:
+    """The program under construction."""
+
+    def __init__(self, making: Making) -> None:
+        self.making = making
+        self.builder = making.builder
+        self.results = Results(making)
+        self.sums: list[Sum] = []
+        """That outfeeds take."""
+        self.remote = RemoteParameters(making)
+
+    # --- the whole --------------------------------------------------------------------------------
+
+    def program(self) -> Program:
+        making, builder, wrapping = self.making, self.builder, self.making.wrapping
+        kept = [self._keep(pair.name, pair.parameter, pair.result) for pair in wrapping.state]
+        for number in wrapping.constants:
+            if number in self.remote.constants:
+                self.remote.constant(number, self._parameter(number))
+            else:
+                making.given[number] = self._constant(number)
+        for number in wrapping.inputs:
+            making.given[number] = self._streamed(number)
+        making.given.update({item.parameter: item.turn for item in kept})
+        self._begin_sums()
+        with builder.block(turns=True) as scope:
+            scope.owned.update(item.home.variable for item in kept)
+            scope.owned.update(item.home.variable for item in self.sums)
+            following = self._step(kept)
+            body = s.Sequence(tuple(late_copies(scope.steps, builder.variables, builder.machine)))
+        moments = [(x.home, x.turn) for x in kept] + [(x.home, x.turn) for x in self.sums]
+        final = [builder.value(home.element_type, home.shape) for home, _ in moments]
+        carried = tuple(
+            s.Carried(home.variable, home.value, turn.value, after, last)
+            for (home, turn), after, last in zip(moments, following, final, strict=True)
+        )
+        turns = wrapping.loop or 1
+        builder.emit(s.Repeat(turns, body, carried, _LOOP))
+        self.results.sums(self.sums, final[len(kept) :], turns)
+        return Program(
+            making.module.name,
+            builder.machine.name,
+            making.pipelining.ipu_count,
+            tuple(builder.variables),
+            tuple(builder.values),
+            builder.constants,
+            s.Sequence(tuple(builder.scope.steps)),
+            {},
+            tuple(making.parameters),
+            tuple(making.results),
+            tuple(builder.elided),
+            tuple(self._port(x, value) for x, value in zip(kept, final, strict=False)),
+            self.results.queues(),
+            turns,
+            tuple(making.loaded),
+        )
+
+    def _keep(self, name: str, parameter: int, result: int) -> _Kept:
+        builder, kind = self.builder, self.making.calls.arrays[parameter]
+        builder.origin = name
+        builder.ipu = self.making.pipelining.homes.get(parameter, 0)
+        initial = builder.value(*kind)
+        turn = builder.turn_value(Held(initial, -1, *kind)).value
+        if parameter in self.remote.state:
+            variable = remote_variable(builder, kind)
+        else:
+            variable = builder.variable(*kind, builder.home(*kind), Role.STATE)
+        home = Held(initial, variable, *kind)
+        return _Kept(name, home, replace(home, value=turn), parameter, result)
+
+    def _port(self, x: _Kept, final: ValueId) -> StatePort:
+        whole = self.making.pipelining.whole.get(x.parameter, ())
+        return StatePort(x.name, x.home.variable, x.home.value, final, x.parameter, x.result, whole)
+
+    def _constant(self, number: int) -> Leaf:
+        kind = self._parameter(number)
+        held = self.builder.constant(not_given(*kind), kind[0])
+        self.making.loaded.append(held.value)
+        return held
+
+    def _streamed(self, number: int) -> Leaf:
+        kind = self._parameter(number)
+        return streamed_in(self.builder, f"parameter.{number}", *kind)
+
+    def _parameter(self, number: int) -> tuple[str, tuple[int, ...]]:
+        """Begin an array of the parameters that no queue feeds; return its kind."""
+        kind = self.making.calls.arrays[number]
+        self.builder.origin = f"parameter.{number}"
+        self.builder.ipu = self.making.pipelining.homes.get(number, 0)
+        self.making.parameters.append(Port(f"parameter.{number}", *kind))
+        return kind
+
+    def _begin_sums(self) -> None:
+        """Write the zeros of what outfeeds add up, where that is made."""
+        making, calls = self.making, self.making.calls
+        for outfeed in making.wrapping.outfeeds:
+            for number in outfeed.places if outfeed.reduction else ():
+                position = calls.result_positions[number]
+                self.builder.ipu = making.ipu_at(position)
+                self.builder.origin = outfeed.name
+                self.sums.append(begun(self.builder, outfeed, number, *calls.array_at(position)))
+
+    # --- one update -------------------------------------------------------------------------------
+
+    def _step(self, kept: Sequence[_Kept]) -> list[ValueId]:
+        """Write one update with its micro-batches; return state and sums after it."""
+        making, plan = self.making, self.making.pipelining
+        turns = {x.parameter: x.turn for x in kept}
+        self.remote.fetch_before(turns)
+        self._call(plan.pre, self._outside)
+        self.remote.leave(turns)
+        self.remote.begin_update(turns)
+        finished = self._pipeline(kept)
+        for item in kept:
+            if item.parameter in self.remote.state:
+                self.builder.origin = item.name
+                making.given[item.parameter] = fetched(self.builder, item.turn)
+        self._call(plan.update, lambda operand: self._after(operand, finished))
+        leaves = making.result_leaves()
+        self.results.after_update(leaves)
+        pairs = []
+        away: dict[int, ValueId] = {}
+        for item in kept:
+            done = finished.get(Key(Kind.STATE, item.parameter))
+            leaf = done if done is not None else leaves[item.result]
+            if leaf is None:
+                raise CodegenError("E0470", f"result {item.result} is a token")
+            self.builder.ipu = self.builder.variables[item.home.variable].ipu
+            held = self.builder.held(leaf)
+            if item.parameter in self.remote.state:
+                away[item.parameter] = stored(self.builder, held, item.home)
+            else:
+                pairs.append((held, item.turn))
+        for number, total in enumerate(self.sums):
+            pairs.append((self._sum_after(number, leaves[total.place], finished), total.turn))
+        self.builder.origin = _LOOP
+        home = iter(brought_home(self.builder, pairs))
+        found = [away[x.parameter] if x.parameter in away else next(home) for x in kept]
+        return [*found, *home]
+
+    def _sum_after(self, number: int, leaf: Leaf | None, finished: Mapping[Key, Held]) -> Held:
+        """Return a sum of an outfeed after an update, which adds to it what it made itself."""
+        item = self.sums[number]
+        call = self.making.maker_of(item.place)
+        if call in self.making.in_pipeline:
+            return finished[Key(Kind.OUTFEED, number, call)]
+        if leaf is None:
+            raise CodegenError("E0470", f"result {item.place} is a token")
+        self.builder.ipu = self.builder.variables[item.home.variable].ipu
+        self.builder.origin = item.outfeed.name
+        return added(self.builder, item, self.builder.held(self.builder.brought_here(leaf)))
+
+    def _call(self, name: str, operand_of: Callable[[int], Leaf]) -> None:
+        """Write what a call outside of the pipeline runs."""
+        if not name:
+            return
+        x = self.making.calls[name]
+        self.builder.ipu = 0
+        operands = [[operand_of(position)] for position in x.operands]
+        self.making.lower(x, operands, frozenset())
+
+    def _outside(self, position: int) -> Leaf:
+        """Return a value of the entry that is there before the pipeline."""
+        making = self.making
+        number = making.calls.parameter(position)
+        if number is not None:
+            return making.given[number]
+        return making.made[making.calls.element(position)]
+
+    def _after(self, position: int, finished: Mapping[Key, Held]) -> Leaf:
+        """Return a value of the entry after the pipeline: gradients added up, state as it is."""
+        making = self.making
+        number = making.calls.parameter(position)
+        if number is None:
+            call, element = making.calls.element(position)
+            return finished.get(Key(Kind.GRADIENT, element, call), making.made[(call, element)])
+        if Key(Kind.STATE, number) in finished:
+            return finished[Key(Kind.STATE, number)]
+        return making.given[number] if number in making.given else making.fed[number]
+
+    # --- the pipeline -----------------------------------------------------------------------------
+
+    def _pipeline(self, kept: Sequence[_Kept]) -> dict[Key, Held]:
+        """Write the pipeline; return what gradients and carried state are after it."""
+        making, builder, plan = self.making, self.builder, self.making.pipelining
+        carried = self._begun({item.parameter: item for item in kept})
+        positions = Positions(making, self.results, carried, self.sums)
+        stages = tuple(positions.stage(n, x) for n, x in enumerate(plan.positions))
+        loops = []
+        finished: dict[Key, Held] = {}
+        away: list[Key] = []
+        for key, x in carried.items():
+            last = builder.value(x.home.element_type, x.home.shape)
+            loops.append(
+                s.Carried(x.home.variable, x.home.value, x.turn.value, x.after.value, last)
+            )
+            finished[key] = replace(x.home, value=last)
+            if builder.variables[x.home.variable].role is Role.REMOTE:
+                away.append(key)
+        interval = plan.schedule.interval if len(plan.positions) > 1 else 1
+        group = plan.schedule.group
+        builder.emit(
+            s.Pipeline(
+                plan.micro_batches, interval, stages, tuple(making.channels), tuple(loops),
+                _PIPELINE, group,
+            )
+        )  # fmt: skip
+        finished.update({key: fetched(builder, finished[key]) for key in away})
+        return self._combined(finished)
+
+    def _begun(self, kept: dict[int, _Kept]) -> Carried:
+        """Write what accumulators begin with; return all that goes on to the next micro-batch."""
+        making, builder, plan = self.making, self.builder, self.making.pipelining
+        found: Carried = {}
+        for x in plan.accumulations:
+            shape, name = making.calls.tensor_of(x)[1], f"accumulator.{x.call}.{x.element}"
+            home, turn = emptied(builder, x.ipu, x.element_type, shape, name)
+            if making.offloads.accumulators and is_large((home.element_type, shape)):
+                away = replace(home, variable=remote_variable(builder, (home.element_type, shape)))
+                stored(builder, home, away)
+                home, turn = away, replace(turn, variable=away.variable)
+            found[Key(Kind.GRADIENT, x.element, x.call)] = Turning(home, turn, turn)
+        if plan.reduction == RUNNING_MEAN:
+            for call, ipu in dict.fromkeys((x.call, x.ipu) for x in plan.accumulations):
+                home, turn = emptied(builder, ipu, COUNT_TYPE, (), f"micro-batches.{call}")
+                found[Key(Kind.COUNT, ipu, call)] = Turning(home, turn, turn)
+        for parameter, _ in plan.per_micro_batch:
+            turn = builder.turn_value(kept[parameter].turn)
+            found[Key(Kind.STATE, parameter)] = Turning(kept[parameter].turn, turn, turn)
+        for number, item in enumerate(self.sums):
+            call = making.maker_of(item.place)
+            if call in making.in_pipeline:
+                turn = builder.turn_value(item.turn)
+                found[Key(Kind.OUTFEED, number, call)] = Turning(item.turn, turn, turn)
+        return found
+
+    def _combined(self, finished: Mapping[Key, Held]) -> dict[Key, Held]:
+        """Write how replicas average their gradients; return these in their own types."""
+        making, builder, plan = self.making, self.builder, self.making.pipelining
+        found = dict(finished)
+        if making.plan.averages_gradients:
+            keys = [
+                Key(Kind.GRADIENT, x.element, x.call)
+                for x in plan.accumulations
+                if (x.call, x.element) not in plan.combined
+            ]
+            means = mean_over_replicas(builder, making.plan.replicas, [found[k] for k in keys])
+            found.update(zip(keys, means, strict=True))
+        for x in plan.accumulations:
+            builder.origin = f"accumulator.{x.call}.{x.element}"
+            key = Key(Kind.GRADIENT, x.element, x.call)
+            builder.ipu = x.ipu
+            found[key] = finished_type(builder, found[key], making.calls.tensor_of(x)[0])
+        return found
+
+
+def lower_pipelined(
+    module: Module,
+    plan: Plan,
+    machine: Machine,
+    wrapping: Wrapping,
+    pipelining: Pipelining,
+    tuning: Tuning = DEFAULT_TUNING,
+    plans: list[Record] | None = None,
+    *,
+    offload: Offloads = NOTHING_OFFLOADED,
+) -> Program:
+    """Return the program of a module of calls, on as many IPUs as its plan has.
+
+    Feeds take one element for each micro-batch; outfeeds of what micro-batches make give as many.
+    `offload`: what of it lies in remote buffers. Raises UsageError E2044 where no tiles are left
+    beside those set apart for queues.
+    """
+    apart = io_tiles_of(machine, wrapping.io_tiles) if wrapping.io_tiles else None
+    builder = Builder(without_them(machine, apart) if apart else machine, tuning)
+    builder.plans = plans
+    builder.ipus = pipelining.ipu_count
+    builder.is_resident = True
+    if not plan.ipus:
+        plan = replace(plan, ipus=placed(module, pipelining))
+    making = Making(
+        builder, module, plan, wrapping, pipelining, EntryCalls(module.entry), offloads=offload,
+        apart=apart,
+    )  # fmt: skip
+    return _PipelinedStep(making).program()

@@ -1,0 +1,299 @@
+"""Lowers the positions of a pipeline: what each runs for a micro-batch, and what comes to it."""
+
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from itertools import groupby
+from typing import NamedTuple
+
+from hloipu_compiler.lowering.core.errors import CodegenError
+from hloipu_compiler.lowering.core.late_copies import early_parts, late_copies
+from hloipu_compiler.lowering.core.offloading import fetched, is_large, remote_variable, stored
+from hloipu_compiler.lowering.core.values import Held, Leaf
+from hloipu_compiler.lowering.pipelines.draft import Making
+from hloipu_compiler.lowering.pipelines.feeds import Feeds
+from hloipu_compiler.lowering.pipelines.gradient_sums import accumulated, averaged, counted
+from hloipu_compiler.lowering.pipelines.outfeed_sums import Sum, added
+from hloipu_compiler.lowering.pipelines.results import Results
+from hloipu_compiler.lowering.regions.control import brought_home
+from hloipu_compiler.plan.pipelining import RUNNING_MEAN, Part, Position
+from hloipu_runtime.program import steps as s
+from hloipu_runtime.program.program import Role
+from hloipu_runtime.program.steps import ValueId
+
+
+class Kind(Enum):
+    """What goes from micro-batch to micro-batch."""
+
+    GRADIENT = "gradient"
+    COUNT = "count of micro-batches"
+    STATE = "state"
+    OUTFEED = "sum that an outfeed takes"
+
+
+class Key(NamedTuple):
+    """One array that goes from micro-batch to micro-batch."""
+
+    kind: Kind
+    number: int = 0
+    """Of a gradient: which result of the call; of a count: the IPU that has it; of state: the
+    parameter; of a sum: its own."""
+    call: str = ""
+    """That makes it; empty for state."""
+
+
+@dataclass
+class Turning:
+    """A variable that goes from micro-batch to micro-batch."""
+
+    home: Held
+    """Before the first one."""
+    turn: Held
+    """As one begins."""
+    after: Held
+    """As one ends: the same as `turn` until its position is written."""
+
+
+Carried = dict[Key, Turning]
+
+
+@dataclass
+class _Place:
+    """One position under construction."""
+
+    number: int
+    position: Position
+    known: dict[tuple[ValueId, int], Held] = field(default_factory=dict)
+    """Values of earlier positions that have come here, by the IPU that they came to."""
+    after: dict[Key, Held] = field(default_factory=dict)
+    """What goes on to the next micro-batch."""
+    paged: dict[Key, Held] = field(default_factory=dict)
+    """What of it lies in remote memory between groups: as a micro-batch begins, on tiles."""
+
+    def pages(self, carried: Carried) -> tuple[s.Paged, ...]:
+        """Return where what lies in remote memory is brought to for a group."""
+        return tuple(
+            s.Paged(carried[key].home.variable, here.variable) for key, here in self.paged.items()
+        )
+
+
+class Positions:
+    """Writes the positions of a pipeline, one after the other."""
+
+    def __init__(
+        self, making: Making, results: Results, carried: Carried, sums: Sequence[Sum]
+    ) -> None:
+        self.making = making
+        self.builder = making.builder
+        self.results = results
+        self.carried = carried
+        self.sums = sums
+        """That outfeeds take."""
+        self.feeds = Feeds(making)
+        self.is_grouped = making.pipelining.schedule.group > 1
+
+    def stage(self, number: int, position: Position) -> s.Stage:
+        """Write one position's body."""
+        builder = self.builder
+        if not position.parts:
+            return s.Stage(position.name, position.ipus, s.Sequence())
+        place = _Place(number, position)
+        ipus = len(position.ipus)
+        with ExitStack() as blocks:
+            first = None
+            if self.is_grouped:
+                first = blocks.enter_context(builder.block(turns=True, ipus=ipus))
+            scope = blocks.enter_context(builder.block(turns=True, ipus=ipus))
+            for key in (key for part in position.parts for key in self._kept_by(part)):
+                scope.owned.add(self.carried[key].home.variable)
+                builder.made_here(self.carried[key].turn.value)
+            self.feeds.begin(number, position)
+            for _, parts in groupby(position.parts, key=lambda part: part.level):
+                self._level(tuple(parts), place)
+            pairs = [
+                (held, place.paged.get(key, self.carried[key].turn))
+                for key, held in place.after.items()
+            ]
+            for key, value in zip(place.after, brought_home(builder, pairs), strict=True):
+                self.carried[key].after = replace(self.carried[key].turn, value=value)
+            steps = late_copies(scope.steps, builder.variables, builder.machine)
+            body = s.Sequence(tuple(steps))
+            before = s.Sequence(tuple(first.steps) if first else ())
+            pages = place.pages(self.carried)
+            return s.Stage(position.name, position.ipus, body, before, pages)
+
+    def _level(self, parts: Sequence[Part], place: _Place) -> None:
+        """Write calls that do not need each other, those of each IPU beside those of others."""
+        builder = self.builder
+        outer = builder.scope
+        operands = {part: self._operands(part, place) for part in parts}
+        if len(operands) == 1:
+            self._part(parts[0], operands[parts[0]], place)
+            return
+        branches = []
+        for ipu in dict.fromkeys(part.ipu for part in parts):
+            with builder.block(turns=True, ipus=1) as scope:
+                scope.owned |= {v for v in outer.owned if builder.variables[v].ipu == ipu}
+                for part in parts:
+                    if part.ipu == ipu:
+                        self._part(part, operands[part], place)
+                steps = late_copies(scope.steps, builder.variables, builder.machine)
+                branches.append(s.Sequence(tuple(steps)))
+        branches = [branch for branch in branches if branch.steps]
+        if len(branches) > 1:
+            builder.emit(s.Parallel(tuple(branches)))
+        else:
+            outer.steps += [step for branch in branches for step in branch.steps]
+
+    def _operands(self, part: Part, place: _Place) -> list[list[Leaf]]:
+        """Return what a call reads, where its ops take it from."""
+        found: list[list[Leaf]] = []
+        for i in self.making.calls[part.call].operands:
+            self.builder.ipu = self.making.ipu_for(part, i)
+            found.append([self._read(i, place)])
+        return found
+
+    def _part(self, part: Part, operands: Sequence[Sequence[Leaf]], place: _Place) -> None:
+        """Write a call, and what of it goes out or on to the next micro-batch."""
+        builder, making = self.builder, self.making
+        builder.ipu = part.ipu
+        x = making.calls[part.call]
+        for element, leaf in enumerate(making.lower(x, operands, frozenset())):
+            builder.ipu = making.ipu_of(part.call, element)
+            held = builder.brought_here(builder.held(leaf))
+            if not isinstance(held, Held):
+                raise CodegenError("E0470", f"{part.call} hands out a token")
+            making.made[(part.call, element)] = held
+            making.maker.setdefault(held.value, (place.number, held))
+        self.results.of_call(part.call)
+        steps, additions = builder.scope.steps, []
+        for key in self._kept_by(part):
+            item = self.carried[key]
+            is_remote = builder.variables[item.home.variable].role is Role.REMOTE
+            if is_remote and self.is_grouped:
+                place.paged[key] = here = self._on_tiles(item.turn)
+                place.after[key] = self._after_micro_batch(key, here)
+            elif is_remote:
+                begin = len(steps)
+                after = self._after_micro_batch(key, fetched(builder, item.turn))
+                item.after = replace(item.turn, value=stored(builder, after, item.turn))
+                additions.append(range(begin, len(steps)))
+            else:
+                place.after[key] = self._after_micro_batch(key, item.turn)
+        steps[:] = early_parts(steps, additions)
+
+    def _on_tiles(self, there: Held) -> Held:
+        """Return a place on tiles for what lies in remote memory, and is brought there."""
+        kind = (there.element_type, there.shape)
+        record = self.builder.variables[there.variable]
+        self.builder.origin, self.builder.ipu = record.origin, record.ipu
+        return replace(there, variable=self.builder.variable(*kind, self.builder.home(*kind)))
+
+    def _kept_by(self, part: Part) -> list[Key]:
+        """Return what a call leaves for the next micro-batch."""
+        state = self.making.pipelining.per_micro_batch
+        found = [key for key in self.carried if key.call == part.call]
+        return found + [Key(Kind.STATE, p) for p, r in state if self._is_made_by(r, (part.call,))]
+
+    def _read(self, position: int, place: _Place) -> Leaf:
+        """Return a value of the entry where a position of the pipeline reads it."""
+        making = self.making
+        number = making.calls.parameter(position)
+        if number is None:
+            element = making.calls.element(position)
+            there = making.cast.get(element, {}).get(self.builder.ipu)
+            leaf = making.made[element] if there is None else self._fetched(there, place)
+        elif Key(Kind.STATE, number) in self.carried:
+            leaf = self.carried[Key(Kind.STATE, number)].turn
+            self._require_owner(number, place)
+        elif self.builder.ipu in making.remote.get(number, ()):
+            leaf = self._fetched(making.remote[number][self.builder.ipu], place)
+        elif number in making.given:
+            leaf = making.given[number]
+        else:
+            leaf = self.feeds.element(number, place.number)
+        if not isinstance(leaf, Held):
+            return leaf
+        made = making.maker.get(leaf.value)
+        if made is None or made[0] == place.number:
+            return self.builder.brought_here(leaf)
+        return self._through_channel(*made, place)
+
+    def _through_channel(self, producer: int, source: Held, place: _Place) -> Held:
+        """Return what another position made, as it comes to this one."""
+        builder = self.builder
+        key = (source.value, builder.ipu)
+        if key not in place.known:
+            mapping = builder.variables[source.variable].mapping
+            kind = (source.element_type, source.shape)
+            builder.origin = builder.variables[source.variable].origin
+            destination = builder.variable(*kind, mapping)
+            timetable = self.making.pipelining.schedule.timetable
+            count = timetable.held(producer, place.number)
+            slots: tuple[int, ...] = (destination,)
+            waits = timetable.slot(place.number, 0) - timetable.slot(producer, 0) > 1
+            if self.making.offloads.activations and waits and is_large(kind):
+                slots = tuple(remote_variable(builder, kind) for _ in range(count))
+            elif count > 1:
+                slots = tuple(builder.variable(*kind, mapping) for _ in range(count))
+            builder.scope.owned.difference_update((destination, *slots))
+            self.making.channels.append(
+                s.Channel(producer, place.number, source.variable, slots, destination, source.value)
+            )
+            place.known[key] = replace(source, variable=destination)
+        return place.known[key]
+
+    def _fetched(self, there: Held, place: _Place) -> Held:
+        """Return a weight that lies in remote memory, brought in once where a position begins."""
+        key = (there.value, self.builder.ipu)
+        if key not in place.known:
+            self.builder.origin = self.builder.variables[there.variable].origin
+            depth = -2 if self.is_grouped else -1
+            place.known[key] = fetched(self.builder, there, depth)
+        return place.known[key]
+
+    def _require_owner(self, number: int, place: _Place) -> None:
+        """Raise where a position reads state that another one makes anew."""
+        result = dict(self.making.pipelining.per_micro_batch)[number]
+        if not self._is_made_by(result, place.position.calls):
+            entry = self.making.module.entry
+            name = entry.instructions[entry.parameters[number]].name
+            raise CodegenError(
+                "E0508",
+                f"{place.position.name} reads {name!r}, parameter {number}, which another stage "
+                "makes anew for each micro-batch",
+                hint="keep what reads and what makes that state in one stage (ipu_stage), or take "
+                "fewer stages",
+            )
+
+    def _is_made_by(self, result: int, makers: Collection[str]) -> bool:
+        calls = self.making.calls
+        at = calls.result_positions[result]
+        x = calls.entry.instructions[at]
+        return x.opcode == "get-tuple-element" and calls.element(at)[0] in makers
+
+    def _after_micro_batch(self, key: Key, total: Held) -> Held:
+        """Return what goes on to the next micro-batch: a sum, or what the call made."""
+        making, builder = self.making, self.builder
+        builder.ipu = builder.variables[total.variable].ipu
+        match key.kind:
+            case Kind.COUNT:
+                return counted(builder, total)
+            case Kind.OUTFEED:
+                item = self.sums[key.number]
+                builder.origin = item.outfeed.name
+                return added(builder, replace(item, turn=total), self._result(item.place))
+            case Kind.STATE:
+                return self._result(dict(making.pipelining.per_micro_batch)[key.number])
+        plan = making.pipelining
+        gradient = builder.held(making.made[(key.call, key.number)])
+        if plan.reduction == RUNNING_MEAN:
+            count = self.carried[Key(Kind.COUNT, builder.ipu, key.call)].turn
+            return averaged(builder, total, gradient, count)
+        return accumulated(builder, total, gradient, plan.reduction, plan.micro_batches)
+
+    def _result(self, number: int) -> Held:
+        """Return a result of the entry that a position makes."""
+        calls = self.making.calls
+        return self.builder.held(self.making.made[calls.element(calls.result_positions[number])])

@@ -1,0 +1,1 @@
+"""Lowerings of what runs computations: fusions, rows, loops and branches."""

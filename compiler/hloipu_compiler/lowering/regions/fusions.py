@@ -1,0 +1,130 @@
+"""Lowering of fusions: of elementwise ops one expression, broadcasts in its labels."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from hloipu_compiler.ir.graph import Computation, Instruction
+from hloipu_compiler.ir.shapes import array_shape
+from hloipu_compiler.lowering.core.context import Site, lowers
+from hloipu_compiler.lowering.core.errors import CodegenError
+from hloipu_compiler.lowering.core.expressions import node_parameters
+from hloipu_compiler.lowering.core.lowering import lower_computation
+from hloipu_compiler.lowering.core.scalars import scalar_text
+from hloipu_compiler.lowering.core.values import Held, Leaf, Scalar, Spread
+from hloipu_compiler.lowering.ops.elementwise import sourced
+from hloipu_compiler.lowering.regions.row_regions import rows_lowered
+from hloipu_runtime.codelets.core.constants import text_node
+from hloipu_runtime.codelets.core.expression_form import Expression, Node
+from hloipu_runtime.codelets.ops.elementwise import Elementwise
+
+
+@lowers("fusion")
+def _fusion(site: Site) -> Sequence[Leaf]:
+    computation = site.module.computation[site.attributes.called[0]]
+    if all(x.opcode not in ("reduce", "fusion") for x in computation.instructions):
+        return _Fusion(site, computation).lowered()
+    return rows_lowered(site, partial(_op_by_op, site, computation))
+
+
+def _op_by_op(site: Site, computation: Computation) -> Sequence[Leaf]:
+    """Write a fusion's ops one by one, each where the fusion's results are wished."""
+    owned = frozenset(
+        leaves[0] for leaves, dies in zip(site.operands, site.dying, strict=True) if dies
+    )
+    builder = site.builder
+    outer = builder.region_wishes
+    wished = (
+        builder.layout.demands.get((site.computation.name, site.instruction.name, n), ())
+        for n in range(len(site.results))
+    )
+    builder.region_wishes = tuple(x for each in wished for x in each) or outer
+    leaves = lower_computation(site, computation, site.operands, owned)
+    builder.region_wishes = outer
+    return leaves
+
+
+class _Fusion:
+    """Operands found in a first walk, nodes numbered behind them in a second."""
+
+    def __init__(self, site: Site, computation: Computation) -> None:
+        self.site = site
+        self.computation = computation
+        self.shape = site.shape.dimensions
+        self.operands: list[Held] = []
+        self.labels: list[tuple[int, ...]] = []
+        self.dying: list[bool] = []
+        self.nodes: list[Node] = []
+        self.known: dict[int, int | Scalar] = {}
+        """Position -> number of an operand, or a constant."""
+
+    def lowered(self) -> list[Held]:
+        """Return the fusion's result."""
+        for position, x in enumerate(self.computation.instructions):
+            leaf = self._leaf(x)
+            if leaf is not None and self._is_read(position):
+                self.known[position] = self._operand(leaf, x)
+        numbers: dict[int, int] = {}
+        for position, x in enumerate(self.computation.instructions):
+            if x.parameter_number >= 0 or x.opcode in ("constant", "broadcast"):
+                continue
+            arguments = tuple(self._number(i, numbers) for i in x.operands)
+            kind = array_shape(x.shape).element_type.name
+            numbers[position] = self._add(Node(x.opcode, arguments, kind, node_parameters(x)))
+        types = tuple(leaf.element_type for leaf in self.operands)
+        expression = Expression(types, tuple(self.nodes), (numbers[self.computation.root],))
+        codelet = Elementwise(expression, tuple(self.labels), len(self.shape))
+        return self.site.builder.compute(
+            codelet, self.operands, self.site.results, dying=self.dying
+        )
+
+    def _is_read(self, position: int) -> bool:
+        """Whether an elementwise op reads a result, not only a broadcast."""
+        users = self.computation.users[position]
+        return any(self.computation.instructions[u].opcode != "broadcast" for u in users)
+
+    def _leaf(self, x: Instruction) -> Leaf | None:
+        """Return what stands for an instruction that computes nothing."""
+        if x.parameter_number >= 0:
+            return self.site.leaf(x.parameter_number)
+        if x.opcode == "constant":
+            return Scalar(array_shape(x.shape).element_type.name, scalar_text(x))
+        if x.opcode != "broadcast":
+            return None
+        source = self._leaf(self.computation.instructions[x.operands[0]])
+        dimensions = x.attributes.integers("dimensions")
+        match source:
+            case Scalar() | Held():
+                return Spread(source, dimensions, self.shape)
+            case Spread():
+                inner = tuple(dimensions[d] for d in source.dimensions)
+                return Spread(source.source, inner, self.shape)
+            case _:
+                raise CodegenError("E0470", f"{x.name!r} broadcasts what a fusion computes")
+
+    def _operand(self, leaf: Leaf, x: Instruction) -> int | Scalar:
+        source, labels = sourced(leaf, len(self.shape), self.site)
+        if isinstance(source, Scalar):
+            return source
+        last = x.parameter_number >= 0 and self.site.dying[x.parameter_number]
+        for number, held in enumerate(self.operands):
+            if held == source and self.labels[number] == labels:
+                self.dying[number] = self.dying[number] and last
+                return number
+        self.operands.append(source)
+        self.labels.append(labels)
+        self.dying.append(last)
+        return len(self.operands) - 1
+
+    def _number(self, position: int, numbers: dict[int, int]) -> int:
+        if position in numbers:
+            return numbers[position]
+        found = self.known[position]
+        if isinstance(found, Scalar):
+            node = text_node(found.text, found.element_type)
+            numbers[position] = self._add(node)
+            return numbers[position]
+        return found
+
+    def _add(self, node: Node) -> int:
+        self.nodes.append(node)
+        return len(self.operands) + len(self.nodes) - 1

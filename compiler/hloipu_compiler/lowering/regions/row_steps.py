@@ -1,0 +1,259 @@
+"""The steps of a region of rows: when each value is computed, which are kept, which made again.
+
+A value of all elements is computed in the step of its first reader. Where a later step reads it
+too, it is kept in the place of a result that is written later; where there is no such place, it is
+computed again from what there is.
+"""
+
+from dataclasses import dataclass, field
+
+from hloipu_compiler.lowering.core.values import Held, Scalar
+from hloipu_compiler.lowering.regions.flat_rows import FlatRows, Operand, Reduction
+from hloipu_runtime.codelets.core.constants import text_node
+from hloipu_runtime.codelets.core.expression_form import Expression, Node
+from hloipu_runtime.codelets.ops.row_region import RowRegion
+from hloipu_runtime.element_types import ELEMENT_TYPES
+
+_MOST_ROUNDS = 8
+"""Reductions that follow from each other; beyond that values are computed again too often."""
+
+_DEAR = frozenset(
+    "exponential log tanh logistic divide rsqrt sqrt power sine cosine erf cbrt atan2 tan "
+    "exponential-minus-one log-plus-one remainder".split()
+)
+
+
+def row_region(rows: FlatRows) -> tuple[RowRegion, list[Held], list[bool]] | None:
+    """Return the codelet of a region, its operands and which of these die.
+
+    None: it is too deep, a result repeats what is one number of a row, or no operand tells a size.
+    """
+    steps = _Steps(rows)
+    if steps.last > 2 * _MOST_ROUNDS:
+        return None
+    found = steps.written()
+    made = found[0]
+    full = [rows.ops[n].is_full for n in rows.results]
+    followed = {d for labels in made.labels for d in labels}
+    if any(size > 1 and d not in followed for d, size in enumerate(rows.space)):
+        return None
+    return found if full == [made.is_full(n) for n in made.results] else None
+
+
+@dataclass
+class _Step:
+    """An expression in the making, in numbers of the region's ops."""
+
+    order: list[int] = field(default_factory=list)
+    """Ops that are computed, each after its arguments."""
+    reads: dict[int, None] = field(default_factory=dict)
+    """Ops that come from outside of the step."""
+    results: dict[int, None] = field(default_factory=dict)
+
+
+class _Steps:
+    """Ops by step: even ones compute numbers of rows, odd ones elements, and end in reductions."""
+
+    def __init__(self, rows: FlatRows) -> None:
+        self.rows = rows
+        self.ops = rows.ops
+        self.depth = self._depths()
+        self.step = self._when()
+        self.last = max(self.step.values(), default=0)
+        self.kept = self._kept()
+
+    def _arguments(self, number: int) -> tuple[int, ...]:
+        what = self.ops[number].what
+        if isinstance(what, Node):
+            return what.arguments
+        return (what.value,) if isinstance(what, Reduction) else ()
+
+    def _depths(self) -> list[int]:
+        """Return how many reductions, one after the other, each value follows from."""
+        depth: list[int] = []
+        for number, op in enumerate(self.ops):
+            before = max((depth[x] for x in self._arguments(number)), default=0)
+            depth.append(before + isinstance(op.what, Reduction))
+        return depth
+
+    def _when(self) -> dict[int, int]:
+        """Return the step of each op that computes something."""
+        found: dict[int, int] = {}
+        first_reader: dict[int, int] = {}
+        for number in range(len(self.ops) - 1, -1, -1):
+            op = self.ops[number]
+            if isinstance(op.what, Reduction):
+                step = 2 * self.depth[number] - 1
+            elif isinstance(op.what, Node) and not op.is_full:
+                step = 2 * self.depth[number]
+            elif isinstance(op.what, Node):
+                own = 2 * self.depth[number] + 1
+                step = own if number in self.rows.results else first_reader.get(number, own)
+            else:
+                continue
+            found[number] = step
+            for x in self._arguments(number):
+                first_reader[x] = min(step, first_reader.get(x, step))
+        return found
+
+    def _kept(self) -> frozenset[int]:
+        """Return the full values that are kept for later steps."""
+        last: dict[int, int] = {}
+        for number, step in self.step.items():
+            for x in self._arguments(number):
+                last[x] = max(step, last.get(x, step))
+        crossing = [
+            x
+            for x, step in last.items()
+            if x in self.step and self.ops[x].is_full and step > self.step[x]
+        ]
+        results = [n for n in dict.fromkeys(self.rows.results) if self.ops[n].is_full]
+        kept = {x for x in crossing if x in results}
+        free = [n for n in results if n not in kept]
+        for x in sorted(crossing, key=lambda x: (-self._price(x), x)):
+            if x in kept:
+                continue
+            bits = ELEMENT_TYPES[self.ops[x].element_type].bits
+            place = next(
+                (
+                    n
+                    for n in free
+                    if self.step[n] >= last[x]
+                    and ELEMENT_TYPES[self.ops[n].element_type].bits >= bits
+                ),
+                None,
+            )
+            if place is not None:
+                free.remove(place)
+                kept.add(x)
+        return frozenset(kept)
+
+    def _price(self, number: int) -> int:
+        """Return about how many vector ops it takes to compute a value again."""
+        seen: set[int] = set()
+        stack = [number]
+        price = 0
+        while stack:
+            x = stack.pop()
+            what = self.ops[x].what
+            if x in seen or not isinstance(what, Node) or not self.ops[x].is_full:
+                continue
+            seen.add(x)
+            price += 5 if what.op in _DEAR else 1
+            stack += what.arguments
+        return price
+
+    def _filled(self) -> dict[int, _Step]:
+        """Return each step with what it computes, reads and leaves."""
+        steps: dict[int, _Step] = {}
+        placed: dict[int, set[int]] = {}
+        for number in range(len(self.ops)):
+            if number in self.step:
+                at = self.step[number]
+                step = steps.setdefault(at, _Step())
+                done = placed.setdefault(at, set())
+                what = self.ops[number].what
+                if isinstance(what, Reduction):
+                    self._bring(step, done, at, what.value)
+                    step.results[what.value] = None
+                else:
+                    self._compute(step, done, at, number)
+        for at, step in steps.items():
+            for number in step.order:
+                if self.step.get(number) == at and (
+                    number in self.rows.results
+                    or number in self.kept
+                    or not self.ops[number].is_full
+                ):
+                    step.results[number] = None
+        return steps
+
+    def _compute(self, step: _Step, done: set[int], at: int, number: int) -> None:
+        """Put an op into a step, and before it what its arguments take."""
+        stack = [number]
+        while stack:
+            top = stack[-1]
+            if top in done:
+                stack.pop()
+                continue
+            waiting = [
+                x for x in self._arguments(top) if x not in done and not self._outside(step, at, x)
+            ]
+            if waiting:
+                stack += waiting
+                continue
+            done.add(top)
+            step.order.append(top)
+            stack.pop()
+
+    def _bring(self, step: _Step, done: set[int], at: int, number: int) -> None:
+        if number not in done and not self._outside(step, at, number):
+            self._compute(step, done, at, number)
+
+    def _outside(self, step: _Step, at: int, number: int) -> bool:
+        """Whether a value comes from outside of a step, which then reads it."""
+        what = self.ops[number].what
+        if isinstance(what, Scalar):
+            return False
+        earlier = number in self.step and self.step[number] < at
+        same = number in self.step and self.step[number] == at
+        if isinstance(what, Operand) or (
+            (earlier or (same and isinstance(what, Reduction)))
+            and (not self.ops[number].is_full or number in self.kept)
+        ):
+            step.reads[number] = None
+            return True
+        return False
+
+    def written(self) -> tuple[RowRegion, list[Held], list[bool]]:
+        """Return the codelet, with values numbered as it numbers them."""
+        rows = self.rows
+        steps = self._filled()
+        operands = [n for n, op in enumerate(self.ops) if isinstance(op.what, Operand)]
+        value = {n: k for k, n in enumerate(operands)}
+        count = len(operands)
+        expressions, sources, reductions = [], [], []
+        for place, at in enumerate(sorted(steps)):
+            step = steps[at]
+            expressions.append(self._expression(step))
+            sources.append(tuple(value[n] for n in step.reads))
+            made = {n: count + k for k, n in enumerate(step.results)}
+            value.update({n: number for n, number in made.items() if n not in value})
+            count += len(made)
+            for number in sorted(n for n, s in self.step.items() if s == at):
+                what = self.ops[number].what
+                if isinstance(what, Reduction):
+                    reductions.append((place, made[what.value], what.monoid, what.init))
+                    value[number] = count
+                    count += 1
+        held = [what for n in operands if isinstance(what := self.ops[n].what, Operand)]
+        codelet = RowRegion(
+            labels=tuple(x.labels for x in held),
+            rank=len(rows.space),
+            dimensions=rows.dimensions,
+            operand_types=tuple(x.held.element_type for x in held),
+            expressions=tuple(expressions),
+            sources=tuple(sources),
+            reductions=tuple(reductions),
+            results=tuple(value[n] for n in rows.results),
+        )
+        return codelet, [x.held for x in held], [rows.dying[n] for n in operands]
+
+    def _expression(self, step: _Step) -> Expression:
+        local = {n: k for k, n in enumerate(step.reads)}
+        nodes: list[Node] = []
+        for number in step.order:
+            what = self.ops[number].what
+            if isinstance(what, Node):
+                node = what._replace(arguments=tuple(local[x] for x in what.arguments))
+            elif isinstance(what, Scalar):
+                node = text_node(what.text, what.element_type)
+            else:
+                raise TypeError(f"op {number} is not computed in a step")
+            local[number] = len(step.reads) + len(nodes)
+            nodes.append(node)
+        return Expression(
+            tuple(self.ops[n].element_type for n in step.reads),
+            tuple(nodes),
+            tuple(local[n] for n in step.results),
+        )

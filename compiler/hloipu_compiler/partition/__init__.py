@@ -1,0 +1,1 @@
+"""Steps over many IPUs: training steps cut into stages, loops, placements, and their search."""

@@ -1,0 +1,260 @@
+"""A module as cells that each lie on one IPU: ops, and what holds parameters and loops' state.
+
+Tuples and what is taken out of them are no cells: a cell is found behind them. The state of a loop
+has a cell for each array, read by what the body takes it for and made by what it starts from and
+by the body; so has each result of a branch. A parameter of the entry that is state is made by its
+next value. Constants lie everywhere. Calls, into which a step is cut, are walked through.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.shapes import Shape, TupleShape, byte_count, leaves
+from hloipu_compiler.partition.placement.statements import Ipu, leaf_count, said
+
+OpKey = tuple[str, str]
+"""Names of a computation and of an op in it."""
+PlaceKey = tuple[str, str, int]
+"""Of the entry, a parameter and a leaf of it; or of a loop or branch and a leaf of its result."""
+_NOTHING = -1
+"""In place of a cell: a constant or a token."""
+
+
+@dataclass(slots=True)
+class Cell:
+    """One op, or one array that is held."""
+
+    key: OpKey | PlaceKey
+    said: Ipu
+    bytes: int
+    operands: list[int] = field(default_factory=list)
+    users: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Cells:
+    """All cells of a module, in the order of its text."""
+
+    cells: list[Cell]
+    constants: list[tuple[OpKey, list[int]]]
+    """With their users."""
+    results: list[tuple[PlaceKey, int]]
+    """Arrays that calls give, with the cells that make them."""
+
+
+def cells_of(
+    module: Module,
+    known: Mapping[OpKey, int],
+    held: Mapping[PlaceKey, int],
+    state: Sequence[tuple[int, int]] = (),
+    partitions: int = 1,
+) -> Cells:
+    """Return the cells of a module.
+
+    `known` has the IPUs of ops that say nothing themselves, `held` those of places that were
+    settled before, which hold for what has as many leaves as it had then. `state`: numbers of
+    parameters and results, tuples flattened, that are one array from run to run.
+    """
+    making = _Making(module, known, held, partitions)
+    given, results = making.entry()
+    for parameter, result in state:
+        if result < len(results) and parameter < len(given):
+            making.reads(given[parameter], [results[result]])
+    made = [(key, cell) for key, cell in making.results if cell >= 0]
+    return Cells(making.cells, list(making.constants.values()), made)
+
+
+@dataclass(frozen=True, slots=True)
+class _Op:
+    """One op where it is walked over."""
+
+    computation: Computation
+    x: Instruction
+    stated: tuple[Ipu, ...]
+    """What it says of each leaf of its result; nothing: it does not say."""
+    known: Sequence[Sequence[int]] = ()
+    """The cells of each op before it."""
+    default: Ipu = None
+    """Where ops are that say nothing."""
+
+    @property
+    def key(self) -> OpKey:
+        """Its name, and that of its computation."""
+        return (self.computation.name, self.x.name)
+
+    @property
+    def inside(self) -> Ipu:
+        """Where the ops are that a loop or branch runs, unless they say more."""
+        return self.stated[0] if len(set(self.stated)) == 1 else self.default
+
+    def given(self, number: int) -> Sequence[int]:
+        """Return the cells of an operand."""
+        return self.known[self.x.operands[number]]
+
+
+class _Making:
+    def __init__(
+        self,
+        module: Module,
+        known: Mapping[OpKey, int],
+        held: Mapping[PlaceKey, int],
+        partitions: int,
+    ) -> None:
+        self.module = module
+        self.known = known
+        self.held = held
+        self.held_leaves = Counter((computation, name) for computation, name, _ in held)
+        self.partitions = partitions
+        self.cells: list[Cell] = []
+        self.constants: dict[int, tuple[OpKey, list[int]]] = {}
+        """By what stands for it in place of a cell, below `_NOTHING`."""
+        self.results: list[tuple[PlaceKey, int]] = []
+        """Of calls, with the cell of each."""
+
+    def entry(self) -> tuple[list[int], list[int]]:
+        """Return the cells of the entry's parameters and results, arrays counted."""
+        entry = self.module.entry
+        arguments = []
+        for position in entry.parameters:
+            x = entry.instructions[position]
+            arguments.append(self._held(_Op(entry, x, self._stated(entry, x))))
+        results = self._walk(entry, arguments, None)
+        tokens = [
+            at
+            for position, cells in zip(entry.parameters, arguments, strict=True)
+            for at, kind in zip(cells, _leaves(entry.instructions[position].shape), strict=True)
+            if not _is_token(kind)
+        ]
+        return tokens, results
+
+    def reads(self, cell: int, operands: Sequence[int]) -> None:
+        """Note what a cell is made of."""
+        for operand in dict.fromkeys(operands):
+            if operand >= 0:
+                self.cells[cell].operands.append(operand)
+                self.cells[operand].users.append(cell)
+            elif operand < _NOTHING:
+                self.constants[operand][1].append(cell)
+
+    def _stated(self, computation: Computation, x: Instruction) -> tuple[Ipu, ...]:
+        found = said(x, self.partitions)
+        key = (computation.name, x.name)
+        if not found and key in self.known:
+            found = (self.known[key],) * leaf_count(x)
+        return found
+
+    def _add(self, key: OpKey | PlaceKey, ipu: Ipu, size: int, operands: Sequence[int]) -> int:
+        self.cells.append(Cell(key, ipu, size))
+        self.reads(len(self.cells) - 1, operands)
+        return len(self.cells) - 1
+
+    def _held(self, op: _Op) -> list[int]:
+        """Return a cell for each leaf of what is held."""
+        shapes = _leaves(op.x.shape)
+        arrays = sum(not _is_token(shape) for shape in shapes)
+        is_settled = self.held_leaves[op.key] == arrays
+        found = []
+        for number, shape in enumerate(shapes):
+            if _is_token(shape):
+                found.append(_NOTHING)
+                continue
+            key = (*op.key, number)
+            ipu = op.stated[number] if op.stated else None
+            if ipu is None and is_settled:
+                ipu = self.held.get(key)
+            ipu = op.inside if ipu is None else ipu
+            found.append(self._add(key, ipu, byte_count(shape), []))
+        return found
+
+    def _walk(
+        self, computation: Computation, arguments: Sequence[Sequence[int]], default: Ipu
+    ) -> list[int]:
+        """Return the cells of a computation's result; `default`: where ops are that say nothing."""
+        known: list[Sequence[int]] = []
+        for x in computation.instructions:
+            if x.parameter_number >= 0:
+                known.append(arguments[x.parameter_number])
+            else:
+                op = _Op(computation, x, self._stated(computation, x), known, default)
+                known.append(self._cells(op))
+        return list(known[computation.root])
+
+    def _cells(self, op: _Op) -> Sequence[int]:
+        """Return the cells of an op's result."""
+        x = op.x
+        if x.opcode == "tuple":
+            return self._operands(op)
+        if x.opcode == "get-tuple-element":
+            return self._element(op)
+        if x.opcode == "after-all":
+            return [_NOTHING]
+        if x.opcode == "constant":
+            mark = _NOTHING - 1 - len(self.constants)
+            self.constants[mark] = (op.key, [])
+            return [mark]
+        if x.opcode == "while":
+            return self._loop(op)
+        if x.opcode == "conditional":
+            return self._branches(op)
+        if x.opcode == "call":
+            return self._call(op)
+        ipu = next((ipu for ipu in op.stated if ipu is not None), op.default)
+        made = self._add(op.key, ipu, byte_count(x.shape), self._operands(op))
+        return [made] * leaf_count(x)
+
+    def _operands(self, op: _Op) -> list[int]:
+        return [cell for i in op.x.operands for cell in op.known[i]]
+
+    def _element(self, op: _Op) -> Sequence[int]:
+        whole = op.computation.instructions[op.x.operands[0]].shape
+        found = op.given(0)
+        if isinstance(whole, TupleShape):
+            index = op.x.attributes.integer("index")
+            before = sum(len(_leaves(shape)) for shape in whole.elements[:index])
+            found = found[before : before + len(_leaves(whole.elements[index]))]
+        for cell, ipu in zip(found, op.stated, strict=False):
+            if cell >= 0 and self.cells[cell].said is None:
+                self.cells[cell].said = ipu
+        return found
+
+    def _loop(self, op: _Op) -> list[int]:
+        state = self._held(op)
+        for cell, first in zip(state, op.given(0), strict=True):
+            if cell >= 0:
+                self.reads(cell, [first])
+        for name in op.x.attributes.called:
+            made = self._walk(self.module.computation[name], [state], op.inside)
+            if len(made) == len(state) and name == op.x.attributes.text("body"):
+                for cell, following in zip(state, made, strict=True):
+                    if cell >= 0 and following != cell:
+                        self.reads(cell, [following])
+        return state
+
+    def _call(self, op: _Op) -> list[int]:
+        """Return the cells of what a call gives, which its own ops make."""
+        (name,) = op.x.attributes.called
+        arguments = [op.given(number) for number in range(len(op.x.operands))]
+        found = self._walk(self.module.computation[name], arguments, op.inside)
+        self.results += [((*op.key, number), cell) for number, cell in enumerate(found)]
+        return found
+
+    def _branches(self, op: _Op) -> list[int]:
+        results = [
+            self._walk(self.module.computation[name], [op.given(number + 1)], op.inside)
+            for number, name in enumerate(op.x.attributes.called)
+        ]
+        made = self._held(op)
+        for number, cell in enumerate(made):
+            if cell >= 0:
+                self.reads(cell, [branch[number] for branch in results])
+        return made
+
+
+def _leaves(shape: Shape) -> list[Shape]:
+    return [leaf for _, leaf in leaves(shape)]
+
+
+def _is_token(shape: Shape) -> bool:
+    return str(shape).startswith("token")

@@ -1,0 +1,113 @@
+"""What calls say of their IPU, said by the ops that they run, so that it outlives inlining.
+
+A call, fusion, loop or branch that states an IPU states it for all that it runs and that says
+nothing itself; what is run on several IPUs is copied for each. A tuple of shardings goes to what
+takes the elements out.
+"""
+
+from dataclasses import replace
+
+from hloipu_compiler.analysis.call_graph import callees_first
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.shapes import TupleShape
+from hloipu_compiler.partition.placement.statements import (
+    Ipu,
+    leaf_count,
+    said,
+    said_by_all,
+    saying,
+)
+from hloipu_compiler.passes.framework.attribute_edits import renamed
+from hloipu_compiler.passes.framework.call_forms import INLINED, RUN_BY_OPERANDS
+from hloipu_compiler.passes.framework.names import Names
+
+_RUNNING = INLINED | RUN_BY_OPERANDS
+_Variant = tuple[str, Ipu, tuple[Ipu, ...]]
+"""A computation, what its ops say unless they say more, and what its parameter's leaves do."""
+
+
+def says_anything(module: Module, partitions: int = 1) -> bool:
+    """Whether an op that is reached states an IPU other than the first."""
+    return any(
+        ipu for c in module.computations for x in c.instructions for ipu in said(x, partitions)
+    )
+
+
+def handed_down(module: Module, partitions: int = 1) -> Module:
+    """Return the module with statements of calls on what they run."""
+    handing = _Handing(module, partitions)
+    entry = handing.named((module.entry.name, None, ()))
+    while handing.waiting:
+        handing.write(handing.waiting.pop())
+    made = {c.name: c for c in module.computations} | handing.made
+    computations = tuple(made.values())
+    position = next(n for n, c in enumerate(computations) if c.name == entry)
+    whole = replace(module, computations=computations, entry_position=position)
+    ordered = callees_first(whole, only_reachable=True)
+    return replace(whole, computations=ordered, entry_position=len(ordered) - 1)
+
+
+class _Handing:
+    """Computations as they are needed, each once for each IPU that it is run on."""
+
+    def __init__(self, module: Module, partitions: int) -> None:
+        self.module = module
+        self.partitions = partitions
+        self.names = Names(c.name for c in module.computations)
+        self.known: dict[_Variant, str] = {}
+        self.taken: set[str] = set()
+        self.waiting: list[_Variant] = []
+        self.made: dict[str, Computation] = {}
+
+    def named(self, variant: _Variant) -> str:
+        """Return the name of a computation that says so; the first takes the old name."""
+        if variant not in self.known:
+            name = variant[0]
+            self.known[variant] = name if name not in self.taken else self.names.fresh(name)
+            self.taken.add(name)
+            self.waiting.append(variant)
+        return self.known[variant]
+
+    def write(self, variant: _Variant) -> None:
+        """Write one computation."""
+        old, ipu, of_parameter = variant
+        computation = self.module.computation[old]
+        statements: list[tuple[Ipu, ...]] = []
+        made: list[Instruction] = []
+        for x in computation.instructions:
+            stated = said(x, self.partitions)
+            if not stated and x.parameter_number == 0 and len(of_parameter) == leaf_count(x):
+                stated = of_parameter
+            elif not stated and x.opcode == "get-tuple-element":
+                stated = self._taken(computation, x, statements)
+            if not stated and ipu is not None and x.parameter_number < 0:
+                stated = (ipu,) * leaf_count(x)
+            statements.append(stated)
+            one = set(stated)
+            only = one.pop() if len(one) == 1 else None
+            if only is not None and x.opcode != "tuple":
+                x = saying(x, only)
+            if x.opcode in _RUNNING and x.attributes.called:
+                x = self._calling(x, stated)
+            made.append(x)
+        new = replace(computation, name=self.known[variant], instructions=tuple(made))
+        self.made[new.name] = new
+
+    def _taken(
+        self, computation: Computation, x: Instruction, statements: list[tuple[Ipu, ...]]
+    ) -> tuple[Ipu, ...]:
+        """Return what is stated of the element that is taken out of a tuple."""
+        source = computation.instructions[x.operands[0]]
+        stated = statements[x.operands[0]]
+        if not stated or not isinstance(source.shape, TupleShape) or len(set(stated)) == 1:
+            return ()
+        index = x.attributes.integer("index")
+        before = sum(leaf_count(source._replace(shape=s)) for s in source.shape.elements[:index])
+        found = stated[before : before + leaf_count(x)]
+        return () if set(found) == {None} else found
+
+    def _calling(self, x: Instruction, stated: tuple[Ipu, ...]) -> Instruction:
+        only = said_by_all(x, self.partitions)
+        of_parameter = stated if x.opcode == "while" and only is None else ()
+        names = {name: self.named((name, only, of_parameter)) for name in x.attributes.called}
+        return x._replace(attributes=renamed(x.attributes, names))

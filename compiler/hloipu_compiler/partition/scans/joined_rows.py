@@ -1,0 +1,135 @@
+"""Sums of rows that lie apart, each with zeros around it, as what they are: rows side by side.
+
+    before: a = f32[3,8] pad(da, zero), padding=0_2x0_0
+            b = f32[3,8] pad(db, zero), padding=1_1x0_0
+            g = f32[3,8] add(a, b)
+    after:  g = f32[3,8] concatenate(da, db, zeros), dimensions={0}
+
+That is how the gradient of an array is printed whose rows were read one by one. Only the sign of
+zeros can change: -0 + 0 is 0.
+"""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from hloipu_compiler.ir.attributes import Attributes, PaddingDimension
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.literals import Literal
+from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.passes.eliminate_dead_code import dead_code_eliminated
+from hloipu_compiler.passes.framework.constant_values import scalar_constant
+from hloipu_compiler.passes.framework.rewriting import Draft, with_operands
+
+
+class _Part(NamedTuple):
+    """A value with zeros before and after it along an axis."""
+
+    axis: int
+    begin: int
+    end: int
+    source: int
+
+
+def rows_joined(module: Module) -> Module:
+    """Return a module whose entry has no sums of rows that lie apart; the same one if it has none.
+
+    Sums are taken that part an axis into at least two ranges.
+    """
+    entry = module.entry
+    parts = {n: part for n, x in enumerate(entry.instructions) if (part := _part(entry, x))}
+    if len(parts) < 2:
+        return module
+    sums = _sums(entry, parts)
+    found = {n: rows for n, axis in sums.items() if (rows := _rows(entry, n, axis, sums, parts))}
+    if not found:
+        return module
+    draft = Draft(module, entry)
+    for position, x in enumerate(entry.instructions):
+        if position in found:
+            place = _concatenated(draft, x, found[position])
+        else:
+            place = draft.append(with_operands(x, tuple(draft.place[i] for i in x.operands)))
+        draft.place.append(place)
+    new = draft.finish()
+    computations = tuple(new if c is entry else c for c in module.computations)
+    return dead_code_eliminated(replace(module, computations=computations))
+
+
+def _part(entry: Computation, x: Instruction) -> _Part | None:
+    """Return what a pad with zeros along one axis has in them."""
+    if x.opcode != "pad" or not isinstance(x.shape, ArrayShape):
+        return None
+    value = scalar_constant(entry.instructions[x.operands[1]])
+    given = x.attributes.get("padding", ())
+    rows = [r for r in given if isinstance(r, PaddingDimension)] if isinstance(given, tuple) else []
+    axes = [axis for axis, row in enumerate(rows) if row != PaddingDimension(0, 0)]
+    if value is None or value.any() or len(axes) != 1:
+        return None
+    (axis,) = axes
+    row = rows[axis]
+    if row.interior or min(row.low, row.high) < 0:
+        return None
+    return _Part(axis, row.low, x.shape.dimensions[axis] - row.high, x.operands[0])
+
+
+def _sums(entry: Computation, parts: dict[int, _Part]) -> dict[int, int]:
+    """Return the additions, of parts and of one another, with the axis of their parts."""
+    found: dict[int, int] = {}
+    for position, x in enumerate(entry.instructions):
+        if x.opcode == "add":
+            axes = {parts[i].axis if i in parts else found.get(i, -1) for i in x.operands}
+            alone = all(len(entry.users[i]) == 1 for i in x.operands if i in found)
+            if len(axes) == 1 and -1 not in axes and alone:
+                found[position] = axes.pop()
+    return found
+
+
+def _rows(
+    entry: Computation, position: int, axis: int, sums: dict[int, int], parts: dict[int, _Part]
+) -> list[_Part] | None:
+    """Return the parts of a whole sum, in order; None where two have a row in common."""
+    if any(user in sums for user in entry.users[position]):
+        return None  # a sum within another
+    found, waiting = [], [position]
+    while waiting:
+        at = waiting.pop()
+        if at in parts:
+            found.append(parts[at])
+        else:
+            waiting.extend(entry.instructions[at].operands)
+    found.sort(key=lambda x: x.begin)
+    end = 0
+    for part in found:
+        if part.begin < end or part.end <= part.begin:
+            return None
+        end = part.end
+    return found
+
+
+def _concatenated(draft: Draft, x: Instruction, rows: list[_Part]) -> int:
+    """Write the parts side by side, with zeros between them."""
+    if not isinstance(x.shape, ArrayShape):
+        raise TypeError(f"{x.name} is no array")
+    axis, shape = rows[0].axis, x.shape
+    operands, end = [], 0
+    for part in (*rows, _Part(axis, shape.dimensions[axis], shape.dimensions[axis], -1)):
+        if part.begin > end:
+            sizes = list(shape.dimensions)
+            sizes[axis] = part.begin - end
+            kind = ArrayShape(shape.element_type)
+            number = draft.add(x, "constant", kind, literal=Literal("0"))
+            gap = ArrayShape(shape.element_type, tuple(sizes))
+            operands.append(
+                draft.add(x, "broadcast", gap, (number,), Attributes({"dimensions": ()}))
+            )
+        if part.source >= 0:
+            operands.append(draft.place[part.source])
+        end = part.end
+    along = {"dimensions": (axis,)}
+    kept = {k: v for k, v in x.attributes.items() if k == "frontend_attributes"}
+    return draft.append(
+        x._replace(
+            opcode="concatenate", operands=tuple(operands), attributes=Attributes(along | kept),
+            backend_config="", start=-1, end=-1,
+        )
+    )  # fmt: skip

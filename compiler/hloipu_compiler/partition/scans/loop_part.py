@@ -1,0 +1,130 @@
+"""One part of a loop: a loop over some of the trips, on the rows of these trips alone."""
+
+from hloipu_compiler.ir.attributes import Attributes
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
+from hloipu_compiler.partition.scans.draft import EntryDraft, number, with_rows
+from hloipu_compiler.partition.scans.loop_form import (
+    CARRIED,
+    COUNTER,
+    READ,
+    WRITTEN,
+    StackedLoop,
+    first_index,
+)
+from hloipu_compiler.passes.framework.names import Names
+from hloipu_compiler.passes.framework.rewriting import with_operands
+from hloipu_runtime.element_types import PRED
+
+_GTE = "get-tuple-element"
+
+
+def part(
+    draft: EntryDraft,
+    module: Module,
+    loop: StackedLoop,
+    x: Instruction,
+    begin: int,
+    end: int,
+    state: list[int],
+) -> tuple[list[int], dict[int, int]]:
+    """Append the loop over trips [begin, end); `x`: the whole loop, `state`: what goes into it.
+
+    Return what goes into the next part, and the rows that were written, by element.
+    """
+    given, firsts = list(state), {}
+    for index, element in enumerate(loop.elements):
+        if element.kind == COUNTER:
+            kind = draft.array(state[index])
+            given[index] = draft.number(loop.count(index, begin), kind)
+        elif element.kind in (READ, WRITTEN):
+            first, last = loop.rows_of(index, begin, end)
+            firsts[index] = first
+            given[index] = draft.rows(state[index], element.axis, first, last)
+    shapes = TupleShape(tuple(draft.made[i].shape for i in given))
+    stem = f"{x.name}.trips_{begin}_{end}"
+    body = _body(draft, module.computation[x.attributes.text("body")], loop, shapes, firsts, stem)
+    condition = _condition(draft, loop, shapes, end, stem)
+    draft.computations += [condition, body]
+    before = draft.add(f"{stem}.start", "tuple", shapes, tuple(given))
+    names = (condition.name, body.name)
+    called = Attributes({"condition": names[0], "body": names[1]}, names)
+    at = draft.add(stem, "while", shapes, (before,), called)
+    after, written = list(state), {}
+    for index, element in enumerate(loop.elements):
+        if element.kind not in (CARRIED, WRITTEN):
+            continue
+        taken = draft.add(
+            f"{stem}.{index}", _GTE, shapes.elements[index], (at,), Attributes({"index": index})
+        )
+        if element.kind == CARRIED:
+            after[index] = taken
+        else:
+            written[index] = taken
+    return after, written
+
+
+def _condition(
+    draft: EntryDraft, loop: StackedLoop, shapes: TupleShape, end: int, stem: str
+) -> Computation:
+    """Return what tells that the counter has not yet come to its end."""
+    kind = shapes.elements[loop.counter]
+    state = Instruction("state", "parameter", shapes, parameter_number=0)
+    counter = Instruction("counter", _GTE, kind, (0,), Attributes({"index": loop.counter}))
+    stop = number("stop", loop.count(loop.counter, end), kind)
+    direction = Attributes({"direction": "LT" if loop.counts[loop.counter][1] > 0 else "GT"})
+    compare = Instruction("goes_on", "compare", ArrayShape(PRED), (1, 2), direction)
+    name = draft.computation_names.fresh(f"{stem}.condition")
+    return Computation(name, (state, counter, stop, compare), 3)
+
+
+def _body(
+    draft: EntryDraft,
+    old: Computation,
+    loop: StackedLoop,
+    shapes: TupleShape,
+    firsts: dict[int, int],
+    stem: str,
+) -> Computation:
+    """Return the body on fewer rows, of which the first one is given for each stack."""
+    owner = {
+        access: index for index, element in enumerate(loop.elements) for access in element.accesses
+    }
+    names = Names(x.name for x in old.instructions)
+    made: list[Instruction] = []
+    place: list[int] = []
+    shifted: dict[tuple[int, int], int] = {}
+    for position, x in enumerate(old.instructions):
+        operands = [place[i] for i in x.operands]
+        shape = x.shape
+        if x.parameter_number >= 0 or position == old.root:
+            shape = shapes
+        elif x.opcode == _GTE and x.operands[0] == old.parameters[0]:
+            shape = shapes.elements[x.attributes.integer("index")]
+        elif position in owner:
+            element = owner[position]
+            number_at = first_index(x) + loop.elements[element].axis
+            key = (operands[number_at], firsts[element])
+            if key not in shifted:
+                shifted[key] = _shifted(made, names, *key)
+            operands[number_at] = shifted[key]
+            if x.opcode == "dynamic-update-slice" and isinstance(shape, ArrayShape):
+                stack = made[operands[0]].shape
+                axis = loop.elements[element].axis
+                if isinstance(stack, ArrayShape):
+                    shape = with_rows(shape, axis, stack.dimensions[axis])
+        place.append(len(made))
+        moved = with_operands(x, tuple(operands))
+        made.append(moved if shape is x.shape else moved._replace(shape=shape))
+    name = draft.computation_names.fresh(f"{stem}.body")
+    return Computation(name, tuple(made), place[old.root], old.execution_thread)
+
+
+def _shifted(made: list[Instruction], names: Names, index: int, first: int) -> int:
+    """Return where an index stands that counts from the first row at hand."""
+    if first == 0:
+        return index
+    shape = made[index].shape
+    made.append(number(names.fresh(f"first_row.{first}"), first, shape))
+    made.append(Instruction(names.fresh("row"), "subtract", shape, (index, len(made) - 1)))
+    return len(made) - 1

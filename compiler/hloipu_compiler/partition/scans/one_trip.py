@@ -1,0 +1,119 @@
+"""One trip of a loop written out: its counter is a constant, and its rows are arrays."""
+
+from hloipu_compiler.analysis.order import has_side_effect
+from hloipu_compiler.ir.graph import Instruction, Module
+from hloipu_compiler.ir.ops import OPS
+from hloipu_compiler.partition.scans.draft import EntryDraft, with_rows
+from hloipu_compiler.partition.scans.loop_form import (
+    CARRIED,
+    READ,
+    WRITTEN,
+    StackedLoop,
+    first_index,
+)
+from hloipu_compiler.passes.framework.rewriting import with_operands
+
+_GTE = "get-tuple-element"
+_SLICE = "dynamic-slice"
+_RANDOM = frozenset(("rng", "rng-get-and-update-state", "rng-bit-generator"))
+
+
+class OneTrip:
+    """Writes trips of one loop out, one at a time."""
+
+    def __init__(
+        self, draft: EntryDraft, module: Module, loop: StackedLoop, x: Instruction
+    ) -> None:
+        self.draft = draft
+        self.loop = loop
+        self.x = x
+        self.body = module.computation[x.attributes.text("body")]
+        self.owner = {
+            access: index
+            for index, element in enumerate(loop.elements)
+            for access in element.accesses
+        }
+        self.alike = self._alike()
+        self.shared: dict[int, int] = {}
+        """Where ops stand that are the same in all trips, once they have been written."""
+
+    def written_out(self, trip: int, state: list[int]) -> tuple[list[int], dict[int, int]]:
+        """Append a trip's ops; return what goes into the next one, and the rows written."""
+        place: dict[int, int] = {}
+        root = self.body.instructions[self.body.root]
+        for position, x in enumerate(self.body.instructions):
+            if position in self.loop.known or x.parameter_number >= 0 or position == self.body.root:
+                continue
+            if x.opcode == _GTE and x.operands[0] == self.body.parameters[0]:
+                place[position] = self._taken(x.attributes.integer("index"), trip, state)
+            elif position in self.owner:
+                place[position] = self._access(position, trip, place)
+            elif self.alike[position] and position in self.shared:
+                place[position] = self.shared[position]
+            else:
+                operands = tuple([self._value(i, trip, place) for i in x.operands])
+                stem = f"{self.x.name}.trip_{trip}.{x.name}"
+                moved = with_operands(x, operands)._replace(name=self.draft.names.fresh(stem))
+                place[position] = self.draft.append(moved)
+                if self.alike[position]:
+                    self.shared[position] = place[position]
+        after, written = list(state), {}
+        for index, element in enumerate(self.loop.elements):
+            if element.kind == CARRIED:
+                after[index] = self._value(root.operands[index], trip, place)
+            elif element.kind == WRITTEN:
+                written[index] = place[root.operands[index]]
+        return after, written
+
+    def _alike(self) -> bytearray:
+        """Return the ops that depend on constants alone, and so are the same in each trip."""
+        found = bytearray(len(self.body.instructions))
+        for position, x in enumerate(self.body.instructions):
+            if x.parameter_number >= 0 or x.attributes.called or x.opcode in _RANDOM:
+                continue
+            if has_side_effect(x) or x.opcode not in OPS or position == self.body.root:
+                continue
+            found[position] = all(found[i] for i in x.operands)
+        return found
+
+    def _value(self, position: int, trip: int, place: dict[int, int]) -> int:
+        """Return where a value of the body stands in the entry."""
+        known = self.loop.known.get(position)
+        if known is None:
+            return place[position]
+        return self.draft.number(int(known[trip]), self.body.instructions[position].shape)
+
+    def _taken(self, index: int, trip: int, state: list[int]) -> int:
+        """Return where an element stands: of a stack, the rows that this trip uses."""
+        element = self.loop.elements[index]
+        if element.kind not in (READ, WRITTEN):
+            return state[index]
+        first, last = self.loop.rows_of(index, trip, trip + 1)
+        return self.draft.rows(state[index], element.axis, first, last)
+
+    def _access(self, position: int, trip: int, place: dict[int, int]) -> int:
+        """Append what reads or writes a row of the rows at hand; return where its value stands."""
+        x = self.body.instructions[position]
+        index = self.owner[position]
+        axis = self.loop.elements[index].axis
+        row = int(self.loop.rows[position][trip]) - self.loop.rows_of(index, trip, trip + 1)[0]
+        stack = place[x.operands[0]]
+        shape = self.draft.array(stack)
+        whole = with_rows(shape, axis, 1).dimensions
+        operands, result = [stack], x.shape
+        if x.opcode == _SLICE:
+            if x.attributes.integers("dynamic_slice_sizes") == whole:
+                return self.draft.rows(stack, axis, row, row + 1)
+        else:
+            update = self._value(x.operands[1], trip, place)
+            if self.draft.array(update).dimensions == whole == shape.dimensions:
+                return update
+            operands, result = [stack, update], shape
+        for number, i in enumerate(x.operands[first_index(x) :]):
+            if number == axis:
+                operands.append(self.draft.number(row, self.body.instructions[i].shape))
+            else:
+                operands.append(self._value(i, trip, place))
+        name = self.draft.names.fresh(f"{self.x.name}.trip_{trip}.{x.name}")
+        moved = with_operands(x, tuple(operands))
+        return self.draft.append(moved._replace(name=name, shape=result))

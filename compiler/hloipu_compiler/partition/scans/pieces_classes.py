@@ -1,0 +1,177 @@
+"""Dimensions of values that are one, and where slices and concatenations cut them.
+
+Dimensions that ops make one, and those of a state and of its next value, are a class (union-find).
+Where one of them is cut, all are, as far as their sizes allow it.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from math import lcm
+
+from hloipu_compiler.ir.graph import Computation, Instruction
+from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.partition.scans.pieces_following import WHOLE, followed, sliced_range
+from hloipu_runtime.element_types import ELEMENT_TYPES
+
+MOST_PIECES = 1_000_000
+"""Of all values of a class; classes that would make more stay whole."""
+
+MOST_PARTS = 2**62
+"""Of a unit in which dimensions of several sizes can all be cut."""
+
+Cell = int
+"""One dimension of one value: position * stride + axis."""
+
+Cuts = Collection[str] | Mapping[str, Collection[int]]
+"""Names of ops that cut what they read or make, with the places where they do; else wherever they
+begin and end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How one value is cut."""
+
+    axis: int
+    bounds: tuple[int, ...]
+    """Where pieces begin, and the end of the last one."""
+
+
+class CutClasses:
+    """The classes of an entry's dimensions that are cut; `pairs` of values are alike as well."""
+
+    def __init__(
+        self, entry: Computation, pairs: Iterable[tuple[int, int]], cuts: Cuts | None
+    ) -> None:
+        self.entry = entry
+        self.cuts = cuts
+        self.shapes = [_array(x) for x in entry.instructions]
+        self.stride = max((s.rank for s in self.shapes), default=0) + 1
+        self.above: dict[Cell, Cell] = {}
+        self.cuts_of: dict[Cell, list[tuple[int, list[int]]]] = {}
+        """Of a class: sizes of dimensions, and where these are cut."""
+        for position in range(len(self.shapes)):
+            self._join(position)
+        for given, made in pairs:
+            if self.shapes[given].dimensions == self.shapes[made].dimensions:
+                for axis in range(self.shapes[given].rank):
+                    self._one(given, axis, made, axis)
+        self._cut_classes()
+
+    def cut(self) -> dict[int, Cut]:
+        """Return how values may be cut, by position."""
+        found = ((position, self._cut_of(position)) for position in range(len(self.shapes)))
+        return {position: cut for position, cut in found if cut is not None}
+
+    def class_of(self, position: int, axis: int) -> Cell:
+        """Return the class of a dimension."""
+        return self._find(position * self.stride + axis)
+
+    def leave_whole(self, classes: Iterable[Cell]) -> None:
+        """Cut some classes nowhere."""
+        for root in classes:
+            self.sorted.pop(root, None)
+
+    def _find(self, cell: Cell) -> Cell:
+        root = cell
+        while (above := self.above.get(root, root)) != root:
+            root = above
+        while cell != root:
+            self.above[cell], cell = root, self.above.get(cell, root)
+        return root
+
+    def _one(self, a: int, i: int, b: int, k: int) -> None:
+        """Put two dimensions into one class."""
+        if min(self.shapes[a].dimensions[i], self.shapes[b].dimensions[k]) > 1:
+            first, second = self._find(a * self.stride + i), self._find(b * self.stride + k)
+            self.above[first] = second
+
+    def _join(self, position: int) -> None:
+        x = self.entry.instructions[position]
+        operands = [self.shapes[i] for i in x.operands]
+        for axis in range(self.shapes[position].rank):
+            for i, place in zip(x.operands, followed(x, operands, axis) or (), strict=False):
+                if place != WHOLE:
+                    self._one(position, axis, i, place)
+
+    def _cut_classes(self) -> None:
+        """Find where classes are cut, and leave those whole that would have too many pieces."""
+        for position, x in enumerate(self.entry.instructions):
+            if self.cuts is not None and x.name not in self.cuts:
+                continue
+            for at, axis, places in self._cutting(position, x):
+                if isinstance(self.cuts, Mapping):
+                    kept = self.cuts[x.name]
+                    places = [places[0], *(p for p in places[1:-1] if p in kept), places[-1]]
+                root = self._find(at * self.stride + axis)
+                size = self.shapes[at].dimensions[axis]
+                self.cuts_of.setdefault(root, []).append((size, places))
+        self.members: Counter[Cell] = Counter()
+        if self.cuts_of:
+            for position, shape in enumerate(self.shapes):
+                for axis in range(shape.rank):
+                    root = self._find(position * self.stride + axis)
+                    if root in self.cuts_of:
+                        self.members[root] += 1
+        self.sorted: dict[Cell, tuple[int, ...]] = {}
+        """Of a class: where it is cut, in parts of its unit."""
+        self.unit: dict[Cell, int] = {}
+        for root, cuts in self.cuts_of.items():
+            unit = lcm(*{n for n, _ in cuts})
+            found = {at * unit // n for n, cut in cuts for at in cut}
+            if 2 < len(found) <= MOST_PIECES // self.members[root] and unit <= MOST_PARTS:
+                self.sorted[root], self.unit[root] = tuple(sorted(found)), unit
+
+    def _cutting(self, position: int, x: Instruction) -> Iterator[tuple[int, int, list[int]]]:
+        """Yield position and axis of what an op cuts, and where."""
+        if x.opcode == "concatenate":
+            (axis,) = x.attributes.integers("dimensions")
+            sizes = [self.shapes[i].dimensions[axis] for i in x.operands]
+            yield position, axis, [0, *accumulate(sizes)]
+        elif x.opcode == "slice":
+            found = sliced_range(x, self.shapes[x.operands[0]])
+            if found is not None:
+                axis, taken = found
+                size = self.shapes[x.operands[0]].dimensions[axis]
+                yield x.operands[0], axis, [0, taken.start, taken.limit, size]
+
+    def _cut_of(self, position: int) -> Cut | None:
+        """Return how a value may be cut: along the axis whose class has most members."""
+        x, shape = self.entry.instructions[position], self.shapes[position]
+        roots = [self._find(position * self.stride + axis) for axis in range(shape.rank)]
+        axes = [axis for axis, root in enumerate(roots) if root in self.sorted]
+        axes = [axis for axis in axes if x.parameter_number >= 0 or self._goes_by(position, axis)]
+        if not axes:
+            return None
+        axis = max(axes, key=lambda a: (self.members[roots[a]], roots[a]))
+        root, sizes = roots[axis], {shape.dimensions[axis]}
+        if x.opcode == "reshape":
+            (place,) = followed(x, [self.shapes[x.operands[0]]], axis) or (axis,)
+            sizes.add(self.shapes[x.operands[0]].dimensions[place])
+        return self._cut_along(axis, root, shape.dimensions[axis], sizes)
+
+    def _cut_along(self, axis: int, root: Cell, size: int, sizes: Collection[int]) -> Cut | None:
+        """Return how a dimension is cut, where all of these sizes can be cut there."""
+        unit, bounds = self.unit[root], self.sorted[root]
+        if any(at * each % unit for each in sizes if each != unit for at in bounds):
+            return None
+        return Cut(axis, bounds if size == unit else tuple(at * size // unit for at in bounds))
+
+    def _goes_by(self, position: int, axis: int) -> bool:
+        """Whether an op makes a range of its result of ranges of its operands."""
+        x = self.entry.instructions[position]
+        operands = [self.shapes[i] for i in x.operands]
+        if x.opcode == "concatenate" or (
+            x.opcode == "slice" and sliced_range(x, operands[0]) is not None
+        ):
+            return True
+        return followed(x, operands, axis) is not None
+
+
+def _array(x: Instruction) -> ArrayShape:
+    """Return the shape of an array; a number's for what is none."""
+    return x.shape if isinstance(x.shape, ArrayShape) else _NONE
+
+
+_NONE = ArrayShape(ELEMENT_TYPES["pred"])

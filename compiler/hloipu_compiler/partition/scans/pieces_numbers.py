@@ -1,0 +1,163 @@
+"""Parameters and results numbered anew where some of them become several."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+
+from hloipu_compiler.ir.attributes import Alias, Attributes, Donor
+from hloipu_compiler.ir.graph import Computation, Module
+from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.partition.scans.pieces_choosing import Choice
+from hloipu_compiler.partition.scans.pieces_classes import Cut
+from hloipu_compiler.plan.pipelining import PipelineRequest
+from hloipu_compiler.plan.wrapping import FeedBinding, StatePair, Wrapping
+from hloipu_runtime.program.stacks import PARAMETER, RESULT, Stack
+
+_OF_NUMBERS = ("input_output_alias", "buffer_donor")
+_OF_PLACES = frozenset("alias_passthrough_params replicate_results_map".split())
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """New numbers of the old parameters and results: of those that became several, all pieces'."""
+
+    parameters: tuple[tuple[int, ...], ...]
+    results: tuple[tuple[int, ...], ...]
+
+    def of_parameters(self, old: Iterable[int]) -> tuple[int, ...]:
+        """Return the new numbers of some parameters."""
+        return tuple(new for n in old for new in self.parameters[n])
+
+    def of_results(self, old: Iterable[int]) -> tuple[int, ...]:
+        """Return the new numbers of some results."""
+        return tuple(new for n in old for new in self.results[n])
+
+
+def numbers_of(entry: Computation, choice: Choice) -> Numbers:
+    """Return the new numbers of an entry of which each parameter and result is an array."""
+    cuts = dict(enumerate(_cut_parameters(entry, choice)))
+    root = entry.instructions[entry.root]
+    results = root.operands if root.opcode == "tuple" else (entry.root,)
+    return Numbers(
+        _runs([1 if cut is None else len(cut.bounds) - 1 for cut in cuts.values()]),
+        _runs([len(choice.results[n].bounds) - 1 if n in choice.results else 1
+               for n in range(len(results))]),
+    )  # fmt: skip
+
+
+def _cut_parameters(entry: Computation, choice: Choice) -> list[Cut | None]:
+    return [choice.cut[p] if p in choice.parameters else None for p in entry.parameters]
+
+
+def _runs(counts: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(range(a, b)) for a, b in pairwise([0, *accumulate(counts)]))
+
+
+def renumbered_wrapping(wrapping: Wrapping, numbers: Numbers, stacks: Sequence[Stack]) -> Wrapping:
+    """Return how the step in pieces is wrapped: as the whole one was."""
+    names = {n: name for stack in stacks if stack.kind == PARAMETER
+             for n, name in zip(stack.numbers, piece_names(stack), strict=True)}  # fmt: skip
+    state = [
+        StatePair(names.get(given, pair.name), given, made)
+        for pair in wrapping.state
+        for given, made in zip(
+            numbers.parameters[pair.parameter], numbers.results[pair.result], strict=True
+        )
+    ]
+    return replace(
+        wrapping,
+        state=tuple(state),
+        feeds=tuple(_moved(x, numbers.of_parameters(x.places)) for x in wrapping.feeds),
+        constants=numbers.of_parameters(wrapping.constants),
+        outfeeds=tuple(_moved(x, numbers.of_results(x.places)) for x in wrapping.outfeeds),
+        results=numbers.of_results(wrapping.results),
+        inputs=numbers.of_parameters(wrapping.inputs),
+    )
+
+
+def _moved(queue: FeedBinding, places: tuple[int, ...]) -> FeedBinding:
+    return queue._replace(places=places)
+
+
+def piece_names(stack: Stack) -> list[str]:
+    """Return a name for each piece, after its rows: `w[0:4]`, `w[:,4:8]`."""
+    ahead = ":," * stack.axis
+    bounds = [0, *accumulate(stack.sizes)]
+    return [f"{stack.name}[{ahead}{a}:{b}]" for a, b in pairwise(bounds)]
+
+
+def renumbered_request(request: PipelineRequest, numbers: Numbers) -> PipelineRequest:
+    """Return what is asked of the cut, by the new numbers."""
+    loss = request.loss
+    if loss is not None and 0 <= loss < len(numbers.results):
+        loss = numbers.results[loss][0]
+    carried = frozenset(numbers.of_parameters(sorted(request.carried)))
+    kinds = {new: kind for old, kind in request.accumulators.items()
+             for new in numbers.parameters[old]}  # fmt: skip
+    return replace(request, carried=carried, loss=loss, accumulators=kinds)
+
+
+def stacks_of(
+    entry: Computation, choice: Choice, numbers: Numbers, names: Sequence[str]
+) -> tuple[Stack, ...]:
+    """Return what users go on seeing whole; `names` of the old parameters."""
+    found = []
+    for number, cut in enumerate(_cut_parameters(entry, choice)):
+        if cut is not None:
+            at = numbers.parameters[number][0]
+            shape = entry.instructions[entry.parameters[number]].shape
+            found.append(_stack(names[number], PARAMETER, at, cut, shape))
+    for number, cut in sorted(choice.results.items()):
+        position = entry.instructions[entry.root].operands[number]
+        at = numbers.results[number][0]
+        found.append(
+            _stack(f"result.{number}", RESULT, at, cut, entry.instructions[position].shape)
+        )
+    return tuple(found)
+
+
+def _stack(name: str, kind: str, first: int, cut: Cut, shape: object) -> Stack:
+    if not isinstance(shape, ArrayShape):
+        raise TypeError(f"{name} is no array")
+    sizes = tuple(b - a for a, b in pairwise(cut.bounds))
+    return Stack(name, kind, first, cut.axis, sizes, shape.dimensions)
+
+
+def renumbered_header(module: Module, numbers: Numbers) -> Attributes:
+    """Return the header's attributes for an entry in pieces, which `module` has by now."""
+    values = {
+        key: value
+        for key, value in module.attributes.items()
+        if key not in _OF_PLACES and key not in _OF_NUMBERS
+    }
+    if "entry_computation_layout" in values:
+        values["entry_computation_layout"] = module.entry.program_shape
+    aliases, donors = (_records(module, key) for key in _OF_NUMBERS)
+    moved = [y for x in aliases if isinstance(x, Alias) for y in _aliases(x, numbers)]
+    given = [
+        Donor(new, x.parameter_index)
+        for x in donors
+        if isinstance(x, Donor)
+        for new in numbers.parameters[x.parameter]
+    ]
+    if moved:
+        values["input_output_alias"] = tuple(moved)
+    if given:
+        values["buffer_donor"] = tuple(given)
+    return Attributes(values, module.attributes.called)
+
+
+def _records(module: Module, key: str) -> tuple[object, ...]:
+    found = module.attributes.get(key, ())
+    return found if isinstance(found, tuple) else ()
+
+
+def _aliases(alias: Alias, numbers: Numbers) -> list[Alias]:
+    """Return the aliases of the pieces; none where only one side is in pieces."""
+    made = numbers.results[alias.output_index[0] if alias.output_index else 0]
+    given = numbers.parameters[alias.parameter]
+    if len(made) != len(given):
+        return []
+    return [
+        alias._replace(output_index=(m,), parameter=g) for m, g in zip(made, given, strict=True)
+    ]

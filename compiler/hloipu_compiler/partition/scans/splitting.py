@@ -1,0 +1,175 @@
+"""Loops over stacked arrays written as several, one after the other, each over a range of trips.
+
+What a loop reads rows of goes into each part as those rows alone (`slice`), what it writes rows of
+comes out as those rows, and what the whole loop gave is their `concatenate`. A part of one trip is
+written out, with its counter a constant. Values are the same to the bit.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from hloipu_compiler.ir.graph import Instruction, Module
+from hloipu_compiler.partition.scans.draft import EntryDraft
+from hloipu_compiler.partition.scans.loop_form import CARRIED, COUNTER, WRITTEN, StackedLoop
+from hloipu_compiler.partition.scans.loop_part import part
+from hloipu_compiler.partition.scans.one_trip import OneTrip
+from hloipu_compiler.passes.framework.rewriting import with_operands
+from hloipu_compiler.passes.inline_calls import inlined
+
+Boundaries = Sequence[int]
+"""Trips at which parts begin, and where the last one ends: from 0 to all trips."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A module whose loops are in parts, and where each part stands."""
+
+    module: Module
+    parts: Mapping[str, tuple[str, int, int]]
+    """Name of an op of the entry that computes for trips of a loop -> the loop's name, the first
+    trip, and the one after the last."""
+    cuts: frozenset[str]
+    """Names of the ops of the entry that take rows of arrays, or join them."""
+
+
+def split_loops(
+    module: Module, loops: Sequence[StackedLoop], boundaries: Mapping[str, Boundaries]
+) -> Split:
+    """Return the module with its loops in parts; those without boundaries stay as they are."""
+    chosen = {loop.position: loop for loop in loops if len(boundaries.get(loop.name, ())) > 2}
+    if not chosen:
+        return Split(module, {}, frozenset())
+    splitting = _Splitting(module, chosen, boundaries)
+    return splitting.split()
+
+
+class _Splitting:
+    """The entry being written anew."""
+
+    def __init__(
+        self,
+        module: Module,
+        chosen: Mapping[int, StackedLoop],
+        boundaries: Mapping[str, Boundaries],
+    ) -> None:
+        self.module = module
+        self.entry = module.entry
+        self.chosen = chosen
+        self.boundaries = boundaries
+        self.draft = EntryDraft(module)
+        self.parts: dict[str, tuple[str, int, int]] = {}
+        self.place: list[int] = []
+
+    def split(self) -> Split:
+        left_out = self._spare_tuples()
+        outs: dict[int, _Outcome] = {}
+        for position, x in enumerate(self.entry.instructions):
+            if position in self.chosen:
+                outs[position] = self._loop(self.chosen[position])
+                is_whole = self._is_taken_whole(position)
+                self.place.append(self._whole(x, outs[position]) if is_whole else -1)
+            elif position in left_out:
+                self.place.append(-1)
+            elif x.opcode == "get-tuple-element" and x.operands[0] in outs:
+                index = x.attributes.integer("index")
+                self.place.append(outs[x.operands[0]].value(index))
+            else:
+                moved = tuple([self.place[i] for i in x.operands])
+                self.place.append(self.draft.append(with_operands(x, moved)))
+        entry = replace(
+            self.entry,
+            instructions=tuple(self.draft.made),
+            root=self.place[self.entry.root],
+        )
+        others = [c for c in self.module.computations if c.name != self.entry.name]
+        whole = (*others, *self.draft.computations, entry)
+        module = replace(self.module, computations=whole, entry_position=len(whole) - 1)
+        return Split(inlined(module), self.parts, frozenset(self.draft.cuts))
+
+    def _is_taken_whole(self, position: int) -> bool:
+        """Whether somebody reads more of a loop's result than single elements."""
+        instructions = self.entry.instructions
+        users = (instructions[user].opcode for user in self.entry.users[position])
+        return position == self.entry.root or any(x != "get-tuple-element" for x in users)
+
+    def _whole(self, x: Instruction, outcome: "_Outcome") -> int:
+        """Return where all that a loop gave stands as one tuple."""
+        elements = tuple(outcome.value(n) for n in range(len(outcome.begun)))
+        return self.draft.add(f"{x.name}.whole", "tuple", x.shape, elements)
+
+    def _spare_tuples(self) -> set[int]:
+        """Return the tuples that nothing reads but loops that come in parts."""
+        found = set()
+        for position in self.chosen:
+            given = self.entry.instructions[position].operands[0]
+            users = self.entry.users[given]
+            if all(user in self.chosen for user in users) and given != self.entry.root:
+                found.add(given)
+        return found
+
+    def _loop(self, loop: StackedLoop) -> "_Outcome":
+        x = self.entry.instructions[loop.position]
+        given = self.entry.instructions[x.operands[0]].operands
+        state = [self.place[i] for i in given]
+        self.draft.metadata = x.metadata
+        outcome = _Outcome(self.draft, loop, x, list(state))
+        one_trip = OneTrip(self.draft, self.module, loop, x)
+        for begin, end in pairwise(self.boundaries[loop.name]):
+            before = len(self.draft.made)
+            if end - begin == 1:
+                state, written = one_trip.written_out(begin, state)
+            else:
+                state, written = part(self.draft, self.module, loop, x, begin, end, state)
+            for made in self.draft.made[before:]:
+                self.parts[made.name] = (loop.name, begin, end)
+            for index, piece in written.items():
+                outcome.add(index, begin, end, piece)
+        outcome.state = state
+        return outcome
+
+
+class _Outcome:
+    """What a loop in parts gave."""
+
+    def __init__(
+        self, draft: EntryDraft, loop: StackedLoop, x: Instruction, state: list[int]
+    ) -> None:
+        self.draft = draft
+        self.loop = loop
+        self.metadata = x.metadata
+        self.begun = state
+        self.state = state
+        self.pieces: dict[int, list[tuple[int, int, int]]] = {}
+        self.values: dict[int, int] = {}
+
+    def add(self, index: int, begin: int, end: int, piece: int) -> None:
+        """Take note of the rows of a stack that some trips wrote."""
+        first, last = self.loop.rows_of(index, begin, end)
+        self.pieces.setdefault(index, []).append((first, last, piece))
+
+    def value(self, index: int) -> int:
+        """Return where an element of the loop's result stands."""
+        if index not in self.values:
+            self.draft.metadata = self.metadata
+            self.values[index] = self._value(index)
+        return self.values[index]
+
+    def _value(self, index: int) -> int:
+        loop, element = self.loop, self.loop.elements[index]
+        if element.kind == COUNTER:
+            shape = self.draft.made[self.begun[index]].shape
+            return self.draft.number(loop.count(index, loop.trips), shape)
+        if element.kind == CARRIED:
+            return self.state[index]
+        if element.kind != WRITTEN:
+            return self.begun[index]
+        pieces = sorted(self.pieces[index])
+        whole, axis = self.begun[index], element.axis
+        count = self.draft.array(whole).dimensions[axis]
+        found = [piece for _, _, piece in pieces]
+        if pieces[0][0] > 0:
+            found.insert(0, self.draft.rows(whole, axis, 0, pieces[0][0]))
+        if pieces[-1][1] < count:
+            found.append(self.draft.rows(whole, axis, pieces[-1][1], count))
+        return self.draft.joined(found, axis, self.draft.array(whole))

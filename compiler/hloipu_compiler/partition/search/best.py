@@ -1,0 +1,47 @@
+"""Which of many ways is the best, and which no other beats."""
+
+from collections.abc import Iterable
+
+from hloipu_compiler.partition.search.candidate import Outlook
+
+_ALIKE = 1.02
+"""Ways whose memory differs by no more, or whose bubbles by so many points, are shown as one."""
+_AS_FAST = 1.01
+"""Ways that differ by less in throughput are taken to be as fast: estimates tell no more."""
+_SURELY = 0.8
+"""Of the memory that there is: what needs less fits, however far estimates are off. Assumed."""
+_ABOUT = 1.1
+"""What may be needed beside the least that any way needs, for speed. Assumed."""
+
+
+def best_of(outlooks: Iterable[Outlook]) -> list[Outlook]:
+    """Return those that no other one beats in throughput, memory and bubble; the fastest first.
+
+    What is hardly better than a faster one, in all of these, is left out.
+    """
+    order = sorted(outlooks, key=lambda x: (-x.per_second, x.needed_bytes, x.bubble))
+    found: list[Outlook] = []
+    for each in order:
+        bytes_enough, bubble_enough = each.needed_bytes * _ALIKE, each.bubble + _ALIKE - 1
+        if not any(x.needed_bytes <= bytes_enough and x.bubble <= bubble_enough for x in found):
+            found.append(each)
+    return found
+
+
+def choice_of(outlooks: list[Outlook]) -> Outlook:
+    """Return the fastest that fits, or where none does, of those that need about least.
+
+    Of ways that are about as fast the plainest that surely fits, or that which needs least.
+    """
+    fitting = [x for x in outlooks if x.fits]
+    least = min(x.needed_bytes for x in outlooks)
+    some = fitting or [x for x in outlooks if x.needed_bytes <= _ABOUT * least]
+    fastest = max(x.per_second for x in some)
+    fast = [x for x in some if x.per_second * _AS_FAST >= fastest]
+    least = min(x.needed_bytes for x in fast)
+    return min(fast, key=lambda x: _preference(x, least))
+
+
+def _preference(x: Outlook, least: int) -> tuple[int, int, float]:
+    sure = x.fits and x.needed_bytes <= _SURELY * x.room_bytes
+    return (0, x.way.extras, -x.per_second) if sure else (1, x.needed_bytes - least, -x.per_second)

@@ -1,0 +1,287 @@
+"""Which ways to cut a step are looked at, and what users say of them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, product
+from typing import TypeVar
+
+from hloipu_compiler.partition.search.best import best_of
+from hloipu_compiler.partition.search.candidate import AUTO, BESIDE, OFF, Outlook, Way
+from hloipu_compiler.partition.search.estimates import Step
+from hloipu_compiler.partition.training.errors import StagingError
+from hloipu_compiler.plan.schedule import GROUPED, SCHEDULES, SEQUENTIAL
+
+T = TypeVar("T")
+
+_MOST_WAYS = 10_000
+_FEWEST_ROUNDS = 6
+"""Micro-batches looked at are powers of two up to 2 to this, and at least four times the stages;
+of many stages none that leave most of them idle, but for one."""
+_MOST_DOUBLED = 32
+"""Stages that are put two on each IPU, at most."""
+_GROUPS = (4, 16, 64)
+"""Micro-batches that a stage does before the next one, for which its weights come once."""
+_TURNS = (4, 8, 16)
+"""Stages of each IPU, where nothing else fits."""
+_MOST_TURNS = 128
+"""Stages in all, then."""
+_RECOMPUTE = ("none", "cheap", "full")
+_OFFLOAD = (AUTO, OFF, "on")
+_MAPS = ("straight", "folded", "looped")
+"""Stages on IPUs of their own; two on each, there and back again; two on each, round twice."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """What is settled; None: to be looked for."""
+
+    stages: int | None = None
+    schedule: str | None = None
+    micro_batches: int | None = None
+    recompute: str | None = None
+    offload: str | None = None
+    replicas: int | None = None
+    shard_optimizer: bool | None = None
+    device_map: tuple[int, ...] | None = None
+    beside: frozenset[str] = frozenset()
+    """What lies in remote memory, of `BESIDE`; the rest is to be looked for."""
+    batch_serialization: int | None = None
+
+
+def ways_on(step: Step, ipus: int, given: Given | None = None) -> list[Way]:
+    """Return the ways to look at on up to so many IPUs, with what is given as it is."""
+    given = given or Given()
+    trains = step.loads.trains
+    found: list[Way] = []
+    for count, on in _systems(step, ipus, given):
+        used = max(on) + 1 if on else count
+        copies = given.replicas or max(1, ipus // used)
+        several = trains and count > 1
+        shards = (False, True) if trains and copies > 1 else (False,)
+        group = given.batch_serialization or 1
+        found += [
+            replace(
+                Way(count, kind, k, again, copies, offload, shard, on).beside(given.beside),
+                batch_serialization=group if count > 1 and kind == SEQUENTIAL else 1,
+            )
+            for kind, k, again, offload, shard in product(
+                _one(given.schedule, (_schedules(trains) if count > 1 else (GROUPED,))),
+                _one(given.micro_batches, _rounds(count)),
+                _one(given.recompute, _RECOMPUTE if several else ("none",)),
+                _one(given.offload, (AUTO, OFF) if trains and step.has_remote else (AUTO,)),
+                _one(given.shard_optimizer, shards),
+            )
+        ]
+    return found
+
+
+def ways_beside(step: Step, found: Sequence[Outlook], given: Given | None = None) -> list[Way]:
+    """Return ways with more in remote memory than those looked at, where that may be of use.
+
+    Those that no other beats may need less so; if nothing fits, any may fit. Those with sharded
+    optimizers are left out: estimates do not tell what each weight's own collectives take.
+    """
+    given = given or Given()
+    kinds = [name for name in BESIDE if name not in given.beside and step.may_lie_beside(name)]
+    usual = [x for x in found if x.way.offload != OFF and not x.way.shard_optimizer]
+    if not kinds or not usual or not step.can_fit:
+        return []
+    if any(x.fits for x in found):
+        front = best_of(usual)
+        return [way for x in front for way in _with_more(x.way, kinds, given)]
+    most: dict[Way, int] = {}
+    for x in usual:
+        plain = replace(x.way, micro_batches=0)
+        most[plain] = max(most.get(plain, 0), x.way.micro_batches)
+    ways = []
+    for plain, micro_batches in most.items():
+        way = replace(plain, micro_batches=micro_batches)
+        everything = way.beside({*given.beside, *kinds})
+        several = _with_more(way, kinds, given) if step.outlook(everything).fits else [everything]
+        ways += several
+    return ways
+
+
+def ways_in_turns(step: Step, ipus: int, given: Given | None = None) -> list[Way]:
+    """Return ways whose IPUs do many stages in turns, each with its weights there for its turn.
+
+    So weights need not fit all tiles together.
+    """
+    given = given or Given()
+    settled = given.stages or given.device_map or given.offload == OFF or step.stage_count
+    if settled or not step.has_remote or not step.can_fit:
+        return []
+    beside = {name for name in BESIDE if step.may_lie_beside(name)}
+    found = []
+    for times in _TURNS:
+        count = times * ipus
+        if count > min(len(step.loads.ahead), _MOST_TURNS):
+            break
+        on = tuple(n % ipus for n in range(count))
+        most = max(_one(given.micro_batches, _rounds(count)))
+        again = ("none", "full") if step.loads.trains else ("none",)
+        for kind, recompute in product(
+            _one(given.schedule, (GROUPED, SEQUENTIAL)), _one(given.recompute, again)
+        ):
+            way = Way(count, kind, most, recompute, device_map=on).beside(beside)
+            found.append(way)
+            if kind == SEQUENTIAL:
+                groups = _one(given.batch_serialization, [n for n in _GROUPS if n <= most])
+                found += [replace(way, batch_serialization=n) for n in groups]
+    return found
+
+
+def _with_more(way: Way, kinds: Sequence[str], given: Given) -> list[Way]:
+    """Return a way with one kind in remote memory, with some, and with all."""
+    found = []
+    for count in range(1, len(kinds) + 1):
+        found += [way.beside({*given.beside, *some}) for some in combinations(kinds, count)]
+    if way.schedule == SEQUENTIAL and way.stages > 1 and given.batch_serialization is None:
+        groups = [n for n in _GROUPS if n <= way.micro_batches]
+        found += [
+            replace(x, batch_serialization=n) for x in found if x.offload_weights for n in groups
+        ]
+    return found
+
+
+def _one(given: T | None, others: Sequence[T]) -> Sequence[T]:
+    return others if given is None else (given,)
+
+
+def _schedules(trains: bool) -> Sequence[str]:
+    return SCHEDULES if trains else (GROUPED, SEQUENTIAL)
+
+
+def _rounds(stages: int) -> list[int]:
+    top = max(_FEWEST_ROUNDS, (4 * stages - 1).bit_length())
+    return [2**n for n in range(top + 1) if n == 0 or 2 ** (n + 1) >= stages]
+
+
+def _systems(step: Step, ipus: int, given: Given) -> list[tuple[int, tuple[int, ...]]]:
+    """Return counts of stages, with the IPU of each stage; none: one after the other."""
+    if given.device_map:
+        return [(len(given.device_map), given.device_map)]
+    settled = step.stage_count or given.stages
+    ahead = len(step.loads.ahead)
+    most = min(ipus, ahead)
+    powers = {2**n for n in range(1, most.bit_length())}
+    counts = [settled] if settled else sorted({1, most} | powers)
+    found: list[tuple[int, tuple[int, ...]]] = [(n, ()) for n in counts if n <= ipus]
+    doubled = (
+        [settled]
+        if settled
+        else [2 * n for n in counts if n > 1 and 2 * n <= min(ahead, _MOST_DOUBLED)]
+    )
+    for count in doubled:
+        if count % 2 == 0 and 2 < count <= 2 * ipus:
+            found += [(count, device_map(kind, count)) for kind in _MAPS[1:]]
+    return found or [(counts[0], ())]
+
+
+def device_map(kind: str, stages: int) -> tuple[int, ...]:
+    """Return the IPU of each stage; empty where each has its own, one after the other."""
+    if stages % 2 or kind == "straight":
+        return ()
+    half = tuple(range(stages // 2))
+    return half + (half[::-1] if kind == "folded" else half)
+
+
+# --- what users sweep over ------------------------------------------------------------------------
+
+
+def _number(most: int) -> Callable[[str], object]:
+    def read(text: str) -> object:
+        is_number = text.isdecimal() and len(text) < 20
+        return int(text) if is_number and 1 <= int(text) <= most else None
+
+    return read
+
+
+def _word(*words: str) -> Callable[[str], object]:
+    return lambda text: text if text in words else None
+
+
+def _flag(text: str) -> object:
+    return {"on": True, "off": False}.get(text)
+
+
+_MOST = 2**62
+_READERS: Mapping[str, tuple[Callable[[str], object], str]] = {
+    "stages": (_number(_MOST), ""),
+    "schedule": (_word(*SCHEDULES), ", ".join(SCHEDULES)),
+    "micro-batches": (_number(_MOST), f"a number from 1 to {_MOST:,}"),
+    "recompute": (_word(*_RECOMPUTE), "none, cheap or full"),
+    "replicas": (_number(_MOST), f"a number from 1 to {_MOST:,}"),
+    "offload": (_word(*_OFFLOAD), "on, off or auto"),
+    "shard-optimizer": (_flag, "on or off"),
+    **{name.replace("_", "-"): (_flag, "on or off") for name in BESIDE},
+    "batch-serialization": (_number(_MOST), f"a number from 1 to {_MOST:,}"),
+    "device-map": (_word(*_MAPS), ", ".join(_MAPS)),
+}
+KEYS = tuple(_READERS)
+
+
+def swept(step: Step, asked: Mapping[str, Sequence[str]], start: Way) -> list[Way]:
+    """Return every combination of the values asked for; others are those of `start`.
+
+    Raises StagingError E0520 for a key or value that is none, and for too many combinations.
+    """
+    lists: dict[str, list[object]] = {}
+    count = 1
+    for key, texts in asked.items():
+        lists[key.replace("-", "_")] = [_value(key, text, step) for text in texts]
+        count *= len(texts)
+    if count > _MOST_WAYS:
+        raise StagingError(
+            "E0520",
+            f"{count:,} combinations are more than the {_MOST_WAYS:,} that are looked at",
+            hint="sweep over fewer values",
+        )
+    found = [_combined(start, dict(zip(lists, x, strict=True))) for x in product(*lists.values())]
+    ways = [way for way in dict.fromkeys(found) if way is not None]
+    if not ways:
+        raise StagingError(
+            "E0520",
+            "micro-batches go through stages in groups on the sequential schedule alone",
+            hint="sweep over schedule=sequential, or leave schedule and batch-serialization out",
+        )
+    if any(way.is_beside for way in ways) and not step.has_remote:
+        raise StagingError(
+            "E0520",
+            f"{step.machine.name} has no remote memory to keep anything in",
+            hint="leave offload-weights and its kin out, or take another machine",
+        )
+    return ways
+
+
+def _combined(start: Way, named: dict[str, object]) -> Way | None:
+    """Return a way with other values; None where they do not go together."""
+    kind = named.pop("device_map", None)
+    way = replace(start, **named)  # type: ignore[arg-type]
+    if kind is not None:
+        way = replace(way, device_map=device_map(str(kind), way.stages))
+    elif len(way.device_map) != way.stages:
+        way = replace(way, device_map=())
+    if way.batch_serialization > 1:
+        if way.stages == 1:
+            return replace(way, batch_serialization=1)
+        if way.schedule != SEQUENTIAL:
+            return None if "schedule" in named else replace(way, schedule=SEQUENTIAL)
+    return way
+
+
+def _value(key: str, text: str, step: Step) -> object:
+    if key not in _READERS:
+        raise StagingError("E0520", f"cannot sweep over {key!r}", hint=f"keys: {', '.join(KEYS)}")
+    read, expected = _READERS[key]
+    found = read(text)
+    most = len(step.loads.ahead)
+    if key == "stages" and isinstance(found, int) and found > most:
+        found = None
+    if found is None:
+        raise StagingError(
+            "E0520",
+            f"{key}={text} cannot be swept over",
+            hint=f"{key} takes {expected or f'a number from 1 to {most:,}'}",
+        )
+    return found

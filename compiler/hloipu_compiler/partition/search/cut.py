@@ -1,0 +1,251 @@
+"""One cut of a step: what its stages do and keep, for any number of micro-batches and replicas."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from hloipu_compiler.cost_survey.stage_memory import Parts, parts_of
+from hloipu_compiler.cost_survey.survey import (
+    CAST,
+    CONSTANT,
+    CONSTANT_CAST,
+    STATE,
+    STATE_CAST,
+    Numbers,
+    Survey,
+)
+from hloipu_compiler.lowering.core.offloading import LEAST_BYTES
+from hloipu_compiler.partition.search.forms import Form
+from hloipu_compiler.partition.search.slots import Floats
+from hloipu_compiler.partition.stages.assignment import owners
+from hloipu_compiler.partition.stages.loads import size_of
+from hloipu_compiler.partition.training.reach import parameter_positions, result_positions
+from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD
+
+Sizes = tuple[tuple[int, ...], ...]
+"""Bytes of arrays, by stage or by position of the pipeline."""
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """What follows from where a step is cut."""
+
+    form: Form
+    parts: Parts
+    beside: Callable[[], Parts]
+    state: Floats
+    """Of each stage: weights and statistics, bytes."""
+    gradients: Floats
+    optimizer: Floats
+    """What only the update reads."""
+    fed: Floats
+    """Bytes from the host for each micro-batch, by stage."""
+    given: Floats
+    """Bytes to the host."""
+    update_cycles: Floats
+    """Of each stage, without remote memory."""
+    common_cycles: float
+    """Of the update, that all stages wait for."""
+    aside: Sizes
+    """By stage: arrays that only the update reads, those worth a remote buffer."""
+    accumulators: Sizes
+    """By stage: those worth a remote buffer."""
+    weights: Sizes
+    """By stage: those that are updated and worth a remote buffer."""
+    fetched: Sizes
+    """By position: weights that it reads, and what is made of them before."""
+    cast: Sizes
+    """By stage: what is made of weights before micro-batches."""
+    read_before: Sizes
+    """By stage: weights that are read for that alone."""
+    constants: Floats
+    """By stage: weights that nothing updates, ..."""
+    constants_beside: Floats
+    """... and those of them that stay on tiles whatever is asked for."""
+
+    @cached_property
+    def parts_of_beside(self) -> Parts:
+        """As `parts`, if weights are on tiles only while they are read."""
+        return self.beside()
+
+
+def cut_of(
+    form: Form,
+    of_op: Sequence[int],
+    stages: int,
+    again: Mapping[int, Collection[int]],
+    *,
+    has_backward: bool,
+) -> Cut:
+    """Return what a cut of a form comes to.
+
+    `of_op`: the stage of each position of the entry; `again`: what backward parts work out again.
+    """
+    survey, phase = form.survey, form.phases.phase
+
+    def parts(survey: Survey) -> Parts:
+        return parts_of(survey, form.reads, phase, of_op, stages, again, has_backward=has_backward)
+
+    at = np.array([of_op[position] for position in form.loads.ahead])
+
+    def by_stage(until: Floats) -> Floats:
+        found = np.zeros(stages)
+        np.add.at(found, at, np.diff(until))
+        return found
+
+    homes = _homes(form, of_op)
+    aside, optimizer = _aside(form, homes, stages)
+    state = by_stage(form.loads.state_until)
+    cycles, common = _update_cycles(survey, homes, state)
+    by_kind = _by_kind(survey, np.array(of_op, np.int64), stages)
+    constants, left = (
+        np.array([float(sum(sizes)) for sizes in by_kind(0, *kinds)])
+        for kinds in ((CONSTANT, CONSTANT_CAST), (CONSTANT_CAST,))
+    )
+    return Cut(
+        form, parts(survey), lambda: parts(form.survey_of_beside), state,
+        by_stage(form.loads.gradients_until), optimizer,
+        *_host(form, of_op, stages), cycles, common, aside, _accumulators(form, of_op, stages),
+        by_kind(LEAST_BYTES, STATE, STATE_CAST),
+        _fetched(survey, form, of_op, again, stages, has_backward=has_backward),
+        by_kind(LEAST_BYTES, CAST), by_kind(LEAST_BYTES, STATE_CAST), constants, left,
+    )  # fmt: skip
+
+
+def _pairs(number: Numbers, place: Numbers) -> Numbers:
+    """Return numbers and places, each pair once; none without a place."""
+    if not len(number):
+        return np.zeros((2, 0), np.int64)
+    found: Numbers = np.unique(np.stack((number, place))[:, place >= 0], axis=1)
+    return found
+
+
+def _by_kind(survey: Survey, stage: Numbers, stages: int) -> Callable[..., Sizes]:
+    """Return what gives the bytes of weights of some kinds, from so many bytes on, by stage."""
+    pairs = _pairs(survey.weight, stage[survey.weight_op])
+    sizes, kinds = survey.weight_bytes[pairs[0]], survey.weight_kind[pairs[0]]
+
+    def found(least: int, *wanted: int) -> Sizes:
+        mine = (sizes >= least) & np.isin(kinds, wanted)
+        return _listed(sizes[mine], pairs[1][mine], stages)
+
+    return found
+
+
+def _fetched(
+    survey: Survey,
+    form: Form,
+    of_op: Sequence[int],
+    again: Mapping[int, Collection[int]],
+    stages: int,
+    *,
+    has_backward: bool,
+) -> Sizes:
+    """Return the bytes of weights that each position reads."""
+    stage = np.array(of_op, np.int64)
+    behind = np.array([x == BACKWARD for x in form.phases.phase])
+    place = np.where(behind & has_backward & (stage >= 0), 2 * stages - 1 - stage, stage)
+    op = survey.weight_op
+    found = [np.stack((survey.weight, place[op]))]
+    for number, ops in again.items():
+        theirs = np.isin(op, np.fromiter(ops, np.int64))
+        where = np.full(int(theirs.sum()), 2 * stages - 1 - number)
+        found.append(np.stack((survey.weight[theirs], where)))
+    both = np.concatenate(found, axis=1)
+    wanted = survey.weight_bytes[both[0]] >= LEAST_BYTES
+    wanted &= np.isin(survey.weight_kind[both[0]], (STATE, CONSTANT, CAST))
+    pairs = _pairs(both[0][wanted], both[1][wanted])
+    return _listed(survey.weight_bytes[pairs[0]], pairs[1], 2 * stages if has_backward else stages)
+
+
+def _listed(sizes: Numbers, place: Numbers, count: int) -> Sizes:
+    found: list[list[int]] = [[] for _ in range(count)]
+    for size, at in zip(sizes.tolist(), place.tolist(), strict=True):
+        found[at].append(size)
+    return tuple(map(tuple, found))
+
+
+def _homes(form: Form, of_op: Sequence[int]) -> list[int]:
+    """Return the stage of each position, of the update's ops too: where most of what they read is.
+
+    State that only the update reads lies where its next value is made; -1: not known.
+    """
+    entry = form.module.entry
+    found, places = list(of_op), parameter_positions(entry)
+    for number, stage in enumerate(owners(entry, form.phases, of_op, places)):
+        for position in places[number]:
+            found[position] = max(found[position], stage)
+    for position in form.others:
+        if found[position] < 0:
+            here = [found[i] for i in entry.instructions[position].operands if found[i] >= 0]
+            if here:
+                found[position] = here[0] if len(here) == 1 else max(here, key=here.count)
+    results = result_positions(entry)
+    for pair in form.wrapping.state:
+        made = results[pair.result]
+        for position in places[pair.parameter]:
+            if found[position] < 0 and made is not None:
+                found[position] = found[made]
+    return found
+
+
+def _aside(form: Form, homes: Sequence[int], stages: int) -> tuple[Sizes, Floats]:
+    """Return arrays of state that only the update reads, and the bytes of all of them, by stage."""
+    entry, phase = form.module.entry, form.phases.phase
+    found: list[list[int]] = [[] for _ in range(stages)]
+    places = parameter_positions(entry)
+    for pair in form.wrapping.state:
+        positions = places[pair.parameter]
+        users = {phase[user] for i in positions for user in entry.users[i]}
+        if positions and not users & {FORWARD, BACKWARD}:
+            stage = max(homes[positions[0]], 0)
+            found[stage].append(size_of(entry.instructions[positions[0]].shape))
+    large = tuple(tuple(size for size in sizes if size >= LEAST_BYTES) for sizes in found)
+    return large, np.array([float(sum(sizes)) for sizes in found])
+
+
+def _accumulators(form: Form, of_op: Sequence[int], stages: int) -> Sizes:
+    found: list[list[int]] = [[] for _ in range(stages)]
+    for gradient in form.phases.gradients:
+        stage = of_op[gradient.position]
+        size = size_of(form.module.entry.instructions[gradient.position].shape)
+        if stage >= 0 and size >= LEAST_BYTES:
+            found[stage].append(size)
+    return tuple(map(tuple, found))
+
+
+def _update_cycles(survey: Survey, homes: Sequence[int], state: Floats) -> tuple[Floats, float]:
+    """Return the cycles of an update by stage, and those that all wait for.
+
+    What no op of the entry is known to take goes by the bytes of state.
+    """
+    found = np.zeros(len(state))
+    own = np.array(survey.update_op)
+    if not len(own):
+        return found, survey.update_cycles
+    where = np.array(homes)
+    known = where >= 0
+    np.add.at(found, where[known], own[known])
+    common = float(own[~known].sum())
+    rest = max(survey.update_cycles - float(own.sum()), 0.0)
+    whole = float(state.sum())
+    return found + (rest * state / whole if whole else rest / len(state)), common
+
+
+def _host(form: Form, of_op: Sequence[int], stages: int) -> tuple[Floats, Floats]:
+    """Return the bytes that go from and to the host for each micro-batch, by stage."""
+    entry = form.module.entry
+    fed, given = np.zeros(stages), np.zeros(stages)
+    places = parameter_positions(entry)
+    for number in (n for feed in form.wrapping.feeds for n in feed.places):
+        for i in places[number]:
+            readers = [of_op[user] for user in entry.users[i] if of_op[user] >= 0]
+            fed[min(readers, default=0)] += size_of(entry.instructions[i].shape)
+    results = result_positions(entry)
+    for number in (n for each in form.wrapping.outfeeds for n in each.places):
+        made = results[number]
+        if made is not None and of_op[made] >= 0:
+            given[of_op[made]] += size_of(entry.instructions[made].shape)
+    return fed, given

@@ -1,0 +1,299 @@
+"""What a way to cut a step would cost, from a survey of the step and the closed forms of slots.
+
+    update = slots of the slowest IPUs + ends of slots + update + remote memory + all-reduce
+    memory = state + accumulators + what waits + copies of weights + what is made + code
+
+Nothing is compiled: see `pricing.survey` for what is known of the step.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from hloipu_compiler.cost_survey.costing import Needs, budget_of
+from hloipu_compiler.partition.search.candidate import BESIDE, OFF, ON, Outlook, Way
+from hloipu_compiler.partition.search.cut import Cut, cut_of
+from hloipu_compiler.partition.search.forms import Forms
+from hloipu_compiler.partition.search.memory_needs import bytes_of, goes_beside, held
+from hloipu_compiler.partition.search.remote import RemoteCycles
+from hloipu_compiler.partition.search.slots import Work, sums
+from hloipu_compiler.partition.stages.assignment import whole_stages
+from hloipu_compiler.partition.stages.balancing import Budget, burdens, cuts_of
+from hloipu_compiler.partition.stages.cutting import by_cuts
+from hloipu_compiler.partition.stages.loads import Loads
+from hloipu_compiler.partition.stages.recomputing import FULL, made_again
+from hloipu_compiler.plan.pipelining import PipelineRequest
+from hloipu_compiler.plan.schedule import Schedule
+from hloipu_runtime.costs.deciding import branches
+from hloipu_runtime.costs.exchange_form import copy_charge
+from hloipu_runtime.machine.charges import over
+from hloipu_runtime.machine.costs import sync
+from hloipu_runtime.machine.links import Flow, link_transfer
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.machine.transfers import host_transfer
+from hloipu_runtime.memory.plan import available_bytes
+
+
+class _Known:
+    """What was found before: it does not depend on how many micro-batches there are."""
+
+    def __init__(self) -> None:
+        self.cuts: dict[tuple[object, ...], tuple[int, ...]] = {}
+        self.made: dict[tuple[object, ...], Cut] = {}
+        self.work: dict[tuple[object, ...], Work] = {}
+        self.sums: dict[tuple[Work, int], tuple[float, float]] = {}
+        self.copying: dict[int, int] = {}
+        self.bytes: dict[tuple[object, ...], tuple[float, float]] = {}
+        self.updates: dict[tuple[object, ...], float] = {}
+        self.together: dict[tuple[object, ...], float] = {}
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step that has been priced on a machine."""
+
+    machine: Machine
+    loads: Loads
+    """With loops over layers written out."""
+    needs: Needs
+    forms: Forms
+    marked: Mapping[int, int] = field(default_factory=dict)
+    """Stages of ops that are annotated."""
+    can_fit: bool = True
+    """Whether any IPU has room for what single ops read."""
+    known: _Known = field(default_factory=_Known, repr=False)
+
+    @cached_property
+    def remote(self) -> RemoteCycles:
+        """What transfers between IPUs and the memory beside them take."""
+        return RemoteCycles(self.machine)
+
+    @property
+    def stage_count(self) -> int:
+        """Stages that ops are annotated with; 0: none are."""
+        return max(self.marked.values(), default=-1) + 1
+
+    @property
+    def has_remote(self) -> bool:
+        """Whether state can lie beside the IPUs."""
+        return self.machine.remote.remote_bytes > 0
+
+    def may_lie_beside(self, kind: str) -> bool:
+        """Whether there is anything of a kind, of `BESIDE`, that can lie beside the IPUs."""
+        return self.has_remote and (self.loads.trains or kind != "offload_accumulators")
+
+    def outlook(self, way: Way) -> Outlook:
+        """Return what a way would cost; the step has as many forward ops as stages at least."""
+        machine = self.machine
+        schedule = Schedule(
+            way.stages, way.schedule, way.micro_batches, self.loads.trains and way.stages > 1,
+            way.batch_serialization,
+        )  # fmt: skip
+        cut = self._cut(way, schedule)
+        work = self._work(way, schedule, cut)
+        known = (work, way.micro_batches)
+        if known not in self.known.sums:
+            self.known.sums[known] = sums(schedule, work, way.ipu_of_stage)
+        span, between = self.known.sums[known]
+        meeting = sync(machine, way.ipus).cycles + branches(machine, 1).total.cycles
+        update = span + between + schedule.timetable.slots * meeting + self._update(way, cut)
+        update += self.remote.of_groups(way, cut)
+        if work.beside is not None and schedule.timetable.slots == 1:
+            update = max(update - span + float(work.cycles.sum()), float(work.beside.sum()))
+        whole = way.ipus * span
+        bubble = 1 - way.micro_batches * float(work.cycles.sum()) / whole if whole else 0.0
+        kept, needed = self._bytes(way, schedule, cut)
+        room = machine.chip.tiles_per_ipu * available_bytes(machine)
+        return Outlook(
+            way,
+            round(update),
+            way.replicas * way.micro_batches * machine.chip.clock_hz / max(update, 1.0),
+            round(kept),
+            round(needed),
+            room,
+            needed <= room,
+            bubble,
+        )
+
+    # --- where it is cut --------------------------------------------------------------------------
+
+    def budget(self, way: Way) -> Budget:
+        """Return what the machine gives each stage, as the compiler will find."""
+        request = PipelineRequest(
+            2, way.stages, offload=way.offload, **{name: getattr(way, name) for name in BESIDE}
+        )
+        return budget_of(self.machine, request, self.needs)
+
+    def _cut(self, way: Way, schedule: Schedule) -> Cut:
+        budget, stages = self.budget(way), way.stages
+        recomputes = way.recompute == FULL
+        if self.marked:
+            cuts: tuple[int, ...] = ()
+        else:
+            group = min(way.batch_serialization, way.micro_batches)
+            key = (stages, way.schedule, group, budget, recomputes)
+            if key not in self.known.cuts:
+                self.known.cuts[key] = self._cuts(schedule, budget, recomputes)
+            cuts = self.known.cuts[key]
+        made = (stages, cuts, way.recompute)
+        if made not in self.known.made:
+            ahead = self.marked or by_cuts(self.loads.ahead, cuts)
+            self.known.made[made] = self._made(way, schedule, ahead)
+        return self.known.made[made]
+
+    def _cuts(self, schedule: Schedule, budget: Budget, recomputes: bool) -> tuple[int, ...]:
+        """Return the cuts that the compiler finds: those of any memory, if they need no more."""
+        key = (schedule.stages, schedule.trains, recomputes)
+        if key not in self.known.cuts:
+            free = replace(budget, memory_bytes=np.inf)
+            self.known.cuts[key] = cuts_of(self.loads, schedule, free, recomputes=recomputes)
+        cuts = self.known.cuts[key]
+        needed = burdens(self.loads, schedule, budget, cuts, recomputes=recomputes)
+        if max(each.memory_bytes for each in needed) <= budget.memory_bytes:
+            return cuts
+        return cuts_of(self.loads, schedule, budget, recomputes=recomputes)
+
+    def _made(self, way: Way, schedule: Schedule, ahead: Mapping[int, int]) -> Cut:
+        stages = way.stages
+        form, ahead = self.forms.at(ahead, stages)
+        entry, phases = form.module.entry, form.phases
+        of_op = whole_stages(entry, phases, ahead, stages)
+        again = made_again(entry, phases, of_op, stages, way.recompute)
+        return cut_of(form, of_op, stages, again, has_backward=schedule.trains)
+
+    # --- cycles -----------------------------------------------------------------------------------
+
+    def _work(self, way: Way, schedule: Schedule, cut: Cut) -> Work:
+        """Return what positions do in a slot."""
+        group = min(way.batch_serialization, way.micro_batches)
+        key = (cut, way.schedule, way.replicas, way.device_map, way.kinds_beside, group)
+        if key not in self.known.work:
+            self.known.work[key] = self._work_of(way, schedule, cut)
+        return self.known.work[key]
+
+    def _work_of(self, way: Way, schedule: Schedule, cut: Cut) -> Work:
+        cycles = cut.parts.cycles + np.array(self.remote.in_slots(way, cut))
+        io_tiles, hosted = cut.form.wrapping.io_tiles, np.zeros(schedule.positions)
+        for stage in range(way.stages):
+            host = sum(
+                self._host_cycles(way, stage, int(sizes[stage]), to_device, io_tiles)
+                for sizes, to_device in ((cut.fed, True), (cut.given, False))
+                if sizes[stage]
+            )
+            # Tiles set apart hand over first, and go on with transfers while the others compute.
+            handing = self._copying(round(cut.fed[stage] + cut.given[stage])) if host else 0
+            cycles[stage] += handing if io_tiles else host
+            hosted[stage] = handing + host
+        copies, links, stored = (np.zeros(schedule.positions) for _ in range(3))
+        fetched, away = np.zeros(schedule.positions), np.zeros(schedule.positions)
+        ipu = [way.ipu_of_stage[schedule.stage_of(n)] for n in range(schedule.positions)]
+        flows: dict[int, Counter[tuple[int, int]]] = {}
+        handed = cut.parts.handed
+        rows = (handed.bytes, handed.maker, handed.reader, held(schedule, cut))
+        beside = goes_beside(way, schedule, cut).tolist()
+        for size, maker, reader, count, is_beside in zip(
+            *(row.tolist() for row in rows), beside, strict=True
+        ):
+            if is_beside:
+                fetched[reader] += size
+                away[maker] += size
+                if ipu[maker] == ipu[reader]:
+                    continue
+            each = self._copying(round(size))
+            if ipu[maker] != ipu[reader]:
+                flows.setdefault(maker, Counter())[ipu[maker], ipu[reader]] += round(size)
+            else:
+                copies[maker] += each
+            if count > 1 and not is_beside:  # several wait: it is taken from its place
+                cycles[reader] += each
+        for maker, sent in flows.items():
+            all_of = [Flow(*ends, size) for ends, size in sent.items()]
+            links[maker] = link_transfer(self.machine, all_of, way.ipus).cycles
+        for position in range(schedule.positions):
+            cycles[position] += self.remote.one(round(fetched[position]), write=False)
+            stored[position] = self.remote.one(round(away[position]), write=True)
+        chassis = self.machine.links.ipus_per_machine
+        return Work(cycles, copies, links, stored, hosted if io_tiles else None, chassis)
+
+    def _copying(self, size: int) -> int:
+        """Return the cycles of a copy of an array on its own tiles."""
+        on_tile = over(size, self.machine.chip.tiles_per_ipu)
+        known = self.known.copying
+        if on_tile not in known:
+            known[on_tile] = copy_charge(self.machine, on_tile, 1).cycles
+        return known[on_tile]
+
+    def _host_cycles(self, way: Way, stage: int, size: int, to_device: bool, io_tiles: int) -> int:
+        by_ipu = [0] * way.ipus
+        by_ipu[way.ipu_of_stage[stage]] = size
+        return host_transfer(
+            self.machine,
+            by_ipu * way.replicas,
+            to_device=to_device,
+            busiest_tile_bytes=over(size, io_tiles or self.machine.chip.tiles_per_ipu),
+            is_connected=True,
+        ).cycles
+
+    def _update(self, way: Way, cut: Cut) -> float:
+        """Return the cycles of an update: what is computed, remote memory, and all-reduces.
+
+        IPUs are at work at the same time, but for what collectives keep apart.
+        """
+        # A part of the state is as much work as all of it, as long as tiles have little to do.
+        beside, parts = self.is_beside(way), way.replicas if way.shard_optimizer else 0
+        key = (cut, way.device_map, way.kinds_beside, beside, parts)
+        if key not in self.known.updates:
+            each = cut.update_cycles + self.remote.of_update(way, cut, is_beside=beside)
+            of_ipu = np.zeros(way.ipus)
+            np.add.at(of_ipu, np.array(way.ipu_of_stage), each)
+            self.known.updates[key] = float(of_ipu.sum() if parts else of_ipu.max())
+        found = cut.common_cycles + self.known.updates[key]
+        return found + self._together(way, cut) if self.loads.trains else found
+
+    def _bytes(self, way: Way, schedule: Schedule, cut: Cut) -> tuple[float, float]:
+        """Return what `bytes_of` does, which how many micro-batches there are does not change."""
+        key = (
+            cut, way.schedule, way.device_map, way.kinds_beside, self.is_beside(way),
+            way.replicas if way.shard_optimizer else 0,
+            min(way.batch_serialization, way.micro_batches),
+        )  # fmt: skip
+        if key not in self.known.bytes:
+            beside = self.is_beside(way)
+            self.known.bytes[key] = bytes_of(self.machine, way, schedule, cut, is_beside=beside)
+        return self.known.bytes[key]
+
+    def is_beside(self, way: Way) -> bool:
+        """Whether what only the update reads lies in remote memory."""
+        several = way.micro_batches > 1 or way.stages > 1
+        return self.has_remote and way.offload != OFF and (several or way.offload == ON)
+
+    def _together(self, way: Way, cut: Cut) -> float:
+        """Return the cycles in which replicas combine gradients in a ring.
+
+        2 (R - 1) / R of the bytes go over each link (Patarasuk and Yuan, 2009).
+        """
+        count, ipus = way.replicas, way.ipus
+        if count == 1:
+            return 0.0
+        key = (cut, count, way.device_map, way.shard_optimizer)
+        if key in self.known.together:
+            return self.known.together[key]
+        sizes = np.zeros(ipus)
+        np.add.at(sizes, np.array(way.ipu_of_stage), cut.gradients)
+        system = ipus * count
+        flows = [
+            [
+                Flow(p * ipus + ipu, (p + 1) % count * ipus + ipu, round(size / count))
+                for p in range(count)
+            ]
+            for ipu, size in enumerate(sizes)
+        ]
+        if not way.shard_optimizer:  # whose halves the update calls for, one IPU after the other
+            flows = [[flow for several in flows for flow in several]]
+        each = sum(link_transfer(self.machine, several, system).cycles for several in flows)
+        each += len(flows) * sync(self.machine, system).cycles
+        found = self.known.together[key] = float(2 * (count - 1) * each)
+        return found

@@ -1,0 +1,124 @@
+"""What a way to cut a step needs of the memory of IPUs."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hloipu_compiler.lowering.core.offloading import LEAST_BYTES
+from hloipu_compiler.partition.search.candidate import Way
+from hloipu_compiler.partition.search.cut import Cut
+from hloipu_compiler.partition.search.slots import Floats
+from hloipu_compiler.plan.schedule import Schedule
+from hloipu_runtime.machine.model import Machine
+
+_GAPS = 1.1
+"""Bytes of the fullest tile to those of an average one, with what placement wastes. Assumed."""
+
+
+def bytes_of(
+    machine: Machine, way: Way, schedule: Schedule, cut: Cut, *, is_beside: bool
+) -> tuple[float, float]:
+    """Return what the fullest IPU keeps from slot to slot, and what it needs in all.
+
+    `is_beside`: whether what only the update reads lies in remote memory.
+    """
+    is_grouped = way.batch_serialization > 1
+    parts = cut.parts_of_beside if way.offload_weights and not is_grouped else cut.parts
+    ipu = np.array(way.ipu_of_stage)
+    share = 1 / way.replicas if way.shard_optimizer else 1.0
+    state, gradients = cut.state, cut.gradients
+    working, largest = parts.working_bytes, np.zeros(way.stages)
+    if way.offload_weights:
+        state = np.maximum(state - _sums(cut.weights), 0.0) + cut.constants_beside
+        if is_grouped:  # they stay while a position does its group
+            there = _sums(cut.fetched)
+            back = there[::-1][: way.stages] if len(there) > way.stages else there
+            working = working + np.maximum(there[: way.stages], back)
+    else:
+        state = state + cut.constants
+    if way.offload_accumulators:
+        largest = _largest(cut.accumulators)
+        gradients = np.maximum(gradients - _sums(cut.accumulators), 0.0)
+        working = working + (_sums(cut.accumulators) if is_grouped else largest)
+    optimizer = cut.optimizer * share
+    kept = state + gradients + waiting(way, schedule, cut) + parts.kept_bytes
+    if not is_beside:
+        kept = kept + optimizer
+    resident, passing = _update(way, cut, share, is_beside=is_beside)
+    resident = resident + state + gradients
+
+    def on_ipus(sizes: Floats) -> Floats:
+        found = np.zeros(way.ipus)
+        np.add.at(found, ipu, sizes)
+        return found
+
+    def most(sizes: Floats) -> Floats:
+        found = np.zeros(way.ipus)
+        np.maximum.at(found, ipu, sizes)
+        return found
+
+    held = on_ipus(kept)
+    updating = on_ipus(resident) + most(passing + largest)
+    code = parts.code_on(way.ipu_of_stage) * machine.chip.tiles_per_ipu
+    needed = _GAPS * np.maximum(held + most(working), updating) + code
+    return float(held.max()), float(needed.max())
+
+
+def _update(way: Way, cut: Cut, share: float, *, is_beside: bool) -> tuple[Floats, Floats]:
+    """Return what the update has on tiles of each stage beside weights and gradients there.
+
+    All the time, and one weight at a time: what comes from remote memory, with all that belongs to
+    a weight.
+    """
+    total = max(float(cut.state.sum()), 1.0)
+    made = cut.form.survey.update_bytes * share * cut.state / total
+    resident = np.zeros(way.stages) if is_beside else cut.optimizer * share
+    if not is_beside and not way.offload_weights:
+        return resident + made, np.zeros(way.stages)
+    of_one = np.maximum(_largest(cut.aside) * share, _largest(cut.weights))
+    passing = np.zeros(way.stages)
+    if is_beside:
+        passing += max(float(cut.optimizer.sum()) / total, 1.0) * _largest(cut.aside) * share
+    if way.offload_weights:
+        passing += _largest(cut.weights)
+    return resident, passing + np.minimum(made, passing + of_one)
+
+
+def _sums(sizes: tuple[tuple[int, ...], ...]) -> Floats:
+    return np.array([float(sum(each)) for each in sizes])
+
+
+def _largest(sizes: tuple[tuple[int, ...], ...]) -> Floats:
+    return np.array([float(max(each, default=0)) for each in sizes])
+
+
+def held(schedule: Schedule, cut: Cut) -> Floats:
+    """Return of how many micro-batches each array that is handed on waits at once."""
+    handed = cut.parts.handed
+    count = len(handed.reader)
+    if schedule.group > 1:
+        return np.full(count, float(schedule.timetable.held(0, 1)))
+    most = -(-(handed.reader - handed.maker) // schedule.interval)
+    found: Floats = np.minimum(most, schedule.micro_batches).astype(float)
+    return found
+
+
+def goes_beside(way: Way, schedule: Schedule, cut: Cut) -> NDArray[np.bool_]:
+    """Return which arrays that are handed on wait in remote memory."""
+    handed = cut.parts.handed
+    together = min(schedule.group, schedule.micro_batches)
+    waits = (handed.reader - handed.maker) * together > 1
+    found: NDArray[np.bool_] = waits & (handed.bytes >= LEAST_BYTES)
+    return found if way.offload_activations else np.zeros_like(found)
+
+
+def waiting(way: Way, schedule: Schedule, cut: Cut) -> Floats:
+    """Return the bytes of each stage that channels take, whatever micro-batch is at work."""
+    handed = cut.parts.handed
+    found = np.zeros(way.stages)
+    stage = np.array([schedule.stage_of(n) for n in range(schedule.positions)])
+    count = held(schedule, cut)
+    places = np.where(goes_beside(way, schedule, cut) | (count <= 1), 1, count + 1)
+    np.add.at(found, stage[handed.reader], handed.bytes * places)
+    first = handed.is_first
+    np.add.at(found, stage[handed.maker[first]], handed.bytes[first])
+    return found

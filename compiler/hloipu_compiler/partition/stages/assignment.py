@@ -1,0 +1,163 @@
+"""Which stage every op of a step belongs to, from the stages of its forward ops.
+
+Backward values flow down the stages: an op is at most where its cotangents come from. Of the
+stages that are left it takes the highest at which what it reads of the forward pass is at hand.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+from hloipu_compiler.ir.graph import Computation
+from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+from hloipu_compiler.partition.stages.forward_stages import forward_stages
+from hloipu_compiler.partition.training.reach import Mask
+from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, Phases
+
+Stages = tuple[int, ...]
+"""Of each position; -1 where it has none."""
+
+_FEW_ELEMENTS = 64
+"""Of values that may be anywhere, as in `forming`."""
+
+
+def whole_stages(
+    entry: Computation, phases: Phases, forward: Mapping[int, int], stages: int
+) -> Stages:
+    """Return the stage of every forward and backward op.
+
+    `forward` has those of forward ops, and of such backward ops as are marked.
+    """
+    found = forward_stages(entry, phases, forward)
+    at_hand = _at_hand(entry, phases, found)
+    floats = _floating(entry, phases)
+    for position, x in enumerate(entry.instructions):
+        if phases.phase[position] != BACKWARD:
+            continue
+        if _is_element(entry, phases, position):
+            found[position] = found[x.operands[0]]
+            continue
+        bound = min(
+            (found[i] for i in x.operands if phases.phase[i] == BACKWARD), default=stages - 1
+        )
+        wanted = forward.get(position)
+        if wanted is not None:
+            found[position] = min(bound, wanted)
+            continue
+        here = [max((s for s in at_hand[i] if s <= bound), default=bound) for i in x.operands
+                if at_hand[i]]  # fmt: skip
+        found[position] = min(bound, *here) if here else bound
+    for position in forward:
+        floats[position] = 0  # what is annotated stays
+    _sink(entry, phases, floats, at_hand, found)
+    return tuple(found)
+
+
+def _is_element(entry: Computation, phases: Phases, position: int) -> bool:
+    """Whether an op takes an array out of a tuple that a stage makes: it stays there."""
+    x = entry.instructions[position]
+    return x.opcode == "get-tuple-element" and bool(phases.phase[x.operands[0]])
+
+
+def _at_hand(entry: Computation, phases: Phases, found: Sequence[int]) -> list[frozenset[int]]:
+    """Return the stages at which each parameter and forward value is: where forward ops are."""
+    empty: frozenset[int] = frozenset()
+    made: list[frozenset[int]] = []
+    bound = bound_to_places(entry, phases)
+    for position in range(len(entry.instructions)):
+        if not bound[position]:
+            made.append(empty)
+            continue
+        users = {found[user] for user in entry.users[position] if phases.phase[user] == FORWARD}
+        if phases.phase[position] == FORWARD:
+            users.add(found[position])
+        made.append(frozenset(users) if users else empty)
+    # What is the same for all micro-batches is where the forward ops are that it is made for.
+    for position in range(len(entry.instructions) - 1, -1, -1):
+        if phases.phase[position] == "free" and made[position]:
+            for i in entry.instructions[position].operands:
+                if bound[i]:
+                    made[i] = made[i] | made[position]
+    return made
+
+
+def bound_to_places(entry: Computation, phases: Phases) -> Mask:
+    """Return the values that are costly to have elsewhere: of micro-batches, and large weights.
+
+    Constants and numbers, and what is made of them alone, are at hand everywhere.
+    """
+    found = Mask(len(entry.instructions))
+    for position, x in enumerate(entry.instructions):
+        if x.parameter_number >= 0:
+            found[position] = not is_small(x.shape)
+        elif phases.phase[position] in (FORWARD, BACKWARD):
+            found[position] = 1
+        else:
+            found[position] = any(found[i] for i in x.operands)
+    return found
+
+
+def is_small(shape: Shape) -> bool:
+    """Whether an array may be anywhere, such as a number or a bias."""
+    return _elements(shape) <= _FEW_ELEMENTS
+
+
+def _elements(shape: Shape) -> int:
+    if isinstance(shape, TupleShape):
+        return sum(_elements(part) for part in shape.elements)
+    return prod(shape.dimensions) if isinstance(shape, ArrayShape) else 0
+
+
+def _floating(entry: Computation, phases: Phases) -> bytearray:
+    """Return the backward ops that read no cotangent, such as masks for later ones."""
+    found = bytearray(len(entry.instructions))
+    for position, x in enumerate(entry.instructions):
+        if phases.phase[position] == BACKWARD:
+            found[position] = all(phases.phase[i] != BACKWARD or found[i] for i in x.operands)
+    return found
+
+
+def _sink(
+    entry: Computation,
+    phases: Phases,
+    floats: bytearray,
+    at_hand: Sequence[frozenset[int]],
+    found: list[int],
+) -> None:
+    """Bring ops that read no cotangent down to the stage that needs them, if it has all they read.
+
+    Otherwise a mask, say, would be made a stage too early and sent along.
+    """
+    for position in range(len(entry.instructions) - 1, -1, -1):
+        if not floats[position] or _is_element(entry, phases, position):
+            continue
+        users = [found[i] for i in entry.users[position] if phases.phase[i] == BACKWARD]
+        if not users:
+            continue
+        goal = max(users)
+        x = entry.instructions[position]
+        here = all(goal in at_hand[i] for i in x.operands if at_hand[i])
+        above = all(found[i] >= goal for i in x.operands if phases.phase[i] == BACKWARD)
+        if goal < found[position] and here and above:
+            found[position] = goal
+
+
+def owners(
+    entry: Computation, phases: Phases, stages: Sequence[int], parameters: Sequence[Sequence[int]]
+) -> list[int]:
+    """Return the stage that each array of the parameters is kept at: the first that reads it.
+
+    -1 for those that no stage reads, only the update.
+    """
+    readers: list[set[int]] = [set() for _ in entry.instructions]
+    for position in range(len(entry.instructions) - 1, -1, -1):
+        if stages[position] >= 0:
+            readers[position].add(stages[position])
+        if stages[position] >= 0 or phases.phase[position] == "free":
+            for i in entry.instructions[position].operands:
+                if stages[i] < 0:
+                    readers[i] |= readers[position]
+    found = []
+    for positions in parameters:
+        here = set().union(*(readers[position] for position in positions))
+        found.append(min(here, default=-1))
+    return found

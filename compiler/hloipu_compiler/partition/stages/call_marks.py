@@ -1,0 +1,103 @@
+"""Marks on calls, handed down to the ops that they call, so that they outlive inlining.
+
+A call says `frontend_attributes={ipu_stage="1",ipu_phase="fwd"}`, or as Graphcore's plugin prints
+it CALL_CONFIG_TYPE="PipelineStage", "PipelineStageBackward" or "ResourceUpdate" with
+PIPELINE_STAGE_ID (graphcore/tensorflow:
+tensorflow/compiler/plugin/poplar/driver/backend_config.proto). What an op says itself stands.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from hloipu_compiler.analysis.call_graph import callees_first
+from hloipu_compiler.hlo.attributes.frontend_attributes import (
+    frontend_attributes_text,
+    read_frontend_attributes,
+)
+from hloipu_compiler.ir.attributes import Attributes
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.passes.framework.attribute_edits import renamed
+from hloipu_compiler.passes.framework.names import Names
+
+_KEYS = ("ipu_stage", "ipu_phase", "ipu_branch")
+_POPLAR = {"PipelineStage": "fwd", "PipelineStageBackward": "bwd", "ResourceUpdate": "wu"}
+_KEY = "frontend_attributes"
+_Variant = tuple[str, frozenset[tuple[str, str]]]
+"""A computation, and the marks that its ops take unless they say more."""
+
+
+def with_call_marks(module: Module) -> Module:
+    """Return the module with marks of calls on what they call; the same one where none has any.
+
+    What calls with different marks run is there once for each.
+    """
+    if not any(_marks_of(x) for c in module.computations for x in c.instructions):
+        return module
+    marking = _Marking(module)
+    entry = marking.named((module.entry.name, frozenset()))
+    while marking.waiting:
+        marking.write(marking.waiting.pop())
+    computations = tuple(({c.name: c for c in module.computations} | marking.made).values())
+    position = next(n for n, c in enumerate(computations) if c.name == entry)
+    whole = replace(module, computations=computations, entry_position=position)
+    ordered = callees_first(whole, only_reachable=True)
+    return replace(whole, computations=ordered, entry_position=len(ordered) - 1)
+
+
+class _Marking:
+    """Computations as they are needed, each once for each set of marks."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.names = Names(c.name for c in module.computations)
+        self.known: dict[_Variant, str] = {}
+        self.waiting: list[_Variant] = []
+        self.made: dict[str, Computation] = {}
+
+    def named(self, variant: _Variant) -> str:
+        """Return the name of a computation with some marks; the first takes the old name."""
+        if variant not in self.known:
+            name, taken = variant[0], self.known.values()
+            self.known[variant] = self.names.fresh(name) if name in taken else name
+            self.waiting.append(variant)
+        return self.known[variant]
+
+    def write(self, variant: _Variant) -> None:
+        """Write one computation."""
+        name, marks = variant
+        made = []
+        for x in _marked(self.module.computation[name], dict(marks)).instructions:
+            handed = frozenset(_marks_of(x).items())
+            names = {called: self.named((called, handed)) for called in x.attributes.called}
+            made.append(x._replace(attributes=renamed(x.attributes, names)) if names else x)
+        old = self.module.computation[name]
+        new = replace(old, name=self.known[variant], instructions=tuple(made))
+        self.made[new.name] = new
+
+
+def _marks_of(x: Instruction) -> dict[str, str]:
+    """Return what a call says for all that it calls."""
+    text = x.attributes.text(_KEY) if x.opcode == "call" else ""
+    if "ipu_" not in text and "CALL_CONFIG_TYPE" not in text:
+        return {}
+    said = read_frontend_attributes(text)
+    found = {key: said[key] for key in _KEYS if key in said}
+    phase = _POPLAR.get(said.get("CALL_CONFIG_TYPE", ""))
+    if phase is not None:
+        found.setdefault("ipu_phase", phase)
+        if phase != "wu" and "PIPELINE_STAGE_ID" in said:
+            found.setdefault("ipu_stage", said["PIPELINE_STAGE_ID"])
+    return found
+
+
+def _marked(computation: Computation, marks: Mapping[str, str]) -> Computation:
+    if not marks:
+        return computation
+    made = []
+    for x in computation.instructions:
+        if x.parameter_number < 0:
+            said = dict(marks) | read_frontend_attributes(x.attributes.text(_KEY))
+            values = {**x.attributes, _KEY: frontend_attributes_text(said)}
+            x = x._replace(attributes=Attributes(values, x.attributes.called))
+        made.append(x)
+    return replace(computation, instructions=tuple(made))

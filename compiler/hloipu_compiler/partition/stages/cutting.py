@@ -1,0 +1,108 @@
+"""Where a forward pass is cut into stages: as annotated, or in parts of like cost.
+
+Forward ops are taken in their order; `balancing` finds the best places between them.
+"""
+
+from bisect import bisect_right
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf, prod, sqrt
+from types import MappingProxyType
+
+from hloipu_compiler.ir.graph import Computation, Instruction
+from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+from hloipu_compiler.partition.stages.balancing import Budget, cuts_of
+from hloipu_compiler.partition.stages.loads import loads_of
+from hloipu_compiler.partition.training.errors import StagingError
+from hloipu_compiler.partition.training.marks import marked_stages
+from hloipu_compiler.partition.training.step_phases import FORWARD, Phases
+from hloipu_compiler.plan.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class Costing:
+    """What ops cost and what stages have: `cycles` of every op of the entry."""
+
+    cycles: Sequence[float]
+    budget: Budget
+
+
+ASSUMED_BUDGET = Budget(0.25, inf)
+"""Where no machine is known: what a byte that crosses a cut costs beside an element multiplied."""
+
+
+def annotated(entry: Computation) -> dict[int, int]:
+    """Return the stage of every op whose attribute `ipu_stage` says so."""
+    return marked_stages(entry)
+
+
+def cut(
+    entry: Computation,
+    phases: Phases,
+    schedule: Schedule,
+    constants: Sequence[int],
+    costing: Costing,
+    *,
+    recomputes: bool = False,
+    trips: Mapping[str, Hashable] = MappingProxyType({}),
+) -> dict[int, int]:
+    """Return the stage of every forward op, so that stages are alike and little crosses.
+
+    `constants`: parameters that stay on the device and are no state; `trips`: of ops that were in a
+    loop, by name. Raises StagingError E0506 where there are fewer forward ops than stages.
+    """
+    stages = schedule.stages
+    ahead = [n for n, phase in enumerate(phases.phase) if phase == FORWARD]
+    require_forward_ops(len(ahead), stages)
+    if stages == 1:
+        return dict.fromkeys(ahead, 0)
+    loads = loads_of(entry, phases, constants, costing.cycles, trips)
+    cuts = cuts_of(loads, schedule, costing.budget, recomputes=recomputes)
+    return by_cuts(loads.ahead, cuts)
+
+
+def require_forward_ops(count: int, stages: int) -> None:
+    """Raise StagingError E0506 where there are fewer forward ops than stages."""
+    if not count:
+        raise StagingError(
+            "E0506",
+            "no op depends on data that differs by micro-batch: every parameter is loaded once",
+            hint="say which parameters are data: --feed NAME=N,… by number; a step that reads none "
+            "is run with --loop N instead",
+        )
+    if count < stages:
+        raise StagingError(
+            "E0506",
+            f"{count} forward ops cannot make up {stages} stages",
+            hint="ask for fewer stages",
+        )
+
+
+def by_cuts(ahead: Sequence[int], cuts: Sequence[int]) -> dict[int, int]:
+    """Return the stage of every forward op; stages begin at the places `cuts`."""
+    return {position: bisect_right(cuts, place) for place, position in enumerate(ahead)}
+
+
+def assumed_costing(entry: Computation) -> Costing:
+    """Return a costing where nothing is known of the machine."""
+    return Costing([work(entry, x) for x in entry.instructions], ASSUMED_BUDGET)
+
+
+def work(entry: Computation, x: Instruction) -> float:
+    """Return about what an op costs: elements made, times what each of them is summed from."""
+    size = float(_elements(x.shape))
+    if x.opcode in ("dot", "convolution") and x.operands:
+        lhs, rhs = (_elements(entry.instructions[i].shape) for i in x.operands[:2])
+        # Operands and the result share all dimensions, each standing in two of the three.
+        return size * max(1.0, sqrt(lhs * rhs / max(size, 1.0))) / 8
+    if x.opcode in ("while", "conditional", "custom-call", "sort", "fft", "scatter", "gather"):
+        return size + sum(_elements(entry.instructions[i].shape) for i in x.operands)
+    if x.opcode == "reduce":
+        return float(_elements(entry.instructions[x.operands[0]].shape))
+    return size
+
+
+def _elements(shape: Shape) -> int:
+    if isinstance(shape, TupleShape):
+        return sum(_elements(part) for part in shape.elements)
+    return prod(shape.dimensions) if isinstance(shape, ArrayShape) else 0

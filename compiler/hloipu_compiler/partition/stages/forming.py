@@ -1,0 +1,347 @@
+"""The rewrite: an entry that calls its stages and its update, and computes what it did before.
+
+    step   = call(...), to_apply=step, frontend_attributes={ipu_phase="step"}
+    update = call(...), to_apply=update, frontend_attributes={ipu_phase="wu"}
+
+With stages the calls are `stage.0.forward`, …, `stage.0.backward`, with `ipu_phase` fwd or bwd and
+`ipu_stage`. A stage whose branches run at once has a call for each, `stage.0.forward.branch.1` with
+`ipu_branch`, and for what comes before and after them. What is the same for all micro-batches and
+takes work is computed by a call with `ipu_phase="pre"`; constants, broadcasts of them and the like
+are written out wherever they are read. As it stands, the entry computes one micro-batch and one
+update: the step itself.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import NamedTuple
+
+from hloipu_compiler.hlo.attributes.frontend_attributes import frontend_attributes_text
+from hloipu_compiler.ir.attributes import Attributes
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
+from hloipu_compiler.partition.stages.assignment import Stages
+from hloipu_compiler.partition.stages.branch_places import Spot, Spots
+from hloipu_compiler.partition.stages.independent_parts import JOIN
+from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, FREE, UPDATE, Phases
+from hloipu_compiler.passes.framework.names import Names
+from hloipu_compiler.passes.framework.rewriting import with_operands
+
+STEP, PRE = "step", "pre"
+ALONE = Spot(-1, JOIN)
+"""Of ops of stages that have no branches."""
+_CHEAP = frozenset({"constant", "iota", "broadcast", "reshape", "bitcast", "partition-id",
+                    "replica-id"})  # fmt: skip
+_FEW_ELEMENTS = 64
+"""Values of no more elements are computed wherever they are read, if they are alike for all."""
+
+
+class Place(NamedTuple):
+    """One call of the formed entry; they sort in the order of the calls."""
+
+    rank: int
+    phase: str
+    stage: int
+    spot: Spot = ALONE
+
+    @property
+    def computation(self) -> str:
+        """Name of what is called."""
+        branch = "" if self.spot.branch == JOIN else f".branch.{self.spot.branch}"
+        match self.phase:
+            case "fwd":
+                return f"stage.{self.stage}.forward{branch}"
+            case "bwd":
+                return f"stage.{self.stage}.backward{branch}"
+            case "wu":
+                return "update"
+            case phase:
+                return f"{phase}{branch}"
+
+    def attributes(self) -> str:
+        """Return the text that says what the call is."""
+        said = {"ipu_phase": self.phase}
+        if self.phase in (FORWARD, BACKWARD):
+            said["ipu_stage"] = str(self.stage)
+        if self.spot.branch != JOIN:
+            said["ipu_branch"] = str(self.spot.branch)
+        return frontend_attributes_text(said)
+
+
+@dataclass(frozen=True, slots=True)
+class Formed:
+    """A module whose entry calls its stages, and where values of the old entry are found."""
+
+    module: Module
+    calls: tuple[tuple[Place, str], ...]
+    """In order, with the name of the call."""
+    made: dict[int, tuple[str, int]]
+    """Old position -> name of the call and which of its results, for what one call hands to
+    another or to the result."""
+    inputs: dict[str, tuple[int, ...]]
+    """Name of a call -> old positions of its operands, in order."""
+
+
+def formed(
+    module: Module,
+    phases: Phases,
+    stages: Stages,
+    count: int,
+    again: Mapping[int, frozenset[int]] = MappingProxyType({}),
+    spots: Spots = MappingProxyType({}),
+) -> Formed:
+    """Return the module with an entry of calls; `stages` of every position, `count` of them.
+
+    `again`: what the backward part of a stage makes again of its forward part; `spots`: of ops of
+    stages on several IPUs.
+    """
+    return _Forming(module, phases, stages, count, again, spots).formed()
+
+
+class _Forming:
+    """The entry being cut up."""
+
+    def __init__(
+        self,
+        module: Module,
+        phases: Phases,
+        stages: Stages,
+        count: int,
+        again: Mapping[int, frozenset[int]],
+        spots: Spots,
+    ) -> None:
+        self.again = again
+        self.spots = spots
+        self.module = module
+        self.entry = module.entry
+        self.phases = phases
+        self.stages = stages
+        self.count = count
+        self.names = Names(c.name for c in module.computations)
+        self.cheap = self._cheap()
+        self.place = self._places()
+
+    def formed(self) -> Formed:
+        members: dict[Place, list[int]] = {}
+        for position in self._handed_out():
+            self.place[position] = self.place[position] or self._last()
+        for position, place in enumerate(self.place):
+            if place is not None:
+                members.setdefault(place, []).append(position)
+        order = sorted(members)
+        reads = {place: self._reads(self._with_again(place, members[place])) for place in order}
+        wanted = self._wanted(reads)
+        made: list[Instruction] = []
+        at: dict[int, int] = {}
+        for position in self.entry.parameters:
+            at[position] = len(made)
+            made.append(self.entry.instructions[position])
+        entry_names = Names(x.name for x in made)
+        computations, calls, found, inputs = [], [], {}, {}
+        for place in order:
+            body, results = self._body(place, members[place], reads[place], wanted)
+            computations.append(body)
+            shape = body.instructions[body.root].shape
+            name = entry_names.fresh(f"call.{body.name}")
+            operands = tuple(self._placed(i, at, made, entry_names) for i in reads[place])
+            attributes = Attributes(
+                {"to_apply": body.name, "frontend_attributes": place.attributes()}, (body.name,)
+            )
+            call = len(made)
+            made.append(Instruction(name, "call", shape, operands, attributes))
+            calls.append((place, name))
+            inputs[name] = tuple(reads[place])
+            for number, position in enumerate(results):
+                at[position] = len(made)
+                x = self.entry.instructions[position]
+                element = Attributes({"index": number})
+                made.append(
+                    Instruction(
+                        entry_names.fresh(x.name), "get-tuple-element", x.shape, (call,), element
+                    )
+                )
+                found[position] = (name, number)
+        root = self._root(at, made, entry_names)
+        entry = replace(self.entry, instructions=tuple(made), root=root)
+        others = [c for c in self.module.computations if c.name != self.entry.name]
+        whole = (*others, *computations, entry)
+        new = replace(self.module, computations=whole, entry_position=len(whole) - 1)
+        return Formed(new, tuple(calls), found, inputs)
+
+    def _cheap(self) -> bytearray:
+        """Return which values are written out wherever they are read: free ones, and tuples."""
+        found = bytearray(len(self.entry.instructions))
+        for position, x in enumerate(self.entry.instructions):
+            if x.opcode == "tuple" and position != self.entry.root:
+                found[position] = 1  # no tuple passes from one call to another
+            if self.phases.phase[position] != FREE or x.attributes.called:
+                continue
+            small = isinstance(x.shape, ArrayShape) and _elements(x) <= _FEW_ELEMENTS
+            if x.opcode in _CHEAP or small:
+                found[position] = all(
+                    found[i] or self.entry.instructions[i].parameter_number >= 0 for i in x.operands
+                )
+        return found
+
+    def _places(self) -> list[Place | None]:
+        """Return the call that makes each value; None: a parameter, dead, or written out."""
+        found: list[Place | None] = [None] * len(self.entry.instructions)
+        for position in range(len(self.entry.instructions) - 1, -1, -1):
+            phase = self.phases.phase[position]
+            if self.cheap[position]:
+                continue
+            if phase == UPDATE:
+                found[position] = self._last()
+            elif phase in (FORWARD, BACKWARD):
+                spot = self.spots.get(position, ALONE)
+                found[position] = self._working(phase, self.stages[position], spot)
+            elif phase == FREE:
+                found[position] = self._free(position, found)
+        for position, x in enumerate(self.entry.instructions):
+            if x.opcode == "get-tuple-element" and found[position] is not None:
+                found[position] = found[x.operands[0]] or found[position]
+        return found
+
+    def _working(self, phase: str, stage: int, spot: Spot) -> Place:
+        if self.count == 1:
+            return Place(1, STEP, 0, spot)
+        rank = stage if phase == FORWARD else 2 * self.count - 1 - stage
+        return Place(1 + rank, phase, stage, spot)
+
+    def _free(self, position: int, found: Sequence[Place | None]) -> Place:
+        """Return where a value that does not vary is made: by the update if only it reads it."""
+        waiting, seen = [position], {position}
+        while waiting:
+            for user in self.entry.users[waiting.pop()]:
+                place = found[user]
+                if self.cheap[user]:
+                    if user not in seen:
+                        seen.add(user)
+                        waiting.append(user)
+                elif place is not None and place.phase != UPDATE:
+                    return Place(0, PRE, -1)
+        return self._last()
+
+    def _closure(self, positions: Iterable[int]) -> tuple[list[int], list[int]]:
+        """Return what is written out for some positions, and what else they read."""
+        inside = set(positions)
+        copied: set[int] = set()
+        outside: set[int] = set()
+        waiting = [i for position in inside for i in self.entry.instructions[position].operands]
+        while waiting:
+            i = waiting.pop()
+            if i in inside or i in copied:
+                continue
+            if self.cheap[i]:
+                copied.add(i)
+                waiting.extend(self.entry.instructions[i].operands)
+            else:
+                outside.add(i)
+        return sorted(copied), sorted(outside)
+
+    def _reads(self, members: Sequence[int]) -> list[int]:
+        return self._closure(members)[1]
+
+    def _with_again(self, place: Place, members: Sequence[int]) -> list[int]:
+        """Return what a call computes: its own members, and what it makes again.
+
+        Of a stage with branches that is what the call needs of its own branch.
+        """
+        again = self.again.get(place.stage, ()) if place.phase == BACKWARD else ()
+        if not again or place.spot == ALONE:
+            return sorted({*members, *(i for i in again if not self.cheap[i])})
+        found, waiting = set(members), list(members)
+        while waiting:
+            for i in self.entry.instructions[waiting.pop()].operands:
+                mine = i in again and self.spots[i].branch == place.spot.branch
+                if i not in found and (mine or self.cheap[i]):
+                    found.add(i)
+                    waiting.append(i)
+        return sorted(i for i in found if not self.cheap[i])
+
+    def _last(self) -> Place:
+        """Return the call that makes results which take no work and do not vary."""
+        return Place(2 * self.count + 2, UPDATE, -1)
+
+    def _handed_out(self) -> list[int]:
+        """Return the values that the result consists of, but for parameters."""
+        found: list[int] = []
+        waiting = [self.entry.root]
+        while waiting:
+            position = waiting.pop()
+            x = self.entry.instructions[position]
+            if x.opcode == "tuple":
+                waiting.extend(x.operands)
+            elif x.parameter_number < 0:
+                found.append(position)
+        return sorted(set(found))
+
+    def _wanted(self, reads: dict[Place, list[int]]) -> set[int]:
+        """Return what some call must hand out: other calls or the result read it."""
+        return {i for each in reads.values() for i in each} | set(self._handed_out())
+
+    def _body(
+        self, place: Place, members: Sequence[int], reads: Sequence[int], wanted: set[int]
+    ) -> tuple[Computation, list[int]]:
+        """Return a call's computation, and the old positions of its results."""
+        whole = self._with_again(place, members)
+        copied, _ = self._closure(whole)
+        names = Names(self.entry.instructions[i].name for i in (*whole, *copied))
+        made: list[Instruction] = []
+        at: dict[int, int] = {}
+        for number, position in enumerate(reads):
+            at[position] = number
+            old = self.entry.instructions[position]
+            name = names.fresh(f"{old.name}.in")
+            made.append(Instruction(name, "parameter", old.shape, parameter_number=number))
+        for position in sorted((*copied, *whole)):
+            self._write(position, at, made)
+        results = [position for position in members if position in wanted]
+        shapes = tuple(made[at[position]].shape for position in results)
+        made.append(
+            Instruction(
+                names.fresh("results"), "tuple", TupleShape(shapes),
+                tuple(at[position] for position in results),
+            )
+        )  # fmt: skip
+        name = self.names.fresh(place.computation)
+        return Computation(name, tuple(made), len(made) - 1), results
+
+    def _write(self, position: int, at: dict[int, int], made: list[Instruction]) -> int:
+        x = self.entry.instructions[position]
+        at[position] = len(made)
+        made.append(with_operands(x, tuple(at[i] for i in x.operands)))
+        return at[position]
+
+    def _placed(
+        self, position: int, at: dict[int, int], made: list[Instruction], names: Names
+    ) -> int:
+        """Return where a value stands in the new entry, its tuples written anew there."""
+        waiting = [position]
+        while waiting:
+            i = waiting[-1]
+            if i in at:
+                waiting.pop()
+                continue
+            x = self.entry.instructions[i]
+            missing = [operand for operand in x.operands if operand not in at]
+            if missing:
+                waiting.extend(missing)
+                continue
+            at[i] = len(made)
+            moved = with_operands(x, tuple(at[operand] for operand in x.operands))
+            made.append(moved._replace(name=names.fresh(x.name)))
+            waiting.pop()
+        return at[position]
+
+    def _root(self, at: dict[int, int], made: list[Instruction], names: Names) -> int:
+        """Write the result as it was, tuples within tuples included."""
+        return self._placed(self.entry.root, at, made, names)
+
+
+def _elements(x: Instruction) -> int:
+    count = 1
+    if isinstance(x.shape, ArrayShape):
+        for size in x.shape.dimensions:
+            count *= size
+    return count

@@ -1,0 +1,208 @@
+"""What each forward op brings to the stage that it is in: cycles, state, stashes, what crosses.
+
+A backward op counts where its forward op does: at the last place, not behind its cotangents, at
+which something is at hand that it reads. State counts where it is read first, values that the
+backward pass reads where they are read last.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hloipu_compiler.ir.graph import Computation
+from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+from hloipu_compiler.partition.stages.assignment import bound_to_places
+from hloipu_compiler.partition.training.reach import parameter_positions
+from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, FREE, UPDATE, Phases
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Loads:
+    """Sums over ops are differences of the fields named `…_until`: one number more than ops."""
+
+    ahead: tuple[int, ...]
+    """Positions of the forward ops."""
+    forward_until: Floats
+    """Cycles."""
+    backward_until: Floats
+    state_until: Floats
+    """Bytes of weights and of statistics."""
+    optimizer_until: Floats
+    """Bytes of what only the update reads, in proportion to the weights."""
+    gradients_until: Floats
+    """Bytes of what accumulators hold."""
+    stash_until: Floats
+    """Bytes that wait for the backward pass, of one micro-batch."""
+    crossing: Floats
+    """Bytes that later ops take from those before each place."""
+    update_cycles: float
+    trains: bool
+    inside: frozenset[int] = frozenset()
+    """Places between ops of one trip of a loop: better not cut at."""
+
+
+def loads_of(
+    entry: Computation,
+    phases: Phases,
+    constants: Sequence[int],
+    cycles: Sequence[float],
+    trips: Mapping[str, Hashable] = MappingProxyType({}),
+) -> Loads:
+    """Return the loads of a step's forward ops.
+
+    `constants`: parameters that are no state and stay on the device; `cycles`: of every op;
+    `trips`: of ops that were in a loop, by name.
+    """
+    found = _Loading(entry, phases, constants, cycles).loads()
+    of_op = [trips.get(entry.instructions[position].name) for position in found.ahead]
+    return replace(found, inside=_inside(of_op))
+
+
+def _inside(trips: Sequence[Hashable]) -> frozenset[int]:
+    """Return the places before and behind which the same trip is; ops of none count for nothing."""
+    found: set[int] = set()
+    last, since = None, 0
+    for place, trip in enumerate(trips):
+        if trip is None:
+            continue
+        if trip == last:
+            found.update(range(since, place + 1))
+        last, since = trip, place + 1
+    return frozenset(found)
+
+
+class _Loading:
+    def __init__(
+        self, entry: Computation, phases: Phases, constants: Sequence[int], cycles: Sequence[float]
+    ) -> None:
+        self.entry = entry
+        self.phases = phases
+        self.constants = constants
+        self.cycles = cycles
+        self.ahead = tuple(n for n, phase in enumerate(phases.phase) if phase == FORWARD)
+        self.place = [-1] * len(entry.instructions)
+        for place, position in enumerate(self.ahead):
+            self.place[position] = place
+        self.count = len(self.ahead)
+        self.trains = bool(phases.gradients)
+
+    def loads(self) -> Loads:
+        backward, stash = self._backward()
+        state, optimizer, gradients = self._state()
+        forward = np.zeros(self.count)
+        for place, position in enumerate(self.ahead):
+            forward[place] = self.cycles[position]
+        update = sum(self.cycles[n] for n, phase in enumerate(self.phases.phase) if phase == UPDATE)
+        return Loads(
+            self.ahead, _sums(forward), _sums(backward), _sums(state), _sums(optimizer),
+            _sums(gradients), _sums(stash), np.array(self._crossing()), update, self.trains,
+        )  # fmt: skip
+
+    def _backward(self) -> tuple[Floats, Floats]:
+        """Return the cycles of backward ops and the bytes that wait for them, by place."""
+        cycles, stash = np.zeros(self.count), np.zeros(self.count)
+        readers = self._readers()
+        anchor: dict[int, int] = {}
+        waits: dict[int, int] = {}
+        for position, x in enumerate(self.entry.instructions):
+            if self.phases.phase[position] != BACKWARD:
+                continue
+            bound = min((anchor[i] for i in x.operands if i in anchor), default=self.count - 1)
+            here = []
+            for i in x.operands:
+                at = readers[i]
+                if at and i not in anchor:
+                    here.append(max((place for place in at if place <= bound), default=bound))
+            found = anchor[position] = min([bound, *here])
+            cycles[found] += self.cycles[position]
+            for i in x.operands:
+                if self._is_stashed(i):
+                    waits[i] = max(waits.get(i, 0), found)
+        for i, place in waits.items():
+            stash[place] += size_of(self.entry.instructions[i].shape)
+        return cycles, stash
+
+    def _is_stashed(self, position: int) -> bool:
+        """Whether it is a value of each micro-batch that the forward pass has: not a weight."""
+        x = self.entry.instructions[position]
+        if self.phases.phase[position] == FORWARD:
+            return not isinstance(x.shape, TupleShape)
+        return False
+
+    def _readers(self, *, small: bool = False) -> list[tuple[int, ...]]:
+        """Return the places at which each value is at hand: made, or read by forward ops.
+
+        Values that are at hand everywhere have none, unless `small` ones are asked for, too.
+        """
+        found: list[set[int]] = [set() for _ in self.place]
+        bound = bound_to_places(self.entry, self.phases)
+        for position in range(len(self.place) - 1, -1, -1):
+            if not (small or bound[position]):
+                continue
+            users = self.entry.users[position]
+            found[position].update(self.place[user] for user in users if self.place[user] >= 0)
+            if self.place[position] >= 0:
+                found[position].add(self.place[position])
+            if self.phases.phase[position] not in (FORWARD, BACKWARD, UPDATE):
+                for user in users:
+                    if self.phases.phase[user] == FREE:
+                        found[position] |= found[user]
+        return [tuple(each) for each in found]
+
+    def _state(self) -> tuple[Floats, Floats, Floats]:
+        """Return bytes of state, of what only the update reads, and of gradients, by place."""
+        readers, parameters = self._readers(small=True), parameter_positions(self.entry)
+        state = np.zeros(self.count)
+        updated = {pair.parameter for pair in self.phases.updated}
+        kept = {pair.parameter for pair in (*self.phases.kept, *self.phases.per_micro_batch)}
+        elsewhere = 0.0
+        trained = np.zeros(self.count)
+        for number, positions in enumerate(parameters):
+            if number not in updated | kept and number not in self.constants:
+                continue
+            size = float(size_of(self.entry.instructions[positions[0]].shape)) if positions else 0.0
+            at = min((place for i in positions for place in readers[i]), default=-1)
+            if at < 0:
+                elsewhere += size
+                continue
+            state[at] += size
+            if number in updated:
+                trained[at] += size
+        optimizer = trained * (elsewhere / trained.sum()) if trained.sum() else np.zeros(self.count)
+        return state, optimizer, trained
+
+    def _crossing(self) -> list[float]:
+        change = [0.0] * (self.count + 2)
+        for number, position in enumerate(self.ahead):
+            users = self.entry.users[position]
+            last = max((self.place[user] for user in users), default=-1)
+            if last > number:
+                size = float(size_of(self.entry.instructions[position].shape))
+                change[number + 1] += size
+                change[last + 1] -= size
+        found, total = [], 0.0
+        for value in change[: self.count + 1]:
+            total += value
+            found.append(total)
+        return found
+
+
+def _sums(values: Floats) -> Floats:
+    return np.concatenate(([0.0], np.cumsum(values)))
+
+
+def size_of(shape: Shape) -> int:
+    """Return the bytes of a shape's arrays."""
+    if isinstance(shape, TupleShape):
+        return sum(size_of(part) for part in shape.elements)
+    if not isinstance(shape, ArrayShape):
+        return 0
+    count = 1
+    for size in shape.dimensions:
+        count *= size
+    return (count * shape.element_type.bits + 7) // 8

@@ -1,0 +1,494 @@
+"""From a flat step and what is asked of it to a module of calls, and the plan of its pipeline."""
+
+from collections.abc import Hashable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from functools import cached_property
+from types import MappingProxyType
+
+from hloipu_compiler.hlo.attributes.frontend_attributes import frontend_attributes_text
+from hloipu_compiler.ir.attributes import Attributes
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.memo import Memo, Same
+from hloipu_compiler.partition.stages.assignment import Stages, owners, whole_stages
+from hloipu_compiler.partition.stages.branch_places import Spots, needs_cycles, spots_of
+from hloipu_compiler.partition.stages.branches import branch_counts, marked_branches
+from hloipu_compiler.partition.stages.concurrent_cutting import with_branches
+from hloipu_compiler.partition.stages.cutting import Costing, annotated, assumed_costing, cut
+from hloipu_compiler.partition.stages.device_map import stage_ipus
+from hloipu_compiler.partition.stages.forming import PRE, STEP, Formed, Place, formed
+from hloipu_compiler.partition.stages.independent_parts import JOIN
+from hloipu_compiler.partition.stages.recomputing import FULL, made_again
+from hloipu_compiler.partition.training.errors import StagingError
+from hloipu_compiler.partition.training.evidence import check_forward, compared_samples, evidence_of
+from hloipu_compiler.partition.training.inference import inference_phases, updates_nothing
+from hloipu_compiler.partition.training.passed_on import with_passed_copies
+from hloipu_compiler.partition.training.phases import phases_of
+from hloipu_compiler.partition.training.reach import (
+    ancestors,
+    parameter_positions,
+    result_positions,
+)
+from hloipu_compiler.partition.training.step_phases import (
+    BACKWARD,
+    FORWARD,
+    UPDATE,
+    Gradient,
+    Pair,
+    Phases,
+    Roles,
+)
+from hloipu_compiler.passes.framework.names import Names
+from hloipu_compiler.passes.framework.rewriting import with_operands
+from hloipu_compiler.plan.pipelining import (
+    Accumulation,
+    Part,
+    PipelineRequest,
+    Pipelining,
+    Position,
+)
+from hloipu_compiler.plan.schedule import SEQUENTIAL, Schedule
+from hloipu_compiler.plan.wrapping import Wrapping
+
+
+@dataclass(frozen=True)
+class UncutStep:
+    """A step whose phases are known, and its stages where nothing is to be found out for them."""
+
+    module: Module
+    phases: Phases
+    trains: bool
+    count: int
+    """Stages."""
+    ahead: Mapping[int, int] | None
+    """The stage of each forward op, by position, as annotated or known; None: not known."""
+
+    @property
+    def needs_costs(self) -> bool:
+        """Whether stages are to be found by what ops cost."""
+        return self.ahead is None and self.count > 1
+
+
+@dataclass(frozen=True)
+class Cutting:
+    """A step whose forward ops have stages."""
+
+    module: Module
+    phases: Phases
+    trains: bool
+    count: int
+    """Stages."""
+    ahead: Mapping[int, int]
+    """The stage of each forward op, by position, and of backward ops that are annotated."""
+    cycles: Sequence[float]
+    """Of each op, where that was asked for; empty otherwise."""
+    device_map: tuple[tuple[int, ...], ...] = ()
+    """The IPUs of each stage, where they are asked for."""
+
+    @cached_property
+    def stages(self) -> Stages:
+        """The stage of each op."""
+        return whole_stages(self.module.entry, self.phases, self.ahead, self.count)
+
+    @cached_property
+    def branches(self) -> Mapping[int, int]:
+        """The branch that ops are annotated with."""
+        return marked_branches(self.module.entry)
+
+    @cached_property
+    def ipus(self) -> tuple[tuple[int, ...], ...]:
+        """The IPUs of each stage; StagingError E0507, E0560 and E0561 for what does not fit."""
+        counts = branch_counts(
+            self.module.entry, self.phases, self.stages, self.branches, self.count
+        )
+        return stage_ipus(self.device_map, counts)
+
+    @property
+    def needs_cycles(self) -> bool:
+        """Whether `cycles` are still to be found, for the branches of a stage."""
+        if self.cycles:
+            return False
+        return needs_cycles(self.phases, self.stages, self.ipus, self.branches)
+
+
+def uncut_step(
+    module: Module,
+    wrapping: Wrapping,
+    request: PipelineRequest,
+    known: Mapping[str, int] = MappingProxyType({}),
+) -> UncutStep:
+    """Return what is known of a flat step before it is cut; `known`: stages by the names of ops.
+
+    Raises what `phases_of` raises, and StagingError E0506 for stages that cannot be.
+    """
+    _require_arrays(module.entry)
+    module = with_passed_copies(module, wrapping)
+    phases, trains = phases_and_kind(module.entry, wrapping, request)
+    copied = _with_copies(module, phases)
+    if copied is not module:
+        module = copied
+        phases, trains = phases_and_kind(module.entry, wrapping, request)
+    entry = module.entry
+    marked = annotated(entry)
+    count = _stage_count(request, phases, marked)
+    ahead = {n: s for n, s in marked.items() if phases.phase[n] in (FORWARD, BACKWARD)}
+    if not ahead and known:
+        ahead = {
+            n: known[x.name]
+            for n, x in enumerate(entry.instructions)
+            if x.name in known and phases.phase[n] == FORWARD
+        }
+    return UncutStep(module, phases, trains, count, ahead if ahead or known else None)
+
+
+def cutting_of(
+    step: UncutStep,
+    wrapping: Wrapping,
+    request: PipelineRequest,
+    costs: Costing | None = None,
+    trips: Mapping[str, Hashable] = MappingProxyType({}),
+) -> Cutting:
+    """Return where a step is cut: as is known, or else in parts of like cost.
+
+    `costs`: of its ops, where it needs them; None: by what ops make and read. `trips`: of ops that
+    were in a loop, by name; a trip stays whole where that costs little. Raises StagingError E0506
+    for stages that cannot be, and what `schedule_of` raises.
+    """
+    entry, phases = step.module.entry, step.phases
+    if step.ahead is not None:
+        return Cutting(
+            step.module, phases, step.trains, step.count, step.ahead, (), request.device_map
+        )
+    schedule = schedule_of(request, step.count, trains=step.trains)
+    if costs is None or not step.needs_costs:
+        costs = assumed_costing(entry)
+    recomputes = request.recompute == FULL
+    ahead = with_branches(entry, phases, schedule, wrapping.constants, costs, request.device_map)
+    ahead = ahead or cut(
+        entry, phases, schedule, wrapping.constants, costs, recomputes=recomputes, trips=trips
+    )
+    return Cutting(
+        step.module, phases, step.trains, step.count, ahead, costs.cycles, request.device_map
+    )
+
+
+def pipelined(
+    cutting: Cutting, wrapping: Wrapping, request: PipelineRequest
+) -> tuple[Module, Pipelining]:
+    """Return a step in calls of its stages, and the plan of its pipeline.
+
+    Where nobody has found the cycles that branches need, they go by what ops make and read. Raises
+    StagingError E0507 for a device map that does not fit.
+    """
+    module, phases, count = cutting.module, cutting.phases, cutting.count
+    stages, ipus, marked, entry = cutting.stages, cutting.ipus, cutting.branches, module.entry
+    cycles = assumed_costing(entry).cycles if cutting.needs_cycles else cutting.cycles
+    spots = spots_of(entry, phases, stages, ipus, marked, cycles)
+    again = made_again(entry, phases, stages, count, request.recompute)
+    made = formed(module, phases, stages, count, again, spots)
+    planning = _Planning(module, made, phases, stages, spots, ipus, request)
+    plan = planning.plan(trains=cutting.trains)
+    if not cutting.trains or request.micro_batches == 1:
+        return made.module, plan
+    data = [place for feed in wrapping.feeds for place in feed.places]
+    return made.module, replace(plan, compared=compared_samples(module, data))
+
+
+def schedule_of(request: PipelineRequest, stages: int, *, trains: bool) -> Schedule:
+    """Return the schedule that is asked for.
+
+    Raises StagingError E0555 for groups of micro-batches on another schedule than the sequential.
+    """
+    group = request.batch_serialization
+    if group > 1 and request.schedule != SEQUENTIAL:
+        raise StagingError(
+            "E0555",
+            f"stages are to do {group} micro-batches one after the other, on the "
+            f"{request.schedule} schedule, which has them work side by side",
+            hint="give --schedule sequential with --batch-serialization",
+        )
+    return Schedule(stages, request.schedule, request.micro_batches, trains, group)
+
+
+def _require_arrays(entry: Computation) -> None:
+    """Raise StagingError E0500 for a parameter that is a tuple."""
+    for position in entry.parameters:
+        x = entry.instructions[position]
+        if not isinstance(x.shape, ArrayShape):
+            raise StagingError(
+                "E0500",
+                f"parameter {x.name!r} is a tuple; steps are cut that take arrays",
+                hint="print the step with its arguments flattened, as JAX does",
+            )
+
+
+def phases_and_kind(
+    entry: Computation, wrapping: Wrapping, request: PipelineRequest
+) -> tuple[Phases, bool]:
+    """Return the phases of a step, and whether it trains: whether it makes new state.
+
+    Raises what `phases_of` raises, StagingError E0513 for a step that shows signs of training and
+    has no gradients.
+    """
+    state = tuple(Pair(x.parameter, x.result) for x in wrapping.state)
+    data = (*(place for feed in wrapping.feeds for place in feed.places), *wrapping.inputs)
+    # A step that nothing is fed to is made of what is loaded once, as it would be of data.
+    roles = Roles(state, data or wrapping.constants, request.carried, request.loss)
+    return PHASES_MEMO.of((Same(entry), roles), lambda: _phases_of(entry, roles, request))
+
+
+PHASES_MEMO: Memo[tuple[Phases, bool]] = Memo(1)
+"""The last answer, for who prepares a step and then cuts it."""
+
+
+def _phases_of(entry: Computation, roles: Roles, request: PipelineRequest) -> tuple[Phases, bool]:
+    trains = not updates_nothing(entry, roles)
+    if not trains:
+        check_forward(entry, roles, request.assumed_carried)
+    return phases_of(entry, roles) if trains else inference_phases(entry, roles), trains
+
+
+def _stage_count(request: PipelineRequest, phases: Phases, marked: Mapping[int, int]) -> int:
+    used = [s for n, s in marked.items() if phases.phase[n] in (FORWARD, BACKWARD)]
+    found = max(used, default=-1) + 1
+    if found and request.stages not in (None, found):
+        raise StagingError(
+            "E0506",
+            f"{request.stages} stages are asked for, and ops are annotated with {found}",
+            hint="leave --stages out, or take the annotations out",
+        )
+    missing = sorted(set(range(found)) - set(used))
+    if missing:
+        raise StagingError(
+            "E0506",
+            f"no op is annotated with stage {missing[0]}, and some with stage {found - 1}",
+            hint="number the stages from 0 without gaps",
+        )
+    return found or request.stages or 1
+
+
+class _Planning:
+    """What is looked up in the old entry to describe the new one."""
+
+    def __init__(
+        self,
+        module: Module,
+        made: Formed,
+        phases: Phases,
+        stages: Stages,
+        spots: Spots,
+        ipus: tuple[tuple[int, ...], ...],
+        request: PipelineRequest,
+    ) -> None:
+        self.entry = module.entry
+        self.made = made
+        self.phases = phases
+        self.stages = stages
+        self.spots = spots
+        self.ipus = ipus
+        self.request = request
+        self.parameters = parameter_positions(module.entry)
+        self.results = result_positions(module.entry)
+        self.calls = {place.phase: name for place, name in made.calls}
+
+    def plan(self, *, trains: bool) -> Pipelining:
+        request = self.request
+        schedule = schedule_of(request, len(self.ipus), trains=trains)
+        return Pipelining(
+            schedule,
+            tuple(self._positions(schedule)),
+            self.ipus,
+            tuple(self._accumulations()),
+            tuple((x.parameter, x.result) for x in self.phases.per_micro_batch),
+            self.request.reduction,
+            self.calls.get(PRE, ""),
+            self.calls.get(UPDATE, ""),
+            self._homes(),
+            evidence=evidence_of(self.entry, self.phases, trains=trains),
+        )
+
+    def _positions(self, schedule: Schedule) -> list[Position]:
+        """Return every position of the schedule; one without ops calls nothing."""
+        parts: dict[tuple[str, int], list[Part]] = {}
+        for place, name in self.made.calls:
+            part = Part(name, self._ipu_of(place), max(place.spot.level, 0))
+            parts.setdefault((place.phase, place.stage), []).append(part)
+        if (STEP, 0) in parts:
+            return [Position(STEP, 0, self.ipus[0], tuple(parts[STEP, 0]))]
+        found = []
+        for number in range(schedule.positions):
+            stage = schedule.stage_of(number)
+            phase = FORWARD if number < schedule.stages else BACKWARD
+            here = tuple(parts.get((phase, stage), ()))
+            found.append(Position(schedule.name_of(number), stage, self.ipus[stage], here))
+        return found
+
+    def _ipu_of(self, place: Place) -> int:
+        return self.ipus[max(place.stage, 0)][max(place.spot.branch, 0)]
+
+    def _accumulations(self) -> list[Accumulation]:
+        ipus = {name: self._ipu_of(place) for place, name in self.made.calls}
+        found = []
+        for gradient in self.phases.gradients:
+            made = self.made.made.get(gradient.position)
+            if made is None:
+                continue  # the gradient of nothing that is updated, or what a queue feeds
+            kind = self._accumulator(gradient)
+            found.append(Accumulation(*made, kind, gradient.parameters, ipus[made[0]]))
+        self._require_accumulators(found)
+        return found
+
+    def _accumulator(self, gradient: Gradient) -> str:
+        """Return the element type in which a gradient is added up."""
+        asked = self.request.accumulators
+        kinds = {asked[n] for n in gradient.parameters if n in asked}
+        x = self.entry.instructions[gradient.position]
+        if len(kinds) > 1:
+            raise StagingError(
+                "E0514",
+                f"{x.name!r} is the gradient of parameters {_listed(gradient.parameters)}, whose "
+                f"accumulators are to be {' and '.join(sorted(kinds))}",
+                hint="give what shares a gradient one type",
+            )
+        return kinds.pop() if kinds else self.request.accumulator_type or _type_of(x)
+
+    def _require_accumulators(self, found: Sequence[Accumulation]) -> None:
+        """Raise StagingError E0514 where a parameter is to have an accumulator and has none."""
+        there = {n for x in found for n in x.parameters}
+        left = sorted(self.request.accumulators.keys() - there)
+        if left:
+            raise StagingError(
+                "E0514",
+                f"parameter {left[0]} has no gradient that is added up, and is given an "
+                f"accumulator of {self.request.accumulators[left[0]]}",
+                hint=f"weights with gradients: parameters {_listed(sorted(there))}",
+            )
+
+    def _homes(self) -> dict[int, int]:
+        """Return the IPU of each array of the parameters.
+
+        State that only the update reads is where the weight is that has its shape and is updated
+        together with it, as the update's ops say.
+        """
+        ranks = [self._rank(position) for position in range(len(self.stages))]
+        rank = owners(self.entry, self.phases, ranks, self.parameters)
+        known = {n: self._ipu(r) for n, r in enumerate(rank) if r >= 0}
+        positions = {p: known[n] for n, at in enumerate(self.parameters) if n in known for p in at}
+        for gradient in self.phases.gradients:
+            if ranks[gradient.position] >= 0:
+                positions[gradient.position] = self._ipu(ranks[gradient.position])
+        only_update = [
+            positions.get(n, -1) if phase in (UPDATE, "free", "") or n in positions else -1
+            for n, phase in enumerate(self.phases.phase)
+        ]
+        by_result = self._by_results(only_update)
+        for number in range(len(self.parameters)):
+            if number not in known:
+                known[number] = by_result.get(number, 0)
+        return known
+
+    def _rank(self, position: int) -> int:
+        """Return a number for where an op runs, by which earlier stages and branches come first."""
+        stage = self.stages[position]
+        if stage < 0:
+            return -1
+        spot, width = self.spots.get(position), 1 + max(map(len, self.ipus))
+        branch = width - 1 if spot is None or spot.branch == JOIN else spot.branch
+        return stage * width + branch
+
+    def _ipu(self, rank: int) -> int:
+        stage, branch = divmod(rank, 1 + max(map(len, self.ipus)))
+        ipus = self.ipus[stage]
+        return ipus[branch] if branch < len(ipus) else ipus[0]
+
+    def _by_results(self, found: list[int]) -> dict[int, int]:
+        """Return where state is that only the update reads: where its new value is made."""
+        for position, x in enumerate(self.entry.instructions):
+            if found[position] < 0 and self.phases.phase[position] in (UPDATE, "free"):
+                here = [found[i] for i in x.operands if found[i] >= 0]
+                if here:
+                    found[position] = max(here, key=here.count)
+        made = {}
+        for pair in self.phases.updated:
+            result = self.results[pair.result]
+            if result is not None and found[result] >= 0:
+                made[pair.parameter] = found[result]
+        return made
+
+
+def _with_copies(module: Module, phases: Phases) -> Module:
+    """Return the module with a copy of each gradient that is what a queue feeds.
+
+    Such as the gradient of sum(w * x): a call cannot hand out what it does not compute. So with a
+    gradient that is new state as it is, such as the last gradient of an optimistic update: it is
+    the update that hands out the gradients combined.
+    """
+    entry = module.entry
+    fed = {
+        g.position for g in phases.gradients if entry.instructions[g.position].parameter_number >= 0
+    }
+    results = result_positions(entry)
+    updated = {results[x.result] for x in phases.updated}
+    handed = {g.position for g in phases.gradients} & updated
+    if not fed and not handed:
+        return module
+    if handed:
+        return _with_handed_copies(module, handed, [x.result for x in phases.updated])
+    names = Names(x.name for x in entry.instructions)
+    made: list[Instruction] = []
+    place: list[int] = []
+    copies: dict[int, int] = {}
+    marked = Attributes({"frontend_attributes": frontend_attributes_text({"ipu_phase": BACKWARD})})
+    loss = result_positions(entry)[phases.loss] if phases.loss >= 0 else None
+    ahead = ancestors(entry, [] if loss is None else [loss])
+    for position, x in enumerate(entry.instructions):
+        in_update = phases.phase[position] == UPDATE and not ahead[position]
+        operands = tuple(copies[i] if in_update and i in copies else place[i] for i in x.operands)
+        place.append(len(made))
+        made.append(with_operands(x, operands))
+        if position in fed:
+            copies[position] = len(made)
+            made.append(
+                Instruction(
+                    names.fresh(f"{x.name}.gradient"), "copy", x.shape, (place[-1],), marked
+                )
+            )
+    new = replace(entry, instructions=tuple(made), root=place[entry.root])
+    computations = tuple(new if c.name == entry.name else c for c in module.computations)
+    return replace(module, computations=computations)
+
+
+def _with_handed_copies(module: Module, handed: Set[int], updated: Sequence[int]) -> Module:
+    """Return the module with a copy by the update of each gradient that is new state."""
+    entry = module.entry
+    names = Names(x.name for x in entry.instructions)
+    marked = Attributes({"frontend_attributes": frontend_attributes_text({"ipu_phase": UPDATE})})
+    root = entry.instructions[entry.root]
+    made = list(entry.instructions[: entry.root])
+    results, operands = result_positions(entry), list(root.operands)
+    if root.opcode != "tuple" or len(operands) != len(results):
+        return module
+    for number in updated:
+        position = results[number]
+        if position in handed and position is not None:
+            x = entry.instructions[position]
+            operands[number] = len(made)
+            made.append(
+                Instruction(names.fresh(f"{x.name}.state"), "copy", x.shape, (position,), marked)
+            )
+    if entry.root != len(entry.instructions) - 1:
+        return module
+    made.append(with_operands(root, tuple(operands)))
+    new = replace(entry, instructions=tuple(made), root=len(made) - 1)
+    computations = tuple(new if c.name == entry.name else c for c in module.computations)
+    return replace(module, computations=computations)
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def _type_of(x: Instruction) -> str:
+    if not isinstance(x.shape, ArrayShape):
+        raise TypeError(f"{x.name} is no array")
+    return x.shape.element_type.name

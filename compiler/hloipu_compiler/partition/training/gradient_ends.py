@@ -1,0 +1,95 @@
+"""Whether a gradient that is made of the forward pass element by element surely ends where it does.
+
+Where no product or sum over rows lies between the forward pass and a weight, the text does not say
+which functions are the loss's derivative and which the update's: a clamp may be either. A gradient
+goes into weights or optimizer state linearly somewhere; a value that goes through a function first
+wherever it is read may be what the gradient is computed from.
+"""
+
+from collections.abc import Set
+
+from hloipu_compiler.ir.graph import Computation, Instruction
+from hloipu_compiler.ir.ops import Trait, with_trait
+from hloipu_compiler.partition.training.errors import StagingError
+from hloipu_compiler.partition.training.gradient_walk import GradientWalk, is_number
+from hloipu_compiler.partition.training.reach import Mask
+
+_ELEMENTWISE = with_trait(Trait.ELEMENTWISE)
+_MOVING = frozenset(
+    {"reshape", "bitcast", "copy", "transpose", "convert", "slice", "broadcast", "opt-barrier",
+     "negate", "reverse", "pad", "concatenate", "tuple"}
+)  # fmt: skip
+
+
+def check_ends(entry: Computation, walk: GradientWalk, sloped: Mask) -> None:
+    """Raise StagingError E0504 for a gradient of which it is not told that it is one.
+
+    `sloped`: what depends on state by floats.
+    """
+    made = _made_forward(entry, walk)
+    for position in sorted(walk.gradients):
+        if not made[position] or not sloped[position] or walk.marks.get(position) == "bwd":
+            continue
+        if is_number(entry.instructions[position]):
+            continue  # `number_gradients` tells those from what they are made of
+        if entry.instructions[position].parameter_number >= 0 or _goes_in(entry, walk, position):
+            continue
+        x = entry.instructions[position]
+        raise StagingError(
+            "E0504",
+            f"the update reads {x.name!r} ({x.opcode}) through functions alone that may be a part "
+            "of the gradient, which nothing ends that is no function of elements",
+            hint="print the text with metadata, which names what is backward, or mark the gradient "
+            'with frontend_attributes={ipu_phase="bwd"}',
+        )
+
+
+def _made_forward(entry: Computation, walk: GradientWalk) -> Mask:
+    """Return what is made of the forward pass's values element by element."""
+    found = Mask(len(entry.instructions))
+    for position, x in enumerate(entry.instructions):
+        if walk.forward[position]:
+            found[position] = 1
+        elif walk.varying[position] and x.opcode in _ELEMENTWISE | _MOVING:
+            found[position] = all(found[i] or not walk.varying[i] for i in x.operands)
+    return found
+
+
+def _goes_in(entry: Computation, walk: GradientWalk, gradient: int) -> bool:
+    """Whether a gradient goes into state linearly on one of its ways."""
+    straight, bent = {gradient}, set[int]()
+    for position in range(gradient + 1, len(entry.instructions)):
+        x = entry.instructions[position]
+        if bent.isdisjoint(x.operands) and straight.isdisjoint(x.operands):
+            continue
+        if is_number(x):
+            continue  # a norm, say: it scales what it is broadcast into, as numbers do
+        if position == entry.root:
+            return not straight.isdisjoint(x.operands)
+        if not bent.isdisjoint(x.operands) or not _is_linear(entry, walk, x, straight):
+            bent.add(position)
+            continue
+        if walk.terms[position] or walk.optimizing[position]:
+            return True
+        straight.add(position)
+    return False
+
+
+def _is_linear(entry: Computation, walk: GradientWalk, x: Instruction, straight: Set[int]) -> bool:
+    """Whether an op is linear in the operands that are."""
+    others = [i for i in x.operands if i not in straight]
+    match x.opcode:
+        case "add" | "subtract":
+            return True
+        case "multiply":
+            return len(others) == 1 and _is_factor(entry, walk, others[0])
+        case "divide":
+            return x.operands[0] in straight and all(_is_factor(entry, walk, i) for i in others)
+        case "select":
+            return x.operands[0] not in straight
+        case opcode:
+            return opcode in _MOVING
+
+
+def _is_factor(entry: Computation, walk: GradientWalk, position: int) -> bool:
+    return not walk.varying[position] or entry.instructions[position].opcode == "broadcast"

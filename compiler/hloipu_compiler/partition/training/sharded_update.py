@@ -1,0 +1,360 @@
+"""The update rewritten so that each of R replicas keeps and updates one part of the state.
+
+Arrays are taken flat, in R parts of one size, zeros behind the last element. Gradients that only
+parts of the update read are combined by a reduce-scatter, in place of an all-reduce; new weights
+are put together by an all-gather, which are the two halves of an all-reduce. Optimizer state stays
+in parts (Rajbhandari et al.: ZeRO, 1910.02054, stage 1; Graphcore's replicated tensor sharding).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import NamedTuple
+
+from hloipu_compiler.ir.attributes import Attributes, ReplicaGroups, SliceRange
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.literals import Literal
+from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+from hloipu_compiler.partition.training.update_shards import Cluster, clusters
+from hloipu_compiler.passes.algebra.expand_bitcasts import plain
+from hloipu_compiler.passes.framework.names import Names
+from hloipu_compiler.passes.framework.rewriting import Draft
+from hloipu_compiler.plan.pipelining import Pipelining
+from hloipu_compiler.plan.wrapping import Wrapping
+from hloipu_runtime.element_types import ELEMENT_TYPES, ElementType
+
+LEAST_PART_BYTES = 128
+"""Smaller arrays stay whole: Graphcore's `minimum_remote_tensor_size`."""
+
+Element = tuple[str, int]
+_U32 = ELEMENT_TYPES["u32"]
+
+
+class ShardedUpdate(NamedTuple):
+    """What was made."""
+
+    module: Module
+    whole: Mapping[int, tuple[int, ...]]
+    """Parameters of state in parts -> the shape of the whole array."""
+    combined: frozenset[Element]
+    """Gradients, by call and element, that the update itself combines over the replicas."""
+
+
+def sharded_update(
+    module: Module, pipelining: Pipelining, wrapping: Wrapping, replicas: int
+) -> ShardedUpdate:
+    """Return the module with its update in parts, as far as that can be; its values stay."""
+    unchanged = ShardedUpdate(module, {}, frozenset())
+    if not pipelining.update or replicas < 2:
+        return unchanged
+    update = _Update(module, pipelining, wrapping, replicas)
+    cluster, kept = clusters(update.computation, update.candidates())
+    if not kept:
+        return unchanged
+    return _Rewriting(update, cluster, kept).rewritten()
+
+
+@dataclass
+class _Update:
+    """The update's call and what its operands and results are."""
+
+    module: Module
+    pipelining: Pipelining
+    wrapping: Wrapping
+    replicas: int
+
+    def __post_init__(self) -> None:
+        self.entry = self.module.entry
+        self.call = self.entry[self.pipelining.update]
+        self.at = self.entry.position[self.pipelining.update]
+        self.computation = self.module.computation[self.call.attributes.called[0]]
+        self.parameters = self.computation.parameters
+
+    def candidates(self) -> dict[int, int]:
+        """Return state that only the update reads: position of the parameter -> result."""
+        kept = dict(self.pipelining.per_micro_batch)
+        roots = self.entry.instructions[self.entry.root].operands
+        found = {}
+        for pair in self.wrapping.state:
+            entry_at = self.entry.parameters[pair.parameter]
+            x = self.entry.instructions[entry_at]
+            if pair.parameter in kept or self.entry.users[entry_at] != (self.at,):
+                continue
+            if self.call.operands.count(entry_at) != 1 or not self._is_large(x.shape):
+                continue
+            result = roots[pair.result]
+            made = self.entry.instructions[result]
+            if made.opcode != "get-tuple-element" or made.operands != (self.at,):
+                continue
+            if roots.count(result) != 1 or len(self.entry.users[result]) > 1:
+                continue
+            operand = self.parameters[self.call.operands.index(entry_at)]
+            found[operand] = made.attributes.integer("index")
+        return found
+
+    def _is_large(self, shape: Shape) -> bool:
+        if not isinstance(shape, ArrayShape) or not shape.dimensions:
+            return False
+        bits = prod(shape.dimensions) * shape.element_type.bits
+        return bits >= 8 * LEAST_PART_BYTES * self.replicas
+
+    def gradient(self, position: int) -> Element | None:
+        """Return the gradient that a parameter of the update is, if it is one."""
+        number = self.computation.instructions[position].parameter_number
+        x = self.entry.instructions[self.call.operands[number]]
+        if x.opcode != "get-tuple-element":
+            return None
+        element = (self.entry.instructions[x.operands[0]].name, x.attributes.integer("index"))
+        known = {(a.call, a.element) for a in self.pipelining.accumulations}
+        return element if element in known else None
+
+    def ipu_of_gradient(self, element: Element) -> int:
+        found = self.pipelining.accumulations
+        return next(x.ipu for x in found if (x.call, x.element) == element)
+
+    def ipu_of_state(self, position: int) -> int:
+        number = self.computation.instructions[position].parameter_number
+        x = self.entry.instructions[self.call.operands[number]]
+        return self.pipelining.homes.get(x.parameter_number, 0)
+
+
+class _Rewriting:
+    """The new update under construction; positions are those of the old one unless said."""
+
+    def __init__(self, update: _Update, cluster: Cluster, kept: Mapping[int, int]) -> None:
+        self.update = update
+        self.old = update.computation
+        self.cluster = cluster
+        self.kept = kept
+        self.draft = Draft(update.module, self.old)
+        self.whole: dict[int, int] = {}
+        """Position -> new position of the whole value."""
+        self.part: dict[int, int] = {}
+        self.start: dict[int, int] = {}
+        """Size of a part -> new position of where this replica's begins."""
+        self.names = Names(c.name for c in update.module.computations)
+        self.reducers: dict[str, Computation] = {}
+        self.combined: set[Element] = set()
+
+    def rewritten(self) -> ShardedUpdate:
+        old, draft = self.old, self.draft
+        for position in old.parameters:
+            self._parameter(position)
+        self._scatter_gradients()
+        for position, x in enumerate(old.instructions):
+            if position == old.root or x.parameter_number >= 0:
+                continue
+            if position in self.cluster:
+                operands = tuple(self._part(i) for i in x.operands)
+                shape = self._part_shape(x)
+                self.part[position] = draft.append(x._replace(operands=operands, shape=shape))
+            else:
+                operands = tuple(self.whole[i] for i in x.operands)
+                self.whole[position] = draft.append(x._replace(operands=operands))
+        self._gather_results()
+        root = old.instructions[old.root]
+        results = []
+        for number, position in enumerate(root.operands):
+            stays = number in self.kept.values()
+            results.append(self._part(position) if stays else self.whole[position])
+        together = TupleShape(tuple(draft.shape(i) for i in results))
+        at = draft.append(root._replace(operands=tuple(results), shape=together))
+        made = Computation(old.name, tuple(draft.made), at, old.execution_thread)
+        return self._finished(made, together)
+
+    def _parameter(self, position: int) -> None:
+        x = self.old.instructions[position]
+        if position in self.kept:
+            self.part[position] = self.draft.append(x._replace(shape=self._part_shape(x)))
+        else:
+            self.whole[position] = self.draft.append(x)
+
+    # --- from whole to parts and back -------------------------------------------------------------
+
+    def _scatter_gradients(self) -> None:
+        """Combine gradients that only parts read: one reduce-scatter for each IPU and type."""
+        groups: dict[tuple[int, str], list[int]] = {}
+        for position in self.old.parameters:
+            x = self.old.instructions[position]
+            element = self.update.gradient(position)
+            users = self.old.users[position]
+            if element is None or not users or not all(u in self.cluster for u in users):
+                continue
+            if not _array(x.shape).element_type.is_float:
+                continue
+            self.combined.add(element)
+            key = (self.update.ipu_of_gradient(element), _array(x.shape).element_type.name)
+            groups.setdefault(key, []).append(position)
+        for (_, kind), positions in groups.items():
+            self._scattered(kind, positions)
+
+    def _scattered(self, kind: str, positions: Sequence[int]) -> None:
+        draft, first = self.draft, self.old.instructions[positions[0]]
+        flat = [self._flat(self.old.instructions[i], self.whole[i]) for i in positions]
+        shapes = [self._part_shape(self.old.instructions[i]) for i in positions]
+        how = self._reducer(kind)
+        attributes = Attributes(
+            {"replica_groups": self._everyone(), "dimensions": (0,), "to_apply": how}, (how,)
+        )
+        for position, total in zip(
+            positions, self._met(first, "reduce-scatter", flat, shapes, attributes), strict=True
+        ):
+            shape = draft.shape(total)
+            literal = Literal(repr(1 / self.update.replicas))
+            share = draft.add(first, "constant", plain(ELEMENT_TYPES[kind], ()), literal=literal)
+            share = draft.add(first, "broadcast", shape, (share,), Attributes({"dimensions": ()}))
+            self.part[position] = draft.add(first, "multiply", shape, (total, share))
+
+    def _gather_results(self) -> None:
+        """Put what leaves the update whole together: one all-gather for each IPU."""
+        groups: dict[int, list[int]] = {}
+        root = self.old.instructions[self.old.root]
+        for number, position in enumerate(root.operands):
+            if position in self.whole or number in self.kept.values():
+                continue
+            ipu = self.update.ipu_of_state(self.cluster.owner[position])
+            if position not in groups.setdefault(ipu, []):
+                groups[ipu].append(position)
+        for positions in groups.values():
+            first = self.old.instructions[positions[0]]
+            parts = [self._part(i) for i in positions]
+            count = self.update.replicas
+            shapes = []
+            for part in parts:
+                shape = _array(self.draft.shape(part))
+                shapes.append(plain(shape.element_type, (count * shape.dimensions[0],)))
+            attributes = Attributes({"replica_groups": self._everyone(), "dimensions": (0,)})
+            found = self._met(first, "all-gather", parts, shapes, attributes)
+            for position, gathered in zip(positions, found, strict=True):
+                self.whole[position] = self._in_shape(self.old.instructions[position], gathered)
+
+    def _met(
+        self,
+        like: Instruction,
+        opcode: str,
+        operands: Sequence[int],
+        shapes: Sequence[ArrayShape],
+        attributes: Attributes,
+    ) -> list[int]:
+        draft = self.draft
+        if len(operands) == 1:
+            return [draft.add(like, opcode, shapes[0], operands, attributes)]
+        at = draft.add(like, opcode, TupleShape(tuple(shapes)), operands, attributes)
+        return [
+            draft.add(like, "get-tuple-element", shape, (at,), Attributes({"index": number}))
+            for number, shape in enumerate(shapes)
+        ]
+
+    def _part(self, position: int) -> int:
+        """Return this replica's part of a value; scalars are whole everywhere."""
+        x = self.old.instructions[position]
+        if position in self.part:
+            return self.part[position]
+        if not _array(x.shape).dimensions:
+            return self.whole[position]
+        shape = self._part_shape(x)
+        if x.opcode == "broadcast" and not x.attributes.integers("dimensions"):
+            found = self.draft.append(
+                x._replace(
+                    name=self.draft.fresh_name(x.name), shape=shape,
+                    operands=(self.whole[x.operands[0]],),
+                )
+            )  # fmt: skip
+        else:
+            flat = self._flat(x, self.whole[position])
+            sizes = Attributes({"dynamic_slice_sizes": shape.dimensions})
+            operands = (flat, self._start(x, shape.dimensions[0]))
+            found = self.draft.add(x, "dynamic-slice", shape, operands, sizes)
+        self.part[position] = found
+        return found
+
+    def _part_shape(self, x: Instruction) -> ArrayShape:
+        shape = _array(x.shape)
+        return plain(shape.element_type, (-(-prod(shape.dimensions) // self.update.replicas),))
+
+    def _flat(self, x: Instruction, at: int) -> int:
+        """Return a whole value in one dimension, with zeros up to R parts."""
+        shape, draft = _array(x.shape), self.draft
+        count = prod(shape.dimensions)
+        padded = self._part_shape(x).dimensions[0] * self.update.replicas
+        at = draft.add(x, "reshape", plain(shape.element_type, (count,)), (at,))
+        if padded == count:
+            return at
+        zero = draft.add(x, "constant", plain(shape.element_type, ()), literal=_zero(shape))
+        rest = plain(shape.element_type, (padded - count,))
+        zeros = draft.add(x, "broadcast", rest, (zero,), Attributes({"dimensions": ()}))
+        whole = plain(shape.element_type, (padded,))
+        return draft.add(x, "concatenate", whole, (at, zeros), Attributes({"dimensions": (0,)}))
+
+    def _in_shape(self, x: Instruction, at: int) -> int:
+        """Return a flat value in its own shape, without what is behind its last element."""
+        shape, draft = _array(x.shape), self.draft
+        count = prod(shape.dimensions)
+        if _array(draft.shape(at)).dimensions != (count,):
+            cut = Attributes({"slice": (SliceRange(0, count),)})
+            at = draft.add(x, "slice", plain(shape.element_type, (count,)), (at,), cut)
+        return draft.add(x, "reshape", plain(shape.element_type, shape.dimensions), (at,))
+
+    def _start(self, x: Instruction, size: int) -> int:
+        if size not in self.start:
+            draft, number = self.draft, plain(_U32, ())
+            me = draft.add(x, "replica-id", number)
+            step = draft.add(x, "constant", number, literal=Literal(str(size)))
+            self.start[size] = draft.add(x, "multiply", number, (me, step))
+        return self.start[size]
+
+    def _everyone(self) -> ReplicaGroups:
+        return ReplicaGroups((tuple(range(self.update.replicas)),))
+
+    def _reducer(self, kind: str) -> str:
+        """Return the name of a computation that adds."""
+        if kind not in self.reducers:
+            number = plain(ELEMENT_TYPES[kind], ())
+            a = Instruction("a", "parameter", number, parameter_number=0)
+            b = Instruction("b", "parameter", number, parameter_number=1)
+            total = Instruction("total", "add", number, (0, 1))
+            name = self.names.fresh("total_over_replicas")
+            self.reducers[kind] = Computation(name, (a, b, total), 2)
+        return self.reducers[kind].name
+
+    # --- around the update ------------------------------------------------------------------------
+
+    def _finished(self, made: Computation, shape: TupleShape) -> ShardedUpdate:
+        """Return the module whose entry gives and takes parts of the state."""
+        update, entry = self.update, self.update.entry
+        instructions = list(entry.instructions)
+        whole = {}
+        for position, result in self.kept.items():
+            x = self.old.instructions[position]
+            at = update.call.operands[x.parameter_number]
+            parameter = instructions[at]
+            whole[parameter.parameter_number] = _array(parameter.shape).dimensions
+            instructions[at] = parameter._replace(shape=self._part_shape(parameter))
+            for user in entry.users[update.at]:
+                taken = instructions[user]
+                if taken.attributes.integer("index") == result:
+                    instructions[user] = taken._replace(shape=self._part_shape(taken))
+        instructions[update.at] = update.call._replace(shape=shape)
+        root = instructions[entry.root]
+        results = TupleShape(tuple(instructions[i].shape for i in root.operands))
+        instructions[entry.root] = root._replace(shape=results)
+        changed = {
+            self.old.name: made,
+            entry.name: replace(entry, instructions=tuple(instructions)),
+        }
+        found = tuple(changed.get(c.name, c) for c in update.module.computations)
+        added = tuple(self.reducers.values())
+        at_entry = update.module.entry_position + len(added)
+        module = replace(update.module, computations=(*added, *found), entry_position=at_entry)
+        return ShardedUpdate(module, whole, frozenset(self.combined))
+
+
+def _array(shape: Shape) -> ArrayShape:
+    if not isinstance(shape, ArrayShape):
+        raise TypeError(f"{shape} is no array")
+    return shape
+
+
+def _zero(shape: ArrayShape) -> Literal:
+    kind: ElementType = shape.element_type
+    return Literal("false" if kind.name == "pred" else "0")

@@ -1,0 +1,1 @@
+"""Rewrites that give the same bits by simpler ops."""

@@ -1,0 +1,199 @@
+"""Rewrites of elementwise ops that give the same bits: identities, and ops that undo each other.
+
+As in XLA's AlgebraicSimplifier, `x * 1` is `x` although a multiplication would flush a subnormal
+and quieten a signalling nan. `x + 0` is `x` for integers only, where `x + -0` is for floats:
+-0 + 0 is 0.
+"""
+
+import numpy as np
+
+from hloipu_compiler.ir.graph import Instruction
+from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.passes.algebra.movement import same_value_shape, static
+from hloipu_compiler.passes.framework.constant_values import Array, scalar_constant
+from hloipu_compiler.passes.framework.rewriting import Draft, Rule
+from hloipu_runtime.element_types import Kind
+
+
+def uniform(draft: Draft, at: int) -> Array | None:
+    """Return the constant that every element of a value is, as an array of one element."""
+    x = draft.made[at]
+    if x.opcode == "broadcast":
+        x = draft.made[x.operands[0]]
+    return scalar_constant(x)
+
+
+def _is_value(draft: Draft, at: int, wanted: float) -> bool:
+    value = uniform(draft, at)
+    return value is not None and bool(value.reshape(()) == wanted)
+
+
+def _is_zero(draft: Draft, at: int, *, negative: bool) -> bool:
+    """Whether all elements are the zero of that sign; of integers and predicates the only one."""
+    value = uniform(draft, at)
+    if value is None or bool(value.reshape(()) != 0):
+        return False
+    if value.dtype.kind == "c":
+        parts = (value.real, value.imag)
+        return all(bool(np.signbit(part).reshape(())) is negative for part in parts)
+    return value.dtype.kind != "f" or bool(np.signbit(value).reshape(())) is negative
+
+
+def _is_full(draft: Draft, at: int) -> bool:
+    """Whether all bits of all elements are set."""
+    x = draft.made[at]
+    shape = x.shape
+    value = uniform(draft, at)
+    if value is None or not isinstance(shape, ArrayShape):
+        return False
+    number = int(value.reshape(()))
+    kind = shape.element_type.kind
+    if kind is Kind.PREDICATE:
+        return number == 1
+    return number == (-1 if kind is Kind.SIGNED else (1 << shape.element_type.bits) - 1)
+
+
+def _kept(draft: Draft, x: Instruction, at: int) -> int | None:
+    return at if same_value_shape(draft, x, at) else None
+
+
+def _element_kind(x: Instruction) -> Kind:
+    return x.shape.element_type.kind if isinstance(x.shape, ArrayShape) else Kind.OPAQUE
+
+
+def _add(draft: Draft, x: Instruction) -> int | None:
+    left, right = x.operands
+    if _is_zero(draft, right, negative=True):
+        return _kept(draft, x, left)
+    return _kept(draft, x, right) if _is_zero(draft, left, negative=True) else None
+
+
+def _subtract(draft: Draft, x: Instruction) -> int | None:
+    left, right = x.operands
+    return _kept(draft, x, left) if _is_zero(draft, right, negative=False) else None
+
+
+def _multiply(draft: Draft, x: Instruction) -> int | None:
+    left, right = x.operands
+    if _element_kind(x) is Kind.COMPLEX:
+        return None  # (a + bi)(1 + 0i) has other zeros, and nans where b is infinite
+    if _is_value(draft, right, 1):
+        return _kept(draft, x, left)
+    return _kept(draft, x, right) if _is_value(draft, left, 1) else None
+
+
+def _divide(draft: Draft, x: Instruction) -> int | None:
+    left, right = x.operands
+    if _element_kind(x) is Kind.COMPLEX:
+        return None
+    return _kept(draft, x, left) if _is_value(draft, right, 1) else None
+
+
+def _and(draft: Draft, x: Instruction) -> int | None:
+    left, right = x.operands
+    if left == right or _is_full(draft, right) or _is_zero(draft, left, negative=False):
+        return _kept(draft, x, left)
+    if _is_full(draft, left) or _is_zero(draft, right, negative=False):
+        return _kept(draft, x, right)
+    return None
+
+
+def _or(draft: Draft, x: Instruction) -> int | None:
+    left, right = x.operands
+    if left == right or _is_zero(draft, right, negative=False) or _is_full(draft, left):
+        return _kept(draft, x, left)
+    if _is_zero(draft, left, negative=False) or _is_full(draft, right):
+        return _kept(draft, x, right)
+    return None
+
+
+def _xor(draft: Draft, x: Instruction) -> int | None:
+    left, right = x.operands
+    if _is_zero(draft, right, negative=False):
+        return _kept(draft, x, left)
+    return _kept(draft, x, right) if _is_zero(draft, left, negative=False) else None
+
+
+def _shift(draft: Draft, x: Instruction) -> int | None:
+    left, right = x.operands
+    return _kept(draft, x, left) if _is_zero(draft, right, negative=False) else None
+
+
+def _extremum(draft: Draft, x: Instruction) -> int | None:
+    left, right = x.operands
+    return _kept(draft, x, left) if left == right else None
+
+
+def _undone(draft: Draft, x: Instruction) -> int | None:
+    """Drop an op that is its own inverse, applied twice."""
+    source = draft.made[x.operands[0]]
+    return _kept(draft, x, source.operands[0]) if source.opcode == x.opcode else None
+
+
+def _convert(draft: Draft, x: Instruction) -> int | None:
+    """Drop a conversion to the same type, and one back from a type that keeps every value."""
+    operand = x.operands[0]
+    if same_value_shape(draft, x, operand):
+        return operand
+    source = draft.made[operand]
+    if source.opcode != "convert" or not same_value_shape(draft, x, source.operands[0]):
+        return None
+    narrow, wide = static(x.shape), static(source.shape)
+    if narrow is None or wide is None:
+        return None
+    return source.operands[0] if _keeps_values(narrow, wide) else None
+
+
+def _keeps_values(narrow: ArrayShape, wide: ArrayShape) -> bool:
+    """Whether a type holds every value of another; of floats, IEEE ones with nan and infinity."""
+    a, b = narrow.element_type, wide.element_type
+    if a.is_integer and a.kind is b.kind:
+        return b.bits >= a.bits
+    if a.name not in ("bf16", "f16", "f32") or b.name not in ("f32", "f64"):
+        return False
+    return b.bits >= a.bits
+
+
+def _bitcast_convert(draft: Draft, x: Instruction) -> int | None:
+    return x.operands[0] if same_value_shape(draft, x, x.operands[0]) else None
+
+
+def _select(draft: Draft, x: Instruction) -> int | None:
+    predicate, on_true, on_false = x.operands
+    if on_true == on_false:
+        return _kept(draft, x, on_true)
+    value = uniform(draft, predicate)
+    if value is None:
+        return None
+    return _kept(draft, x, on_true if bool(value.reshape(())) else on_false)
+
+
+def _part(draft: Draft, x: Instruction) -> int | None:
+    """Read the parts of a complex number where it was put together."""
+    source = draft.made[x.operands[0]]
+    if source.opcode != "complex":
+        return None
+    return _kept(draft, x, source.operands[0 if x.opcode == "real" else 1])
+
+
+ARITHMETIC_RULES: dict[str, Rule] = {
+    "add": _add,
+    "subtract": _subtract,
+    "multiply": _multiply,
+    "divide": _divide,
+    "and": _and,
+    "or": _or,
+    "xor": _xor,
+    "shift-left": _shift,
+    "shift-right-arithmetic": _shift,
+    "shift-right-logical": _shift,
+    "maximum": _extremum,
+    "minimum": _extremum,
+    "not": _undone,
+    "negate": _undone,
+    "convert": _convert,
+    "bitcast-convert": _bitcast_convert,
+    "select": _select,
+    "real": _part,
+    "imag": _part,
+}

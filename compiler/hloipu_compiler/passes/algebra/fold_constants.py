@@ -1,0 +1,244 @@
+"""Ops on constants computed now, with the evaluator's own kernels.
+
+A value is known where it is a constant, an iota or an op of known values. Known values of few
+elements are computed; a large one is known where all its elements are one scalar, and then only
+that scalar is computed, and broadcast.
+"""
+
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.literals import Literal
+from hloipu_compiler.ir.ops import ELEMENTWISE
+from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.passes.algebra.expand_bitcasts import bitcasts_expanded
+from hloipu_compiler.passes.framework.attribute_edits import carried
+from hloipu_compiler.passes.framework.constant_values import constant_array
+from hloipu_compiler.passes.framework.pass_base import (
+    NO_BITCASTS,
+    NO_DEAD_CODE,
+    TRIP_COUNTS,
+    Facts,
+    Pass,
+)
+from hloipu_compiler.passes.framework.registry import register
+from hloipu_compiler.passes.framework.rewriting import Draft, with_each, with_operands
+from hloipu_compiler.plan.plan import Plan
+from hloipu_runtime.errors import UnsupportedError
+from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.kernels.computing import computing
+
+if TYPE_CHECKING:
+    from hloipu_compiler.interpret.planning.plan import Array
+    from hloipu_compiler.interpret.planning.planner import Planner
+
+MOST_ELEMENTS = 1024
+_FREE_ELEMENTS = 64
+"""Constants up to this size are always worth having; larger ones only from other constants."""
+_GROWTH = 2
+"""How many times the elements of the constants it comes from a larger constant may have."""
+
+_SPREAD = frozenset("reshape transpose slice reverse copy dynamic-slice broadcast".split())
+"""Ops whose result has no element that their first operand has not."""
+_MOVES = _SPREAD | frozenset("dynamic-update-slice concatenate pad gather bitcast-convert".split())
+_TREE = frozenset({"iota", "broadcast"})
+"""Ops that are as good as constants: they are computed for their users, and stay themselves."""
+FOLDABLE = (ELEMENTWISE - {"stochastic-convert"}) | _MOVES | {"reduce", "dot"}
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of a value: all its elements, or the one that all of them are."""
+
+    array: "Array | None"
+    scalar: "Array | None"
+    constant_elements: int
+    """Elements of the constants that it comes from."""
+
+
+class _Folding:
+    """The known values of one computation, by new position."""
+
+    def __init__(self, planner: "Planner", draft: Draft, most_elements: int) -> None:
+        self.planner = planner
+        self.draft = draft
+        self.most_elements = most_elements
+        self.known: dict[int, _Known] = {}
+
+    def note(self, at: int, x: Instruction) -> None:
+        """Take in a constant that stands at a position."""
+        if isinstance(x.shape, ArrayShape) and x.shape.element_count <= self.most_elements:
+            array = constant_array(x)
+            if array is not None:
+                self.known[at] = _Known(array, _single(array), array.size)
+
+    def result(self, x: Instruction) -> _Known | None:
+        """Return the value of an instruction, or None where it is not known or not worth it."""
+        shape = x.shape
+        if not isinstance(shape, ArrayShape) or shape.dynamic is not None:
+            return None
+        operands = [self.known[i] for i in x.operands]
+        elements = sum(k.constant_elements for k in operands)
+        if x.opcode in _SPREAD and operands[0].scalar is not None and shape.element_count:
+            return _Known(self._full(operands[0].scalar, shape), operands[0].scalar, elements)
+        scalars = [k.scalar for k in operands if k.scalar is not None]
+        if x.opcode in ELEMENTWISE and len(scalars) == len(operands) and shape.element_count:
+            scalar = self._computed(x, scalars, (), [() for _ in operands])
+            if scalar is None:
+                return None
+            return _Known(self._full(scalar, shape), scalar, elements)
+        arrays = [k.array for k in operands if k.array is not None]
+        if len(arrays) != len(operands) or shape.element_count > self.most_elements:
+            return None
+        value = self._computed(x, arrays, shape.dimensions, [a.shape for a in arrays])
+        return None if value is None else _Known(value, _single(value), elements)
+
+    def _full(self, scalar: "Array", shape: ArrayShape) -> "Array | None":
+        if shape.element_count > self.most_elements:
+            return None
+        return np.broadcast_to(scalar.reshape(()), shape.dimensions)
+
+    def _computed(
+        self,
+        x: Instruction,
+        values: "list[Array]",
+        sizes: tuple[int, ...],
+        operand_sizes: list[tuple[int, ...]],
+    ) -> "Array | None":
+        """Run the evaluator's lowering of one instruction on values of the sizes given."""
+        from hloipu_compiler.interpret.planning.site import LOWERINGS, Site
+
+        if x.attributes.called and not self._is_simple(x):
+            return None
+        shapes = []
+        for at, dimensions in zip(x.operands, operand_sizes, strict=True):
+            shape = self.draft.shape(at)
+            if not isinstance(shape, ArrayShape) or shape.dynamic is not None:
+                return None
+            shapes.append(
+                shape
+                if shape.dimensions == dimensions
+                else ArrayShape(shape.element_type, dimensions)
+            )
+        if isinstance(x.shape, ArrayShape) and x.shape.dimensions != sizes:
+            x = x._replace(shape=ArrayShape(x.shape.element_type, sizes))
+        planner = self.planner
+        site = Site(
+            planner.module, self.draft.old, x, tuple(shapes), planner.plan, planner.region,
+            planner.region_at, planner.effects,
+        )  # fmt: skip
+        inputs = [v.reshape(s) for v, s in zip(values, operand_sizes, strict=True)]
+        try:
+            (value,) = LOWERINGS[x.opcode](site)(inputs)
+        except UnsupportedError:
+            return None
+        value = np.ascontiguousarray(value).reshape(sizes)
+        value.flags.writeable = False
+        return value
+
+    def _is_simple(self, x: Instruction) -> bool:
+        """Whether what an op applies is straight-line code: a loop in it might never end."""
+        return not any(
+            y.attributes.called or y.opcode not in FOLDABLE | {"parameter", "constant"}
+            for name in x.attributes.called
+            for y in self.planner.module.computation[name].instructions
+        )
+
+    def replacement(self, x: Instruction, value: _Known) -> Instruction | None:
+        """Return the constant or broadcast that stands for a value; None to leave the op."""
+        shape = x.shape
+        if not isinstance(shape, ArrayShape):
+            return None
+        attributes = carried(x.attributes, {})
+        if value.scalar is not None and shape.element_count > 1:
+            scalar = np.array(value.scalar.reshape(()))
+            scalar.flags.writeable = False
+            at = self.draft.add(
+                x, "constant", ArrayShape(shape.element_type), literal=Literal(array=scalar)
+            )
+            self.known[at] = _Known(scalar, scalar, 1)
+            return x._replace(
+                opcode="broadcast", operands=(at,), backend_config="", start=-1, end=-1,
+                attributes=carried(x.attributes, {"dimensions": ()}),
+            )  # fmt: skip
+        array = value.array
+        most = max(_FREE_ELEMENTS, _GROWTH * value.constant_elements)
+        if array is None or array.size > most:
+            return None
+        return x._replace(
+            opcode="constant", operands=(), attributes=attributes, backend_config="",
+            literal=Literal(array=array), start=-1, end=-1,
+        )  # fmt: skip
+
+
+def _single(array: "Array") -> "Array | None":
+    """Return the element that all elements are, to the bit, as a scalar."""
+    if array.size == 0:
+        return None
+    flat = array.reshape(-1)
+    if flat.size > 1:
+        if not flat.strides[0]:
+            return flat[:1].reshape(())
+        words = np.ascontiguousarray(flat).view(np.uint8).reshape(flat.size, flat.itemsize)
+        if (words != words[0]).any():
+            return None
+    return flat[:1].reshape(())
+
+
+def constants_folded(module: Module, most_elements: int = MOST_ELEMENTS) -> Module:
+    """Return the module with ops on constants computed; the same one where there are none."""
+    from hloipu_compiler.interpret.planning.planner import Planner
+    from hloipu_compiler.interpret.planning.site import Effects
+
+    module = bitcasts_expanded(module)
+    planner = Planner(module, Effects())
+    with computing():
+        return with_each(module, lambda c: _folded(planner, c, most_elements))
+
+
+def _folded(planner: "Planner", computation: Computation, most_elements: int) -> Computation:
+    draft = Draft(planner.module, computation)
+    folding = _Folding(planner, draft, most_elements)
+    known, made, place = folding.known, draft.made, draft.place
+    changed = False
+    for x in computation.instructions:
+        operands, opcode = x.operands, x.opcode
+        if changed and operands:
+            moved = tuple([place[i] for i in operands])
+            if moved != operands:
+                x, operands = with_operands(x, moved), moved
+        if opcode == "constant":
+            folding.note(len(made), x)
+        elif opcode in FOLDABLE and operands and known.keys() >= set(operands):
+            value = folding.result(x)
+            if value is not None:
+                found = None if opcode in _TREE else folding.replacement(x, value)
+                if found is not None:
+                    x, changed = found, True
+                known[len(made)] = value
+        elif opcode == "iota":
+            value = folding.result(x) if not operands else None
+            if value is not None:
+                value.constant_elements = 0
+                known[len(made)] = value
+        place.append(len(made))
+        made.append(x)
+    return draft.finish() if changed else computation
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class FoldConstants(Pass):
+    """Computes ops on constants that have few elements, or one scalar in all elements."""
+
+    name: ClassVar[str] = "fold-constants"
+    establishes: ClassVar[Facts] = frozenset({NO_BITCASTS})
+    breaks: ClassVar[Facts] = frozenset({NO_DEAD_CODE, TRIP_COUNTS})
+
+    max_elements: int = MOST_ELEMENTS
+
+    def run(self, module: Module, plan: Plan) -> tuple[Module, Plan]:
+        """Return the module with constants folded."""
+        return constants_folded(module, self.max_elements), plan

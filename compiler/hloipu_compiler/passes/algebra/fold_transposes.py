@@ -1,0 +1,194 @@
+"""Transposes taken into the ops beside them, which find any order of dimensions as easily.
+
+Products, convolutions, reductions and broadcasts name their dimensions, so that they need other
+names only. A product transposed as a whole is the product of its operands the other way round.
+Elementwise ops whose operands are all transposed alike are done before.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+from hloipu_compiler.ir.attributes import Attributes, ConvolutionLabels
+from hloipu_compiler.ir.graph import Instruction
+from hloipu_compiler.ir.ops import OPS, Trait
+from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.passes.algebra.movement import became, static
+from hloipu_compiler.passes.framework.rewriting import Draft, Rule
+
+_SAID_OF_RESULT = frozenset({"sharding", "control-predecessors", "sparsity"})
+_SIDES = ("lhs", "rhs")
+
+
+def _order(draft: Draft, at: int) -> tuple[int, ...] | None:
+    """Return a transpose's order of dimensions; None of any other op."""
+    x = draft.made[at]
+    if x.opcode != "transpose" or "sharding" in x.attributes or static(x.shape) is None:
+        return None
+    return x.attributes.integers("dimensions")
+
+
+def _before(draft: Draft, at: int) -> int:
+    return draft.made[at].operands[0]
+
+
+def _dot(draft: Draft, x: Instruction) -> Instruction | None:
+    """Multiply what was not transposed yet; its free dimensions must come in the same order."""
+    if len(x.operands) != 2 or not _SAID_OF_RESULT.isdisjoint(x.attributes):
+        return None
+    operands = list(x.operands)
+    changes: dict[str, tuple[int, ...]] = {}
+    for number, side in enumerate(_SIDES):
+        order = _order(draft, x.operands[number])
+        if order is None:
+            continue
+        batch = x.attributes.integers(f"{side}_batch_dims")
+        contracting = x.attributes.integers(f"{side}_contracting_dims")
+        free = [order[d] for d in range(len(order)) if d not in (*batch, *contracting)]
+        if free != sorted(free):
+            continue
+        operands[number] = _before(draft, x.operands[number])
+        changes[f"{side}_contracting_dims"] = tuple(order[d] for d in contracting)
+        if batch:
+            changes[f"{side}_batch_dims"] = tuple(order[d] for d in batch)
+    if not changes:
+        return None
+    attributes = x.attributes.replaced(**changes)
+    return x._replace(operands=tuple(operands), attributes=attributes, start=-1, end=-1)
+
+
+def _convolution(draft: Draft, x: Instruction) -> Instruction | None:
+    """Name the dimensions of what was not transposed yet."""
+    labels = x.attributes.get("dim_labels")
+    if not isinstance(labels, ConvolutionLabels):
+        return None
+    operands = list(x.operands)
+    for number, side in enumerate(_SIDES):
+        order = _order(draft, x.operands[number])
+        if order is not None:
+            operands[number] = _before(draft, x.operands[number])
+            names = _reordered(getattr(labels, side), order)
+            labels = replace(labels, **{side: names})
+    if tuple(operands) == x.operands:
+        return None
+    attributes = x.attributes.replaced(dim_labels=labels)
+    return x._replace(operands=tuple(operands), attributes=attributes, start=-1, end=-1)
+
+
+def _reordered(names: str, order: Sequence[int]) -> str:
+    """Return names for dimensions before a transposition, from those after it."""
+    found = [""] * len(order)
+    for name, d in zip(names, order, strict=True):
+        found[d] = name
+    return "".join(found)
+
+
+def _transpose(draft: Draft, x: Instruction) -> Instruction | None:
+    """Make a product or a convolution in the order of dimensions that its only reader wants."""
+    shape = static(x.shape)
+    source = draft.made[x.operands[0]]
+    if (
+        shape is None
+        or not _is_read_once(draft, x)
+        or not _SAID_OF_RESULT.isdisjoint((*source.attributes, *x.attributes))
+    ):
+        return None
+    order = x.attributes.integers("dimensions")
+    made = ArrayShape(shape.element_type, shape.dimensions)
+    labels = source.attributes.get("dim_labels")
+    if source.opcode == "convolution" and isinstance(labels, ConvolutionLabels):
+        out = "".join(labels.out[d] for d in order)
+        attributes = source.attributes.replaced(dim_labels=replace(labels, out=out))
+        return x._replace(
+            opcode="convolution", shape=made, operands=source.operands,
+            attributes=attributes, start=-1, end=-1,
+        )  # fmt: skip
+    if source.opcode != "dot" or len(source.operands) != 2:
+        return None
+    batch = len(source.attributes.integers("lhs_batch_dims"))
+    lhs = static(draft.shape(source.operands[0]))
+    if lhs is None:
+        return None
+    rows = len(lhs.dimensions) - batch - len(source.attributes.integers("lhs_contracting_dims"))
+    rank = len(order)
+    swapped = (*range(batch), *range(batch + rows, rank), *range(batch, batch + rows))
+    if tuple(order) != swapped:
+        return None
+    renamed = {_other_side(key): value for key, value in source.attributes.items()}
+    return x._replace(
+        opcode="dot", shape=made, operands=source.operands[::-1],
+        attributes=Attributes(renamed), start=-1, end=-1,
+    )  # fmt: skip
+
+
+def _other_side(key: str) -> str:
+    for one, other in (_SIDES, _SIDES[::-1]):
+        if key.startswith(f"{one}_"):
+            return other + key[len(one) :]
+    return key
+
+
+def _is_read_once(draft: Draft, x: Instruction) -> bool:
+    """Whether nobody but this instruction reads its operand, in the old computation."""
+    position = len(draft.place)
+    source = draft.old.instructions[position].operands[0]
+    return draft.old.users[source] == (position,) and draft.old.root != source
+
+
+def _reduce(draft: Draft, x: Instruction) -> Instruction | None:
+    """Reduce what was not transposed yet, if the dimensions left come in the same order."""
+    order = _order(draft, x.operands[0]) if len(x.operands) == 2 else None
+    if order is None or "sharding" in x.attributes:
+        return None
+    reduced = x.attributes.integers("dimensions")
+    left = [order[d] for d in range(len(order)) if d not in reduced]
+    if left != sorted(left):
+        return None
+    attributes = x.attributes.replaced(dimensions=tuple(sorted(order[d] for d in reduced)))
+    operands = (_before(draft, x.operands[0]), x.operands[1])
+    return x._replace(operands=operands, attributes=attributes, start=-1, end=-1)
+
+
+def _elementwise(draft: Draft, x: Instruction) -> Instruction | None:
+    """Do an op on what its operands were before all were transposed alike."""
+    shape = static(x.shape)
+    if shape is None or len(shape.dimensions) < 2 or not prod(shape.dimensions):
+        return None
+    if not _SAID_OF_RESULT.isdisjoint(x.attributes):
+        return None
+    order = next((o for at in x.operands if (o := _order(draft, at)) is not None), None)
+    if order is None:
+        return None
+    inverse = {d: place for place, d in enumerate(order)}
+    sizes = tuple(shape.dimensions[inverse[d]] for d in range(len(order)))
+    for at in x.operands:
+        operand = draft.made[at]
+        is_number = isinstance(operand.shape, ArrayShape) and not operand.shape.dimensions
+        if not is_number and operand.opcode != "broadcast" and _order(draft, at) != order:
+            return None
+    found = []
+    for at in x.operands:
+        operand = draft.made[at]
+        if operand.opcode == "transpose":
+            at = _before(draft, at)
+        elif operand.opcode == "broadcast" and isinstance(operand.shape, ArrayShape):
+            dimensions = tuple(order[d] for d in operand.attributes.integers("dimensions"))
+            made = ArrayShape(operand.shape.element_type, sizes)
+            own = Attributes({"dimensions": dimensions})
+            at = draft.add(operand, "broadcast", made, operand.operands, own)
+        found.append(at)
+    inner = draft.add(x, x.opcode, ArrayShape(shape.element_type, sizes), found, x.attributes)
+    return became(x, "transpose", (inner,), dimensions=order)
+
+
+TRANSPOSE_RULES: dict[str, Rule] = {
+    **{
+        name: _elementwise
+        for name, op in OPS.items()
+        if Trait.ELEMENTWISE in op.traits and not op.traits & (Trait.LEGACY | Trait.RANDOM)
+    },
+    "dot": _dot,
+    "convolution": _convolution,
+    "transpose": _transpose,
+    "reduce": _reduce,
+}

@@ -1,0 +1,130 @@
+"""Rewrites of gathers and scatters at one constant place: slices and updates of slices.
+
+A gather clamps its place so that the window lies inside; a scatter leaves a window out that does
+not (openxla/xla `xla/hlo/evaluator/hlo_evaluator.cc`, HandleGather and HandleScatter).
+"""
+
+from math import prod
+
+from hloipu_compiler.ir.attributes import Attributes, SliceRange
+from hloipu_compiler.ir.graph import Computation, Instruction
+from hloipu_compiler.ir.literals import Literal
+from hloipu_compiler.ir.ops import ELEMENTWISE
+from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.passes.algebra.expand_bitcasts import plain
+from hloipu_compiler.passes.algebra.movement import became, same_value_shape, static
+from hloipu_compiler.passes.framework.constant_values import constant_array
+from hloipu_compiler.passes.framework.rewriting import Draft, Rule
+from hloipu_runtime.element_types import S32
+
+LARGEST_START = 2**31 - 1
+"""Starts are written as s32."""
+
+
+def _only_place(draft: Draft, at: int, index_vector_dim: int) -> list[int] | None:
+    """Return the one index vector that a constant holds; None where there are several."""
+    x = draft.made[at]
+    shape = static(x.shape)
+    if shape is None or x.opcode != "constant":
+        return None
+    rest = [size for d, size in enumerate(shape.dimensions) if d != index_vector_dim]
+    if prod(rest) != 1:
+        return None
+    values = constant_array(x)
+    return None if values is None else [int(value) for value in values.reshape(-1)]
+
+
+def _gather(draft: Draft, x: Instruction) -> Instruction | None:
+    """Make a slice of a gather at one place."""
+    read = x.attributes.integers
+    source, shape = static(draft.shape(x.operands[0])), static(x.shape)
+    place = _only_place(draft, x.operands[1], x.attributes.integer("index_vector_dim"))
+    sizes = read("slice_sizes")
+    if source is None or shape is None or place is None or read("operand_batching_dims"):
+        return None
+    if len(sizes) != source.rank or prod(sizes) != shape.element_count:
+        return None
+    starts = [0] * source.rank
+    for dimension, start in zip(read("start_index_map"), place, strict=True):
+        starts[dimension] = min(max(start, 0), source.dimensions[dimension] - sizes[dimension])
+    at = _sliced(draft, x, x.operands[0], starts, sizes)
+    return became(x, "reshape", (at,))
+
+
+def _sliced(
+    draft: Draft, x: Instruction, at: int, starts: list[int], sizes: tuple[int, ...]
+) -> int:
+    shape = draft.shape(at)
+    if not isinstance(shape, ArrayShape) or shape.dimensions == sizes:
+        return at
+    given = tuple(SliceRange(a, a + n) for a, n in zip(starts, sizes, strict=True))
+    wanted = plain(shape.element_type, sizes)
+    return draft.add(x, "slice", wanted, (at,), Attributes({"slice": given}))
+
+
+def _scatter(draft: Draft, x: Instruction) -> int | Instruction | None:
+    """Make an update of a slice of a scatter to one place."""
+    read = x.attributes.integers
+    if len(x.operands) != 3 or read("input_batching_dims"):
+        return None
+    whole, update = static(draft.shape(x.operands[0])), static(draft.shape(x.operands[2]))
+    place = _only_place(draft, x.operands[1], x.attributes.integer("index_vector_dim"))
+    if whole is None or update is None or place is None or "sharding" in x.attributes:
+        return None
+    window = iter([update.dimensions[d] for d in read("update_window_dims")])
+    inserted = read("inserted_window_dims")
+    sizes = tuple(1 if d in inserted else next(window) for d in range(whole.rank))
+    starts = [0] * whole.rank
+    for dimension, start in zip(read("scatter_dims_to_operand_dims"), place, strict=True):
+        starts[dimension] = start
+    if not same_value_shape(draft, x, x.operands[0]):
+        return None
+    outside = any(
+        a < 0 or a + n > size for a, n, size in zip(starts, sizes, whole.dimensions, strict=True)
+    )
+    if outside or update.element_count == 0:
+        return x.operands[0]
+    combined = _combined(draft, x, starts, sizes, whole)
+    if combined is None or max(starts, default=0) > LARGEST_START:
+        return None
+    numbers = [
+        draft.add(x, "constant", ArrayShape(S32), literal=Literal(str(start))) for start in starts
+    ]
+    return became(x, "dynamic-update-slice", (x.operands[0], combined, *numbers))
+
+
+def _combined(
+    draft: Draft, x: Instruction, starts: list[int], sizes: tuple[int, ...], whole: ArrayShape
+) -> int | None:
+    """Append what is to be written; None where the region is more than one op."""
+    how = _single_op(draft.module.computation[x.attributes.called[0]])
+    update_shape = draft.shape(x.operands[2])
+    if how is None or not isinstance(update_shape, ArrayShape):
+        return None
+    if update_shape.element_type is not whole.element_type:
+        return None
+    opcode, order = how
+    wanted, at = plain(whole.element_type, sizes), x.operands[2]
+    if update_shape.dimensions != sizes:
+        at = draft.add(x, "reshape", wanted, (at,))
+    if not opcode:
+        return at
+    before = _sliced(draft, x, x.operands[0], starts, sizes)
+    sides = (before, at)
+    return draft.add(x, opcode, wanted, (sides[order[0]], sides[order[1]]))
+
+
+def _single_op(region: Computation) -> tuple[str, tuple[int, int]] | None:
+    """Return the op that a region is and its operands' parameters; no op where it overwrites."""
+    root = region.instructions[region.root]
+    if root.parameter_number == 1:
+        return "", (0, 1)
+    if len(region.instructions) != 3 or len(root.operands) != 2 or len(root.attributes):
+        return None
+    if root.opcode not in ELEMENTWISE or root.shape != region.instructions[0].shape:
+        return None
+    a, b = (region.instructions[i].parameter_number for i in root.operands)
+    return (root.opcode, (a, b)) if a >= 0 and b >= 0 else None
+
+
+INDEXING_RULES: dict[str, Rule] = {"gather": _gather, "scatter": _scatter}

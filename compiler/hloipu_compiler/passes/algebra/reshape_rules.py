@@ -1,0 +1,183 @@
+"""Reshapes moved behind the ops that need not know of them, until two of them meet and are none.
+
+    s = f32[8] reduce(x, zero)                 s = f32[8] reduce(x, zero)
+    k = f32[8,1] reshape(s)                    r = f32[8] divide(s, n)
+    r = f32[8,1] divide(k, n')                 b = f32[8,64] broadcast(r)
+    d = f32[8] reshape(r)
+    b = f32[8,64] broadcast(d)
+
+An elementwise op is done in the sizes that its operands have before they are reshaped, if all of
+them have such: numbers are spread anew, broadcasts follow. Ops that reduce or repeat look through a
+reshape where its dimensions map to theirs.
+"""
+
+from collections.abc import Sequence
+from math import prod
+from typing import NamedTuple
+
+from hloipu_compiler.ir.attributes import Attributes
+from hloipu_compiler.ir.graph import Instruction
+from hloipu_compiler.ir.ops import OPS, Trait
+from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.passes.algebra.movement import became, static
+from hloipu_compiler.passes.framework.rewriting import Draft, Rule
+from hloipu_runtime.program.mapping import Sizes
+from hloipu_runtime.program.relation import dimension_groups
+
+_SAID_OF_RESULT = frozenset({"sharding", "control-predecessors"})
+
+
+class _Operand(NamedTuple):
+    """What an operand becomes in other sizes."""
+
+    position: int
+    opcode: str = ""
+    """To make it with; empty: it is there."""
+    dimensions: tuple[int, ...] = ()
+    is_plain: bool = False
+    """Whether a reshape is needed that was not needed before."""
+
+
+def only_ones_differ(a: Sizes, b: Sizes) -> bool:
+    """Whether two shapes differ in dimensions of one element only."""
+    return [n for n in a if n != 1] == [n for n in b if n != 1]
+
+
+def replaced_dimensions(
+    dimensions: Sequence[int], source: Sizes, old: Sizes, new: Sizes
+) -> tuple[int, ...] | None:
+    """Return which new dimensions are some old ones; None where one of them is merged or split."""
+    if not prod(old):
+        return None
+    alone = {o[0]: n[0] for n, o in dimension_groups(new, old) if len(o) == len(n) == 1}
+    free = [d for d, size in enumerate(new) if size == 1]
+    found = []
+    for d, size in zip(dimensions, source, strict=True):
+        if old[d] == 1 and size == 1:
+            if not free:
+                return None
+            found.append(free.pop(0))
+        elif d in alone:
+            found.append(alone[d])
+        else:
+            return None
+    return tuple(found)
+
+
+def _elementwise(draft: Draft, x: Instruction) -> Instruction | None:
+    """Do an op on what its operands were before they were reshaped, and reshape the result."""
+    shape = static(x.shape)
+    if shape is None or not shape.dimensions or not prod(shape.dimensions):
+        return None
+    if not _SAID_OF_RESULT.isdisjoint(x.attributes):
+        return None
+    sources = [_source(draft, at, shape.dimensions) for at in x.operands]
+    sizes = next((s.dimensions for s in sources if s is not None), None)
+    if sizes is None:
+        return None
+    found = [_in_sizes(draft, at, sizes, s) for at, s in zip(x.operands, sources, strict=True)]
+    plain = sum(item.is_plain for item in found)
+    moved = sum(s is not None for s in sources)
+    if plain and (plain >= moved or not only_ones_differ(sizes, shape.dimensions)):
+        return None
+    operands = [_made(draft, at, sizes, item) for at, item in zip(x.operands, found, strict=True)]
+    inner = draft.add(x, x.opcode, ArrayShape(shape.element_type, sizes), operands, x.attributes)
+    return became(x, "reshape", (inner,))
+
+
+def _in_sizes(draft: Draft, at: int, sizes: Sizes, source: ArrayShape | None) -> _Operand:
+    """Return how an operand comes to have other sizes; `source`: its shape before a reshape."""
+    x = draft.made[at]
+    if not _sizes(x):
+        return _Operand(at)
+    if source is not None and source.dimensions == sizes:
+        return _Operand(x.operands[0])
+    if x.opcode == "broadcast" and static(draft.shape(x.operands[0])) is not None:
+        places = x.attributes.integers("dimensions")
+        inner = _sizes(draft.made[x.operands[0]])
+        dimensions = replaced_dimensions(places, inner, _sizes(x), sizes)
+        if dimensions is not None:
+            return _Operand(x.operands[0], "broadcast", dimensions)
+    return _Operand(at, "reshape", (), True)
+
+
+def _made(draft: Draft, at: int, sizes: Sizes, item: _Operand) -> int:
+    """Return the position of an operand in other sizes."""
+    if not item.opcode:
+        return item.position
+    like = draft.made[at]
+    shape = ArrayShape(like.shape.element_type, sizes)  # type: ignore[union-attr]
+    own = Attributes({"dimensions": item.dimensions} if item.opcode == "broadcast" else {})
+    return draft.add(like, item.opcode, shape, (item.position,), own)
+
+
+def _sizes(x: Instruction) -> Sizes:
+    return x.shape.dimensions if isinstance(x.shape, ArrayShape) else ()
+
+
+def _source(draft: Draft, at: int, sizes: Sizes) -> ArrayShape | None:
+    """Return the shape before a reshape to these sizes; None where there is no reshape."""
+    x = draft.made[at]
+    if x.opcode != "reshape" or _sizes(x) != sizes or "sharding" in x.attributes:
+        return None
+    return static(draft.shape(x.operands[0]))
+
+
+def _broadcast(draft: Draft, x: Instruction) -> Instruction | None:
+    """Repeat what was only given dimensions of one element."""
+    operand = draft.made[x.operands[0]]
+    seen = _sizes(operand)
+    inner = _source(draft, x.operands[0], seen)
+    if static(x.shape) is None or inner is None or not prod(seen):
+        return None
+    if not only_ones_differ(inner.dimensions, seen):
+        return None
+    sizes, places = _sizes(x), x.attributes.integers("dimensions")
+    ones = [places[d] for d, size in enumerate(seen) if size == 1 and sizes[places[d]] == 1]
+    others = [places[d] for d, size in enumerate(seen) if size != 1]
+    found = []
+    for size in inner.dimensions:
+        if size != 1:
+            found.append(others.pop(0))
+        elif ones:
+            found.append(ones.pop(0))
+        else:
+            return None
+    return became(x, "broadcast", operand.operands, dimensions=tuple(found))
+
+
+def _reduce(draft: Draft, x: Instruction) -> Instruction | None:
+    """Reduce before reshaping, where whole dimensions are reduced and the others stay."""
+    shape = static(x.shape)
+    if shape is None or len(x.operands) != 2 or not _SAID_OF_RESULT.isdisjoint(x.attributes):
+        return None
+    operand = draft.made[x.operands[0]]
+    inner = _source(draft, x.operands[0], _sizes(operand))
+    if inner is None or not prod(inner.dimensions):
+        return None
+    new = inner.dimensions
+    reduced = set(x.attributes.integers("dimensions"))
+    dimensions: list[int] = []
+    for there, here in dimension_groups(new, _sizes(operand)):
+        if all(d in reduced for d in here):
+            dimensions += there
+        elif any(d in reduced for d in here):
+            return None
+    left = tuple(size for d, size in enumerate(new) if d not in dimensions)
+    attributes = x.attributes.replaced(dimensions=tuple(sorted(dimensions)))
+    operands = (operand.operands[0], x.operands[1])
+    if left == shape.dimensions:
+        return x._replace(operands=operands, attributes=attributes, start=-1, end=-1)
+    made = draft.add(x, "reduce", ArrayShape(shape.element_type, left), operands, attributes)
+    return became(x, "reshape", (made,))
+
+
+RESHAPE_RULES: dict[str, Rule] = {
+    **{
+        name: _elementwise
+        for name, op in OPS.items()
+        if Trait.ELEMENTWISE in op.traits and not op.traits & (Trait.LEGACY | Trait.RANDOM)
+    },
+    "broadcast": _broadcast,
+    "reduce": _reduce,
+}

@@ -1,0 +1,147 @@
+"""Computations made anew, instruction by instruction, by rules that look at one op at a time.
+
+A rule sees operands that the rules have been through already. Where no rule finds anything, the
+old computation itself comes back, so that whoever asked can tell by identity.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from hloipu_compiler.ir.attributes import NO_ATTRIBUTES, Attributes
+from hloipu_compiler.ir.graph import Computation, Instruction, Module, control_predecessors
+from hloipu_compiler.ir.literals import Literal
+from hloipu_compiler.ir.shapes import Shape
+from hloipu_compiler.passes.framework.attribute_edits import CONTROL
+from hloipu_compiler.passes.framework.names import Names
+
+Rule = Callable[["Draft", Instruction], "int | Instruction | None"]
+"""From an instruction with its operands' new positions to: the position of what its value is, the
+instruction to put in its place, or None to leave it."""
+
+
+def with_operands(x: Instruction, operands: tuple[int, ...]) -> Instruction:
+    """Return an instruction with other operands; faster than `_replace`, which passes live on."""
+    return Instruction(
+        x.name, x.opcode, x.shape, operands, x.attributes, x.metadata, x.backend_config,
+        x.literal, x.parameter_number, x.start, x.end,
+    )  # fmt: skip
+
+
+class Draft:
+    """A computation in the making."""
+
+    __slots__ = ("_names", "made", "module", "old", "place")
+
+    def __init__(self, module: Module, old: Computation) -> None:
+        self.module = module
+        self.old = old
+        self.made: list[Instruction] = []
+        self.place: list[int] = []
+        """For each position in the old computation that has been looked at: the new one."""
+        self._names: Names | None = None
+
+    def add(
+        self,
+        like: Instruction,
+        opcode: str,
+        shape: Shape,
+        operands: Sequence[int] = (),
+        attributes: Attributes = NO_ATTRIBUTES,
+        literal: Literal | None = None,
+    ) -> int:
+        """Append an instruction that helps to make `like`, whose name and metadata it follows."""
+        self.made.append(
+            Instruction(
+                self.fresh_name(like.name), opcode, shape, tuple(operands), attributes,
+                like.metadata, "", literal,
+            )
+        )  # fmt: skip
+        return len(self.made) - 1
+
+    def append(self, x: Instruction) -> int:
+        """Append an instruction as it stands."""
+        self.made.append(x)
+        return len(self.made) - 1
+
+    def fresh_name(self, stem: str) -> str:
+        """Return a name that no instruction of the old or the new computation has."""
+        if self._names is None:
+            self._names = Names(x.name for x in self.old.instructions)
+        return self._names.fresh(stem)
+
+    def shape(self, position: int) -> Shape:
+        """Return the shape of a new instruction."""
+        return self.made[position].shape
+
+    def finish(self, root: int | None = None) -> Computation:
+        """Return the new computation."""
+        place = self.place[self.old.root] if root is None else root
+        old = self.old
+        made = Computation(old.name, tuple(self.made), place, old.execution_thread)
+        return with_control_names(made, self._moved_names())
+
+    def _moved_names(self) -> dict[str, str]:
+        made = self.made
+        old = self.old.instructions
+        return {
+            x.name: made[at].name
+            for x, at in zip(old, self.place, strict=True)
+            if made[at].name != x.name
+        }
+
+
+def with_control_names(computation: Computation, moved: Mapping[str, str]) -> Computation:
+    """Return a computation whose control predecessors have the names that they go by now."""
+    if not moved:
+        return computation
+    found = [i for i, x in enumerate(computation.instructions) if CONTROL in x.attributes]
+    if not found:
+        return computation
+    instructions = list(computation.instructions)
+    known = computation.position
+    for i in found:
+        x = instructions[i]
+        names = dict.fromkeys(moved.get(name, name) for name in control_predecessors(x))
+        names.pop(x.name, None)
+        kept = tuple(name for name in names if name in known)
+        values = {key: value for key, value in x.attributes.items() if key != CONTROL}
+        if kept:
+            values[CONTROL] = kept
+        instructions[i] = x._replace(attributes=Attributes(values, x.attributes.called))
+    return replace(computation, instructions=tuple(instructions))
+
+
+def rewritten(module: Module, computation: Computation, rules: Mapping[str, Rule]) -> Computation:
+    """Return a computation after its rules, by opcode; the same one where none does anything."""
+    instructions = computation.instructions
+    if not any(x.opcode in rules for x in instructions):
+        return computation
+    draft = Draft(module, computation)
+    made, place = draft.made, draft.place
+    changed = False
+    for x in instructions:
+        operands = x.operands
+        if changed and operands:
+            moved = tuple([place[i] for i in operands])
+            if moved != operands:
+                x = with_operands(x, moved)
+        rule = rules.get(x.opcode)
+        if rule is not None:
+            found = rule(draft, x)
+            if found is not None:
+                changed = True
+                if isinstance(found, int):
+                    place.append(found)
+                    continue
+                x = found
+        place.append(len(made))
+        made.append(x)
+    return draft.finish() if changed else computation
+
+
+def with_each(module: Module, change: Callable[[Computation], Computation]) -> Module:
+    """Return the module with each computation changed; the same one where none is."""
+    computations = tuple([change(c) for c in module.computations])
+    if all(new is old for new, old in zip(computations, module.computations, strict=True)):
+        return module
+    return replace(module, computations=computations)

@@ -1,0 +1,200 @@
+"""Cheap values made again where they are used late, in place of being kept.
+
+A value is cut where nothing reads it for a while in which much is live: its later readers get a
+copy of the few elementwise ops that made it, from values that are live there anyhow. Nothing lives
+longer for that, and every bit stays the same. (Chen et al.: Training Deep Nets with Sublinear
+Memory Cost, 2016, drop and recompute whole segments; this drops what costs next to nothing.)
+"""
+
+from bisect import bisect_left, insort
+from dataclasses import replace
+from itertools import accumulate
+from typing import ClassVar
+
+from hloipu_compiler.analysis.live_bytes import (
+    Buffers,
+    Running,
+    buffers_of,
+    extra_bytes,
+    live_bytes,
+)
+from hloipu_compiler.ir.graph import Computation, Instruction, Module, control_predecessors
+from hloipu_compiler.ir.ops import OPS, Trait
+from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.passes.framework.names import Names
+from hloipu_compiler.passes.framework.pass_base import Pass
+from hloipu_compiler.passes.framework.registry import register
+from hloipu_compiler.passes.framework.rewriting import with_operands
+from hloipu_compiler.plan.plan import Plan
+from hloipu_runtime.frozen import dataclass
+
+CHEAP = frozenset(
+    name
+    for name, op in OPS.items()
+    if Trait.ELEMENTWISE in op.traits and not op.traits & (Trait.LEGACY | Trait.RANDOM)
+) | {"iota", "broadcast", "reshape"}
+"""Ops whose result costs about as much to make as to copy."""
+_SMALL = 1000
+"""What is less than a part so small of the peak stays."""
+
+
+def cheap_values_recomputed(module: Module, most_ops: int, full_percent: int) -> Module:
+    """Return the module with cheap values made again; the same one where none pays."""
+    now = dict(module.computation)
+    extra: dict[str, int] = {}
+    changed = False
+    for name in Running(module).names:
+        old = now[name]
+        buffers = buffers_of(old, now, extra)
+        made = _Cutting(old, buffers, most_ops, full_percent).recomputed()
+        extra[name] = extra_bytes(buffers, range(len(old.instructions)))
+        if made is not None:
+            now[name] = made
+            changed = True
+    if not changed:
+        return module
+    return replace(module, computations=tuple(now[c.name] for c in module.computations))
+
+
+class _Cutting:
+    """One computation, and the cuts found so far."""
+
+    def __init__(
+        self, computation: Computation, buffers: Buffers, most_ops: int, full_percent: int
+    ) -> None:
+        self.computation = computation
+        self.buffers = buffers
+        self.most_ops = most_ops
+        count = len(computation.instructions)
+        live = live_bytes(buffers, range(count))
+        self.peak = max(live, default=0)
+        full = [b * 100 >= full_percent * self.peak for b in live]
+        self.full_before = [0, *accumulate(full)]
+        """How many instructions before each position run while memory is nearly full."""
+        self.uses: list[list[int]] = [[] for _ in buffers.sizes]
+        """Positions at which each buffer is read, ascending; reading by copies comes in."""
+        for at, read in enumerate(buffers.reads):
+            for b in read:
+                self.uses[b].append(at)
+        for b in buffers.kept:
+            self.uses[b].append(count)
+        self.own = self._own_buffers()
+        self.cuts: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
+        """Position before which copies go -> value, and the ops to copy in order."""
+
+    def _own_buffers(self) -> dict[int, int]:
+        """Return the buffer of each cheap op that makes one."""
+        return {
+            at: self.buffers.makes[at][0]
+            for at, x in enumerate(self.computation.instructions)
+            if len(self.buffers.makes[at]) == 1 and _is_cheap(x)
+        }
+
+    def recomputed(self) -> Computation | None:
+        """Return the computation with copies, None where nothing is to be gained."""
+        for at, b in self.own.items():
+            if self.buffers.sizes[b] * _SMALL >= self.peak:
+                self._cut(at, b)
+        return self._rebuilt() if self.cuts else None
+
+    def _cut(self, at: int, b: int) -> None:
+        """Cut a value at the first gap over which it is kept for nothing while memory is full."""
+        uses = self.uses[b]
+        direct = set(self.computation.users[at])
+        for before, after in zip((at, *uses), uses, strict=False):
+            if after >= len(self.computation.instructions):
+                return
+            if self.full_before[after] == self.full_before[min(before + 1, after)]:
+                continue
+            late = [use for use in uses if use >= after]
+            if not direct.issuperset(late):
+                return  # what reads it through a reshape, say, would need that again as well
+            ops = self._ops(at, after)
+            if ops is None:
+                return
+            self.cuts.setdefault(after, []).append((at, ops))
+            for op in ops:
+                for leaf in self.computation.instructions[op].operands:
+                    if leaf not in ops:
+                        self._pin(leaf, after)
+            del uses[bisect_left(uses, after) :]
+            return
+
+    def _ops(self, at: int, place: int) -> tuple[int, ...] | None:
+        """Return the ops that make a value from what is live at a place; None: there are none."""
+        found: set[int] = set()
+        stack = [at]
+        while stack:
+            op = stack.pop()
+            if op in found:
+                continue
+            if not _is_cheap(self.computation.instructions[op]):
+                return None
+            found.add(op)
+            if len(found) > self.most_ops:
+                return None
+            stack += (
+                i for i in self.computation.instructions[op].operands if not self._is_live(i, place)
+            )
+        return tuple(sorted(found))
+
+    def _is_live(self, at: int, place: int) -> bool:
+        """Whether a value can be read at a place with nothing living longer for it."""
+        return all(
+            self.uses[b] and self.uses[b][-1] >= place
+            for part in self.buffers.holds[at]
+            for b in part
+        )
+
+    def _pin(self, at: int, place: int) -> None:
+        """Note that a value is read at a place."""
+        for part in self.buffers.holds[at]:
+            for b in part:
+                insort(self.uses[b], place)
+
+    def _rebuilt(self) -> Computation:
+        """Return the computation with the copies put in."""
+        old = self.computation.instructions
+        names = Names(x.name for x in old)
+        made: list[Instruction] = []
+        place: list[int] = []
+        for at, x in enumerate(old):
+            for value, ops in self.cuts.get(at, ()):
+                copies: dict[int, int] = {}
+                for op in ops:
+                    copy = with_operands(
+                        old[op], tuple([copies.get(i, place[i]) for i in old[op].operands])
+                    )
+                    copies[op] = len(made)
+                    made.append(copy._replace(name=names.fresh(old[op].name)))
+                place[value] = copies[value]
+            place.append(len(made))
+            made.append(with_operands(x, tuple([place[i] for i in x.operands])))
+        root = place[self.computation.root]
+        return replace(self.computation, instructions=tuple(made), root=root)
+
+
+def _is_cheap(x: Instruction) -> bool:
+    """Whether an op may be run again: nothing but arithmetic on arrays, held in place by nobody."""
+    return (
+        x.opcode in CHEAP
+        and isinstance(x.shape, ArrayShape)
+        and x.shape.is_static
+        and not control_predecessors(x)
+    )
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class RecomputeCheap(Pass):
+    """Makes cheap values again where they are used late, in place of keeping them while much is."""
+
+    name: ClassVar[str] = "recompute-cheap"
+    most_ops: int = 12
+    """Ops that may be run again for one value."""
+    full_percent: int = 50
+    """Share of the most bytes ever live from which on a value is not kept unread."""
+
+    def run(self, module: Module, plan: Plan) -> tuple[Module, Plan]:
+        """Return the module with cheap values made again."""
+        return cheap_values_recomputed(module, self.most_ops, self.full_percent), plan

@@ -1,0 +1,254 @@
+"""Finding regions of rows: in text order, an op joins a region if nothing outside lies between.
+
+That is, if nothing outside of the region is on a path from the region to it. So a region can be
+computed at one moment: after all that it reads, and before all that reads it. Ops with effects end
+all regions.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
+
+from hloipu_compiler.analysis.order import has_side_effect
+from hloipu_compiler.ir.graph import Computation, Instruction, Module, control_predecessors
+from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.passes.fusion.fuse_elementwise import FUSIBLE
+
+Sizes = tuple[int, ...]
+
+_MOST_OPEN = 4
+"""Regions of one kind that may still grow; more would be looked at in vain."""
+
+
+class Kind(NamedTuple):
+    """What regions have in common."""
+
+    space: Sizes
+    dimensions: Sizes
+    ipu: int = -1
+    """That the ops run on; -1: that of whoever runs them."""
+
+    @property
+    def rows(self) -> Sizes:
+        """Sizes of what is left of the space after a reduction."""
+        return tuple(n for d, n in enumerate(self.space) if d not in self.dimensions)
+
+
+@dataclass(eq=False)
+class _Region:
+    kind: Kind
+    bit: int
+    members: list[int] = field(default_factory=list)
+    after: int = 0
+    """Bits of the open regions that must be computed before it."""
+
+
+class RowFinder:
+    """One walk over a computation, in text order."""
+
+    def __init__(
+        self,
+        module: Module,
+        computation: Computation,
+        effects: frozenset[str],
+        most_ops: int,
+        ipus: Mapping[tuple[str, str], int] = MappingProxyType({}),
+    ) -> None:
+        self.module = module
+        self.computation = computation
+        self.effects = effects
+        self.most_ops = most_ops
+        self.ipus = ipus
+        self.kinds = _kinds(computation, ipus)
+        self.regions: list[_Region] = []
+        self.open: dict[Kind, list[_Region]] = {}
+        self.open_bits = 0
+        self.region_of: dict[int, _Region] = {}
+        self.after: list[int] = []
+
+    def found(self) -> list[list[int]]:
+        """Return the members of each region, in text order; broadcasts are no members."""
+        if not self.kinds or any(map(control_predecessors, self.computation.instructions)):
+            return []
+        for position, x in enumerate(self.computation.instructions):
+            if has_side_effect(x) or not self.effects.isdisjoint(x.attributes.called):
+                for regions in self.open.values():
+                    for region in tuple(regions):
+                        self._close(region)
+            mask = self._after(x)
+            kind = self._kind(position, x)
+            if kind is not None:
+                self._join(position, x, kind, mask)
+            self.after.append(mask & self.open_bits)
+        return [part for region in self.regions for part in self._connected(region)]
+
+    def _sources(self, x: Instruction) -> list[int]:
+        """Return the operands, seen through broadcasts, which regions make for themselves."""
+        instructions = self.computation.instructions
+        found = []
+        for operand in x.operands:
+            while instructions[operand].opcode == "broadcast":
+                operand = instructions[operand].operands[0]
+            found.append(operand)
+        return found
+
+    def _after(self, x: Instruction) -> int:
+        """Return the regions that an op must come after, its operands' own ones included."""
+        mask = 0
+        for operand in self._sources(x):
+            region = self.region_of.get(operand)
+            mask |= self.after[operand] if region is None else region.after | region.bit
+        return mask
+
+    def _kind(self, position: int, x: Instruction) -> Kind | None:
+        """Return of which kind a region with this op would be."""
+        sizes = sizes_of(x)
+        ipu = self.ipus.get((self.computation.name, x.name), -1)
+        if x.opcode == "reduce":
+            return _kind_of_reduction(self.computation, x, ipu)
+        if not _is_elementwise(self.computation, x) or sizes is None:
+            return None
+        for operand in self._sources(x):
+            region = self.region_of.get(operand)
+            if region is not None and sizes and sizes == region.kind.rows:
+                return region.kind if region.kind.ipu == ipu else None
+        if (sizes, ipu) not in self.kinds:
+            return None
+        readers = {
+            _kind_of_reduction(self.computation, self.computation.instructions[user], ipu)
+            if self.computation.instructions[user].opcode == "reduce"
+            else None
+            for user in self.computation.users[position]
+        }
+        if len(readers) == 1 and (only := readers.pop()) is not None:
+            return only
+        return self.kinds[sizes, ipu]
+
+    def _join(self, position: int, x: Instruction, kind: Kind, mask: int) -> None:
+        """Put an op into the newest region that it can be in, or a new one."""
+        regions = self.open.setdefault(kind, [])
+        is_rows = sizes_of(x) == kind.rows and x.opcode != "reduce"
+        for region in reversed(regions):
+            own = self._outside(x, region)
+            if own & region.bit or len(region.members) >= self.most_ops:
+                continue
+            if is_rows and all(self.region_of.get(o) is not region for o in self._sources(x)):
+                continue
+            break
+        else:
+            if is_rows:
+                return
+            region = _Region(kind, 1 << len(self.regions))
+            self.regions.append(region)
+            self.open_bits |= region.bit
+            regions.append(region)
+            if len(regions) > _MOST_OPEN:
+                self._close(regions[0])
+            own = region.after = mask & self.open_bits
+        # What was computed from the region before does not know what the region now waits for:
+        # that must not come to wait for it.
+        for other in self.regions_of(own & self.open_bits & ~region.after):
+            self._close(other)
+        region.after |= own & self.open_bits
+        region.members.append(position)
+        self.region_of[position] = region
+
+    def _outside(self, x: Instruction, region: _Region) -> int:
+        """Return the regions that an op's operands outside of a region come after."""
+        mask = 0
+        for operand in self._sources(x):
+            other = self.region_of.get(operand)
+            if other is region:
+                continue
+            mask |= self.after[operand] if other is None else other.after | other.bit
+        return mask
+
+    def regions_of(self, bits: int) -> list[_Region]:
+        """Return the regions with these bits."""
+        found = []
+        while bits:
+            low = bits & -bits
+            found.append(self.regions[low.bit_length() - 1])
+            bits ^= low
+        return found
+
+    def _close(self, region: _Region) -> None:
+        self.open_bits &= ~region.bit
+        self.open[region.kind].remove(region)
+
+    def _connected(self, region: _Region) -> list[list[int]]:
+        """Return the parts of a region that share values; those with a reduction of more."""
+        parent = {position: position for position in region.members}
+        first_reader: dict[int, int] = {}
+
+        def top(position: int) -> int:
+            while parent[position] != position:
+                parent[position] = parent[parent[position]]
+                position = parent[position]
+            return position
+
+        instructions = self.computation.instructions
+        for position in region.members:
+            for operand in self._sources(instructions[position]):
+                if operand in parent:
+                    parent[top(position)] = top(operand)
+                elif sizes_of(instructions[operand]) == region.kind.space:
+                    other = first_reader.setdefault(operand, position)
+                    parent[top(position)] = top(other)
+        parts: dict[int, list[int]] = {}
+        for position in region.members:
+            parts.setdefault(top(position), []).append(position)
+        return [
+            part
+            for part in parts.values()
+            if len(part) > 1 and any(instructions[p].opcode == "reduce" for p in part)
+        ]
+
+
+def _kinds(
+    computation: Computation, ipus: Mapping[tuple[str, str], int]
+) -> dict[tuple[Sizes, int], Kind]:
+    """Return for each space and IPU the dimensions that most of its reductions run along."""
+    count: dict[Kind, int] = {}
+    for x in computation.instructions:
+        if x.opcode == "reduce":
+            ipu = ipus.get((computation.name, x.name), -1)
+            kind = _kind_of_reduction(computation, x, ipu)
+            if kind is not None:
+                count[kind] = count.get(kind, 0) + 1
+    best: dict[tuple[Sizes, int], Kind] = {}
+    for kind in sorted(count, key=lambda k: (count[k], k.dimensions)):
+        best[kind.space, kind.ipu] = kind
+    return best
+
+
+def _kind_of_reduction(computation: Computation, x: Instruction, ipu: int) -> Kind | None:
+    """Return the kind of a reduction of one array from a constant number, or None."""
+    if len(x.operands) != 2 or not isinstance(x.shape, ArrayShape):
+        return None
+    array, init = (computation.instructions[i] for i in x.operands)
+    sizes = sizes_of(array)
+    if sizes is None or init.opcode != "constant":
+        return None
+    dimensions = tuple(sorted(x.attributes.integers("dimensions")))
+    return Kind(sizes, dimensions, ipu) if dimensions else None
+
+
+def _is_elementwise(computation: Computation, x: Instruction) -> bool:
+    """Whether an op is a fusion of elementwise ops, or an elementwise op on arrays of its sizes."""
+    if x.opcode == "fusion":
+        return x.attributes.text("kind") == "kLoop" and isinstance(x.shape, ArrayShape)
+    sizes = sizes_of(x)
+    return (
+        x.opcode in FUSIBLE
+        and sizes is not None
+        and all(sizes_of(computation.instructions[i]) == sizes for i in x.operands)
+    )
+
+
+def sizes_of(x: Instruction) -> Sizes | None:
+    """Return the sizes of an array, None where they are not known or there is no array."""
+    if not isinstance(x.shape, ArrayShape) or not x.shape.is_static:
+        return None
+    return x.shape.dimensions

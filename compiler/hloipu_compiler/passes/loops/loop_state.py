@@ -1,0 +1,157 @@
+"""Elements of tuples that loops and branches carry for nobody."""
+
+from collections.abc import Sequence, Set
+from dataclasses import replace
+
+from hloipu_compiler.analysis.order import has_side_effect
+from hloipu_compiler.ir.attributes import Attributes
+from hloipu_compiler.ir.graph import Computation, Instruction
+from hloipu_compiler.ir.shapes import Shape, TupleShape
+from hloipu_compiler.passes.framework.attribute_edits import DESCRIBES_LEAVES
+from hloipu_compiler.passes.framework.rewriting import with_control_names, with_operands
+
+Elements = frozenset[int]
+_GTE = "get-tuple-element"
+
+
+def elements_read(computation: Computation, position: int) -> Elements | None:
+    """Return which elements of a tuple are read; None where somebody takes the tuple as a whole."""
+    if position == computation.root:
+        return None
+    read: set[int] = set()
+    for user in computation.users[position]:
+        x = computation.instructions[user]
+        if x.opcode != _GTE:
+            return None
+        read.add(x.attributes.integer("index"))
+    return frozenset(read)
+
+
+def is_divisible(x: Instruction) -> bool:
+    """Whether a tuple's elements may be left out: nothing is said about its leaves one by one."""
+    shape = x.shape
+    return (
+        isinstance(shape, TupleShape)
+        and not shape.has_buffer
+        and not any(key in x.attributes for key in DESCRIBES_LEAVES)
+    )
+
+
+def state_needed(
+    condition: Computation, body: Computation, outside: Elements, effectful: Set[str] | None
+) -> Elements | None:
+    """Return the elements of a loop's state that its result, its end or its effects depend on.
+
+    None where the tuple is used as a whole somewhere, so that nobody can tell. Without `effectful`,
+    effects count for nothing.
+    """
+    root, instructions = body.instructions[body.root], body.instructions
+    parameter = body.parameters[0]
+    ending = elements_read(condition, condition.parameters[0])
+    if ending is None or root.opcode != "tuple" or elements_read(body, parameter) is None:
+        return None
+    checked = (root, instructions[parameter], condition.instructions[condition.parameters[0]])
+    if body.users[body.root] or not all(map(is_divisible, checked)):
+        return None
+    needed = set(outside | ending)
+    waiting = [root.operands[i] for i in needed]
+    if effectful is not None:
+        waiting += [i for i, x in enumerate(instructions) if stays(x, effectful)]
+    seen = bytearray(len(instructions))
+    while waiting:
+        at = waiting.pop()
+        if seen[at]:
+            continue
+        seen[at] = 1
+        x = instructions[at]
+        if x.opcode == _GTE and x.operands[0] == parameter:
+            index = x.attributes.integer("index")
+            if index not in needed:
+                needed.add(index)
+                waiting.append(root.operands[index])
+        else:
+            waiting += x.operands
+    return frozenset(needed)
+
+
+def stays(x: Instruction, effectful: Set[str]) -> bool:
+    """Whether an instruction must stay although nobody uses its result."""
+    return has_side_effect(x) or not effectful.isdisjoint(x.attributes.called)
+
+
+def part_of(shape: Shape, kept: Sequence[int]) -> TupleShape:
+    """Return a tuple's shape with some of its elements."""
+    elements = shape.elements if isinstance(shape, TupleShape) else ()
+    return TupleShape(tuple(elements[i] for i in kept))
+
+
+def with_narrow_root(computation: Computation, kept: Sequence[int]) -> Computation:
+    """Return a computation whose root has only some elements; the others may now be dead."""
+    at, instructions = computation.root, computation.instructions
+    root = instructions[at]
+    shape = part_of(root.shape, kept)
+    if root.opcode == "tuple" and not computation.users[at]:
+        narrow = root._replace(shape=shape, operands=tuple(root.operands[i] for i in kept))
+        changed = (*instructions[:at], narrow, *instructions[at + 1 :])
+        return replace(computation, instructions=changed)
+    used = {x.name for x in instructions}
+    made = list(instructions)
+    operands = []
+    for i, element in zip(kept, shape.elements, strict=True):
+        operands.append(len(made))
+        made.append(element_of(f"{root.name}.kept.{i}", used, at, i, element))
+    name = _unused(f"{root.name}.kept", used)
+    made.append(Instruction(name, "tuple", shape, tuple(operands), metadata=root.metadata))
+    return replace(computation, instructions=tuple(made), root=len(made) - 1)
+
+
+def element_of(stem: str, used: set[str], at: int, index: int, shape: Shape) -> Instruction:
+    """Return what reads one element of the tuple at a position."""
+    return Instruction(_unused(stem, used), _GTE, shape, (at,), Attributes({"index": index}))
+
+
+def _unused(stem: str, used: set[str]) -> str:
+    name = stem
+    while name in used:
+        name += "_"
+    used.add(name)
+    return name
+
+
+def with_narrow_parameter(
+    computation: Computation, kept: Sequence[int], number: int = 0
+) -> Computation:
+    """Return a computation whose parameter has only some elements; nobody reads the others."""
+    at = computation.parameters[number]
+    new_index = {old: new for new, old in enumerate(kept)}
+    made = list(computation.instructions)
+    made[at] = made[at]._replace(shape=part_of(made[at].shape, kept))
+    for user in computation.users[at]:
+        made[user] = renumbered(made[user], new_index)
+    return replace(computation, instructions=tuple(made))
+
+
+def renumbered(x: Instruction, new_index: dict[int, int]) -> Instruction:
+    """Return a get-tuple-element that reads the same element where it stands now."""
+    index = new_index[x.attributes.integer("index")]
+    return x._replace(attributes=x.attributes.replaced(index=index))
+
+
+def without_dead(computation: Computation, live: Sequence[bool]) -> Computation:
+    """Return a computation without what is not live; the same one where all is."""
+    if all(live):
+        return computation
+    made: list[Instruction] = []
+    place: list[int] = []
+    dead: dict[str, str] = {}
+    for x, lives in zip(computation.instructions, live, strict=True):
+        place.append(len(made))
+        if lives:
+            moved = tuple([place[i] for i in x.operands])
+            made.append(with_operands(x, moved) if moved != x.operands else x)
+        else:
+            dead[x.name] = x.name
+    new = Computation(
+        computation.name, tuple(made), place[computation.root], computation.execution_thread
+    )
+    return with_control_names(new, dead)

@@ -1,0 +1,250 @@
+"""What loops carry without changing it, and constants handed to loops and branches.
+
+A part of a loop's state that the body hands on unchanged is, after the loop, what it was before.
+Where that is a constant, the body and the condition can have it of their own, and so can a branch:
+then it can be folded there. `eliminate-dead-code` drops what nobody reads any more.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import ClassVar
+
+from hloipu_compiler.ir.attributes import Attributes
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.shapes import TupleShape
+from hloipu_compiler.passes.algebra.expand_bitcasts import bitcasts_expanded
+from hloipu_compiler.passes.framework.pass_base import (
+    NO_BITCASTS,
+    NO_DEAD_CODE,
+    TRIP_COUNTS,
+    Facts,
+    Pass,
+)
+from hloipu_compiler.passes.framework.registry import register
+from hloipu_compiler.passes.framework.rewriting import Draft, with_operands
+from hloipu_compiler.plan.plan import Plan
+from hloipu_runtime.frozen import dataclass
+
+Template = tuple[Instruction, ...]
+"""A constant, and perhaps the broadcast of it, each the operand of the next."""
+_GTE = "get-tuple-element"
+
+
+def loops_simplified(module: Module) -> Module:
+    """Return the module with constants inside of loops and branches; the same one if none move.
+
+    Computations that several ops run are left alone.
+    """
+    module = bitcasts_expanded(module)
+    sites: dict[str, int] = {}
+    runs = False
+    for c in module.computations:
+        for x in c.instructions:
+            if x.attributes.called:
+                runs = runs or x.opcode in ("while", "conditional")
+                for name in x.attributes.called:
+                    sites[name] = sites.get(name, 0) + 1
+    if not runs:
+        return module
+    now = dict(module.computation)
+    for name in [c.name for c in reversed(module.computations)]:
+        _visit(module, now, sites, name)
+    computations = tuple(now[c.name] for c in module.computations)
+    if all(new is old for new, old in zip(computations, module.computations, strict=True)):
+        return module
+    return replace(module, computations=computations)
+
+
+def _visit(
+    module: Module, now: dict[str, Computation], sites: Mapping[str, int], name: str
+) -> None:
+    """Push constants from one computation down, and read unchanged state before its loops."""
+    computation = now[name]
+    unchanged: dict[int, dict[int, int]] = {}
+    for at, x in enumerate(computation.instructions):
+        if x.opcode not in ("while", "conditional"):
+            continue
+        if any(sites[called] > 1 for called in x.attributes.called):
+            continue
+        if x.opcode == "while":
+            found = _unchanged_state(computation, x, now[x.attributes.text("body")])
+            if found:
+                unchanged[at] = found
+                templates = _templates(computation, found)
+                for key in ("body", "condition"):
+                    inner = now[x.attributes.text(key)]
+                    now[inner.name] = _with_constants(module, inner, templates)
+        else:
+            for called, operand in zip(x.attributes.called, x.operands[1:], strict=True):
+                now[called] = _branch(module, computation, operand, now[called])
+    if unchanged:
+        now[name] = _reading_before(computation, unchanged)
+
+
+def _unchanged_state(
+    caller: Computation, loop: Instruction, body: Computation
+) -> dict[int, int] | None:
+    """Return, for each element that the body hands on as it is, where its start stands."""
+    start, root = caller.instructions[loop.operands[0]], body.instructions[body.root]
+    if start.opcode != "tuple" or root.opcode != "tuple" or not isinstance(loop.shape, TupleShape):
+        return None
+    if loop.shape.has_buffer or "sharding" in loop.attributes:
+        return None
+    parameter = body.parameters[0]
+    found: dict[int, int] = {}
+    for i, operand in enumerate(root.operands):
+        x = body.instructions[operand]
+        if x.opcode == _GTE and x.operands[0] == parameter and x.attributes.integer("index") == i:
+            found[i] = start.operands[i]
+    return found
+
+
+def _templates(caller: Computation, starts: Mapping[int, int]) -> dict[int, Template]:
+    """Return the elements that start from a constant, as instructions to copy."""
+    found = ((i, _template(caller, at)) for i, at in starts.items())
+    return {i: template for i, template in found if template}
+
+
+def _template(caller: Computation, at: int) -> Template:
+    x = caller.instructions[at]
+    if x.opcode == "constant" and not isinstance(x.shape, TupleShape):
+        return (x,)
+    if x.opcode == "broadcast":
+        source = caller.instructions[x.operands[0]]
+        if source.opcode == "constant":
+            return (source, x)
+    return ()
+
+
+def _with_constants(
+    module: Module, inner: Computation, templates: Mapping[int, Template]
+) -> Computation:
+    """Return a computation that has elements of its parameter's tuple as constants of its own.
+
+    The element of the root that hands one of them on stays, so that the state stays as it is.
+    """
+    parameter = inner.parameters[0]
+    from hloipu_compiler.passes.loops.loop_state import elements_read
+
+    read = elements_read(inner, parameter)
+    if not templates or read is None or read.isdisjoint(templates):
+        return inner
+    draft = Draft(module, inner)
+    own: dict[int, int] = {}
+    changed = False
+    for at, x in enumerate(inner.instructions):
+        operands = tuple([draft.place[i] for i in x.operands])
+        if x.opcode == _GTE and x.operands[0] == parameter:
+            index = x.attributes.integer("index")
+            if index in templates and _is_used(inner, at):
+                changed = True
+                if index not in own:
+                    own[index] = _copied(draft, templates[index])
+                draft.place.append(own[index])
+                continue
+        draft.place.append(draft.append(with_operands(x, operands)))
+    if not changed:
+        return inner
+    return _handing_on(draft, inner, parameter, frozenset(own))
+
+
+def _is_used(inner: Computation, at: int) -> bool:
+    """Whether an element is read by anything but a root that hands it on."""
+    hands_on = inner.instructions[inner.root].opcode == "tuple"
+    return any(user != inner.root or not hands_on for user in inner.users[at])
+
+
+def _handing_on(
+    draft: Draft, inner: Computation, parameter: int, indices: frozenset[int]
+) -> Computation:
+    """Let the root's tuple read from the parameter what it read from there."""
+    new = draft.finish()
+    root = inner.instructions[inner.root]
+    if root.opcode != "tuple":
+        return new
+    made = list(new.instructions)
+    last = made.pop(new.root) if new.root == len(made) - 1 else None
+    if last is None:
+        return new
+    operands = list(last.operands)
+    for i, operand in enumerate(root.operands):
+        x = inner.instructions[operand]
+        if x.opcode != _GTE or x.operands[0] != parameter:
+            continue
+        index = x.attributes.integer("index")
+        if index in indices:
+            operands[i] = len(made)
+            made.append(
+                Instruction(
+                    draft.fresh_name(x.name), _GTE, x.shape, (draft.place[parameter],),
+                    Attributes({"index": index}), x.metadata,
+                )
+            )  # fmt: skip
+    made.append(with_operands(last, tuple(operands)))
+    return replace(new, instructions=tuple(made), root=len(made) - 1)
+
+
+def _copied(draft: Draft, template: Template) -> int:
+    at = -1
+    for x in template:
+        name = draft.fresh_name(x.name)
+        at = draft.append(x._replace(name=name, operands=(at,) if x.operands else ()))
+    return at
+
+
+def _branch(module: Module, caller: Computation, operand: int, branch: Computation) -> Computation:
+    """Return a branch that has the constants among its arguments as its own."""
+    given = caller.instructions[operand]
+    if given.opcode == "tuple":
+        templates = _templates(caller, dict(enumerate(given.operands)))
+        return _with_constants(module, branch, templates)
+    template = _template(caller, operand)
+    parameter = branch.parameters[0]
+    if not template or not branch.users[parameter]:
+        return branch
+    draft = Draft(module, branch)
+    own = _copied(draft, template)
+    for at, x in enumerate(branch.instructions):
+        if at == parameter:
+            draft.append(x)
+            draft.place.append(own)
+        else:
+            operands = tuple([draft.place[i] for i in x.operands])
+            draft.place.append(draft.append(with_operands(x, operands)))
+    return draft.finish()
+
+
+def _reading_before(
+    computation: Computation, unchanged: Mapping[int, Mapping[int, int]]
+) -> Computation:
+    """Return a caller that reads what its loops do not change where it stood before them."""
+    made = list(computation.instructions)
+    forward: dict[int, int] = {}
+    for at, x in enumerate(made):
+        if x.opcode == _GTE and x.operands[0] in unchanged:
+            start = unchanged[x.operands[0]].get(x.attributes.integer("index"))
+            if start is not None:
+                forward[at] = forward.get(start, start)
+    changed = False
+    for at, x in enumerate(made):
+        if not forward.keys().isdisjoint(x.operands):
+            made[at] = with_operands(x, tuple([forward.get(i, i) for i in x.operands]))
+            changed = True
+    root = forward.get(computation.root, computation.root)
+    if not changed and root == computation.root:
+        return computation
+    return replace(computation, instructions=tuple(made), root=root)
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class SimplifyLoops(Pass):
+    """Gives loops and branches their constants, and reads what loops leave alone before them."""
+
+    name: ClassVar[str] = "simplify-loops"
+    establishes: ClassVar[Facts] = frozenset({NO_BITCASTS})
+    breaks: ClassVar[Facts] = frozenset({NO_DEAD_CODE, TRIP_COUNTS})
+
+    def run(self, module: Module, plan: Plan) -> tuple[Module, Plan]:
+        """Return the module with simpler loops."""
+        return loops_simplified(module), plan

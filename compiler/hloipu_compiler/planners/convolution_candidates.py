@@ -1,0 +1,145 @@
+"""Ways to cut a convolution: every split of its labels into blocks that no tile has too much of."""
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hloipu_runtime.codelets.core.codelet import Index, Tensor
+from hloipu_runtime.codelets.dense.convolution import Convolution
+from hloipu_runtime.machine.charges import over
+from hloipu_runtime.program.mapping import Sizes
+
+Amounts = NDArray[np.int64]
+
+FEATURE_GRAIN = 16
+"""Features that the AMP makes at once (graphcore/poplibs: lib/poplin/PerformanceEstimation.hpp)."""
+
+_DEPTH_GRAIN = 8
+"""Input features that the AMP takes in at once, in f32."""
+
+_LEAST_DEPTH = 16
+"""Fewest products of a piece for each result: one group of input channels of the AMP in f16."""
+
+_LEAST_TAPS = 8
+"""Shortest kernel dimension that is cut: those of weight gradients are images."""
+
+_STEPS_AN_OCTAVE = 6
+"""Numbers of blocks that are tried between one and its double, above the first ones."""
+
+
+_LEAST_EVEN = 4
+"""Fewest sizes of equal blocks with which others are not looked at."""
+
+
+class Cut(NamedTuple):
+    """What the sum is cut into."""
+
+    along: int
+    """As in `Convolution.along`."""
+    part: int
+    """Elements of a piece; 0: it is not cut."""
+    pieces: int = 1
+
+
+def cuts_of(tiles: int, codelet: Convolution, image: Tensor, kernel: Tensor) -> Iterator[Cut]:
+    """Yield ways to cut the sum, the whole first."""
+    yield Cut(0, 0)
+    taps = prod(kernel.shape[d] for d in codelet.rhs[2:])
+    depth = kernel.shape[codelet.rhs[0]] * taps
+    most = min(tiles, depth // _LEAST_DEPTH)
+    if codelet.feature_groups * codelet.batch_groups == 1:
+        length = image.shape[codelet.lhs[1]]
+        grain = _DEPTH_GRAIN if length >= 2 * _DEPTH_GRAIN else 1
+        yield from _pieces(0, length, grain, most)
+    for number, (window, back) in enumerate(zip(codelet.window, codelet.reversal, strict=True)):
+        length = kernel.shape[codelet.rhs[2 + number]]
+        if window[4] == 1 and not back and length >= _LEAST_TAPS:
+            yield from _pieces(1 + number, length, 1, most)
+
+
+def _pieces(along: int, length: int, grain: int, most: int) -> Iterator[Cut]:
+    for part in even_blocks_of(length, grain):
+        pieces = over(length, part)
+        if 1 < pieces <= most:
+            yield Cut(along, part, pieces)
+
+
+@lru_cache(1 << 12)
+def blocks_of(size: int, grain: int) -> tuple[int, ...]:
+    """Return block sizes, the largest first; multiples of the grain, and halves of it.
+
+    Counts of blocks all differ.
+    """
+    found: list[int] = []
+    count, units = 1, over(max(1, size), grain)
+    while True:
+        block = over(units, min(count, units)) * grain
+        if not found or block != found[-1]:
+            found.append(block)
+        if count >= units:
+            break
+        count = max(count + 1, count + count // _STEPS_AN_OCTAVE)
+    while found[-1] > 1:
+        found.append(found[-1] // 2)
+    return tuple(found)
+
+
+@lru_cache(1 << 12)
+def even_blocks_of(size: int, grain: int) -> tuple[int, ...]:
+    """Return those of the block sizes that all blocks have, where there are some to choose from.
+
+    Blocks of features alike: what is normalised in groups, or concatenated, keeps to its tiles.
+    """
+    every = blocks_of(size, grain)
+    even = tuple(block for block in every if block and size % block == 0)
+    return even if len(even) >= min(len(every), _LEAST_EVEN) else every
+
+
+def blocks_of_labels(
+    tiles: int, codelet: Convolution, sizes: Sizes, pieces: int
+) -> tuple[Amounts, ...]:
+    """Return, for each label, block sizes; entries of the arrays are ways, on at most the tiles.
+
+    `pieces`: into how many the sum is cut, counted by the first label, each on its own tiles.
+    """
+    found: list[Amounts] = []
+    used = np.full(1, pieces)
+    first = 1 if codelet.part else 0
+    grouped = codelet.feature_groups * codelet.batch_groups > 1
+    for label, size in enumerate(sizes):
+        if label < first:
+            choices = np.ones(1, np.int64)
+            counts = choices
+        else:
+            grain = FEATURE_GRAIN if label == first and not grouped else 1
+            listed = even_blocks_of(size, grain) if label == first else blocks_of(size, 1)
+            if pieces * over(size, max(listed)) > tiles:
+                # Even blocks of all features there may be none, and no tiles for more than one.
+                listed = blocks_of(size, grain)
+            choices = np.array(listed, np.int64)
+            counts = -(-max(1, size) // choices)
+        both = used[:, None] * counts[None, :]
+        rows, columns = np.nonzero(both <= tiles)
+        found = [x[rows] for x in found]
+        found.append(np.minimum(choices, max(1, size))[columns])
+        used = both[rows, columns]
+    return tuple(found)
+
+
+def part_sizes(
+    indices: Sequence[Index], shape: Sizes, blocks: Sequence[Amounts]
+) -> tuple[Amounts, ...]:
+    """Return the sizes of the largest part of a tensor whose dimensions follow labels' blocks."""
+    ones = np.ones_like(blocks[0]) if blocks else np.ones(1, np.int64)
+    found = []
+    for index, size in zip(indices, shape, strict=True):
+        if index.label < 0:
+            found.append(ones * size)
+        else:
+            reach = (blocks[index.label] - 1) * index.stride + index.window
+            found.append(np.minimum(reach, size))
+    return tuple(found)

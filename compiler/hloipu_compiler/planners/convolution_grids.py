@@ -1,0 +1,310 @@
+"""Grids of convolutions: every split of the sum, features, images and positions, the cheapest.
+
+All ways are priced at once by the machine's own formulas, as if operands had to be received whole.
+The best of them, and the grids on which the image lies already, are then priced with what the
+exchange from where operands lie would cost.
+"""
+
+from functools import lru_cache
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from hloipu_compiler.planners.convolution_candidates import Cut
+from hloipu_compiler.planners.convolution_prices import Spread, Ways, priced, spread_of
+from hloipu_compiler.planners.convolution_staying import staying
+from hloipu_compiler.planners.placing import Placement, gathered, grid
+from hloipu_compiler.planners.redistribution import bringing
+from hloipu_runtime.codelets.core.codelet import Index, Tensor
+from hloipu_runtime.codelets.costs.reduce import summing_cycles
+from hloipu_runtime.codelets.dense.convolution import Convolution
+from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.machine.charges import over
+from hloipu_runtime.machine.costs import rearrange_on_tile, sync
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.mapping import Mapping, Tiles
+
+_SLICES = (2, 4, 8, 16)
+"""In how many slices a convolution may be done where memory bites."""
+
+_SLICE_CODE_BYTES = 320
+"""Of a slice's steps and the state of its vertices. Assumed."""
+
+_WORD_BYTES = 8
+
+_CLOSER = 8
+"""Ways whose exchange is looked at in detail: those with the smallest estimates that fit."""
+
+
+class ConvolutionGrid(NamedTuple):
+    """How a convolution is spread."""
+
+    cut: Cut
+    placement: Placement
+    compute_cycles: int
+    exchange_cycles: int
+    """Of bringing operands in, and pieces together; with syncs."""
+    bytes_per_tile: int
+    """Of the parts of operands and result, or of what pieces are summed from."""
+    code_cycles: int = 0
+    """What the code of its exchanges is worth."""
+    slices: int = 1
+    """Of the images, or of the result's features, done one after the other."""
+    slices_features: bool = False
+
+    @property
+    def cycles(self) -> int:
+        """Estimate of all."""
+        return self.compute_cycles + self.exchange_cycles
+
+    @property
+    def price(self) -> int:
+        """What is compared."""
+        return self.cycles + self.code_cycles
+
+
+class Bounds(NamedTuple):
+    """What a plan may take of a tile's memory."""
+
+    room: int
+    """Bytes of parts of operands and results."""
+    code_cycles_per_byte: int = 0
+    """What exchange code is worth."""
+
+
+Lying = tuple[Mapping | None, Mapping | None]
+"""Where image and kernel lie; None: not known."""
+
+
+class _Asked(NamedTuple):
+    """A convolution to be planned."""
+
+    machine: Machine
+    codelet: Convolution
+    operands: tuple[Tensor, Tensor]
+    result: Tensor
+    partial_type: str
+
+
+@lru_cache(1 << 12)
+def convolution_grid(
+    machine: Machine,
+    codelet: Convolution,
+    operands: tuple[Tensor, Tensor],
+    result: Tensor,
+    partial_type: str,
+    bounds: Bounds,
+    lying: Lying = (None, None),
+    first: int = 0,
+) -> ConvolutionGrid:
+    """Return the cheapest grid that needs no more memory than it may, or twice as much, and so on.
+
+    Where the whole needs more, images or features are done in slices, one after the other.
+    `first`: where small grids begin.
+    """
+    asked, room = _Asked(machine, codelet, operands, result, partial_type), bounds.room
+    whole = _best(asked, bounds, lying, first)
+    if whole.bytes_per_tile <= room:
+        return whole
+    found = [whole]
+    for features in (False, True):
+        for slices in _SLICES:
+            sliced = sliced_tensors(codelet, operands, result, slices, features=features)
+            if sliced is None:
+                break
+            image, kernel, made = sliced
+            one = _best(
+                asked._replace(operands=(image, kernel), result=made), bounds, (None, None), first
+            )
+            price = bounds.code_cycles_per_byte
+            found.append(_in_slices(asked, one, made, slices, price, features=features))
+            if found[-1].bytes_per_tile <= room:
+                # Finer slices only cost more.
+                break
+    return min(found, key=lambda x: (_doublings(x.bytes_per_tile, room), x.price))
+
+
+def _doublings(size_bytes: int, room: int) -> int:
+    """Return how often the room must be doubled, as poplibs does where no plan fits.
+
+    (graphcore/poplibs: lib/poplin/ConvPlan.cpp.)
+    """
+    return (over(size_bytes, max(1, room)) - 1).bit_length()
+
+
+def _best(asked: _Asked, bounds: Bounds, lying: Lying, first: int) -> ConvolutionGrid:
+    found = convolution_grids(*asked, bounds, lying, first)
+    return min(found, key=lambda x: (_doublings(x.bytes_per_tile, bounds.room), x.price))
+
+
+def sliced_tensors(
+    codelet: Convolution,
+    operands: tuple[Tensor, Tensor],
+    result: Tensor,
+    slices: int,
+    *,
+    features: bool,
+) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Return image, kernel and result of the first of so many slices; None for fewer elements."""
+    image, kernel = operands
+    if features and codelet.feature_groups * codelet.batch_groups > 1:
+        return None
+    if not features and codelet.batch_groups > 1:
+        return None
+    of_result, number = codelet.out[1 if features else 0], 1 if features else 0
+    of_operand = codelet.rhs[1] if features else codelet.lhs[0]
+    size = result.shape[of_result]
+    if size < slices:
+        return None
+    step = over(size, slices)
+    parts = [image, kernel]
+    parts[number] = _resized(parts[number], of_operand, step)
+    return parts[0], parts[1], _resized(result, of_result, step)
+
+
+def _resized(tensor: Tensor, dimension: int, size: int) -> Tensor:
+    shape = (*tensor.shape[:dimension], size, *tensor.shape[dimension + 1 :])
+    return Tensor(tensor.element_type, shape)
+
+
+def _in_slices(
+    asked: _Asked, one: ConvolutionGrid, made: Tensor, slices: int, price: int, *, features: bool
+) -> ConvolutionGrid:
+    """Return the price of all slices, whose results are put together on other tiles."""
+    machine, result = asked.machine, asked.result
+    begin = machine.exchange.setup_cycles + machine.exchange.route_cycles + sync(machine).cycles
+    count = over(result.elements, max(1, made.elements))
+    share = over(_bytes(result), machine.chip.tiles_per_ipu)
+    moving = count * begin + over(share, machine.exchange.receive_bytes_per_cycle)
+    first = 1 if one.cut.part else 0
+    if (first if features else first + 1) in dict(one.placement.labels) or one.cut.part:
+        # Tiles have parts of each slice: they come to others, in short runs.
+        moving += rearrange_on_tile(machine, 2 * share, _WORD_BYTES).cycles
+    kept = 0
+    if one.cut.part:
+        # What all slices read stays while pieces are brought together.
+        spread = spread_of(*asked[1:], one.cut)
+        number = 0 if features else 1
+        indices = spread.indexing.operands[number]
+        kept = _bytes(_part(one.placement, asked.operands[number], indices))
+    return one._replace(
+        compute_cycles=count * one.compute_cycles,
+        exchange_cycles=count * one.exchange_cycles + moving,
+        bytes_per_tile=one.bytes_per_tile + share + kept,
+        code_cycles=count * (one.code_cycles + _SLICE_CODE_BYTES * price),
+        slices=slices,
+        slices_features=features,
+    )
+
+
+def convolution_grids(
+    machine: Machine,
+    codelet: Convolution,
+    operands: tuple[Tensor, Tensor],
+    result: Tensor,
+    partial_type: str,
+    bounds: Bounds,
+    lying: Lying = (None, None),
+    first: int = 0,
+) -> list[ConvolutionGrid]:
+    """Return the grids that are looked at in detail."""
+    if 0 in (*result.shape, *operands[0].shape, *operands[1].shape):
+        return [ConvolutionGrid(Cut(0, 0), Placement(Tiles(), ()), 0, 0, 0)]
+    asked = _Asked(machine, codelet, operands, result, partial_type)
+    ways = priced(*asked)
+    bound = bounds.room << _doublings(int(ways.bytes_per_tile.min()), bounds.room)
+    fitting = np.nonzero(ways.bytes_per_tile <= bound)[0]
+    best = fitting[np.argsort(ways.cycles[fitting], kind="stable")[:_CLOSER]]
+    placed = [_placed(machine, ways, int(number), first) for number in best]
+    if lying[0] is not None:
+        indices = {x.cut: x for x in ways.spreads}
+        placed += staying(tuple(indices.values()), operands, lying[0])
+    price = bounds.code_cycles_per_byte
+    return [_detailed(asked, *x, lying, price) for x in dict.fromkeys(placed)]
+
+
+def _placed(machine: Machine, ways: Ways, number: int, first: int) -> tuple[Spread, Placement]:
+    """Return the grid of a way; tiles side by side differ in positions, or in features."""
+    spread = ways.spreads[int(ways.spread[number])]
+    blocks = ways.blocks[number].tolist()
+    sizes = spread.indexing.sizes
+    features = 1 if spread.cut.part else 0
+    order = [label for label in range(len(sizes)) if label != features]
+    order.insert(len(order) if ways.features_last[number] else features, features)
+    counts = [(label, -(-sizes[label] // blocks[label]), blocks[label]) for label in order]
+    found = grid([(x, n, _grain(sizes[x], n, block)) for x, n, block in counts], sizes)
+    tiles, bus = found.tiles, machine.chip.tiles_per_exchange_bus
+    room = machine.chip.tiles_per_ipu - tiles.count
+    # Pairs of tiles that share a bus get the same data only if a grid begins with a whole pair.
+    begin = first % (room + 1) // bus * bus if 2 * tiles.count <= machine.chip.tiles_per_ipu else 0
+    return spread, Placement(Tiles(tiles.extents, tiles.strides, begin), found.labels)
+
+
+def _grain(size: int, count: int, block: int) -> int:
+    """Return a grain with which so many parts of a size are blocks of this size."""
+    return 1 if -(-size // count) == block else block
+
+
+def _detailed(
+    asked: _Asked, spread: Spread, placement: Placement, lying: Lying, code_price: int
+) -> ConvolutionGrid:
+    """Price a grid with the exchange of operands from where they lie."""
+    machine = asked.machine
+    begin = machine.exchange.setup_cycles + machine.exchange.route_cycles + sync(machine).cycles
+    exchange = code = needed = 0
+    parts = []
+    for tensor, indices, held in zip(asked.operands, spread.indexing.operands, lying, strict=True):
+        part = _part(placement, tensor, indices)
+        parts.append(part)
+        wanted = Mapping(placement.tiles, placement.spans(indices, tensor.shape))
+        if held is None:
+            exchange += begin + over(_bytes(part), machine.exchange.receive_bytes_per_cycle)
+            needed += _bytes(part)
+            continue
+        way = bringing(machine, tensor.element_type, tensor.shape, held, wanted)
+        exchange += way.cycles
+        code += way.code_bytes * code_price
+        needed += _bytes(part) if way.cycles else 0
+        if way.via is not None:
+            needed += _largest_bytes(tensor, way.via)
+    mine = _part(placement, spread.made, spread.indexing.results[0])
+    compute = spread.codelet.work(machine, parts, [mine]).cycles
+    if spread.cut.part:
+        # Each of the tiles that hold pieces of the same elements adds its share of them.
+        pieces = spread.cut.pieces
+        kind, share = spread.made.element_type, _share(spread, placement, asked.result)
+        taken = over(share * pieces * ELEMENT_TYPES[kind].bits, 8)
+        exchange += begin + over(taken, machine.exchange.receive_bytes_per_cycle)
+        exchange += pieces * machine.exchange.control_cycles_per_fragment
+        compute += int(summing_cycles(machine, kind, np.array(share), np.array(pieces)))
+        needed = max(needed, taken)
+    return ConvolutionGrid(spread.cut, placement, compute, exchange, needed + _bytes(mine), code)
+
+
+def _share(spread: Spread, placement: Placement, result: Tensor) -> int:
+    """Return the most elements that one tile adds the pieces of."""
+    spans = placement.spans(spread.indexing.results[0], spread.made.shape)
+    found = gathered(Mapping(placement.tiles, spans), result.shape)
+    if found is None:
+        part = _part(placement, spread.made, spread.indexing.results[0])
+        return over(part.elements, spread.cut.pieces)
+    along = dict(found.labels)
+    return prod(min(along[d].size, n) if d in along else n for d, n in enumerate(result.shape))
+
+
+def _largest_bytes(tensor: Tensor, lying: Mapping) -> int:
+    """Return the bytes of the largest part that a tile has of a tensor that lies so."""
+    sizes = (min(span.size, size) for span, size in zip(lying.spans, tensor.shape, strict=True))
+    return _bytes(Tensor(tensor.element_type, tuple(sizes)))
+
+
+def _part(placement: Placement, tensor: Tensor, indices: tuple[Index, ...]) -> Tensor:
+    """Return the largest part that a tile has of a tensor."""
+    spans = placement.spans(indices, tensor.shape)
+    sizes = (min(span.size, size) for span, size in zip(spans, tensor.shape, strict=True))
+    return Tensor(tensor.element_type, tuple(sizes))
+
+
+def _bytes(tensor: Tensor) -> int:
+    return over(tensor.elements * ELEMENT_TYPES[tensor.element_type].bits, 8)

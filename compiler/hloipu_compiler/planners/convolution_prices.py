@@ -1,0 +1,238 @@
+"""Prices of all ways to cut a convolution at once, as if operands had to be received whole."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hloipu_compiler.planners.convolution_candidates import (
+    Amounts,
+    Cut,
+    blocks_of_labels,
+    cuts_of,
+    part_sizes,
+)
+from hloipu_runtime.codelets.core.codelet import Indexing, Tensor
+from hloipu_runtime.codelets.costs.convolution import ConvolutionShape, convolutions_cycles
+from hloipu_runtime.codelets.costs.reduce import summing_cycles
+from hloipu_runtime.codelets.dense.convolution import Convolution
+from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.machine.charges import Amount, over
+from hloipu_runtime.machine.costs import sync
+from hloipu_runtime.machine.model import Machine
+
+_MOST_LOAD = 4
+"""Ways that give a tile more than so many times the fewest products are left out."""
+
+
+class Spread(NamedTuple):
+    """A convolution whose sum is cut in one way, and how it splits otherwise."""
+
+    cut: Cut
+    codelet: Convolution
+    made: Tensor
+    """The result, or pieces of it, counted by a leading dimension."""
+    indexing: Indexing
+
+
+class Ways(NamedTuple):
+    """Many ways, each an entry of the arrays."""
+
+    spreads: tuple[Spread, ...]
+    spread: Amounts
+    """Which of the spreads a way belongs to."""
+    blocks: Amounts
+    """A row for each way, a block for each label; 0 where there is no such label."""
+    cycles: Amounts
+    bytes_per_tile: Amounts
+    features_last: NDArray[np.bool_]
+    """Whether tiles side by side differ in features, not in positions."""
+
+
+class _Parts(NamedTuple):
+    """The largest parts of ways that have the types of operands and results in common."""
+
+    numbers: Amounts
+    blocks: Amounts
+    shape: ConvolutionShape
+    image: Amounts
+    kernel: Amounts
+    made: Amounts
+    """Elements, of one piece where the sum is cut."""
+    pieces: Amounts
+    feature_parts: Amounts
+    """Into how many parts features are cut."""
+    position_parts: Amounts
+    """Into how many the last dimension of batch and positions that is cut."""
+
+
+def spread_of(
+    codelet: Convolution,
+    operands: tuple[Tensor, Tensor],
+    result: Tensor,
+    partial_type: str,
+    cut: Cut,
+) -> Spread:
+    """Return a convolution with its sum cut."""
+    made = result
+    if cut.part:
+        codelet = replace(codelet, part=cut.part, along=cut.along, element_type=partial_type)
+        made = Tensor(partial_type, (cut.pieces, *result.shape))
+    return Spread(cut, codelet, made, codelet.indexing(operands, [made]))
+
+
+@lru_cache(1 << 7)
+def priced(
+    machine: Machine,
+    codelet: Convolution,
+    operands: tuple[Tensor, Tensor],
+    result: Tensor,
+    partial_type: str,
+) -> Ways:
+    """Return all ways worth a look, with their prices; no operand or result is empty."""
+    tiles = machine.chip.tiles_per_ipu
+    spreads = tuple(
+        spread_of(codelet, operands, result, partial_type, cut)
+        for cut in cuts_of(tiles, codelet, *operands)
+    )
+    blocks = [blocks_of_labels(tiles, x.codelet, x.indexing.sizes, x.cut.pieces) for x in spreads]
+    loads = [prod(each) / x.cut.pieces for x, each in zip(spreads, blocks, strict=True)]
+    most = _MOST_LOAD * min(float(np.min(x)) for x in loads)
+    # Pieces are of another type than whole results.
+    groups: tuple[list[_Parts], list[_Parts]] = ([], [])
+    labels = max(len(x.indexing.sizes) for x in spreads)
+    for number, (spread, each, load) in enumerate(zip(spreads, blocks, loads, strict=True)):
+        keep = np.nonzero(np.asarray(load <= most))[0]
+        if len(keep):
+            parts = _parts(spread, operands, [x[keep] for x in each], number, labels)
+            groups[1 if spread.cut.part else 0].append(parts)
+    found = [
+        _priced(machine, operands, kind, _joined(group), cut=cut)
+        for group, kind, cut in zip(
+            groups, (result.element_type, partial_type), (False, True), strict=True
+        )
+        if group
+    ]
+    return Ways(spreads, *(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
+
+
+def _parts(
+    spread: Spread,
+    operands: tuple[Tensor, Tensor],
+    blocks: Sequence[Amounts],
+    number: int,
+    labels: int,
+) -> _Parts:
+    """Return the parts of the ways of one spread."""
+    indexing, codelet = spread.indexing, spread.codelet
+    image, kernel = (
+        part_sizes(indices, tensor.shape, blocks)
+        for indices, tensor in zip(indexing.operands, operands, strict=True)
+    )
+    made = part_sizes(indexing.results[0], spread.made.shape, blocks)
+    ones = np.ones_like(blocks[0])
+    shape = codelet.tile_shape(image, kernel, made)
+    first = 1 if codelet.part else 0
+    counts = [-(-size // block) for size, block in zip(indexing.sizes, blocks, strict=True)]
+    inner = ones
+    for count in counts[first + 1 :]:
+        inner = np.where(count > 1, count, inner)
+    table = np.zeros((len(ones), labels), np.int64)
+    for label, block in enumerate(blocks):
+        table[:, label] = block
+    return _Parts(
+        ones * number,
+        table,
+        ConvolutionShape(
+            ones * shape.groups,
+            ones * shape.rows,
+            ones * shape.row,
+            ones * shape.in_features,
+            ones * shape.out_features,
+            tuple(ones * x for x in shape.taps),
+            shape.stride,
+        ),
+        ones * prod(image),
+        ones * prod(kernel),
+        ones * prod(made),
+        ones * spread.cut.pieces,
+        counts[first],
+        inner,
+    )
+
+
+def _joined(parts: list[_Parts]) -> _Parts:
+    if len(parts) == 1:
+        return parts[0]
+    shapes = [x.shape for x in parts]
+    shape = ConvolutionShape(
+        _chained([x.groups for x in shapes]),
+        _chained([x.rows for x in shapes]),
+        _chained([x.row for x in shapes]),
+        _chained([x.in_features for x in shapes]),
+        _chained([x.out_features for x in shapes]),
+        tuple(_chained(x) for x in zip(*(shape.taps for shape in shapes), strict=True)),
+        shapes[0].stride,
+    )
+    return _Parts(
+        _chained([x.numbers for x in parts]),
+        _chained([x.blocks for x in parts]),
+        shape,
+        _chained([x.image for x in parts]),
+        _chained([x.kernel for x in parts]),
+        _chained([x.made for x in parts]),
+        _chained([x.pieces for x in parts]),
+        _chained([x.feature_parts for x in parts]),
+        _chained([x.position_parts for x in parts]),
+    )
+
+
+def _chained(arrays: Sequence[Amount]) -> Amounts:
+    return np.concatenate([np.asarray(x, np.int64) for x in arrays])
+
+
+def _priced(
+    machine: Machine,
+    operands: tuple[Tensor, Tensor],
+    kind: str,
+    parts: _Parts,
+    *,
+    cut: bool,
+) -> tuple[NDArray[np.generic], ...]:
+    """Return the arrays of `Ways` for ways whose sums are all cut, or all whole."""
+    bits = [ELEMENT_TYPES[x.element_type].bits for x in operands]
+    made_bits = ELEMENT_TYPES[kind].bits
+    image, kernel = over(parts.image * bits[0], 8), over(parts.kernel * bits[1], 8)
+    rates, bus = machine.exchange, machine.chip.tiles_per_exchange_bus
+    alone, paired = rates.receive_bytes_per_cycle, rates.paired_receive_bytes_per_cycle
+    # Tiles of one bus that need the same data receive it together.
+    by_position = over(image, alone) + np.where(
+        (parts.position_parts % bus == 0) & (bus > 1), over(kernel, paired), over(kernel, alone)
+    )
+    by_feature = over(kernel, alone) + np.where(
+        (parts.feature_parts % bus == 0) & (bus > 1), over(image, paired), over(image, alone)
+    )
+    begin = rates.setup_cycles + rates.route_cycles + sync(machine).cycles
+    cycles = begin + np.minimum(by_position, by_feature)
+    types = operands[0].element_type, operands[1].element_type
+    half = cut and kind == "f16"
+    cycles = cycles + convolutions_cycles(machine, parts.shape, types, kind, half_partials=half)
+    needed, results = image + kernel, over(parts.made * made_bits, 8)
+    if cut:
+        share = -(-parts.made // parts.pieces)
+        gathered = over(share * parts.pieces * made_bits, 8)
+        cycles = cycles + begin + over(gathered, alone)
+        cycles = cycles + rates.control_cycles_per_fragment * parts.pieces
+        cycles = cycles + summing_cycles(machine, kind, share, parts.pieces)
+        needed = np.maximum(needed, gathered)
+    return (
+        parts.numbers,
+        parts.blocks,
+        np.asarray(cycles, np.int64),
+        np.asarray(needed + results, np.int64),
+        np.asarray(by_feature < by_position),
+    )

@@ -1,0 +1,337 @@
+"""Grids of dot products: every split of batch, rows, columns and depth, priced, the cheapest.
+
+Prices are the machine's own, for arrays of splits at once. Operands are taken to lie where their
+exchange has few pieces. Whole parts are received, not only what a tile lacks: poplibs credits what
+is local (lib/poplin/ConvModel.cpp), which measured products do not bear out.
+"""
+
+from functools import lru_cache
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hloipu_compiler.planners.dot_candidates import (
+    DEPTH_GRAIN,
+    GRAIN,
+    Amounts,
+    Way,
+    Ways,
+    block_sizes,
+    parts_of,
+    ways_of,
+)
+from hloipu_compiler.planners.placing import Placement, grid
+from hloipu_compiler.planners.tuning import DEFAULT_TUNING, Tuning
+from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.costs.amp import Products, products_cycles
+from hloipu_runtime.codelets.costs.reduce import summing_cycles
+from hloipu_runtime.codelets.dense.dot import Dot
+from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.machine.charges import over
+from hloipu_runtime.machine.costs import sync
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.mapping import Sizes
+
+_SLICES = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
+"""In how many slices of its rows or columns a dot may be done, where memory bites."""
+
+_SLICE_FRAGMENTS = 40
+"""The code of a slice's steps and the state of its vertices, in pieces of exchange. Assumed."""
+
+_MOST_SHOWN = 5
+"""Grids of each number of slices that are looked at for an explanation."""
+
+
+class DotGrid(NamedTuple):
+    """How a dot product is spread."""
+
+    part: int
+    """Elements of a piece of the depth; 0: the depth is whole on each tile."""
+    placement: Placement
+    """Of one slice."""
+    cycles: int
+    """Estimate: operands in, products, and pieces brought together."""
+    bytes_per_tile: int
+    """Of the parts of operands and products, and of what pieces are summed from."""
+    slices: int = 1
+    """Of the first dimension of the rows or columns, done one after the other."""
+    slices_columns: bool = False
+
+
+class _Sides(NamedTuple):
+    """The dimensions of a slice's result: batch, rows, columns; and the depth."""
+
+    batch: Sizes
+    rows: Sizes
+    columns: Sizes
+    first_depth: int
+    other_depth: int
+    slices: int = 1
+    slices_columns: bool = False
+    fragment_cycles: int = 0
+    """What the code of one piece that a tile receives is worth."""
+
+
+class _Types(NamedTuple):
+    lhs: str
+    rhs: str
+    result: str
+    partial: str
+
+    def bits(self) -> tuple[int, int, int, int]:
+        """Return the bits of an element of each."""
+        lhs, rhs, result, partial = (ELEMENT_TYPES[name].bits for name in self)
+        return lhs, rhs, result, partial
+
+
+class _Blocks(NamedTuple):
+    """Largest parts and numbers of parts; entries of the arrays are ways."""
+
+    batch: Amounts
+    rows: Amounts
+    columns: Amounts
+    depth: Amounts
+    row_parts: Amounts
+    column_parts: Amounts
+    pieces: Amounts
+
+
+class _Prices(NamedTuple):
+    cycles: Amounts
+    bytes_per_tile: Amounts
+    shares_rhs: NDArray[np.bool_]
+    """Whether tiles side by side have the same part of rhs, not of lhs."""
+
+
+@lru_cache(1 << 12)
+def dot_grid(
+    machine: Machine,
+    codelet: Dot,
+    lhs: Tensor,
+    rhs: Tensor,
+    result: Tensor,
+    tuning: Tuning = DEFAULT_TUNING,
+) -> DotGrid:
+    """Return the cheapest grid that needs at most the plan's share of a tile's memory.
+
+    Where the cheapest of all needs more, rows or columns may be done in slices, one after the
+    other. Where nothing fits, the grid that needs least.
+    """
+    types = _Types(
+        lhs.element_type,
+        rhs.element_type,
+        result.element_type,
+        tuning.partial_type(result.element_type),
+    )
+    whole = _sides(machine, tuning, codelet, lhs, result)
+    room = machine.memory.bytes_per_tile * tuning.memory_percent // 100
+    best, fits = _cheapest(machine, whole, types, room)
+    if fits == 2:
+        return best
+    found = [best] if fits else []
+    least = best
+    for columns in (False, True):
+        for sides in _sliced(whole, columns=columns):
+            other, fits = _cheapest(machine, sides, types, room)
+            if fits:
+                found.append(other)
+            elif other.bytes_per_tile < least.bytes_per_tile:
+                least = other
+            if fits == 2:
+                # Memory no longer bites: finer slices only cost more.
+                break
+    return min(found, key=lambda x: x.cycles) if found else least
+
+
+def dot_alternatives(
+    machine: Machine, codelet: Dot, lhs: Tensor, rhs: Tensor, result: Tensor, tuning: Tuning
+) -> list[DotGrid]:
+    """Return the cheapest grids of the whole and of each number of slices, fitting or not."""
+    types = _Types(
+        lhs.element_type,
+        rhs.element_type,
+        result.element_type,
+        tuning.partial_type(result.element_type),
+    )
+    whole = _sides(machine, tuning, codelet, lhs, result)
+    found = []
+    for sides in (whole, *_sliced(whole, columns=False), *_sliced(whole, columns=True)):
+        ways = _all_priced(machine, sides, types)
+        for place in ways.prices.cycles.argsort(kind="stable")[:_MOST_SHOWN].tolist():
+            found.append(_grid_at(sides, ways, place))
+    return found
+
+
+def _sides(machine: Machine, tuning: Tuning, codelet: Dot, lhs: Tensor, result: Tensor) -> _Sides:
+    batch = len(codelet.lhs_batch)
+    rows = len(lhs.shape) - batch - len(codelet.lhs_contracting)
+    depth = [lhs.shape[d] for d in codelet.lhs_contracting]
+    return _Sides(
+        result.shape[:batch],
+        result.shape[batch : batch + rows],
+        result.shape[batch + rows :],
+        depth[0] if depth else 1,
+        prod(depth[1:]),
+        fragment_cycles=tuning.code_cycles_per_byte * machine.memory.exchange_fragment_code_bytes,
+    )
+
+
+def _sliced(whole: _Sides, *, columns: bool) -> list[_Sides]:
+    """Return slices of the first dimension of the rows or columns, the coarsest first."""
+    found = []
+    sizes = whole.columns if columns else whole.rows
+    for slices in _SLICES:
+        if sizes and sizes[0] >= slices:
+            cut = (over(sizes[0], slices), *sizes[1:])
+            one = whole._replace(columns=cut) if columns else whole._replace(rows=cut)
+            made = over(sizes[0], cut[0])
+            found.append(one._replace(slices=made, slices_columns=columns))
+    return found
+
+
+def _cheapest(machine: Machine, sides: _Sides, types: _Types, room: int) -> tuple[DotGrid, int]:
+    """Return the cheapest grid that fits: 2 if no other is cheaper, 1 if one is.
+
+    The one that needs least, and 0, if none fits.
+    """
+    found = _all_priced(machine, sides, types)
+    prices = found.prices
+    free = int(prices.cycles.argmin())
+    cycles = np.where(prices.bytes_per_tile <= room, prices.cycles, np.iinfo(np.int64).max)
+    place = int(cycles.argmin())
+    fits = 2 if place == free and prices.bytes_per_tile[free] <= room else 1
+    if prices.bytes_per_tile[place] > room:
+        fits, place = 0, int(prices.bytes_per_tile.argmin())
+    return _grid_at(sides, found, place), fits
+
+
+class _PricedWays(NamedTuple):
+    ways: Ways
+    step: Amounts
+    """Elements of a piece of the depth."""
+    pieces: Amounts
+    prices: _Prices
+
+
+def _all_priced(machine: Machine, sides: _Sides, types: _Types) -> _PricedWays:
+    """Return all ways to spread a slice, with what they cost."""
+    rows, columns = prod(sides.rows), prod(sides.columns)
+    ways = ways_of(machine.chip.tiles_per_ipu, prod(sides.batch), rows, columns, sides.first_depth)
+    grain = np.where(ways.rows_grained, 1, np.where(columns >= GRAIN * ways.columns, GRAIN, 1))
+    batch, _ = block_sizes(sides.batch, ways.batch, np.ones_like(ways.batch))
+    n, column_parts = block_sizes(sides.columns, ways.columns, grain)
+    grain = np.where(ways.rows_grained & (rows >= GRAIN * ways.rows), GRAIN, 1)
+    m, row_parts = block_sizes(sides.rows, ways.rows, grain)
+    step = _over(_over(sides.first_depth, ways.depth), DEPTH_GRAIN) * DEPTH_GRAIN
+    step = np.where(ways.depth > 1, step, max(1, sides.first_depth))
+    pieces = np.maximum(1, _over(sides.first_depth, step))
+    k = np.minimum(step, sides.first_depth) * sides.other_depth
+    blocks = _Blocks(batch, m, n, k, row_parts, column_parts, pieces)
+    return _PricedWays(ways, step, pieces, _priced(machine, sides, types, blocks))
+
+
+def _grid_at(sides: _Sides, found: _PricedWays, place: int) -> DotGrid:
+    """Return one of the ways as a grid."""
+    prices, pieces = found.prices, int(found.pieces[place])
+    return DotGrid(
+        int(found.step[place]) if pieces > 1 else 0,
+        _placement(sides, found.ways.at(place), pieces, bool(prices.shares_rhs[place])),
+        int(prices.cycles[place]),
+        int(prices.bytes_per_tile[place]),
+        sides.slices,
+        sides.slices_columns,
+    )
+
+
+def _placement(sides: _Sides, way: Way, pieces: int, shares_rhs: bool) -> Placement:
+    """Return the grid of a way: tiles side by side differ in columns, or in rows."""
+    first = 1 if pieces > 1 else 0
+    rows, columns = prod(sides.rows), prod(sides.columns)
+    grained = rows >= GRAIN * way.rows if way.rows_grained else columns >= GRAIN * way.columns
+    grain = GRAIN if grained else 1
+    before = first + len(sides.batch)
+    across = parts_of(
+        sides.columns, before + len(sides.rows), way.columns, 1 if way.rows_grained else grain
+    )
+    down = parts_of(sides.rows, before, way.rows, grain if way.rows_grained else 1)
+    counts = [(0, pieces, 1)] if first else []
+    counts += parts_of(sides.batch, first, way.batch, 1)
+    counts += [*across, *down] if shares_rhs else [*down, *across]
+    sizes = ((pieces,) if first else ()) + sides.batch + sides.rows + sides.columns
+    return grid(counts, sizes)
+
+
+def _priced(machine: Machine, sides: _Sides, types: _Types, blocks: _Blocks) -> _Prices:
+    """Return what ways cost."""
+    bits = types.bits()
+    cut = blocks.pieces > 1
+    results = blocks.batch * blocks.rows * blocks.columns
+    lhs = _over(blocks.batch * blocks.rows * blocks.depth * bits[0], 8)
+    rhs = _over(blocks.batch * blocks.depth * blocks.columns * bits[1], 8)
+    partials = _over(results * np.where(cut, bits[3], bits[2]), 8)
+    # The operand that does not change from slice to slice comes in once.
+    in_lhs, in_rhs = (1, sides.slices) if sides.slices_columns else (sides.slices, 1)
+    alone = _taken_in(machine, in_lhs * lhs, in_rhs * rhs, blocks.column_parts)
+    swapped = _taken_in(machine, in_rhs * rhs, in_lhs * lhs, blocks.row_parts)
+    cycles = np.minimum(alone, swapped)
+    controls = machine.exchange.control_cycles_per_fragment + sides.fragment_cycles
+    fragments = np.minimum(blocks.column_parts, blocks.rows) + np.minimum(
+        blocks.row_parts, blocks.depth
+    )
+    begin = machine.exchange.setup_cycles + machine.exchange.route_cycles + sync(machine).cycles
+    sizes = Products(blocks.batch, blocks.rows, blocks.depth, blocks.columns)
+    work = products_cycles(
+        machine, sizes, (types.lhs, types.rhs), (types.result, types.partial), cut
+    )
+    each = begin + controls * fragments + work
+    share = _over(results, blocks.pieces)
+    gathered = _over(share * blocks.pieces * bits[3], 8)
+    rate = machine.exchange.receive_bytes_per_cycle
+    summing = _over(gathered, rate) + begin + controls * blocks.pieces
+    summing = summing + summing_cycles(machine, types.partial, share, blocks.pieces)
+    cycles = cycles + sides.slices * (each + np.where(cut, summing, 0))
+    if sides.slices > 1:
+        # All slices are put together at once. Blocks of rows take parts of few slices of rows, and
+        # of all slices of columns.
+        fragments = blocks.column_parts * (sides.slices if sides.slices_columns else 1)
+        sliced = sides.slices * _over(share * bits[2], 8)
+        sent = _slice_sent(machine, sides, bits)
+        received = _over(rhs if sides.slices_columns else lhs, rate)
+        cycles = cycles + sides.slices * np.maximum(0, sent - received)
+        cycles = cycles + begin + _over(sliced, rate) + controls * fragments
+        cycles = cycles + sides.slices * _SLICE_FRAGMENTS * sides.fragment_cycles
+    # Operands are gone by the time that pieces are brought together.
+    memory = partials + np.maximum(lhs + rhs, np.where(cut, gathered, 0))
+    if sides.slices > 1:
+        memory = np.maximum(memory, sliced) + sliced
+    return _Prices(cycles, memory, swapped < alone)
+
+
+def _slice_sent(machine: Machine, sides: _Sides, bits: tuple[int, int, int, int]) -> int:
+    """Return the cycles in which the few tiles that have a slice of an operand send it."""
+    free = sides.columns if sides.slices_columns else sides.rows
+    depth = sides.first_depth * sides.other_depth
+    size = over(prod(sides.batch) * prod(free) * depth * bits[1 if sides.slices_columns else 0], 8)
+    tiles = max(1, machine.chip.tiles_per_ipu // sides.slices)
+    return over(over(size, tiles), machine.exchange.send_bytes_per_cycle)
+
+
+def _taken_in(machine: Machine, shared: Amounts, other: Amounts, alike: Amounts) -> Amounts:
+    """Return the cycles of receiving operands, where tiles side by side have `shared` in common."""
+    rates = machine.exchange
+    bus = machine.chip.tiles_per_exchange_bus
+    paired = (alike % bus == 0) & (bus > 1)
+    each = np.where(
+        paired,
+        _over(shared, rates.paired_receive_bytes_per_cycle),
+        _over(shared, rates.receive_bytes_per_cycle),
+    )
+    found: Amounts = each + _over(other, rates.receive_bytes_per_cycle)
+    return found
+
+
+def _over(amounts: Amounts | int, parts: Amounts | int) -> Amounts:
+    """Return quotients, rounded up."""
+    return np.asarray(-(-amounts // parts), np.int64)

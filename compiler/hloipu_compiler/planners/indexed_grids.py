@@ -1,0 +1,163 @@
+"""Choosing grids for what indices decide: ops whose operands tiles must hold in good part.
+
+Where an index may point anywhere, a tile needs the whole of a dimension, or a range of it and a
+second step. Both are tried on grids of several forms, and priced by the codelet's own work and the
+exchange that brings operands to the tiles.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from hloipu_compiler.planners.placing import MINIMUM_BYTES, Placement, followed, grid
+from hloipu_compiler.planners.planned import (
+    Choice,
+    Cycles,
+    PlannedOp,
+    losers,
+    shape_texts,
+    splits_of,
+)
+from hloipu_compiler.planners.stages import Lying, bytes_of, staged
+from hloipu_runtime.codelets.core.codelet import Codelet, Indexing, Tensor
+from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.machine.costs import TileTraffic, exchange, sync
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.mapping import Sizes
+
+_SHARE_GATHERED = 5
+"""One part in so many of a tile's memory may be brought to it for an index to point into, and made
+there, where there is another way. Assumed: other data lives there at the same time."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """A codelet on a grid, priced."""
+
+    codelet: Codelet
+    results: tuple[Tensor, ...]
+    placement: Placement
+    cycles: Cycles
+    held_bytes: int
+    """Brought to a tile, or made there, whichever is more."""
+    stays: bool
+    """Whether the grid is where an operand lies already."""
+
+    def then(self, cycles: Cycles, held_bytes: int) -> "Option":
+        """Return the option with the price of what must follow, on tiles that hold so much."""
+        held = max(self.held_bytes, held_bytes)
+        return replace(self, cycles=self.cycles.plus(cycles), held_bytes=held)
+
+
+def best_of(machine: Machine, options: Iterable[Option]) -> Option:
+    """Return the fastest of those that hold little, or not much more than the least."""
+    found = list(options)
+    most = _most_held(machine, found)
+    return min((x for x in found if x.held_bytes <= most), key=lambda x: x.cycles.total)
+
+
+def _most_held(machine: Machine, options: Iterable[Option]) -> int:
+    least = min(x.held_bytes for x in options)
+    return max(most_gathered(machine), least + least // 2)
+
+
+def most_gathered(machine: Machine) -> int:
+    """Return the bytes that an op may bring to a tile and make there."""
+    return machine.memory.bytes_per_tile // _SHARE_GATHERED
+
+
+def priced(
+    machine: Machine,
+    codelet: Codelet,
+    operands: tuple[Lying, ...],
+    results: tuple[Tensor, ...],
+    placement: Placement,
+    *,
+    stays: bool = False,
+) -> Option:
+    """Price a codelet on a grid: its work there and the exchange of what lies elsewhere."""
+    stage = staged(machine, codelet, operands, results, placement)
+    return Option(codelet, results, placement, stage.cycles, stage.held_bytes, stays)
+
+
+def receiving(machine: Machine, received_bytes: int, pieces: int) -> Cycles:
+    """Return what it costs that every tile receives so much, its sync too; nothing: nothing."""
+    if not received_bytes:
+        return Cycles()
+    traffic = TileTraffic(received_bytes=received_bytes, received_fragments=pieces)
+    return Cycles(exchange=exchange(machine, [traffic]).cycles, sync=sync(machine).cycles)
+
+
+def tiles_worth(machine: Machine, tensors: Sequence[Tensor]) -> int:
+    """Return how many tiles the largest of some tensors is worth, 128 bytes for each."""
+    most = max((bytes_of(x) for x in tensors), default=0)
+    return min(machine.chip.tiles_per_ipu, max(1, most // MINIMUM_BYTES))
+
+
+def placed(sizes: Sizes, groups: Sequence[tuple[Sequence[int], int]], tiles: int) -> Placement:
+    """Return a grid that splits groups of labels into so many parts each, as far as tiles go.
+
+    Within a group the first labels are split first.
+    """
+    counts = []
+    left = tiles
+    for labels, parts in groups:
+        budget = min(parts, left)
+        for label in labels:
+            taken = max(1, min(budget, sizes[label]))
+            counts.append((label, taken, 1))
+            budget //= taken
+            left //= taken
+    return grid(counts, sizes)
+
+
+def where_it_lies(indexing: Indexing, number: int, operand: Lying) -> list[Placement]:
+    """Return the grid on which an operand need not be moved, if there is one."""
+    if operand.mapping is None:
+        return []
+    found = followed(indexing, indexing.operands[number], operand.mapping)
+    return [] if found is None else [found]
+
+
+def worth(machine: Machine, option: Option) -> float:
+    """Return what a search makes less: cycles, far more of them for what fills a tile."""
+    too_much = max(0, option.held_bytes - most_gathered(machine))
+    return option.cycles.total + 4 * too_much
+
+
+def planned_options(
+    machine: Machine,
+    op: str,
+    opcode: str,
+    operands: Sequence[Lying],
+    results: Sequence[Tensor],
+    chosen: Option,
+    options: Sequence[Option],
+) -> PlannedOp:
+    """Return the record of an op that indices decide."""
+
+    def choice(option: Option) -> Choice:
+        made = option.results[0].shape
+        ranged = len(made) > len(results[0].shape)
+        words = "what is indexed whole on each tile"
+        if ranged:
+            words = f"{made[0]:,} ranges offered, then put together"
+        elif option.stays:
+            words = "where the first operand lies"
+        names = [*(["ranges"] if ranged else []), *(f"index {n}" for n in range(len(made)))]
+        return Choice(
+            words,
+            splits_of(option.placement, names),
+            option.placement.tiles.count,
+            option.cycles,
+            option.held_bytes,
+        )
+
+    one = choice(chosen)
+    return PlannedOp(
+        op,
+        opcode,
+        shape_texts(x.tensor for x in operands),
+        shape_texts(results),
+        one,
+        losers(one, map(choice, options), _most_held(machine, options)),
+    )

@@ -1,0 +1,127 @@
+"""Choosing where an op runs that could run anywhere: where moving its operands and result is least.
+
+Tried are the places of its operands, and where users wish its result. Prices are those of the
+exchanges that bring operands there and the result on to its users, and of the work itself.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from hloipu_compiler.planners.placing import Placement, followed
+from hloipu_compiler.planners.redistribution import STAYING, bringing
+from hloipu_runtime.codelets.core.codelet import Codelet, Indexing, Tensor
+from hloipu_runtime.machine.costs import sync
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.descriptors import is_complete
+from hloipu_runtime.program.mapping import Mapping, Sizes
+
+
+class Demand(NamedTuple):
+    """What one user of a value wishes."""
+
+    born: Mapping
+    """Where the value best lies: each element once."""
+    need: Mapping
+    """What the user's tiles read: of one slice, where a product is done in slices."""
+    times: int
+    """How often in each run of the computation."""
+    user: str
+    """Name of the instruction."""
+    most: int = 1 << 62
+    """Cycles that it costs to do without, each time."""
+
+    def place(self, shape: Sizes) -> Mapping:
+        """Return where a value of this shape lies if it serves this user alone.
+
+        That is where it is read, unless a slice is read that leaves elements on no tile.
+        """
+        return self.need if is_complete(self.need, shape) else self.born
+
+
+MOST_WISHES = 2
+"""Of users' places that are tried."""
+
+
+def candidates(
+    indexing: Indexing,
+    lying: Sequence[Mapping],
+    wishes: Sequence[Demand],
+    least_tiles: int,
+    element_counts: Sequence[int],
+) -> list[Placement]:
+    """Return placements on at least so many tiles, that of the largest operand first."""
+    found: dict[Placement, None] = {}
+    order = sorted(range(len(lying)), key=lambda n: -element_counts[n])
+    for number in order:
+        placement = followed(indexing, indexing.operands[number], lying[number])
+        if placement is not None and placement.tiles.count >= least_tiles:
+            found[placement] = None
+    for wish in wishes[:MOST_WISHES]:
+        if len(wish.born.spans) == len(indexing.results[0]):
+            placement = followed(indexing, indexing.results[0], wish.born)
+            if placement is not None and placement.tiles.count >= least_tiles:
+                found[placement] = None
+    return list(found)
+
+
+class MovableOp(NamedTuple):
+    """An op that could run anywhere, its operands where they lie, and where users want results."""
+
+    codelet: Codelet
+    operands: tuple[tuple[Tensor, Mapping], ...]
+    results: tuple[Tensor, ...]
+    wishes: tuple[Demand, ...]
+    turns: int = 1
+    """How often it runs; the code of its exchanges is there once."""
+    code_cycles: int = 0
+    """What a byte of that is worth."""
+    numbers: tuple[Tensor, ...] = ()
+    """Operands behind the others that are constant, and cost nothing to bring."""
+
+
+def cheapest(machine: Machine, op: MovableOp, placements: Iterable[Placement]) -> Placement:
+    """Return the placement that costs least, the first of equals."""
+    wishes = tuple(x for x in op.wishes if len(x.born.spans) == len(op.results[0].shape))
+    op = op._replace(wishes=wishes)
+    return min(placements, key=lambda x: _cost(machine, op, x))
+
+
+@lru_cache(1 << 13)
+def _cost(machine: Machine, op: MovableOp, placement: Placement) -> int:
+    results = op.results
+    indexing = op.codelet.indexing([*(x for x, _ in op.operands), *op.numbers], results)
+    begin = machine.exchange.setup_cycles + machine.exchange.route_cycles + sync(machine).cycles
+    cycles = code = 0
+    parts = []
+    for (tensor, lying), indices in zip(op.operands, indexing.operands, strict=False):
+        spans = placement.spans(indices, tensor.shape)
+        way = bringing(
+            machine, tensor.element_type, tensor.shape, lying, Mapping(placement.tiles, spans)
+        )
+        if way is not STAYING:
+            # All operands come in one exchange.
+            cycles += way.cycles - (begin if cycles else 0)
+            code += way.code_bytes
+        parts.append(_part(tensor, spans))
+    parts += op.numbers
+    made = []
+    for number, (tensor, indices) in enumerate(zip(results, indexing.results, strict=True)):
+        spans = placement.spans(indices, tensor.shape)
+        made.append(_part(tensor, spans))
+        if not number:
+            lies = Mapping(placement.tiles, spans)
+            for wish in op.wishes:
+                way = bringing(machine, tensor.element_type, tensor.shape, lies, wish.need)
+                if way.cycles > wish.most:
+                    cycles += wish.most
+                    continue
+                cycles += way.cycles
+                code += way.code_bytes
+    cycles += op.codelet.work(machine, parts, made).cycles
+    return op.turns * cycles + op.code_cycles * code
+
+
+def _part(tensor: Tensor, spans: Sequence[tuple[int, int, int, int]]) -> Tensor:
+    sizes = tuple(min(span[3], n) for span, n in zip(spans, tensor.shape, strict=True))
+    return Tensor(tensor.element_type, sizes)

@@ -1,0 +1,144 @@
+"""What it costs to bring a value to where it is wanted, and over which tiles it goes best.
+
+A value that lies on many tiles and is wanted by many more makes each of them receive from all that
+have a part. Where that takes too much time and code, it is gathered on a few tiles first, which
+then send to all others.
+"""
+
+from functools import lru_cache
+from math import isqrt, prod
+from typing import NamedTuple
+
+from hloipu_compiler.planners.placing import row_major
+from hloipu_runtime.costs.exchange_form import copy_charge, exchange_form, exchange_forms
+from hloipu_runtime.costs.sending import Sent, whole_sent
+from hloipu_runtime.costs.traffic import whole_traffic
+from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.machine.charges import over
+from hloipu_runtime.machine.costs import sync
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.mapping import (
+    Mapping,
+    Sizes,
+    Span,
+    contains,
+    extent_of,
+    whole,
+)
+
+CODE_CYCLES_PER_BYTE = 8
+"""Price of exchange code, which stays in the memory that all exchanges of a program share.
+
+Assumed: at it the exchanges of networks of some hundred ops take about half of the memory for code.
+"""
+
+_LEAST_MESSAGES = 24
+"""Fewest messages of a tile for which a way over other tiles is looked for."""
+
+
+class Bringing(NamedTuple):
+    """How a value comes to where it is wanted."""
+
+    cycles: int
+    """Of exchange, sync and rearranging."""
+    code_bytes: int
+    """That a tile keeps for it."""
+    via: Mapping | None = None
+    """Where it is gathered first."""
+
+    @property
+    def price(self) -> int:
+        """Cycles, and what the code is worth in cycles."""
+        return self.cycles + CODE_CYCLES_PER_BYTE * self.code_bytes
+
+
+STAYING = Bringing(0, 0)
+
+
+@lru_cache(1 << 14)
+def bringing(
+    machine: Machine, element_type: str, shape: Sizes, lying: Mapping, wanted: Mapping
+) -> Bringing:
+    """Return the cheapest way of a whole value from one mapping to another."""
+    if serves(lying, wanted, shape):
+        return STAYING
+    direct, messages = _direct(machine, element_type, shape, lying, wanted)
+    if messages < _LEAST_MESSAGES:
+        return direct
+    via = _gathering(shape, wanted, messages)
+    if via is None:
+        return direct
+    first, fewer = _direct(machine, element_type, shape, lying, via)
+    then, last = _direct(machine, element_type, shape, via, wanted)
+    if fewer + last >= messages:
+        return direct
+    both = Bringing(first.cycles + then.cycles, first.code_bytes + then.code_bytes, via)
+    return both if both.price < direct.price else direct
+
+
+def serves(held: Mapping, wanted: Mapping, shape: Sizes) -> bool:
+    """Whether every tile that wants a part has it within its own part."""
+    if held == wanted:
+        return True
+    return held.tiles == wanted.tiles and all(
+        contains(a, b, max(extent_of(held.tiles, a), extent_of(held.tiles, b)), size)
+        for a, b, size in zip(held.spans, wanted.spans, shape, strict=True)
+    )
+
+
+def _direct(
+    machine: Machine, element_type: str, shape: Sizes, lying: Mapping, wanted: Mapping
+) -> tuple[Bringing, int]:
+    """Return what one exchange costs, and the most messages that a tile receives."""
+    bus = machine.chip.tiles_per_exchange_bus
+    traffic = whole_traffic(ELEMENT_TYPES[element_type].bits, shape, lying, wanted, bus)
+    if traffic is None:
+        return STAYING, 0
+    cycles = copy_charge(machine, traffic.copied_bytes, traffic.copied_runs).cycles
+    if not traffic.received_bytes:
+        return Bringing(cycles, 0), 0
+    sent = whole_sent(shape, lying, wanted) if traffic.fragments else Sent(0, 0)
+    form = exchange_form(exchange_forms(machine, traffic, sent), 1000 * CODE_CYCLES_PER_BYTE)
+    rates = machine.exchange
+    cycles += form.cycles + rates.setup_cycles + rates.route_cycles + sync(machine).cycles
+    if traffic.is_paired:
+        cycles -= over(traffic.received_bytes, rates.receive_bytes_per_cycle)
+        cycles += over(traffic.received_bytes, rates.paired_receive_bytes_per_cycle)
+    return Bringing(cycles, form.kept_bytes + machine.memory.step_code_bytes), traffic.messages
+
+
+def _gathering(shape: Sizes, wanted: Mapping, messages: int) -> Mapping | None:
+    """Return a partition with few tiles for each part that is wanted; None where there is none.
+
+    Tiles that want the same part receive it from as many as the root of those that have it now.
+    """
+    grid = wanted.tiles
+    if not wanted.is_partition or not wanted.replicated_axes:
+        return None
+    counts = [extent_of(grid, span) for span in wanted.spans]
+    room = grid.count // max(1, prod(counts))
+    left = min(room, max(2, isqrt(messages)))
+    blocks = [min(span.size, size) for span, size in zip(wanted.spans, shape, strict=True)]
+    for d, block in enumerate(blocks):
+        if left < 2:
+            break
+        blocks[d] = over(block, min(left, max(1, block)))
+        # Wanted parts are cut into whole blocks, so that each comes from its own tiles alone.
+        while block % blocks[d]:
+            blocks[d] += 1
+        left //= max(1, over(block, max(1, blocks[d])))
+        if blocks[d] > 1:
+            # Parts of what lies further in would be many short runs at the receiver.
+            break
+    extents: list[int] = []
+    spans: list[Span] = []
+    for size, block in zip(shape, blocks, strict=True):
+        count = over(size, block) if block else 1
+        if count < 2:
+            spans.append(whole(size))
+            continue
+        spans.append(Span(len(extents), block, 0, block))
+        extents.append(count)
+    if prod(extents) > grid.count:
+        return None
+    return Mapping(row_major(extents, grid.first), tuple(spans))

@@ -1,0 +1,303 @@
+"""Planning reductions: on which tiles, in how many stages, each cut into how many pieces.
+
+A stage reduces wholly what is left, or pieces of one dimension, whose partial results the next
+stage reduces. Stages are tried where the array lies, and on grids that split what is kept, or
+pieces too; what follows is planned alike, from where the partial results lie. Prices are the
+machine's: work, exchange from where operands lie, and syncs.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+from math import isqrt, prod
+from typing import NamedTuple
+
+from hloipu_compiler.planners.placing import (
+    GRAIN_BYTES,
+    Placement,
+    followed,
+    gathered,
+    grid,
+    split,
+)
+from hloipu_compiler.planners.planned import Cycles
+from hloipu_compiler.planners.stages import Lying, Stage, staged
+from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.ops.reduce import Reduce
+from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.machine.charges import over
+from hloipu_runtime.machine.costs import TileTraffic, exchange, sync
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.mapping import Mapping, Sizes
+
+_MOST_STAGES = 3
+"""Partial results of partial results: with more stages syncs cost more than fewer pieces save."""
+
+
+class ReductionPlan(NamedTuple):
+    """Stages, the last of which has no `part`, and their price."""
+
+    stages: tuple[Stage, ...]
+    price: int
+    """Cycles, and what the exchanges' code is worth."""
+    held_bytes: int
+    """On a tile, by the stage that holds most."""
+
+    @property
+    def cycles(self) -> Cycles:
+        """Predicted cycles of all stages."""
+        total = Cycles()
+        for stage in self.stages:
+            total = total.plus(stage.cycles)
+        return total
+
+
+class _Left(NamedTuple):
+    """What is left to be reduced: arrays of one shape that lie alike."""
+
+    codelet: Reduce
+    element_types: tuple[str, ...]
+    shape: Sizes
+    mapping: Mapping
+
+
+@lru_cache(1 << 12)
+def reduction_plan(
+    machine: Machine,
+    codelet: Reduce,
+    element_types: tuple[str, ...],
+    partial_types: tuple[str, ...],
+    shape: Sizes,
+    mapping: Mapping,
+    room: int,
+) -> ReductionPlan:
+    """Return the cheapest plan that holds at most `room` bytes on a tile, or what holds least."""
+    left = _Left(codelet, element_types, shape, mapping)
+    plan = _best(machine, left, partial_types, room, _MOST_STAGES, None)
+    if plan is not None:
+        return plan
+    every = reduction_alternatives(
+        machine, codelet, element_types, partial_types, shape, mapping, room
+    )
+    return min(every, key=lambda x: (x.held_bytes, x.price))
+
+
+def reduction_alternatives(
+    machine: Machine,
+    codelet: Reduce,
+    element_types: tuple[str, ...],
+    partial_types: tuple[str, ...],
+    shape: Sizes,
+    mapping: Mapping,
+    room: int,
+) -> list[ReductionPlan]:
+    """Return the cheapest plan for each way to begin."""
+    left = _Left(codelet, element_types, shape, mapping)
+    found = []
+    for first in _beginnings(machine, left, partial_types, _MOST_STAGES):
+        rest = _rest(machine, left, first, partial_types, room, _MOST_STAGES - 1, None)
+        if rest is None:
+            rest = _rest(machine, left, first, partial_types, 1 << 62, _MOST_STAGES - 1, None)
+        if rest is not None:
+            found.append(_joined(first, rest))
+    return found
+
+
+def _best(
+    machine: Machine,
+    left: _Left,
+    partial_types: tuple[str, ...],
+    room: int,
+    stages: int,
+    most: int | None,
+) -> ReductionPlan | None:
+    """Return the cheapest plan of so many stages that costs less than `most`; None: none does."""
+    best: ReductionPlan | None = None
+    there = _where_it_lies(machine, left)
+    if there is not None and there.held_bytes <= room:
+        too_dear = most is not None and there.price >= most
+        return None if too_dear else ReductionPlan((there,), there.price, there.held_bytes)
+    for first in sorted(_beginnings(machine, left, partial_types, stages), key=lambda x: x.price):
+        limit = most if best is None else best.price
+        if limit is not None and first.price >= limit:
+            break
+        if first.held_bytes > room:
+            continue
+        rest_most = None if limit is None else limit - first.price
+        rest = _rest(machine, left, first, partial_types, room, stages - 1, rest_most)
+        if rest is not None:
+            best = _joined(first, rest)
+    return best
+
+
+def _where_it_lies(machine: Machine, left: _Left) -> Stage | None:
+    """Return the stage that reduces all where the array lies, if no other can be cheaper.
+
+    All others begin or go on with an exchange, and share the work among all tiles at best.
+    """
+    kept = tuple(n for d, n in enumerate(left.shape) if d not in left.codelet.dimensions)
+    results = tuple(Tensor(kind, kept) for kind in left.codelet.element_types)
+    operands = _operands(left)
+    indexing = left.codelet.indexing([x.tensor for x in operands], results)
+    lying = followed(indexing, indexing.operands[0], left.mapping)
+    if lying is None:
+        return None
+    stage = staged(machine, left.codelet, operands, results, lying)
+    if stage.cycles.exchange or stage.cycles.sync:
+        return None
+    word = TileTraffic(received_bytes=4, received_fragments=1)
+    moving = sync(machine).cycles + exchange(machine, [word]).cycles
+    spread = stage.cycles.compute * lying.tiles.count // machine.chip.tiles_per_ipu
+    return stage if stage.cycles.compute <= moving + spread else None
+
+
+def _operands(left: _Left) -> tuple[Lying, ...]:
+    """Return the arrays and the init scalars, which are constants more often than not."""
+    arrays = tuple(Lying(Tensor(kind, left.shape), left.mapping) for kind in left.element_types)
+    inits = tuple(Lying(Tensor(kind, ()), None) for kind in left.codelet.element_types)
+    return (*arrays, *inits)
+
+
+_NOTHING_LEFT = ReductionPlan((), 0, 0)
+
+
+def _rest(
+    machine: Machine,
+    left: _Left,
+    first: Stage,
+    partial_types: tuple[str, ...],
+    room: int,
+    stages: int,
+    most: int | None,
+) -> ReductionPlan | None:
+    """Return the plan for what a stage leaves; None where none is cheaper than `most`."""
+    done = first.codelet
+    assert isinstance(done, Reduce)
+    if not done.part:
+        return _NOTHING_LEFT
+    kept = [d for d in range(len(left.shape)) if d not in done.dimensions]
+    dimensions = (0, *(1 + n for n, d in enumerate(kept) if d in left.codelet.dimensions))
+    after = _Left(
+        replace(left.codelet, dimensions=dimensions),
+        partial_types,
+        first.results[0].shape,
+        first.mappings[0],
+    )
+    return _best(machine, after, partial_types, room, stages, most)
+
+
+def _joined(first: Stage, rest: ReductionPlan) -> ReductionPlan:
+    return ReductionPlan(
+        (first, *rest.stages), first.price + rest.price, max(first.held_bytes, rest.held_bytes)
+    )
+
+
+def _beginnings(
+    machine: Machine, left: _Left, partial_types: tuple[str, ...], stages: int
+) -> Iterator[Stage]:
+    """Yield stages to begin with, priced: the last one, and partial ones if more may follow."""
+    codelet = left.codelet
+    operands = _operands(left)
+    arrays = operands[: len(left.element_types)]
+    kept = tuple(n for d, n in enumerate(left.shape) if d not in codelet.dimensions)
+    results = tuple(Tensor(kind, kept) for kind in codelet.element_types)
+    seen: set[Placement] = set()
+    for placement in _whole_grids(machine, left, operands, results):
+        if placement not in seen:
+            seen.add(placement)
+            yield staged(machine, codelet, operands, results, placement)
+    if stages < 2 or not codelet.dimensions:
+        return
+    for dimensions, part in _cuts(machine, left):
+        cut = replace(codelet, dimensions=dimensions, part=part, element_types=partial_types)
+        shape = (
+            over(left.shape[dimensions[0]], part),
+            *(n for d, n in enumerate(left.shape) if d not in dimensions),
+        )
+        made = tuple(Tensor(kind, shape) for kind in partial_types)
+        for placement in _cut_grids(machine, left, cut, arrays, made):
+            yield staged(machine, cut, arrays, made, placement)
+
+
+def _whole_grids(
+    machine: Machine, left: _Left, operands: tuple[Lying, ...], results: tuple[Tensor, ...]
+) -> Iterator[Placement]:
+    """Yield grids that split what is kept alone."""
+    indexing = left.codelet.indexing([x.tensor for x in operands], results)
+    lying = followed(indexing, indexing.operands[0], left.mapping)
+    if lying is not None:
+        yield lying
+    if left.codelet.dimensions == (0,):
+        shared = gathered(left.mapping, results[0].shape)
+        if shared is not None:
+            yield shared
+    tiles = machine.chip.tiles_per_ipu
+    sizes = results[0].shape
+    bits = ELEMENT_TYPES[results[0].element_type].bits
+    grains = [1] * len(sizes)
+    if sizes:
+        grains[-1] = max(1, GRAIN_BYTES * 8 // bits)
+    ones = (1,) * len(sizes)
+    counts = {1, min(tiles, left.mapping.tiles.count), tiles, over(tiles, 4), over(tiles, 16)}
+    for count in sorted(counts):
+        if count <= 1 or count <= prod(sizes):
+            yield split(sizes, ones, tuple(grains), count, 0)
+            yield split(sizes, ones, ones, count, 0)
+
+
+def _cuts(machine: Machine, left: _Left) -> Iterator[tuple[tuple[int, ...], int]]:
+    """Yield the dimensions of a partial stage, the one that is cut first, and its pieces' size."""
+    tiles, spans = machine.chip.tiles_per_ipu, left.mapping.spans
+    dimensions = left.codelet.dimensions
+    seen = set()
+    if left.mapping.is_partition and not left.mapping.replicated_axes:
+        split_ones = [d for d in dimensions if spans[d].axis >= 0]
+        others = tuple(d for d in dimensions if spans[d].axis < 0)
+        for d in split_ones:
+            part = min(spans[d].size, left.shape[d])
+            # Ones alone shrink nothing.
+            if part * prod(left.shape[k] for k in others) > 1:
+                seen.add(((d, *others), part))
+                yield (d, *others), part
+    longest = max(dimensions, key=lambda d: left.shape[d])
+    others = tuple(d for d in dimensions if d != longest)
+    size = left.shape[longest]
+    kept = prod(n for d, n in enumerate(left.shape) if d not in dimensions)
+    pieces = {tiles, tiles // max(1, kept), isqrt(size), 2 * isqrt(size)}
+    pieces |= {4**n for n in range(1, tiles.bit_length() // 2 + 1)}
+    for count in sorted(pieces):
+        if not 2 <= count <= min(tiles, size - 1):
+            continue
+        part = over(size, count)
+        if ((longest, *others), part) not in seen:
+            seen.add(((longest, *others), part))
+            yield (longest, *others), part
+
+
+def _cut_grids(
+    machine: Machine,
+    left: _Left,
+    cut: Reduce,
+    arrays: tuple[Lying, ...],
+    made: tuple[Tensor, ...],
+) -> Iterator[Placement]:
+    """Yield grids for a partial stage: where the array lies, else pieces by what is kept."""
+    indexing = cut.indexing([x.tensor for x in arrays], made)
+    lying = followed(indexing, indexing.operands[0], left.mapping)
+    if lying is not None:
+        yield lying
+        return
+    tiles = machine.chip.tiles_per_ipu
+    pieces, *sizes = made[0].shape
+    rest = tiles // pieces
+    counts = [(0, pieces, 1)]
+    for label, size in enumerate(sizes, 1):
+        counts.append((label, min(rest, max(1, size)), 1))
+        rest //= min(rest, max(1, size))
+    yield grid(counts, made[0].shape)
+
+
+def partial_type(kind: str) -> str:
+    """Return the type of partial sums: f32 for every narrower float."""
+    element = ELEMENT_TYPES[kind]
+    return "f32" if element.is_float and element.bits < 32 else kind

@@ -1,0 +1,106 @@
+"""Stages of a plan: a codelet on a grid, priced by what it does there and what is brought to it."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import prod
+from typing import NamedTuple
+
+from hloipu_compiler.planners.placing import Placement
+from hloipu_compiler.planners.planned import Cycles
+from hloipu_compiler.planners.redistribution import bringing
+from hloipu_runtime.codelets.core.codelet import Codelet, Index, Tensor
+from hloipu_runtime.costs.computing import codelet_work
+from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.machine.charges import over
+from hloipu_runtime.machine.costs import sync
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.mapping import Mapping
+
+CODE_CYCLES_PER_BYTE = 1
+"""Price of exchange code, which stays in memory. Assumed: among ways of like speed the one with the
+fewest pieces; where code does not fit, exchanges change their form instead."""
+
+
+class Lying(NamedTuple):
+    """An operand, and where it lies; None: wherever it is wanted, as small constants do."""
+
+    tensor: Tensor
+    mapping: Mapping | None
+
+
+class Stage(NamedTuple):
+    """A codelet on a grid, with its price."""
+
+    codelet: Codelet
+    results: tuple[Tensor, ...]
+    placement: Placement
+    mappings: tuple[Mapping, ...]
+    """Of the results."""
+    cycles: Cycles
+    code_bytes: int
+    """Of exchanges, on a tile."""
+    held_bytes: int
+    """Of what is brought to a tile, and of what it makes there."""
+
+    @property
+    def price(self) -> int:
+        """Cycles, and what the code is worth in cycles."""
+        return self.cycles.total + CODE_CYCLES_PER_BYTE * self.code_bytes
+
+
+@lru_cache(1 << 13)
+def staged(
+    machine: Machine,
+    codelet: Codelet,
+    operands: tuple[Lying, ...],
+    results: tuple[Tensor, ...],
+    placement: Placement,
+) -> Stage:
+    """Price a codelet on a grid; what several operands are brought for is one exchange."""
+    indexing = codelet.indexing([x.tensor for x in operands], results)
+    parts = []
+    exchange = syncs = code = held = 0
+    for (tensor, lying), indices in zip(operands, indexing.operands, strict=True):
+        wanted = Mapping(placement.tiles, placement.spans(indices, tensor.shape))
+        parts.append(part_of(placement, indices, tensor))
+        if lying is None:
+            continue
+        found = bringing(machine, tensor.element_type, tensor.shape, lying, wanted)
+        exchange += found.cycles
+        code += found.code_bytes
+        if found.cycles:
+            held += bytes_of(parts[-1])
+        if found.code_bytes:
+            # All come in one exchange after one sync, unless they go by other tiles.
+            starting = sync(machine).cycles
+            exchange -= starting
+            syncs = starting if found.via is None else 2 * starting
+            if found.via is not None:
+                exchange -= starting
+    made = [part_of(placement, i, x) for x, i in zip(results, indexing.results, strict=True)]
+    work = codelet_work(codelet, machine, tuple(parts), tuple(made)).cycles
+    mappings = tuple(
+        Mapping(placement.tiles, placement.spans(indices, x.shape))
+        for x, indices in zip(results, indexing.results, strict=True)
+    )
+    return Stage(
+        codelet,
+        results,
+        placement,
+        mappings,
+        Cycles(work, max(0, exchange), syncs),
+        code,
+        held + sum(map(bytes_of, made)),
+    )
+
+
+def part_of(placement: Placement, indices: Sequence[Index], tensor: Tensor) -> Tensor:
+    """Return the largest part of a tensor that a tile of the grid works on."""
+    spans = placement.spans(indices, tensor.shape)
+    sizes = tuple(min(span.size, n) for span, n in zip(spans, tensor.shape, strict=True))
+    return Tensor(tensor.element_type, sizes)
+
+
+def bytes_of(tensor: Tensor) -> int:
+    """Return the bytes of a tensor in a tile's memory."""
+    return over(prod(tensor.shape) * ELEMENT_TYPES[tensor.element_type].bits, 8)

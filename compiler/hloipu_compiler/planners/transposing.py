@@ -1,0 +1,101 @@
+"""Planning transposes: which dimensions are split over which tiles, in what blocks.
+
+A transpose costs its tiles the least where blocks are many small matrices of whole grains, and its
+exchange the least where the operand lies; a search over the parts of all dimensions weighs both.
+"""
+
+from functools import lru_cache
+from math import prod
+
+from hloipu_compiler.planners.placing import GRAIN_BYTES, Placement, followed, grid, split
+from hloipu_compiler.planners.planned import Choice, PlannedOp, losers, shape_text, splits_of
+from hloipu_compiler.planners.searching import Way, descend
+from hloipu_compiler.planners.stages import Lying, Stage, staged
+from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.ops.move import Transpose
+from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.mapping import Mapping
+
+
+@lru_cache(1 << 10)
+def transpositions(
+    machine: Machine, tensor: Tensor, permutation: tuple[int, ...], lying: Mapping | None
+) -> tuple[Stage, ...]:
+    """Return the grids that were looked at for a transpose, priced, the cheapest first.
+
+    `lying`: where the operand lies; None: it will lie where it is wanted.
+    """
+    codelet = Transpose(permutation)
+    made = Tensor(tensor.element_type, tuple(tensor.shape[d] for d in permutation))
+    indexing = codelet.indexing([tensor], [made])
+    tiles = machine.chip.tiles_per_ipu
+    found: dict[Placement, Stage] = {}
+
+    def price(placement: Placement) -> int:
+        if placement not in found:
+            operands = (Lying(tensor, lying),)
+            found[placement] = staged(machine, codelet, operands, (made,), placement)
+        return found[placement].price
+
+    if lying is not None:
+        there = followed(indexing, indexing.operands[0], lying)
+        if there is not None:
+            price(there)
+    sizes = indexing.sizes
+    ones = (1,) * len(sizes)
+    bits = ELEMENT_TYPES[tensor.element_type].bits
+    most = min(tiles, prod(sizes))
+    by_rows = split(sizes, ones, (*ones[:-1], max(1, GRAIN_BYTES * 8 // bits)), most, 0)
+    price(by_rows)
+    beginnings = [
+        tuple(min(n, most) if k == label else 1 for k, n in enumerate(sizes))
+        for label in range(len(sizes))
+    ]
+    # A grain is what the vertex transposes at a time; parts within one are moved singly.
+    for grain in sorted({1, max(1, GRAIN_BYTES * 8 // bits)}):
+
+        def of_way(way: Way, grain: int = grain) -> float:
+            counts = [(label, n, grain) for label, n in enumerate(way)]
+            return price(grid(counts, sizes))
+
+        descend(beginnings, sizes, most, of_way)
+    return tuple(sorted(found.values(), key=lambda x: x.price))
+
+
+def transposition_wish(
+    machine: Machine, tensor: Tensor, permutation: tuple[int, ...], default: Mapping
+) -> tuple[Mapping, int] | None:
+    """Return where a transpose wants its operand, and what that saves; None if nothing."""
+    best = transpositions(machine, tensor, permutation, None)[0]
+    saved = transpositions(machine, tensor, permutation, default)[0].price - best.price
+    made = best.results[0]
+    indexing = best.codelet.indexing([tensor], [made])
+    spans = best.placement.spans(indexing.operands[0], tensor.shape)
+    return (Mapping(best.placement.tiles, spans), saved) if saved > 0 else None
+
+
+def planned_transpose(op: str, tensor: Tensor, stages: tuple[Stage, ...]) -> PlannedOp:
+    """Return the record of a transpose: the cheapest of the stages was chosen."""
+
+    def choice(stage: Stage) -> Choice:
+        names = [f"dimension {n}" for n in range(len(tensor.shape))]
+        words = "after exchange" if stage.cycles.exchange else "where the operand lies"
+        return Choice(
+            words,
+            splits_of(stage.placement, names),
+            stage.placement.tiles.count,
+            stage.cycles,
+            stage.held_bytes,
+        )
+
+    chosen = choice(stages[0])
+    made = stages[0].results[0]
+    return PlannedOp(
+        op,
+        "transpose",
+        (shape_text(*tensor),),
+        (shape_text(*made),),
+        chosen,
+        losers(chosen, map(choice, stages[1:])),
+    )

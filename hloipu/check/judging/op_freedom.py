@@ -1,0 +1,122 @@
+"""How many bits of an op's result are certain, by the published budgets of its kind."""
+
+from dataclasses import dataclass
+from math import ceil, floor, log2, prod
+
+from hloipu_compiler.interpret.budgets import (
+    FACTORS,
+    ORDER_DEPENDENT,
+    REDUCING,
+    ULPS_COMPLEX,
+    ULPS_F32,
+    ULPS_F64,
+    UNFLUSHED,
+)
+from hloipu_compiler.interpret.planning.regions import MONOIDS, monoid_of
+from hloipu_compiler.interpret.planning.site import array_leaves
+from hloipu_compiler.ir.attributes import ConvolutionLabels
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_runtime.element_types import ElementType
+
+EXACT = UNFLUSHED | frozenset(
+    "maximum minimum clamp compare is-finite sign floor ceil round-nearest-afz "
+    "round-nearest-even real imag complex while conditional call fusion map rng-bit-generator "
+    "rng all-gather all-to-all ragged-all-to-all collective-permute collective-broadcast "
+    "infeed outfeed and or xor not after-all add-dependency domain".split()
+)
+"""Ops that round nothing, or whose callees do."""
+LIBRARY_FACTOR = 8.0
+"""Of LAPACK's routines: that of `cholesky` and `triangular-solve`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Freedom:
+    """Mantissa bits that correct implementations of an op agree on; None: all that there are."""
+
+    result_bits: int | None = None
+    operand_bits: int | None = None
+    """The same of what a sum is made of: its terms are added in any order."""
+
+
+NO_FREEDOM = Freedom()
+
+
+def freedom_of(module: Module, computation: Computation, x: Instruction) -> Freedom:
+    """Return the freedom of an instruction whose result is made of floats or complex numbers."""
+    element = array_leaves(x.shape)[0].element_type
+    bits = _computed_bits(element)
+    if x.opcode == "custom-call":
+        count = max((_elements(computation, i) for i in x.operands), default=2)
+        return _sum_freedom(bits, LIBRARY_FACTOR, count)
+    if x.opcode in FACTORS:
+        if x.opcode in REDUCING and not _adds(module, x):
+            return NO_FREEDOM
+        if x.opcode == "scatter" and element.is_float and element.mantissa_bits < bits:
+            # Implementations may round after each update, of which an element gets so many.
+            updates = _elements(computation, x.operands[-1])
+            each = ceil(updates / max(1, array_leaves(x.shape)[0].element_count))
+            return _sum_freedom(element.mantissa_bits, FACTORS[x.opcode], each + 1)
+        return _sum_freedom(bits, FACTORS[x.opcode], _terms(computation, x))
+    table = ULPS_COMPLEX if element.is_complex else ULPS_F64 if bits == 52 else ULPS_F32
+    steps = table.get(x.opcode, 0)
+    return Freedom(_bits_within(bits, steps)) if steps else NO_FREEDOM
+
+
+def _computed_bits(element: ElementType) -> int:
+    """Return the mantissa bits of the type that an element type's ops are computed in."""
+    if element.is_complex:
+        return 23 if element.bits == 64 else 52
+    return max(23, element.mantissa_bits)
+
+
+def _bits_within(bits: int, steps: float) -> int:
+    """Return the bits of a grid on which rounding moves values by up to so many steps."""
+    return max(1, floor(bits - 1 - log2(steps)))
+
+
+def _sum_freedom(bits: int, factor: float, terms: int) -> Freedom:
+    certain = _bits_within(bits, factor * log2(max(2, terms)))
+    return Freedom(certain, certain)
+
+
+def _adds(module: Module, x: Instruction) -> bool:
+    """Whether what a reduction combines with depends on the order, or rounds."""
+    name = x.attributes.text("scatter") or x.attributes.text("to_apply")
+    combiner = monoid_of(module, name)
+    if combiner in MONOIDS:
+        return combiner in ORDER_DEPENDENT
+    return _rounds(module, name)
+
+
+def _rounds(module: Module, name: str) -> bool:
+    return any(
+        (y.opcode not in EXACT and array_leaves(y.shape)[0].element_type.kind.name != "PREDICATE")
+        or any(_rounds(module, callee) for callee in y.attributes.called)
+        for y in module.computation[name].instructions
+    )
+
+
+def _terms(computation: Computation, x: Instruction) -> int:
+    """Return the length of the longest sum behind one element, or a bound of it."""
+    first = computation.instructions[x.operands[0]].shape
+    if x.opcode == "dot" and isinstance(first, ArrayShape):
+        return prod(first.dimensions[d] for d in x.attributes.integers("lhs_contracting_dims"))
+    if x.opcode == "convolution":
+        kernel = computation.instructions[x.operands[1]].shape
+        labels = x.attributes.get("dim_labels")
+        if isinstance(kernel, ArrayShape) and isinstance(labels, ConvolutionLabels):
+            return kernel.element_count // max(1, kernel.dimensions[labels.rhs.index("o")])
+    if x.opcode == "reduce":
+        return _elements(computation, x.operands[0]) // max(
+            1, array_leaves(x.shape)[0].element_count
+        )
+    if x.opcode == "reduce-window":
+        return prod(d.size for d in x.attributes.window().dimensions)
+    return _elements(computation, x.operands[-1 if x.opcode == "scatter" else 0])
+
+
+def _elements(computation: Computation, position: int) -> int:
+    return sum(
+        leaf.element_count for leaf in array_leaves(computation.instructions[position].shape)
+    )

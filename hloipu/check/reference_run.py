@@ -1,0 +1,295 @@
+"""Steps in a loop, cut or on replicas, as a reference computes them: one plain step at a time.
+
+Where gradients are combined, each micro-batch of each replica is computed by itself and its
+gradients are added up here, in numpy, as docs/many-ipus.md says; then comes one update.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from hloipu.check.formed_step import Parts, ReferenceStep
+from hloipu.check.outputs import Reference
+from hloipu.check.step_values import Begun, Elements, Numbered, StepValues, joined
+from hloipu_compiler.interpret.planning.plan import Array
+from hloipu_compiler.interpret.planning.site import array_leaves
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.plan.pipelining import MEAN, RUNNING_MEAN
+from hloipu_compiler.plan.wrapping import FeedBinding
+from hloipu_runtime.errors import UnsupportedError
+from hloipu_runtime.kernels.core.storage import user_dtype
+from hloipu_runtime.plain_text import printable
+from hloipu_runtime.streams.modes import parse_mode
+
+Compute = Callable[[Module, Sequence[Sequence[Array]]], list[list[Array]]]
+"""Computes a module on several lists of arguments."""
+
+
+def values_of_reference(
+    step: ReferenceStep,
+    begun: Begun,
+    elements: Elements,
+    updates: int,
+    reference: Reference,
+    *,
+    told: Callable[[int, int], None] = lambda _done, _all: None,
+) -> StepValues | str:
+    """Return what so many steps give, or why the reference cannot tell; `told` of each update."""
+    try:
+        return _Run(step, begun, elements, _asking(reference)).values(updates, told)
+    except _UnknownError as error:
+        return str(error)
+
+
+def values_of_parts(
+    step: ReferenceStep, begun: Begun, elements: Elements, reference: Reference
+) -> tuple[Numbered, Numbered] | str:
+    """Return the results of one plain step, and those of its two parts on the same arguments."""
+    if step.parts is None:
+        return {}, {}
+    run = _Run(step, begun, elements, _asking(reference))
+    try:
+        plain = run.plain([0], begun.states[:1])[0]
+        gradients, inside, own = run.micro_batch([0], begun.states[:1])
+        late, state = run.update(gradients, [{**begun.states[0], **own[0]}], 0)
+    except _UnknownError as error:
+        return str(error)
+    found = {**inside[0], **late[0]}
+    found |= {pair.result: state[0][pair.parameter] for pair in step.wrapping.state}
+    return plain, found
+
+
+def values_of_plain_step(
+    step: ReferenceStep, begun: Begun, elements: Elements, reference: Reference
+) -> Numbered | str:
+    """Return the results of one plain step, or why the reference cannot tell."""
+    try:
+        run = _Run(step, begun, elements, _asking(reference))
+        return run.plain([0], begun.states[:1])[0]
+    except _UnknownError as error:
+        return str(error)
+
+
+class _UnknownError(Exception):
+    """The reference could not compute something; it says why."""
+
+
+def _asking(reference: Reference) -> Compute:
+    def compute(module: Module, arguments: Sequence[Sequence[Array]]) -> list[list[Array]]:
+        found = []
+        for answer in reference([(module, leaves) for leaves in arguments]):
+            if isinstance(answer, str):
+                raise _UnknownError(answer)
+            found.append(answer)
+        return found
+
+    return compute
+
+
+class _Run:
+    """A run of steps by a reference."""
+
+    def __init__(
+        self, step: ReferenceStep, begun: Begun, elements: Elements, compute: Compute
+    ) -> None:
+        self.step = step
+        self.elements = elements
+        self.constants = begun.constants
+        self.states = [dict(state) for state in begun.states]
+        self.compute = compute
+        self.given: dict[int, list[list[Array]]] = {}
+        """By result, each time that it is given: the arrays of all replicas."""
+
+    def values(self, updates: int, told: Callable[[int, int], None]) -> StepValues:
+        """Do so many updates; return what they give."""
+        for number in range(updates):
+            self._one_update(number)
+            told(number + 1, updates)
+        wrapping = self.step.wrapping
+        results = {n: self.given[n][-1][0] for n in wrapping.results if updates}
+        outfed: dict[tuple[str, int], Array] = {}
+        for outfeed in wrapping.outfeeds if updates else ():
+            for k, column in enumerate(self._outfed(outfeed, updates // (wrapping.loop or 1))):
+                outfed[outfeed.name, k] = column
+        return StepValues(joined(self.states), results, outfed)
+
+    # --- one update -------------------------------------------------------------------------------
+
+    def _one_update(self, number: int) -> None:
+        count, replicas = self.step.micro_batches, len(self.states)
+        totals: list[list[Array]] = []
+        for k in range(count):
+            first = (number * count + k) * replicas
+            places = range(first, first + replicas)
+            if self.step.parts is None:
+                results = self.plain(places, self.states)
+                for state, found in zip(self.states, results, strict=True):
+                    state.update({x.parameter: found[x.result] for x in self.step.wrapping.state})
+                state_results = {x.result for x in self.step.wrapping.state}
+                self._give(results, [n for n in results[0] if n not in state_results])
+                continue
+            gradients, results, own = self.micro_batch(places, self.states)
+            for state, found in zip(self.states, own, strict=True):
+                state.update(found)
+            self._give(results, self.step.parts.early)
+            totals = [
+                self._added(totals[r] if totals else [], mine, k)
+                for r, mine in enumerate(gradients)
+            ]
+        if self.step.parts is not None:
+            last = ((number + 1) * count - 1) * replicas
+            late, states = self.update(self._combined(totals), self.states, last)
+            self.states = states
+            self._give(late, self.step.parts.late)
+
+    def plain(self, places: Sequence[int], states: Sequence[Numbered]) -> list[Numbered]:
+        """Do the plain step on elements and states; return all of its results by number."""
+        arguments = [self._arguments(n, x) for n, x in zip(places, states, strict=True)]
+        return [dict(enumerate(x)) for x in self.compute(self.step.module, arguments)]
+
+    def micro_batch(
+        self, places: Sequence[int], states: Sequence[Numbered]
+    ) -> tuple[list[list[Array]], list[Numbered], list[Numbered]]:
+        """Do micro-batches; return gradients, results, and state that goes to the next one."""
+        parts = self._parts
+        arguments = [self._arguments(n, x) for n, x in zip(places, states, strict=True)]
+        count, carried = len(parts.accumulations), len(parts.carried)
+        gradients, own, results = [], [], []
+        for found in self.compute(parts.micro_batch, arguments):
+            gradients.append(found[:count])
+            own.append(dict(zip(parts.carried, found[count : count + carried], strict=True)))
+            results.append(dict(zip(parts.early, found[count + carried :], strict=True)))
+        return gradients, results, own
+
+    def update(
+        self, gradients: Sequence[Sequence[Array]], states: Sequence[Numbered], last: int
+    ) -> tuple[list[Numbered], list[Numbered]]:
+        """Do the update of each replica; return its results, and the state after it.
+
+        `last`: the place of the last elements, which stand for parameters that it does not read.
+        """
+        parts = self._parts
+        arguments = [
+            [*self._arguments(last + n, state), *mine]
+            for n, (state, mine) in enumerate(zip(states, gradients, strict=True))
+        ]
+        late, after = [], []
+        for state, found in zip(states, self.compute(parts.update, arguments), strict=True):
+            new = dict(zip(parts.updated, found, strict=False))
+            after.append({**state, **new})
+            late.append(dict(zip(parts.late, found[len(parts.updated) :], strict=True)))
+        return late, after
+
+    @property
+    def _parts(self) -> Parts:
+        if self.step.parts is None:
+            raise TypeError("the step has no parts")
+        return self.step.parts
+
+    def _arguments(self, place: int, state: Numbered) -> list[Array]:
+        """Return the step's arguments, by number, with a state and the feeds' element there."""
+        found = {**self.constants[place % len(self.states)], **state}
+        for feed in self.step.wrapping.feeds:
+            found |= zip(feed.places, self.elements[feed.name][place], strict=True)
+        return [found[n] for n in sorted(found)]
+
+    def _give(self, results: Sequence[Numbered], numbers: Sequence[int]) -> None:
+        for n in numbers:
+            self.given.setdefault(n, []).append([each[n] for each in results])
+
+    # --- gradients --------------------------------------------------------------------------------
+
+    def _added(self, totals: Sequence[Array], gradients: Sequence[Array], k: int) -> list[Array]:
+        """Return accumulators with a micro-batch's gradients taken in; `k` micro-batches before it.
+
+        As documented: scaled in the gradient's type, added up in the accumulator's.
+        """
+        found = []
+        for n, (x, into) in enumerate(zip(gradients, self._parts.accumulations, strict=True)):
+            own, kind = x.dtype.type, user_dtype(into.element_type).type
+            total = totals[n] if totals else np.zeros(x.shape, kind)
+            share = own(1.0)
+            if self.step.reduction == MEAN:
+                share = own(1 / self.step.micro_batches)
+            elif self.step.reduction == RUNNING_MEAN:
+                share = own(np.float32(1) / np.float32(k + 1))
+                total = total * kind(np.float32(k) / np.float32(k + 1))
+            found.append(np.asarray(total + (x * share).astype(kind), kind))
+        return found
+
+    def _combined(self, totals: Sequence[Sequence[Array]]) -> list[list[Array]]:
+        """Return the gradients that each replica's update takes: their mean, in their own types."""
+        types = [user_dtype(name) for name in self._parts.gradient_types]
+        mean = []
+        for column, own in zip(zip(*totals, strict=True), types, strict=True):
+            total = column[0]
+            for each in column[1:]:
+                total = total + each
+            if len(column) > 1:
+                total = total * total.dtype.type(1 / len(column))
+            mean.append(np.asarray(total).astype(own))
+        return [mean] * len(totals)
+
+    # --- queues -----------------------------------------------------------------------------------
+
+    def _outfed(self, outfeed: FeedBinding, runs: int) -> list[Array]:
+        """Return what an outfeed keeps: one array for each place of its elements."""
+        columns = [self.given[n] for n in outfeed.places]
+        if len({len(column) for column in columns}) > 1:
+            raise UnsupportedError(
+                "E0466",
+                f"there is no reference for the outfeed {printable(outfeed.name)!r}: some of its "
+                "results come from each micro-batch, others from each update",
+                hint="give them outfeeds of their own",
+            )
+        if outfeed.reduction:
+            return [_reduced(column, outfeed.reduction, runs) for column in columns]
+        kept = [_kept(column, outfeed.mode) for column in columns]
+        return [np.stack([_row(arrays) for arrays in column]) for column in kept if column]
+
+
+def _row(arrays: Sequence[Array]) -> Array:
+    return arrays[0] if len(arrays) == 1 else np.stack(arrays)
+
+
+def _kept(column: list[list[Array]], mode: str) -> list[list[Array]]:
+    """Return the elements of one run of a session that a mode keeps."""
+    asked = parse_mode(mode or "all")
+    match asked.kind:
+        case "first":
+            return column[:1]
+        case "last":
+            return column[-1:]
+        case "every":
+            return column[asked.every - 1 :: asked.every]
+        case _:
+            return column
+
+
+def _reduced(column: Sequence[Sequence[Array]], reduction: str, runs: int) -> Array:
+    """Return the sum or mean of each run of the program, in the type that the device adds up in."""
+    each = len(column) // runs
+    found = []
+    for run in range(runs):
+        rows = [_row(arrays) for arrays in column[run * each : (run + 1) * each]]
+        kind = _sum_dtype(rows[0], reduction)
+        total = np.zeros(rows[0].shape, kind)
+        for row in rows:
+            total = total + row.astype(kind)
+        found.append(total / kind.type(each) if reduction == "mean" else total)
+    return np.stack(found)
+
+
+def _sum_dtype(array: Array, reduction: str) -> np.dtype[np.generic]:
+    """Return f32 for narrower floats and means of whole numbers, else the array's own type."""
+    is_float = array.dtype.kind in "fc" or "float" in array.dtype.name
+    narrow = is_float and array.dtype.itemsize < 4
+    return np.dtype(np.float32) if narrow or (not is_float and reduction == "mean") else array.dtype
+
+
+def result_shapes(module: Module) -> list[tuple[str, tuple[int, ...]]]:
+    """Return element type and shape of each result of a module, arrays counted."""
+    return [
+        (leaf.element_type.name, leaf.dimensions)
+        for leaf in array_leaves(module.entry.program_shape.result)
+    ]

@@ -1,0 +1,137 @@
+"""Check a compiled program: its results, and the first instruction whose value on tiles is off."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hloipu.check.outputs import judge_leaf, nested
+from hloipu.ports import without_tokens
+from hloipu_compiler.interpret.evaluator import EvaluationLimits, bytes_of
+from hloipu_compiler.interpret.participants import evaluate_everywhere
+from hloipu_compiler.interpret.planning.plan import TOKEN_VALUE, Array
+from hloipu_compiler.interpret.planning.site import array_leaves
+from hloipu_compiler.ir.graph import Instruction, Module
+from hloipu_compiler.ir.shapes import ArrayShape, Shape
+from hloipu_runtime.compiled import CompiledProgram
+from hloipu_runtime.errors import LimitError, UsageError
+from hloipu_runtime.kernels.core.storage import from_storage
+
+HELD_BYTES = 8 * 2**30
+"""Values on tiles that one search may keep in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffOnTiles:
+    """The first instruction whose value on tiles is not the evaluator's."""
+
+    instruction: Instruction
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """A compiled program and how to run it."""
+
+    program: CompiledProgram
+    mode: str
+    poison: bool
+    max_iterations: int | None = None
+
+    def outputs(self, module: Module, leaves: Sequence[Array]) -> list[Array]:
+        """Return the leaves of a module's result as its program computes them."""
+        made = iter(self._outputs(without_tokens(module, leaves)))
+        return [
+            next(made) if shape.element_type.name != "token" else TOKEN_VALUE
+            for shape in array_leaves(module.entry.program_shape.result)
+        ]
+
+    def _outputs(self, arguments: Sequence[Array]) -> list[Array]:
+        """Return what a run gives; what outfeeds take is let go."""
+        program = self.program.program
+        if not program.is_resident:
+            return self.program.run(
+                *arguments,
+                mode=self.mode,
+                poison=self.poison,
+                max_iterations=self.max_iterations,
+            ).outputs
+        if program.state:
+            raise UsageError(
+                "E2042",
+                f"{program.name!r} is wrapped for the device: its results stay there",
+                hint="check the step as it is, without loop, role, feed and outfeed",
+            )
+        with self.program.session(
+            constants=arguments,
+            mode=self.mode,
+            poison=self.poison,
+            max_iterations=self.max_iterations,
+        ) as session:
+            return session.run().outputs
+
+    def first_off(
+        self, flat: Module, leaves: Sequence[Array], limits: EvaluationLimits
+    ) -> OffOnTiles | None:
+        """Return the first instruction of the entry whose value on tiles is off.
+
+        `flat` is the module after the passes, whose instructions the program's values come from.
+        Both sides run from the same arguments, so rounding adds up on both: values differ where
+        they are further apart than results may be. Values that have no form of their own on tiles
+        are passed over.
+        """
+        if self.program.program.is_resident:
+            return None  # sessions show no values on the way
+        held = self._values(flat, leaves)
+        found: list[OffOnTiles] = []
+
+        def compare(x: Instruction, made: Sequence[Array]) -> None:
+            if found or id(x) not in held or not isinstance(x.shape, ArrayShape):
+                return
+            kind = x.shape.element_type.name
+            ours, theirs = (from_storage(v, kind) for v in (held[id(x)], made[0]))
+            agrees, said = judge_leaf(x.shape, ours, theirs, None)
+            if not agrees:
+                found.append(OffOnTiles(x, said))
+
+        evaluate_everywhere(flat, *nested(flat, leaves), limits=limits, watch=compare)
+        return found[0] if found else None
+
+    def _values(self, flat: Module, leaves: Sequence[Array]) -> dict[int, Array]:
+        """Return the last value of each instruction on tiles, by the instruction's identity."""
+        wanted = {x.name: x for x in flat.entry.instructions if _is_array(x.shape)}
+        _check_room(flat, wanted.values())
+        values = self.program.program.values
+        held: dict[int, Array] = {}
+
+        def keep(number: int, array: Array) -> None:
+            value = values[number]
+            x = wanted.get(value.origin)
+            if x is None or not isinstance(x.shape, ArrayShape):
+                return
+            form = (x.shape.element_type.name, x.shape.dimensions)
+            if form == (value.element_type, value.shape):
+                held[id(x)] = np.array(array)
+
+        self.program.run(
+            *without_tokens(flat, leaves), mode=self.mode, poison=self.poison, watch=keep
+        )
+        return held
+
+
+def _is_array(shape: Shape) -> bool:
+    return isinstance(shape, ArrayShape) and shape.element_type.is_array
+
+
+def _check_room(module: Module, instructions: Iterable[Instruction]) -> None:
+    held = sum(bytes_of(x.shape) for x in instructions)
+    if held > HELD_BYTES:
+        raise LimitError(
+            "E5014",
+            f"looking for what is off in {module.name!r} keeps {held / 2**30:.1f} GiB of values, "
+            f"{HELD_BYTES / 2**30:.0f} GiB are allowed",
+            limit="held_bytes",
+            allowed=HELD_BYTES,
+            found=held,
+            hint="check a smaller batch, or cut the module down with hloipu reduce",
+        )

@@ -1,0 +1,149 @@
+"""`hloipu compare A.json B.json`: two profiles side by side, and what makes the difference."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hloipu.cli.saying import say
+from hloipu.cli.table import shortened, table
+from hloipu.text import read_file
+from hloipu_compiler.hlo.syntax.limits import DEFAULT_LIMITS
+from hloipu_runtime.errors import LimitError, UsageError
+from hloipu_runtime.report.profile import SCHEMA
+
+Record = Mapping[str, Any]
+MOST_ROWS = 10
+MOST_BYTES = 1 << 26
+"""Of a profile; assumed: those of real modules of a hundred thousand instructions have a tenth."""
+_WIDTH = 40
+
+
+@click.command("compare")
+@click.argument("first", type=click.Path())
+@click.argument("second", type=click.Path())
+@click.option("--most-rows", type=click.IntRange(0), default=MOST_ROWS, show_default=True,
+              metavar="N", help="Show the N instructions that differ most.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+def command(first: str, second: str, most_rows: int, as_json: bool) -> None:
+    """Compare two profiles, as --profile FILE writes them: of runs or of estimates.
+
+    \b
+      hloipu compare before.json after.json
+    """
+    records = [read_profile(path) for path in (first, second)]
+    if as_json:
+        say(json.dumps(figures(*records)))
+        return
+    names = [Path(path).stem for path in (first, second)]
+    say(comparison(*records, names=names if names[0] != names[1] else (first, second),
+                          most_rows=most_rows))  # fmt: skip
+
+
+def read_profile(path: str) -> Record:
+    """Return the record of a file; UsageError E3001 for no file, E2040 for no profile."""
+    record: Any = None
+    try:
+        record = json.loads(
+            read_file(Path(path), replace(DEFAULT_LIMITS, input_bytes=MOST_BYTES)).text
+        )
+    except UsageError as error:
+        if error.code == "E3001":
+            raise UsageError(error.code, error.message) from error
+    except (LimitError, ValueError, RecursionError):
+        pass
+    if not isinstance(record, dict) or record.get("schema") != SCHEMA:
+        raise _no_profile(path, f"a file of schema {SCHEMA!r}")
+    try:
+        figures(record, record)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise _no_profile(path, f"all keys of a profile ({error})") from error
+    return record
+
+
+def _no_profile(path: str, expected: str) -> UsageError:
+    return UsageError(
+        "E2040",
+        f"{path!r} holds no profile; expected is {expected}",
+        hint="write one: hloipu run FILE --profile FILE, or estimate, or result.profile.record()",
+    )
+
+
+def figures(first: Record, second: Record) -> dict[str, Any]:
+    """Return the figures of both as JSON data: name -> [first, second], and by instruction."""
+    both = (_totals(first), _totals(second))
+    names = [*both[0], *(name for name in both[1] if name not in both[0])]
+    origins = (_origins(first), _origins(second))
+    instructions = dict.fromkeys([*origins[0], *origins[1]])
+    rows = {name: [part.get(name, 0) for part in origins] for name in instructions}
+    ordered = sorted(rows.items(), key=lambda row: (-abs(row[1][1] - row[1][0]), row[0]))
+    return {
+        "schema": "hloipu.comparison/1",
+        "figures": {name: [part.get(name) for part in both] for name in names},
+        "origins": dict(ordered),
+    }
+
+
+def comparison(
+    first: Record,
+    second: Record,
+    *,
+    names: tuple[str, str] | list[str] = ("first", "second"),
+    most_rows: int = MOST_ROWS,
+) -> str:
+    """Return two profiles side by side as text, and the instructions that differ most."""
+    found = figures(first, second)
+    head = ("", *(shortened(name, _WIDTH) for name in names), "difference", "ratio")
+    rows = [_row(name, *pair) for name, pair in found["figures"].items()]
+    parts = [table(head, rows)]
+    origins = [(name, pair) for name, pair in found["origins"].items() if pair[0] != pair[1]]
+    if origins and most_rows:
+        shown = [_row(shortened(name, _WIDTH), *pair) for name, pair in origins[:most_rows]]
+        parts.append(table(("cycles by instruction", *head[1:]), shown))
+        if len(origins) > most_rows:
+            parts.append(f"and {len(origins) - most_rows} more instructions that differ")
+    return "\n\n".join(parts)
+
+
+def _totals(record: Record) -> dict[str, Any]:
+    calls = record.get("calls") or {}
+    memory = record.get("memory") or {}
+    totals = {
+        "program": str(record["program"]),
+        "machine": str(record["machine"]["name"]),
+        "mode": str(record["mode"]),
+        "calls by the host": int(record["runs"]),
+        "steps": calls.get("steps"),
+        "cycles": int(record["lower_bound_cycles"]),
+        **{f"  {name}": int(cycles) for name, cycles in record["by_bucket"].items()},
+        "cycles per call": calls.get("cycles_per_call"),
+        "  of these round trip": calls.get("round_trip_cycles"),
+        "cycles per step": calls.get("cycles_per_step"),
+        "seconds": record["lower_bound_cycles"] / record["machine"]["clock_hz"],
+        "bytes on the fullest tile": memory["peak"]["total_bytes"] if memory else None,
+    }
+    steps = calls.get("steps") or 0
+    if steps:
+        totals["cycles over steps"] = record["lower_bound_cycles"] / steps
+    return {name: value for name, value in totals.items() if value is not None}
+
+
+def _origins(record: Record) -> dict[str, int]:
+    return {str(row["name"]): int(row["cycles"]) for row in record["origins"]}
+
+
+def _row(name: str, first: Any, second: Any) -> tuple[str, ...]:
+    if isinstance(first, str) or isinstance(second, str):
+        return (name, str(first or ""), str(second or ""), "" if first == second else "differs", "")
+    difference = "" if first is None or second is None else _number(second - first, "+")
+    ratio = f"{second / first:.3f}" if first and second is not None else ""
+    return (name, _number(first), _number(second), difference, ratio)
+
+
+def _number(value: float | None, sign: str = "") -> str:
+    if value is None:
+        return ""
+    return f"{value:{sign},}" if isinstance(value, int) else f"{value:{sign},.6g}"

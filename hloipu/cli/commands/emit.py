@@ -1,0 +1,184 @@
+"""`hloipu emit FILE --stage=…`: a module or what became of it as text, JSON or DOT."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import click
+
+from hloipu.api import compile_settled, module_attributes, passed, planned, settled_options
+from hloipu.cli.compiling import is_executable, loaded
+from hloipu.cli.costs_text import costs_record, costs_text
+from hloipu.cli.inputs import HLO_FILE, limit_option, read_input
+from hloipu.cli.memory_text import memory_text
+from hloipu.cli.options import Asked, config_text, option_group
+from hloipu.cli.saying import say
+from hloipu.encoded import plain_step
+from hloipu.phases import Phases
+from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.hlo.printing.dot_text import MOST_NODES, dot_module
+from hloipu_compiler.hlo.printing.module_json import module_json
+from hloipu_compiler.hlo.printing.printer import Form, Layouts, PrintOptions, print_module
+from hloipu_compiler.hlo.syntax.limits import Limits
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.planners.planned import plans_record, plans_text
+from hloipu_compiler.verify.verifier import verify
+from hloipu_runtime.compiled import CompiledProgram
+from hloipu_runtime.errors import UsageError
+from hloipu_runtime.program_io.text.printer import print_program
+
+STAGES = ("hlo", "step", "front", "plans", "program", "memory", "costs")
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """In which form a stage is to be printed."""
+
+    output_format: str
+    hlo: PrintOptions
+    most_nodes: int
+    most_rows: int
+    constants: bool
+
+
+@click.command("emit")
+@click.argument("file", type=HLO_FILE, required=False)
+@click.option(
+    "--stage",
+    type=click.Choice(STAGES),
+    default="hlo",
+    show_default=True,
+    help="hlo: as read; step: one micro-batch and its update, of a module in Graphcore's encoding; "
+    "front: after the passes; plans: how ops are spread over tiles, and why; "
+    "program: on tiles; memory and costs: of its tiles and steps.",
+)
+@click.option(
+    "--form",
+    type=click.Choice([form.value for form in Form]),
+    default="full",
+    help="full: as XLA dumps it; short: as JAX prints it; canonical: free of names and defaults.",
+)
+@click.option(
+    "--layouts",
+    type=click.Choice([kind.value for kind in Layouts]),
+    help="Which layouts to write; the form decides if not given.",
+)
+@click.option(
+    "--most-nodes", default=MOST_NODES, show_default=True, help="Largest graph drawn as DOT."
+)
+@click.option(
+    "--most-rows", type=click.IntRange(0), default=0, metavar="N",
+    help="Of the costs, the N dearest steps; 0: all, in the program's order.",
+)  # fmt: skip
+@click.option("--constants", is_flag=True, help="Print all constants of a program in full.")
+@click.option(
+    "--format", "output_format", type=click.Choice(["text", "json", "dot"]), default="text"
+)
+@limit_option
+@click.option("--no-verify", is_flag=True, help="Print even HLO that the verifier refuses.")
+@option_group("emit")
+def command(
+    file: str | None,
+    stage: str,
+    form: str,
+    layouts: str | None,
+    most_nodes: int,
+    most_rows: int,
+    constants: bool,
+    output_format: str,
+    no_verify: bool,
+    limits: Limits,
+    asked: Asked,
+) -> None:
+    """Read FILE (- for standard input), check it and print it again, at any stage."""
+    if asked.print_config:
+        say(config_text(asked.resolved(), output_format == "json"))
+        return
+    if file is None:
+        raise click.UsageError("Missing argument 'FILE'.")
+    check_format(stage, output_format)
+    hlo = PrintOptions(Form(form), Layouts(layouts) if layouts else None)
+    asking = Asking(output_format, hlo, most_nodes, most_rows, constants)
+    say(stage_text(file, stage, asking, asked, limits, verifies=not no_verify), nl=False)
+
+
+def stage_text(
+    file: str, stage: str, asking: Asking, asked: Asked, limits: Limits, *, verifies: bool
+) -> str:
+    """Return a stage of a file as text; an executable has no stages of HLO any more."""
+    if stage in _PRINTERS and is_executable(file):
+        return _PRINTERS[stage](loaded(file, asked, Phases())[0], asking)
+    module = parse(read_input(file, limits), limits=limits)
+    if verifies or stage != "hlo":
+        verify(module)
+    if stage == "hlo":
+        return hlo_text(module, asking)
+    module, _ = plain_step(module, asked.given, asked.config)
+    if stage == "step":
+        return hlo_text(module, asking)
+    options = asked.resolved(module_attributes(module)).options
+    if stage == "front":
+        return hlo_text(passed(module, options), asking)
+    if stage == "plans":
+        records = planned(module, settled_options(module, None, options).options)
+        return (
+            as_json(plans_record(records))
+            if asking.output_format == "json"
+            else plans_text(records)
+        )
+    return _PRINTERS[stage](compile_settled(module, options), asking)
+
+
+def check_format(stage: str, output_format: str) -> None:
+    """Raise UsageError E3145 for a format that a stage has not."""
+    formats = {
+        "hlo": "text json dot",
+        "step": "text json dot",
+        "front": "text json dot",
+        "program": "text",
+    }
+    allowed = formats.get(stage, "text json").split()
+    if output_format not in allowed:
+        raise UsageError(
+            "E3145",
+            f"--stage={stage} is not printed as {output_format}",
+            hint=f"--format takes {' or '.join(allowed)} there",
+        )
+
+
+def hlo_text(module: Module, asking: Asking) -> str:
+    """Return a module in the form that is asked for."""
+    if asking.output_format == "json":
+        return as_json(module_json(module))
+    if asking.output_format == "dot":
+        return dot_module(module, most_nodes=asking.most_nodes)
+    return print_module(module, asking.hlo)
+
+
+def as_json(record: object) -> str:
+    """Return JSON data as text."""
+    return json.dumps(record, ensure_ascii=False, indent=1) + "\n"
+
+
+def _program(program: CompiledProgram, asking: Asking) -> str:
+    return print_program(program.program, constants=asking.constants)
+
+
+def _memory(program: CompiledProgram, asking: Asking) -> str:
+    if asking.output_format == "json":
+        return as_json(program.memory.to_json())
+    return memory_text(program.memory) + "\n"
+
+
+def _costs(program: CompiledProgram, asking: Asking) -> str:
+    profile = program.profile()
+    if asking.output_format == "json":
+        return as_json(costs_record(profile, asking.most_rows))
+    return costs_text(profile, asking.most_rows) + "\n"
+
+
+_PRINTERS: dict[str, Callable[[CompiledProgram, Asking], str]] = {
+    "program": _program,
+    "memory": _memory,
+    "costs": _costs,
+}

@@ -1,0 +1,107 @@
+"""`hloipu explain E0102`: what an error code means; `hloipu explain plan OP FILE`: why so."""
+
+import difflib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import click
+
+from hloipu.api import module_attributes, planned, settled_options
+from hloipu.cli.inputs import limit_option, read_input
+from hloipu.cli.options import Asked, config_text, option_group
+from hloipu.cli.saying import say
+from hloipu_compiler.explanations import all_codes, explain
+from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.hlo.syntax.limits import Limits
+from hloipu_compiler.planners.planned import PlannedOp, Record, plans_record, plans_text
+from hloipu_compiler.verify.verifier import verify
+from hloipu_runtime.errors import UsageError
+
+_NEAREST = 5
+"""Names of ops that an error offers."""
+
+
+@click.command("explain")
+@click.argument("words", nargs=-1, metavar="[CODE | plan OP FILE]")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@limit_option
+@option_group("emit")
+def command(words: tuple[str, ...], as_json: bool, limits: Limits, asked: Asked) -> None:
+    """Say what an error CODE means, show an example and what to do; without CODE, list them.
+
+    `plan OP FILE`: how the instruction OP of FILE, HLO text (- for standard input), is spread over
+    tiles, what that costs, and which other ways lost. Options are those of `hloipu emit`.
+    """
+    if asked.print_config:
+        say(config_text(asked.resolved(), as_json))
+    elif words[:1] == ("plan",):
+        if len(words) != 3:
+            raise click.UsageError("`explain plan` takes the name of an instruction and a file.")
+        _explain_plan(words[1], words[2], limits, asked, as_json=as_json)
+    elif len(words) > 1:
+        raise click.UsageError(f"`explain` takes one code, or `plan OP FILE`, not {words[1]!r}.")
+    elif words:
+        _explain_code(words[0], as_json=as_json)
+    else:
+        _list_codes(as_json=as_json)
+
+
+def _explain_plan(op: str, file: str, limits: Limits, asked: Asked, *, as_json: bool) -> None:
+    module = parse(read_input(file, limits), limits=limits)
+    verify(module)
+    options = settled_options(
+        module, None, asked.resolved(module_attributes(module)).options
+    ).options
+    records = planned(module, options)
+    found = records_of(records, op)
+    if as_json:
+        say(json.dumps(plans_record(found), ensure_ascii=False))
+    else:
+        say(plans_text(found), nl=False)
+
+
+def records_of(records: Sequence[Record], op: str) -> list[Record]:
+    """Return the records of an op; UsageError E0490 where there are none."""
+    wanted = op.removeprefix("%")
+
+    def name(x: Record) -> str:
+        return x.op if isinstance(x, PlannedOp) else x.value
+
+    found = [x for x in records if name(x) == wanted]
+    if not found:
+        known = sorted({name(x) for x in records})
+        near = difflib.get_close_matches(wanted, known, _NEAREST) or known[:_NEAREST]
+        raise UsageError(
+            "E0490",
+            f"no plan was made for an instruction {op!r}",
+            hint=f"plans were made for {', '.join(near)}"
+            if near
+            else "no op of this module needed one: each was computed where its operands lie",
+        )
+    return found
+
+
+def _list_codes(*, as_json: bool) -> None:
+    rows = {known: found.title for known in all_codes() if (found := explain(known))}
+    say(
+        json.dumps({"schema": "hloipu.codes/1", "codes": rows}, ensure_ascii=False)
+        if as_json
+        else "\n".join(f"{known}  {title}" for known, title in rows.items())
+    )
+
+
+def _explain_code(code: str, *, as_json: bool) -> None:
+    found = explain(code.upper())
+    if found is None:
+        near = difflib.get_close_matches(code.upper(), all_codes(), 3)
+        raise UsageError(
+            "E3003",
+            f"there is no error code {code!r}",
+            hint=f"did you mean {', '.join(near)}?" if near else "`hloipu explain` lists them all",
+        )
+    if as_json:
+        record = {"schema": "hloipu.explain/1", **asdict(found)}
+        say(json.dumps(record, ensure_ascii=False))
+        return
+    say(str(found))

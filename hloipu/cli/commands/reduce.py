@@ -1,0 +1,209 @@
+"""`hloipu reduce FILE`: the smallest form of a module that still shows a fault."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from hloipu.cli import INTERRUPTED
+from hloipu.cli.commands.candidate_tests import Setup, differs_test, error_test
+from hloipu.cli.commands.reduce_progress import ReduceProgress
+from hloipu.cli.commands.trials import CommandTest, ForkedTest, Tester, Trials, words_of
+from hloipu.cli.inputs import HLO_FILE, limit_option, read_input
+from hloipu.cli.options import Asked, config_text, option_group
+from hloipu.cli.outputs import OUTPUT_FILE
+from hloipu.cli.saying import say, say_hlo
+from hloipu.cli.values import SEED
+from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.hlo.syntax.limits import Limits
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.reduce.reducer import MOST_TESTS, Reduced, reduce_module, verifies
+from hloipu_compiler.verify.verifier import verify
+from hloipu_runtime.atomic_file import replacing
+from hloipu_runtime.errors import UsageError
+
+_SECONDS = click.FloatRange(0, min_open=True)
+
+
+@click.command("reduce")
+@click.argument("file", type=HLO_FILE)
+@click.option("--error", "code", metavar="CODE", help="Keep what ends in this error.")
+@click.option(
+    "--differs", is_flag=True, help="Keep what has other values compiled than evaluated op by op."
+)
+@click.option("--test", "test", metavar="CMD", help="Keep what this command exits with 0 on.")
+@click.option("-o", "--output", type=OUTPUT_FILE, help="Write the result here, not to stdout.")
+@click.option(
+    "--time-limit", type=_SECONDS, metavar="SECONDS", help="Stop then, with the best so far."
+)
+@click.option(
+    "--most-tests", type=click.IntRange(1), default=MOST_TESTS, show_default=True,
+    help="Stop after so many tests, with the best so far.",
+)  # fmt: skip
+@click.option(
+    "--timeout", type=_SECONDS, metavar="SECONDS",
+    help="For one candidate; longer is not interesting.  [default: 60, or twice what FILE takes]",
+)  # fmt: skip
+@click.option(
+    "--random", "seed", type=SEED, metavar="SEED", help="Of the arguments drawn.  [default: 0]"
+)
+@click.option(
+    "--fill-elided", "fill", type=SEED, metavar="SEED",
+    help="Put random values where constants were elided, in each test.",
+)  # fmt: skip
+@limit_option
+@option_group("reduce")
+def command(
+    file: str,
+    code: str | None,
+    differs: bool,
+    test: str | None,
+    output: str | None,
+    time_limit: float | None,
+    most_tests: int,
+    timeout: float | None,
+    seed: int | None,
+    fill: int | None,
+    limits: Limits,
+    asked: Asked,
+) -> None:
+    """Shrink FILE (- for standard input) to its smallest form that still shows a fault.
+
+    Which fault is one of --error CODE, of verifying, estimating, fitting, evaluating or running;
+    --differs, by what `hloipu check --target …` allows; and --test CMD. The options of compiling
+    are those of the command that shows it. The first two are tested in one process, apart from this
+    one. CMD is run on candidates, their path in place of {} or at the end, without a shell.
+
+    Each improvement is written to the output at once. Ctrl-C ends with the best so far.
+
+    \b
+      hloipu reduce model.hlo --target bow --error E4050 -o small.hlo
+      hloipu reduce model.hlo --target bow --differs
+      hloipu reduce bad.hlo --test 'sh -c "hloipu check {} --against xla-cpu; test $? = 6"'
+    """
+    if asked.print_config:
+        say(config_text(asked.resolved(), as_json=False))
+        return
+    check_combination(code, differs, test, asked, values_given=not seed is fill is None)
+    module = parse(read_input(file, limits), limits=limits)
+    is_valid, tester = _tester(module, code, differs, test, Setup(asked, seed or 0, fill))
+    result = _Result(output)
+    trials = Trials(tester, timeout, time_limit)
+    progress = ReduceProgress(module.instruction_count)
+    try:
+        found = reduce_module(
+            module,
+            trials.holds,
+            most_tests=most_tests,
+            is_valid=is_valid,
+            report=progress,
+            improved=result.improve,
+            is_over=trials.is_over,
+        )
+    except KeyboardInterrupt:
+        if result.best is None:
+            raise
+        progress.end_of_pass()
+        result.finish()
+        say(
+            f"interrupted: the best so far, {result.best[0].instruction_count} of "
+            f"{module.instruction_count} instructions, is {result.place}",
+            err=True,
+        )
+        raise click.exceptions.Exit(INTERRUPTED) from None
+    except Exception:
+        result.finish()
+        raise
+    finally:
+        tester.close()
+    progress.end_of_pass()
+    result.finish()
+    say(_summary(module, found, progress.seconds, time_limit), err=True)
+    if trials.too_late:
+        say(f"{trials.too_late} candidates were given up: they took too long", err=True)
+
+
+def check_combination(
+    code: str | None, differs: bool, test: str | None, asked: Asked, *, values_given: bool
+) -> None:
+    """Raise UsageError E3118 unless there is exactly one test, with options that it heeds."""
+    tests = {"--error": code is not None, "--differs": differs, "--test": test is not None}
+    given = [name for name, is_given in tests.items() if is_given]
+    if len(given) != 1:
+        raise UsageError(
+            "E3118",
+            f"{' and '.join(given)} exclude each other" if given else "nothing says what to keep",
+            hint="give one of --error CODE, --differs and --test CMD",
+        )
+    if test is not None and (asked.given or values_given):
+        flags = [f"--{name.replace('_', '-')}" for name in asked.given]
+        raise UsageError(
+            "E3118",
+            f"{', '.join(flags) or '--random and --fill-elided'} would have no effect: --test runs "
+            "a command of its own",
+            hint="give the options to that command",
+        )
+
+
+def _tester(
+    module: Module, code: str | None, differs: bool, test: str | None, setup: Setup
+) -> tuple[Callable[[Module], bool], Tester]:
+    """Return which candidates may be tested, and what tests them."""
+    if code is not None:
+        predicate = error_test(code, module, setup)
+        say(f"{predicate.code} comes up while {predicate.stage}", err=True)
+        is_valid = verifies if predicate.needs_valid else lambda _: True
+        return is_valid, ForkedTest(predicate)
+    verify(module)
+    if differs:
+        return verifies, ForkedTest(differs_test(module, setup))
+    return verifies, CommandTest(words_of(test or ""))
+
+
+class _Result:
+    """The best so far, and where it goes."""
+
+    def __init__(self, output: str | None) -> None:
+        self.best: tuple[Module, str] | None = None
+        self._output = output
+        self._written = ""
+
+    @property
+    def place(self) -> str:
+        """Where the result is, for people."""
+        return "on standard output" if self._output is None else f"in {self._output}"
+
+    def improve(self, module: Module, text: str) -> None:
+        """Take in a better result; it replaces the file at once, where that is a plain one."""
+        self.best = (module, text)
+        if self._output is not None:
+            path = Path(self._output)
+            if path.is_file() or not path.exists():
+                self._write()
+
+    def finish(self) -> None:
+        """Hand the result out, unless that is done."""
+        if self.best is None:
+            return
+        if self._output is None:
+            say_hlo(self.best[1])
+        elif self._written != self.best[1]:
+            self._write()
+
+    def _write(self) -> None:
+        if self._output is not None and self.best is not None:
+            with replacing(self._output) as stream:
+                stream.write(self.best[1].encode("utf-8", errors="surrogateescape"))
+            self._written = self.best[1]
+
+
+def _summary(module: Module, found: Reduced, seconds: float, time_limit: float | None) -> str:
+    endings = {
+        "smallest": "",
+        "tests": "; --most-tests ended it early",
+        "time": f"; --time-limit {time_limit} ended it early",
+    }
+    return (
+        f"{module.instruction_count} -> {found.module.instruction_count} instructions, "
+        f"{found.tests} tests, {seconds:.1f} s{endings[found.ending]}"
+    )

@@ -1,0 +1,229 @@
+"""`hloipu run FILE`: a program's values on the simulated machine, and what they cost."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
+from typing import Any
+
+import click
+
+from hloipu.api import compile_cached
+from hloipu.cli.commands.eval import shown
+from hloipu.cli.commands.run_session import needs_session, run_in_session, show_session
+from hloipu.cli.compiling import (
+    Reporting,
+    compiling_options,
+    estimated,
+    given_file,
+    is_executable,
+    loaded,
+    read_verified,
+    report,
+    settled_for,
+    shown_config,
+    stop_unless_fits,
+    timed,
+    too_late,
+)
+from hloipu.cli.inputs import HLO_FILE
+from hloipu.cli.options import Asked
+from hloipu.cli.outputs import OUTPUT_FILE
+from hloipu.cli.progress import progress_line
+from hloipu.cli.saying import say
+from hloipu.cli.session_options import SessionOptions, session_options
+from hloipu.cli.values import ValueLimits, given_arguments, input_options
+from hloipu.initial_arrays import random_arrays, read_arrays
+from hloipu.inputs import save_arrays
+from hloipu.options.table import Options
+from hloipu.phases import Phases
+from hloipu.ports import module_of_ports, without_tokens
+from hloipu_compiler.interpret.fill_elided import fill_elided
+from hloipu_compiler.ir.graph import Module
+from hloipu_runtime.compiled import CompiledProgram, RunResult
+from hloipu_runtime.errors import UsageError
+from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.seen import seen_by_users
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Where arguments come from, as the command line says."""
+
+    file: str | None
+    random: int | None
+    fill: int | None
+    limits: ValueLimits
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A program, how to run it, and on what; an estimate needs no arguments."""
+
+    program: CompiledProgram
+    options: Options
+    arguments: Sequence[Any] = ()
+    arrays: Mapping[int, Any] = field(default_factory=dict)
+    """For a session: state and constants by number of the parameter."""
+
+
+@click.command("run")
+@click.argument("file", type=HLO_FILE, required=False)
+@click.option("-o", "--output", type=OUTPUT_FILE, help="Write out_0, out_1, … to this .npz file.")
+@compiling_options("run")
+@click.option("--no-progress", is_flag=True, help="Show no progress of long runs on a terminal.")
+@session_options
+@input_options
+def command(
+    file: str | None,
+    output: str | None,
+    no_progress: bool,
+    inputs: str | None,
+    random: int | None,
+    fill: int | None,
+    limits: ValueLimits,
+    session: SessionOptions,
+    asked: Asked,
+    reporting: Reporting,
+) -> None:
+    """Run FILE, HLO text (- for standard input) or an executable; print verdict and values.
+
+    \b
+      hloipu run step.hlo --random 0 --target bow --mode exact
+      hloipu run step.ipux --inputs batch.npz -o results.npz
+    """
+    if shown_config(asked, reporting.as_json):
+        return
+    with timed(reporting) as phases:
+        work = prepared(given_file(file), Inputs(inputs, random, fill, limits), asked, phases)
+        program = replace(work.program, live_bytes=limits.values.live_bytes)
+        work = replace(work, program=program)
+        if work.options.mode == "estimate":
+            report(estimated(work.program, phases), reporting)
+            return
+        if work.program.program.is_resident:
+            run_resident(work, session, phases, reporting, output, shows_progress=not no_progress)
+            return
+        if session.given:
+            raise UsageError(
+                "E3158",
+                f"{session.given}: the program keeps no state and has no queues",
+                hint="give --loop N, and --feed and --outfeed",
+            )
+        result = run(work, phases, reporting, shows_progress=not no_progress)
+        report(result.profile, reporting)
+        show_values(work.program, result, output, reporting)
+
+
+def prepared(file: str, inputs: Inputs, asked: Asked, phases: Phases) -> Work:
+    """Return the program of a file, compiled if need be, and its arguments."""
+    if is_executable(file):
+        if inputs.fill is not None:
+            raise too_late(file, "--fill-elided")
+        program, options = loaded(file, asked, phases)
+        if options.mode == "estimate":
+            return Work(program, options)
+        if program.program.is_resident:
+            return Work(program, options, arrays=session_arrays(program.program, None, inputs))
+        ports = module_of_ports(program.program)
+        return Work(program, options, arguments_of(ports, inputs)[1])
+    step, text = read_verified(file, inputs.limits.text, phases, asked)
+    module, (options, choice) = step, settled_for(asked, step, text)
+    ready = choice.program if choice is not None else None
+    if options.mode == "estimate":
+        return Work(compile_cached(module, text, options, phases, ready=ready), options)
+    if needs_session(module, options):
+        if inputs.fill is not None:
+            module = fill_elided(module, inputs.fill)
+            text += f"\n// elided constants filled with seed {inputs.fill}"
+        ready = ready if module is step else None
+        program = compile_cached(module, text, options, phases, ready=ready)
+        arrays = session_arrays(program.program, module, inputs)
+        return Work(program, options, arrays=arrays)
+    with phases("arguments"):
+        module, leaves = arguments_of(module, inputs)
+    if inputs.fill is not None:
+        text += f"\n// elided constants filled with seed {inputs.fill}"
+    ready = ready if module is step else None
+    program = compile_cached(module, text, options, phases, ready=ready)
+    return Work(program, options, without_tokens(module, leaves))
+
+
+def arguments_of(module: Module, inputs: Inputs) -> tuple[Module, list[Any]]:
+    """Return the module, filled if asked, and the leaves of its arguments."""
+    return given_arguments(module, inputs.file, inputs.random, inputs.fill, inputs.limits.values)
+
+
+def session_arrays(program: Program, module: Module | None, inputs: Inputs) -> dict[int, Any]:
+    """Return what a session begins with, as the command line says; nothing where it says nothing.
+
+    Raises UsageError E3112 for two sources of arrays.
+    """
+    if inputs.file is not None and inputs.random is not None:
+        raise UsageError(
+            "E3112", "--inputs and --random exclude each other", hint="give one of them"
+        )
+    if inputs.file is not None:
+        return read_arrays(inputs.file, program, module)
+    if inputs.random is not None:
+        return random_arrays(inputs.random, program, module)
+    return {}
+
+
+def run_resident(
+    work: Work,
+    session: SessionOptions,
+    phases: Phases,
+    reporting: Reporting,
+    output: str | None,
+    *,
+    shows_progress: bool,
+) -> None:
+    """Run a program in a session and report it."""
+    program = work.program
+    with phases("memory"):
+        refused = program.over_memory == "refuse" and not program.fits
+    if refused:
+        report(estimated(program, phases), reporting)
+        stop_unless_fits(program)
+    mode = work.options.mode
+    with progress_line(mode, program, shown=shows_progress) as line, phases("run"):
+        profile, results, drained = run_in_session(
+            program, work.arrays, work.options, session, line
+        )
+    report(profile, reporting)
+    show_session(results, drained, session, output, reporting.as_json)
+
+
+def run(work: Work, phases: Phases, reporting: Reporting, *, shows_progress: bool) -> RunResult:
+    """Run a program that fits, or may be too large; report an estimate of one that may not."""
+    program, options = work.program, work.options
+    with phases("memory"):
+        refused = program.over_memory == "refuse" and not program.fits
+    if refused:
+        report(estimated(program, phases), reporting)
+        stop_unless_fits(program)
+    with progress_line(options.mode, program, shown=shows_progress) as line, phases("run"):
+        return program.run(
+            *work.arguments,
+            mode=options.mode,
+            poison=options.poison,
+            seed=options.seed,
+            progress=line,
+            max_iterations=options.max_iterations,
+        )
+
+
+def show_values(
+    program: CompiledProgram, result: RunResult, output: str | None, reporting: Reporting
+) -> None:
+    """Write the results to a file if asked, or print them under the verdict."""
+    if output:
+        save_arrays(output, result.outputs)
+        say(f"wrote {len(result.outputs)} arrays to {output}", err=True)
+        return
+    if reporting.as_json:
+        return
+    ports = seen_by_users(program.program).results
+    for number, (port, value) in enumerate(zip(ports, result.outputs, strict=True)):
+        sizes = ",".join(map(str, port.shape))
+        say(f"out_{number} {port.element_type}[{sizes}] = {shown(value)}")

@@ -1,0 +1,254 @@
+"""What `hloipu run` does with programs that keep state or have queues."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hloipu.cli.commands.eval import shown
+from hloipu.cli.feed_files import source_of
+from hloipu.cli.saying import say
+from hloipu.cli.session_options import MEASURED, SYNTHETIC, SessionOptions
+from hloipu.initial_arrays import constant_numbers
+from hloipu.inputs import save_arrays
+from hloipu.options.table import Options
+from hloipu.pipelining import pipeline_request
+from hloipu.wrapping import wrapping_request
+from hloipu_compiler.ir.graph import Module
+from hloipu_runtime.arguments import Progress
+from hloipu_runtime.atomic_file import check_writable, replacing
+from hloipu_runtime.compiled import CompiledProgram
+from hloipu_runtime.errors import UsageError
+from hloipu_runtime.program.program import Program, Queue
+from hloipu_runtime.program.seen import number_of, seen_by_users
+from hloipu_runtime.report.profile import Profile
+from hloipu_runtime.session.inputs import spec_of_queue
+from hloipu_runtime.session.session import Session
+from hloipu_runtime.streams.infeed import InfeedQueue
+from hloipu_runtime.streams.made import synthetic
+from hloipu_runtime.streams.rate import measure
+from hloipu_runtime.streams.source import Source
+
+CHECKPOINT_FILE = "checkpoint.hloipu"
+MEASURED_ELEMENTS = 256
+"""Of an infeed, to tell how fast this host makes them."""
+
+
+_HOST_OPS = frozenset({"infeed", "outfeed"})
+
+
+def needs_session(module: Module, options: Options) -> bool:
+    """Whether a module's program will keep state or have queues."""
+    asks = wrapping_request(options).asks or pipeline_request(options).asks
+    return asks or any(
+        x.opcode in _HOST_OPS
+        for computation in module.computations
+        for x in computation.instructions
+    )
+
+
+def run_in_session(
+    program: CompiledProgram,
+    arrays: Mapping[int, Any],
+    options: Options,
+    asked: SessionOptions,
+    progress: Progress | None,
+) -> tuple[Profile, dict[int, Any], dict[str, list[Any]]]:
+    """Run a program in a session as asked; `arrays` are state and constants by parameter.
+
+    Returns the profile, the results and the state by number of the result, and what the outfeeds
+    gave. Raises what sessions raise, UsageError E3151 for options that contradict each other.
+    """
+    check_steps_asked(program.program, asked)
+    seen = seen_by_users(program.program)
+    state = {p.name: arrays[p.parameter] for p in seen.state if p.parameter in arrays}
+    infeeds = {
+        queue.name: source_of_file(queue, asked.infeeds[queue.name], asked.repeats, options.seed)
+        for queue in seen.queues
+        if queue.to_device and queue.name in asked.infeeds
+    }
+    check_queue_names(program.program, asked)
+    with program.session(
+        state=state or None,
+        constants={n: arrays[n] for n in constant_numbers(program.program) if n in arrays},
+        infeeds=infeeds,
+        mode=options.mode,
+        poison=options.poison,
+        seed=options.seed,
+        timeout=asked.timeout,
+        rates=producer_rates(program.program, asked, options.seed),
+        max_iterations=options.max_iterations,
+    ) as session:
+        outputs = _all_steps(session, asked, progress)
+        drained = {
+            queue.name: [x.element for x in session.stream(queue.name).drain()]
+            for queue in program.program.queues
+            if not queue.to_device
+        }
+        results = _by_result(session, outputs)
+        return session.profile(), results, drained
+
+
+def producer_rates(program: Program, asked: SessionOptions, seed: int) -> dict[str, float]:
+    """Return elements per second of the infeeds that the command line states a rate for.
+
+    A rate that is measured is that of this machine now, of the file's first elements.
+    """
+    found: dict[str, float] = {}
+    queues = {queue.name: queue for queue in seen_by_users(program).queues if queue.to_device}
+    for name, text in asked.rates.items():
+        if text != MEASURED:
+            found[name] = _rate(name, text)
+            continue
+        if name not in asked.infeeds:
+            continue  # the session says what is missing
+        source = source_of_file(queues[name], asked.infeeds[name], repeats=True, seed=seed)
+        with InfeedQueue(name, spec_of_queue(queues[name]), source, timeout=asked.timeout) as queue:
+            (rate,) = measure(queue, 1, MEASURED_ELEMENTS, copy=True)
+        found[name] = rate.elements_per_second
+        say(f"{name}: this host makes {found[name]:,.4g} elements/s", err=True)
+    return found
+
+
+def _rate(name: str, text: str) -> float:
+    """Return elements per second; UsageError E3011 for what is no rate."""
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = 0.0
+    if not rate > 0:
+        raise UsageError(
+            "E3011", f"--producer-rate {name}={text[:40]}: expected is a positive number of "
+            f"elements per second, or {MEASURED!r}",
+        )  # fmt: skip
+    return rate
+
+
+def source_of_file(queue: Queue, path: str, repeats: bool, seed: int) -> Source:
+    """Return a queue's source: a file, again and again if asked, or made-up elements."""
+    if path == SYNTHETIC:
+        return synthetic(spec_of_queue(queue), seed)
+    source = source_of(queue, path)
+    return source.wrap() if repeats else source
+
+
+def check_steps_asked(program: Program, asked: SessionOptions) -> None:
+    """Raise UsageError E3151 or E3153 for steps and checkpoints that contradict each other."""
+    if (asked.every or asked.resumes) and not asked.checkpoint:
+        raise UsageError(
+            "E3151", "--every and --resume need a folder", hint="give --checkpoint DIR"
+        )
+    if asked.every and asked.every % program.steps_per_run:
+        raise UsageError(
+            "E3153",
+            f"--every {asked.every}: the program does {program.steps_per_run} steps in a run",
+            hint=f"give a multiple of {program.steps_per_run}",
+        )
+
+
+def check_queue_names(program: Program, asked: SessionOptions) -> None:
+    """Raise UsageError E3155 for a queue that the program has not."""
+    for path in asked.outfeeds.values():
+        check_writable(path)
+    for flag, names, way in (
+        ("--infeed", asked.infeeds, True),
+        ("--producer-rate", asked.rates, True),
+        ("--outfeed-to", asked.outfeeds, False),
+    ):
+        known = [queue.name for queue in program.queues if queue.to_device is way]
+        for name in names:
+            if name not in known:
+                has = ", ".join(known) or "none"
+                raise UsageError(
+                    "E3155", f"{flag}: there is no queue {name!r}", hint=f"it has {has}"
+                )
+
+
+def _all_steps(session: Session, asked: SessionOptions, progress: Progress | None) -> list[Any]:
+    """Run until all steps are done, with checkpoints between; return the last results."""
+    place = None
+    if asked.checkpoint:
+        place = _folder(asked.checkpoint) / CHECKPOINT_FILE
+        if asked.resumes and place.exists():
+            session.load_state(place)
+            say(f"resumed after {session.steps} steps", err=True)
+    in_a_run = session.program.steps_per_run
+    total = in_a_run if asked.steps is None else asked.steps
+    left = max(0, total - session.steps)
+    if left % in_a_run:  # said before anything is done, not in the end
+        raise UsageError(
+            "E3153",
+            f"{left} steps are left; the program does {in_a_run} in a run",
+            hint=f"ask for a multiple of {in_a_run}, or compile with another loop",
+        )
+    outputs: list[Any] = []
+    while session.steps < total:
+        left = total - session.steps
+        outputs = session.run(min(asked.every or left, left), progress=progress).outputs
+        if place is not None:
+            session.save_state(place)
+    return outputs
+
+
+def _folder(path: str) -> Path:
+    """Return a folder that is there from now on; UsageError E3004 where it cannot be."""
+    found = Path(path)
+    try:
+        found.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            "E3004",
+            f"cannot make the folder {path!r}: {error.strerror}",
+            hint="name a folder that can be written to, not a file",
+        ) from error
+    return found
+
+
+def _by_result(session: Session, outputs: Sequence[Any]) -> dict[int, Any]:
+    """Return results and state by the number of the entry's result that they are."""
+    seen = seen_by_users(session.program)
+    found = {number_of(port): array for port, array in zip(seen.results, outputs, strict=False)}
+    state = session.state()
+    found |= {p.result: state[p.name] for p in seen.state if p.result >= 0}
+    return dict(sorted(found.items()))
+
+
+def show_session(
+    results: Mapping[int, Any],
+    drained: Mapping[str, Sequence[Any]],
+    asked: SessionOptions,
+    output: str | None,
+    as_json: bool,
+) -> None:
+    """Write what a session gave to files if asked, or print it under the verdict."""
+    for name, path in asked.outfeeds.items():
+        with replacing(Path(path)) as stream:
+            np.savez(stream, **_columns(name, drained[name]))
+        say(f"wrote {len(drained[name])} elements of {name} to {path}", err=True)
+    if output:
+        save_arrays(output, list(results.values()))
+        say(f"wrote {len(results)} arrays to {output}", err=True)
+        return
+    if as_json:
+        return
+    for name, elements in drained.items():
+        last = f", last {shown_element(elements[-1])}" if elements else ""
+        say(f"{name}: {len(elements)} elements{last}")
+    for number, value in results.items():
+        say(f"out_{number} {value.dtype}{list(value.shape)} = {shown(value)}")
+
+
+def shown_element(element: Any) -> str:
+    """Return an outfeed's element in a few words."""
+    parts = element if isinstance(element, tuple) else (element,)
+    return ", ".join(shown(part) for part in parts)
+
+
+def _columns(name: str, elements: Sequence[Any]) -> dict[str, Any]:
+    """Return one array for each leaf of an outfeed, its elements in a row."""
+    if not elements:
+        return {}
+    if not isinstance(elements[0], tuple):
+        return {name: np.stack(elements)}
+    return {f"{name}.{k}": np.stack(column) for k, column in enumerate(zip(*elements, strict=True))}

@@ -1,0 +1,1 @@
+"""Training from Python: the trainer, its programs, data and records."""

@@ -1,0 +1,198 @@
+"""What a training gives out: metrics of every step, means of every epoch, and rates."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from hloipu.step_elements import elements_per_step
+from hloipu.training.callbacks import Callback, TrainingProgress
+from hloipu_runtime.errors import UsageError
+from hloipu_runtime.session.session import Session
+
+LIVE_SECONDS = 0.1
+"""Between two looks at a training that is going on."""
+
+
+@dataclass
+class History:
+    """What a training gave; metrics that are no scalars count with the mean of their elements."""
+
+    history: dict[str, list[float]] = field(default_factory=dict)
+    """By metric, its mean over each epoch; of the validation as `val_NAME`."""
+    steps: dict[str, list[float]] = field(default_factory=dict)
+    """By metric, its value at each step, the mean of its micro-batches and replicas; of those that
+    the device adds up, at each execution."""
+    samples: int = 0
+    """That the steps took."""
+    seconds: float = 0.0
+    """Of this host, without the validations."""
+    cycles: int = 0
+    """Of the modelled machine."""
+    simulated_seconds: float = 0.0
+
+    @property
+    def samples_per_second(self) -> float:
+        """Samples per second of this host."""
+        return self.samples / self.seconds if self.seconds else 0.0
+
+    @property
+    def simulated_samples_per_second(self) -> float:
+        """Samples per second of the modelled machine."""
+        return self.samples / self.simulated_seconds if self.simulated_seconds else 0.0
+
+
+class Recorder:
+    """Takes metrics out of a session's queues, from whichever thread asks, and keeps the time."""
+
+    def __init__(self, session: Session, samples_per_step: int, epochs: int, steps: int) -> None:
+        self.history = History({}, {queue: [] for queue in metrics_of(session)})
+        self.epoch = 0
+        self._epochs = epochs
+        self.steps_per_epoch = steps
+        self._session = session
+        self._per_step = elements_per_step(session.program)
+        self._waiting: dict[str, list[float]] = {queue: [] for queue in self.history.steps}
+        """Elements of a step that is not through with all its micro-batches."""
+        self._samples_per_step = samples_per_step
+        self._lock = threading.Lock()
+        self._cycles_before = session.cycles
+        self._last_cycle = self._cycles_before
+        self._began: float | None = None
+        self._seconds = 0.0
+        self._epoch_began = 0
+        self._epoch_mark = self.mark()
+
+    @property
+    def step(self) -> int:
+        """Steps done, as far as metrics tell while a run goes on."""
+        return max(self._session.steps, *map(len, self.history.steps.values()), 0)
+
+    def mark(self) -> dict[str, int]:
+        """Return how many elements of each metric are there."""
+        return {name: len(values) for name, values in self.history.steps.items()}
+
+    @contextmanager
+    def timing(self) -> Iterator[None]:
+        """Count the time of the block."""
+        self._began = monotonic()
+        try:
+            yield
+        finally:
+            self._seconds += monotonic() - self._began
+            self._began = None
+
+    def collect(self) -> None:
+        """Take in what has arrived."""
+        with self._lock:
+            for name, values in self.history.steps.items():
+                waiting = self._waiting[name]
+                for arrived in self._session.stream(name).drain():
+                    waiting.append(mean_of(arrived.element, name))
+                    if len(waiting) == self._per_step.get(name, 1):
+                        values.append(float(np.mean(waiting)))
+                        waiting.clear()
+                    self._last_cycle = max(self._last_cycle, arrived.cycle or 0)
+
+    def means_since(self, mark: Mapping[str, int]) -> dict[str, float]:
+        """Return the mean of each metric over the elements that came after a mark."""
+        return {
+            name: float(np.mean(values[mark[name] :])) if len(values) > mark[name] else float("nan")
+            for name, values in self.history.steps.items()
+        }
+
+    def end_epoch(self, validation: Mapping[str, float]) -> dict[str, float]:
+        """Note an epoch; return its means and those of its validation."""
+        logs = self.means_since(self._epoch_mark)
+        logs |= {f"val_{name}": value for name, value in validation.items()}
+        for name, value in logs.items():
+            self.history.history.setdefault(name, []).append(value)
+        self._epoch_began, self._epoch_mark = self.step, self.mark()
+        self.epoch += 1
+        return logs
+
+    def progress(self) -> TrainingProgress:
+        """Return where the training is."""
+        began = self._began
+        seconds = self._seconds + (monotonic() - began if began is not None else 0.0)
+        samples, done = self.step * self._samples_per_step, self._last_cycle - self._cycles_before
+        clock_hz = self._session.costs.machine.chip.clock_hz
+        latest = {name: values[-1] for name, values in self.history.steps.items() if values}
+        return TrainingProgress(
+            self.epoch,
+            self._epochs,
+            self.step - self._epoch_began,
+            self.steps_per_epoch,
+            latest,
+            samples / seconds if seconds else 0.0,
+            samples * clock_hz / done if done else 0.0,
+        )
+
+    def finish(self, steps: int) -> History:
+        """Return the history of so many steps."""
+        found = self.history
+        found.samples = steps * self._samples_per_step
+        found.seconds = self._seconds
+        found.cycles = self._session.cycles - self._cycles_before
+        found.simulated_seconds = float(found.cycles / self._session.costs.machine.chip.clock_hz)
+        return found
+
+
+def mean_of(element: Any, metric: str) -> float:
+    """Return the mean over all numbers of an outfeed's element, as f64 adds them up.
+
+    A narrow type's own sum stops growing (bf16 at 256 ones) or wraps around. Raises UsageError
+    E3151 for complex numbers, which a metric is not.
+    """
+    parts = [np.asarray(x) for x in (element if isinstance(element, tuple) else (element,))]
+    if any(np.iscomplexobj(x) for x in parts):
+        raise UsageError(
+            "E3151",
+            f"metric {metric!r} is complex",
+            hint="return its size, or its real and imaginary parts, from the step",
+        )
+    return float(np.mean(np.concatenate([x.astype(np.float64).ravel() for x in parts])))
+
+
+def metrics_of(session: Session) -> list[str]:
+    """Return the names of a session's outfeeds."""
+    return [queue.name for queue in session.program.queues if not queue.to_device]
+
+
+@contextmanager
+def live(recorder: Recorder, callbacks: Sequence[Callback]) -> Iterator[None]:
+    """Have callbacks that look on told from a thread, while the block runs.
+
+    What such a callback raises ends its thread and is raised at the end of the block.
+    """
+    lookers = [each.on_live for each in callbacks if type(each).on_live is not Callback.on_live]
+    if not lookers:
+        yield
+        return
+    ended = threading.Event()
+    with ThreadPoolExecutor(1, "hloipu-training") as pool:
+        future = pool.submit(_look, recorder, lookers, ended)
+        try:
+            yield
+        finally:
+            ended.set()
+        future.result()
+
+
+def _look(
+    recorder: Recorder,
+    lookers: Sequence[Callable[[TrainingProgress], None]],
+    ended: threading.Event,
+) -> None:
+    last = -1
+    while not ended.wait(LIVE_SECONDS):
+        recorder.collect()
+        if recorder.step != last:
+            last = recorder.step
+            for look in lookers:
+                look(recorder.progress())

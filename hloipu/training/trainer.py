@@ -1,0 +1,275 @@
+"""A trainer around a training step: fit, evaluate, predict, with the loop on the device."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hloipu.training.callbacks import Callback, ProgressBar
+from hloipu.training.checks import require_divides, require_options, required
+from hloipu.training.datasets import batch_size, padded_rows, sources_for, steps_of_pass
+from hloipu.training.programs import (
+    Feeds,
+    Metrics,
+    StepInput,
+    StepPrograms,
+    forward_programs,
+    training_programs,
+)
+from hloipu.training.record import History, Recorder, live, mean_of
+from hloipu.training.state import HostState
+from hloipu_runtime.arguments import DEFAULT_TIMEOUT_SECONDS, Number, Positive, Seed, State, checked
+from hloipu_runtime.errors import UsageError
+from hloipu_runtime.report.profile import Profile
+from hloipu_runtime.session.checkpoint import Checkpoint, load_checkpoint
+from hloipu_runtime.session.session import Session
+from hloipu_runtime.streams.element import LeafSpec
+
+
+class Trainer:
+    """Trains a step on a simulated device: state stays there, queues feed it and take metrics.
+
+    `profile` is what the runs of the last call cost.
+    """
+
+    @checked
+    def __init__(
+        self,
+        step: StepInput,
+        *,
+        state: State | None = None,
+        constants: State = (),
+        feeds: Feeds | None = None,
+        metrics: Metrics | None = None,
+        evaluation: StepInput | None = None,
+        prediction: StepInput | None = None,
+        mode: str = "functional",
+        seed: Seed = 0,
+        timeout: Positive = DEFAULT_TIMEOUT_SECONDS,
+        max_iterations: Number | None = None,
+        **options: Any,
+    ) -> None:
+        """Take a training step: HLO text, a path, an open file, or a program compiled with queues.
+
+        Text in Graphcore's encoding says itself what is fed, what it gives out and how it is cut.
+        `state`: arrays by name or parameter number, or a list in the order of the parameters;
+        `load_state` may give it instead. `constants`: what is neither state nor fed, by parameter
+        number; the attribute may be set anew, for the executions that follow. `feeds`: name of a
+        queue -> parameters that it feeds; by default all that are no state, from one queue.
+        `metrics`: names of the results besides the state, in order, or name -> number of the
+        result. `evaluation` and `prediction` are steps that take weights and data, weights named or
+        ordered as in the training step. `mode` to `max_iterations` are those of
+        `CompiledProgram.session`, `options` those of `hloipu.compile`.
+        Raises what `hloipu.parse` raises, and UsageError: E3150 to E3152 where roles are not clear
+        or names wrong, E3171 where a forward step does not match, E3172 for a program without
+        queues.
+        """
+        require_options(options)
+        self.constants = constants
+        self.profile: Profile | None = None
+        self._host = HostState(state)
+        self.stop_training = False
+        """Set by a callback: `fit` ends after the execution that is going on."""
+        self._running: dict[str, Any] = {
+            "mode": mode,
+            "seed": seed,
+            "timeout": timeout,
+            "max_iterations": max_iterations,
+        }
+        self._training = training_programs(step, feeds, metrics, options)
+        kept = self._training.state
+        self._evaluation = self._prediction = None
+        if evaluation is not None:
+            names = metrics if not isinstance(metrics, Mapping) else None
+            self._evaluation = forward_programs(evaluation, kept, names, options)
+        if prediction is not None:
+            self._prediction = forward_programs(prediction, kept, None, options)
+
+    @property
+    def state(self) -> State | None:
+        """The host's copy of the state by name, as it was given or after the last execution.
+
+        A callback that asks for it has it brought from the device; `on_live`, during an execution,
+        gets the last one that was. It cannot be set while `fit` trains: UsageError E2062.
+        """
+        return self._host.arrays()
+
+    @state.setter
+    @checked
+    def state(self, state: State | None) -> None:
+        self._host.give(state)
+
+    @property
+    def steps(self) -> int:
+        """Training steps done."""
+        return self._host.steps
+
+    @checked
+    def fit(
+        self,
+        dataset: Any,
+        epochs: int = 1,
+        *,
+        steps_per_epoch: int | None = None,
+        steps_per_execution: int | None = None,
+        shuffle: Number | None = None,
+        validation_data: Any = None,
+        callbacks: Sequence[Callback] = (),
+        progress: bool = True,
+    ) -> History:
+        """Train; return the metrics and rates.
+
+        `dataset`: arrays whose rows are samples or whole elements, an iterable, a function of the
+        element's number, or a source; for several feeds, such by name. It begins anew where an
+        epoch needs more than it has. `steps_per_execution` steps are done for each call of the
+        device by the host, by default those of an epoch. `shuffle` is a seed. `progress` shows a
+        line on stderr where that is a terminal. Of a step that is cut (`micro_batches`, `replicas`)
+        one step is one update and takes an element for each micro-batch of each replica. Raises
+        UsageError E3170 where numbers do not fit each other, E3173 for validation without an
+        evaluation step, E2065 while the trainer trains already, and what `Session.run` raises; the
+        state is then that of the last whole step.
+        """
+        if validation_data is not None:
+            required(self._evaluation, "evaluation")
+        sources = sources_for(dataset, self._training.feeds, shuffle)
+        elements = self._training.elements_per_step(steps_per_execution or steps_per_epoch)
+        steps_per_epoch = steps_of_pass(sources, steps_per_epoch, elements)
+        in_a_run = steps_per_epoch if steps_per_execution is None else steps_per_execution
+        require_divides(epochs, steps_per_epoch, in_a_run)
+        program = self._training.program(in_a_run)
+        infeeds = {name: source.wrap() for name, source in sources.items()}
+        shown = [*callbacks, *([ProgressBar()] if progress and sys.stderr.isatty() else [])]
+        state, constants = self.state, self.constants
+        with program.session(
+            state=state, constants=constants, infeeds=infeeds, **self._running
+        ) as session:
+            samples = max(map(batch_size, self._training.feeds.values()), default=1)
+            recorder = Recorder(session, elements * samples, epochs, steps_per_epoch)
+            self.stop_training = False
+            self._loaded = constants
+            self._host.begin(session)
+            try:
+                with live(recorder, shown):
+                    for callback in shown:
+                        callback.on_train_begin()
+                    for _ in range(epochs):
+                        self._epoch(session, recorder, in_a_run, validation_data, shown)
+                        if self.stop_training:
+                            break
+            finally:
+                self._host.end(session)
+            self.profile = session.profile()
+        for callback in shown:
+            callback.on_train_end()
+        return recorder.finish(session.steps)
+
+    @checked
+    def evaluate(self, dataset: Any, *, steps: int | None = None) -> dict[str, float]:
+        """Return the mean of each metric over a dataset, or over its first `steps` elements.
+
+        Rows that do not fill a last batch are left out. Raises UsageError E3173 without an
+        evaluation step, and what `fit` raises.
+        """
+        programs = required(self._evaluation, "evaluation")
+        found = self._forward(programs, dataset, steps)
+        return {
+            name: float(np.mean([mean_of(x, name) for x in elements]))
+            for name, elements in found.items()
+        }
+
+    @checked
+    def predict(self, dataset: Any, *, steps: int | None = None) -> Any:
+        """Return the results of the prediction step, one array or a tuple of them.
+
+        For rows of arrays they are put together, one for each row; for other datasets their first
+        axis is that of the elements. Raises UsageError E3173 without a prediction step, and what
+        `fit` raises.
+        """
+        programs = required(self._prediction, "prediction")
+        rows: int | None = None
+        if len(programs.feeds) == 1:
+            (spec,) = programs.feeds.values()
+            dataset, rows = padded_rows(dataset, spec)
+        columns = self._forward(programs, dataset, steps).values()
+        join = np.stack if rows is None else np.concatenate
+        results = tuple(join(column)[:rows] for column in columns)
+        return results[0] if len(results) == 1 else results
+
+    @checked
+    def save_state(self, path: str | Path) -> None:
+        """Write the state to a file that `load_state` reads; sessions take `state` itself."""
+        state = self._state_by_name()
+        Checkpoint("training", self.steps, 0, {}, state).save(path)
+
+    @checked
+    def load_state(self, path: str | Path) -> None:
+        """Take the state of a file.
+
+        Raises what `load_checkpoint` raises, UsageError E3157 where it is not that of the step.
+        """
+        found = load_checkpoint(path)
+        found.require_arrays({x.name: LeafSpec(*x.kind) for x in self._training.state})
+        # Copies: those of the checkpoint are views of the file.
+        self._host.give({name: np.array(x) for name, x in found.arrays.items()}, found.steps)
+
+    def _epoch(
+        self,
+        session: Session,
+        recorder: Recorder,
+        in_a_run: int,
+        validation_data: Any,
+        callbacks: Sequence[Callback],
+    ) -> None:
+        total, done = recorder.steps_per_epoch, 0
+        for callback in callbacks:
+            callback.on_epoch_begin(recorder.epoch)
+        while done < total and not self.stop_training:
+            mark = recorder.mark()
+            if self.constants is not self._loaded:
+                self._loaded = self.constants
+                session.load_constants(self._loaded)
+            self._host.run_begins()
+            with recorder.timing():
+                session.run(in_a_run)
+            self._host.run_ended(session)
+            recorder.collect()
+            done += in_a_run
+            for callback in callbacks:
+                callback.on_execution_end(done, recorder.means_since(mark))
+        validation: dict[str, float] = {}
+        if validation_data is not None:
+            validation = self.evaluate(validation_data)
+        epoch = recorder.epoch
+        logs = recorder.end_epoch(validation)
+        for callback in callbacks:
+            callback.on_epoch_end(epoch, logs)
+
+    def _forward(
+        self, programs: StepPrograms, dataset: Any, steps: int | None
+    ) -> dict[str, list[Any]]:
+        """Return what each outfeed of a forward step gives, over a dataset."""
+        sources = sources_for(dataset, programs.feeds)
+        count = steps_of_pass(sources, steps)
+        program = programs.program(count)
+        state = self._state_by_name()
+        constants = {number: state[name] for number, name in programs.weights.items()}
+        with program.session(constants=constants, infeeds=sources, **self._running) as session:
+            session.run(count)
+            self.profile = session.profile()
+            return {
+                name: [x.element for x in session.stream(name).drain()] for name in programs.metrics
+            }
+
+    def _state_by_name(self) -> dict[str, Any]:
+        state = self.state
+        if state is None:
+            raise UsageError(
+                "E3154", "the trainer has no state", hint="give state=, or load_state first"
+            )
+        kept = self._training.state
+        if not isinstance(state, Mapping):
+            return {each.name: array for each, array in zip(kept, state, strict=False)}
+        numbers = {each.number: each.name for each in kept}
+        return {numbers.get(key, str(key)): array for key, array in state.items()}

@@ -1,0 +1,1 @@
+"""What all codelets share: their interface, expressions, and views of parts of tiles."""

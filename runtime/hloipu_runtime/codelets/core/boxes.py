@@ -1,0 +1,62 @@
+"""Parts of tiles that lie side by side, seen as the whole tensor that they make up."""
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+from hloipu_runtime.codelets.core.codelet import Array, Block
+from hloipu_runtime.codelets.core.placing import first_start, is_shared, line_of_starts
+
+View = Callable[[Array], Array]
+
+
+def whole_of_parts(block: Block, *, shared: bool = False) -> View | None:
+    """Return what sees arrays that lie as the block's does as the whole tensor; no copy is made.
+
+    None where parts overlap, lie apart, or leave some of the tensor out. Of parts that repeat the
+    first is taken if they are `shared`; else there is no such view.
+    """
+    array, rank = block.data, len(block.grid)
+    order: list[int] = []
+    shape = []
+    for d, size in enumerate(block.part):
+        axis, starts = line_of_starts(block, d)
+        apart = all(b - a == size for a, b in pairwise(starts.tolist()))
+        if first_start(block, d) != 0 or not apart or size * len(starts) < block.whole[d]:
+            return None
+        if axis >= 0:
+            if axis in order or array.strides[axis] != size * array.strides[rank + d]:
+                return None
+            order.append(axis)
+        order.append(rank + d)
+        shape.append(size * len(starts))
+    others = [axis for axis in range(rank) if axis not in order]
+    if others and not (shared and all(is_shared(array, axis) for axis in others)):
+        return None
+    order = [*others, *order]
+    once = (0,) * len(others)
+    used = tuple(slice(0, size) for size in block.whole)
+    return lambda x: x.transpose(order)[once].reshape(shape)[used]
+
+
+def follows(block: Block, dimension: int, leader: Block, followed: int) -> bool:
+    """Whether a dimension is on each tile whole, or cut just as one of another tensor."""
+    axis, starts = line_of_starts(block, dimension)
+    if axis < 0 and block.part[dimension] == block.whole[dimension]:
+        return True
+    same_axis, same_starts = line_of_starts(leader, followed)
+    return (
+        axis == same_axis
+        and block.part[dimension] == leader.part[followed]
+        and starts.tolist() == same_starts.tolist()
+    )
+
+
+def one_for_all(block: Block) -> View | None:
+    """Return what takes the whole tensor that all tiles share, None where they do not."""
+    if block.part != block.whole:
+        return None
+    if not all(is_shared(block.data, axis) for axis in range(len(block.grid))):
+        return None
+    first: tuple[Any, ...] = (*(0 for _ in block.grid), ...)
+    return lambda x: x[first]

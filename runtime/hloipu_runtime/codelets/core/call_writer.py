@@ -1,0 +1,146 @@
+"""Putting expressions and reductions on small whole tensors together as straight lines of calls."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import prod
+from operator import methodcaller
+from typing import Any
+
+import numpy as np
+
+from hloipu_runtime.codelets.core.arranging import Labels, arranged
+from hloipu_runtime.codelets.core.expression import plan_of
+from hloipu_runtime.codelets.core.expression_form import Expression
+from hloipu_runtime.codelets.core.straight import Array, Call, Sizes, Straight
+from hloipu_runtime.kernels.core.monoids import UFUNCS, identity
+from hloipu_runtime.kernels.core.storage import storage_dtype
+from hloipu_runtime.kernels.reduction import is_short, reduce_monoid, take_in
+
+MOST_ELEMENTS = 1 << 14
+"""Larger arrays are better computed a few rows at a time."""
+
+
+class CallWriter:
+    """Collects calls; values go by numbers, operands first."""
+
+    def __init__(self, operands: Sequence[Sizes]) -> None:
+        self.shapes: dict[int, Sizes] = dict(enumerate(operands))
+        self._constants: dict[int, Any] = {}
+        self._calls: list[Call] = []
+
+    def straight(self, results: Sequence[int]) -> Straight:
+        """Return what was collected."""
+        return Straight(self._constants, tuple(self._calls), tuple(results))
+
+    def constant(self, value: Array) -> int:
+        """Return the number of a constant."""
+        number = self._number(value.shape)
+        self._constants[number] = value
+        return number
+
+    def arranged(self, operand: int, labels: Labels, rank: int, axes: int = 0) -> int:
+        """Return an operand that broadcasts in a space; see `arranging.arranged`.
+
+        Behind grid axes it is made row-major as well.
+        """
+        shape = self.shapes[operand]
+        if axes:
+            operand = self.view(_row_major, operand, shape)
+            labels = (*range(axes), *(axes + d for d in labels))
+            rank += axes
+        if tuple(labels) == tuple(range(rank - len(shape), rank)):
+            return operand
+        wanted = arranged(np.broadcast_to(np.zeros(()), shape), labels, rank, 0).shape
+        return self.view(partial(arranged, labels=labels, rank=rank, axes=0), operand, wanted)
+
+    def view(self, function: Callable[[Array], Array], number: int, shape: Sizes) -> int:
+        """Return what a function makes of a value, which may share its memory."""
+        made = self._number(shape)
+        self._calls.append(
+            Call(function, (number,), made, shape, None,
+                 is_fresh=False, takes_out=False, in_place=False)
+        )  # fmt: skip
+        return made
+
+    def spread(self, number: int, shape: Sizes) -> int:
+        """Return a value repeated to a shape."""
+        if self.shapes[number] == shape:
+            return number
+        return self.view(partial(np.broadcast_to, shape=shape), number, shape)
+
+    def reshaped(self, number: int, shape: Sizes) -> int:
+        """Return a value in another shape."""
+        if self.shapes[number] == shape:
+            return number
+        return self.view(methodcaller("reshape", shape), number, shape)
+
+    def expression(self, expression: Expression, operands: Sequence[int]) -> list[int] | None:
+        """Return the results of an expression on values, None where it is no calls."""
+        shapes = [self.shapes[x] for x in operands]
+        shape = np.broadcast_shapes(*shapes)
+        found = plan_of(expression).straight(shapes, shape)
+        if found is None:
+            return None
+        number_of = dict(enumerate(operands))
+        for number, value in found.constants.items():
+            number_of[number] = self.constant(value)
+        for call in found.calls:
+            number_of[call.number] = self._number(call.shape)
+            arguments = tuple(number_of[x] for x in call.arguments)
+            self._calls.append(call._replace(arguments=arguments, number=number_of[call.number]))
+        return [number_of[x] for x in found.results]
+
+    def reduction(self, monoid: str, kind: str, number: int, init: int, along: Sizes) -> int:
+        """Return a value reduced along dimensions, which stay with size 1, from an init on."""
+        shape = self.shapes[number]
+        function = reducing(monoid, kind, shape, along)
+        made = self._number(tuple(1 if d in along else n for d, n in enumerate(shape)))
+        is_fresh = monoid in ("add", "multiply")  # of one element an extremum is a view
+        self._calls.append(
+            Call(function, (number, init), made, self.shapes[made], None,
+                 is_fresh=is_fresh, takes_out=False, in_place=False)
+        )  # fmt: skip
+        return made
+
+    def _number(self, shape: Sizes) -> int:
+        number = len(self.shapes)
+        self.shapes[number] = shape
+        return number
+
+
+def _row_major(array: Array) -> Array:
+    return np.asarray(array, order="C")
+
+
+def reducing(monoid: str, kind: str, shape: Sizes, along: Sizes) -> Callable[[Array, Array], Array]:
+    """Return the reduction of arrays of a shape; reduced dimensions stay with size 1.
+
+    Where the kernel does no more than numpy's own reduction, it is that.
+    """
+
+    def general(x: Array, init: Array) -> Array:
+        reduced = reduce_monoid(x, monoid, along)
+        return np.expand_dims(take_in(init, reduced, monoid, kind), along)
+
+    flat = len(shape) > 1 and along == tuple(range(len(shape)))
+    seen = (prod(shape),) if flat else shape
+    axis = 0 if flat else along[0]
+    short = (flat or len(along) == 1) and is_short(seen, axis)
+    if not short or kind not in ("f32", "f64") or monoid not in ("add", "minimum", "maximum"):
+        return general
+    left = tuple(1 if d in along else n for d, n in enumerate(shape))
+    ufunc, reduce_along, count_nonzero = UFUNCS[monoid], UFUNCS[monoid].reduce, np.count_nonzero
+    start, sums = float(identity(monoid, storage_dtype(kind))), monoid == "add"
+
+    def run(x: Array, init: Array) -> Array:
+        if not x.flags.c_contiguous:
+            return general(x, init)
+        found = np.asarray(reduce_along(x.reshape(seen), axis)).reshape(left)
+        if sums:
+            return np.asarray(ufunc(init, found))
+        # Which of two zeros wins an extremum numpy leaves open.
+        if init.item() != start or count_nonzero(found) != found.size:
+            return general(x, init)
+        return np.asarray(found)
+
+    return run

@@ -1,0 +1,196 @@
+"""What every codelet answers: how its indices split, what it computes, what that costs."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import numpy as np
+
+from hloipu_runtime.codelets.core.straight import Straight
+from hloipu_runtime.errors import UsageError
+from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.machine.costs import TileWork
+from hloipu_runtime.machine.model import Machine
+
+Array = np.ndarray[Any, Any]
+Sizes = tuple[int, ...]
+
+
+class Index(NamedTuple):
+    """How one dimension of an operand or a result follows an index of the iteration space.
+
+    Where a tile works on indices [i, i + n), it touches [i * stride + offset, + (n - 1) * stride +
+    window) of the dimension, cut off at the dimension's ends.
+    """
+
+    label: int
+    """Number of the index; -1: every tile needs the whole dimension."""
+    stride: int = 1
+    offset: int = 0
+    window: int = 1
+
+
+ALL = Index(-1)
+
+
+class Indexing(NamedTuple):
+    """The iteration space of a codelet and how its operands and results follow it.
+
+    A label may be split over tiles as one likes: each tile computes its part of the results from
+    the parts of the operands alone. An index that appears in no result has no label.
+    """
+
+    sizes: Sizes
+    """Of each label."""
+    operands: tuple[tuple[Index, ...], ...]
+    results: tuple[tuple[Index, ...], ...]
+
+
+class Tensor(NamedTuple):
+    """Type and size of an operand or a result, or of a tile's part of it."""
+
+    element_type: str
+    shape: Sizes
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
+
+class Block(NamedTuple):
+    """Parts of an operand or a result on all tiles of a class, which are of one size.
+
+    `array` has the shape `grid + part`, in storage form. `starts` has, for each dimension, the
+    index of the parts' first element in the whole: an array that broadcasts against `grid`, or a
+    number.
+    A whole tensor is a block with an empty grid.
+    """
+
+    array: Array | None
+    """Of a result: where it may be written; None: the codelet makes an array."""
+    grid: Sizes
+    part: Sizes
+    starts: tuple[Array | int, ...]
+    whole: Sizes
+    """Sizes of the whole tensor."""
+
+    @property
+    def data(self) -> Array:
+        """The array of an operand."""
+        if self.array is None:
+            raise ValueError("a result's block has no data")
+        return self.array
+
+
+Bound = Callable[[Sequence[Array], Sequence[Array | None]], Sequence[Array]]
+"""A codelet on blocks of known sizes: from operands, and places for results, to results."""
+
+
+@dataclass(frozen=True)
+class Codelet:
+    """Base of all codelets; subclasses' fields are parameters: numbers, texts, tuples, records."""
+
+    name: ClassVar[str] = ""
+    code_bytes: ClassVar[int] = 512
+    """Instruction memory on each tile that runs it. Assumed, where a subclass gives no source."""
+    whole_parts: ClassVar[bool] = False
+    """Whether vertices may also compute on the unused ends of short last parts, harmlessly."""
+
+    def ignores(self, unused: Sequence[Sequence[bool]]) -> bool:
+        """Whether vertices may also compute on these unused ends of parts, harmlessly.
+
+        `unused` says, of each dimension of the operands and then of the results, whether some part
+        has such an end.
+        """
+        return self.whole_parts
+
+    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+        """Return how the work splits; the shapes are those of the whole tensors."""
+        raise NotImplementedError
+
+    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+        """Compute all vertices of a class at once, or the whole tensors on an empty grid.
+
+        Returns one array of shape `grid + part` for each result. It may be the array of the
+        result's block, written, or a fresh one, or a view of an operand.
+        """
+        raise NotImplementedError
+
+    def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
+        """Return `run` on blocks like these with other arrays, to be called again and again.
+
+        Arrays in the given blocks only say how those lie in memory that will be given; what sizes
+        and layouts decide is decided once. Where there is a place for a result, what is returned
+        may be smaller and repeat in it.
+        """
+        before = [block[1:] for block in operands]
+        after = [block[1:] for block in results]
+
+        make, block = tuple.__new__, Block  # past the constructor, which costs more than the rest
+
+        def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> list[Array]:
+            return self.run(
+                [make(block, (x, *place)) for x, place in zip(arrays, before, strict=True)],
+                [make(block, (x, *place)) for x, place in zip(outs, after, strict=True)],
+            )
+
+        return run
+
+    def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
+        """Return what `bound` does on whole tensors as calls, or None where it is not like that."""
+        return None
+
+    def work(
+        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
+    ) -> TileWork:
+        """Return the cycles of one tile; the tensors are its parts."""
+        raise NotImplementedError
+
+    overwrites_a_part: ClassVar[bool] = False
+    """Whether writing into an operand leaves most of it untouched, so that it always pays."""
+
+    def combined_with(
+        self, combine: "Codelet", others: Sequence[Array | None]
+    ) -> "tuple[Codelet, int] | None":
+        """Return the codelet that computes partial results and combines them in one go.
+
+        `others` are the operands of `combine` after the partials: arrays of constants, None of what
+        is not known. The codelet takes this one's operands and as many of the others as the number
+        says. None where `combine` does not combine what this one makes.
+        """
+        return None
+
+    def transposed(
+        self, permutation: Sequence[int], ranks: Sequence[int]
+    ) -> "tuple[Codelet, tuple[int, ...]] | None":
+        """Return the codelet that computes the first result transposed, and its operands' order.
+
+        `ranks` are the operands' numbers of dimensions. None where there is no such codelet.
+        """
+        return None
+
+    def may_overwrite(self, operand: int) -> bool:
+        """Whether the first result may be written into an operand of equal parts."""
+        return False
+
+    def state_bytes(self, machine: Machine, operands: int, results: int) -> int:
+        """Return the bytes of one vertex's state: its fixed part and a pointer for each edge."""
+        memory = machine.memory
+        edge = memory.edge_pointer_bytes + memory.edge_length_bytes
+        return memory.vertex_fixed_bytes + (operands + results) * edge
+
+
+CODELETS: dict[str, type[Codelet]] = {}
+
+C = TypeVar("C", bound=type[Codelet])
+
+
+def codelet(kind: C) -> C:
+    """Register a codelet class under its name."""
+    if kind.name in CODELETS:
+        raise UsageError("E3090", f"a codelet named {kind.name!r} exists already")
+    CODELETS[kind.name] = kind
+    return kind

@@ -1,0 +1,209 @@
+"""Computing expressions whose nodes are bound to kernels: at once, in blocks, or as calls."""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from hloipu_runtime.codelets.core.codelet import Bound
+from hloipu_runtime.codelets.core.expression_steps import FEW_CHOICES, Choice, Plain, Step
+from hloipu_runtime.codelets.core.expression_walk import (
+    ALIGNED_ELEMENTS,
+    Move,
+    Values,
+    Walk,
+    align,
+    in_blocks,
+    untouched,
+)
+from hloipu_runtime.codelets.core.straight import Call, Straight
+from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.quiet import are_off, warnings_off
+
+_WALKED_ELEMENTS = 1 << 14
+"""From here on values between nodes stand in buffers."""
+
+_FEW_OPS_ELEMENTS = 1 << 17
+"""The same where there are two nodes at most: what is between them is written and read once."""
+
+Shape = tuple[int, ...]
+
+
+def _called(step: Step, arguments: Sequence[Shape], shape: Shape) -> Callable[..., Any]:
+    """Return a step as a function of arrays; numbers become arrays."""
+    count = len(arguments)
+    if isinstance(step, Choice) and shape == arguments[0] != () and prod(shape) < FEW_CHOICES:
+        return np.where
+    if isinstance(step, Plain) and shape:
+        return step.ufunc
+    if count == 1:
+        return lambda x, out=None: step([x], out)
+    if count == 2:
+        return lambda x, y, out=None: step([x, y], out)
+    return lambda *x, out=None: step(list(x), out)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """An expression made ready to run."""
+
+    operands: int
+    fixed: tuple[Array | None, ...]
+    """Of each node: its value where that is a constant."""
+    moves: tuple[Move, ...]
+    """The nodes that are no constants, in order."""
+    results: tuple[int, ...]
+    dtypes: tuple[np.dtype[Any], ...]
+    """Of the results."""
+    warns: bool
+    """Whether numpy may have something to say about the floats."""
+    walks: bool
+    """Whether large arrays are walked in blocks: all but single ops, which walk by themselves."""
+
+    def run(
+        self,
+        arrays: Sequence[Array],
+        outs: Sequence[Array | None] | None = None,
+        shape: Shape | None = None,
+    ) -> Sequence[Array]:
+        """Compute the results; see `expression.evaluate`."""
+        shapes = tuple([x.shape for x in arrays])
+        if shape is None:
+            shape = _common_shape(shapes)
+        return _bound(self, shapes, shape)(arrays, outs or (None,) * len(self.results))
+
+    def bound(self, shapes: Sequence[Shape], shape: Shape) -> Bound:
+        """Return how to compute the results from operands of these shapes; `shape`: the common one.
+
+        What is given for a result may be an operand, or share no memory with any.
+        """
+        if not self.moves and not shapes:
+            constants = [np.broadcast_to(self._constant(x), shape) for x in self.results]
+            return lambda arrays, outs: constants
+        elements = prod(shape)
+        if self.walks_at(shape):
+            walk = Walk(self.operands, self.fixed, self.moves, self.results, self.dtypes)
+            return self._quiet(lambda arrays, outs: in_blocks(walk, arrays, outs, shape))
+        known = _shapes(self, shapes)
+        spread = any(known[number] != shape for number in self.results)
+        if shape and not spread and self._is_one_ufunc(elements):
+            return self._quiet(self._one_ufunc())
+        fixed, results = self.fixed, self.results
+        aligned = elements >= ALIGNED_ELEMENTS and not self.walks and len(shapes) > 1
+        calls = [
+            (
+                move.compute,
+                move.number,
+                move.result if known[move.number] == shape else -1,
+                move.read_later,
+            )
+            for move in self.moves
+        ]
+
+        def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> list[Array]:
+            values: Values = [*arrays, *fixed]
+            if aligned:
+                align(values, len(arrays))
+            for compute, number, result, read_later in calls:
+                out = outs[result] if result >= 0 else None
+                if out is not None and read_later and not untouched(out, arrays, read_later):
+                    out = None
+                values[number] = compute(values, out)
+            made = [values[number] for number in results]
+            return [np.broadcast_to(x, shape) for x in made] if spread else made
+
+        return self._quiet(run)
+
+    def straight(self, shapes: Sequence[Shape], shape: Shape) -> Straight | None:
+        """Return the nodes as calls; None where large arrays are better walked in blocks."""
+        if self.walks_at(shape):
+            return None
+        known = _shapes(self, shapes)
+        constants = {
+            self.operands + n: value for n, value in enumerate(self.fixed) if value is not None
+        }
+        calls = []
+        for move in self.moves:
+            shape_here = known[move.number]
+            function = _called(move.step, [known[x] for x in move.arguments], shape_here)
+            calls.append(
+                Call(function, move.arguments, move.number, shape_here, move.dtype,
+                     is_fresh=move.writes_out or function is np.where,
+                     takes_out=move.writes_out, in_place=move.writes_out)
+            )  # fmt: skip
+        results = []
+        for number in self.results:
+            if known[number] == shape:
+                results.append(number)
+                continue
+            if number in constants:
+                results.append(len(known) + len(results))
+                constants[results[-1]] = np.broadcast_to(constants[number], shape)
+                continue
+            spread = partial(np.broadcast_to, shape=shape)
+            results.append(len(known) + len(results))
+            calls.append(
+                Call(spread, (number,), results[-1], shape, None,
+                     is_fresh=False, takes_out=False, in_place=False)
+            )  # fmt: skip
+        aligned = prod(shape) >= ALIGNED_ELEMENTS
+        return Straight(constants, tuple(calls), tuple(results), needs_row_major=aligned)
+
+    def walks_at(self, shape: Shape) -> bool:
+        """Whether arrays of this shape are walked in blocks."""
+        few = len(self.moves) <= 2
+        return self.walks and prod(shape) > (_FEW_OPS_ELEMENTS if few else _WALKED_ELEMENTS)
+
+    def _constant(self, number: int) -> Array:
+        """Return the value of a node that is a constant."""
+        value = self.fixed[number - self.operands]
+        if value is None:
+            raise ValueError(f"node {number} is no constant")
+        return value
+
+    def _is_one_ufunc(self, elements: int) -> bool:
+        """Whether all but constants is one ufunc, whose operands may lie as they like."""
+        if len(self.moves) != 1 or elements >= ALIGNED_ELEMENTS:
+            return False
+        return isinstance(self.moves[0].step, Plain) and self.results == (self.moves[0].number,)
+
+    def _one_ufunc(self) -> Bound:
+        (move,) = self.moves
+        compute, fixed = move.compute, self.fixed
+        return lambda arrays, outs: [compute([*arrays, *fixed], outs[0])]
+
+    def _quiet(self, run: Bound) -> Bound:
+        if not self.warns:
+            return run
+
+        def quiet(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
+            if are_off():
+                return run(arrays, outs)
+            with warnings_off():
+                return run(arrays, outs)
+
+        return quiet
+
+
+@lru_cache(maxsize=4096)
+def _bound(plan: Plan, shapes: tuple[Shape, ...], shape: Shape) -> Bound:
+    return plan.bound(shapes, shape)
+
+
+def _shapes(plan: Plan, shapes: Sequence[Shape]) -> list[Shape]:
+    """Return the shape of every value."""
+    found = [*shapes, *(() for _ in plan.fixed)]
+    for move in plan.moves:
+        found[move.number] = _common_shape([found[x] for x in move.arguments])
+    return found
+
+
+def _common_shape(shapes: Sequence[Shape]) -> Shape:
+    if not shapes:
+        return ()
+    if all(shape == shapes[0] for shape in shapes):
+        return shapes[0]
+    return np.broadcast_shapes(*shapes)

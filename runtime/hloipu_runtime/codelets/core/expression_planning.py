@@ -1,0 +1,154 @@
+"""Planning expressions: each node bound to its kernel once, and given a buffer to write to."""
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from hloipu_runtime.codelets.core.constants import value_of
+from hloipu_runtime.codelets.core.expression_form import Expression, Node
+from hloipu_runtime.codelets.core.expression_plan import Plan
+from hloipu_runtime.codelets.core.expression_steps import (
+    STEPS,
+    WRITES_OUT,
+    OrZero,
+    Plain,
+    Step,
+    extremum_with,
+    never_warns,
+    or_zero,
+)
+from hloipu_runtime.codelets.core.expression_walk import Move, operation
+from hloipu_runtime.errors import UsageError
+from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.storage import storage_dtype
+
+
+@lru_cache(maxsize=4096)
+def plan_of(expression: Expression) -> Plan:
+    """Return how to compute an expression; UsageError E3091 where the data is none."""
+    _check(expression)
+    count = len(expression.operand_types)
+    steps = [_step(expression, node) for node in expression.nodes]
+    buffers = _buffers(expression)
+    first_result = {x: n for n, x in reversed(list(enumerate(expression.results)))}
+    later: set[int] = {x for x in expression.results if x < count}
+    moves: list[Move] = []
+    for position in range(len(steps) - 1, -1, -1):
+        node, number = expression.nodes[position], count + position
+        if node.op == "constant":
+            continue
+        moves.append(
+            Move(
+                step=steps[position],
+                compute=operation(steps[position], node.arguments),
+                writes_out=node.op in WRITES_OUT or isinstance(steps[position], OrZero),
+                number=number,
+                arguments=node.arguments,
+                result=first_result.get(number, -1),
+                buffer=buffers[position],
+                dtype=storage_dtype(node.element_type),
+                read_later=tuple(sorted(later)) if number in first_result else (),
+            )
+        )
+        later |= {x for x in node.arguments if x < count}
+    return Plan(
+        operands=count,
+        fixed=tuple(
+            step([], None) if node.op == "constant" else None
+            for node, step in zip(expression.nodes, steps, strict=True)
+        ),
+        moves=tuple(reversed(moves)),
+        results=expression.results,
+        dtypes=tuple(storage_dtype(t) for t in expression.result_types),
+        warns=not all(
+            never_warns(node.op, [expression.type_of(x) for x in node.arguments], node.element_type)
+            for node in expression.nodes
+        ),
+        walks=len(steps) > 1 and not _is_one_ufunc(expression, steps),
+    )
+
+
+def _is_one_ufunc(expression: Expression, steps: list[Step]) -> bool:
+    """Whether all but constants is one op that numpy computes in one go."""
+    computed = [s for n, s in zip(expression.nodes, steps, strict=True) if n.op != "constant"]
+    return len(computed) == 1 and isinstance(computed[0], Plain)
+
+
+def _check(expression: Expression) -> None:
+    count = len(expression.operand_types)
+    for number, node in enumerate(expression.nodes, count):
+        if node.op not in STEPS or any(not 0 <= x < number for x in node.arguments):
+            raise UsageError(
+                "E3091",
+                f"node {number} of an expression is {node.op!r} of {node.arguments}",
+                hint="nodes are elementwise ops on operands and earlier nodes",
+            )
+    if any(not 0 <= x < count + len(expression.nodes) for x in expression.results):
+        raise UsageError(
+            "E3091",
+            f"results {expression.results} of an expression name none of its values",
+            hint="results are numbers of operands and nodes",
+        )
+
+
+def _step(expression: Expression, node: Node) -> Step:
+    """Bind a node, by a faster step where a constant argument allows one."""
+    types = [expression.type_of(x) for x in node.arguments]
+    if node.op == "select":
+        chosen = or_zero(node, [_constant(expression, x) for x in node.arguments])
+        if chosen is not None:
+            return chosen
+    if node.op in ("maximum", "minimum"):
+        for x in node.arguments:
+            value = _constant(expression, x)
+            is_float = storage_dtype(node.element_type).kind == "f"
+            quicker = extremum_with(node.op, value) if is_float and value is not None else None
+            if quicker is not None:
+                return quicker
+    return STEPS[node.op](types, node.element_type, dict(node.parameters))
+
+
+def _constant(expression: Expression, number: int) -> Array | None:
+    """Return the value of a constant, else None."""
+    count = len(expression.operand_types)
+    node = expression.nodes[number - count] if number >= count else None
+    if node is None or node.op != "constant":
+        return None
+    return value_of(str(dict(node.parameters)["value"]), node.element_type)
+
+
+def _buffers(expression: Expression) -> list[int]:
+    """Give each node's value a buffer that no value still needed stands in; -1: none.
+
+    A node that may return its argument keeps the argument's buffer in use. A node may write over
+    an argument that it is the last to read.
+    """
+    count = len(expression.operand_types)
+    last = [-1] * (count + len(expression.nodes))
+    for x in expression.results:
+        last[x] = len(expression.nodes)
+    for position in range(len(expression.nodes) - 1, -1, -1):
+        node = expression.nodes[position]
+        until = position if node.op in WRITES_OUT else max(position, last[count + position])
+        for x in node.arguments:
+            last[x] = max(last[x], until)
+    free: dict[np.dtype[Any], list[int]] = {}
+    ends: list[list[int]] = [[] for _ in range(len(expression.nodes) + 1)]
+    chosen: list[int] = []
+    made = 0
+    for position, node in enumerate(expression.nodes):
+        for x in ends[position]:
+            free.setdefault(storage_dtype(expression.nodes[x].element_type), []).append(chosen[x])
+        if node.op not in WRITES_OUT:
+            chosen.append(-1)
+            continue
+        dtype = storage_dtype(node.element_type)
+        if free.get(dtype):
+            chosen.append(free[dtype].pop())
+        else:
+            chosen.append(made)
+            made += 1
+        if last[count + position] >= 0:
+            ends[last[count + position]].append(position)
+    return chosen

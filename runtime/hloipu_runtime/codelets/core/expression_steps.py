@@ -1,0 +1,358 @@
+"""What computes each op of an expression: kernels bound to element types and parameters.
+
+A step takes its arguments, which broadcast together, and perhaps an array of the result's shape to
+write into, which may be an argument. Floating-point warnings are off around it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from hloipu_runtime.codelets.core.constants import value_of
+from hloipu_runtime.codelets.core.expression_form import Node
+from hloipu_runtime.element_types import ELEMENT_TYPES, ElementType
+from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.kernels.core.blocks import BLOCK_ELEMENTS, Array
+from hloipu_runtime.kernels.core.rounding import is_narrow, round_block, round_to
+from hloipu_runtime.kernels.core.storage import storage_dtype
+from hloipu_runtime.kernels.elementwise import binary as binary_kernels
+from hloipu_runtime.kernels.elementwise.binary import binary
+from hloipu_runtime.kernels.elementwise.compare import (
+    DIRECTIONS,
+    clamp,
+    compare,
+    is_own_order,
+    select,
+)
+from hloipu_runtime.kernels.elementwise.convert import bitcast_convert, convert, stochastic_convert
+from hloipu_runtime.kernels.elementwise.reduce_precision import reduce_precision
+from hloipu_runtime.kernels.elementwise.unary import REAL_KERNELS, UNARY, unary
+
+Step = Callable[[list[Array], Array | None], Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A step that is one ufunc."""
+
+    ufunc: np.ufunc
+
+    def __call__(self, x: list[Array], out: Array | None) -> Array:
+        """Call it; numbers become arrays."""
+        return np.asarray(self.ufunc(*x, out=out))
+
+
+Parameters = Mapping[str, str | int]
+Builder = Callable[[Sequence[str], str, Parameters], Step]
+"""From the arguments' types, the result's type and the parameters."""
+
+
+def _constant(types: Sequence[str], element_type: str, parameters: Parameters) -> Step:
+    value = value_of(str(parameters["value"]), element_type)
+    return lambda x, out: value
+
+
+def _copy(types: Sequence[str], element_type: str, parameters: Parameters) -> Step:
+    return lambda x, out: x[0]
+
+
+def _unary(opcode: str, types: Sequence[str], element_type: str, parameters: Parameters) -> Step:
+    argument = types[0]
+    kernel = REAL_KERNELS.get(opcode)
+    if argument in ("f32", "f64") and isinstance(kernel, np.ufunc):
+        return Plain(kernel)
+    if kernel is not None and is_narrow(argument) and opcode not in _ON_GRID:
+        exact_kernel = kernel
+
+        def narrow(x: list[Array], out: Array | None) -> Array:
+            if not _is_small(x[0]):
+                return unary(opcode, x[0], argument, out)
+            exact = np.empty(x[0].shape, np.float32)
+            exact_kernel(x[0], exact)
+            return _rounded(exact, argument, out)
+
+        return narrow
+    # Kernels of another result type make it themselves.
+    keeps_type = argument == element_type
+    return lambda x, out: unary(opcode, x[0], argument, out if keeps_type else None)
+
+
+def _binary(opcode: str, types: Sequence[str], element_type: str, parameters: Parameters) -> Step:
+    argument = types[0]
+    plain = _plain_ufunc(opcode, ELEMENT_TYPES[argument])
+    if plain is not None:
+        return Plain(plain)
+    kernel = binary_kernels.REAL_KERNELS.get(opcode)
+    if kernel is not None and opcode in ("maximum", "minimum") and ELEMENT_TYPES[argument].is_float:
+        choose = kernel
+
+        def extremum(x: list[Array], out: Array | None) -> Array:
+            a, b = x
+            if a.shape != b.shape or not _is_small(a):
+                return binary(opcode, a, b, argument, out)
+            target = np.empty(a.shape, a.dtype) if out is None else out
+            choose(a, b, target)
+            return target
+
+        return extremum
+    if kernel is not None and is_narrow(argument):
+        exact_kernel = kernel
+
+        def narrow(x: list[Array], out: Array | None) -> Array:
+            a, b = x
+            if not (_is_small(a) and (a.shape == b.shape or not b.ndim)):
+                return binary(opcode, a, b, argument, out)
+            exact = np.empty(a.shape, np.float32)
+            exact_kernel(a, b, exact)
+            return _rounded(exact, argument, out)
+
+        return narrow
+    return lambda x, out: binary(opcode, x[0], x[1], argument, out)
+
+
+_ON_GRID = frozenset(
+    "abs ceil floor imag negate real round-nearest-afz round-nearest-even sign".split()
+)
+"""Opcodes whose kernels know when narrow floats need no rounding."""
+
+
+def _is_small(x: Array) -> bool:
+    """Whether an array is one block, for which the kernels' own walk is needless."""
+    return x.ndim > 0 and 0 < x.size <= BLOCK_ELEMENTS
+
+
+def _rounded(exact: Array, element_type: str, out: Array | None) -> Array:
+    target = np.empty(exact.shape, np.float32) if out is None else out
+    round_block(exact, element_type, target)
+    return target
+
+
+def _plain_ufunc(opcode: str, element: ElementType) -> np.ufunc | None:
+    """Return the ufunc that is all that `binary` does for a type, or None."""
+    if element.name in ("f32", "f64"):
+        return _CORRECTLY_ROUNDED.get(opcode)
+    if element.is_integer and element.bits >= 8:
+        return _WRAPPING.get(opcode)
+    return _OF_PREDICATES.get(opcode) if element.name == "pred" else None
+
+
+_CORRECTLY_ROUNDED = {
+    "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide,
+}  # fmt: skip
+_WRAPPING = {
+    "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "maximum": np.maximum,
+    "minimum": np.minimum, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+}  # fmt: skip
+_OF_PREDICATES = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
+
+
+def _compare(types: Sequence[str], element_type: str, parameters: Parameters) -> Step:
+    direction, argument = str(parameters["direction"]), types[0]
+    order = str(parameters.get("type") or "") or None
+    if is_own_order(order, argument):
+        return Plain(DIRECTIONS[direction])
+    return lambda x, out: compare(x[0], x[1], direction, order, argument, out)
+
+
+FEW_CHOICES = 1 << 12
+"""From here on choosing by masks beats numpy's branches, which miss."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A step that chooses between two values for each element."""
+
+    bits: np.dtype[Any] | None
+    """The integer of the values' width; None: there is none so wide."""
+
+    def __call__(self, x: list[Array], out: Array | None) -> Array:
+        """Choose; `out` may be left as it is."""
+        predicate, yes, no = x
+        shape = predicate.shape
+        few = predicate.size < FEW_CHOICES or yes.size == no.size == 1
+        if self.bits is None or few:
+            return select(predicate, yes, no)
+        if out is None:
+            shape = np.broadcast_shapes(shape, yes.shape, no.shape)
+            out = np.empty(shape, yes.dtype)
+            if out.size > BLOCK_ELEMENTS:
+                return select(predicate, np.broadcast_to(yes, shape), no)
+        return _select_by_masks(predicate, yes, no, out, self.bits)
+
+
+def _select(types: Sequence[str], element_type: str, parameters: Parameters) -> Step:
+    width = storage_dtype(element_type).itemsize
+    return Choice(np.dtype(f"i{width}") if width <= 8 else None)
+
+
+def _select_by_masks(
+    predicate: Array, yes: Array, no: Array, out: Array, bits: np.dtype[np.generic]
+) -> Array:
+    """Choose between bits t and f by t ^ ((t ^ f) & m), m = 0 where the predicate holds, else -1.
+
+    The one that is read last must not be written first: where that is t, the two change places.
+    """
+    mask = predicate.view(np.int8).astype(bits)
+    if np.may_share_memory(out, yes):
+        yes, no = no, yes
+        np.negative(mask, out=mask)
+    else:
+        np.subtract(mask, bits.type(1), out=mask)
+    target, first, second = out.view(bits), yes.view(bits), no.view(bits)
+    np.bitwise_xor(first, second, out=target)
+    np.bitwise_and(target, mask, out=target)
+    np.bitwise_xor(target, first, out=target)
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class OrZero:
+    """A choice between values and zeros of all bits zero: bits times 0 or 1."""
+
+    bits: np.dtype[Any]
+    """The integer of the values' width."""
+    dtype: np.dtype[Any]
+    zero_where: bool
+    """What the predicate says of zeros."""
+
+    def __call__(self, x: list[Array], out: Array | None) -> Array:
+        """Choose; as `select`, of a predicate, values and zeros in its order."""
+        if self.zero_where:
+            holds, values = np.asarray(np.logical_not(x[0])), x[2]
+        else:
+            holds, values = x[0], x[1]
+        ones, bits = holds.view(np.int8), values.view(self.bits)
+        if out is None:
+            return np.asarray(np.multiply(ones, bits)).view(self.dtype)
+        np.multiply(ones, bits, out=out.view(self.bits))
+        return out
+
+
+def or_zero(node: Node, values: Sequence[Array | None]) -> OrZero | None:
+    """Return the step of a `select` whose arguments are known where not None, if one is zero."""
+    dtype = storage_dtype(node.element_type)
+    if dtype.itemsize > 8 or dtype.kind == "c":
+        return None
+    for zero_where, value in ((False, values[2]), (True, values[1])):
+        if value is not None and not any(value.tobytes()):
+            return OrZero(np.dtype(f"i{dtype.itemsize}"), dtype, zero_where)
+    return None
+
+
+def _clamp(types: Sequence[str], element_type: str, parameters: Parameters) -> Step:
+    def run(x: list[Array], out: Array | None) -> Array:
+        low, value, high = x
+        shape = np.broadcast_shapes(low.shape, value.shape, high.shape)
+        if value.shape != shape:
+            value = np.broadcast_to(value, shape)
+        if out is not None and np.may_share_memory(out, high):
+            out = None
+        return clamp(low, value, high, element_type, out)
+
+    return run
+
+
+def _convert(types: Sequence[str], element_type: str, parameters: Parameters) -> Step:
+    before, after = types[0], element_type
+    source, target = ELEMENT_TYPES[before], ELEMENT_TYPES[after]
+    wraps = (source.is_integer or before == "pred") and target.is_integer and target.bits >= 8
+    exact = (source.is_integer or before == "pred" or before in ("f16", "bf16", "f32")) and (
+        target.is_float and not is_narrow(after)
+    )
+    if is_narrow(after) and before in ("f16", "bf16", "f32", "f64") and before != after:
+
+        def narrow(x: list[Array], out: Array | None) -> Array:
+            return convert(x[0], before, after) if out is None else round_to(x[0], after, out)
+
+        return narrow
+    if not (wraps or exact) or storage_dtype(before) == storage_dtype(after):
+        return lambda x, out: convert(x[0], before, after)
+
+    def cast(x: list[Array], out: Array | None) -> Array:
+        if out is None:
+            return convert(x[0], before, after)
+        np.copyto(out, x[0], casting="unsafe")
+        return out
+
+    return cast
+
+
+def _bitcast_convert(types: Sequence[str], element_type: str, parameters: Parameters) -> Step:
+    before = types[0]
+    return lambda x, out: bitcast_convert(x[0], before, element_type)
+
+
+def _reduce_precision(types: Sequence[str], element_type: str, parameters: Parameters) -> Step:
+    exponent, mantissa = int(parameters["exponent_bits"]), int(parameters["mantissa_bits"])
+    return lambda x, out: reduce_precision(x[0], exponent, mantissa, element_type)
+
+
+def _stochastic_convert(types: Sequence[str], element_type: str, parameters: Parameters) -> Step:
+    before = types[0]
+
+    def run(x: list[Array], out: Array | None) -> Array:
+        value, random = np.broadcast_arrays(*x)
+        one = np.atleast_1d
+        return stochastic_convert(one(value), one(random), before, element_type).reshape(
+            value.shape
+        )
+
+    return run
+
+
+_BINARY = (
+    "add subtract multiply divide remainder power maximum minimum atan2 and or xor mulhi complex "
+    "shift-left shift-right-arithmetic shift-right-logical"
+).split()
+
+STEPS: dict[str, Builder] = {
+    **{opcode: partial(_unary, opcode) for opcode in UNARY},
+    **{opcode: partial(_binary, opcode) for opcode in _BINARY},
+    "bitcast-convert": _bitcast_convert,
+    "clamp": _clamp,
+    "compare": _compare,
+    "constant": _constant,
+    "convert": _convert,
+    "copy": _copy,
+    "reduce-precision": _reduce_precision,
+    "select": _select,
+    "stochastic-convert": _stochastic_convert,
+}
+"""How each opcode that an expression may hold is bound to its kernel."""
+
+WRITES_OUT = frozenset({*UNARY, *_BINARY, "clamp", "compare"})
+"""Opcodes whose result shares no memory with an argument unless that is the given array."""
+
+_QUIET = frozenset({"bitcast-convert", "constant", "copy", "negate", "select"})
+
+
+def never_warns(op: str, types: Sequence[str], element_type: str) -> bool:
+    """Whether no operand can make numpy warn about an op."""
+    if op in _QUIET:
+        return True
+    elements = [ELEMENT_TYPES[x] for x in types]
+    whole = all(x.is_integer or x.name == "pred" for x in elements)
+    return whole and (op == "convert" or not ELEMENT_TYPES[element_type].is_float)
+
+
+def extremum_with(op: str, value: Array) -> Step | None:
+    """Return `maximum` or `minimum` with a constant, where zeros of two signs cannot confuse it.
+
+    numpy leaves open which of two equal operands it returns. With a number other than zero that
+    does not show; adding +0 makes either zero +0, which is larger.
+    """
+    extreme = np.maximum if op == "maximum" else np.minimum
+    if value != 0:
+        return Plain(extreme)
+    if op == "minimum" or np.signbit(value):
+        return None
+    zero = value.dtype.type(0)
+
+    def rectify(x: list[Array], out: Array | None) -> Array:
+        larger = np.asarray(extreme(x[0], x[1], out=out))
+        np.add(larger, zero, out=larger)
+        return larger
+
+    return rectify

@@ -1,0 +1,176 @@
+"""Computing the nodes of an expression on large arrays, block by block.
+
+Between the nodes of one block stand buffers that are used over and over, so that they stay in cache
+and no page is mapped for them.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hloipu_runtime.codelets.core.expression_steps import Plain, Step
+from hloipu_runtime.kernels.core.blocks import Array, aligned_empty, blocks, repeats
+from hloipu_runtime.kernels.core.movement import contiguous
+
+ALIGNED_ELEMENTS = 1 << 14
+"""From here on copying a transposed operand is cheaper than walking two orders at once."""
+
+Shape = tuple[int, ...]
+Values = list[Any]
+"""Arrays by number: operands first, nodes follow."""
+Operation = Callable[[Values, Array | None], Array]
+"""A node on the values before it, and perhaps the array to write to."""
+
+
+class Move(NamedTuple):
+    """One node, ready to run."""
+
+    step: Step
+    compute: Operation
+    """The step with its arguments bound to their places."""
+    writes_out: bool
+    """Whether its result shares no memory with an argument."""
+    number: int
+    """Of its value."""
+    arguments: tuple[int, ...]
+    result: int
+    """Position of the first result that it is, or -1."""
+    buffer: int
+    """Where its value stands between nodes of one block; -1: what the step returns."""
+    dtype: np.dtype[Any]
+    read_later: tuple[int, ...]
+    """Of a result: operands that later nodes, or results that are operands, still read."""
+
+
+class Walk(NamedTuple):
+    """What blocks are taken through."""
+
+    operands: int
+    fixed: tuple[Array | None, ...]
+    """Of each node: its value where that is a constant."""
+    moves: tuple[Move, ...]
+    results: tuple[int, ...]
+    dtypes: tuple[np.dtype[Any], ...]
+    """Of the results."""
+
+
+def operation(step: Step, arguments: Sequence[int]) -> Operation:
+    """Return a step with its arguments bound to their places among the values."""
+    if isinstance(step, Plain) and len(arguments) in (1, 2):
+        ufunc, array, first, last = step.ufunc, np.asarray, arguments[0], arguments[-1]
+        if len(arguments) == 1:
+            return lambda values, out: array(ufunc(values[first], out=out))
+        return lambda values, out: array(ufunc(values[first], values[last], out=out))
+    return lambda values, out: step([values[x] for x in arguments], out)
+
+
+def in_blocks(
+    walk: Walk, arrays: Sequence[Array], outs: Sequence[Array | None], shape: Shape
+) -> list[Array]:
+    """Run all nodes on one block after the other; results are whole arrays."""
+    made = [
+        _result_like(arrays, shape, dtype) if out is None else out
+        for out, dtype in zip(outs, walk.dtypes, strict=True)
+    ]
+    if not made:
+        return []
+    count = len(made)
+    aligned = [made[0], *arrays]
+    align(aligned, len(aligned))
+    calls = _calls(walk, made, arrays)
+    spread = _spread(walk)
+    fixed = list(walk.fixed)
+    buffered = {move.buffer: move.dtype for move in walk.moves if move.buffer >= 0}
+    buffers: dict[int, Array] = {}
+    part: Shape = ()
+    for pieces in blocks(made[0], *made[1:], *aligned[1:]):
+        if pieces[0].shape != part:
+            part = pieces[0].shape
+            buffers = {x: aligned_empty(part, dtype) for x, dtype in buffered.items()}
+            for number in spread:
+                fixed[number] = _filled(part, walk.fixed[number])
+        values: Values = [*pieces[count:], *fixed]
+        for compute, number, result, buffer in calls:
+            if result >= 0:
+                values[number] = compute(values, pieces[result])
+            elif buffer >= 0:
+                values[number] = compute(values, buffers[buffer])
+            else:
+                values[number] = compute(values, None)
+        for target, number in zip(pieces, walk.results, strict=False):
+            if values[number] is not target:
+                np.copyto(target, values[number])
+    return made
+
+
+def _calls(
+    walk: Walk, made: Sequence[Array], arrays: Sequence[Array]
+) -> list[tuple[Operation, int, int, int]]:
+    """Return for each node what computes it, its number, and where its value may be written.
+
+    Pieces of operands all have the block's shape: values that depend on none have no dimension,
+    and are not written anywhere.
+    """
+    full = [True] * walk.operands + [False] * len(walk.fixed)
+    calls = []
+    for move in walk.moves:
+        full[move.number] = any(full[x] for x in move.arguments)
+        result, buffer = move.result, move.buffer
+        if result >= 0 and not untouched(made[result], arrays, move.read_later):
+            result = -1
+        if not full[move.number]:
+            result = buffer = -1
+        calls.append((move.compute, move.number, result, buffer))
+    return calls
+
+
+def _spread(walk: Walk) -> list[int]:
+    """Return the constants that are worth repeating over a block, by node.
+
+    numpy's extrema of arrays take half the time of those of an array and a number.
+    """
+    found = set()
+    for move in walk.moves:
+        if isinstance(move.step, Plain) and move.step.ufunc in (np.maximum, np.minimum):
+            nodes = [x - walk.operands for x in move.arguments]
+            constant = [n for n in nodes if n >= 0 and walk.fixed[n] is not None]
+            if len(constant) < len(nodes):
+                found.update(constant)
+    return sorted(found)
+
+
+def _filled(shape: Shape, value: Array | None) -> Array | None:
+    if value is None:
+        return None
+    made = aligned_empty(shape, value.dtype)
+    made.fill(value)
+    return made
+
+
+def untouched(out: Array, arrays: Sequence[Array], read_later: Sequence[int]) -> bool:
+    """Whether writing to `out` leaves alone what is still to be read."""
+    return not any(np.may_share_memory(out, arrays[k]) for k in read_later)
+
+
+def align(arrays: list[Array], count: int) -> None:
+    """Copy large transposed arrays of the first ones to row-major order if another has that order.
+
+    Walking two large arrays in different orders misses the cache at every element of one.
+    """
+    large = [k for k in range(count) if arrays[k].size >= ALIGNED_ELEMENTS]
+    if not any(arrays[k].flags.c_contiguous for k in large):
+        return
+    for k in large:
+        x = arrays[k]
+        if x.shape[-1] > 1 and x.strides[-1] != x.itemsize and not repeats(x):
+            arrays[k] = contiguous(x)
+
+
+def _result_like(arrays: Sequence[Array], shape: Shape, dtype: np.dtype[Any]) -> Array:
+    """Return a fresh result in the memory order of the operands of its shape, if they agree."""
+    orders = {x.strides for x in arrays if x.shape == shape and not repeats(x)}
+    if len(orders) == 1:
+        model = next(x for x in arrays if x.shape == shape and not repeats(x))
+        return np.empty_like(model, dtype, subok=False)
+    return np.empty(shape, dtype)

@@ -1,0 +1,98 @@
+"""How codelets hand over results that are views, and read where the parts of a class begin."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hloipu_runtime.codelets.core.codelet import Array, Block
+from hloipu_runtime.kernels.core.movement import STRIP_ROWS, STRIP_THRESHOLD_ELEMENTS
+
+
+def delivered(view: Array, result: Block) -> Array:
+    """Return a result: the view itself, or the result's own array with the view copied into it."""
+    if result.array is None or result.array is view:
+        return view
+    copy_into(result.array, view)
+    return result.array
+
+
+def copy_into(target: Array, source: Array) -> None:
+    """Copy, a transposed view in strips: the source's cache lines are then used whole."""
+    if source.size < STRIP_THRESHOLD_ELEMENTS or source.ndim < 2 or not _is_transposed(source):
+        target[...] = source
+        return
+    for start in range(0, source.shape[-1], STRIP_ROWS):
+        stop = start + STRIP_ROWS
+        target[..., start:stop] = source[..., start:stop]
+
+
+def _is_transposed(x: Array) -> bool:
+    """Whether neighbours in memory are neighbours along another axis than the last."""
+    if x.shape[-1] < 2 or abs(x.strides[-1]) <= x.itemsize:
+        return False
+    return any(
+        n > 1 and abs(step) == x.itemsize
+        for n, step in zip(x.shape[:-1], x.strides[:-1], strict=True)
+    )
+
+
+def first_start(block: Block, dimension: int) -> int:
+    """Return where the part of the first tile begins."""
+    start = block.starts[dimension]
+    return start if isinstance(start, int) else int(np.asarray(start).flat[0])
+
+
+def is_whole(block: Block) -> bool:
+    """Whether a block is the whole tensor, not the part of a class of one tile."""
+    return not block.grid and block.part == block.whole
+
+
+def after_grid(grid: Sequence[int], dimensions: Sequence[int]) -> tuple[int, ...]:
+    """Return the axes of an array that starts with the grid's: all of these, then dimensions."""
+    rank = len(grid)
+    return (*range(rank), *(rank + d for d in dimensions))
+
+
+def is_shared(x: Array, axis: int) -> bool:
+    """Whether all positions along an axis are the same memory."""
+    return x.shape[axis] == 1 or x.strides[axis] == 0
+
+
+def same_memory(a: Array, b: Array) -> bool:
+    """Whether two arrays are one and the same memory, element for element."""
+    if a is b:
+        return True
+    same_form = a.dtype == b.dtype and a.shape == b.shape and a.strides == b.strides
+    return same_form and _address(a) == _address(b)
+
+
+def _address(x: Array) -> int:
+    address: int = x.__array_interface__["data"][0]
+    return address
+
+
+def owned_copy(source: Block, result: Block) -> Array:
+    """Return an array for the result that holds the operand: its own memory if it is the result's.
+
+    The caller may write the array.
+    """
+    if result.array is None:
+        fresh = np.empty(source.data.shape, source.data.dtype)
+        copy_into(fresh, source.data)
+        return fresh
+    if not same_memory(result.array, source.data):
+        copy_into(result.array, source.data)
+    return result.array
+
+
+def line_of_starts(block: Block, dimension: int) -> tuple[int, Array]:
+    """Return the grid axis along which parts of a dimension start elsewhere, and the starts.
+
+    Axis -1: all start at the same place. A dimension follows one label, so there is one axis.
+    """
+    starts = np.asarray(block.starts[dimension], np.int64)
+    long = [axis for axis, extent in enumerate(starts.shape) if extent > 1]
+    if not long:
+        return -1, starts.reshape(-1)[:1]
+    axis = long[0] + len(block.grid) - starts.ndim
+    return axis, starts.reshape(-1)

@@ -1,0 +1,1 @@
+"""Cycles of codelets on one tile, from published formulas."""

@@ -1,0 +1,301 @@
+"""Cycles of elementwise vertices, single ops and fused expressions.
+
+Single ops: graphcore/poplibs: lib/popops/popopsCycleEstimators.cpp and PerformanceEstimation.cpp,
+in the forms whose result is a new tensor. Where those are faster on sizes that a vector divides,
+the form for all sizes is taken, so that larger parts never cost less. For code made of a whole
+expression there is no published formula: it is assumed to load each operand and store each result
+once, and to take the ops' own cycles in between.
+"""
+
+from collections.abc import Sequence
+from math import prod
+from typing import NamedTuple
+
+from hloipu_runtime.codelets.core.expression_form import Expression, Node
+from hloipu_runtime.codelets.costs.elementwise_rates import (
+    Rate,
+    column_of,
+    rate_of,
+    vector_elements,
+)
+from hloipu_runtime.codelets.costs.emulation import Slots, conversion_slots, emulated, widened
+from hloipu_runtime.codelets.costs.scaled_add import scaled_add_cycles
+from hloipu_runtime.machine.costs import (
+    TileWork,
+    shared_vertex_cycles,
+    single_vertices_cycles,
+)
+from hloipu_runtime.machine.model import Machine
+
+Sizes = Sequence[int]
+
+_SUPERVISOR = 11
+_UNARY_EXIT = 9
+_LOOP_UNARY, _LOOP_EXTERNAL, _LOOP_BINARY = 4, 2, 5
+"""Load, store and loop added to a rate that lacks them; external: hand-written add, sub, mul."""
+_FUSED_PROLOGUE = 30
+_EXTERNAL = frozenset({"add", "subtract", "multiply"})
+_UNSOURCED_CONVERT_SLOTS = 5
+"""Of an int to a float or back, one element: scalar code."""
+
+
+class Repeats(NamedTuple):
+    """How an operand repeats within the result, as three factors of the result's elements.
+
+    It runs through `inner` trailing elements, again for each of `rows`, for each of `slices`; an
+    operand that goes on only every `rows` elements has an `inner` of 1.
+    """
+
+    slices: int
+    rows: int
+    inner: int
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether the operand is one number."""
+        return self.slices == 1 and self.inner == 1
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the operand has an element for each of the result."""
+        return self.rows == 1
+
+
+def elementwise_work(
+    machine: Machine,
+    expression: Expression,
+    labels: Sequence[Sequence[int]],
+    operand_shapes: Sequence[Sizes],
+    shape: Sizes,
+) -> TileWork:
+    """Return the cycles of one tile for an expression on its parts; nothing to do costs nothing."""
+    elements = prod(shape)
+    if not elements:
+        return TileWork(0)
+    repeats = [repeats_of(x, shape) if len(x) < len(shape) else None for x in labels]
+    nodes = [node for node in expression.nodes if node.op not in ("constant", "copy")]
+    if len(nodes) == 1 and len(expression.results) == 1:
+        return _single(machine, expression, nodes[0], repeats, elements)
+    scalars = frozenset(n for n, x in enumerate(repeats) if x is not None and x.is_scalar)
+    scaled = scaled_add_cycles(machine, expression, nodes, scalars, elements)
+    if scaled is not None:
+        return TileWork(scaled)
+    return _fused(machine, expression, nodes, repeats, elements)
+
+
+def repeats_of(labels: Sequence[int], shape: Sizes) -> Repeats:
+    """Return how an operand that follows some of the result's dimensions repeats."""
+    slices, rows, inner = 1, 1, 1
+    for d in range(len(shape) - 1, -1, -1):
+        if shape[d] == 1:
+            continue
+        if rows > 1 and (d in labels or slices > 1):
+            slices *= shape[d]
+        elif d in labels:
+            inner *= shape[d]
+        else:
+            rows *= shape[d]
+    return Repeats(slices, rows, inner)
+
+
+# --- single ops -----------------------------------------------------------------------------------
+
+
+def _single(
+    machine: Machine,
+    expression: Expression,
+    node: Node,
+    repeats: Sequence[Repeats | None],
+    elements: int,
+) -> TileWork:
+    """Return the cycles of one op by the vertex that popops has for it."""
+    contexts = machine.tile.worker_contexts
+    share = _over(elements, contexts)
+    count = len(expression.operand_types)
+    argument_type = expression.type_of(node.arguments[0])
+    op = _table_name(node)
+    if node.op == "convert":
+        slots = _cast(argument_type, node.element_type, share)
+        return _shared(machine, 12, Slots(37).plus(slots), argument_type, node, share)
+    if node.op == "select":
+        return _each_worker(machine, elements, Slots(5 + 6 + 5 * share), node, share)
+    if node.op == "clamp":
+        column = column_of(node.element_type)
+        one = 2 * _over(share, _vector(column)) if column in ("f32", "f16") else 7 * share
+        return _each_worker(machine, elements, Slots(5 + 6 + one), node, share)
+    if len(node.arguments) == 1:
+        rate = rate_of(op, argument_type)
+        prologue = 33 if node.op == "exponential" else 17
+        loop = _loop(rate, argument_type, share, _LOOP_UNARY)
+        supervisor = _SUPERVISOR + _UNARY_EXIT
+        return _shared(machine, supervisor, Slots(prologue).plus(loop), argument_type, node, share)
+    constant = Repeats(1, elements, 1)
+    arguments = [repeats[x] if x < count else constant for x in node.arguments]
+    repeated = next((x for x in arguments if x is not None), None)
+    slots = _binary_slots(op, node, argument_type, repeated, elements, contexts)
+    return _shared(machine, _SUPERVISOR, slots, argument_type, node, share)
+
+
+def _binary_slots(
+    op: str,
+    node: Node,
+    argument_type: str,
+    repeated: Repeats | None,
+    elements: int,
+    contexts: int,
+) -> Slots:
+    """Return one worker's slots for an op of two arguments, one of which may repeat.
+
+    Of the vertices that serve, the fastest. A repeating argument whose part happens not to repeat
+    is served by its own vertex, too, so that larger parts cost no less.
+    """
+    share = _over(elements, contexts)
+    rate = rate_of(op, argument_type)
+    external = node.op in _EXTERNAL and column_of(argument_type) in ("f32", "f16")
+    overhead = _LOOP_EXTERNAL if external else _LOOP_BINARY
+    prologue = 29 if column_of(argument_type) == "f32" else 26
+    full = Slots(prologue).plus(_loop(rate, argument_type, share, overhead))
+    if repeated is None:
+        return full
+    slices, rows, inner = repeated
+    once = rate_of(op, argument_type, scalar=True)
+    # Writing the repeated elements out first: two slots for each, by no source.
+    found = [full if repeated.is_full else full.plus(Slots(2 * share, 2 * share))]
+    if repeated.is_scalar:
+        found.append(Slots(20).plus(_loop(once, argument_type, share, 1 if external else 4)))
+    if inner == 1:
+        by_row = _loop(once, argument_type, rows, 1).plus(Slots(25))
+        by_column = _loop(once, argument_type, _over(rows, contexts), 1).plus(Slots(25))
+        found += [
+            Slots(15).plus(by_row.times(_over(slices, contexts), assumed=False)),
+            Slots(15).plus(by_column.times(slices, assumed=False)),
+        ]
+    if external:
+        # One value at a time is kept in a register and added down its column, two slots each time.
+        column = _over(inner, 4 if column_of(argument_type) == "f16" else 1)
+        down = min(
+            column * (8 + 2 * _over(rows, contexts)), _over(column, contexts) * (8 + 2 * rows)
+        )
+        found.append(Slots(17 + slices * (17 + down)))
+    return min(found)
+
+
+def _loop(rate: Rate, element_type: str, elements: int, overhead: int) -> Slots:
+    """Return the slots of an op's loop over elements, on the type that stands in for theirs."""
+    turns = _over(elements, rate.elements or _vector(column_of(element_type)))
+    slots = turns * (rate.cycles + (0 if rate.complete else overhead))
+    return Slots(slots, slots if rate.assumed else 0)
+
+
+def _vector(column: str) -> int:
+    return vector_elements(column)
+
+
+def _cast(before: str, after: str, elements: int) -> Slots:
+    """Return the slots of a cast's loop (`castWorkerCycles`), remainders as whole vectors."""
+    columns = column_of(before), column_of(after)
+    if {*columns} <= {"f32", "f16"}:
+        # Two loads and one store of 64 bits each; loads do not overlap each other.
+        load, store = _vector(columns[0]), _vector(columns[1])
+        vector = min(2 * load, store)
+        return Slots(_over(elements, vector) * max(vector // load, 1))
+    if columns[1] == "s64":
+        return Slots(elements * 5)
+    slots = elements * _UNSOURCED_CONVERT_SLOTS
+    return Slots(slots, slots)
+
+
+def _shared(
+    machine: Machine, supervisor: int, slots: Slots, argument_type: str, node: Node, share: int
+) -> TileWork:
+    """Return the cycles of a vertex that all workers share, emulated types included."""
+    slots = emulated(machine, slots, (argument_type, node.element_type), share)
+    contexts = machine.tile.worker_contexts
+    cycles = shared_vertex_cycles(machine, supervisor, slots.slots)
+    return TileWork(cycles, min(cycles, contexts * slots.assumed))
+
+
+def _each_worker(machine: Machine, elements: int, slots: Slots, node: Node, share: int) -> TileWork:
+    """Return the cycles of vertices of one worker each, the elements dealt to them."""
+    slots = emulated(machine, slots, (node.element_type,), share)
+    contexts = machine.tile.worker_contexts
+    cycles = single_vertices_cycles(machine, [(min(elements, contexts), slots.slots)])
+    return TileWork(cycles, min(cycles, contexts * slots.assumed))
+
+
+# --- fused expressions ----------------------------------------------------------------------------
+
+
+def _fused(
+    machine: Machine,
+    expression: Expression,
+    nodes: Sequence[Node],
+    repeats: Sequence[Repeats | None],
+    elements: int,
+) -> TileWork:
+    """Return the cycles of code generated of a whole expression."""
+    share = _over(elements, machine.tile.worker_contexts)
+    moved = _FUSED_PROLOGUE
+    for element_type, repeat in zip(expression.operand_types, repeats, strict=True):
+        if repeat is None or repeat.inner > 1 or repeat.is_full:
+            moved += _over(share, vector_elements(element_type))
+    for element_type in expression.result_types:
+        moved += _over(share, vector_elements(element_type))
+    slots = Slots(moved, moved)
+    types = {expression.type_of(x) for x in expression.results} | {*expression.operand_types}
+    repeating = [n for n, x in enumerate(repeats) if x is not None and x.inner == 1]
+    numbers = numbers_in(expression, repeating)
+    for node in nodes:
+        slots = slots.plus(inside_slots(machine, expression, node, share, numbers))
+    conversions = conversion_slots(machine, tuple(sorted(types)), share)
+    slots = slots.plus(conversions)
+    cycles = shared_vertex_cycles(machine, _SUPERVISOR, slots.slots)
+    return TileWork(cycles, min(cycles, machine.tile.worker_contexts * slots.assumed))
+
+
+def inside_slots(
+    machine: Machine,
+    expression: Expression,
+    node: Node,
+    share: int,
+    numbers: frozenset[int] = frozenset(),
+) -> Slots:
+    """Return the slots of an op between others: without loads and stores, as far as known.
+
+    `numbers` are values of the expression that are one number for all elements of a vector.
+    """
+    argument_type = expression.type_of(node.arguments[0]) if node.arguments else node.element_type
+    if node.op == "convert":
+        slots = _cast(argument_type, node.element_type, share)
+    elif node.op in ("select", "clamp"):
+        turns = _over(share, _vector(column_of(node.element_type)))
+        slots = Slots(2 * turns, 2 * turns)
+    else:
+        full = [x for x in node.arguments if x not in numbers]
+        scalar = len(full) < len(node.arguments) == 2
+        rate = rate_of(_table_name(node), argument_type, scalar=scalar)
+        if rate.complete:
+            saved = max(1, len(full)) + 1
+            rate = rate._replace(cycles=max(1, rate.cycles - saved))
+        slots = _loop(rate, argument_type, share, 0)
+    return widened(machine, slots, {argument_type, node.element_type})
+
+
+def numbers_in(expression: Expression, operands: Sequence[int] = ()) -> frozenset[int]:
+    """Return the values that are one number for a whole vector, as some operands are."""
+    found = set(operands)
+    for number, node in enumerate(expression.nodes, len(expression.operand_types)):
+        if all(x in found for x in node.arguments):
+            found.add(number)
+    return frozenset(found)
+
+
+def _table_name(node: Node) -> str:
+    """Return an op's name in the tables of rates."""
+    if node.op == "compare":
+        return f"compare-{dict(node.parameters)['direction']}"
+    return node.op
+
+
+def _over(count: int, parts: int) -> int:
+    return -(-count // parts)

@@ -1,0 +1,129 @@
+"""Cycles of work on whole rows. There is no published formula for code made of such a program.
+
+Assumed: rows are dealt to the workers, or each row is shared by all of them, whichever is faster.
+Each step is a loop over the row: it loads what it reads of operands and of values that earlier
+steps left, takes the ops' own cycles between, takes values into the accumulators of reductions, as
+many loads going along with that, and stores what is a result or read by a later step. What
+reductions and their followers say of a row stays in registers. A loop takes what a contiguous
+reduction of poplibs takes for each output, 12 slots (graphcore/poplibs:
+lib/popops/reduction/CycleEstimationFunctions.cpp).
+"""
+
+from typing import NamedTuple
+
+from hloipu_runtime.codelets.core.expression_form import Expression
+from hloipu_runtime.codelets.costs.combining import combining
+from hloipu_runtime.codelets.costs.elementwise import inside_slots, numbers_in
+from hloipu_runtime.codelets.costs.elementwise_rates import column_of, vector_elements
+from hloipu_runtime.codelets.costs.emulation import Slots, conversion_slots
+from hloipu_runtime.machine.charges import over
+from hloipu_runtime.machine.costs import TileWork, shared_vertex_cycles
+from hloipu_runtime.machine.model import Machine
+
+_PROLOGUE = 30
+"""Of a vertex, once."""
+_ROW_LOOP = 12
+"""Beginning and ending one step's loop over a row."""
+_COMBINING = 6
+"""For each worker whose part of a row's reduction is taken in."""
+
+
+class RowWork(NamedTuple):
+    """A region of rows on one tile, by numbers of values."""
+
+    rows: int
+    length: int
+    """Elements of one row."""
+    types: tuple[str, ...]
+    is_full: tuple[bool, ...]
+    """Whether a value has an element for each element of all rows."""
+    is_column: tuple[bool, ...]
+    """Whether it has one for each element of a row, the same for all rows."""
+    expressions: tuple[Expression, ...]
+    sources: tuple[tuple[int, ...], ...]
+    reductions: tuple[tuple[int, int, str], ...]
+    """Step, value, monoid."""
+    kept: frozenset[int]
+    """Values that are stored."""
+
+
+def row_work(machine: Machine, work: RowWork) -> TileWork:
+    """Return the cycles of one tile; nothing to do costs nothing."""
+    if not work.rows or not work.length:
+        return TileWork(0)
+    contexts, supervisor = machine.tile.worker_contexts, machine.tile.supervisor_vertex_cycles
+    rows = over(work.rows, contexts)
+    dealt = _slots(machine, work, rows, work.length)
+    found = [(shared_vertex_cycles(machine, supervisor, dealt.slots), dealt)]
+    if work.rows % contexts:
+        shared = _slots(machine, work, work.rows, over(work.length, contexts))
+        count = len(work.reductions)
+        combined = shared.plus(Slots(*[count * work.rows * contexts * _COMBINING] * 2))
+        calls = supervisor * (1 + count)
+        found.append((shared_vertex_cycles(machine, calls, combined.slots), combined))
+    cycles, slots = min(found)
+    return TileWork(cycles, min(cycles, contexts * slots.assumed))
+
+
+def _slots(machine: Machine, work: RowWork, rows: int, length: int) -> Slots:
+    """Return the slots of a worker that has `length` elements of each of `rows` rows."""
+    elements = rows * length
+    total = Slots(_PROLOGUE, _PROLOGUE)
+    made = len(work.types) - sum(len(x.results) for x in work.expressions) - len(work.reductions)
+    moved_types: set[str] = set()
+    reductions = list(work.reductions)
+    for step, (expression, sources) in enumerate(zip(work.expressions, work.sources, strict=True)):
+        results = range(made, made + len(expression.results))
+        made += len(results)
+        is_long = any(work.is_full[x] or work.is_column[x] for x in sources)
+        loads = stores = 0
+        for number in sources:
+            if work.is_full[number] or work.is_column[number]:
+                loads += over(elements, vector_elements(work.types[number]))
+                moved_types.add(work.types[number])
+        for number in results:
+            if number in work.kept:
+                stored = elements if work.is_full[number] else rows
+                stores += over(stored, vector_elements(work.types[number]))
+                moved_types.add(work.types[number])
+        total = total.plus(_expression_slots(machine, work, expression, sources, rows, length))
+        taken = Slots(0)
+        while reductions and reductions[0][0] == step:
+            _, value, monoid = reductions.pop(0)
+            made += 1
+            taken = taken.plus(_reducing(machine, work, value, monoid, rows, length))
+        # As in any reduction, a load goes along with taking a vector in.
+        moved = max(loads - taken.slots, 0) + stores + (_ROW_LOOP * rows if is_long else 0)
+        total = total.plus(taken).plus(Slots(moved, moved))
+    return total.plus(conversion_slots(machine, tuple(sorted(moved_types)), elements))
+
+
+def _expression_slots(
+    machine: Machine,
+    work: RowWork,
+    expression: Expression,
+    sources: tuple[int, ...],
+    rows: int,
+    length: int,
+) -> Slots:
+    """Return the slots of a step's ops; one on a row's number takes as long as on a vector."""
+    is_long = [work.is_full[x] or work.is_column[x] for x in sources]
+    numbers = numbers_in(expression, [k for k, long in enumerate(is_long) if not long])
+    total = Slots(0)
+    for number, node in enumerate(expression.nodes, len(sources)):
+        if node.op in ("constant", "copy"):
+            continue
+        kind = expression.type_of(node.arguments[0]) if node.arguments else node.element_type
+        one = rows * vector_elements(column_of(kind))
+        count = one if number in numbers else rows * length
+        total = total.plus(inside_slots(machine, expression, node, count, numbers))
+    return total
+
+
+def _reducing(
+    machine: Machine, work: RowWork, value: int, monoid: str, rows: int, length: int
+) -> Slots:
+    """Return the slots of taking a value into accumulators, and of what each row ends with."""
+    step = combining(machine, work.types[value], monoid, None)
+    slots = rows * (step.slots * over(length, step.lanes) + _ROW_LOOP)
+    return Slots(slots, slots if step.assumed else rows * _ROW_LOOP)

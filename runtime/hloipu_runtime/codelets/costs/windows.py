@@ -1,0 +1,96 @@
+"""Cycles of pooling on one tile (graphcore/poplibs: lib/popnn/PerformanceEstimation.hpp)."""
+
+from collections.abc import Sequence
+from math import prod
+
+from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.expression_form import Expression
+from hloipu_runtime.codelets.costs.amp import conversion_cycles
+from hloipu_runtime.codelets.costs.combining import combining
+from hloipu_runtime.machine.charges import over
+from hloipu_runtime.machine.costs import TileWork, shared_vertex_cycles
+from hloipu_runtime.machine.model import Machine
+
+_ALONG_SLOTS = 2
+"""To load and to store an element of a row; that each is one bundle is assumed."""
+_ROW_SLOTS = 20
+"""Of a worker before each row (assumed: as for a row of windows in pooling)."""
+
+LONG_WINDOW = 8
+"""Windows longer than this along one dimension are reduced by doubling: 2 log2 steps."""
+
+
+def pooling_work(
+    machine: Machine,
+    tensors: Sequence[Tensor],
+    items: int,
+    channels: int,
+    window: Sequence[int],
+    monoid: str,
+    body: Expression | None,
+    *,
+    backward: bool = False,
+) -> TileWork:
+    """Return the work of `items` windows of `channels` each; `tensors` are all that is converted.
+
+    The source has the maximum and the sum of floats; other reducers go by the price of a step.
+    """
+    if items * channels <= 0:
+        return TileWork(0)
+    step = combining(machine, tensors[0].element_type, monoid, body)
+    steps, is_long = _steps(window)
+    fixed = 7 if backward else 4 if monoid == "maximum" else 5
+    each = 3 + fixed + (5 if backward else 2 + step.slots) * steps
+    contexts = machine.tile.worker_contexts
+    vectors = over(items * over(channels, step.lanes), contexts)
+    positions = over(items, contexts)
+    worker = 17 + 13 + positions * 20 + vectors * each
+    cycles = 7 + contexts * worker + 6
+    converted = sum(
+        conversion_cycles(machine, tensor.element_type, tensor.elements)
+        for tensor in tensors
+        if tensor.element_type != "f16"
+    )
+    assumed = step.assumed or is_long or monoid not in ("maximum", "minimum", "add")
+    return TileWork(cycles + converted, converted + (cycles if assumed else 0))
+
+
+def running_work(
+    machine: Machine,
+    tensors: Sequence[Tensor],
+    rows: int,
+    length: int,
+    monoid: str,
+    body: Expression | None,
+) -> TileWork:
+    """Return the work of running totals of `rows` rows; `tensors` are all that is converted.
+
+    Assumed: a worker goes along its rows, and each element is loaded, combined with the total of
+    those before, and stored. Of fewer rows than workers each worker takes a piece, whose total is
+    known first and then added to all of the next one.
+    """
+    if rows * length <= 0:
+        return TileWork(0)
+    step = combining(machine, tensors[0].element_type, monoid, body)
+    contexts = machine.tile.worker_contexts
+    each = _ALONG_SLOTS + step.slots
+    alone = over(rows, contexts) * (_ROW_SLOTS + length * each)
+    pieces = contexts // rows if rows < contexts else 1
+    team = (
+        2 * _ROW_SLOTS + over(length, pieces) * (each + _ALONG_SLOTS + step.slots) + pieces * each
+    )
+    slots = min(alone, team) if pieces > 1 else alone
+    converted = sum(
+        conversion_cycles(machine, tensor.element_type, tensor.elements)
+        for tensor in tensors
+        if tensor.element_type != "f16"
+    )
+    cycles = shared_vertex_cycles(machine, machine.tile.supervisor_vertex_cycles, slots) + converted
+    return TileWork(cycles, cycles)
+
+
+def _steps(window: Sequence[int]) -> tuple[int, bool]:
+    """Return how many values a window takes in, and whether it is reduced by doubling."""
+    if max(window, default=1) <= LONG_WINDOW:
+        return prod(window), False
+    return sum(min(size, 2 * size.bit_length()) for size in window if size > 1), True

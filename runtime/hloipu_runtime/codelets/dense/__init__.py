@@ -1,0 +1,1 @@
+"""Codelets of linear algebra: products, convolutions, factorisations, transforms."""

@@ -1,0 +1,313 @@
+"""Convolution: any labels, groups and dilations, whole or with input features cut into pieces."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from hloipu_runtime.codelets.core.codelet import (
+    ALL,
+    Array,
+    Block,
+    Codelet,
+    Index,
+    Indexing,
+    Sizes,
+    Tensor,
+    codelet,
+)
+from hloipu_runtime.codelets.core.grids import pair, piece_runs, repeat, split
+from hloipu_runtime.codelets.core.placing import first_start
+from hloipu_runtime.codelets.costs.convolution import ConvolutionShape, convolution_work
+from hloipu_runtime.codelets.ops.reduce import Reduce
+from hloipu_runtime.codelets.ops.windows import Window, part_window, window_label
+from hloipu_runtime.kernels.contractions.convolution import (
+    ConvolutionDimensions,
+    ConvolutionWindow,
+    convolution,
+)
+from hloipu_runtime.kernels.contractions.convolution_leading import Varies
+from hloipu_runtime.kernels.windows_geometry import WindowDimension
+from hloipu_runtime.machine.charges import Amount, over
+from hloipu_runtime.machine.costs import TileWork
+from hloipu_runtime.machine.model import Machine
+
+
+@codelet
+@dataclass(frozen=True)
+class Convolution(Codelet):
+    """Convolves an image with a kernel.
+
+    Batch elements, output features and output positions may be split, and groups instead of output
+    features where there are several. With `part` what is summed over is cut into pieces, and the
+    result has a leading dimension that counts them: input features, of one group, or the kernel
+    along one spatial dimension, without base dilation and reversal.
+    """
+
+    name: ClassVar[str] = "convolution"
+    lhs: tuple[int, ...]
+    """Dimensions of the image: batch, feature, spatial ones in order."""
+    rhs: tuple[int, ...]
+    """Dimensions of the kernel: input feature, output feature, spatial ones in order."""
+    out: tuple[int, ...]
+    """Dimensions of the result, pieces left out: batch, feature, spatial ones in order."""
+    window: Window
+    """For each spatial dimension."""
+    reversal: tuple[bool, ...]
+    element_type: str
+    feature_groups: int = 1
+    batch_groups: int = 1
+    part: int = 0
+    """Elements of a piece; 0: nothing is cut."""
+    along: int = 0
+    """What is cut: 0 the input features, 1 the kernel's first spatial dimension, and so on."""
+
+    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+        """Return labels: pieces, batch, features or groups, and the positions of windows."""
+        image, kernel = operands
+        pieces = 1 if self.part else 0
+        left, right = [ALL] * len(image.shape), [ALL] * len(kernel.shape)
+        result = [ALL] * len(results[0].shape)
+        shape = results[0].shape[pieces:]
+        sizes: list[int] = list(results[0].shape[:pieces])
+        if self.part:
+            right[self._cut_of_kernel] = Index(0, self.part, 0, self.part)
+            result[0] = Index(0)
+            left[self.lhs[self.along + 1]] = self._cut_of_image(shape)
+        groups = self.feature_groups * self.batch_groups
+        features = Index(len(sizes))
+        sizes.append(groups if groups > 1 else shape[self.out[1]])
+        if groups > 1:
+            each = shape[self.out[1]] // groups
+            features = Index(len(sizes) - 1, each, 0, each)
+            grouped = self.lhs[1] if self.feature_groups > 1 else self.lhs[0]
+            each = image.shape[grouped] // groups
+            left[grouped] = Index(len(sizes) - 1, each, 0, each)
+        right[self.rhs[1]] = result[pieces + self.out[1]] = features
+        if self.batch_groups == 1:
+            left[self.lhs[0]] = result[pieces + self.out[0]] = Index(len(sizes))
+            sizes.append(shape[self.out[0]])
+        for number, w in enumerate(self._with_sizes(kernel.shape)):
+            source, target = self.lhs[2 + number], self.out[2 + number]
+            found = window_label(len(sizes), w, image.shape[source], shape[target])
+            if self.part and self.along == number + 1:
+                continue
+            if found and w.size:
+                left[source], result[pieces + target] = found.operand, found.result
+                sizes.append(found.size)
+        return Indexing(tuple(sizes), (tuple(left), tuple(right)), (tuple(result),))
+
+    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+        """Convolve; what tiles share is one convolution's image or kernel."""
+        image, kernel = operands
+        result = results[0]
+        pieces = 1 if self.part else 0
+        window = [
+            part_window(w, image, result, self.lhs[2 + number], pieces + self.out[2 + number])
+            for number, w in enumerate(self._with_sizes(kernel.part))
+        ]
+        groups = self._whole_groups(image, kernel, result.part[pieces:])
+        lhs, rhs, varies = pair(image, kernel)
+        tiles = _Tiles(tuple(has for has in varies if any(has)), groups, window)
+        if not self.part:
+            made = self._convolved(lhs, rhs, tiles)
+        elif self.along == 0:
+            made = self._feature_pieces(lhs, rhs, tiles)
+        else:
+            windows = self._piece_windows(image, kernel, result, window)
+            made = self._window_pieces(lhs, rhs, tiles, windows)
+        return [repeat(made, varies, (*result.grid, *result.part))]
+
+    def _convolved(self, lhs: Array, rhs: Array, tiles: "_Tiles") -> Array:
+        """Convolve parts on a grid."""
+        window = kernel_window(tiles.window, self.reversal)
+        return convolution(
+            lhs,
+            rhs,
+            self._dimensions,
+            window,
+            self.element_type,
+            *tiles.groups,
+            varies=tiles.axes,
+        )
+
+    def _feature_pieces(self, lhs: Array, rhs: Array, tiles: "_Tiles") -> Array:
+        """Convolve piece by piece, the short last one apart; pieces come right after the grid."""
+        left, right = (sum(has[side] for has in tiles.axes) for side in (0, 1))
+        of_lhs, of_rhs = left + self.lhs[1], right + self.rhs[0]
+        together = tiles._replace(axes=(*tiles.axes, (True, True)))
+        made = [
+            self._convolved(
+                np.moveaxis(split(lhs, of_lhs, *run), of_lhs, left),
+                np.moveaxis(split(rhs, of_rhs, *run), of_rhs, right),
+                together,
+            )
+            for run in piece_runs(lhs.shape[of_lhs], self.part)
+        ]
+        return made[0] if len(made) == 1 else np.concatenate(made, axis=len(tiles.axes))
+
+    def _window_pieces(
+        self, lhs: Array, rhs: Array, tiles: "_Tiles", windows: list[WindowDimension]
+    ) -> Array:
+        """Convolve the same image with one piece of the kernel after the other."""
+        of_rhs = sum(right for _, right in tiles.axes) + self._cut_of_kernel
+        made, start = [], 0
+        for here in windows:
+            taps = rhs[(slice(None),) * of_rhs + (slice(start, start + here.size),)]
+            window = [*tiles.window]
+            window[self.along - 1] = here
+            made.append(self._convolved(lhs, taps, tiles._replace(window=window)))
+            start += here.size
+        return np.stack(made, axis=len(tiles.axes))
+
+    def _piece_windows(
+        self, image: Block, kernel: Block, result: Block, window: list[WindowDimension]
+    ) -> list[WindowDimension]:
+        """Return, for each piece, the cut dimension's window over the image's part."""
+        of_image, of_kernel = self.lhs[self.along + 1], self._cut_of_kernel
+        w, outputs = window[self.along - 1], result.part[1 + self.out[self.along + 1]]
+        pad_low = self.window[self.along - 1][2]
+        found = []
+        for start in range(0, kernel.part[of_kernel], self.part):
+            size = min(self.part, kernel.part[of_kernel] - start)
+            before = (first_start(kernel, of_kernel) + start) * w.window_dilation - pad_low
+            low = first_start(image, of_image) - before
+            needed = (outputs - 1) * w.stride + (size - 1) * w.window_dilation + 1
+            high = needed - low - image.part[of_image]
+            found.append(replace(w, size=size, pad_low=low, pad_high=high))
+        return found
+
+    def combined_with(
+        self, combine: Codelet, others: Sequence[Array | None]
+    ) -> tuple[Codelet, int] | None:
+        """Return the convolution without pieces, where they are added to a zero."""
+        if not self.part or not isinstance(combine, Reduce) or len(others) != 1:
+            return None
+        if combine.monoid != "add" or combine.dimensions != (0,) or combine.part:
+            return None
+        if others[0] is None or np.any(others[0]):
+            return None
+        if self.element_type == "f16":
+            return None  # each piece is rounded; of wider sums only the order differs
+        return replace(self, part=0, along=0, element_type=combine.element_types[0]), 0
+
+    def work(
+        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
+    ) -> TileWork:
+        """Return the work of a tile's groups, each by the cheapest vertex."""
+        image, kernel = operands
+        shape = self.tile_shape(image.shape, kernel.shape, results[0].shape)
+        types = (image.element_type, kernel.element_type)
+        # Pieces of f16 are partial sums as the unit keeps them; a whole result is rounded to it.
+        half = bool(self.part) and self.element_type == "f16"
+        return convolution_work(machine, shape, types, results[0].element_type, half_partials=half)
+
+    def tile_shape(
+        self, image: Sequence[Amount], kernel: Sequence[Amount], result: Sequence[Amount]
+    ) -> ConvolutionShape:
+        """Return what a tile with such parts of operands and result convolves.
+
+        Sizes may be arrays, each entry the parts of another tile.
+        """
+        pieces = 1 if self.part else 0
+        made = result[pieces:]
+        features, batches = self._groups(image, kernel, made)
+        groups = features * batches
+        taps: list[Amount] = [
+            over(kernel[d], w[4]) for d, w in zip(self.rhs[2:], self.window, strict=True)
+        ]
+        in_features = kernel[self.rhs[0]]
+        if self.part and self.along:
+            taps[self.along - 1] = _least(taps[self.along - 1], self.part)
+        elif self.part:
+            in_features = _least(in_features, self.part)
+        return ConvolutionShape(
+            groups * (result[0] if self.part else 1),
+            made[self.out[0]] * prod(made[d] for d in self.out[2:-1]),
+            made[self.out[-1]] if len(self.out) > 2 else 1,
+            in_features,
+            kernel[self.rhs[1]] // _most(1, groups),
+            tuple(taps),
+            self.window[-1][1] if self.window else 1,
+        )
+
+    @cached_property
+    def _dimensions(self) -> ConvolutionDimensions:
+        return ConvolutionDimensions(
+            self.lhs[0], self.lhs[1], self.lhs[2:],
+            self.rhs[0], self.rhs[1], self.rhs[2:],
+            self.out[0], self.out[1], self.out[2:],
+        )  # fmt: skip
+
+    def _with_sizes(self, kernel: Sizes) -> list[WindowDimension]:
+        """Return the window with the kernel's sizes."""
+        sizes = [kernel[d] for d in self.rhs[2:]]
+        return [
+            WindowDimension(size, *fields[1:])
+            for size, fields in zip(sizes, self.window, strict=True)
+        ]
+
+    def _whole_groups(self, image: Block, kernel: Block, made: Sizes) -> tuple[int, int]:
+        features, batches = self._groups(image.part, kernel.part, made)
+        return int(features), int(batches)
+
+    def _groups(
+        self, image: Sequence[Amount], kernel: Sequence[Amount], result: Sequence[Amount]
+    ) -> tuple[Amount, Amount]:
+        """Return how many feature groups and batch groups a tile has."""
+        features: Amount = self.feature_groups
+        batches: Amount = self.batch_groups
+        if self.feature_groups > 1 and np.all(kernel[self.rhs[0]]):
+            features = image[self.lhs[1]] // kernel[self.rhs[0]]
+        if self.batch_groups > 1 and np.all(result[self.out[0]]):
+            batches = image[self.lhs[0]] // result[self.out[0]]
+        return features, batches
+
+    @property
+    def _cut_of_kernel(self) -> int:
+        """The dimension of the kernel that is cut into pieces."""
+        return self.rhs[self.along + 1] if self.along else self.rhs[0]
+
+    def _cut_of_image(self, result: Sizes) -> Index:
+        """Return what of the image's dimension that goes with it a piece needs."""
+        if not self.along:
+            return Index(0, self.part, 0, self.part)
+        _, stride, pad_low, _, _, dilation = self.window[self.along - 1]
+        outputs = result[self.out[self.along + 1]]
+        window = (self.part - 1) * dilation + (outputs - 1) * stride + 1
+        return Index(0, self.part * dilation, -pad_low, max(1, window))
+
+
+def _least(a: Amount, b: Amount) -> Amount:
+    """Return the smaller one, number by number."""
+    return min(a, b) if isinstance(a, int) and isinstance(b, int) else np.minimum(a, b)
+
+
+def _most(a: Amount, b: Amount) -> Amount:
+    """Return the larger one, number by number."""
+    return max(a, b) if isinstance(a, int) and isinstance(b, int) else np.maximum(a, b)
+
+
+class _Tiles(NamedTuple):
+    """What the tiles of a class have in common."""
+
+    axes: Varies
+    """Grid axes, and which operands vary along them."""
+    groups: tuple[int, int]
+    window: list[WindowDimension]
+
+
+def kernel_window(
+    window: Sequence[WindowDimension], reversal: tuple[bool, ...]
+) -> ConvolutionWindow:
+    """Return a window as the kernel takes it."""
+    return ConvolutionWindow(
+        tuple(w.stride for w in window),
+        tuple((w.pad_low, w.pad_high) for w in window),
+        tuple(w.base_dilation for w in window),
+        tuple(w.window_dilation for w in window),
+        reversal,
+    )

@@ -1,0 +1,150 @@
+"""Scaled dot: operands in small formats with a scale for each block, contracted."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+
+from hloipu_runtime.codelets.core.codelet import (
+    ALL,
+    Array,
+    Block,
+    Codelet,
+    Index,
+    Indexing,
+    Tensor,
+    codelet,
+)
+from hloipu_runtime.codelets.core.grids import pair, repeat
+from hloipu_runtime.codelets.costs.amp import Product, product_work
+from hloipu_runtime.codelets.dense.dot import Dot, folded_dot, free_size
+from hloipu_runtime.kernels.contractions.contraction import free_dims
+from hloipu_runtime.kernels.contractions.dot import ScaledOperand, scaled_dot
+from hloipu_runtime.machine.costs import TileWork
+from hloipu_runtime.machine.model import Machine
+
+
+@codelet
+@dataclass(frozen=True)
+class ScaledDot(Codelet):
+    """Contracts lhs and rhs after scaling; operands are lhs, rhs and their scales.
+
+    A scale has its operand's rank and divides each of its sizes, or is one number. Free dimensions
+    may be split, along scaled ones block by block, and batch dimensions that blocks do not span.
+    """
+
+    name: ClassVar[str] = "scaled_dot"
+    dot: Dot
+    types: tuple[str, str, str, str]
+    """Of the operands."""
+
+    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+        """Return labels of the result's dimensions, those of blocks counting blocks."""
+        dot = self.dot
+        indices = [[ALL] * len(x.shape) for x in operands]
+        result = [ALL] * len(results[0].shape)
+        sizes: list[int] = []
+        blocks = [_blocks(operands[0], operands[2]), _blocks(operands[1], operands[3])]
+        for place, dims in enumerate(zip(dot.lhs_batch, dot.rhs_batch, strict=True)):
+            if all(blocks[side][d] <= 1 for side, d in enumerate(dims)):
+                for side, d in enumerate(dims):
+                    _follow(operands, indices, side, d, Index(len(sizes)), Index(len(sizes)))
+                result[place] = Index(len(sizes))
+                sizes.append(results[0].shape[place])
+        place = len(dot.lhs_batch)
+        sides = ((dot.lhs_batch, dot.lhs_contracting), (dot.rhs_batch, dot.rhs_contracting))
+        for side, (batch, contracting) in enumerate(sides):
+            for d in free_dims(len(operands[side].shape), batch, contracting):
+                block = max(1, blocks[side][d])
+                along = Index(len(sizes), block, 0, block)
+                _follow(operands, indices, side, d, along, Index(len(sizes)))
+                result[place] = along
+                sizes.append(-(-results[0].shape[place] // block))
+                place += 1
+        return Indexing(tuple(sizes), tuple(map(tuple, indices)), (tuple(result),))
+
+    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+        """Contract; grid axes along which one operand and its scale vary are free dims of it."""
+        lhs, lhs_scale = _alike(operands[0], operands[2])
+        rhs, rhs_scale = _alike(operands[1], operands[3])
+        a, b, varies = pair(lhs, rhs)
+        folded = folded_dot(self.dot, varies, len(lhs.part), len(rhs.part))
+        scales = [
+            scale[tuple(slice(None) if has[side] else 0 for has in varies)] if scale.ndim else scale
+            for side, scale in enumerate((lhs_scale, rhs_scale))
+        ]
+        made = scaled_dot(
+            ScaledOperand(a, self.types[0], scales[0], self.types[2]),
+            ScaledOperand(b, self.types[1], scales[1], self.types[3]),
+            folded.dimensions,
+            self.dot.element_type,
+        )
+        shape = (*results[0].grid, *results[0].part)
+        return [repeat(made.transpose(folded.order), varies, shape)]
+
+    def work(
+        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
+    ) -> TileWork:
+        """Return the work of a product; scaling is assumed to cost a multiply for each element."""
+        lhs, rhs = operands[:2]
+        dot = self.dot
+        size = Product(
+            prod(lhs.shape[d] for d in dot.lhs_batch),
+            free_size(lhs.shape, dot.lhs_batch, dot.lhs_contracting),
+            prod(lhs.shape[d] for d in dot.lhs_contracting),
+            free_size(rhs.shape, dot.rhs_batch, dot.rhs_contracting),
+        )
+        types = (lhs.element_type, rhs.element_type)
+        work = product_work(machine, size, types, results[0].element_type)
+        scaling = 2 * (lhs.elements + rhs.elements)
+        return TileWork(work.cycles + scaling, work.assumed_cycles + scaling)
+
+
+def _blocks(operand: Tensor, scale: Tensor) -> list[int]:
+    """Return, for each dimension, the elements that share a scale; 0: all of them."""
+    if not scale.shape:
+        return [0] * len(operand.shape)
+    return [
+        0 if blocks <= 1 else size // blocks
+        for size, blocks in zip(operand.shape, scale.shape, strict=True)
+    ]
+
+
+def _follow(
+    operands: Sequence[Tensor],
+    indices: list[list[Index]],
+    side: int,
+    dimension: int,
+    along: Index,
+    of_scale: Index,
+) -> None:
+    """Let a dimension of an operand, and of its scale where it has several, follow a label."""
+    indices[side][dimension] = along
+    scale = operands[2 + side].shape
+    if scale and scale[dimension] > 1:
+        indices[2 + side][dimension] = of_scale
+
+
+def _alike(values: Block, scale: Block) -> tuple[Block, Array]:
+    """Return an operand and its scale, both stored along the grid axes that either varies along.
+
+    A scale that is one number stands for none, and is returned without axes.
+    """
+    if not scale.whole:
+        return values, np.zeros((), scale.data.dtype)
+    x, factors = values.data, scale.data
+    rank = len(values.grid)
+    cut = tuple(
+        slice(None) if x.strides[axis] or factors.strides[axis] else slice(0, 1)
+        for axis in range(rank)
+    )
+    stored = (x.shape[axis] if c == slice(None) else 1 for axis, c in enumerate(cut))
+    sizes = tuple(stored)
+    dense = [
+        np.ascontiguousarray(np.broadcast_to(y[cut], (*sizes, *y.shape[rank:])))
+        for y in (x, factors)
+    ]
+    whole = np.broadcast_to(dense[0], x.shape)
+    return values._replace(array=whole), np.broadcast_to(dense[1], factors.shape)

@@ -1,0 +1,1 @@
+"""Codelets whose indices are data: dynamic slices, gathers and scatters."""

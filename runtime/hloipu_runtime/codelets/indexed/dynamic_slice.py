@@ -1,0 +1,221 @@
+"""Codelets that take or replace a window whose place is known at run time only.
+
+Operands that say where are scalars, one for each dimension, on every tile. No tile sends what its
+data decides: a dimension that is indexed lies whole on each tile, or each tile holds a range of it
+and works on what falls into that.
+"""
+
+from collections.abc import Callable, Sequence
+from operator import sub
+from typing import ClassVar
+
+from hloipu_runtime.codelets.core.boxes import one_for_all, whole_of_parts
+from hloipu_runtime.codelets.core.codelet import (
+    ALL,
+    Array,
+    Block,
+    Bound,
+    Codelet,
+    Index,
+    Indexing,
+    Sizes,
+    Tensor,
+    codelet,
+)
+from hloipu_runtime.codelets.core.grids import one_of
+from hloipu_runtime.codelets.core.placing import (
+    delivered,
+    is_whole,
+    owned_copy,
+    same_memory,
+)
+from hloipu_runtime.codelets.core.straight import Straight, one_call
+from hloipu_runtime.codelets.costs.moving import NO_WORK, packed_bytes
+from hloipu_runtime.codelets.indexed.placed_windows import by_place, window_of, write_window
+from hloipu_runtime.codelets.indexed.ranges import (
+    agreed_starts,
+)
+from hloipu_runtime.codelets.ops.move import every_dimension
+from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.kernels.core import movement
+from hloipu_runtime.machine.charges import over
+from hloipu_runtime.machine.costs import TileWork, rearrange_on_tile, shared_vertex_cycles
+from hloipu_runtime.machine.model import Machine
+
+SUPERVISOR_CYCLES = 25
+"""Of a vertex that slices where the data says."""
+
+
+@codelet
+@dataclass(frozen=True)
+class DynamicSlice(Codelet):
+    """Takes the window of the result's size. Operands: data, one start for each dimension."""
+
+    name: ClassVar[str] = "dynamic-slice"
+
+    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+        """Split the result in any way; the operand only in dimensions that are taken whole."""
+        whole, shape = operands[0].shape, results[0].shape
+        return Indexing(
+            shape,
+            (whole_dimensions(whole, shape), *((),) * (len(operands) - 1)),
+            (every_dimension(len(shape)),),
+        )
+
+    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+        """Return a view, moving on from tile to tile where tiles hold parts of the window."""
+        source, scalars, result = operands[0], operands[1:], results[0]
+        if is_whole(result):
+            at = [scalar.data for scalar in scalars]
+            return [delivered(movement.dynamic_slice(source.data, at, result.part), result)]
+        told = agreed_starts(scalars, source.whole, result.whole)
+        if told is None:
+            return [by_place(self.run, operands, results, result.whole)]
+        return [delivered(window_of(source, result, told), result)]
+
+    def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
+        """Return the window as a view."""
+        window = window_at(operands[0].part, results[0].part)
+        return one_call(lambda x, *at: x[window(at)], len(operands), results[0].part)
+
+    def work(
+        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
+    ) -> TileWork:
+        """Charge moving the result's elements."""
+        return window_work(machine, results[0], operands[0].shape)
+
+
+@codelet
+@dataclass(frozen=True)
+class DynamicUpdateSlice(Codelet):
+    """Replaces a window. Operands: data, window, one start for each dimension.
+
+    Each tile replaces what falls into its range of the data. The work is that of doing it in
+    place; who still needs the data as it was copies it first.
+    """
+
+    name: ClassVar[str] = "dynamic-update-slice"
+    overwrites_a_part: ClassVar[bool] = True
+
+    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+        """Split every dimension; the window only where it is as long as the data."""
+        shape, window = results[0].shape, operands[1].shape
+        every = every_dimension(len(shape))
+        scalars = ((),) * (len(operands) - 2)
+        return Indexing(shape, (every, whole_dimensions(window, shape), *scalars), (every,))
+
+    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+        """Write each tile's share of the window."""
+        source, window, scalars, result = operands[0], operands[1], operands[2:], results[0]
+        if is_whole(source):
+            at = [scalar.data for scalar in scalars]
+            place = result.array
+            if place is not None and same_memory(place, source.data):
+                place = source.data
+            return [movement.dynamic_update_slice(source.data, window.data, at, place)]
+        told = agreed_starts(scalars, source.whole, window.whole)
+        if told is None:
+            return [by_place(self.run, operands, results, window.whole)]
+        out = owned_copy(source, result)
+        write_window(out, source, window, told)
+        return [out]
+
+    def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
+        """Return `run`, of whole data in its own place as one assignment."""
+        general = super().bound(operands, results)
+        if not is_whole(operands[0]):
+            return self._on_grid(operands, results) or general
+        window = window_at(operands[0].part, operands[1].part)
+
+        def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
+            data = arrays[0]
+            if outs[0] is not data:
+                return general(arrays, outs)
+            data[window(arrays[2:])] = arrays[1]
+            return [data]
+
+        return run
+
+    def _on_grid(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound | None:
+        """Return `run` on tiles that share the window and make up all data, which is replaced."""
+        if any(block.array is None for block in (*operands, *results)):
+            return None
+        general = super().bound(operands, results)
+        target, taken = whole_of_parts(results[0]), one_for_all(operands[1])
+        if target is None or taken is None or not same_memory(operands[0].data, results[0].data):
+            return None
+        scalars = [one_of(block) for block in operands[2:]]
+        window = window_at(operands[0].whole, operands[1].whole)
+
+        def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
+            at = [one(x) for one, x in zip(scalars, arrays[2:], strict=True)]
+            known = [x for x in at if x is not None]
+            out = outs[0]
+            if out is None or len(known) != len(at) or not same_memory(out, arrays[0]):
+                return general(arrays, outs)
+            target(out)[window(known)] = taken(arrays[1])
+            return [out]
+
+        return run
+
+    def ignores(self, unused: Sequence[Sequence[bool]]) -> bool:
+        """Say yes for ends of the data: the window is inside and reaches none."""
+        return not any(unused[1])
+
+    def work(
+        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
+    ) -> TileWork:
+        """Charge moving the window's elements, as many as a tile can hold."""
+        shape = results[0].shape
+        most = tuple(map(min, operands[1].shape, shape))
+        return window_work(machine, Tensor(results[0].element_type, most), shape)
+
+    def may_overwrite(self, operand: int) -> bool:
+        """In place, what is not replaced costs nothing."""
+        return operand == 0
+
+
+def window_at(whole: Sizes, window: Sizes) -> Callable[[Sequence[Array]], tuple[slice, ...]]:
+    """Return the index of a window from its starts, clamped so that it lies inside."""
+    limits = tuple(map(sub, whole, window))
+
+    def index(at: Sequence[Array]) -> tuple[slice, ...]:
+        found = []
+        for start, limit, size in zip(at, limits, window, strict=True):
+            low = min(max(int(start), 0), limit) if limit else 0
+            found.append(slice(low, low + size))
+        return tuple(found)
+
+    return index
+
+
+def window_work(machine: Machine, moved: Tensor, data: Sizes) -> TileWork:
+    """Return the work of moving a window of `moved` between its own memory and data of a shape.
+
+    Start-up, then each contiguous piece by all workers (graphcore/poplibs:
+    lib/popops/popopsCycleEstimators.cpp, DynamicSlice1D), or one rearranging copy, assumed to be
+    able to begin where the data says.
+    """
+    if not moved.elements:
+        return NO_WORK
+    run = 1
+    for size, whole in zip(reversed(moved.shape), reversed(data), strict=True):
+        run *= size
+        if size != whole:
+            break
+    pieces = moved.elements // run
+    piece_bytes = packed_bytes(moved.element_type, run)
+    share = over(piece_bytes, machine.tile.worker_contexts)
+    stores = over(share, machine.tile.store_bytes_per_cycle)
+    direct = shared_vertex_cycles(machine, SUPERVISOR_CYCLES, 39 + (24 + 2 * stores) * pieces)
+    moved_bytes = packed_bytes(moved.element_type, moved.elements)
+    copied = SUPERVISOR_CYCLES + rearrange_on_tile(machine, moved_bytes, piece_bytes).cycles
+    return TileWork(direct) if direct <= copied else TileWork(copied, copied)
+
+
+def whole_dimensions(some: Sizes, others: Sizes) -> tuple[Index, ...]:
+    """Return an index for each dimension that is as long in both, and `ALL` for the others."""
+    return tuple(
+        Index(d) if size == other else ALL
+        for d, (size, other) in enumerate(zip(some, others, strict=True))
+    )

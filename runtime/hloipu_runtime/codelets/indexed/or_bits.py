@@ -1,0 +1,76 @@
+"""The codelet that puts candidates together: of each element one part has the bits."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from hloipu_runtime.codelets.core.codelet import (
+    ALL,
+    Array,
+    Block,
+    Codelet,
+    Indexing,
+    Tensor,
+    codelet,
+)
+from hloipu_runtime.codelets.core.placing import delivered
+from hloipu_runtime.codelets.costs.moving import NO_WORK, packed_bytes
+from hloipu_runtime.codelets.ops.move import every_dimension
+from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.machine.charges import over
+from hloipu_runtime.machine.costs import TileWork, shared_vertex_cycles
+from hloipu_runtime.machine.model import Machine
+
+
+@codelet
+@dataclass(frozen=True)
+class OrBits(Codelet):
+    """Combines the parts along the leading dimension by a bitwise or of their bits.
+
+    Where at most one part differs from zero bits, that one is the result, exactly: NaN payloads
+    and signed zeros too. Elements wider or narrower in a tile's memory than in an array here are
+    the same under it, since zero bits are zero in both.
+    """
+
+    name: ClassVar[str] = "or-bits"
+
+    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+        """Split the result; the parts come to each tile."""
+        every = every_dimension(len(results[0].shape))
+        return Indexing(results[0].shape, ((ALL, *every),), (every,))
+
+    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+        """Or the bits of the arrays."""
+        source = operands[0]
+        bits = _as_bits(source.data)
+        axis = len(source.grid)
+        out = np.bitwise_or.reduce(bits, axis=axis)
+        shape = (*source.grid, *source.part[1:])
+        return [delivered(np.asarray(out).view(source.data.dtype).reshape(shape), results[0])]
+
+    def work(
+        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
+    ) -> TileWork:
+        """Charge a strided reduction of 64-bit words, which is assumed of an or.
+
+        graphcore/poplibs: lib/popops/reduction/CycleEstimationFunctions.cpp, with one stride.
+        """
+        parts, result = operands[0].shape[0], results[0]
+        if not result.elements:
+            return NO_WORK
+        words = over(packed_bytes(result.element_type, result.elements), 8)
+        each = over(words, machine.tile.worker_contexts)
+        slots = 16 + each * (3 + 4 + 3 + max(0, parts - 1))
+        cycles = shared_vertex_cycles(machine, machine.tile.supervisor_vertex_cycles, slots)
+        return TileWork(cycles, cycles)
+
+
+def _as_bits(x: Array) -> Array:
+    """View an array as unsigned integers; of what is wider than 64 bits, two at the end."""
+    if x.dtype.kind == "b":
+        return x.view(np.uint8)
+    if x.dtype.itemsize > 8:
+        pairs = np.ascontiguousarray(x)[..., np.newaxis]
+        return pairs.view(np.uint64)
+    return x.view(np.dtype(f"u{x.dtype.itemsize}"))

@@ -1,0 +1,260 @@
+"""The codelet that combines windows of updates into operands where an index operand says."""
+
+from collections.abc import Sequence
+from math import ceil, prod
+from typing import ClassVar
+
+from hloipu_runtime.codelets.core.boxes import follows, whole_of_parts
+from hloipu_runtime.codelets.core.codelet import (
+    ALL,
+    Array,
+    Block,
+    Bound,
+    Codelet,
+    Index,
+    Indexing,
+    Sizes,
+    Tensor,
+    codelet,
+)
+from hloipu_runtime.codelets.core.expression_form import Expression
+from hloipu_runtime.codelets.core.placing import delivered, is_whole, owned_copy, same_memory
+from hloipu_runtime.codelets.core.straight import Straight, one_call
+from hloipu_runtime.codelets.costs.combining import combining
+from hloipu_runtime.codelets.costs.moving import NO_WORK, copy_work, multi_slice_slots
+from hloipu_runtime.codelets.indexed.scatter_parts import (
+    batch_places,
+    scatter_parts,
+    window_dimensions,
+    window_pieces,
+    window_sizes,
+)
+from hloipu_runtime.codelets.ops.move import every_dimension
+from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.kernels.core.monoids import Combiner
+from hloipu_runtime.kernels.scatter import How, ScatterDimensions
+from hloipu_runtime.machine.charges import over
+from hloipu_runtime.machine.costs import TileWork, shared_vertex_cycles
+from hloipu_runtime.machine.model import Machine
+
+_LARGE_ELEMENTS = 1 << 14
+"""From here on it pays to find out whether the operand may be changed where it is."""
+
+
+@codelet
+@dataclass(frozen=True)
+class Scatter(Codelet):
+    """Combines windows into operands; n operands, indices, n updates.
+
+    Windows that meet are combined one after another, in row-major order of their indices; one that
+    is not wholly inside is skipped. Each tile works on what falls into its ranges. The work is
+    that of doing it in place; who still needs an operand as it was copies it first.
+    """
+
+    name: ClassVar[str] = "scatter"
+    overwrites_a_part: ClassVar[bool] = True
+    dims: ScatterDimensions
+    monoid: str
+    """Its name, for one operand, or "assign"; "": `body` says how."""
+    body: Expression | None
+    """The combiner on scalars: operands, then updates; None where a monoid does it."""
+    element_types: tuple[str, ...]
+    unique_indices: bool = False
+    whole: Sizes = ()
+    """Sizes of the operands, over which windows are taken to be spread evenly; none: all windows
+    fall into every tile's part."""
+
+    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+        """Split every dimension of the operands; updates follow where windows are whole.
+
+        Indices and updates are split along batching dimensions, and else whole on every tile.
+        """
+        shape, dims = results[0].shape, self.dims
+        count = len(results)
+        indices, updates = operands[count].shape, operands[count + 1].shape
+        every = every_dimension(len(shape))
+        places, windows = [ALL] * len(indices), [ALL] * len(updates)
+        for d, place in window_dimensions(dims, len(shape)):
+            if updates[place] == shape[d]:
+                windows[place] = Index(d)
+        batching = dict(
+            zip(dims.scatter_indices_batching_dims, dims.input_batching_dims, strict=True)
+        )
+        for d, place in batch_places(dims, len(indices)):
+            if d in batching:
+                places[d] = windows[place] = Index(batching[d])
+        return Indexing(
+            shape,
+            (*(every,) * count, tuple(places), *(tuple(windows),) * count),
+            (every,) * count,
+        )
+
+    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+        """Scatter on all tiles at once, in place where results are the operands' memory."""
+        count = len(results)
+        data, indices, updates = operands[:count], operands[count], operands[count + 1 :]
+        dims, places, windows = self.dims, indices.data, [u.data for u in updates]
+        from hloipu_runtime.codelets.indexed.scatter_boxes import is_few, scatter_few
+
+        if not is_whole(data[0]) and is_few(self.dims, indices):
+            held = [x._replace(array=owned_copy(x, r)) for x, r in zip(data, results, strict=True)]
+            if scatter_few(self.dims, held, indices, updates, self._combiner, self.element_types):
+                return [x.data for x in held]
+            data = held
+        from hloipu_runtime.kernels.scatter import scatter
+
+        if not is_whole(data[0]):
+            call = scatter_parts(self.dims, data[0], indices, updates)
+            dims, places, windows = call.dims, call.indices, call.updates
+        elif not self._works_in_place(data[0], updates[0]):
+            made = scatter(
+                [x.data for x in data], places, windows, dims, self._combiner, self.element_types,
+                unique_indices=self.unique_indices,
+            )  # fmt: skip
+            return [delivered(x, r) for x, r in zip(made, results, strict=True)]
+        owned = [owned_copy(x, r) for x, r in zip(data, results, strict=True)]
+        made = scatter(
+            owned, places, windows, dims, self._combiner, self.element_types,
+            unique_indices=self.unique_indices, in_place=True,
+        )  # fmt: skip
+        return [_kept(own, new) for own, new in zip(owned, made, strict=True)]
+
+    def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
+        """Return `run`; tiles that make up a small tensor, each with its windows, are as one."""
+        general = super().bound(operands, results)
+        if len(results) != 1 or not results[0].grid or prod(results[0].whole) >= _LARGE_ELEMENTS:
+            return general
+        if any(block.array is None for block in (*operands, *results)):
+            return general
+        source, target = whole_of_parts(operands[0]), whole_of_parts(results[0])
+        places, windows = (whole_of_parts(x, shared=True) for x in operands[1:])
+        if source is None or target is None or places is None or windows is None:
+            return general
+        if not self._has_its_windows(*operands):
+            return general
+        from hloipu_runtime.kernels.scatter import form_of
+
+        form = form_of(*(block.whole for block in operands), self.dims)
+        from hloipu_runtime.kernels.scatter_points import scattering
+
+        scatter_one = scattering(form, How(self._combiner, self.element_types, self.unique_indices))
+
+        def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
+            out = outs[0]
+            if out is None:
+                return general(arrays, outs)
+            target(out)[...] = scatter_one(source(arrays[0]), places(arrays[1]), windows(arrays[2]))
+            return [out]
+
+        return run
+
+    def _has_its_windows(self, operand: Block, indices: Block, update: Block) -> bool:
+        """Whether each tile has all windows, or those of its positions along batching dims."""
+        dims = self.dims
+        leaders = dict(
+            zip(dims.scatter_indices_batching_dims, dims.input_batching_dims, strict=True)
+        )
+        places = dict(batch_places(dims, len(indices.part)))
+        return (
+            all(
+                follows(indices, d, operand, leaders[d])
+                if d in leaders
+                else indices.part[d] == indices.whole[d]
+                for d in range(len(indices.part))
+            )
+            and all(
+                follows(update, place, operand, leaders[d])
+                if d in leaders
+                else update.part[place] == update.whole[place]
+                for d, place in places.items()
+            )
+            and all(update.part[d] == update.whole[d] for d in dims.update_window_dims)
+        )
+
+    def ignores(self, unused: Sequence[Sequence[bool]]) -> bool:
+        """Say yes for ends of operands: a window that is inside reaches none."""
+        count = (len(unused) - 1) // 3
+        return not any(map(any, unused[count : 2 * count + 1]))
+
+    def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
+        """Return the scatter into a small array as one call; large ones are changed in place."""
+        if len(results) != 1 or prod(results[0].part) >= _LARGE_ELEMENTS:
+            return None
+        from hloipu_runtime.kernels.scatter import form_of
+
+        form = form_of(*(block.part for block in operands), self.dims)
+        how = How(self._combiner, self.element_types, self.unique_indices)
+        from hloipu_runtime.kernels.scatter_points import scattering
+
+        return one_call(scattering(form, how), 3, results[0].part, is_fresh=True)
+
+    def _works_in_place(self, operand: Block, update: Block) -> bool:
+        """Whether the kernel can change whole operands where they are: indexed dimensions first."""
+        sizes = window_sizes(self.dims, len(operand.part), update.part)
+        moving = [size != whole for size, whole in zip(sizes, operand.part, strict=True)]
+        return moving == sorted(moving, reverse=True) and operand.data.flags.c_contiguous
+
+    @property
+    def _combiner(self) -> Combiner | str:
+        if self.monoid or self.body is None:
+            return self.monoid
+        from hloipu_runtime.codelets.core.expression import region
+
+        return region(self.body)
+
+    def work(
+        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
+    ) -> TileWork:
+        """Charge the windows that fall into the tile, evenly over its workers' ranges.
+
+        Every worker looks at all of them (graphcore/poplibs: lib/popops/PerformanceEstimation.cpp,
+        MultiUpdate and MultiUpdateAdd); where they fall, data decides. That they fall evenly is
+        what poplibs's planner assumes (include/popops/DynamicSlice.hpp: indicesDistribution).
+        Operands after the first are copied.
+        """
+        count = len(results)
+        pieces, run = window_pieces(self.dims, results[0].shape, operands[count + 1].shape)
+        if not pieces or not results[0].elements:
+            return NO_WORK
+        here = min(pieces, ceil(pieces * self._share(results[0].shape, operands[count + 1].shape)))
+        mine = over(here, machine.tile.worker_contexts)
+        cycles = assumed = 0
+        for number, result in enumerate(results):
+            copied = copy_work(machine, result) if number else NO_WORK
+            slots, rests = self._slots(machine, result.element_type, run)
+            start, skip = (29, 8) if self.monoid == "assign" else (33, 5)
+            each = shared_vertex_cycles(machine, 0, start + mine * slots + (pieces - mine) * skip)
+            cycles += each + copied.cycles
+            assumed += copied.assumed_cycles + (each if rests else 0)
+        return TileWork(cycles, assumed)
+
+    def _share(self, part: Sizes, updates: Sizes) -> float:
+        """Return which share of the windows meets a tile's part."""
+        if not self.whole:
+            return 1.0
+        windows = window_sizes(self.dims, len(part), updates)
+        return prod(
+            min(1.0, (part[d] + windows[d] - 1) / max(1, self.whole[d]))
+            for d in self.dims.scatter_dims_to_operand_dims
+        )
+
+    def _slots(self, machine: Machine, element_type: str, run: int) -> tuple[int, bool]:
+        """Return the slots to combine one piece, and whether they are assumed."""
+        if self.monoid == "assign":
+            return multi_slice_slots(machine, element_type, run), False
+        step = combining(machine, element_type, self.monoid, self.body)
+        atoms = over(run, step.lanes)
+        if self.monoid == "add" and not step.assumed:
+            return 13 + (3 if step.half else 4) * (atoms - 1), False
+        return 13 + (3 + step.slots) * atoms, True
+
+    def may_overwrite(self, operand: int) -> bool:
+        """In place, what no window meets costs nothing."""
+        return operand == 0
+
+
+def _kept(own: Array, new: Array) -> Array:
+    """Return an owned array that holds the new values: changed in place, or copied back."""
+    if not same_memory(own, new):
+        own[...] = new
+    return own

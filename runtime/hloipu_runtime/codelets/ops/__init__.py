@@ -1,0 +1,1 @@
+"""Codelets of elementwise work, reductions, movement, sorting and random numbers."""

@@ -1,0 +1,187 @@
+"""The codelet of all elementwise work: an expression on operands that broadcast into the result."""
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from hloipu_runtime.codelets.core.codelet import (
+    Block,
+    Bound,
+    Codelet,
+    Index,
+    Indexing,
+    Sizes,
+    Tensor,
+    codelet,
+)
+from hloipu_runtime.codelets.core.expression_form import Expression
+from hloipu_runtime.codelets.core.straight import Call, Straight
+from hloipu_runtime.codelets.costs.elementwise import elementwise_work
+from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.kernels.core.storage import storage_dtype
+from hloipu_runtime.machine.costs import TileWork
+from hloipu_runtime.machine.model import Machine
+
+if TYPE_CHECKING:
+    from hloipu_runtime.codelets.core.expression import Plan
+
+Array = np.ndarray[Any, Any]
+
+
+class _Arrangement(NamedTuple):
+    """How an operand's dimensions are put in the result's order, with 1 where it has none."""
+
+    order: tuple[int, ...]
+    places: tuple[bool, ...]
+    """For each dimension of the result: whether the operand has it."""
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether the operand has the last dimensions of the result, in order."""
+        count = len(self.order)
+        return self.order == tuple(range(count)) and all(self.places[len(self.places) - count :])
+
+
+@codelet
+@dataclass(frozen=True)
+class Elementwise(Codelet):
+    """Computes an expression for each element of the result.
+
+    Dimension d of operand k follows dimension `labels[k][d]` of the results, which all have `rank`
+    dimensions and one shape. An operand repeats along dimensions that it does not name.
+    """
+
+    name: ClassVar[str] = "elementwise"
+    whole_parts: ClassVar[bool] = True
+    expression: Expression
+    labels: tuple[tuple[int, ...], ...]
+    rank: int
+
+    @property
+    def code_bytes(self) -> int:  # type: ignore[override]  # nobody writes it
+        """Loops and their ends, and each op's instructions; assumed."""
+        return 256 + 64 * len(self.expression.nodes)
+
+    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+        """Return one label for each dimension of the result."""
+        place = tuple(Index(d) for d in range(self.rank))
+        return Indexing(
+            results[0].shape,
+            tuple(tuple(Index(label) for label in labels) for labels in self.labels),
+            (place,) * len(results),
+        )
+
+    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+        """Compute the expression on all parts at once."""
+        run = self.bound(operands, results)
+        return list(run([block.data for block in operands], [block.array for block in results]))
+
+    def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
+        """Return the expression's plan for these sizes, operands arranged before it."""
+        target = results[0]
+        shapes, moved = self._arranged(operands, target)
+        compute = self._plan.bound(shapes, target.grid + target.part)
+        if not moved:
+            return compute
+
+        def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
+            arranged = list(arrays)
+            for k, order, index in moved:
+                arranged[k] = arrays[k].transpose(order)[index]
+            return compute(arranged, outs)
+
+        return run
+
+    def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
+        """Return the arrangements and the expression's nodes, unless large arrays are walked."""
+        shapes, moved = self._arranged(operands, results[0])
+        found = self._plan.straight(shapes, results[0].part)
+        if found is None or not moved:
+            return found
+        last = max((*found.constants, *found.results, *(c.number for c in found.calls)), default=0)
+        arranged = {}
+        calls = []
+        for n, (k, order, index) in enumerate(moved, max(last, len(operands)) + 1):
+            arranged[k] = n
+            calls.append(
+                Call(_arranging(order, index), (k,), n, shapes[k], None,
+                     is_fresh=False, takes_out=False, in_place=False)
+            )  # fmt: skip
+        for call in found.calls:
+            calls.append(call._replace(arguments=tuple(arranged.get(x, x) for x in call.arguments)))
+        results_of = tuple(arranged.get(x, x) for x in found.results)
+        return found._replace(calls=tuple(calls), results=results_of)
+
+    def _arranged(
+        self, operands: Sequence[Block], target: Block
+    ) -> tuple[list[Sizes], list[tuple[int, Sizes, tuple[Any, ...]]]]:
+        """Return the operands' shapes as the expression sees them, and how some get theirs."""
+        axes = len(target.grid)
+        shapes = [block.grid + block.part for block in operands]
+        moved = []
+        for k, arrangement in self._rearranged:
+            ordered = iter([shapes[k][axes + d] for d in arrangement.order])
+            if not axes and arrangement.is_simple:
+                shapes[k] = tuple(ordered)  # behind new dimensions, which numpy adds by itself
+                continue
+            moved.append((k, *_arrangement_of(arrangement, axes)))
+            shapes[k] = target.grid + tuple(next(ordered) if x else 1 for x in arrangement.places)
+        return shapes, moved
+
+    def work(
+        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
+    ) -> TileWork:
+        """Return the cycles of one tile, by the tables of popops."""
+        return elementwise_work(
+            machine, self.expression, self.labels, [x.shape for x in operands], results[0].shape
+        )
+
+    def may_overwrite(self, operand: int) -> bool:
+        """Whether an operand has the result's dimensions, in order, and elements of its width.
+
+        And it is not a result itself, which would be lost.
+        """
+        if operand in self.expression.results:
+            return False
+        before = self.expression.operand_types[operand]
+        after = self.expression.result_types[0]
+        return (
+            self.labels[operand] == tuple(range(self.rank))
+            and storage_dtype(before) == storage_dtype(after)
+            and ELEMENT_TYPES[before].bits == ELEMENT_TYPES[after].bits
+        )
+
+    @cached_property
+    def _plan(self) -> "Plan":
+        from hloipu_runtime.codelets.core.expression import plan_of
+
+        return plan_of(self.expression)
+
+    @cached_property
+    def _rearranged(self) -> tuple[tuple[int, _Arrangement], ...]:
+        """Operands whose dimensions are not simply those of the result."""
+        every = tuple(range(self.rank))
+        found = []
+        for k, labels in enumerate(self.labels):
+            if labels != every:
+                order = tuple(sorted(range(len(labels)), key=labels.__getitem__))
+                found.append((k, _Arrangement(order, tuple(d in labels for d in every))))
+        return tuple(found)
+
+
+def _arranging(order: Sizes, index: tuple[Any, ...]) -> Callable[[Array], Array]:
+    """Return what transposes an array and gives it new axes."""
+    if order == tuple(sorted(order)):
+        return itemgetter(index)
+    return lambda x: x.transpose(order)[index]
+
+
+def _arrangement_of(arrangement: _Arrangement, axes: int) -> tuple[Sizes, tuple[Any, ...]]:
+    """Return an arrangement behind `axes` grid axes as a transposition and an index."""
+    order = (*range(axes), *(axes + d for d in arrangement.order))
+    kept = (slice(None),) * axes
+    return order, kept + tuple(slice(None) if has else None for has in arrangement.places)

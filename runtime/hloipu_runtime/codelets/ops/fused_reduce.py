@@ -1,0 +1,198 @@
+"""Reductions of what an expression makes of operands: no element of it is ever stored."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property, lru_cache
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from hloipu_runtime.codelets.core.arranging import arranged, sizes_of
+from hloipu_runtime.codelets.core.call_writer import MOST_ELEMENTS, CallWriter
+from hloipu_runtime.codelets.core.codelet import (
+    ALL,
+    Block,
+    Bound,
+    Codelet,
+    Index,
+    Indexing,
+    Tensor,
+    codelet,
+)
+from hloipu_runtime.codelets.core.constants import text_of
+from hloipu_runtime.codelets.core.expression import plan_of
+from hloipu_runtime.codelets.core.expression_form import Expression
+from hloipu_runtime.codelets.core.grids import one_of
+from hloipu_runtime.codelets.core.straight import Straight, run_calls
+from hloipu_runtime.codelets.costs.elementwise import inside_slots, numbers_in
+from hloipu_runtime.codelets.costs.elementwise_rates import vector_elements
+from hloipu_runtime.codelets.costs.emulation import Slots, conversion_slots
+from hloipu_runtime.codelets.costs.reduce import reduce_work
+from hloipu_runtime.codelets.ops.reduce import Reduce
+from hloipu_runtime.codelets.ops.row_region import RowRegion
+from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.machine.charges import over
+from hloipu_runtime.machine.costs import TileWork
+from hloipu_runtime.machine.model import Machine
+
+Array = np.ndarray[Any, Any]
+
+
+@codelet
+@dataclass(frozen=True)
+class FusedReduce(Codelet):
+    """Reduces an expression's result by a monoid; operands are the expression's, then an init.
+
+    Dimension d of operand k follows dimension `labels[k][d]` of what is reduced, which has `rank`
+    dimensions. With `part` the first of the `dimensions` is cut into pieces, and there is no init:
+    see `Reduce`.
+    """
+
+    name: ClassVar[str] = "fused_reduce"
+    expression: Expression
+    labels: tuple[tuple[int, ...], ...]
+    rank: int
+    dimensions: tuple[int, ...]
+    monoid: str
+    element_types: tuple[str, ...]
+    """Of the result: one."""
+    part: int = 0
+
+    @property
+    def code_bytes(self) -> int:  # type: ignore[override]  # nobody writes it
+        """That of a reduction, and each op's instructions; assumed."""
+        return 512 + 64 * len(self.expression.nodes)
+
+    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+        """Return a label for each dimension of the result; pieces are a label too."""
+        pieces = 1 if self.part else 0
+        place = [ALL] * self.rank
+        for position, d in enumerate(d for d in range(self.rank) if d not in self.dimensions):
+            place[d] = Index(pieces + position)
+        if self.part:
+            place[self.dimensions[0]] = Index(0, self.part, 0, self.part)
+        shape = results[0].shape
+        inits: tuple[tuple[Index, ...], ...] = () if self.part else ((),)
+        return Indexing(
+            shape,
+            (*(tuple(place[d] for d in labels) for labels in self.labels), *inits),
+            (tuple(Index(n) for n in range(len(shape))),),
+        )
+
+    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+        """Compute the expression, a few rows at a time where they lie side by side, and reduce."""
+        count = len(self.labels)
+        if not results[0].grid and not self.part:
+            init = text_of(operands[count].data, self.element_types[0])
+            return _region(self, init).run(operands[:count], results)
+        axes = len(results[0].grid)
+        grid = results[0].grid
+        sizes = sizes_of(self.labels, [x.part for x in operands[:count]], self.rank)
+        arrays = [
+            arranged(x.data, labels, self.rank, axes)
+            for x, labels in zip(operands, self.labels, strict=False)
+        ]
+        (made,) = plan_of(self.expression).run(arrays)
+        zeros = (0,) * self.rank
+        block = Block(np.broadcast_to(made, grid + sizes), grid, sizes, zeros, sizes)
+        return self._reduce.run([block, *operands[count:]], results)
+
+    def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
+        """Return `run`, as calls where there are few elements."""
+        general = super().bound(operands, results)
+        count = len(self.labels)
+        found = self.straight(operands, results)
+        if found is None or operands[count].array is None:
+            return general
+        calls, one = run_calls(found, len(operands)), one_of(operands[count])
+
+        def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
+            init = one(arrays[count])
+            if init is None:
+                return general(arrays, outs)
+            return calls([*arrays[:count], init], outs)
+
+        return run
+
+    def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
+        """Return the expression and the reduction as calls, of small arrays."""
+        count = len(self.labels)
+        grid = results[0].grid
+        axes = len(grid)
+        sizes = grid + sizes_of(self.labels, [x.part for x in operands[:count]], self.rank)
+        if self.part or not 0 < prod(sizes) <= MOST_ELEMENTS:
+            return None
+        writer = CallWriter([*(grid + x.part for x in operands[:count]), ()])
+        values = [writer.arranged(k, x, self.rank, axes) for k, x in enumerate(self.labels)]
+        made = writer.expression(self.expression, values)
+        if made is None:
+            return None
+        row = writer.spread(made[0], sizes)
+        kind = self.expression.result_types[0]
+        along = tuple(axes + d for d in self.dimensions)
+        found = writer.reduction(self.monoid, kind, row, count, along)
+        return writer.straight([writer.reshaped(found, grid + results[0].part)])
+
+    def work(
+        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
+    ) -> TileWork:
+        """Return the work of the reduction, whose step hides one load, and of the expression.
+
+        Assumed: other loads and the ops' own cycles are added to each vector's step.
+        """
+        count = len(self.labels)
+        sizes = sizes_of(self.labels, [x.shape for x in operands[:count]], self.rank)
+        reduced = Tensor(self.expression.result_types[0], sizes)
+        work = reduce_work(
+            machine, [reduced], results, self.dimensions, monoid=self.monoid, body=None
+        )
+        share = over(reduced.elements, machine.tile.worker_contexts)
+        full = [x for x in operands[:count] if x.elements > 1]
+        loads = sum(over(share, vector_elements(x.element_type)) for x in full[1:])
+        slots = Slots(loads, loads)
+        numbers = numbers_in(
+            self.expression, [n for n, x in enumerate(operands[:count]) if x.elements < 2]
+        )
+        for node in self.expression.nodes:
+            if node.op not in ("constant", "copy"):
+                slots = slots.plus(inside_slots(machine, self.expression, node, share, numbers))
+        types = sorted({x.element_type for x in full})
+        slots = slots.plus(conversion_slots(machine, types, share))
+        cycles = work.cycles + machine.tile.worker_contexts * slots.slots
+        assumed = work.assumed_cycles + machine.tile.worker_contexts * slots.assumed
+        return TileWork(cycles, min(cycles, assumed)) if work.cycles else work
+
+    def combined_with(
+        self, combine: Codelet, others: Sequence[Array | None]
+    ) -> tuple[Codelet, int] | None:
+        """Return the reduction in one go, where pieces are combined by the same monoid."""
+        found = self._reduce.combined_with(combine, others)
+        if found is None:
+            return None
+        whole, taken = found
+        if not isinstance(whole, Reduce):
+            return None
+        return replace(
+            self, dimensions=whole.dimensions, part=0, element_types=whole.element_types
+        ), taken
+
+    @cached_property
+    def _reduce(self) -> Reduce:
+        return Reduce(self.dimensions, self.monoid, None, self.element_types, self.part)
+
+
+@lru_cache(maxsize=4096)
+def _region(codelet: FusedReduce, init: str) -> RowRegion:
+    """Return a whole reduction as a region of rows of one step."""
+    count = len(codelet.labels)
+    return RowRegion(
+        labels=codelet.labels,
+        rank=codelet.rank,
+        dimensions=codelet.dimensions,
+        operand_types=codelet.expression.operand_types,
+        expressions=(codelet.expression,),
+        sources=(tuple(range(count)),),
+        reductions=((0, count, codelet.monoid, init),),
+        results=(count + 1,),
+    )

@@ -1,0 +1,140 @@
+"""Codelets that make one tensor of several: padding and concatenation."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from hloipu_runtime.codelets.core.codelet import (
+    ALL,
+    Array,
+    Block,
+    Codelet,
+    Index,
+    Indexing,
+    Tensor,
+    codelet,
+)
+from hloipu_runtime.codelets.core.placing import delivered, first_start
+from hloipu_runtime.codelets.costs.moving import repeats_work, runs_work
+from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.kernels.core import movement
+from hloipu_runtime.machine.costs import TileWork
+from hloipu_runtime.machine.model import Machine
+
+
+@codelet
+@dataclass(frozen=True)
+class Concatenate(Codelet):
+    """Joins operands along one dimension."""
+
+    name: ClassVar[str] = "concatenate"
+    dimension: int
+
+    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+        """Split the other dimensions."""
+        shape = results[0].shape
+        others = [d for d in range(len(shape)) if d != self.dimension]
+        index = tuple(Index(others.index(d)) if d in others else ALL for d in range(len(shape)))
+        return Indexing(tuple(shape[d] for d in others), (index,) * len(operands), (index,))
+
+    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+        """Join behind the grid."""
+        axis = len(operands[0].grid) + self.dimension
+        arrays = [x.data for x in operands]
+        if len(arrays) == 1:
+            return [delivered(arrays[0], results[0])]
+        return [movement.concatenate(arrays, axis, results[0].array)]
+
+    def work(
+        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
+    ) -> TileWork:
+        """Charge, for each operand, runs of what lies from the dimension on."""
+        works = [
+            runs_work(
+                machine,
+                x.element_type,
+                x.elements,
+                Tensor("", x.shape[self.dimension :]).elements,
+            )
+            for x in operands
+        ]
+        return total(works)
+
+
+@codelet
+@dataclass(frozen=True)
+class Pad(Codelet):
+    """Pads by (low, high, interior) per dimension; negative edges crop. Operands: data, value."""
+
+    name: ClassVar[str] = "pad"
+    padding: tuple[tuple[int, int, int], ...]
+
+    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+        """Split the dimensions without interior padding; a part may lie in the edges alone."""
+        shape = results[0].shape
+        split = [d for d, (_, _, interior) in enumerate(self.padding) if not interior]
+        target = tuple(Index(split.index(d)) if d in split else ALL for d in range(len(shape)))
+        source = tuple(
+            ALL if index.label < 0 else index._replace(offset=-low)
+            for index, (low, _, _) in zip(target, self.padding, strict=True)
+        )
+        return Indexing(tuple(shape[d] for d in split), (source, ()), (target,))
+
+    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+        """Pad each part by what its tile has of the edges."""
+        source, value = operands
+        result = results[0]
+        local = [(0, 0, 0)] * len(source.grid)
+        for d, (low, _, interior) in enumerate(self.padding):
+            size = source.part[d]
+            before = low + first_start(source, d) - first_start(result, d)
+            if size == 0:
+                before = 0
+            inner = size + max(size - 1, 0) * interior
+            local.append((before, result.part[d] - before - inner, interior))
+        if _is_one_value(value.data):
+            padded = movement.pad(source.data, value.data[(0,) * value.data.ndim], local)
+            return [delivered(padded, result)]
+        return [_padded_apart(source.data, value.data, local, result)]
+
+    def work(
+        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
+    ) -> TileWork:
+        """Charge filling the result and moving the operand in."""
+        source, result = operands[0], results[0]
+        rows = repeats_work(machine, result.element_type, 1, result.elements)
+        run = 1
+        for size, edges in zip(reversed(source.shape), reversed(self.padding), strict=True):
+            if edges[2]:
+                break
+            run *= size
+            if any(edges):
+                break
+        return total([rows, runs_work(machine, source.element_type, source.elements, run)])
+
+
+def _is_one_value(scalars: Array) -> bool:
+    """Whether all tiles read the padding value from the same memory."""
+    return scalars.size == 1 or all(
+        step == 0 or n == 1 for n, step in zip(scalars.shape, scalars.strides, strict=True)
+    )
+
+
+def _padded_apart(
+    x: Array, values: Array, padding: Sequence[tuple[int, int, int]], result: Block
+) -> Array:
+    """Pad where each tile has its own copy of the padding value."""
+    inside = movement.pad(np.ones((1,) * values.ndim + x.shape[values.ndim :], bool),
+                          np.asarray(False), padding)  # fmt: skip
+    data = movement.pad(x, values[(0,) * values.ndim], padding)
+    fill = values.reshape(*values.shape, *(1 for _ in result.part))
+    out = np.empty(data.shape, data.dtype) if result.array is None else result.array
+    np.copyto(out, fill)
+    np.copyto(out, data, where=inside)
+    return out
+
+
+def total(works: Sequence[TileWork]) -> TileWork:
+    """Return the work of vertices that run one after another."""
+    return TileWork(sum(w.cycles for w in works), sum(w.assumed_cycles for w in works))

@@ -1,0 +1,309 @@
+"""Reduce: monoids and regions over dimensions, whole or with one dimension cut into pieces."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from hloipu_runtime.codelets.core.codelet import (
+    ALL,
+    Array,
+    Block,
+    Bound,
+    Codelet,
+    Index,
+    Indexing,
+    Sizes,
+    Tensor,
+    codelet,
+)
+from hloipu_runtime.codelets.core.expression_form import Expression
+from hloipu_runtime.codelets.core.grids import (
+    distinct_scalars,
+    one_by_one,
+    one_of,
+    piece_runs,
+    share,
+    shared_axes,
+    split,
+    spread,
+)
+from hloipu_runtime.codelets.core.straight import Call, Straight, one_call
+from hloipu_runtime.codelets.costs.reduce import reduce_work
+from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.kernels.core.monoids import UFUNCS, finish, identity
+from hloipu_runtime.kernels.core.quiet import quietly
+from hloipu_runtime.kernels.core.storage import storage_dtype
+from hloipu_runtime.machine.costs import TileWork
+from hloipu_runtime.machine.model import Machine
+
+_NOWHERE = (None,)
+
+
+@codelet
+@dataclass(frozen=True)
+class Reduce(Codelet):
+    """Reduces operands together over dimensions; operands are n arrays, then n init scalars.
+
+    With `part` the first of the dimensions is cut into pieces of that many elements: there are no
+    init scalars, and results have a leading dimension that counts the pieces. A reduce over that
+    dimension, with the init scalars, combines them.
+    """
+
+    name: ClassVar[str] = "reduce"
+    dimensions: tuple[int, ...]
+    monoid: str
+    """Its name, for one operand; "": `body` says how."""
+    body: Expression | None
+    """The reducer on scalars: accumulators, then values; None where a monoid does it."""
+    element_types: tuple[str, ...]
+    """Of the results."""
+    part: int = 0
+    associative: bool | None = None
+    """Whether a body may be applied pairwise; None: decided by the count."""
+
+    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+        """Return a label for each dimension of the results; pieces are a label too."""
+        arrays = operands if self.part else operands[: len(operands) // 2]
+        pieces = 1 if self.part else 0
+        dimensions = [ALL] * len(operands[0].shape)
+        kept = [d for d in range(len(dimensions)) if d not in self.dimensions]
+        for position, d in enumerate(kept):
+            dimensions[d] = Index(pieces + position)
+        if self.part:
+            dimensions[self.dimensions[0]] = Index(0, self.part, 0, self.part)
+        shape = results[0].shape
+        labels = tuple(Index(label) for label in range(len(shape)))
+        inits: tuple[tuple[Index, ...], ...] = () if self.part else ((),) * len(arrays)
+        return Indexing(
+            shape, (*((tuple(dimensions),) * len(arrays)), *inits), (labels,) * len(results)
+        )
+
+    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+        """Reduce; what tiles share is reduced once."""
+        count = len(results)
+        shared = share(operands[:count])
+        rank = len(shared.grid)
+        dimensions = [rank + d for d in self.dimensions]
+        grid = results[0].grid
+        if self.part:
+            return [spread(x, grid, shared.grid) for x in self._pieces(shared.arrays, rank)]
+        inits = distinct_scalars(operands[count:], grid)
+        if inits is None:
+            dtypes = [x.dtype for x in shared.arrays]
+            return one_by_one(self.run, operands, results, dtypes)
+        how: Any = self.monoid or self._region
+        from hloipu_runtime.kernels.reduction import reduce
+
+        made = reduce(
+            shared.arrays,
+            inits,
+            dimensions,
+            how,
+            self.element_types,
+            associative=self.associative,
+        )
+        return [spread(x, grid, shared.grid) for x in made]
+
+    def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
+        """Return `run`; of small whole arrays numpy's own reduction, where that is the same."""
+        general = super().bound(operands, results)
+        if results[0].grid:
+            return self._on_grid(operands, results, general)
+        short = self._short(operands, results)
+        return general if short is None else lambda arrays, outs: [short(*arrays)]
+
+    def _on_grid(
+        self, operands: Sequence[Block], results: Sequence[Block], general: Bound
+    ) -> Bound:
+        """Return `run` on arrays that lie as those of the blocks do."""
+        if any(block.array is None for block in operands):
+            return general
+        count = len(results)
+        cut = shared_axes(operands[:count])
+        grid = results[0].grid
+        rank = len(grid)
+        computed = tuple(1 if x != slice(None) else n for x, n in zip(cut, grid, strict=True))
+        kept: tuple[Any, ...] = (*cut, ...)
+        dimensions = tuple(rank + d for d in self.dimensions)
+        scalars = [one_of(block) for block in operands[count:]]
+        if self.part:
+            return lambda arrays, outs: [
+                spread(x, grid, computed) for x in self._pieces([a[kept] for a in arrays], rank)
+            ]
+        how: Any = self.monoid or self._region
+        in_place = computed == tuple(grid)
+
+        from hloipu_runtime.kernels.reduction import reduce
+
+        def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
+            inits = [one(x) for one, x in zip(scalars, arrays[count:], strict=True)]
+            if any(init is None for init in inits):
+                return general(arrays, outs)
+            parts = [x[kept] for x in arrays[:count]]
+            given: Any = inits
+            made = reduce(
+                parts, given, dimensions, how, self.element_types,
+                associative=self.associative, out=outs[0] if in_place else None,
+            )  # fmt: skip
+            return [spread(x, grid, computed) for x in made]
+
+        return run
+
+    def ignores(self, unused: Sequence[Sequence[bool]]) -> bool:
+        """Let a monoid make results that nobody reads, but take in no such elements."""
+        return bool(self.monoid) and not any(unused[0][d] for d in self.dimensions)
+
+    def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
+        """Return the reduction of one array as one call."""
+        if self.part or len(results) != 1:
+            return None
+        summed = self._short_sum(operands[0].part, results[0].part)
+        if summed is not None:
+            return summed
+        function = self._short(operands, results)
+        if function is None:
+            general = super().bound(operands, results)
+            function = lambda *arrays: general(arrays, _NOWHERE)[0]  # noqa: E731
+        many = prod(operands[0].part[d] for d in self.dimensions) > 1
+        is_fresh = self.monoid in ("add", "multiply") or (bool(self.monoid) and many)
+        return one_call(function, 2, results[0].part, is_fresh=is_fresh)
+
+    def _short_sum(self, shape: Sizes, result: Sizes) -> Straight | None:
+        """Return a sum of small arrays along one axis as numpy's own, and the init added to it."""
+        axis = self._only_axis(flat=False)
+        from hloipu_runtime.kernels.reduction import is_short
+
+        if axis is None or self.monoid != "add" or not result or not is_short(shape, axis):
+            return None
+        dtype = storage_dtype(self._type)
+        calls = (
+            Call(np.add.reduce, (0, 2), 3, result, None,
+                 is_fresh=True, takes_out=False, in_place=False),
+            Call(np.add, (1, 3), 4, result, dtype, is_fresh=True, takes_out=True, in_place=True),
+        )  # fmt: skip
+        return Straight({2: axis}, calls, (4,))
+
+    def _short(
+        self, operands: Sequence[Block], results: Sequence[Block]
+    ) -> Callable[..., Array] | None:
+        """Return the reduction of a small whole array, with its init, by numpy's own.
+
+        Which of two zeros wins an extremum numpy leaves open: where one does, `run` decides.
+        """
+        shape = operands[0].part
+        flat = len(self.dimensions) == len(shape) > 1
+        shape = (prod(shape),) if flat else shape
+        axis = self._only_axis(flat)
+        from hloipu_runtime.kernels.reduction import is_short
+
+        if axis is None or not is_short(shape, axis):
+            return None
+        general = super().bound(operands, results)
+        monoid, reduce_along = UFUNCS[self.monoid], UFUNCS[self.monoid].reduce
+        start = float(identity(self.monoid, storage_dtype(self._type)))
+        sums, count_nonzero = self.monoid == "add", np.count_nonzero
+
+        def run(x: Array, init: Array) -> Array:
+            if flat:
+                if not x.flags.c_contiguous:
+                    return general((x, init), _NOWHERE)[0]
+                x = x.reshape(shape)
+            found = reduce_along(x, axis)
+            if sums:
+                return np.asarray(monoid(init, found))
+            if init.item() != start or count_nonzero(found) != found.size:
+                return general((x, init), _NOWHERE)[0]
+            return np.asarray(found)
+
+        return run
+
+    def _pieces(self, arrays: list[Array], rank: int) -> list[Array]:
+        """Reduce piece by piece, the short last one apart; pieces come right after the grid."""
+        length = arrays[0].shape[rank + self.dimensions[0]]
+        made = [self._equal_pieces(arrays, rank, *run) for run in piece_runs(length, self.part)]
+        if len(made) == 1:
+            return made[0]
+        return [np.concatenate(parts, axis=rank) for parts in zip(*made, strict=True)]
+
+    def _equal_pieces(
+        self, arrays: list[Array], rank: int, start: int, stop: int, size: int
+    ) -> list[Array]:
+        """Reduce pieces of one size that lie side by side in [start, stop)."""
+        cut = rank + self.dimensions[0]
+        pieces = [np.moveaxis(split(x, cut, start, stop, size), cut, rank) for x in arrays]
+        # The pieces stand before all dimensions, each of which is one further on.
+        dimensions = [rank + d + 1 for d in self.dimensions]
+        if self.monoid:
+            from hloipu_runtime.kernels.reduction import reduce_monoid
+
+            reduced = reduce_monoid(pieces[0], self.monoid, dimensions)
+            return [finish(np.asarray(reduced), self.element_types[0])]
+        return _fold(pieces, dimensions, self._region)
+
+    @property
+    def _type(self) -> str:
+        return self.element_types[0]
+
+    def _only_axis(self, flat: bool) -> int | None:
+        """Return the axis of a plain reduction of floats; of one over all dimensions it is 0."""
+        if self.part or self._type not in ("f32", "f64"):
+            return None
+        if self.monoid not in ("add", "minimum", "maximum"):
+            return None
+        if flat:
+            return 0
+        return self.dimensions[0] if len(self.dimensions) == 1 else None
+
+    @property
+    def _region(self) -> Callable[..., list[Array]]:
+        assert self.body is not None
+        from hloipu_runtime.codelets.core.expression import region
+
+        return region(self.body)
+
+    def combined_with(
+        self, combine: Codelet, others: Sequence[Array | None]
+    ) -> tuple[Codelet, int] | None:
+        """Return the reduction in one go, where pieces are combined by the same reducer."""
+        if not self.part or not isinstance(combine, Reduce) or combine.part:
+            return None
+        if 0 not in combine.dimensions:
+            return None
+        if (combine.monoid, combine.body) != (self.monoid, self.body):
+            return None
+        # Dimensions of the partials are pieces, then those that this one kept, in order.
+        last = len(self.dimensions) + max(combine.dimensions)
+        kept = [d for d in range(last + 1) if d not in self.dimensions]
+        more = tuple(kept[d - 1] for d in combine.dimensions if d)
+        both = tuple(sorted((*self.dimensions, *more)))
+        types = combine.element_types
+        return replace(self, dimensions=both, part=0, element_types=types), len(others)
+
+    def work(
+        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
+    ) -> TileWork:
+        """Return the work of reducing one tile's parts."""
+        arrays = operands[: len(results)]
+        return reduce_work(
+            machine, arrays, results, self.dimensions, monoid=self.monoid, body=self.body
+        )
+
+
+def _fold(
+    arrays: Sequence[Array], dimensions: Sequence[int], body: Callable[..., list[Array]]
+) -> list[Array]:
+    """Fold over dimensions pairwise, in row-major order, without init values."""
+    wanted = sorted(dimensions)
+    kept = [d for d in range(arrays[0].ndim) if d not in wanted]
+    shape = [arrays[0].shape[d] for d in kept]
+    count = prod(arrays[0].shape[d] for d in wanted)
+    slabs = [x.transpose((*wanted, *kept)).reshape(count, *shape) for x in arrays]
+    if count == 0 or 0 in shape:
+        return [np.zeros(shape, x.dtype) for x in slabs]
+    with quietly():
+        from hloipu_runtime.kernels.reduction_regions import fold_pairwise
+
+        return [np.asarray(x) for x in fold_pairwise(slabs, body)]

@@ -1,0 +1,321 @@
+"""Rows in one go: elementwise ops, reductions along the row, and what follows from their results.
+
+Softmax, layer and batch norms and their gradients are of this form. A row, all elements that share
+the indices of the dimensions that are not reduced, is whole on one tile.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from hloipu_runtime.codelets.core.arranging import arranged, sizes_of
+from hloipu_runtime.codelets.core.codelet import (
+    ALL,
+    Block,
+    Bound,
+    Codelet,
+    Index,
+    Indexing,
+    Tensor,
+    codelet,
+)
+from hloipu_runtime.codelets.core.constants import value_of
+from hloipu_runtime.codelets.core.expression_form import Expression
+from hloipu_runtime.codelets.core.straight import Straight, run_calls
+from hloipu_runtime.codelets.costs.rows import RowWork, row_work
+from hloipu_runtime.codelets.ops.row_values import Reduction, RowValues, refused, row_values
+from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.kernels.core.blocks import BLOCK_ELEMENTS, aligned_empty
+from hloipu_runtime.kernels.core.storage import storage_dtype
+from hloipu_runtime.machine.charges import over
+from hloipu_runtime.machine.costs import TileWork
+from hloipu_runtime.machine.model import Machine
+
+if TYPE_CHECKING:
+    from hloipu_runtime.codelets.core.expression import Plan
+
+Array = np.ndarray[Any, Any]
+Sizes = tuple[int, ...]
+
+
+@codelet
+@dataclass(frozen=True)
+class RowRegion(Codelet):
+    """Computes steps one after the other, each an expression, then reductions of values along rows.
+
+    Numbers name values: operands come first, then of each step the expression's results and the
+    reductions'. Dimension d of operand k follows dimension `labels[k][d]` of a space of `rank`
+    dimensions, of which `dimensions` are reduced; a reduction's value has none of those. Each tile
+    needs its rows whole.
+    """
+
+    name: ClassVar[str] = "row_region"
+    labels: tuple[tuple[int, ...], ...]
+    rank: int
+    dimensions: tuple[int, ...]
+    operand_types: tuple[str, ...]
+    expressions: tuple[Expression, ...]
+    sources: tuple[tuple[int, ...], ...]
+    """Of each expression: the values that are its operands."""
+    reductions: tuple[tuple[int, int, str, str], ...]
+    """Step, value, monoid, and the exact text of what it starts from; in the order of steps."""
+    results: tuple[int, ...]
+
+    @property
+    def code_bytes(self) -> int:  # type: ignore[override]  # nobody writes it
+        """Loops and their ends, each op's and each reduction's instructions; assumed."""
+        nodes = sum(len(x.nodes) for x in self.expressions)
+        return 256 + 64 * nodes + 128 * len(self.reductions)
+
+    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+        """Return a label for each dimension that is not reduced."""
+        kept = self._kept
+        sizes = sizes_of(self.labels, [x.shape for x in operands], self.rank)
+        place = {d: Index(n) for n, d in enumerate(kept)}
+        return Indexing(
+            tuple(sizes[d] for d in kept),
+            tuple(tuple(place.get(d, ALL) for d in labels) for labels in self.labels),
+            tuple(
+                tuple(
+                    place.get(d, ALL)
+                    for d in range(self.rank)
+                    if self.is_full(number) or d in place
+                )
+                for number in self.results
+            ),
+        )
+
+    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+        """Compute; a few rows at a time where rows are what lies side by side."""
+        axes = len(results[0].grid)
+        grid = results[0].grid
+        sizes = sizes_of(self.labels, [x.part for x in operands], self.rank)
+        whole = grid + sizes
+        arrays = [
+            arranged(x.data, labels, self.rank, axes)
+            for x, labels in zip(operands, self.labels, strict=True)
+        ]
+        along = tuple(axes + d for d in self.dimensions)
+        single = tuple(1 if d in along else n for d, n in enumerate(whole))
+        made = [
+            block.array
+            if self.is_full(number) and block.array is not None and block.array.shape == whole
+            else np.empty(
+                whole if self.is_full(number) else single, storage_dtype(self._types[number])
+            )
+            for number, block in zip(self.results, results, strict=True)
+        ]
+        buffers: dict[int, Array] = {}
+        for cut in self._cuts(whole, along):
+            parts = [_taken(x, cut) for x in arrays]
+            targets = [_taken(x, cut) for x in made]
+            values = self._values(
+                parts,
+                tuple(part.stop - part.start for part in cut),
+                along,
+                {**buffers, **dict(zip(self.results, targets, strict=True))},
+                buffers,
+            )
+            for target, number in zip(targets, self.results, strict=True):
+                if values[number] is not target:
+                    np.copyto(target, values[number])
+        return [
+            x if self.is_full(number) else x.reshape(block.grid + block.part)
+            for x, number, block in zip(made, self.results, results, strict=True)
+        ]
+
+    def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
+        """Return `run`, as calls where there are few elements."""
+        found = self.straight(operands, results)
+        if found is None:
+            return super().bound(operands, results)
+        return run_calls(found, len(operands))
+
+    def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
+        """Return the steps as calls, unless rows are computed a few at a time."""
+        grid = results[0].grid
+        axes = len(grid)
+        whole = grid + sizes_of(self.labels, [x.part for x in operands], self.rank)
+        from hloipu_runtime.codelets.core.call_writer import MOST_ELEMENTS, CallWriter
+
+        if not 0 < prod(whole) <= MOST_ELEMENTS:
+            return None
+        along = tuple(axes + d for d in self.dimensions)
+        single = tuple(1 if d in along else n for d, n in enumerate(whole))
+        writer = CallWriter([grid + x.part for x in operands])
+        values = [writer.arranged(k, x, self.rank, axes) for k, x in enumerate(self.labels)]
+        waiting = list(self._reductions)
+        for step, (expression, sources) in enumerate(
+            zip(self.expressions, self.sources, strict=True)
+        ):
+            made = writer.expression(expression, [values[x] for x in sources])
+            if made is None:
+                return None
+            values += made
+            while waiting and waiting[0].step == step:
+                value, monoid, init = waiting.pop(0)[1:]
+                kind = self._types[value]
+                row = writer.spread(values[value], whole)
+                start = writer.constant(value_of(init, kind))
+                values.append(writer.reduction(monoid, kind, row, start, along))
+        return writer.straight(
+            [
+                writer.reshaped(
+                    writer.spread(values[x], whole if self.is_full(x) else single),
+                    grid + block.part,
+                )
+                for x, block in zip(self.results, results, strict=True)
+            ]
+        )
+
+    def _values(
+        self,
+        parts: list[Array],
+        shape: Sizes,
+        along: Sizes,
+        outs: dict[int, Array],
+        buffers: dict[int, Array],
+    ) -> list[Array]:
+        """Return all values of some rows; reduced dimensions stay, with size 1.
+
+        `outs` are where values may be written, `buffers` what there is for the next rows.
+        """
+        values = list(parts)
+        waiting = list(self._reductions)
+        from hloipu_runtime.kernels.reduction import reduce_monoid, take_in
+
+        for step, (plan, sources) in enumerate(zip(self._plans, self.sources, strict=True)):
+            given = [values[x] for x in sources]
+            if plan.moves and any(x.shape == shape for x in given):
+                places: list[Array | None] = []
+                for number in self._known.made[step]:
+                    out = outs.get(number)
+                    if out is None or out.shape != shape:
+                        out = buffers[number] = aligned_empty(
+                            shape, storage_dtype(self._types[number])
+                        )
+                    places.append(out)
+                values += plan.run(given, places, shape)
+            else:
+                values += plan.run(given)
+            while waiting and waiting[0].step == step:
+                value, monoid, init = waiting.pop(0)[1:]
+                kind = self._types[value]
+                whole = np.broadcast_to(values[value], shape)
+                reduced = reduce_monoid(whole, monoid, along)
+                found = take_in(value_of(init, kind), reduced, monoid, kind)
+                values.append(np.expand_dims(found, along))
+        return values
+
+    def _cuts(self, whole: Sizes, along: Sizes) -> Iterator[tuple[slice, ...]]:
+        """Yield which part of each dimension to compute at once: what stays in the cache."""
+        rows = len(whole) - len(along)
+        everything = tuple(slice(0, n) for n in whole)
+        if prod(whole) <= BLOCK_ELEMENTS or not rows or along != tuple(range(rows, len(whole))):
+            yield everything
+            return
+        axis = 0
+        while axis < rows - 1 and prod(whole[axis + 1 :]) > BLOCK_ELEMENTS:
+            axis += 1
+        most = max(1, BLOCK_ELEMENTS // max(1, prod(whole[axis + 1 :])))
+        count = over(whole[axis], over(whole[axis], most))
+        for outer in np.ndindex(whole[:axis]):
+            before = tuple(slice(n, n + 1) for n in outer)
+            for start in range(0, whole[axis], count):
+                part = slice(start, min(start + count, whole[axis]))
+                yield (*before, part, *everything[axis + 1 :])
+
+    def work(
+        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
+    ) -> TileWork:
+        """Return the cycles of one tile; see `row_costs`."""
+        sizes = sizes_of(self.labels, [x.shape for x in operands], self.rank)
+        reduced = set(self.dimensions)
+        full = self._known.is_full
+        columns = [
+            not is_full and any(d in reduced for d in labels)
+            for is_full, labels in zip(full, self.labels, strict=False)
+        ]
+        work = RowWork(
+            rows=prod(sizes[d] for d in self._kept),
+            length=prod(sizes[d] for d in self.dimensions),
+            types=self._types,
+            is_full=full,
+            is_column=(*columns, *(False for _ in full[len(columns) :])),
+            expressions=self.expressions,
+            sources=self.sources,
+            reductions=tuple((x.step, x.value, x.monoid) for x in self._reductions),
+            kept=frozenset(self.results) | self._known.crossing,
+        )
+        return row_work(machine, work)
+
+    def may_overwrite(self, operand: int) -> bool:
+        """Whether an operand of the first result's form is read before anything is written.
+
+        Values that a later step reads again are written where the results are to be.
+        """
+        first = self.results[0]
+        if operand in self.results or not self.is_full(first):
+            return False
+        if self.labels[operand] != tuple(range(self.rank)):
+            return False
+        before, after = self.operand_types[operand], self._types[first]
+        if (storage_dtype(before), ELEMENT_TYPES[before].bits) != (
+            storage_dtype(after),
+            ELEMENT_TYPES[after].bits,
+        ):
+            return False
+        stored = {x for x in (*self._known.crossing, *self.results) if self.is_full(x)}
+        begins = min(
+            (step for step, made in enumerate(self._known.made) if stored & set(made)), default=-1
+        )
+        return all(operand not in sources for sources in self.sources[begins + 1 :])
+
+    # --- what values are --------------------------------------------------------------------------
+
+    @cached_property
+    def _plans(self) -> "tuple[Plan, ...]":
+        from hloipu_runtime.codelets.core.expression import plan_of
+
+        return tuple(map(plan_of, self.expressions))
+
+    @cached_property
+    def _kept(self) -> Sizes:
+        return tuple(d for d in range(self.rank) if d not in self.dimensions)
+
+    @cached_property
+    def _reductions(self) -> tuple[Reduction, ...]:
+        return tuple(Reduction(*x) for x in self.reductions)
+
+    @cached_property
+    def _known(self) -> RowValues:
+        found = row_values(
+            self.labels,
+            self.rank,
+            self.dimensions,
+            self.operand_types,
+            tuple(zip(self.expressions, self.sources, strict=True)),
+            self._reductions,
+        )
+        if any(not 0 <= x < len(found.types) for x in self.results):
+            raise refused(f"its results are {self.results}")
+        return found
+
+    @property
+    def _types(self) -> tuple[str, ...]:
+        return self._known.types
+
+    def is_full(self, number: int) -> bool:
+        """Whether a value has an element for each element of all rows."""
+        return self._known.is_full[number]
+
+
+def _taken(array: Array, cut: Sequence[slice]) -> Array:
+    """Return a part of an array that has one position where it repeats."""
+    return array[
+        tuple(slice(None) if n == 1 else part for n, part in zip(array.shape, cut, strict=True))
+    ]

@@ -1,0 +1,244 @@
+"""The k best elements of rows: of whole rows, of pieces of long rows, of candidates of pieces.
+
+Floats compare in total order; equal elements come in the order of their places (kernels/topk.py).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import lgamma, log, prod
+from typing import ClassVar
+
+import numpy as np
+
+from hloipu_runtime.codelets.core.codelet import (
+    ALL,
+    Array,
+    Block,
+    Codelet,
+    Index,
+    Indexing,
+    Tensor,
+    codelet,
+)
+from hloipu_runtime.codelets.core.grids import share, spread
+from hloipu_runtime.codelets.core.labels import batch_labels, require
+from hloipu_runtime.kernels.sorting import SortKey, argsort_by_keys, ascending_keys
+from hloipu_runtime.kernels.topk import topk
+from hloipu_runtime.machine.costs import TileWork, shared_vertex_cycles, single_vertices_cycles
+from hloipu_runtime.machine.model import Machine
+
+NO_PLACE = (1 << 31) - 1
+"""Place of what fills up the candidates of a piece of fewer than k elements."""
+
+_HIGH = np.uint64(32)
+_SUPERVISOR_CYCLES = 19
+
+
+@codelet
+@dataclass(frozen=True)
+class TopK(Codelet):
+    """Finds the k best elements of each row (last dimension) and their places, best first."""
+
+    name: ClassVar[str] = "topk"
+    code_bytes: ClassVar[int] = 1024
+
+    k: int
+    largest: bool = True
+
+    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+        """Every dimension but the last may be split."""
+        shape = operands[0].shape
+        require(0 <= self.k <= shape[-1], "more than there are")
+        require(all(x.shape == (*shape[:-1], self.k) for x in results), "results of another shape")
+        sizes, each = batch_labels(shape, (len(shape) - 1,))
+        return Indexing(sizes, (each,), (each,) * len(results))
+
+    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+        """Return values and s32 places."""
+        shared = share(operands)
+        made = topk(shared.arrays[0], self.k, largest=self.largest)
+        return [spread(x, operands[0].grid, shared.grid) for x in made]
+
+    def work(
+        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
+    ) -> TileWork:
+        """Return the work on a tile's rows."""
+        length = operands[0].shape[-1]
+        return _work(machine, prod(operands[0].shape[:-1]), length, self.k)
+
+
+@codelet
+@dataclass(frozen=True)
+class TopKPieces(Codelet):
+    """Finds the k best elements of each piece of `block` elements of each row.
+
+    Results have a dimension that counts the pieces before the last one. Places count from the start
+    of the row; a piece of fewer than k elements is filled up with `NO_PLACE`.
+    """
+
+    name: ClassVar[str] = "topk_pieces"
+    code_bytes: ClassVar[int] = 1024
+
+    k: int
+    block: int
+    largest: bool = True
+
+    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+        """Rows and pieces may be split."""
+        shape, row = results[0].shape, operands[0].shape
+        require(self.k >= 0 < self.block, "no pieces")
+        pieces = -(-row[-1] // self.block)
+        require(shape == (*row[:-1], pieces, self.k), "results of another shape")
+        sizes, each = batch_labels(shape, (len(shape) - 1,))
+        piece = Index(len(sizes) - 1, self.block, 0, self.block)
+        return Indexing(sizes, ((*each[:-2], piece),), (each,) * len(results))
+
+    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+        """Return values and s32 places of the candidates."""
+        x, pieces = operands[0].data, results[0].part[-2]
+        count = x.shape[-1]
+        whole = min(count // self.block, pieces)
+        full = x[..., : whole * self.block].reshape(*x.shape[:-1], whole, self.block)
+        values, places = self._filled(full)
+        if whole < pieces:
+            rest = self._filled(x[..., np.newaxis, whole * self.block :])
+            values = np.concatenate([values, rest[0]], axis=-2)
+            places = np.concatenate([places, rest[1]], axis=-2)
+        origins = np.arange(pieces, dtype=np.int32)[:, np.newaxis] * np.int32(self.block)
+        start = np.asarray(operands[0].starts[-1], np.int32)
+        if start.ndim:
+            start = start.reshape(*start.shape, *(1,) * len(results[0].part))
+        return [values, np.where(places == NO_PLACE, places, places + (origins + start))]
+
+    def work(
+        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
+    ) -> TileWork:
+        """Return the work on a tile's pieces."""
+        rows = prod(results[0].shape[:-1])
+        return _work(machine, rows, min(self.block, operands[0].shape[-1]), self.k)
+
+    def _filled(self, rows: Array) -> tuple[Array, Array]:
+        """Return the k best of rows, filled up where there are fewer."""
+        found = min(self.k, rows.shape[-1])
+        values, places = topk(rows, found, largest=self.largest)
+        if found == self.k:
+            return values, places
+        shape = (*rows.shape[:-1], self.k)
+        filled, at = np.zeros(shape, rows.dtype), np.full(shape, NO_PLACE, np.int32)
+        filled[..., :found], at[..., :found] = values, places
+        return filled, at
+
+
+@codelet
+@dataclass(frozen=True)
+class TopKMerge(Codelet):
+    """Finds the k best of the candidates of each `pieces` pieces: (values, places) to the same.
+
+    Operands have the shape [rows.., pieces, candidates], results [rows.., groups, k]. Where a group
+    has fewer candidates than k it is filled up with `NO_PLACE`.
+    """
+
+    name: ClassVar[str] = "topk_merge"
+    code_bytes: ClassVar[int] = 1024
+
+    k: int
+    pieces: int
+    largest: bool = True
+
+    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+        """Rows and groups may be split."""
+        shape, given = results[0].shape, operands[0].shape
+        require(self.k >= 0 < self.pieces, "no groups")
+        groups = -(-given[-2] // self.pieces)
+        require(shape == (*given[:-2], groups, self.k), "results of another shape")
+        sizes, each = batch_labels(shape, (len(shape) - 1,))
+        group = Index(len(sizes) - 1, self.pieces, 0, self.pieces)
+        return Indexing(sizes, ((*each[:-2], group, ALL),) * 2, (each,) * len(results))
+
+    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+        """Return values and s32 places of the best."""
+        values, places = (x.data for x in operands)
+        groups = results[0].part[-2]
+        whole = min(values.shape[-2] // self.pieces, groups)
+        split = (*values.shape[:-2], whole, self.pieces * values.shape[-1])
+        cut = whole * self.pieces
+        best = self._best(values[..., :cut, :].reshape(split), places[..., :cut, :].reshape(split))
+        if whole < groups:
+            last = (*values.shape[:-2], 1, (values.shape[-2] - cut) * values.shape[-1])
+            rest = self._best(
+                values[..., cut:, :].reshape(last), places[..., cut:, :].reshape(last)
+            )
+            best = [np.concatenate(pair, axis=-2) for pair in zip(best, rest, strict=True)]
+        return best
+
+    def work(
+        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
+    ) -> TileWork:
+        """Return the work on a tile's groups: all candidates to a heap, or merging what is sorted.
+
+        Assumed is merging, a worker a group: of the pieces' best that are left, all are compared.
+        """
+        rows = prod(results[0].shape[:-1])
+        pieces, candidates = operands[0].shape[-2:]
+        pieces = min(self.pieces, pieces)
+        found = _work(machine, rows, pieces * candidates, self.k)
+        slots = 35 + self.k * (_TAKEN_SLOTS + _COMPARED_SLOTS * pieces)
+        cycles = single_vertices_cycles(machine, [(rows, slots)])
+        return found if found.cycles <= cycles else TileWork(cycles, cycles)
+
+    def _best(self, values: Array, places: Array) -> list[Array]:
+        key = SortKey(0, descending=self.largest)
+        ranks, at = ascending_keys(np.ascontiguousarray(values), key), places.view(np.uint32)
+        filling = at == np.uint32(NO_PLACE)
+        if ranks.itemsize <= 4:
+            packed = ranks.astype(np.uint64) << _HIGH | at
+            np.copyto(packed, np.uint64(0xFFFFFFFF) << _HIGH | at, where=filling)
+            order = np.argsort(packed, axis=-1)[..., : self.k]
+        else:
+            order = argsort_by_keys([filling.view(np.uint8), ranks, at])[..., : self.k]
+        made = [np.take_along_axis(x, order, axis=-1) for x in (values, places)]
+        found = order.shape[-1]
+        if found == self.k:
+            return made
+        shape = (*values.shape[:-1], self.k)
+        filled = [np.zeros(shape, values.dtype), np.full(shape, NO_PLACE, np.int32)]
+        for target, source in zip(filled, made, strict=True):
+            target[..., :found] = source
+        return filled
+
+
+_TAKEN_SLOTS = 10
+"""Of a worker, to take the best candidate: value and place kept, the next one of its piece read."""
+_COMPARED_SLOTS = 5
+"""Of a worker, to compare the best with one piece's: read, compared, chosen."""
+
+
+def _work(machine: Machine, rows: int, length: int, k: int) -> TileWork:
+    """Return the work of the cheaper of two ways: a row to a worker, or six workers a row.
+
+    The second leaves six times k candidates to one worker, which is assumed; so is a first that
+    splits rows unevenly.
+    """
+    if rows == 0 or length == 0 or k == 0:
+        return TileWork(0)
+    alone = single_vertices_cycles(machine, [(rows, _heap_slots(length, k))])
+    workers = machine.tile.worker_contexts
+    share = -(-length // workers)
+    some = min(k, share)
+    team = rows * (
+        shared_vertex_cycles(machine, _SUPERVISOR_CYCLES, _heap_slots(share, some))
+        + single_vertices_cycles(machine, [(1, _heap_slots(workers * some, k))])
+    )
+    return TileWork(alone) if alone <= team else TileWork(team, team)
+
+
+def _heap_slots(length: int, k: int) -> int:
+    """Return the slots of one worker to keep the k best of a row in a heap and to sort them.
+
+    At worst every element is pushed: 13 + 20 ln(i) slots into a heap of i, and 10 + 20 ln(i) to
+    take one out (graphcore/poplibs: lib/popnn/popnnCycleEstimators.cpp, ReduceMaxNClassSparse).
+    """
+    k = min(k, length)
+    pushes = 13 * (k - 1) + 20 * lgamma(k) + (length - k) * (13 + 20 * log(k))
+    pops = 10 * k + 20 * lgamma(k + 1)
+    return 35 + 8 * k + round(pushes + pops)

@@ -1,0 +1,199 @@
+"""Windows: reduce-window, and where the part of a window lies that a tile computes."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import gcd, prod
+from typing import Any, ClassVar, NamedTuple
+
+from hloipu_runtime.codelets.core.codelet import (
+    ALL,
+    Array,
+    Block,
+    Codelet,
+    Index,
+    Indexing,
+    Sizes,
+    Tensor,
+    codelet,
+)
+from hloipu_runtime.codelets.core.expression import region
+from hloipu_runtime.codelets.core.expression_form import Expression
+from hloipu_runtime.codelets.core.grids import distinct_scalars, one_by_one, share, spread
+from hloipu_runtime.codelets.core.placing import first_start
+from hloipu_runtime.codelets.costs.windows import pooling_work, running_work
+from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.kernels.windows import reduce_window
+from hloipu_runtime.kernels.windows_geometry import WindowDimension
+from hloipu_runtime.machine.costs import TileWork
+from hloipu_runtime.machine.model import Machine
+
+Window = tuple[tuple[int, int, int, int, int, int], ...]
+"""For each dimension size, stride, low and high padding, base dilation, window dilation."""
+
+
+def dimensions_of(window: Window) -> tuple[WindowDimension, ...]:
+    """Return the window as kernels take it."""
+    return tuple(WindowDimension(*fields) for fields in window)
+
+
+def reach(w: WindowDimension) -> int:
+    """Return the elements from the first to the last of one window."""
+    return (w.size - 1) * w.window_dilation + 1
+
+
+class WindowLabel(NamedTuple):
+    """How operand and result follow a label that counts windows, `size` of it in all."""
+
+    operand: Index
+    result: Index
+    size: int
+
+
+def window_label(label: int, w: WindowDimension, size: int, windows: int) -> WindowLabel | None:
+    """Return how a dimension of `size` elements and its windows follow a label.
+
+    With base dilation the label counts periods: runs of windows after which the holes lie the same
+    again. None where every window needs about all of the dimension, and its tiles would all differ
+    in padding: running totals.
+    """
+    if w == WindowDimension(1):
+        return WindowLabel(Index(label), Index(label), windows)
+    period = w.base_dilation // gcd(w.base_dilation, w.stride)
+    first = -(w.pad_low // w.base_dilation)
+    last = ((period - 1) * w.stride - w.pad_low + reach(w) - 1) // w.base_dilation
+    window = max(1, last - first + 1)
+    if window >= size and 2 * max(w.pad_low, w.pad_high) >= size > 1:
+        return None
+    return WindowLabel(
+        Index(label, period * w.stride // w.base_dilation, first, window),
+        Index(label, period, 0, period),
+        -(-windows // period),
+    )
+
+
+def part_window(
+    w: WindowDimension, operand: Block, result: Block, of_operand: int, of_result: int
+) -> WindowDimension:
+    """Return the window that makes a tile's results from its part of the operand.
+
+    `result` has one element for each window, whatever it is to the codelet; the numbers are of the
+    dimensions. The operand's part is what the windows read, cut off at the whole's ends: padding is
+    what was cut. All tiles of a class are cut alike.
+    """
+    part, windows = operand.part[of_operand], result.part[of_result]
+    if part == operand.whole[of_operand] and windows == result.whole[of_result]:
+        return w
+    first = first_start(result, of_result) * w.stride - w.pad_low
+    low = first_start(operand, of_operand) * w.base_dilation - first
+    dilated = (part - 1) * w.base_dilation + 1 if part else 0
+    high = (windows - 1) * w.stride + reach(w) - low - dilated
+    return replace(w, pad_low=low, pad_high=high)
+
+
+def window_dimensions(window: Sequence[WindowDimension]) -> Window:
+    """Return a window as codelets hold it; reversal is of no account."""
+    return tuple(
+        (w.size, w.stride, w.pad_low, w.pad_high, w.base_dilation, w.window_dilation)
+        for w in window
+    )
+
+
+@codelet
+@dataclass(frozen=True)
+class ReduceWindow(Codelet):
+    """Reduces each window of the operands; operands are n arrays, then n init scalars."""
+
+    name: ClassVar[str] = "reduce_window"
+    window: Window
+    monoid: str
+    """Its name, for one operand; "": `body` says how."""
+    body: Expression | None
+    element_types: tuple[str, ...]
+    """Of the results."""
+    associative: bool | None = None
+    """Whether a body may be applied pairwise; None: decided by the window's size."""
+
+    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+        """Return a label for each dimension that windows do not span the whole of."""
+        shape = operands[0].shape
+        sizes: list[int] = []
+        inside: list[Index] = []
+        outside: list[Index] = []
+        for d, w in enumerate(dimensions_of(self.window)):
+            found = window_label(len(sizes), w, shape[d], results[0].shape[d])
+            inside.append(found.operand if found else ALL)
+            outside.append(found.result if found else ALL)
+            if found:
+                sizes.append(found.size)
+        arrays = (tuple(inside),) * len(results)
+        inits: tuple[tuple[Index, ...], ...] = ((),) * len(results)
+        return Indexing(tuple(sizes), (*arrays, *inits), (tuple(outside),) * len(results))
+
+    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+        """Reduce; what tiles share is reduced once."""
+        count = len(results)
+        shared = share(operands[:count])
+        inits = distinct_scalars(operands[count:], results[0].grid)
+        if inits is None:
+            dtypes = [x.dtype for x in shared.arrays]
+            return one_by_one(self.run, operands, results, dtypes)
+        window = [
+            part_window(w, operands[0], results[0], d, d)
+            for d, w in enumerate(dimensions_of(self.window))
+        ]
+        how: Any = self.monoid or self._region
+        made = reduce_window(
+            shared.arrays,
+            inits,
+            [WindowDimension(1)] * len(shared.grid) + window,
+            how,
+            self.element_types,
+            associative=self.associative,
+        )
+        return [spread(x, results[0].grid, shared.grid) for x in made]
+
+    @property
+    def _region(self) -> Callable[..., list[Array]]:
+        assert self.body is not None
+        return region(self.body)
+
+    def work(
+        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
+    ) -> TileWork:
+        """Return the work of pooling, with dimensions without windows as channels.
+
+        That of running totals where windows are one dimension's beginnings or ends.
+        """
+        running = running_dimension(dimensions_of(self.window), results[0].shape)
+        tensors = (*operands[: len(results)], *results)
+        if running >= 0:
+            length = results[0].shape[running]
+            rows = results[0].elements // max(1, length)
+            return running_work(machine, tensors, rows, length, self.monoid, self.body)
+        items, channels = pooled(results[0].shape, dimensions_of(self.window))
+        sizes = [w.size for w in dimensions_of(self.window)]
+        return pooling_work(
+            machine,
+            tensors,
+            items,
+            channels,
+            sizes,
+            self.monoid,
+            self.body,
+        )
+
+
+def running_dimension(window: Sequence[WindowDimension], shape: Sizes) -> int:
+    """Return the only dimension with windows, if they are all of its beginnings or ends; or -1."""
+    long = [d for d, w in enumerate(window) if w != WindowDimension(1)]
+    if len(long) != 1:
+        return -1
+    w, size = window[long[0]], shape[long[0]]
+    reaching = WindowDimension(w.size, 1, w.size - 1, 0), WindowDimension(w.size, 1, 0, w.size - 1)
+    return long[0] if w.size >= size > 1 and w in reaching else -1
+
+
+def pooled(shape: Sizes, window: Sequence[WindowDimension]) -> tuple[int, int]:
+    """Return how many positions windows have in a result, and how many elements at each."""
+    items = prod(n for n, w in zip(shape, window, strict=True) if w != WindowDimension(1))
+    return items, prod(n for n, w in zip(shape, window, strict=True) if w == WindowDimension(1))

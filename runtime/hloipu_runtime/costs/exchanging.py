@@ -1,0 +1,230 @@
+"""The charge of an exchange: within IPUs, between them, and copies on the tile itself."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from hloipu_runtime.costs.exchange_form import Way, copy_charge, more_rounds
+from hloipu_runtime.costs.forms import Forms
+from hloipu_runtime.costs.loads import Load, peaks
+from hloipu_runtime.costs.spent import Spent
+from hloipu_runtime.costs.traffic import TileRange, TransferTraffic
+from hloipu_runtime.machine.charges import Charge, slowest
+from hloipu_runtime.machine.costs import TileTraffic, exchange
+from hloipu_runtime.machine.links import Flow, link_transfer
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.channels import pushed
+from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.steps import Channel, Exchange, Pipeline, Transfer
+
+
+class ExchangeCost(NamedTuple):
+    """What an exchange costs and moves."""
+
+    spent: Spent
+    tiles: int
+    """That receive or copy, at most."""
+    ipus: tuple[int, ...]
+    moved_bytes: int
+    """That leave their tile, each once, rounded up to words."""
+
+
+def exchange_cost(program: Program, step: Exchange, machine: Machine, forms: Forms) -> ExchangeCost:
+    """Return the cost of an exchange: the slowest tile's traffic, or the fullest link's.
+
+    Transfers that meet on a tile add up. Copies within a tile and what senders rearrange come
+    before, what receivers rearrange after, both as computing.
+    """
+    moved = _moved_by(program, step.transfers, machine, forms)
+    on_ipus = [_spent_on(machine, loads) for loads in moved.loads.values()]
+    return _cost_of(program, machine, [moved], on_ipus)
+
+
+class SlotCopies:
+    """The copies that end the slots of a pipeline: each position makes the same ones every time.
+
+    What an IPU spends depends only on which positions make copies from and to it, of which there
+    are few, so that a slot costs a look-up for each IPU.
+    """
+
+    def __init__(self, program: Program, step: Pipeline, machine: Machine, forms: Forms) -> None:
+        self._program, self._machine = program, machine
+        channels: dict[int, list[Channel]] = {}
+        for channel in step.channels:
+            channels.setdefault(channel.producer, []).append(channel)
+        self._made = {
+            producer: _moved_by(program, pushed(program, some).transfers, machine, forms)
+            for producer, some in sorted(channels.items())
+        }
+        self._makers: dict[int, list[int]] = {}
+        """IPU -> the positions that make copies from and to it."""
+        for producer, moved in self._made.items():
+            for ipu in moved.loads:
+                self._makers.setdefault(ipu, []).append(producer)
+        self._found: dict[tuple[int, ...], _OnIpu] = {}
+
+    def cost(self, positions: Iterable[int]) -> ExchangeCost:
+        """Return the cost of the copies of some positions."""
+        active = frozenset(positions)
+        parts = [moved for producer, moved in self._made.items() if producer in active]
+        on_ipus = [
+            self._on(ipu, tuple([x for x in makers if x in active]))
+            for ipu, makers in self._makers.items()
+        ]
+        return _cost_of(self._program, self._machine, parts, on_ipus)
+
+    def _on(self, ipu: int, makers: tuple[int, ...]) -> "_OnIpu":
+        found = self._found.get((ipu, *makers))
+        if found is None:
+            loads = _Loads()
+            for producer in makers:
+                loads.add(self._made[producer].loads[ipu])
+            found = self._found[ipu, *makers] = _spent_on(self._machine, loads)
+        return found
+
+
+class _Loads:
+    """Loads on the tiles of one IPU: while an exchange lasts, and before and after it."""
+
+    def __init__(self) -> None:
+        self.traffic: list[Load] = []
+        self.before: list[Load] = []
+        self.after: list[Load] = []
+
+    def add(self, other: "_Loads") -> None:
+        self.traffic += other.traffic
+        self.before += other.before
+        self.after += other.after
+
+
+class _OnIpu(NamedTuple):
+    """What an exchange costs on one IPU: on the slowest tile, each part."""
+
+    exchanging: Charge
+    before: Charge
+    after: Charge
+
+
+class _Moved:
+    """What some transfers move."""
+
+    def __init__(self) -> None:
+        self.loads: dict[int, _Loads] = {}
+        """By IPU."""
+        self.flows: Counter[tuple[int, int]] = Counter()
+        self.ipus: set[int] = set()
+        self.tiles = self.size_bytes = 0
+        self.rounds = 1
+
+    def on(self, ipu: int) -> _Loads:
+        """Return the loads on an IPU, to be added to."""
+        found = self.loads.get(ipu)
+        if found is None:
+            found = self.loads[ipu] = _Loads()
+        return found
+
+
+def _moved_by(
+    program: Program, transfers: Iterable[Transfer], machine: Machine, forms: Forms
+) -> _Moved:
+    """Return what transfers move, and which loads that makes."""
+    made = _Moved()
+    for transfer in transfers:
+        source, target = program.variables[transfer.source], program.variables[transfer.destination]
+        made.ipus.update((source.ipu, target.ipu))
+        carried = forms.of(transfer)
+        if carried is None:
+            continue
+        found, form = carried
+        made.tiles += found.receivers.tiles
+        if found.copied_bytes:
+            charge = copy_charge(machine, found.copied_bytes, found.copied_runs)
+            made.on(target.ipu).before.append(_load(found.receivers, tuple(charge)))
+        if not found.received_bytes:
+            continue
+        made.size_bytes += found.total_bytes
+        made.rounds = max(made.rounds, form.rounds)
+        made.on(target.ipu).traffic.append(_received(found, form.receiving))
+        made.on(source.ipu).traffic.append(_sent(found, program, transfer.source, machine))
+        if form.sending.buffer_bytes:
+            amounts = tuple(form.sending.rearranging)
+            made.on(source.ipu).before.append(_load(found.senders, amounts))
+        if form.receiving.buffer_bytes:
+            amounts = tuple(form.receiving.rearranging)
+            made.on(target.ipu).after.append(_load(found.receivers, amounts))
+        if source.ipu != target.ipu:
+            way = program.place(source.ipu), program.place(target.ipu)
+            made.flows[way] += found.total_bytes
+    return made
+
+
+def _spent_on(machine: Machine, loads: _Loads) -> _OnIpu:
+    """Return what loads cost on one IPU."""
+    return _OnIpu(
+        slowest(_exchanged(machine, peak.amounts) for peak in peaks(loads.traffic)),
+        _slowest(loads.before),
+        _slowest(loads.after),
+    )
+
+
+def _cost_of(
+    program: Program, machine: Machine, parts: Sequence[_Moved], on_ipus: Sequence[_OnIpu]
+) -> ExchangeCost:
+    """Return the cost of moving all parts in one exchange, from what it costs on each IPU."""
+    exchanging = slowest(each.exchanging for each in on_ipus)
+    copying = slowest(x.before for x in on_ipus).plus(slowest(x.after for x in on_ipus))
+    flows: Counter[tuple[int, int]] = Counter()
+    ipus: set[int] = set()
+    for part in parts:
+        ipus |= part.ipus
+        flows.update(part.flows)
+    system = program.system_ipus or program.ipus
+    links = link_transfer(machine, (Flow(*way, n) for way, n in flows.items()), system)
+    starting, syncs = more_rounds(machine, max((part.rounds for part in parts), default=1))
+    present = len(ipus) * machine.chip.tiles_per_ipu
+    return ExchangeCost(
+        Spent(copying, slowest((exchanging, links)).plus(starting), syncs),
+        min(sum(part.tiles for part in parts), present),
+        tuple(sorted(ipus)),
+        sum(part.size_bytes for part in parts),
+    )
+
+
+def word_to_all_tiles(machine: Machine) -> Charge:
+    """Return the charge of one tile's sending one word to all others."""
+    return exchange(machine, [TileTraffic(4, 4, received_fragments=1)])
+
+
+def _slowest(loads: list[Load]) -> Charge:
+    """Return the charge of the tile that copies longest."""
+    return slowest(Charge(*peak.amounts) for peak in peaks(loads))
+
+
+def _received(found: TransferTraffic, way: Way) -> Load:
+    size, fragments = way.size_bytes, way.pieces
+    amounts = (0, 0, 0, size, fragments) if found.is_paired else (0, size, 0, 0, fragments)
+    return _load(found.receivers, amounts)
+
+
+def _sent(found: TransferTraffic, program: Program, source: int, machine: Machine) -> Load:
+    """Return what the senders send; at the paired rate each takes its partners' lanes, too."""
+    if not found.is_paired:
+        return _load(found.senders, (found.sent_bytes, 0, 0, 0, 0))
+    bus = machine.chip.tiles_per_exchange_bus
+    tiles = program.variables[source].mapping.tiles
+    alone = all(stride % bus == 0 for stride in tiles.strides)
+    size = found.sent_bytes * (1 if alone else min(bus, found.senders.tiles))
+    first, last = found.senders.first // bus * bus, found.senders.last // bus * bus + bus - 1
+    return Load(first, last, (0, 0, size, 0, 0))
+
+
+@lru_cache(1 << 14)
+def _exchanged(machine: Machine, amounts: tuple[int, ...]) -> Charge:
+    """Return the charge of a tile with these amounts."""
+    sent, received, paired_sent, paired_received, fragments = amounts
+    return exchange(machine, [TileTraffic(sent, received, paired_sent, paired_received, fragments)])
+
+
+def _load(tiles: TileRange, amounts: tuple[int, ...]) -> Load:
+    return Load(tiles.first, tiles.last, amounts)

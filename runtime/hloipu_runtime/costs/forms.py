@@ -1,0 +1,116 @@
+"""The forms of all exchanges of a program: as fast as can be while their code fits.
+
+All exchanges share the memory that code can lie in. What it is worth is found by raising its price
+until the exchanges' code takes no more than what is left of it, as one does for a knapsack (Everett
+1963: generalized Lagrange multipliers, Operations Research 11).
+"""
+
+from bisect import bisect_left
+from typing import NamedTuple
+
+from hloipu_runtime.costs.code_room import phases, room_for_exchanges
+from hloipu_runtime.costs.exchange_form import ExchangeForm, exchange_form, exchange_forms
+from hloipu_runtime.costs.loads import Load, peaks
+from hloipu_runtime.costs.sending import Sent, what_is_sent
+from hloipu_runtime.costs.traffic import TransferTraffic, transfer_traffic
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.steps import Exchange, Transfer
+
+_PRICES = tuple(1 << n for n in range(8, 17))
+"""Prices to try where code takes more, in cycles for each kilobyte: 0.25 to 65 a byte."""
+
+
+class Carried(NamedTuple):
+    """A transfer, what it moves, and how."""
+
+    traffic: TransferTraffic
+    form: ExchangeForm
+
+
+class _Choice(NamedTuple):
+    """What a transfer moves, and the forms that it may take."""
+
+    traffic: TransferTraffic
+    forms: tuple[ExchangeForm, ...]
+
+
+class Forms:
+    """How each transfer of a program is carried out on a machine."""
+
+    def __init__(self, program: Program, machine: Machine) -> None:
+        """Weigh all exchanges of a program against each other."""
+        self._program = program
+        self._machine = machine
+        self._choices: dict[int, tuple[Transfer, _Choice | None]] = {}
+        self.price = self._affordable()
+        """Cycles for each kilobyte of code."""
+
+    def of(self, transfer: Transfer) -> Carried | None:
+        """Return how a transfer of the program is carried out; None where its box is empty."""
+        choice = self._choice(transfer)
+        return choice and Carried(choice.traffic, exchange_form(choice.forms, self.price))
+
+    def _choice(self, transfer: Transfer) -> _Choice | None:
+        # By identity, as there are far more of them than kinds; kept, so that it stays theirs.
+        found = self._choices.get(id(transfer))
+        if found is None:
+            found = self._choices[id(transfer)] = (transfer, self._found(transfer))
+        return found[1]
+
+    def _found(self, transfer: Transfer) -> _Choice | None:
+        variables = self._program.variables
+        source, destination = variables[transfer.source], variables[transfer.destination]
+        bus = self._machine.chip.tiles_per_exchange_bus
+        traffic = transfer_traffic(transfer, source, destination, bus)
+        if traffic is None:
+            return None
+        sent = what_is_sent(transfer, source, destination) if traffic.fragments else Sent(0, 0)
+        return _Choice(traffic, exchange_forms(self._machine, traffic, sent))
+
+    def _affordable(self) -> int:
+        """Return the lowest price at which exchanges keep to their room in the memory for code."""
+        found: list[tuple[int, int, _Choice]] = []
+        variables = self._program.variables
+        steps = list(phases(self._program))
+        for transfer in (t for step in steps if isinstance(step, Exchange) for t in step.transfers):
+            choice = self._choice(transfer)
+            if choice is not None and choice.traffic.fragments:
+                ends = variables[transfer.source].ipu, variables[transfer.destination].ipu
+                found.append((*ends, choice))
+        room = room_for_exchanges(steps, self._machine)
+        if _kept_in_all(found) <= room or self._most_kept(found, 0) <= room:
+            return 0
+        # The higher the price, the less transfers keep, at both ends together.
+        number = bisect_left(_PRICES, True, key=lambda price: self._most_kept(found, price) <= room)
+        return _PRICES[min(number, len(_PRICES) - 1)]
+
+    def _most_kept(self, found: list[tuple[int, int, _Choice]], price: int) -> int:
+        """Return the bytes that exchanges take for good on the tile where they take most."""
+        on_ipu: list[list[Load]] = [[] for _ in range(self._program.ipus)]
+        kept_of: dict[int, tuple[int, int]] = {}
+        for source, destination, (traffic, forms) in found:
+            kept = kept_of.get(id(forms))
+            if kept is None:
+                form = exchange_form(forms, price)
+                kept = kept_of[id(forms)] = form.sending.kept_bytes, form.receiving.kept_bytes
+            for ipu, tiles, size in (
+                (source, traffic.senders, kept[0]),
+                (destination, traffic.receivers, kept[1]),
+            ):
+                on_ipu[ipu].append(Load(tiles.first, tiles.last, (size,)))
+        return max(
+            (peak.amounts[0] for loads in on_ipu if loads for peak in peaks(loads)), default=0
+        )
+
+
+def _kept_in_all(found: list[tuple[int, int, _Choice]]) -> int:
+    """Return the bytes that exchanges take on all tiles together, at no price: no tile has more."""
+    kept_of: dict[int, int] = {}
+    total = 0
+    for _, _, (_, forms) in found:
+        kept = kept_of.get(id(forms))
+        if kept is None:
+            kept = kept_of[id(forms)] = exchange_form(forms, 0).kept_bytes
+        total += kept
+    return total

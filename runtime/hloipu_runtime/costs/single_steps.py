@@ -1,0 +1,161 @@
+"""What single steps cost: compute sets, exchanges, collectives, transfers, and decisions."""
+
+from math import prod
+from typing import TYPE_CHECKING
+
+from hloipu_runtime.costs.computing import compute_cost
+from hloipu_runtime.costs.costs import StepCost
+from hloipu_runtime.costs.exchanging import exchange_cost
+from hloipu_runtime.costs.forms import Forms
+from hloipu_runtime.costs.hosting import HostPhase
+from hloipu_runtime.costs.spent import Spent
+from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.collective import Collective, RemoteCopy
+from hloipu_runtime.program.program import Program, Role
+from hloipu_runtime.program.steps import (
+    ComputeSet,
+    Exchange,
+    Step,
+    StreamIn,
+    StreamOut,
+    Sync,
+    VariableId,
+)
+
+if TYPE_CHECKING:
+    from hloipu_runtime.costs.collecting import RemotePhase
+
+_NOTHING = Spent()
+
+
+def computing(program: Program, step: ComputeSet, machine: Machine, path: str) -> StepCost:
+    """Return the cost of a compute set."""
+    cost = compute_cost(program, step, machine)
+    codelets = dict.fromkeys(group.codelet.name for group in step.groups)
+    return StepCost(
+        path,
+        "compute",
+        ", ".join(codelets),
+        Spent(compute=cost.charge),
+        tuple((step.groups[number].name, charge) for number, charge in cost.shares),
+        cost.busy_tiles,
+        cost.ipus,
+        0,
+        cost.one_tile_bytes,
+    )
+
+
+def exchanging(
+    program: Program, step: Exchange, machine: Machine, forms: Forms, path: str
+) -> StepCost:
+    """Return the cost of an exchange."""
+    cost = exchange_cost(program, step, machine, forms)
+    name = step.name
+    if not name and step.definitions:
+        definition = step.definitions[0]
+        name = program.values[definition.value].origin
+        name = name or program.variables[definition.variable].origin
+    return plain(path, "exchange", name, cost.spent, cost.tiles, cost.ipus, cost.moved_bytes)
+
+
+def collecting(program: Program, step: Collective, machine: Machine, path: str) -> StepCost:
+    """Return the cost of a collective."""
+    from hloipu_runtime.costs.collecting import collective_cost
+
+    cost = collective_cost(program, step, machine)
+    kind = step.form.kind
+    return plain(path, kind, step.name, cost.spent, cost.tiles, cost.ipus, cost.moved_bytes)
+
+
+def plain(
+    path: str,
+    kind: str,
+    name: str,
+    spent: Spent = _NOTHING,
+    tiles: int = 0,
+    ipus: tuple[int, ...] = (),
+    moved_bytes: int = 0,
+) -> StepCost:
+    """Return the cost of a step that is one thing."""
+    return StepCost(path, kind, "", spent, ((name, spent.total),), tiles, ipus, moved_bytes)
+
+
+def deciding(
+    program: Program,
+    variable: VariableId,
+    ipus: frozenset[int],
+    machine: Machine,
+    step: StepCost,
+) -> StepCost:
+    """Return a step with the cost of handing what a variable says to all tiles that follow it."""
+    at = program.variables[variable].ipu
+    there = frozenset(map(program.place, ipus))
+    system = program.system_ipus or program.ipus
+    from hloipu_runtime.costs.deciding import decision
+
+    spent = decision(machine, program.place(at), there, system)
+    everyone = tuple(sorted(ipus | {at}))
+    tiles = len(everyone) * machine.chip.tiles_per_ipu
+    name = step.shares[0][0]
+    return step._replace(spent=spent, shares=((name, spent.total),), tiles=tiles, ipus=everyone)
+
+
+class Transfers:
+    """Costs of transfers to and from host and remote memory, which go on with those before them."""
+
+    def __init__(self, program: Program, machine: Machine) -> None:
+        self.program = program
+        self.machine = machine
+        self.phase: HostPhase | None = None
+        self.remote: RemotePhase | None = None
+
+    def follow(self, step: Step) -> None:
+        """End what a step that comes next does not go on with."""
+        if not isinstance(step, StreamIn | StreamOut | Sync):
+            self.phase = None
+        if not isinstance(step, RemoteCopy):
+            self.remote = None
+
+    def remote_copy(self, step: RemoteCopy, path: str) -> StepCost:
+        """Return the cost of a copy to or from remote memory."""
+        variables = self.program.variables
+        source, destination = variables[step.source], variables[step.destination]
+        write = destination.role is Role.REMOTE
+        here = source if write else destination
+        phase = self.remote
+        if phase is None or (phase.ipu, phase.write) != (here.ipu, write):
+            from hloipu_runtime.costs.collecting import RemotePhase
+
+            phase = self.remote = RemotePhase(self.machine, here.ipu, write=write)
+        spent = Spent(host=phase.add(here))
+        bits = prod(here.shape) * ELEMENT_TYPES[here.element_type].bits
+        kind = "remote out" if write else "remote in"
+        name, tiles = here.origin or here.name, here.mapping.tiles.count
+        return plain(path, kind, name, spent, tiles, (here.ipu,), -(-bits // 8))
+
+    def streaming(self, step: StreamIn | StreamOut, path: str) -> StepCost:
+        """Return the cost of a transfer to or from the host."""
+        program, machine = self.program, self.machine
+        to_device = isinstance(step, StreamIn)
+        if self.phase is None or self.phase.to_device != to_device:
+            self.phase = HostPhase(
+                machine,
+                program.ipus,
+                to_device=to_device,
+                is_connected=program.is_resident,
+                participants=program.participants,
+            )
+        variable = program.variables[step.variable]
+        spent = Spent(host=self.phase.add(variable))
+        bits = prod(variable.shape) * ELEMENT_TYPES[variable.element_type].bits
+        return StepCost(
+            path,
+            "stream in" if to_device else "stream out",
+            "",
+            spent,
+            ((variable.origin or step.stream, spent.total),),
+            variable.mapping.tiles.count,
+            (variable.ipu,),
+            -(-bits // 8),
+        )

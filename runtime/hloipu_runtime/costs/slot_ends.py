@@ -1,0 +1,48 @@
+"""What the ends of a pipeline's slots cost: copies to where values are read, and a meeting."""
+
+from hloipu_runtime.costs.collecting import stored_cost
+from hloipu_runtime.costs.costs import StepCost
+from hloipu_runtime.costs.deciding import branches
+from hloipu_runtime.costs.exchanging import SlotCopies
+from hloipu_runtime.costs.forms import Forms
+from hloipu_runtime.costs.single_steps import plain
+from hloipu_runtime.costs.spent import Spent
+from hloipu_runtime.machine.costs import sync
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.steps import Pipeline
+from hloipu_runtime.program.timetable import Pattern
+
+
+def slot_ends(
+    program: Program,
+    step: Pipeline,
+    patterns: tuple[Pattern, ...],
+    machine: Machine,
+    forms: Forms,
+    path: str,
+) -> StepCost:
+    """Return what the ends of all slots of a pipeline cost: copies, and a meeting of all."""
+    ipus = _all_ipus(step)
+    meeting = Spent(sync=sync(machine, len(ipus)))
+    turn = branches(machine, 1)
+    total, moved = Spent(), 0
+    made = SlotCopies(program, step, machine, forms)
+    for pattern in patterns:
+        copies = made.cost(pattern.positions)
+        total = total.plus(copies.spent.plus(meeting).plus(turn).times(pattern.slots))
+        moved += pattern.slots * copies.moved_bytes
+    tiles = len(ipus) * machine.chip.tiles_per_ipu
+    return plain(path, "slots", step.name, total, tiles, ipus, moved)
+
+
+def stored(
+    program: Program, step: Pipeline, patterns: tuple[Pattern, ...], machine: Machine, path: str
+) -> StepCost:
+    """Return what the ends of all slots cost to bring to remote memory what waits there."""
+    total, moved = stored_cost(program, step, patterns, machine)
+    return plain(path, "remote out", step.name, Spent(host=total), 0, _all_ipus(step), moved)
+
+
+def _all_ipus(step: Pipeline) -> tuple[int, ...]:
+    return tuple(sorted({ipu for stage in step.stages for ipu in stage.ipus}))

@@ -1,0 +1,114 @@
+"""Products by BLAS, on a number of threads that their size alone decides, so that runs repeat.
+
+OpenBLAS rounds otherwise on two threads than on one. A thread hand-over costs more than a small
+product, and on a busy machine far more: its workers spin, and a product of 2 MFLOP on two threads
+then takes milliseconds instead of tens of microseconds.
+
+The number of threads is one for the whole process. Products that want the same number go side by
+side; one that wants another waits for them.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from threading import Condition
+from typing import Any
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from hloipu_runtime.kernels.core.blocks import Array
+
+ONE_THREAD_FLOPS = 20_000_000
+"""Below this a second thread does not pay (measured on two x86-64 cores with OpenBLAS 0.3)."""
+
+
+@cache
+def _libraries() -> tuple[Any, ...]:
+    """Return the loaded BLAS libraries."""
+    return tuple(ThreadpoolController().select(user_api="blas").lib_controllers)
+
+
+class _Process:
+    """What is known of BLAS's threads in this process."""
+
+    changed = Condition()
+    single: bool | None = None
+    """What was set last; None: what whoever called us had set."""
+    products = 0
+    """That are going on."""
+    waiting = 0
+    """Products that wait for another number of threads."""
+    blocks = 0
+    """Of `blas_threads_given_back`, open in all threads."""
+    given: tuple[int, ...] = ()
+    """The threads of each library that whoever called us had set."""
+
+
+def blas_matmul(a: Array, b: Array, flops: float, out: Array | None = None) -> Array:
+    """Return `np.matmul` of two operands, on one thread or on all as a product of `flops` asks."""
+    single = flops < ONE_THREAD_FLOPS
+    changed = _Process.changed
+    with changed:
+        if _Process.single is not single:
+            _wait_and_set(single=single)
+        _Process.products += 1
+    try:
+        product: Array = np.matmul(a, b, out=out)
+        return product
+    finally:
+        with changed:
+            _Process.products -= 1
+            if _Process.waiting and not _Process.products:
+                changed.notify_all()
+
+
+@contextmanager
+def blas_threads_given_back() -> Iterator[None]:
+    """Give BLAS the threads that it had when the last such block of all threads is left."""
+    with _Process.changed:
+        if not _Process.blocks:
+            _Process.given = tuple(library.num_threads for library in _libraries())
+            _Process.single = None
+        _Process.blocks += 1
+    try:
+        yield
+    finally:
+        with _Process.changed:
+            _Process.blocks -= 1
+            if not _Process.blocks and _Process.single is not None:
+                _set(single=False)
+                _Process.single = None
+
+
+def _wait_and_set(*, single: bool) -> None:
+    """Set the number of threads once no product goes on with another; the lock is held."""
+    _Process.waiting += 1
+    while _Process.products and _Process.single is not single:
+        _Process.changed.wait()
+    _Process.waiting -= 1
+    if _Process.single is not single:
+        if not _Process.blocks:  # a kernel called by itself
+            _Process.given = tuple(library.num_threads for library in _libraries())
+        _set(single=single)
+
+
+def _set(*, single: bool) -> None:
+    for library, threads in zip(_libraries(), _Process.given, strict=True):
+        library.set_num_threads(1 if single else threads)
+        # threadpoolctl lets the first thread that sets a number set all later ones; it is the lock
+        # that orders those here.
+        if hasattr(library, "clear_controlling_thread"):
+            library.clear_controlling_thread()
+    _Process.single = single
+
+
+def _forget() -> None:
+    """Begin anew in a child, which has no thread but the one that forked."""
+    _Process.changed = Condition()
+    _Process.single = None
+    _Process.products = _Process.waiting = 0
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,1 @@
+"""What all kernels share: storage, rounding, blocks in the cache, monoids, movement."""

@@ -1,0 +1,58 @@
+"""Order-preserving integer keys of floats: total order, and exact minimum and maximum of zeros.
+
+numpy's `maximum` may return either zero of -0.0 and +0.0; XLA's returns the one that IEEE 754-2019
+orders higher. Where both zeros may meet, extrema are taken on the keys instead.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hloipu_runtime.kernels.core.blocks import Array
+
+_BLOCK_ELEMENTS = 1 << 16
+
+
+def total_order_keys(x: Array) -> Array:
+    """Return signed integers ordered as IEEE total order: -nan < -inf < .. -0 < +0 .. inf < nan."""
+    bits = np.ascontiguousarray(x).view(f"i{x.itemsize}").reshape(x.shape)
+    magnitude = np.iinfo(bits.dtype).max
+    # Negative floats order backwards in their bits: flip all but the sign.
+    keys = np.empty(bits.shape, bits.dtype)
+    np.right_shift(bits, bits.itemsize * 8 - 1, out=keys)
+    np.bitwise_and(keys, magnitude, out=keys)
+    np.bitwise_xor(keys, bits, out=keys)
+    return keys
+
+
+def from_total_order_keys(keys: Array, dtype: np.dtype[Any]) -> Array:
+    """Invert `total_order_keys`."""
+    magnitude = np.iinfo(keys.dtype).max
+    signs = np.right_shift(keys, keys.itemsize * 8 - 1)
+    return np.asarray((signs & magnitude) ^ keys).view(dtype).reshape(keys.shape)
+
+
+def extremum_keys(x: Array, monoid: str) -> Array:
+    """Return keys whose integer minimum or maximum is the float one: a NaN of any sign wins."""
+    keys = total_order_keys(x)
+    winner = np.iinfo(keys.dtype).max if monoid == "maximum" else np.iinfo(keys.dtype).min
+    # The extreme keys are the NaNs with every bit set, of either sign.
+    np.copyto(keys, winner, where=np.isnan(x))
+    return keys
+
+
+def has_negative_zero(arrays: Sequence[Array]) -> bool:
+    """Whether any float array holds -0.0; one pass in cache-sized blocks."""
+    for x in arrays:
+        if x.dtype.kind != "f":
+            return False
+        if not x.flags.c_contiguous:
+            # A broadcast view repeats few values: look at each once.
+            x = np.ascontiguousarray(x[(*(slice(None) if s else slice(1) for s in x.strides), ...)])
+        bits = x.reshape(-1).view(f"i{x.itemsize}")
+        lowest = np.iinfo(bits.dtype).min
+        for start in range(0, bits.size, _BLOCK_ELEMENTS):
+            if (bits[start : start + _BLOCK_ELEMENTS] == lowest).any():
+                return True
+    return False

@@ -1,0 +1,196 @@
+"""Rounding to the grids of the narrow floats, to nearest and ties to even.
+
+Two ways, both exact. bf16 shares its exponent range with f32: an integer addition carries into the
+kept bits. Every other format: adding and taking away 1.5 * 2^k, with k chosen per element so that
+one unit in the last place of the sum is one step of the grid; subnormals fall out of a lower bound
+on k. Formats: OCP FP8 and MX specifications, arXiv 2206.02915 (fnuz), openxla/stablehlo: rfcs
+(f8e4m3, f8e3m4, f8e8m0fnu and the narrower).
+"""
+
+import math
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+
+from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.kernels.core.blocks import Array, blocks, like
+from hloipu_runtime.kernels.core.quiet import quietly
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The numbers that a narrow float can hold, and what happens beyond the largest."""
+
+    mantissa_bits: int
+    min_exponent: int
+    """Exponent of the smallest normal number."""
+    largest: float
+    overflow: Literal["infinity", "nan", "saturate"]
+    negative_zero: bool = True
+    nan: bool = True
+    """Without it a NaN becomes -0, as XLA converts it."""
+
+
+GRIDS: dict[str, Grid] = {
+    "f16": Grid(10, -14, 65504.0, "infinity"),
+    "bf16": Grid(7, -126, 2.0**128 - 2.0**120, "infinity"),
+    "f8e5m2": Grid(2, -14, 57344.0, "infinity"),
+    "f8e4m3": Grid(3, -6, 240.0, "infinity"),
+    "f8e3m4": Grid(4, -2, 15.5, "infinity"),
+    "f8e4m3fn": Grid(3, -6, 448.0, "nan"),
+    "f8e4m3b11fnuz": Grid(3, -10, 30.0, "nan", negative_zero=False),
+    "f8e5m2fnuz": Grid(2, -15, 57344.0, "nan", negative_zero=False),
+    "f8e4m3fnuz": Grid(3, -7, 240.0, "nan", negative_zero=False),
+    "f4e2m1fn": Grid(1, 0, 6.0, "saturate", nan=False),
+    "f6e2m3fn": Grid(3, 0, 7.5, "saturate", nan=False),
+    "f6e3m2fn": Grid(2, -2, 28.0, "saturate", nan=False),
+}
+"""Every narrow float but f8e8m0fnu, whose values are powers of two alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rounder:
+    """Bit patterns to round values of one wide dtype to one grid with."""
+
+    infinity: np.generic
+    sign: np.generic
+    highest: np.generic
+    """Exponent bits of the grid's largest number: from there on a value may overflow."""
+    lowest: np.generic
+    """The smallest normal number of the grid."""
+    lift: np.generic
+    """From an element's exponent bits to its addend."""
+
+
+@lru_cache(maxsize=64)
+def _rounder(element_type: str, dtype: np.dtype[Any]) -> _Rounder:
+    grid = GRIDS[element_type]
+    mantissa_bits, bias = (23, 127) if dtype.itemsize == 4 else (52, 1023)
+    sign = 1 << (8 * dtype.itemsize - 1)
+    lift = (mantissa_bits - grid.mantissa_bits) << mantissa_bits | 1 << (mantissa_bits - 1)
+    number = np.uint32 if dtype.itemsize == 4 else np.uint64
+    return _Rounder(
+        infinity=number(sign - (1 << mantissa_bits)),
+        sign=number(sign),
+        highest=number((bias + math.frexp(grid.largest)[1] - 1) << mantissa_bits),
+        lowest=dtype.type(2.0**grid.min_exponent),
+        lift=number(lift),
+    )
+
+
+def is_narrow(element_type: str) -> bool:
+    """Whether values of `element_type` live in float32 arrays on a coarser grid."""
+    return element_type in GRIDS or element_type == "f8e8m0fnu"
+
+
+def round_to(x: Array, element_type: str, out: Array | None = None) -> Array:
+    """Round f32 or f64 values to the grid of `element_type`, once, to nearest and ties to even.
+
+    `out` (float32, or float64 for f64; it may be `x`) takes the result in storage form. f32 values
+    asked for as f32, and f64 as f64, come back as they are.
+    """
+    if not is_narrow(element_type):
+        dtype = np.dtype(ELEMENT_TYPES[element_type].storage)
+        if out is None:
+            return x if x.dtype == dtype else x.astype(dtype)
+        np.copyto(out, x, casting="same_kind")
+        return out
+    if out is None:
+        out = like(x, np.dtype(np.float32))
+    with quietly():
+        for target, piece in blocks(out, x):
+            round_block(piece, element_type, target)
+    return out
+
+
+def round_block(x: Array, element_type: str, out: Array) -> None:
+    """Round one piece, f32 or f64, to a narrow grid into `out`; floating-point warnings are off.
+
+    `out` may be `x`; for most formats it is cheaper if it is not.
+    """
+    if element_type == "f8e8m0fnu":
+        _round_to_powers_of_two(x, out)
+    elif element_type == "bf16" and x.dtype == np.float32:
+        _round_to_bf16(x, out)
+    else:
+        _round_to_grid(x, element_type, out)
+
+
+def _round_to_bf16(x: Array, out: Array) -> None:
+    bits = x.view(np.uint32)
+    carry = np.right_shift(bits, 16)
+    np.bitwise_and(carry, 1, out=carry)
+    np.add(carry, 0x7FFF, out=carry)
+    if np.isnan(x.max()):
+        # A carry out of a NaN's payload would reach the exponent: none there, but the quiet bit.
+        nans = np.isnan(x)
+        np.multiply(carry, ~nans, out=carry, casting="unsafe")
+        np.add(carry, bits, out=carry)
+        np.bitwise_or(carry, np.left_shift(nans, 22, dtype=np.uint32), out=carry)
+    else:
+        np.add(carry, bits, out=carry)
+    np.bitwise_and(carry, 0xFFFF0000, out=out.view(np.uint32))
+
+
+def _round_to_grid(x: Array, element_type: str, out: Array) -> None:
+    grid = GRIDS[element_type]
+    by = _rounder(element_type, x.dtype)
+    unsigned = np.dtype(f"u{x.dtype.itemsize}")
+    bits = x.view(unsigned)
+    addend = np.bitwise_and(bits, by.infinity)
+    overflow = addend.max() >= by.highest
+    if overflow:
+        nans = np.isnan(x)
+        np.minimum(addend, by.highest, out=addend)
+    # Exponent bits alone are powers of two, 0 and infinity: ordered as floats as they are as
+    # integers, and numpy's maximum of floats is the faster one.
+    np.maximum(addend.view(x.dtype), by.lowest, out=addend.view(x.dtype))
+    np.add(addend, by.lift, out=addend)
+    # The signs of x are needed once more after the sum.
+    apart = out.dtype == x.dtype and not np.may_share_memory(out, x)
+    rounded = np.add(x, addend.view(x.dtype), out=out if apart else None)
+    np.subtract(rounded, addend.view(x.dtype), out=rounded)
+    if grid.negative_zero and not rounded.view(unsigned).min():
+        # Every zero came out as +0; nothing else has lost its sign.
+        sign = np.bitwise_and(bits, by.sign, out=addend)
+        np.bitwise_or(rounded.view(unsigned), sign, out=rounded.view(unsigned))
+    if overflow:
+        _settle_overflow(rounded, nans, grid)
+    if rounded is not out:
+        np.copyto(out, rounded, casting="same_kind")
+
+
+def _settle_overflow(rounded: Array, nans: Array, grid: Grid) -> None:
+    """Replace numbers beyond the largest, and NaN where the format has none, in place."""
+    if grid.overflow == "saturate":
+        np.clip(rounded, -grid.largest, grid.largest, out=rounded)
+    else:
+        replacement = rounded.dtype.type(np.inf if grid.overflow == "infinity" else np.nan)
+        beyond = np.absolute(rounded) > grid.largest
+        np.copyto(rounded, np.copysign(replacement, rounded), where=beyond)
+    if not grid.nan:
+        np.copyto(rounded, -0.0, where=nans)
+
+
+def _round_to_powers_of_two(x: Array, out: Array) -> None:
+    """Round to f8e8m0fnu: halves up; zero, negative, infinite and too large values are NaN.
+
+    Below 2^-126 all values up to 2^-127 become 2^-127 and the others 2^-126, as XLA converts f32.
+    The bits decide, as a processor that flushes subnormals takes 2^-127 for zero in f32.
+    """
+    fraction, bias = (23, 127) if x.dtype == np.float32 else (52, 1023)
+    bits = x.view(np.dtype(f"u{x.dtype.itemsize}"))
+    one = bits.dtype.type(1)
+    exponents = (bits + (one << bits.dtype.type(fraction - 1)) >> bits.dtype.type(fraction)).astype(
+        np.int64
+    ) - (bias - 127)
+    lowest = bits.dtype.type(bias - 126 << fraction)
+    half_lowest = lowest >> one if fraction == 23 else lowest - (one << bits.dtype.type(fraction))
+    exponents[bits < lowest] = 1
+    exponents[bits <= half_lowest] = 0
+    codes = np.where(exponents == 0, 1 << 22, exponents << 23)
+    positive = (bits > 0) & (bits >> bits.dtype.type(8 * bits.itemsize - 1) == 0)
+    codes[~positive | (exponents > 254)] = 0x7FC00000
+    out[...] = codes.astype(np.uint32).view(np.float32)

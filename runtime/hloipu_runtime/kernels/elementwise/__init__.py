@@ -1,0 +1,1 @@
+"""Elementwise operations, conversions included."""

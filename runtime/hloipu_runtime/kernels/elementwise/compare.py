@@ -1,0 +1,102 @@
+"""Comparing, choosing and clamping."""
+
+import numpy as np
+
+from hloipu_runtime.element_types import ELEMENT_TYPES, Kind
+from hloipu_runtime.kernels.core.blocks import Array, blocks, repeats
+from hloipu_runtime.kernels.core.extrema import total_order_keys
+from hloipu_runtime.kernels.elementwise.binary import binary
+
+DIRECTIONS: dict[str, np.ufunc] = {
+    "EQ": np.equal,
+    "NE": np.not_equal,
+    "GE": np.greater_equal,
+    "GT": np.greater,
+    "LE": np.less_equal,
+    "LT": np.less,
+}
+
+
+def is_own_order(compare_type: str | None, element_type: str) -> bool:
+    """Whether a `compare_type` means what numpy compares storage arrays by."""
+    element = ELEMENT_TYPES[element_type]
+    if compare_type == "TOTALORDER":
+        return element.kind is not Kind.FLOAT
+    if compare_type in ("SIGNED", "UNSIGNED") and element.is_integer:
+        return (np.dtype(element.storage).kind == "i") == (compare_type == "SIGNED")
+    return True
+
+
+_MASKED_ELEMENTS = 1 << 12
+"""From here on choosing by bit masks beats `np.where`."""
+
+
+def compare(
+    x: Array,
+    y: Array,
+    direction: str,
+    compare_type: str | None,
+    element_type: str,
+    out: Array | None = None,
+) -> Array:
+    """Compare elements as `direction` (EQ, NE, GE, GT, LE, LT) says; the result is pred.
+
+    `compare_type` TOTALORDER puts floats in the order -NaN < -inf < ... < -0 < +0 < ... < inf <
+    NaN; SIGNED and UNSIGNED read integers as such; None and FLOAT are the type's own order.
+    """
+    if compare_type == "TOTALORDER" and ELEMENT_TYPES[element_type].kind is Kind.FLOAT:
+        x, y = total_order_keys(x), total_order_keys(y)
+    elif compare_type in ("SIGNED", "UNSIGNED") and x.dtype.kind in "iu":
+        as_type = np.dtype(f"{'i' if compare_type == 'SIGNED' else 'u'}{x.dtype.itemsize}")
+        x, y = x.view(as_type), y.view(as_type)
+    return np.asarray(DIRECTIONS[direction](x, y, out=out))
+
+
+def select(predicate: Array, on_true: Array, on_false: Array, out: Array | None = None) -> Array:
+    """Return `on_true` where `predicate` holds, else `on_false`; any of them may be a scalar."""
+    if out is None:
+        if predicate.ndim == 0 and on_true.ndim and on_true.shape == on_false.shape:
+            return on_true if predicate else on_false
+        maskable = on_true.dtype == on_false.dtype and on_true.dtype.itemsize in (1, 2, 4, 8)
+        if maskable and on_true.size >= _MASKED_ELEMENTS and not repeats(predicate):
+            return _select_by_masks(predicate, on_true, on_false)
+        return np.where(predicate, on_true, on_false)
+    keep = np.array(on_true) if np.may_share_memory(out, on_true) else on_true
+    condition = np.array(predicate) if np.may_share_memory(out, predicate) else predicate
+    np.copyto(out, on_false)
+    np.copyto(out, keep, where=condition)
+    return out
+
+
+def _select_by_masks(predicate: Array, on_true: Array, on_false: Array) -> Array:
+    """Choose without branches, whose misses make numpy's `where` four times slower.
+
+    With the mask m = 0 where the predicate holds and all ones elsewhere, the choice between bits
+    t and f is t ^ ((t ^ f) & m).
+    """
+    shape = np.broadcast_shapes(predicate.shape, on_true.shape, on_false.shape)
+    bits = np.dtype(f"i{on_true.dtype.itemsize}")
+    out = np.empty(shape, on_true.dtype)
+    for target, holds, yes, no in blocks(
+        out.view(bits), predicate.view(np.int8), _as(on_true, bits), _as(on_false, bits)
+    ):
+        mask = holds.astype(bits)
+        np.subtract(mask, bits.type(1), out=mask)
+        np.bitwise_xor(yes, no, out=target)
+        np.bitwise_and(target, mask, out=target)
+        np.bitwise_xor(target, yes, out=target)
+    return out
+
+
+def _as(x: Array, bits: np.dtype[np.generic]) -> Array:
+    """Read elements as integers of their width, whatever the strides."""
+    return x if x.dtype == bits else x.view(bits)
+
+
+def clamp(low: Array, x: Array, high: Array, element_type: str, out: Array | None = None) -> Array:
+    """Return min(max(low, x), high); `low` and `high` have the shape of `x` or are scalars."""
+    low, high = np.broadcast_to(low, x.shape), np.broadcast_to(high, x.shape)
+    raised = binary("maximum", x, low, element_type, out)
+    if out is None and raised.flags.writeable and not np.may_share_memory(raised, x):
+        out = raised
+    return binary("minimum", raised, high, element_type, out)

@@ -1,0 +1,239 @@
+"""Elementwise operations on one array."""
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from hloipu_runtime.element_types import ELEMENT_TYPES, ElementType, Kind
+from hloipu_runtime.errors import UnsupportedError
+from hloipu_runtime.kernels.core.blocks import Array, blocks, compact, like, repeats
+from hloipu_runtime.kernels.core.quiet import quietly
+from hloipu_runtime.kernels.core.rounding import is_narrow, round_block
+from hloipu_runtime.kernels.core.storage import storage_dtype, to_bits, wrap
+from hloipu_runtime.kernels.elementwise.complex_unary import COMPLEX_UNARY
+from hloipu_runtime.kernels.elementwise.special import erf
+
+RealKernel = Callable[[Array, Array], object]
+"""Writes the values for f32 or f64 `x` into `out`, which may be `x` itself; rounds nothing."""
+
+
+def _logistic(x: Array, out: Array) -> None:
+    np.negative(x, out)
+    np.exp(out, out)
+    np.add(out, x.dtype.type(1), out)
+    np.reciprocal(out, out)
+
+
+def _reciprocal_square_root(x: Array, out: Array) -> None:
+    np.sqrt(x, out)
+    np.reciprocal(out, out)
+
+
+def _round_away_from_zero(x: Array, out: Array) -> None:
+    # The number just below one half: one half itself would carry 0.49999997 to 1.
+    half = np.nextafter(x.dtype.type(0.5), x.dtype.type(0))
+    np.trunc(np.add(x, np.copysign(half, x)), out)
+
+
+def _sign(x: Array, out: Array) -> None:
+    # Two steps carry the smallest subnormal beyond 1; zeros and NaN stay what they are.
+    number, powers = x.dtype.type, (127, 23) if x.dtype == np.float32 else (1023, 52)
+    np.multiply(x, number(2.0 ** powers[0]), out)
+    np.multiply(out, number(2.0 ** powers[1]), out)
+    np.clip(out, number(-1), number(1), out)
+
+
+def _zeros(x: Array, out: Array) -> None:
+    out[...] = 0
+
+
+REAL_KERNELS: dict[str, RealKernel] = {
+    "abs": np.absolute,
+    "acos": np.arccos,
+    "acosh": np.arccosh,
+    "asin": np.arcsin,
+    "asinh": np.arcsinh,
+    "atanh": np.arctanh,
+    "cbrt": np.cbrt,
+    "ceil": np.ceil,
+    "cosine": np.cos,
+    "cosh": np.cosh,
+    "erf": erf,
+    "exponential": np.exp,
+    "exponential-minus-one": np.expm1,
+    "floor": np.floor,
+    "imag": _zeros,
+    "log": np.log,
+    "log-plus-one": np.log1p,
+    "logistic": _logistic,
+    "negate": np.negative,
+    "real": np.positive,
+    "round-nearest-afz": _round_away_from_zero,
+    "round-nearest-even": np.rint,
+    "rsqrt": _reciprocal_square_root,
+    "sign": _sign,
+    "sine": np.sin,
+    "sinh": np.sinh,
+    "sqrt": np.sqrt,
+    "tan": np.tan,
+    "tanh": np.tanh,
+}
+"""What each opcode computes on f32 and f64 pieces; narrow floats are f32 rounded afterwards."""
+
+_CHAINS = {"erf", "logistic", "round-nearest-afz", "rsqrt", "sign"}
+"""Opcodes of several numpy calls: run in pieces, so that what is between them stays in cache."""
+
+_ON_GRID = {
+    "abs",
+    "ceil",
+    "floor",
+    "imag",
+    "negate",
+    "real",
+    "round-nearest-afz",
+    "round-nearest-even",
+    "sign",
+}
+"""Opcodes that keep f16 and bf16 values on the grid: no rounding (smaller formats may overflow)."""
+
+
+def _leading_zeros(x: Array, element: ElementType) -> Array:
+    if element.bits <= 16:
+        return _leading_zeros_by_count(x, element)
+    return _leading_zeros_by_exponent(x, element)
+
+
+def _leading_zeros_by_count(x: Array, element: ElementType) -> Array:
+    """Set every bit below the highest one, and count."""
+    result = like(x)
+    for target, piece in blocks(result, x):
+        bits = np.array(to_bits(piece, element.name))
+        shifted = np.empty_like(bits)
+        step = 1
+        while step < element.bits:
+            np.right_shift(bits, bits.dtype.type(step), out=shifted)
+            np.bitwise_or(bits, shifted, out=bits)
+            step *= 2
+        counts = np.bitwise_count(bits).astype(bits.dtype, copy=False)
+        np.subtract(bits.dtype.type(element.bits), counts, out=target.view(bits.dtype))
+    return result
+
+
+def _leading_zeros_by_exponent(x: Array, element: ElementType) -> Array:
+    """Read the highest bit off the exponent that a conversion to a float gives."""
+    number, mantissa_bits, bias = (
+        (np.float32, 23, 127) if element.bits < 64 else (np.float64, 52, 1023)
+    )
+    result = like(x)
+    for target, piece in blocks(result, x):
+        bits = np.asarray(to_bits(piece, element.name))
+        # Without the bit below the highest one, rounding cannot carry to the next power of two.
+        lower = np.right_shift(bits, bits.dtype.type(1))
+        np.invert(lower, out=lower)
+        np.bitwise_and(bits, lower, out=lower)
+        exponent = lower.astype(number)
+        # One half has the exponent that the answer for zero asks for; it carries into no other.
+        np.add(exponent, number(0.5), out=exponent)
+        bits = exponent.view(np.dtype(f"i{np.dtype(number).itemsize}"))
+        np.right_shift(bits, mantissa_bits, out=bits)
+        np.subtract(element.bits - 1 + bias, bits, out=target.view(bits.dtype))
+    return result
+
+
+def _bit_count(x: Array, element: ElementType) -> Array:
+    return np.asarray(np.bitwise_count(to_bits(x, element.name)))
+
+
+_INTEGER: dict[str, Callable[[Array, ElementType], Array]] = {
+    "abs": lambda x, _: np.absolute(x),
+    "count-leading-zeros": _leading_zeros,
+    "negate": lambda x, _: np.negative(x),
+    "not": lambda x, _: np.invert(x),
+    "popcnt": _bit_count,
+    "real": lambda x, _: x,
+    "imag": lambda x, _: np.zeros_like(x),
+    "sign": lambda x, _: np.sign(x),
+}
+
+
+def unary_has_meaning(opcode: str, element_type: str) -> bool:
+    """Whether `unary` computes an operation on an operand of a type."""
+    element = ELEMENT_TYPES[element_type]
+    if element.is_float:
+        return opcode in REAL_KERNELS or opcode == "is-finite"
+    if element.is_complex:
+        return opcode in COMPLEX_UNARY or opcode == "is-finite"
+    return opcode in _INTEGER if element.is_integer else opcode in ("not", "real")
+
+
+def unary(opcode: str, x: Array, element_type: str, out: Array | None = None) -> Array:
+    """Compute the elementwise operation `opcode` on `x`, whose element type is `element_type`.
+
+    The result has the shape of `x`, in storage form of the result's element type: pred for
+    `is-finite`, the component type for `abs`, `real` and `imag` of complex numbers, else that of
+    `x`. `out` takes it if given (`x` itself is allowed where the types agree). Raises
+    `UnsupportedError` where the operation has no meaning for the type.
+    """
+    element = ELEMENT_TYPES[element_type]
+    if out is None and repeats(x):
+        return np.broadcast_to(unary(opcode, compact(x), element_type), x.shape)
+    if element.kind is Kind.FLOAT and opcode in REAL_KERNELS:
+        return _real(opcode, x, element_type, out)
+    if opcode == "is-finite" and (element.is_float or element.is_complex):
+        return np.isfinite(x, out=_target(x, out, np.dtype(np.bool_)))
+    if element.is_complex and opcode in COMPLEX_UNARY:
+        return _store(COMPLEX_UNARY[opcode](x), out)
+    if (element.is_integer and opcode in _INTEGER) or (
+        element.kind is Kind.PREDICATE and opcode in ("not", "real")
+    ):
+        return _integer(opcode, x, element, out)
+    raise UnsupportedError(
+        "E0457",
+        f"{opcode} of {element_type} has no meaning",
+        hint="convert the operand to a type that the operation is defined for",
+    )
+
+
+def _target(x: Array, out: Array | None, dtype: np.dtype[np.generic]) -> Array:
+    return like(x, dtype) if out is None else out
+
+
+def _store(result: Array, out: Array | None) -> Array:
+    if out is None:
+        return np.asarray(result)
+    np.copyto(out, result, casting="unsafe")
+    return out
+
+
+def _real(opcode: str, x: Array, element_type: str, out: Array | None) -> Array:
+    kernel = REAL_KERNELS[opcode]
+    out = _target(x, out, x.dtype)
+    on_grid = element_type in ("f16", "bf16") and opcode in _ON_GRID
+    rounds = is_narrow(element_type) and not on_grid
+    with quietly():
+        if not rounds and opcode not in _CHAINS:
+            kernel(x, out)
+            return out
+        for target, piece in blocks(out, x):
+            exact = np.empty(target.shape, np.float32) if rounds else target
+            kernel(piece, exact)
+            if rounds:
+                round_block(exact, element_type, target)
+    return out
+
+
+def _integer(opcode: str, x: Array, element: ElementType, out: Array | None) -> Array:
+    result = np.asarray(_INTEGER[opcode](x, element))
+    if element.bits < 8:
+        result = wrap(result.astype(storage_dtype(element.name), copy=False), element.name)
+    if out is None and result.dtype != x.dtype:
+        return result.astype(x.dtype)
+    return _store(result, out)
+
+
+UNARY: dict[str, Callable[..., Array]] = {
+    opcode: partial(unary, opcode)
+    for opcode in sorted({*REAL_KERNELS, *_INTEGER, *COMPLEX_UNARY, "is-finite"})
+}
+"""`unary` by opcode: each takes `(x, element_type, out=None)`."""

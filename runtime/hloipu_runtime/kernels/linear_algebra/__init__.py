@@ -1,0 +1,1 @@
+"""Factorisations and solves of batches of matrices, and the LAPACK calls."""

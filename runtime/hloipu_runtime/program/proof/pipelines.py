@@ -1,0 +1,200 @@
+"""The rules by which a pipeline's slots do what its logical form says.
+
+In a slot, positions of other micro-batches run beside each other, so that the order of the logical
+form does not protect them: nothing may be written that another position uses, and what is handed on
+must wait in as many places as there are micro-batches under way.
+"""
+
+from collections.abc import Iterator
+
+from hloipu_runtime.program.channels import is_read_in_place
+from hloipu_runtime.program.collective import RemoteCopy
+from hloipu_runtime.program.faults import Fault
+from hloipu_runtime.program.program import Program, Role
+from hloipu_runtime.program.proof.exchanges import is_plain_copy
+from hloipu_runtime.program.proof.parallel import named_ipus
+from hloipu_runtime.program.steps import (
+    Channel,
+    Exchange,
+    Parallel,
+    Pipeline,
+    Sequence,
+    Stage,
+    Step,
+    StreamIn,
+    StreamOut,
+    Sync,
+    VariableId,
+)
+from hloipu_runtime.program.uses import steps_within, used, written
+
+
+def pipeline_faults(program: Program, step: Pipeline, place: str) -> list[Fault]:
+    """Return the rules that a pipeline breaks, its bodies' own faults aside."""
+    if step.count < 0 or step.interval < 1 or not step.stages:
+        return [Fault("pipeline", place, "has no stages, or counts below what can be")]
+    if step.group != 1 and (step.group < 1 or step.interval != len(step.stages)):
+        message = f"has groups of {step.group}, and {step.interval} slots between micro-batches"
+        return [Fault("pipeline", place, message)]
+    found = [Fault("pipeline", place, message) for message in _places_faults(program, step)]
+    found += [Fault("race", place, message) for message in _race_faults(program, step)]
+    found += [Fault("pipeline", place, message) for message in _channel_faults(program, step)]
+    found += [Fault("pipeline", place, message) for message in _first_faults(program, step)]
+    found += [Fault("pipeline", place, message) for message in _page_faults(program, step)]
+    return found
+
+
+def _places_faults(program: Program, step: Pipeline) -> Iterator[str]:
+    """Yield what lies on another IPU than the stage that uses it, and streams used twice."""
+    streams: dict[str, int] = {}
+    for position, stage in enumerate(step.stages):
+        for variable in sorted(_used(stage, program)):
+            if program.variables[variable].ipu not in stage.ipus:
+                name, places = _name(program, variable), named_ipus(stage.ipus)
+                yield f"{stage.name} uses {name}, which is not on {places}"
+        yield from _meeting_faults(program, stage)
+        for name in sorted(_streams(stage.body, program)):
+            first = step.stages[streams.setdefault(name, position)].name
+            if streams[name] != position:
+                yield f"stream {name!r} is used by {first} and {stage.name}"
+
+
+def _meeting_faults(program: Program, stage: Stage) -> Iterator[str]:
+    """Yield meetings of more IPUs than a stage has."""
+    for block in stage.blocks:
+        for step in steps_within(block, program):
+            if isinstance(step, Sync) and step.ipus > len(stage.ipus):
+                yield f"{stage.name} has {step.ipus} IPUs meet, and is on {named_ipus(stage.ipus)}"
+
+
+def _race_faults(program: Program, step: Pipeline) -> Iterator[str]:
+    users: dict[VariableId, set[int]] = {}
+    writers: dict[VariableId, set[int]] = {}
+    for position, stage in enumerate(step.stages):
+        for variable in _used(stage, program):
+            users.setdefault(variable, set()).add(position)
+        for variable in _written(stage, program):
+            writers.setdefault(variable, set()).add(position)
+    for item in step.carried:
+        writers.setdefault(item.variable, set()).update(users.get(item.variable, ()))
+    for channel in step.channels:
+        for variable in dict.fromkeys((*channel.places, channel.destination)):
+            used_by = users.setdefault(variable, set())
+            writers.setdefault(variable, set()).add(channel.consumer)
+            if variable == channel.destination:
+                used_by.add(channel.consumer)
+            elif used_by:
+                yield f"{_name(program, variable)} holds what is under way, and a body uses it"
+    for variable in sorted(writers):
+        positions = sorted(writers[variable] | users.get(variable, set()))
+        if len(positions) > 1:
+            names = " and ".join(step.stages[position].name for position in positions[:2])
+            yield f"{_name(program, variable)} is written in {names}, or in one and read in another"
+
+
+def _channel_faults(program: Program, step: Pipeline) -> Iterator[str]:
+    table = step.timetable
+    filled: set[VariableId] = set()
+    for number, channel in enumerate(step.channels):
+        where = f"channel {number}"
+        if not 0 <= channel.producer < channel.consumer < len(step.stages):
+            yield f"{where} leads from position {channel.producer} to {channel.consumer}"
+            continue
+        held = table.held(channel.producer, channel.consumer)
+        if len(channel.places) < held:
+            yield f"{where} has {len(channel.places)} places for {held} micro-batches under way"
+        targets = dict.fromkeys((*channel.places, channel.destination))
+        expected = len(channel.places) + (0 if is_read_in_place(channel) else 1)
+        if len({program.variables[v].role is Role.REMOTE for v in channel.places}) > 1:
+            yield f"{where} has places on tiles and in remote memory"
+        if len(targets) != expected or not channel.places or filled & targets.keys():
+            yield f"{where} fills a variable twice"
+        filled |= targets.keys()
+        yield from _target_faults(program, step, channel, list(targets), where)
+
+
+def _first_faults(program: Program, step: Pipeline) -> Iterator[str]:
+    """Yield what stages do before groups that is more than copies of what does not change."""
+    handed = {v for c in step.channels for v in (*c.places, c.destination)}
+    handed.update(item.variable for item in step.carried)
+    handed.update(v for stage in step.stages for page in stage.paged for v in page)
+    for stage in step.stages:
+        if not stage.first.steps:
+            continue
+        if step.group < 2:
+            yield f"{stage.name} has copies before groups, and there are no groups"
+        if not all(_only_copies(program, inner) for inner in stage.first.steps):
+            yield f"{stage.name} does more before groups than to copy"
+        changing = handed | written(stage.body, program)
+        for variable in sorted(used(stage.first, program) & changing):
+            yield f"{stage.name} copies {_name(program, variable)} before groups, and it changes"
+
+
+def _page_faults(program: Program, step: Pipeline) -> Iterator[str]:
+    """Yield what does not come from remote memory before groups and go back there after them."""
+    carried = {item.variable for item in step.carried}
+    in_steps = {v for stage in step.stages for x in stage.blocks for v in used(x, program)}
+    handed = {v for c in step.channels for v in (c.source, *c.places, c.destination)}
+    pages = [(stage, page) for stage in step.stages for page in stage.paged]
+    filled = [v for _, page in pages for v in page]
+    for stage, page in pages:
+        there, here = (program.variables[v] for v in page)
+        if step.group < 2:
+            yield f"{stage.name} brings {there.name} for groups, and there are no groups"
+        if page.there not in carried or page.there in in_steps or page.there in handed:
+            yield f"{there.name} is not carried, or more than brought to tiles and back"
+        if page.here in carried or page.here in handed:
+            yield f"{here.name} is handed on, and {there.name} is brought there"
+        if filled.count(page.there) + filled.count(page.here) > 2:
+            yield f"{there.name} or {here.name} is brought twice"
+        kinds = [(x.element_type, x.shape, x.ipu) for x in (there, here)]
+        if there.role is not Role.REMOTE or here.role is Role.REMOTE or kinds[0] != kinds[1]:
+            yield f"{here.name} is not a place on tiles for what lies remote in {there.name}"
+
+
+def _only_copies(program: Program, step: Step) -> bool:
+    match step:
+        case Exchange():
+            shapes = (program.values[made.value].shape for made in step.definitions)
+            return all(map(is_plain_copy, step.definitions, shapes))
+        case RemoteCopy() | Sync():
+            return True
+        case Parallel():
+            return all(_only_copies(program, x) for branch in step.branches for x in branch.steps)
+        case _:
+            return False
+
+
+def _used(stage: Stage, program: Program) -> frozenset[VariableId]:
+    inside = (used(block, program) for block in stage.blocks)
+    return frozenset(v for page in stage.paged for v in page).union(*inside)
+
+
+def _written(stage: Stage, program: Program) -> frozenset[VariableId]:
+    inside = (written(block, program) for block in stage.blocks)
+    return frozenset(v for page in stage.paged for v in page).union(*inside)
+
+
+def _target_faults(
+    program: Program, step: Pipeline, channel: Channel, targets: list[VariableId], where: str
+) -> Iterator[str]:
+    variables = program.variables
+    source = variables[channel.source]
+    if source.ipu not in step.stages[channel.producer].ipus:
+        yield f"{where} takes {source.name}, which is not on its producer's IPU"
+    for number in targets:
+        record = variables[number]
+        if record.ipu not in step.stages[channel.consumer].ipus:
+            yield f"{where} fills {record.name}, which is not on its consumer's IPU"
+        mapping = source.mapping if record.role is Role.REMOTE else record.mapping
+        kind = (record.element_type, record.shape, mapping)
+        if kind != (source.element_type, source.shape, source.mapping):
+            yield f"{where} fills {record.name}, which is not laid out as {source.name}"
+
+
+def _streams(body: Sequence, program: Program) -> set[str]:
+    return {x.stream for x in steps_within(body, program) if isinstance(x, StreamIn | StreamOut)}
+
+
+def _name(program: Program, variable: VariableId) -> str:
+    return program.variables[variable].name

@@ -1,0 +1,440 @@
+"""The proof: on every path, each tile holds what its vertices read, and results are complete.
+
+An abstract run over the tree. Its state says which value each variable holds, all of its mapped
+parts written. Parts are compared as descriptors, dimension by dimension, so the work grows with the
+number of steps and not with tiles.
+"""
+
+from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.program.collective import Collective, RemoteCopy
+from hloipu_runtime.program.descriptors import (
+    is_complete,
+    law_fault,
+    residency_fault,
+    variable_faults,
+)
+from hloipu_runtime.program.faults import Fault, ProgramError
+from hloipu_runtime.program.program import Array, Program, Variable
+from hloipu_runtime.program.proof.barriers import barrier_faults
+from hloipu_runtime.program.proof.collectives import collective_faults, remote_faults
+from hloipu_runtime.program.proof.exchanges import exchange_faults
+from hloipu_runtime.program.proof.roles import role_faults
+from hloipu_runtime.program.steps import (
+    Call,
+    Carried,
+    ComputeSet,
+    Exchange,
+    If,
+    Merged,
+    Parallel,
+    Pipeline,
+    Repeat,
+    RepeatWhile,
+    Sequence,
+    Step,
+    StreamIn,
+    StreamOut,
+    Switch,
+    Sync,
+    ValueId,
+    VariableId,
+    VertexGroup,
+)
+from hloipu_runtime.program.uses import written
+
+State = dict[VariableId, ValueId]
+
+
+def verify(program: Program, tiles_per_ipu: int) -> None:
+    """Prove a program; ProgramError E4050 lists what does not hold."""
+    faults = faults_of(program, tiles_per_ipu)
+    if faults:
+        raise ProgramError(faults)
+
+
+def faults_of(program: Program, tiles_per_ipu: int) -> list[Fault]:
+    """Return everything that keeps a program from being proved."""
+    proof = _Proof(program)
+    proof.check_variables(tiles_per_ipu)
+    if not proof.faults:
+        held = {v: value for v, (value, _) in program.constants.items()}
+        proof.begin(held)
+        proof.walk(program.body, held, "body")
+        proof.end(held)
+        proof.check_streams()
+    if not proof.faults:
+        # Only of descriptors that do fit can be said who takes part, and for how long.
+        proof.faults += (Fault("role", *found) for found in role_faults(program))
+        proof.faults += barrier_faults(program)
+    return proof.faults
+
+
+class _Proof:
+    """The abstract run, and what it found."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.faults: list[Fault] = []
+        self.defined: set[ValueId] = {value for value, _ in program.constants.values()}
+        self.calling: list[str] = []
+        self.given: set[str] = set()
+        """Streams that steps hand to the host."""
+        queued = (x for queue in program.queues for x in queue.streams)
+        ports = (*program.parameters, *program.results, *queued)
+        self.carried_types = {port.stream: port.element_type for port in ports}
+
+    def fault(self, rule: str, place: str, message: str) -> None:
+        self.faults.append(Fault(rule, place, message))
+
+    def check_variables(self, tiles_per_ipu: int) -> None:
+        self._check_constants()
+        if not self.program.has_places:
+            self.fault("grid", "places", "are not one for each IPU, apart, and in the system")
+        for place, message in remote_faults(self.program):
+            self.fault("remote", place, message)
+        if self.program.stacks:
+            from hloipu_runtime.program.proof.stacks import stack_faults
+
+            for place, message in stack_faults(self.program):
+                self.fault("stack", place, message)
+        for variable in self.program.variables:
+            for message in variable_faults(variable.mapping, variable.shape, tiles_per_ipu):
+                self.fault("grid", variable.name, message)
+            if not 0 <= variable.ipu < self.program.ipus:
+                self.fault("grid", variable.name, f"lies on IPU {variable.ipu}, which is not there")
+
+    def _check_constants(self) -> None:
+        """Check that what is loaded is still there in the next run, and the same for a value."""
+        steps = (self.program.body, *self.program.functions.values())
+        changed = frozenset[VariableId]().union(*(written(x, self.program) for x in steps))
+        for number in sorted(changed & self.program.constants.keys()):
+            self.fault("constant", self.variable(number).name, "is a constant, and is written")
+        arrays: dict[ValueId, Array] = {}
+        for number, (value, array) in self.program.constants.items():
+            first = arrays.setdefault(value, array)
+            if first is not array and first.tobytes() != array.tobytes():
+                self.fault("constant", self.variable(number).name, f"is another value %{value}")
+
+    def begin(self, state: State) -> None:
+        """Bring the state to the start of a run: what the run before left there."""
+        names = [port.name for port in self.program.state]
+        if len(frozenset(names)) != len(names):
+            self.fault("state", "state", "two variables have one name")
+        for port in self.program.state:
+            place = f"state {port.name}"
+            if port.variable in state:
+                self.fault("state", place, "its variable holds something else already")
+            self.define(port.initial, place)
+            self.fits(port.variable, port.initial, place)
+            state[port.variable] = port.initial
+
+    def end(self, state: State) -> None:
+        """Check that the state holds, whole, what the next run is to begin with."""
+        for port in self.program.state:
+            place = f"end of state {port.name}"
+            self.complete(port.variable, place)
+            self.expect(state, port.variable, port.final, place)
+            self.fits(port.variable, port.final, place)
+
+    def check_streams(self) -> None:
+        """Check that every result and every stream of an outfeed is handed out by a step."""
+        queues = (queue for queue in self.program.queues if not queue.to_device)
+        ports = (*self.program.results, *(port for queue in queues for port in queue.streams))
+        for stream in dict.fromkeys(port.stream for port in ports):
+            if stream not in self.given:
+                self.fault("stream", stream, "no step hands it out")
+
+    def variable(self, number: VariableId) -> Variable:
+        return self.program.variables[number]
+
+    def define(self, value: ValueId, place: str) -> None:
+        if value in self.defined:
+            self.fault("value", place, f"value %{value} is computed twice")
+        self.defined.add(value)
+
+    def expect(self, state: State, variable: VariableId, value: ValueId, place: str) -> None:
+        held = state.get(variable)
+        if held != value:
+            found = "nothing" if held is None else f"value %{held}"
+            name = self.variable(variable).name
+            self.fault("version", place, f"reads value %{value} from {name}, which holds {found}")
+
+    def complete(self, variable: VariableId, place: str) -> None:
+        """Check that a variable from which any element may be taken has all of them."""
+        record = self.variable(variable)
+        if not is_complete(record.mapping, record.shape):
+            self.fault("cover", place, f"{record.name} has elements on no tile")
+
+    def fits(self, variable: VariableId, value: ValueId, place: str) -> None:
+        """Check that a variable can hold a value."""
+        held, meant = self.variable(variable), self.program.values[value]
+        if (held.element_type, held.shape) != (meant.element_type, meant.shape):
+            self.fault(
+                "value", place, f"{held.name} cannot hold value %{value}: other type or shape"
+            )
+
+    def walk(self, step: Step, state: State, place: str) -> None:
+        """Check a step and bring the state to what holds after it."""
+        match step:
+            case Sequence():
+                for number, inner in enumerate(step.steps):
+                    self.walk(inner, state, f"{place}/{number}")
+            case ComputeSet():
+                self._compute_set(step, state, place)
+            case Exchange():
+                for transfer in step.transfers:
+                    self.complete(transfer.source, place)
+                found = exchange_faults(self.program, step, state, self.defined, place)
+                self.faults += found
+                for definition in step.definitions:
+                    state[definition.variable] = definition.value
+            case Sync():
+                pass  # `verify_barriers` has its rules
+            case StreamIn():
+                self._streamed(step, place)
+                self.define(step.value, place)
+                self.fits(step.variable, step.value, place)
+                state[step.variable] = step.value
+            case StreamOut():
+                self._streamed(step, place)
+                self.complete(step.variable, place)
+                self.expect(state, step.variable, step.value, place)
+                self.given.add(step.stream)
+            case Collective():
+                self._collective(step, state, place)
+            case RemoteCopy():
+                self.complete(step.source, place)
+                self.expect(state, step.source, step.value, place)
+                self.complete(step.destination, place)
+                self.fits(step.destination, step.value, place)
+                state[step.destination] = step.value
+            case Parallel():
+                self._parallel(step, state, place)
+            case Repeat():
+                self._enter(step.carried, state, written(step.body, self.program), place)
+                self.walk(step.body, state, f"{place}/repeat")
+                self._turn(step.carried, state, place)
+                self._leave(step.carried, state, written(step.body, self.program), place)
+            case Pipeline():
+                self._pipeline(step, state, place)
+            case RepeatWhile():
+                self._repeat_while(step, state, place)
+            case If():
+                self.expect(state, step.predicate, step.predicate_value, place)
+                self._branches(step.branches, step.merged, state, place)
+            case Switch():
+                self.expect(state, step.index, step.index_value, place)
+                self._branches(step.branches, step.merged, state, place)
+            case Call():
+                self._call(step, state, place)
+
+    def _streamed(self, step: StreamIn | StreamOut, place: str) -> None:
+        """Check that a stream carries what users are told that it does."""
+        record = self.variable(step.variable)
+        told = self.carried_types.get(step.stream, record.element_type)
+        if told != record.element_type:
+            self.fault("stream", place, f"{record.name} is {record.element_type}, not {told}")
+
+    def _collective(self, step: Collective, state: State, place: str) -> None:
+        for moved in step.inputs:
+            self.complete(moved.variable, place)
+            self.expect(state, moved.variable, moved.value, place)
+        for message in collective_faults(self.program, step):
+            self.fault("collective", place, message)
+        for moved in step.outputs:
+            self.define(moved.value, place)
+            self.complete(moved.variable, place)
+            self.fits(moved.variable, moved.value, place)
+            state[moved.variable] = moved.value
+
+    def _call(self, step: Call, state: State, place: str) -> None:
+        body = self.program.functions.get(step.function)
+        if body is None or step.function in self.calling:
+            self.fault("call", place, f"cannot call function {step.function!r}")
+            return
+        self.calling.append(step.function)
+        self.walk(body, state, f"{place}/{step.function}")
+        self.calling.pop()
+
+    def _compute_set(self, step: ComputeSet, state: State, place: str) -> None:
+        after: State = {}
+        for number, group in enumerate(step.groups):
+            where = f"{place}.{number} {group.name}"
+            self._group(group, state, where)
+            for operand, value in zip(group.outputs, group.writes, strict=True):
+                if operand.variable in after:
+                    self.fault(
+                        "race", where, f"{self.variable(operand.variable).name} is written twice"
+                    )
+                after[operand.variable] = value
+        for number, group in enumerate(step.groups):
+            own = {operand.variable for operand in group.outputs}
+            for operand in group.inputs:
+                if operand.variable in after and operand.variable not in own:
+                    name = self.variable(operand.variable).name
+                    self.fault(
+                        "race", f"{place}.{number} {group.name}", f"{name} is read and written"
+                    )
+        state.update(after)
+
+    def _group(self, group: VertexGroup, state: State, place: str) -> None:
+        variables = self.program.variables
+        for operand, value in zip(group.inputs, group.reads, strict=True):
+            self.expect(state, operand.variable, value, place)
+            message = residency_fault(
+                variables[operand.variable].mapping,
+                variables[operand.variable].shape,
+                group.tiles,
+                operand.spans,
+            )
+            if message:
+                self.fault("resident", place, f"{variables[operand.variable].name}: {message}")
+        for operand, value in zip(group.outputs, group.writes, strict=True):
+            self.define(value, place)
+            self.fits(operand.variable, value, place)
+            mapping = variables[operand.variable].mapping
+            complete = is_complete(mapping, variables[operand.variable].shape)
+            if mapping.tiles != group.tiles or mapping.spans != operand.spans or not complete:
+                name = variables[operand.variable].name
+                self.fault("cover", place, f"{name} is not written exactly where it lies")
+        self._overwriting(group, place)
+        if len({variables[x.variable].ipu for x in (*group.inputs, *group.outputs)}) > 1:
+            self.fault("resident", place, "operands lie on several IPUs")
+        message = law_fault(
+            group.codelet,
+            tuple(_tensor(variables[x.variable]) for x in group.inputs),
+            tuple(_tensor(variables[x.variable]) for x in group.outputs),
+            tuple(x.spans for x in group.inputs),
+            tuple(x.spans for x in group.outputs),
+        )
+        if message:
+            self.fault("law", place, message)
+
+    def _overwriting(self, group: VertexGroup, place: str) -> None:
+        written_here = {operand.variable: n for n, operand in enumerate(group.outputs)}
+        for number, operand in enumerate(group.inputs):
+            result = written_here.get(operand.variable)
+            if result is None:
+                continue
+            same = operand.spans == group.outputs[result].spans
+            if result or not same or not group.codelet.may_overwrite(number):
+                name = self.variable(operand.variable).name
+                self.fault("race", place, f"{name} is overwritten while it is read")
+
+    def _parallel(self, step: Parallel, state: State, place: str) -> None:
+        before, after = dict(state), dict(state)
+        from hloipu_runtime.program.proof.parallel import branch_faults
+
+        self.faults += [Fault("race", place, x) for x in branch_faults(self.program, step)]
+        for number, branch in enumerate(step.branches):
+            inner = dict(before)
+            self.walk(branch, inner, f"{place}|{number}")
+            for variable in written(branch, self.program):
+                if variable in inner:
+                    after[variable] = inner[variable]
+                else:
+                    after.pop(variable, None)
+        state.clear()
+        state.update(after)
+
+    def _enter(
+        self, carried: tuple[Carried, ...], state: State, changed: frozenset[VariableId], place: str
+    ) -> None:
+        """Bring the state to the start of any turn of a loop."""
+        for item in carried:
+            self.expect(state, item.variable, item.initial, place)
+        for variable in changed:
+            state.pop(variable, None)
+        for item in carried:
+            self.define(item.turn, place)
+            self.fits(item.variable, item.turn, place)
+            state[item.variable] = item.turn
+
+    def _turn(self, carried: tuple[Carried, ...], state: State, place: str) -> None:
+        """Check what a turn hands to the next one."""
+        for item in carried:
+            self.expect(state, item.variable, item.following, f"{place} end of turn")
+
+    def _leave(
+        self, carried: tuple[Carried, ...], state: State, changed: frozenset[VariableId], place: str
+    ) -> None:
+        for variable in changed:
+            state.pop(variable, None)
+        for item in carried:
+            self.define(item.final, place)
+            self.fits(item.variable, item.final, place)
+            state[item.variable] = item.final
+
+    def _pipeline(self, step: Pipeline, state: State, place: str) -> None:
+        """Walk the bodies in order, each with what its channels bring."""
+        from hloipu_runtime.program.proof.pipelines import pipeline_faults
+
+        self.faults += pipeline_faults(self.program, step, place)
+        changed = written(step, self.program)
+        self._enter(step.carried, state, changed, place)
+        for position, stage in enumerate(step.stages):
+            where = f"{place}/repeat/{position}"
+            for channel in step.channels:
+                if channel.consumer == position:
+                    if channel.value not in self.defined:
+                        self.fault("version", where, f"value %{channel.value} is not there yet")
+                    self.fits(channel.destination, channel.value, where)
+                    state[channel.destination] = channel.value
+            self.walk(stage.first, state, f"{where}/first")
+            for page in stage.paged:
+                self._bring(state, page.there, page.here, where)
+            self.walk(stage.body, state, where)
+            for page in stage.paged:
+                self._bring(state, page.here, page.there, where)
+            for channel in step.channels:
+                if channel.producer == position:
+                    self.expect(state, channel.source, channel.value, f"{where} end")
+                    self.complete(channel.source, where)
+        self._turn(step.carried, state, place)
+        self._leave(step.carried, state, changed, place)
+
+    def _bring(self, state: State, source: VariableId, destination: VariableId, place: str) -> None:
+        """Bring the state to what a copy leaves, whatever the source holds."""
+        self.complete(source, place)
+        if source in state:
+            state[destination] = state[source]
+            self.fits(destination, state[source], place)
+        else:
+            state.pop(destination, None)
+
+    def _repeat_while(self, step: RepeatWhile, state: State, place: str) -> None:
+        changed = written(step.condition, self.program) | written(step.body, self.program)
+        self._enter(step.carried, state, changed, place)
+        self.walk(step.condition, state, f"{place}/condition")
+        self.expect(state, step.predicate, step.predicate_value, place)
+        for item in step.carried:
+            self.expect(state, item.variable, item.turn, f"{place} after the condition")
+        self.walk(step.body, state, f"{place}/while")
+        self._turn(step.carried, state, place)
+        self._leave(step.carried, state, changed, place)
+
+    def _branches(
+        self,
+        branches: tuple[Sequence, ...],
+        merged: tuple[Merged, ...],
+        state: State,
+        place: str,
+    ) -> None:
+        for number, branch in enumerate(branches):
+            inner = dict(state)
+            self.walk(branch, inner, f"{place}?{number}")
+            for item in merged:
+                self.expect(
+                    inner, item.variable, item.branch_values[number], f"{place}?{number} end"
+                )
+        for branch in branches:
+            for variable in written(branch, self.program):
+                state.pop(variable, None)
+        for item in merged:
+            self.define(item.value, place)
+            self.fits(item.variable, item.value, place)
+            state[item.variable] = item.value
+
+
+def _tensor(variable: Variable) -> Tensor:
+    return Tensor(variable.element_type, variable.shape)

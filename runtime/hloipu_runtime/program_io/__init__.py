@@ -1,0 +1,1 @@
+"""Programs in files and as text: one folder for each form, and the records beneath them."""

@@ -1,0 +1,301 @@
+"""A program as text for people; `parser` reads it back."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import assert_never
+
+from hloipu_runtime.program import steps as s
+from hloipu_runtime.program.collective import Collective, RemoteCopy
+from hloipu_runtime.program.mapping import Mapping, Sizes, whole_box
+from hloipu_runtime.program.program import Array, Port, Program, Queue, Role, StatePort, Variable
+from hloipu_runtime.program.stacks import Stack
+from hloipu_runtime.program_io.text.codelet_text import codelet_text
+from hloipu_runtime.program_io.text.collective_text import collective_text
+from hloipu_runtime.program_io.text.constants_text import constant_text
+from hloipu_runtime.program_io.text.geometry import (
+    box_text,
+    numbers_text,
+    sizes_text,
+    spans_text,
+    tiles_text,
+)
+
+_INDENT = "  "
+
+
+def print_program(program: Program, *, constants: bool = False) -> str:
+    """Return a program's text; equal programs give equal texts.
+
+    Large constants are left out, and named by their digest, unless `constants` asks for them.
+    """
+    return "".join(f"{line}\n" for line in _Printer(program).lines(constants=constants))
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text)
+
+
+def _name(text: str) -> str:
+    """Return a name that may be missing, with a space before it."""
+    return f" {_quoted(text)}" if text else ""
+
+
+def tensor_text(element_type: str, shape: Sizes) -> str:
+    """Return a type as HLO writes it, without a layout."""
+    return f"{element_type}{sizes_text(shape)}"
+
+
+class _Printer:
+    """Prints one program; lines come without their indentation's outermost level."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    def lines(self, *, constants: bool) -> Iterator[str]:
+        program = self.program
+        machine = _quoted(program.machine)
+        copies = "" if program.replicas == 1 else f" replicas {program.replicas}"
+        copies += "" if program.partitions == 1 else f" partitions {program.partitions}"
+        if program.places:
+            copies += f" places ({', '.join(map(str, program.places))}) of {program.system_ipus}"
+        copies += f" keys ({', '.join(map(str, program.keys))})" if program.keys else ""
+        turns = "" if program.steps_per_run == 1 else f" steps {program.steps_per_run}"
+        yield f"program {_quoted(program.name)} for {machine} ipus {program.ipus}{copies}{turns}"
+        yield from self._table("parameters", map(_port_text, program.parameters))
+        yield from self._table("results", map(_port_text, program.results))
+        yield from self._table("variables", map(_variable_text, *_numbered(program.variables)))
+        yield from self._table(
+            "values",
+            (
+                f"%{number}: {tensor_text(x.element_type, x.shape)}{_name(x.origin)}"
+                for number, x in enumerate(program.values)
+            ),
+        )
+        yield from self._table(
+            "constants",
+            (
+                f"v{number} = %{value} " + self._constant(number, value, array, full=constants)
+                for number, (value, array) in sorted(program.constants.items())
+            ),
+        )
+        if program.loaded:
+            yield from self._table("loaded", (f"%{value}" for value in program.loaded))
+        if program.state:
+            yield from self._table("state", map(_state_text, program.state))
+        if program.queues:
+            yield from self._table("queues", map(_queue_text, program.queues))
+        if program.stacks:
+            yield from self._table("stacks", map(_stack_text, program.stacks))
+        if program.elided:
+            yield from self._table("elided", map(_quoted, program.elided))
+        for name, body in sorted(program.functions.items()):
+            yield from self._block(f"function {_quoted(name)}", body)
+        yield from self._block("body", program.body)
+
+    def _constant(self, number: int, value: int, array: Array, *, full: bool) -> str:
+        if value in self.program.loaded:
+            return "given"
+        return constant_text(array, self.program.variables[number].element_type, full=full)
+
+    def _table(self, title: str, rows: Iterator[str]) -> Iterator[str]:
+        yield f"{title} {{"
+        yield from (f"{_INDENT}{row}" for row in rows)
+        yield "}"
+
+    def _block(self, head: str, body: s.Sequence) -> Iterator[str]:
+        yield f"{head} {{"
+        for step in body.steps:
+            yield from (f"{_INDENT}{line}" for line in self._step(step))
+        yield "}"
+
+    def _step(self, step: s.Step) -> Iterator[str]:
+        match step:
+            case s.ComputeSet():
+                yield "compute {"
+                yield from (f"{_INDENT}{self._group(group)}" for group in step.groups)
+                yield "}"
+            case s.Exchange():
+                yield f"exchange{_name(step.name)} {{"
+                yield from (f"{_INDENT}{self._transfer(x)}" for x in step.transfers)
+                yield from (f"{_INDENT}{self._definition(x)}" for x in step.definitions)
+                yield "}"
+            case s.Sync():
+                yield f"sync {step.ipus}"
+            case s.StreamIn():
+                yield f"in {_quoted(step.stream)} -> {_held(step.variable, step.value)}"
+            case s.StreamOut():
+                yield f"out {_quoted(step.stream)} <- {_held(step.variable, step.value)}"
+            case Collective():
+                yield collective_text(step)
+            case RemoteCopy():
+                yield f"remote {_held(step.source, step.value)} -> v{step.destination}"
+            case s.Sequence():
+                yield from self._block("sequence", step)
+            case s.Parallel():
+                yield from self._blocks("parallel", "branch", step.branches)
+            case s.Repeat():
+                head = f"repeat {step.count}{_name(step.name)} {_carried_text(step.carried)}"
+                yield from self._block(head, step.body)
+            case s.Pipeline():
+                yield from self._pipeline(step)
+            case s.RepeatWhile():
+                yield from self._while(step)
+            case s.If():
+                chooser = _held(step.predicate, step.predicate_value)
+                head = f"if {chooser}{_name(step.name)} {_merged_text(step.merged)}"
+                yield from self._blocks(head, "branch", step.branches)
+            case s.Switch():
+                chooser = _held(step.index, step.index_value)
+                head = f"switch {chooser}{_name(step.name)} {_merged_text(step.merged)}"
+                yield from self._blocks(head, "branch", step.branches)
+            case s.Call():
+                yield f"call {_quoted(step.function)}"
+            case _:
+                assert_never(step)
+
+    def _blocks(self, head: str, title: str, blocks: Sequence[s.Sequence]) -> Iterator[str]:
+        yield f"{head} {{"
+        for block in blocks:
+            yield from (f"{_INDENT}{line}" for line in self._block(title, block))
+        yield "}"
+
+    def _pipeline(self, step: s.Pipeline) -> Iterator[str]:
+        groups = f" in groups of {step.group}" if step.group > 1 else ""
+        head = f"pipeline {step.count} every {step.interval}{groups}{_name(step.name)}"
+        yield f"{head} {_carried_text(step.carried)} {{"
+        for stage in step.stages:
+            title = f"stage {_quoted(stage.name)} {_stage_ipus(stage.ipus)}"
+            yield from (f"{_INDENT}{line}" for line in self._block(title, stage.body))
+            if stage.first.steps:
+                yield from (f"{_INDENT}{line}" for line in self._block("first", stage.first))
+            for page in stage.paged:
+                yield f"{_INDENT}paged v{page.there} at v{page.here}"
+        for channel in step.channels:
+            places = ", ".join(f"v{place}" for place in channel.places)
+            yield (
+                f"{_INDENT}channel {channel.producer} to {channel.consumer} "
+                f"{_held(channel.source, channel.value)} by ({places}) -> v{channel.destination}"
+            )
+        yield "}"
+
+    def _while(self, step: s.RepeatWhile) -> Iterator[str]:
+        chooser = _held(step.predicate, step.predicate_value)
+        yield f"while {chooser}{_name(step.name)} {_carried_text(step.carried)} {{"
+        for title, block in (("condition", step.condition), ("turn", step.body)):
+            yield from (f"{_INDENT}{line}" for line in self._block(title, block))
+        yield "}"
+
+    def _group(self, group: s.VertexGroup) -> str:
+        inputs = self._operands(group.inputs, group.reads)
+        outputs = self._operands(group.outputs, group.writes)
+        return (
+            f"{outputs} <- {codelet_text(group.codelet)}{_name(group.name)} "
+            f"{tiles_text(group.tiles)} <- {inputs}"
+        )
+
+    def _operands(self, operands: Sequence[s.Operand], values: Sequence[s.ValueId]) -> str:
+        shown = [
+            f"{_held(x.variable, value)} {spans_text(x.spans, self._shape(x.variable))}"
+            for x, value in zip(operands, values, strict=True)
+        ]
+        return f"({', '.join(shown)})"
+
+    def _shape(self, variable: s.VariableId) -> Sizes:
+        return self.program.variables[variable].shape
+
+    def _transfer(self, transfer: s.Transfer) -> str:
+        """Return what differs from bringing all of the source to all of the destination."""
+        variable = self.program.variables[transfer.destination]
+        mapping = variable.mapping
+        text = f"copy {_held(transfer.source, transfer.value)} -> v{transfer.destination}"
+        if transfer.tiles != mapping.tiles:
+            text += f" tiles {tiles_text(transfer.tiles)}"
+        if transfer.receivers != whole_box(transfer.tiles.extents):
+            text += f" receivers {box_text(transfer.receivers)}"
+        if transfer.spans != mapping.spans:
+            text += f" parts {spans_text(transfer.spans, variable.shape)}"
+        return text + _place_text(transfer, variable.shape)
+
+    def _definition(self, definition: s.Definition) -> str:
+        shape = self._shape(definition.variable)
+        pieces = [f"%{x.value}{_place_text(x, shape)}" for x in definition.pieces]
+        base = "" if definition.base is None else f" over %{definition.base}"
+        held = _held(definition.variable, definition.value)
+        return f"define {held}{base} of ({', '.join(pieces)})"
+
+
+def _numbered(variables: Sequence[Variable]) -> tuple[range, Sequence[Variable]]:
+    return range(len(variables)), variables
+
+
+def _held(variable: s.VariableId, value: s.ValueId) -> str:
+    return f"v{variable} = %{value}"
+
+
+def _place_text(place: s.Transfer | s.Piece, shape: Sizes) -> str:
+    """Return where data goes and whence, as far as it is not whole and unmoved."""
+    text = ""
+    if place.view != shape:
+        text += f" view {sizes_text(place.view)}"
+    if place.box != whole_box(shape):
+        text += f" box {box_text(place.box)}"
+    if place.shift != (0,) * len(shape):
+        text += f" shift {numbers_text(place.shift)}"
+    return text
+
+
+def _port_text(port: Port) -> str:
+    alias = f" alias {port.alias}" if port.alias != -1 else ""
+    return f"{_quoted(port.stream)}: {tensor_text(port.element_type, port.shape)}{alias}"
+
+
+def _state_text(port: StatePort) -> str:
+    held = f"v{port.variable}: %{port.initial} %{port.final}"
+    whole = f" of {sizes_text(port.whole)}" if port.whole else ""
+    return f"{_quoted(port.name)} {held} parameter {port.parameter} result {port.result}{whole}"
+
+
+def _queue_text(queue: Queue) -> str:
+    way = "in" if queue.to_device else "out"
+    places = f" for {' '.join(map(str, queue.places))}" if queue.places else ""
+    reduced = f" {queue.reduction}" if queue.reduction else ""
+    streams = ", ".join(map(_port_text, queue.streams))
+    kept = f" keep {_quoted(queue.mode)}" if queue.mode else ""
+    named = f" named ({', '.join(map(_quoted, queue.names))})" if queue.names else ""
+    return f"{way} {_quoted(queue.name)} ({streams}){places}{reduced}{kept}{named}"
+
+
+def _stack_text(stack: Stack) -> str:
+    pieces = f"{stack.kind} {stack.first} axis {stack.axis} by {sizes_text(stack.sizes)}"
+    return f"{_quoted(stack.name)} {pieces} of {sizes_text(stack.shape)}"
+
+
+def _variable_text(number: int, variable: Variable) -> str:
+    role = "" if variable.role is Role.TEMPORARY else f" {variable.role.value}"
+    ipu = f" ipu {variable.ipu}" if variable.ipu else ""
+    origin = f" from {_quoted(variable.origin)}" if variable.origin else ""
+    return (
+        f"v{number} {_quoted(variable.name)}: {tensor_text(variable.element_type, variable.shape)}"
+        f"{role}{ipu} {_mapping_text(variable.mapping, variable.shape)}{origin}"
+    )
+
+
+def _mapping_text(mapping: Mapping, shape: Sizes) -> str:
+    return f"{tiles_text(mapping.tiles)} {spans_text(mapping.spans, shape)}"
+
+
+def _stage_ipus(ipus: Sequence[int]) -> str:
+    return f"ipu {ipus[0]}" if len(ipus) == 1 else f"ipus ({', '.join(map(str, ipus))})"
+
+
+def _carried_text(carried: Sequence[s.Carried]) -> str:
+    shown = [f"v{x.variable}: %{x[1]} %{x[2]} %{x[3]} %{x[4]}" for x in carried]
+    return f"({', '.join(shown)})"
+
+
+def _merged_text(merged: Sequence[s.Merged]) -> str:
+    shown = [
+        f"v{x.variable} = %{x.value}: {' '.join(f'%{value}' for value in x.branch_values)}"
+        for x in merged
+    ]
+    return f"({', '.join(shown)})"

@@ -1,0 +1,148 @@
+"""The words of a program's text, and a cursor over them."""
+
+import json
+import re
+from collections.abc import Callable
+from typing import NamedTuple, NoReturn, TypeVar
+
+from hloipu_runtime.program_io.text.faults import ProgramTextError, TextSpan, span_at
+
+T = TypeVar("T")
+
+MOST_BLOCKS = 64
+"""Braces and brackets within each other: the readers recurse."""
+_LONGEST_NUMBER = 20
+_SPACE = re.compile(r"(?:[ \t\r\n]+|//[^\n]*)+")
+_TOKEN = re.compile(
+    r"""
+    (?P<text> "(?:[^"\\\n]|\\.)*" )
+  | (?P<number> -?[0-9]+ (?![\w]) )
+  | (?P<value> %[0-9]+ )
+  | (?P<word> [A-Za-z_][A-Za-z0-9_]* (?:-[A-Za-z_][A-Za-z0-9_]*)* )
+  | (?P<mark> -> | <- | \.\. | [][(){}=,:;*+@] )
+    """,
+    re.VERBOSE,
+)
+
+
+class Token(NamedTuple):
+    """A word, a mark, a number, or the end."""
+
+    kind: str
+    """One of text, number, value, word, mark, end."""
+    text: str
+    start: int
+    """Offset of its first character."""
+
+
+class Cursor:
+    """Reads words one after the other; raises ProgramTextError E4020 for one that is not due."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self.text = text
+        self.name = name
+        self._at = 0
+        self._levels = 0
+        self.token = Token("end", "", 0)
+        self.advance()
+
+    def advance(self) -> Token:
+        """Go to the next word and return the one before."""
+        before = self.token
+        found = _SPACE.match(self.text, self._at)
+        start = found.end() if found else self._at
+        found = _TOKEN.match(self.text, start)
+        if found is not None:
+            self._at = found.end()
+            self.token = Token(found.lastgroup or "", found[0], start)
+        elif start < len(self.text):
+            self._fail("no word of a program's text starts here", start, start + 1)
+        else:
+            self._at = start
+            self.token = Token("end", "", start)
+        return before
+
+    def _fail(self, message: str, start: int, end: int) -> NoReturn:
+        span = span_at(self.text, start, end, self.name)
+        raise ProgramTextError("E4020", message, span, hint="`hloipu emit` prints such texts")
+
+    def span(self, token: Token) -> TextSpan:
+        """Return where a word stands."""
+        return span_at(self.text, token.start, token.start + len(token.text), self.name)
+
+    def fail(self, message: str, token: Token | None = None) -> NoReturn:
+        """Raise the error that a word, the next one by default, is not right."""
+        at = self.token if token is None else token
+        self._fail(message, at.start, at.start + max(1, len(at.text)))
+
+    def wrong(self, expected: str) -> NoReturn:
+        """Raise the error that something else is due."""
+        found = repr(self.token.text[:40]) if self.token.text else "the end"
+        self.fail(f"expected is {expected}, found is {found}")
+
+    def sees(self, text: str) -> bool:
+        """Whether a mark or a word is next."""
+        return self.token.text == text and self.token.kind != "text"
+
+    def take(self, text: str) -> bool:
+        """Pass a mark or a word if it is next."""
+        if self.token.text == text and self.token.kind != "text":
+            self.advance()
+            return True
+        return False
+
+    def expect(self, text: str) -> None:
+        """Pass a mark or a word."""
+        if not self.take(text):
+            self.wrong(repr(text))
+
+    def word(self, expected: str) -> str:
+        """Pass any word."""
+        if self.token.kind != "word":
+            self.wrong(expected)
+        return self.advance().text
+
+    def integer(self) -> int:
+        """Pass an integer."""
+        if self.token.kind != "number":
+            self.wrong("an integer")
+        if len(self.token.text) > _LONGEST_NUMBER:
+            self.fail("an integer of more than 64 bits")
+        return int(self.advance().text)
+
+    def string(self) -> str:
+        """Pass a text in quotes, written as JSON's."""
+        if self.token.kind != "text":
+            self.wrong("a text in quotes")
+        try:
+            found: str = json.loads(self.token.text)
+        except ValueError:
+            self.fail("not a text as JSON has it")
+        self.advance()
+        return found
+
+    def optional_string(self) -> str:
+        """Pass a text in quotes if there is one; else it is empty."""
+        return self.string() if self.token.kind == "text" else ""
+
+    def items(self, first: str, last: str, item: Callable[[], T]) -> tuple[T, ...]:
+        """Pass items with commas between them, and the marks around them."""
+        self.enter(first)
+        found: list[T] = []
+        while not self.take(last):
+            if found:
+                self.expect(",")
+            found.append(item())
+        self.leave()
+        return tuple(found)
+
+    def enter(self, mark: str) -> None:
+        """Pass an opening mark."""
+        self._levels += 1
+        if self._levels > MOST_BLOCKS * 3:
+            self.fail(f"marks within each other, more than {MOST_BLOCKS * 3} deep")
+        self.expect(mark)
+
+    def leave(self) -> None:
+        """Note that a closing mark was passed."""
+        self._levels -= 1

@@ -1,0 +1,150 @@
+"""The engine of a session: it has the program and the state, and is changed with constants."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+
+from hloipu_runtime.arguments import DEFAULT_LIVE_BYTES, DEFAULT_TIMEOUT_SECONDS
+from hloipu_runtime.errors import StreamError
+from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.program.loading import loaded_with
+from hloipu_runtime.program.program import Array, Program
+from hloipu_runtime.session.device import Device
+from hloipu_runtime.session.state import steps_at
+from hloipu_runtime.simulate.exact.exact import ExactEngine
+from hloipu_runtime.simulate.functional.functional import FunctionalEngine
+from hloipu_runtime.simulate.host_memory import (
+    memory_told,
+    require_host_memory,
+)
+from hloipu_runtime.simulate.participants import check_participants
+from hloipu_runtime.simulate.replicated import ReplicatedEngine
+from hloipu_runtime.simulate.run.host import Counts, require_mode
+from hloipu_runtime.simulate.run.kept_state import streams_before_work
+from hloipu_runtime.streams.host import StreamHost
+from hloipu_runtime.streams.participants import hosts_of_all
+
+Engine = FunctionalEngine | ExactEngine | ReplicatedEngine
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """How a session runs; UsageError E3140 for a mode that is none."""
+
+    mode: str = "functional"
+    poison: bool = False
+    """Fill tile memories before use, in exact mode."""
+    seed: int = 0
+    """Where stateful random ops begin."""
+    timeout: float = DEFAULT_TIMEOUT_SECONDS
+    """Seconds that the device waits for one element of a queue."""
+    rates: Mapping[str, float] = field(default_factory=dict)
+    """Elements per second that the host makes of an infeed; others are always there in time."""
+    device: Device | None = None
+    """Shared with other sessions; None: a device of the session's own."""
+    identical: bool = False
+    """Whether all replicas have the same state and data: the first one stands for all."""
+
+    live_bytes: int = DEFAULT_LIVE_BYTES
+    """That it may take of the host's memory."""
+    max_iterations: int | None = None
+    """Turns that a loop within the step may take each time it is entered; None: any number."""
+
+    def __post_init__(self) -> None:
+        require_mode(self.mode)
+
+
+class SessionEngine:
+    """A program's engine, for all participants that are run, and the state that it has."""
+
+    def __init__(
+        self,
+        program: Program,
+        settings: SessionSettings,
+        participants: int,
+        host: StreamHost,
+        now: Callable[[], int],
+        constants: Sequence[Mapping[str, Array]],
+    ) -> None:
+        self.program = program
+        self.settings = settings
+        self.participants = participants
+        self.host = host
+        self._now = now
+        require_host_memory(program, settings.mode, settings.live_bytes, participants)
+        self.engine: Engine = self._made(constants)
+
+    def load(self, constants: Sequence[Mapping[str, Array]]) -> None:
+        """Take other arrays in place of the constants; the state stays as it is."""
+        kept = self.states
+        self.engine = self._made(constants)
+        self.states = kept
+
+    def run(self, counts: Counts) -> None:
+        """Run the program once."""
+        with memory_told(self.program, self.settings.mode, self.settings.live_bytes):
+            self.engine.run(self.host, counts)
+
+    @property
+    def states(self) -> list[dict[str, Array]]:
+        """The state of each participant that is run, in storage form."""
+        if isinstance(self.engine, ReplicatedEngine):
+            return self.engine.states
+        return [self.engine.state]
+
+    @states.setter
+    def states(self, arrays: list[dict[str, Array]]) -> None:
+        if isinstance(self.engine, ReplicatedEngine):
+            self.engine.states = arrays
+        else:
+            self.engine.state = arrays[0]
+
+    def steps_kept(self, error: BaseException, turns: int, loop_path: str) -> int | None:
+        """Return of how many whole steps a run that failed left the state; None: of none.
+
+        `turns`: in which turn of the program's loop it failed, counted from 1; `loop_path`: of that
+        loop, empty where there is none.
+        """
+        if not self.program.state:
+            return max(0, turns - 1)
+        if isinstance(self.engine, FunctionalEngine):
+            return steps_at(self.engine.kept_moment, turns)
+        if isinstance(self.engine, ReplicatedEngine):
+            others = [x.runs[loop_path] if loop_path else 1 for x in self.engine.counts[1:]]
+            everyone = zip(self.engine.moments, [turns, *others], strict=True)
+            reached = {steps_at(moment, turn) for moment, turn in everyone}
+            return reached.pop() if len(reached) == 1 else None
+        if isinstance(error, StreamError) and self._took_nothing_but_data(error):
+            return max(0, turns - 1)
+        return None
+
+    def _made(self, constants: Sequence[Mapping[str, Array]]) -> Engine:
+        """Return an engine that has the program with what is loaded beside it.
+
+        `constants`: of each participant, one dictionary where they are the same.
+        """
+        loaded: dict[int, Program] = {}
+        engines: list[FunctionalEngine | ExactEngine] = []
+        for mine in constants:
+            if id(mine) not in loaded:
+                loaded[id(mine)] = loaded_with(self.program, mine)
+            program = loaded[id(mine)]
+            if self.settings.mode == "functional":
+                engines.append(FunctionalEngine(program))
+            else:
+                engines.append(ExactEngine(program, poison=self.settings.poison))
+        if self.participants == 1:
+            return engines[0]
+        check_participants(self.program)
+        made = ReplicatedEngine(self.program, engines)
+        made.hosts = tuple(hosts_of_all(self.host, self.program, self._now))
+        return made
+
+    def _took_nothing_but_data(self, error: StreamError) -> bool:
+        """Whether a run failed at a feed, before the step wrote anything."""
+        early = streams_before_work(self.program)
+        return any(
+            queue.name == error.queue
+            and queue.to_device
+            and all(port.stream in early for port in queue.streams)
+            for queue in self.program.queues
+        )

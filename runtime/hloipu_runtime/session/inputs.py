@@ -1,0 +1,345 @@
+"""What a session is given: state, constants of a run and queues, matched to what a program has."""
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+import numpy as np
+
+from hloipu_runtime.arguments import State
+from hloipu_runtime.errors import StreamError, UsageError
+from hloipu_runtime.kernels.replica_keys import folded
+from hloipu_runtime.program.program import Array, Port, Program, Queue
+from hloipu_runtime.program.seen import SeenState, number_of, seen_by_users
+from hloipu_runtime.program.state_parts import part_of
+from hloipu_runtime.simulate.run.ports import given_arrays
+from hloipu_runtime.streams.element import ElementSpec, LeafSpec
+from hloipu_runtime.streams.infeed import InfeedQueue
+from hloipu_runtime.streams.modes import parse_mode
+from hloipu_runtime.streams.outfeed import OutfeedQueue
+
+
+def spec_of_queue(queue: Queue) -> ElementSpec:
+    """Return what the elements of a program's queue are."""
+    leaves = tuple(LeafSpec(port.element_type, port.shape) for port in queue.streams)
+    return ElementSpec(leaves, names=queue.names)
+
+
+def streams_of_queue(queue: Queue) -> tuple[str, ...]:
+    """Return the program's streams that serve a queue, one for each leaf."""
+    return tuple(port.stream for port in queue.streams)
+
+
+def given_state(
+    program: Program,
+    state: State,
+    seed: int = 0,
+    replica: int = 0,
+    with_own: Set[str] = frozenset(),
+) -> dict[str, Array]:
+    """Return a replica's state by the names of the program's ports, in storage form and copied.
+
+    An array with one dimension more, the first and of the number of replicas, has one for each.
+    The state of random ops begins with the seed unless given, with another one for each replica;
+    keys are folded with its number but for those in `with_own`, which are each replica's already.
+    Raises UsageError E3154 for arrays that are missing or unknown, E3142 for those that do not fit.
+    """
+    ports = seen_by_users(program).state
+    if not isinstance(state, Mapping):
+        wanted = [port for port in ports if port.parameter >= 0]
+        if len(state) != len(wanted):
+            raise UsageError(
+                "E3154",
+                f"the program keeps {len(wanted)} arrays, {len(state)} were given",
+                hint="give them in the order of the parameters, or by name",
+            )
+        state = {port.name: array for port, array in zip(wanted, state, strict=True)}
+    found = _by_port(ports, state)
+    missing = [port for port in ports if port.name not in found and port.parameter >= 0]
+    if missing:
+        raise UsageError(
+            "E3154",
+            f"state {missing[0].name!r} is not given, one of {len(missing)}",
+            hint="give every array of the state, or load a checkpoint",
+        )
+    stored: dict[str, Array] = {}
+    for port in ports:
+        array = found.get(port.name)
+        if array is None:
+            array = np.array([replica_seed(seed, replica), 0, 0], np.uint64)
+        stored |= _stored(program, port, array, replica, with_own)
+    return stored
+
+
+def replica_seed(seed: int, replica: int) -> int:
+    """Return where a replica's random ops begin; the first one's is the seed itself.
+
+    Seeds of replicas are far apart, so that those of sessions with seeds 0, 1, 2 … never meet: the
+    step is the odd number next to 2**64 over the golden ratio (Knuth: The Art of Computer
+    Programming 3, 6.4).
+    """
+    return (seed + replica * 0x9E3779B97F4A7C15) % 2**64
+
+
+def _by_port(ports: Sequence[SeenState], state: Mapping[Any, Any]) -> dict[str, Any]:
+    names = {port.name for port in ports}
+    numbers = {port.parameter: port.name for port in ports if port.parameter >= 0}
+    found: dict[str, Any] = {}
+    for key, array in state.items():
+        name = numbers.get(key) if isinstance(key, int) else key
+        if name not in names:
+            raise UsageError(
+                "E3154", f"the program keeps no state {key!r}", hint=_suggestion(str(key), names)
+            )
+        _require_new(str(name), found)
+        found[str(name)] = array
+    return found
+
+
+def _stored(
+    program: Program, port: SeenState, array: Any, replica: int, with_own: Set[str]
+) -> dict[str, Array]:
+    """Return what a replica keeps of an array, of its own: the device overwrites it."""
+    given = _of_replica(
+        program, Port(port.name, port.element_type, port.shape), port.parameter, array, replica,
+        is_own=port.name in with_own,
+    )  # fmt: skip
+    pieces = zip(port.ports, port.pieces(given), strict=True)
+    return {
+        own.name: part_of(piece, replica, program.replicas) if own.whole else np.array(piece)
+        for own, piece in pieces
+    }
+
+
+def _of_replica(
+    program: Program, port: Port, number: int, array: Any, replica: int, *, is_own: bool = False
+) -> Array:
+    """Return what a replica takes of what is given for a parameter, in storage form.
+
+    `is_own`: it is this replica's already.
+    """
+    if not is_own and program.replicas > 1 and np.shape(array) == (program.replicas, *port.shape):
+        array, is_own = np.asarray(array)[replica], True
+    given = given_arrays([port], [array])[port.stream]
+    return folded(given, replica) if number in program.keys and not is_own else given
+
+
+def loaded_arrays(program: Program, given: State, participants: int = 1) -> list[dict[str, Array]]:
+    """Return the parameters that lie on the device as constants do, by program's stream, copied.
+
+    One dictionary for each participant; all are the same one where no array differs. As
+    `given_state`, numbers are those of parameters, and an array may have one more dimension, of
+    the replicas. Raises UsageError E3154 for arrays that are missing or unknown, E3142 for those
+    that do not fit.
+    """
+    seen = seen_by_users(program)
+    ports = seen.parameters[: seen.loaded]
+    named = _named(seen.parameters, given)
+    missing = [port.stream for port in ports if port.stream not in named]
+    if missing:
+        raise UsageError(
+            "E3154",
+            f"{missing[0]!r} is not given, one of {len(missing)} that are loaded once a session",
+            hint="give constants={number: array, …}, or compile with a feed for it",
+        )
+    first: dict[str, Array] = {}
+    others: list[dict[str, Array]] = [{} for _ in range(participants // program.partitions)]
+    for port in ports:
+        array, number = named[port.stream], number_of(port)
+        is_own = program.replicas > 1 and np.shape(array) == (program.replicas, *port.shape)
+        first[port.stream] = _of_replica(program, port, number, array, 0)
+        if is_own or number in program.keys:
+            for replica, own in enumerate(others):
+                own[port.stream] = _of_replica(program, port, number, array, replica)
+    whole = {stream: np.array(array) for stream, array in seen.into_pieces(first).items()}
+    if not others or not others[0]:
+        return [whole] * participants
+    pieces = [whole | seen.into_pieces(own) for own in others]
+    return [pieces[number // program.partitions] for number in range(participants)]
+
+
+def called_with(program: Program, given: State) -> dict[str, Array]:
+    """Return parameters that come in with each call, those that are given, by program's stream."""
+    seen = seen_by_users(program)
+    named = _named(seen.parameters, given)
+    there = [port for port in seen.parameters[seen.loaded :] if port.stream in named]
+    return seen.into_pieces(given_arrays(there, [named[port.stream] for port in there]))
+
+
+def require_inputs(program: Program, known: Mapping[str, Array]) -> None:
+    """Raise UsageError E3154 where a parameter that comes in with each call is not given."""
+    seen = seen_by_users(program)
+    for port in seen.parameters[seen.loaded :]:
+        first = seen.split[port.stream].streams[0] if port.stream in seen.split else port.stream
+        if seen.moved.get(first, first) not in known:
+            raise UsageError(
+                "E3154",
+                f"{port.stream!r} is not given, which comes in with each call",
+                hint="give run(inputs={number: array, …})",
+            )
+
+
+def _named(ports: Sequence[Port], given: State) -> dict[str, Any]:
+    """Return arrays by stream; a list has the first parameters in their order."""
+    streams = [port.stream for port in ports]
+    if not isinstance(given, Mapping):
+        if len(given) > len(streams):
+            raise UsageError(
+                "E3141",
+                f"the program takes {len(streams)} arrays, {len(given)} were given",
+                hint="pass one array for each parameter that is neither state nor fed, in order",
+            )
+        return dict(zip(streams, given, strict=False))
+    found: dict[str, Any] = {}
+    for given_key, array in given.items():
+        key = f"parameter.{given_key}" if isinstance(given_key, int) else given_key
+        _require_new(key, found)
+        found[key] = array
+        if key not in streams:
+            raise UsageError(
+                "E3154",
+                f"the program takes no {key!r} from a session",
+                hint=_suggestion(str(key), streams),
+            )
+    return found
+
+
+def _require_new(name: str, found: Mapping[str, Any]) -> None:
+    """Raise UsageError E3154 for an array that is given by its name and by its number."""
+    if name in found:
+        raise UsageError(
+            "E3154", f"{name!r} is given twice: by name and by number", hint="give it once"
+        )
+
+
+def known_rates(program: Program, rates: Mapping[str, float]) -> dict[str, float]:
+    """Return the rates of infeeds; UsageError E3155 for names that no infeed has."""
+    queues = {queue.name: queue for queue in seen_by_users(program).queues if queue.to_device}
+    _same_names("infeed", rates, queues)
+    return dict(rates)
+
+
+def opened_infeeds(
+    program: Program, given: Mapping[str, Any], timeout: float, replicas: int = 1
+) -> list[InfeedQueue]:
+    """Return a queue for each infeed of the program; UsageError E3155 for others than those.
+
+    Replica i of R takes the elements i, i + R, i + 2R and so on.
+    """
+    queues = {queue.name: queue for queue in seen_by_users(program).queues if queue.to_device}
+    _same_names("infeed", given, queues)
+    missing = [name for name in queues if name not in given]
+    if missing:
+        raise UsageError(
+            "E3155",
+            f"infeed {missing[0]!r} has no source",
+            hint="give infeeds={name: arrays, iterable, function or source, …}; "
+            "on the command line --infeed NAME=FILE",
+        )
+    return [
+        own_queue(queue, made, replicas)
+        if isinstance(made := given[name], InfeedQueue)
+        else InfeedQueue(
+            name,
+            spec_of_queue(queue),
+            made,
+            timeout=timeout,
+            replicas=replicas,
+            streams=streams_of_queue(queue),
+        )
+        for name, queue in queues.items()
+    ]
+
+
+def opened_outfeeds(
+    program: Program, given: Mapping[str, Any], timeout: float, replicas: int = 1
+) -> list[OutfeedQueue]:
+    """Return a queue for each outfeed of the program, keeping all elements unless told otherwise.
+
+    With several replicas, arrays of an element have one more dimension, the first: of the replicas.
+    Raises UsageError E3155 for names that no outfeed has, StreamError E2031 for unknown modes.
+    """
+    queues = {queue.name: queue for queue in seen_by_users(program).queues if not queue.to_device}
+    _same_names("outfeed", given, queues)
+    found = []
+    for name, queue in queues.items():
+        made = given.get(name, queue.mode or "all")
+        _check_mode(queue, made.mode if isinstance(made, OutfeedQueue) else made)
+        if isinstance(made, OutfeedQueue):
+            made.bind(spec_of_queue(queue), streams_of_queue(queue))
+            own_queue(queue, made, replicas)
+        else:
+            made = OutfeedQueue(
+                name,
+                made,
+                spec_of_queue(queue),
+                timeout=timeout,
+                replicas=replicas,
+                streams=streams_of_queue(queue),
+            )
+        found.append(made)
+    return found
+
+
+Own = TypeVar("Own", InfeedQueue, OutfeedQueue)
+
+
+def own_queue(queue: Queue, made: Own, replicas: int = 1) -> Own:
+    """Return a queue that the user made, its streams being the program's.
+
+    Raises StreamError E2060 where its name or its elements are not those of the program's queue,
+    E2070 where it is for another number of replicas.
+    """
+    if made.replicas != replicas:
+        raise StreamError(
+            "E2070",
+            f"the queue given for {queue.name!r} is for {made.replicas} replicas, "
+            f"{replicas} take part",
+            queue=queue.name,
+            expected=f"replicas={replicas}",
+            found=f"replicas={made.replicas}",
+            hint=f"make it with replicas={replicas}, or give its source alone",
+        )
+    wanted, spec = spec_of_queue(queue), made.spec
+    found = "" if spec is None else str(ElementSpec(spec.leaves))
+    if (made.name, found) != (queue.name, str(wanted)):
+        raise StreamError(
+            "E2060",
+            f"the queue given for {queue.name!r} of {wanted} is named {made.name!r}, of {found}",
+            queue=queue.name,
+            expected=f"{queue.name} of {wanted}",
+            found=f"{made.name} of {found}",
+            hint="make it with the name and the elements of the program's queue, or give its "
+            "source alone",
+        )
+    if isinstance(made, InfeedQueue):
+        made.streams = streams_of_queue(queue)
+    return made
+
+
+def _check_mode(queue: Queue, mode: Any) -> None:
+    """Raise UsageError E3155 where the device does not make the sum or mean that is asked for."""
+    asked = parse_mode(mode)
+    if asked.on_device and asked.kind != queue.reduction:
+        raise UsageError(
+            "E3155",
+            f"outfeed {queue.name!r} gives {queue.reduction or 'each element'}, not the {asked}",
+            hint=f"compile with --outfeed {queue.name}={asked}:N",
+        )
+
+
+def _same_names(kind: str, given: Iterable[str], known: Mapping[str, Queue]) -> None:
+    for name in given:
+        if name not in known:
+            raise UsageError(
+                "E3155", f"the program has no {kind} {name!r}", hint=_suggestion(name, known)
+            )
+
+
+def _suggestion(name: str, known: Iterable[str]) -> str:
+    names = list(known)
+    close = get_close_matches(name, names, 1)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    shown = ", ".join(map(repr, names[:6]))
+    return f"it has {shown}" if names else "it has none: compile with --feed NAME=N,… or --outfeed"

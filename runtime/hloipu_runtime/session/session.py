@@ -1,0 +1,446 @@
+"""Sessions: a program's state stays on the device from run to run, queues feed and drain it."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from hloipu_runtime.arguments import Progress, State, checked
+from hloipu_runtime.costs.costs import Costs
+from hloipu_runtime.costs.counting import ChargePlan, spent_of
+from hloipu_runtime.costs.step_times import step_times
+from hloipu_runtime.errors import StreamError, UsageError
+from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.kernels.computing import computing
+from hloipu_runtime.program.program import Array, Program
+from hloipu_runtime.program.seen import seen_by_users
+from hloipu_runtime.program.step_elements import elements_per_step, takes_alike
+from hloipu_runtime.report.build import About, profile_of_run
+from hloipu_runtime.report.profile import Profile
+from hloipu_runtime.session.checkpoint import Checkpoint, differing, load_checkpoint
+from hloipu_runtime.session.clock import SessionClock
+from hloipu_runtime.session.device import Device, Resident, constants_cycles
+from hloipu_runtime.session.engine import SessionEngine, SessionSettings
+from hloipu_runtime.session.inputs import (
+    called_with,
+    known_rates,
+    loaded_arrays,
+    opened_infeeds,
+    opened_outfeeds,
+    require_inputs,
+)
+from hloipu_runtime.session.state import (
+    begun_states,
+    in_users_types,
+    require_alike,
+    resumed_states,
+)
+from hloipu_runtime.simulate.participants import check_host_memory, check_participants
+from hloipu_runtime.simulate.run.host import Arrays, Counts, TurnLimit
+from hloipu_runtime.simulate.run.ports import taken_arrays
+from hloipu_runtime.streams.host import StreamHost
+from hloipu_runtime.streams.infeed import InfeedState
+from hloipu_runtime.streams.outfeed import OutfeedQueue
+from hloipu_runtime.streams.timing import interval_cycles
+
+
+@dataclass(frozen=True)
+class SessionRun:
+    """What one call of `Session.run` gave."""
+
+    steps: int
+    outputs: list[Any]
+    """Results that no queue takes, of the last step."""
+    cycles: int
+    _profile: Callable[[], Profile] = field(repr=False)
+
+    @cached_property
+    def profile(self) -> Profile:
+        """What these steps cost; made when it is asked for, as it may cost more than they do."""
+        return self._profile()
+
+
+class Session:
+    """A program with its state on the simulated device; close it, or use it as a context.
+
+    Raises UsageError: E3140 for a mode that is none, E3154 for state or constants that are missing
+    or unknown, E3155 for queues that are, E3142 for arrays that do not fit.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        costs: Costs,
+        about: About,
+        *,
+        state: State | None = None,
+        constants: State = (),
+        infeeds: Mapping[str, Any] | None = None,
+        outfeeds: Mapping[str, Any] | None = None,
+        settings: SessionSettings | None = None,
+    ) -> None:
+        self.settings = settings or SessionSettings()
+        self.program = program
+        self._seen = seen_by_users(program)
+        self.costs = costs
+        self.about = about
+        self.steps = 0
+        """Steps done, those before a checkpoint that was loaded included."""
+        self._participants = 1 if self.settings.identical else program.participants
+        """Those that are run."""
+        self._replicas = 1 if self.settings.identical else program.replicas
+        if self.settings.identical:
+            require_alike(program)
+        else:
+            check_participants(program)
+        check_host_memory(program, self._participants)
+        self._times = step_times(costs)
+        self._charges = ChargePlan(costs)
+        self.rates = known_rates(program, self.settings.rates)
+        """Elements per second that the host makes, of the infeeds for which that is stated."""
+        clock_hz = costs.machine.chip.clock_hz
+        taken = elements_per_step(program)
+        self._taken = {name: count // program.replicas for name, count in taken.items()}
+        """Elements of each infeed that a replica takes in a step."""
+        intervals = [
+            taken[name] * interval_cycles(clock_hz, rate) for name, rate in self.rates.items()
+        ]
+        self._clock = SessionClock(self._times, max(intervals, default=Fraction(0)))
+        self._turn_limit = TurnLimit(
+            self.settings.max_iterations, about.sources, frozenset({self._times.loop_path})
+        )
+        self._counts = Counts()
+        self._calls_done = 0
+        self._device = self.settings.device or Device()
+        self._resident = Resident(program.name, costs.machine, about.memory)
+        self._device.admit(self._resident)
+        self._runs: Counter[str] = Counter()
+        self._state: list[dict[str, Array]] | None = None
+        """Of each participant, until the engines have it."""
+        if state is not None or not any(port.parameter >= 0 for port in program.state):
+            self._state = begun_states(
+                program, {} if state is None else state, self.settings.seed, self._participants
+            )
+        self._has_state = False
+        self._lost = ""
+        self._left_at: dict[str, int] | None = None
+        """After a run that failed: where each feed stood when the state was made."""
+        self._arrays = Arrays(called_with(program, constants))
+        timeout = self.settings.timeout
+        self._host = StreamHost(
+            opened_infeeds(program, infeeds or {}, timeout, self._replicas),
+            opened_outfeeds(program, outfeeds or {}, timeout, self._replicas),
+            self._arrays,
+            clock=self._now,
+            split=self._seen.split,
+        )
+        self._engine = SessionEngine(
+            program,
+            self.settings,
+            self._participants,
+            self._host,
+            self._now,
+            loaded_arrays(program, constants, self._participants),
+        )
+
+    @property
+    def cycles(self) -> int:
+        """Simulated cycles that the steps took."""
+        return self._clock.now
+
+    @property
+    def idle_cycles(self) -> int:
+        """Of these, cycles of waiting for the host, in this session."""
+        return self._clock.idle_cycles
+
+    @property
+    def loading_cycles(self) -> int:
+        """Of all cycles, those of loading the executable again after others, or constants."""
+        return self._clock.loading_cycles
+
+    @checked
+    def load_constants(self, constants: State) -> None:
+        """Load other arrays in place of the constants; the state stays as it is.
+
+        It takes a transfer of their bytes, a round trip included: see `loading_cycles`.
+        Raises UsageError E3154 for arrays that are missing or unknown, E3142 for those that do not
+        fit, E3156 where the state is lost.
+        """
+        self._require_no_run()
+        arrays = loaded_arrays(self.program, constants, self._participants)
+        if self._lost:
+            self._require_state()
+        self._engine.load(arrays)
+        self._clock.load(constants_cycles(self.program, self.costs.machine))
+
+    @checked
+    def run(
+        self,
+        steps: int | None = None,
+        *,
+        inputs: State | None = None,
+        progress: Progress | None = None,
+    ) -> SessionRun:
+        """Do so many steps; by default those of one run of the program.
+
+        `inputs`: parameters that come in with each call, by number; they stay until others are
+        given.
+        `steps` is a multiple of the program's steps in a run. Raises UsageError E3153 for any
+        other number, E3156 where the state is not there, and what queues raise; after that, the
+        state is that of the last whole step where the failure left one: see `steps`.
+        """
+        in_a_run = self.program.steps_per_run
+        steps = in_a_run if steps is None else steps
+        if steps < 0 or steps % in_a_run:
+            raise UsageError(
+                "E3153",
+                f"{steps} steps are asked for; the program does {in_a_run} in a run",
+                hint=f"ask for a multiple of {in_a_run}, or compile with another loop",
+            )
+        self._host.refuse_run()
+        self._require_state()
+        self._require_feeds_with_state()
+        if inputs is not None:
+            self._arrays.inputs |= called_with(self.program, inputs)
+        if steps:
+            require_inputs(self.program, self._arrays.inputs)
+        counts = self._counts = Counts(progress=progress, limit=self._turn_limit)
+        begun, waited = self.cycles, self.idle_cycles
+        swapped = self._device.bring(self._resident) if steps else 0
+        self._clock.load(swapped)
+        self._calls_done = 0
+        elements = {name: steps * each for name, each in self._taken.items()}
+        with self._host.running(elements), computing():
+            for _ in range(steps // in_a_run):
+                self._run_once(counts)
+        self._runs.update(counts.runs)
+        idle = self.idle_cycles - waited + swapped
+        if not self._times.is_exact:
+            found = self._charges.counts(counts.runs or {"body": 0})
+            spent = spent_of(self.costs, found).total.cycles
+            self._clock.add(begun + spent + idle - self.cycles)
+        outputs = self._outputs() if steps else []
+        cycles = self.cycles - begun
+        return SessionRun(steps, outputs, cycles, lambda: self._profile(counts.runs, idle))
+
+    def _outputs(self) -> list[Any]:
+        seen = self._seen
+        return taken_arrays(seen.results, seen.joined(self._arrays.outputs))
+
+    def profile(self) -> Profile:
+        """Return the profile of all calls of `run` that ended well, together."""
+        return self._profile(self._runs, self.idle_cycles + self.loading_cycles)
+
+    def _profile(self, runs: Mapping[str, int], idle_cycles: int) -> Profile:
+        found = self._charges.counts(runs or {"body": 0})
+        return profile_of_run(
+            self.costs,
+            found,
+            self.about,
+            mode=self.settings.mode,
+            idle_cycles=idle_cycles,
+            rates=self.rates,
+        )
+
+    @checked
+    def stream(self, name: str) -> OutfeedQueue:
+        """Return the queue of an outfeed, to be read from any thread; UsageError E3155."""
+        for queue in self._host.outfeeds:
+            if queue.name == name:
+                return queue
+        names = ", ".join(queue.name for queue in self._host.outfeeds)
+        raise UsageError(
+            "E3155",
+            f"the program has no outfeed {name!r}",
+            hint=f"it has {names}" if names else "compile with --outfeed",
+        )
+
+    @checked
+    def state(self, replica: int = 0) -> dict[str, Any]:
+        """Return copies of a replica's state by name, in the user's types: its first partition's.
+
+        Raises UsageError E3156 where it is lost, E2072 where there is no such replica, StreamError
+        E2061 while a run is going on.
+        """
+        self._require_no_run()
+        self._require_state()
+        if not 0 <= replica < self.program.replicas:
+            raise UsageError(
+                "E2072",
+                f"there is no replica {replica}",
+                hint=f"the program has {self.program.replicas}, numbered from 0",
+            )
+        number = 0 if self.settings.identical else replica * self.program.partitions
+        return in_users_types(self.program, self._engine.states, number)
+
+    @checked
+    def save_state(self, path: str | Path) -> None:
+        """Write a checkpoint, in the place of an older one at once.
+
+        Raises UsageError E3156 where the state is lost, or data decided how many elements the step
+        that failed had taken; E3004 where it cannot be written.
+        """
+        self._require_no_run()
+        self._require_state()
+        positions = self._whole_positions()
+        kept = self._engine.states
+        arrays = differing([in_users_types(self.program, kept, n) for n in range(len(kept))])
+        Checkpoint(self.program.name, self.steps, self.cycles, positions, arrays).save(path)
+
+    @checked
+    def load_state(self, path: str | Path) -> None:
+        """Go on from a checkpoint: state, steps, cycles, and the elements that feeds go on with.
+
+        Raises what `load_checkpoint` raises, UsageError E3157 where it is another program's,
+        StreamError E2031 where elements of a feed were taken already, E2061 while a run is going
+        on.
+        """
+        self._require_no_run()
+        found = load_checkpoint(path)
+        found.require_for(self.program)
+        found.require_positions(self._taken_by_all())
+        moved = [
+            (queue, InfeedState(queue.name, found.positions[queue.name]))
+            for queue in self._host.infeeds
+            if queue.position != found.positions[queue.name]
+        ]
+        # All of it or nothing: what could fail comes first.
+        for queue, place in moved:
+            queue.require_resumable(place)
+        state = resumed_states(self.program, found, self._participants)
+        for queue, place in moved:
+            queue.resume(place)
+        self._state, self._left_at = state, None
+        self._has_state = False
+        self._lost = ""
+        self.steps = found.steps
+        self._clock.begin_at(found.cycles)
+
+    def close(self) -> None:
+        """Close all queues, ending their threads."""
+        self._host.close()
+        self._lost = self._lost or "the session is closed"
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run_once(self, counts: Counts) -> None:
+        """Run the program once; note how many steps are done, also where it fails."""
+        path = self._times.loop_path
+        turns = counts.runs[path] if path else 0
+        positions = self._positions()
+        try:
+            self._engine.run(counts)
+        except BaseException as error:
+            self._failed(error, counts.runs[path] - turns if path else 1, positions)
+            raise
+        self.steps += self.program.steps_per_run
+        self._clock.end_call(self.program.steps_per_run)
+        self._calls_done += 1
+
+    def _failed(self, error: BaseException, turns: int, positions: Mapping[str, int]) -> None:
+        """Note what a run that failed in a turn, counted from 1, leaves.
+
+        `positions` are those of the feeds when it began.
+        """
+        done = self._engine.steps_kept(error, turns, self._times.loop_path)
+        if done is None:
+            self._lost = f"a run failed after {self.steps} steps and left no whole state"
+            self._has_state = False
+            return
+        self.steps += done
+        if done:
+            self._clock.end_call(done)
+        if takes_alike(self.program):
+            each = self._taken_by_all()
+            self._left_at = {name: at + done * each[name] for name, at in positions.items()}
+        else:
+            self._left_at = {} if positions else None
+
+    def _positions(self) -> dict[str, int]:
+        """Return how many elements of each feed the device has taken."""
+        return {queue.name: queue.position for queue in self._host.infeeds}
+
+    def _taken_by_all(self) -> dict[str, int]:
+        """Return how many elements of each feed a step takes for all replicas that are run.
+
+        Where data decides it, at least.
+        """
+        replicas = self._replicas if takes_alike(self.program) else 0
+        return {queue.name: self._taken[queue.name] * replicas for queue in self._host.infeeds}
+
+    def _whole_positions(self) -> dict[str, int]:
+        """Return where the feeds stood when the state was made."""
+        left, now = self._left_at, self._positions()
+        if left is None:
+            return now
+        if left.keys() != now.keys():
+            raise UsageError(
+                "E3156",
+                f"a run failed after {self.steps} steps, and data decides how many elements of the "
+                "feeds a step takes: where they stood with this state is not known",
+                hint="begin a session, and load the last checkpoint into it",
+            )
+        return left
+
+    def _require_feeds_with_state(self) -> None:
+        """Raise UsageError E3156 where a step that failed has taken elements that are lost."""
+        if self._left_at is not None and self._whole_positions() != self._positions():
+            raise UsageError(
+                "E3156",
+                f"a run failed after {self.steps} steps and had taken elements of the next one: "
+                "the feeds are ahead of the state",
+                hint="save_state here, and load_state in a new session: its feeds go on with the "
+                "elements of the step that failed",
+            )
+
+    def _require_no_run(self) -> None:
+        """Raise StreamError E2061 where a run is going on: it holds the state in parts."""
+        if self._host.is_running:
+            raise StreamError(
+                "E2061",
+                "the state is asked for, or given, while a run is going on",
+                expected="a session that does not run",
+                found=f"a run after {self.steps} steps",
+                hint="do it between two calls of run; queues can be read meanwhile",
+            )
+
+    def _require_state(self) -> None:
+        if self._lost:
+            raise UsageError(
+                "E3156",
+                f"there is no state: {self._lost}",
+                hint="begin a session, and load the last checkpoint into it",
+            )
+        if not self._has_state:
+            if self._state is None:
+                raise UsageError(
+                    "E3154",
+                    f"the state is not given: {len(self._seen.state)} arrays",
+                    hint="give state={name: array, …}, or load a checkpoint; on the command line "
+                    "--inputs FILE or --random SEED",
+                )
+            self._engine.states = self._state
+            self._state = None
+            self._has_state = True
+
+    def _now(self) -> int:
+        """Return the simulated cycle at which the turn going on ends: what it gives arrives then.
+
+        Where data decides how long a turn takes, it is as early as can be.
+        """
+        path = self._times.loop_path
+        before = self.program.steps_per_run * self._calls_done
+        return self._clock.end_of(self._counts.runs[path] - before if path else 1)

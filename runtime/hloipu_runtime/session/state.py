@@ -1,0 +1,83 @@
+"""The state of a session's participants: as it begins, as users see it, and after a failure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hloipu_runtime.arguments import State
+from hloipu_runtime.errors import UsageError
+from hloipu_runtime.kernels.core.storage import from_storage
+from hloipu_runtime.program.program import Array, Program, StatePort
+from hloipu_runtime.program.seen import seen_by_users
+from hloipu_runtime.program.state_parts import joined
+from hloipu_runtime.session.checkpoint import Checkpoint
+from hloipu_runtime.session.inputs import given_state
+from hloipu_runtime.simulate.run.kept_state import Moment
+
+States = list[dict[str, Array]]
+"""Of each participant, arrays in storage form by name."""
+
+
+def begun_states(program: Program, state: State, seed: int, participants: int) -> States:
+    """Return what each participant begins with: the same but for keys, parts and arrays of its own.
+
+    Raises what `given_state` raises.
+    """
+    return [
+        given_state(program, state, seed, number // program.partitions)
+        for number in range(participants)
+    ]
+
+
+def resumed_states(program: Program, found: Checkpoint, participants: int) -> States:
+    """Return what each participant goes on with from a checkpoint of this program.
+
+    Keys that were saved once for all, by a trainer or a single replica, differ by replica again.
+    """
+    others = {name for name in found.arrays if name not in found.of(program, 0)}
+    own = {name.partition(": ")[2] for name in others}
+    return [
+        given_state(
+            program, found.of(program, number), replica=number // program.partitions, with_own=own
+        )
+        for number in range(participants)
+    ]
+
+
+def in_users_types(
+    program: Program, states: Sequence[Mapping[str, Array]], number: int
+) -> dict[str, Any]:
+    """Return copies of a participant's state: parts of all replicas together, and all pieces."""
+    found = {}
+    for seen in seen_by_users(program).state:
+        array = seen.joined([_of_replicas(port, states, number) for port in seen.ports])
+        found[seen.name] = np.array(from_storage(array, seen.element_type))
+    return found
+
+
+def _of_replicas(port: StatePort, states: Sequence[Mapping[str, Array]], number: int) -> Array:
+    if port.whole:
+        return joined([each[port.name] for each in states], port.whole)
+    return states[number][port.name]
+
+
+def require_alike(program: Program) -> None:
+    """Raise UsageError E2071 where one replica cannot stand for all."""
+    if program.keys:
+        raise UsageError(
+            "E2071",
+            "replicas were declared identical, and each draws random numbers from a key of its own",
+            hint="run every replica, or compile with --replica-keys same",
+        )
+    if any(port.whole for port in program.state):
+        raise UsageError(
+            "E2071",
+            "replicas were declared identical, and each keeps another part of the state",
+            hint="run every replica, or compile without --shard-optimizer",
+        )
+
+
+def steps_at(moment: Moment, turns: int) -> int | None:
+    """Return how many steps are done at a moment of a run in a turn, counted from 1."""
+    return {"begin": 0, "turn": turns - 1, "following": turns, "end": turns}.get(moment)

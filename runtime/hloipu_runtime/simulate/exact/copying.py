@@ -1,0 +1,147 @@
+"""Running exchanges on tile memories, as their transfers say, with no look at what they mean."""
+
+from collections.abc import Callable
+from functools import partial
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hloipu_runtime.program.mapping import Sizes, Span
+from hloipu_runtime.program.program import Array
+from hloipu_runtime.program.steps import Transfer
+from hloipu_runtime.simulate.exact.storage import TileStorage
+from hloipu_runtime.simulate.run.faults import TileFault
+
+Pick = slice | NDArray[np.int64]
+
+
+def prepare_transfer(
+    transfer: Transfer, source: TileStorage, destination: TileStorage, name: str
+) -> Callable[[], None]:
+    """Return the action of one transfer; raises TileFault where it leaves its variables."""
+    if transfer.tiles != destination.mapping.tiles or transfer.spans != destination.mapping.spans:
+        return lambda: _tile_by_tile(transfer, source, destination, name)
+    replicated = destination.mapping.replicated_axes
+    lead = [
+        slice(0, 1) if destination.merged.shape[i] == 1 else slice(*transfer.receivers[axis])
+        for i, axis in enumerate(replicated)
+    ]
+    targets: list[Pick] = []
+    origins: list[Pick] = []
+    for dimension, span in enumerate(transfer.spans):
+        target, origin = _picks(transfer, dimension, span, destination.shape[dimension], name)
+        if _count(target) == 0:
+            return _nothing
+        targets.append(target)
+        origins.append(origin)
+    into = _selector(targets, lead, destination.merged.shape)
+    taken = _taken(_viewed(source, transfer.view), origins)
+    if all(isinstance(x, slice) for x in into) and np.may_share_memory(taken, source.merged):
+        return partial(np.copyto, destination.merged[(*into, ...)], taken)
+
+    def run() -> None:
+        destination.merged[into] = _taken(_viewed(source, transfer.view), origins)
+
+    return run
+
+
+def _taken(value: Array, origins: list[Pick]) -> Array:
+    """Return the product of picks of a value: a view, unless one is an index."""
+    for dimension, origin in enumerate(origins):
+        if isinstance(origin, slice):
+            value = value[(slice(None),) * dimension + (origin,)]
+        else:
+            value = value.take(origin, dimension)
+    return value
+
+
+def _nothing() -> None:
+    pass
+
+
+def _viewed(source: TileStorage, view: Sizes) -> Array:
+    value = source.whole()
+    return value if value.shape == view else value.reshape(view)
+
+
+def _count(pick: Pick) -> int:
+    return pick.stop - pick.start if isinstance(pick, slice) else len(pick)
+
+
+def _picks(
+    transfer: Transfer, dimension: int, span: Span, size: int, name: str
+) -> tuple[Pick, Pick]:
+    """Return where elements of a dimension go in the row of parts, and where they come from."""
+    low, high = transfer.receivers[span.axis] if span.axis >= 0 else (0, 1)
+    box_low, box_high = transfer.box[dimension]
+    coordinates = np.arange(low, high, dtype=np.int64)[:, None]
+    elements = coordinates * span.step + span.offset + np.arange(span.size)
+    there = (elements >= max(0, box_low)) & (elements < min(size, box_high))
+    target = (coordinates * span.size + np.arange(span.size))[there]
+    origin = elements[there] + transfer.shift[dimension]
+    extent = transfer.view[dimension]
+    if len(origin) and not (origin.min() >= 0 and origin.max() < extent):
+        message = f"takes elements {origin.min()} to {origin.max()} of a dimension of {extent}"
+        raise TileFault(name, f"dimension {dimension}: {message}")
+    return _as_slice(target), _as_slice(origin)
+
+
+def _as_slice(index: NDArray[np.int64]) -> Pick:
+    if not len(index):
+        return slice(0, 0)
+    first, last = int(index[0]), int(index[-1])
+    if last - first + 1 == len(index) and bool((np.diff(index) == 1).all()):
+        return slice(first, last + 1)
+    return index
+
+
+def _selector(
+    picks: list[Pick], lead: list[slice], shape: Sizes
+) -> tuple[slice | NDArray[np.int64], ...]:
+    """Return an index that selects the product of the picks."""
+    if all(isinstance(pick, slice) for pick in picks):
+        return (*lead, *picks)
+    every = [
+        np.arange(pick.start, pick.stop) if isinstance(pick, slice) else pick
+        for pick in ([slice(*x.indices(n)) for x, n in zip(lead, shape, strict=False)] + picks)
+    ]
+    return np.ix_(*every)
+
+
+def _tile_by_tile(
+    transfer: Transfer, source: TileStorage, destination: TileStorage, name: str
+) -> None:
+    """Copy part by part, as the receivers' tile numbers and local places say.
+
+    For descriptors that do not follow the destination's own mapping, which no compiler writes.
+    """
+    value = _viewed(source, transfer.view)
+    home = {
+        int(number): coordinate
+        for coordinate, number in np.ndenumerate(destination.mapping.tiles.numbers)
+    }
+    for coordinate in product(*(range(low, high) for low, high in transfer.receivers)):
+        number = int(transfer.tiles.numbers[coordinate])
+        if number not in home:
+            raise TileFault(name, f"tile {number} has no part of variable {transfer.destination}")
+        local, origin = [], []
+        for dimension, span in enumerate(transfer.spans):
+            start = span.offset + (coordinate[span.axis] * span.step if span.axis >= 0 else 0)
+            size = destination.shape[dimension]
+            low = max(start, 0, transfer.box[dimension][0])
+            high = max(low, min(start + span.size, size, transfer.box[dimension][1]))
+            shift = transfer.shift[dimension]
+            held = destination.mapping.spans[dimension].size
+            if high > low and not (
+                low + shift >= 0
+                and high + shift <= transfer.view[dimension]
+                and high - start <= held
+            ):
+                raise TileFault(name, f"dimension {dimension}: leaves a variable at tile {number}")
+            local.append(slice(low - start, high - start))
+            origin.append(slice(low + shift, high + shift))
+        place = home[number] if destination.tiles.flags.writeable else ()
+        if not place and destination.mapping.tiles.extents:
+            raise TileFault(name, f"tile {number} shares its buffer with others")
+        destination.tiles[place][tuple(local)] = value[tuple(origin)]

@@ -1,0 +1,371 @@
+"""The exact mode: every tile has its own memory, and only exchanges cross tiles.
+
+Steps are prepared, that is, turned into calls on views of tile memories, when they are first met:
+once for a loop's body, however often it turns. Variables get their memory at their first use and
+lose it after the last one on the outermost level. Without poison, what was prepared serves later
+runs as well: each step then finds its variables in the memories that they had in the first run.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import assert_never
+
+import numpy as np
+
+from hloipu_runtime.arguments import Watch
+from hloipu_runtime.kernels.core.quiet import warnings_off
+from hloipu_runtime.program.collective import Collective, RemoteCopy
+from hloipu_runtime.program.descriptors import is_complete
+from hloipu_runtime.program.program import Array, Program
+from hloipu_runtime.program.steps import (
+    Call,
+    Carried,
+    ComputeSet,
+    Exchange,
+    If,
+    Paged,
+    Parallel,
+    Pipeline,
+    Repeat,
+    RepeatWhile,
+    Sequence,
+    Step,
+    StreamIn,
+    StreamOut,
+    Switch,
+    Sync,
+    ValueId,
+    VariableId,
+    inner_steps,
+)
+from hloipu_runtime.program.uses import used, written
+from hloipu_runtime.simulate.exact.copying import prepare_transfer
+from hloipu_runtime.simulate.exact.pipelining import pipelined
+from hloipu_runtime.simulate.exact.storage import TileStorage, scatter_whole
+from hloipu_runtime.simulate.exact.tile_memories import TileMemories
+from hloipu_runtime.simulate.exact.vertices import prepare_group
+from hloipu_runtime.simulate.run.current_run import CurrentRun
+from hloipu_runtime.simulate.run.host import Counts, Host
+from hloipu_runtime.simulate.run.participant import ALONE, Participant
+
+Action = Callable[[], None]
+
+
+class ExactEngine:
+    """Runs one program on tile memories; `poison`: fill memories before use, also in each turn."""
+
+    def __init__(self, program: Program, *, poison: bool = False) -> None:
+        self.program = program
+        self.poison = poison
+        self.here: Participant = ALONE
+        """Who this engine is; may be another one in each run."""
+        self.memories = TileMemories(program, poison=poison)
+        self._now = CurrentRun()
+        steps = program.body.steps
+        self._touched = [used(step, program) for step in steps]
+        self._last = {v: n for n, variables in enumerate(self._touched) for v in variables}
+        self._actions: list[list[Action] | None] = [None] * len(steps)
+        self._rewritten = sorted(written(program.body, program) & set(program.constants))
+        """Constants that the program writes over."""
+
+    @property
+    def state(self) -> dict[str, Array]:
+        """Between runs: the array of each state port by name, in storage form; copies.
+
+        Assigning to it writes tile memories, where it stays from run to run.
+        """
+        return {
+            port.name: np.array(self.memory(port.variable).whole())
+            for port in self.program.state
+            if port.variable in self.memories.alive
+        }
+
+    @state.setter
+    def state(self, arrays: Mapping[str, Array]) -> None:
+        for port in self.program.state:
+            if port.name in arrays:
+                scatter_whole(self.memory(port.variable), arrays[port.name])
+            else:
+                self.memories.alive.pop(port.variable, None)
+
+    def run(self, host: Host, counts: Counts | None = None, watch: Watch | None = None) -> Counts:
+        """Run the program once, from the state that the run before left.
+
+        Raises TileFault where a step leaves its tile's memory.
+        """
+        counts = Counts() if counts is None else counts
+        self._now.host, self._now.counts = host, counts
+        try:
+            with warnings_off():
+                self._run(counts, watch)
+        finally:
+            self._now.host = None
+            self.memories.end_run()
+            if self.memories.are_too_many:
+                self._actions = [None] * len(self._actions)
+                self.memories.forget()
+        return counts
+
+    def _run(self, counts: Counts, watch: Watch | None) -> None:
+        for variable in self._rewritten:
+            self.memories.load_again(variable)
+        counts.ran("body")
+        for number, step in enumerate(self.program.body.steps):
+            for action in self._actions_of(number, step):
+                action()
+            counts.advance()
+            if watch is not None:
+                for variable, value in left_by(step):
+                    record = self.program.variables[variable]
+                    # A buffer may hold only what its vertices read: every third row, say.
+                    if is_complete(record.mapping, record.shape):
+                        watch(value, self.memory(variable).whole())
+            for variable in self._touched[number] - self.memories.state:
+                if self._last[variable] == number:
+                    self.memories.drop(variable)
+        self.memories.may_share = False
+
+    def _actions_of(self, number: int, step: Step) -> list[Action]:
+        """Return a step of the outermost level prepared, from the run before if there was one."""
+        found = self._actions[number]
+        self.memories.may_share = found is None
+        if found is None:
+            if not self.poison:
+                # Others must not have the memory that a branch not yet taken will need.
+                for variable in self._touched[number]:
+                    self.memory(variable)
+            found = self._prepare(step, f"body/{number}", self._now, self._now)
+            if not self.poison:
+                self._actions[number] = found
+        return found
+
+    def memory(self, variable: VariableId) -> TileStorage:
+        """Return a variable's memory, made on the first request."""
+        return self.memories.memory(variable)
+
+    def _prepare(self, step: Step, place: str, host: Host, counts: Counts) -> list[Action]:
+        match step:
+            case ComputeSet():
+                return [
+                    action
+                    for group in step.groups
+                    for action in prepare_group(
+                        group,
+                        [self.memory(x.variable) for x in group.inputs],
+                        [self.memory(x.variable) for x in group.outputs],
+                    )
+                ]
+            case Exchange():
+                return [
+                    prepare_transfer(
+                        transfer,
+                        self.memory(transfer.source),
+                        self.memory(transfer.destination),
+                        step.name or place,
+                    )
+                    for transfer in step.transfers
+                ]
+            case Sync():
+                return []
+            case StreamIn():
+                target = self.memory(step.variable)
+                return [lambda: scatter_whole(target, host.take(step.stream))]
+            case StreamOut():
+                source = self.memory(step.variable)
+                return [lambda: host.give(step.stream, source.whole())]
+            case Collective():
+                return [self._collective(step, place)]
+            case RemoteCopy():
+                there, here = self.memory(step.source), self.memory(step.destination)
+                return [lambda: scatter_whole(here, there.whole())]
+            case Sequence():
+                return self._sequence(step, place, host, counts)
+            case Parallel():
+                return [
+                    action
+                    for number, branch in enumerate(step.branches)
+                    for action in self._block(branch, f"{place}|{number}", host, counts)
+                ]
+            case Repeat():
+                return [self._repeat(step, place, host, counts)]
+            case Pipeline():
+                return [self._pipeline(step, place, host, counts)]
+            case RepeatWhile():
+                return [self._repeat_while(step, place, host, counts)]
+            case If():
+                predicate = self.memory(step.predicate)
+                return [
+                    self._branches(
+                        step.branches,
+                        lambda: 0 if bool(predicate.whole()) else 1,
+                        place,
+                        host,
+                        counts,
+                    )
+                ]
+            case Switch():
+                index = self.memory(step.index)
+                count = len(step.branches)
+                return [
+                    self._branches(
+                        step.branches,
+                        lambda: in_range(int(index.whole()), count),
+                        place,
+                        host,
+                        counts,
+                    )
+                ]
+            case Call():
+                body = self.program.functions[step.function]
+                return self._block(body, f"{place}/{step.function}", host, counts)
+            case _:
+                assert_never(step)
+
+    def _collective(self, step: Collective, place: str) -> Action:
+        sources = [self.memory(moved.variable) for moved in step.inputs]
+        targets = [self.memory(moved.variable) for moved in step.outputs]
+
+        def run() -> None:
+            # Copies: other participants look at them after this one's memories have changed.
+            operands = [np.array(source.whole()) for source in sources]
+            results = self.here.meet(self.program, step, place, operands)
+            for target, result in zip(targets, results, strict=True):
+                scatter_whole(target, result)
+
+        return run
+
+    def _sequence(self, step: Sequence, place: str, host: Host, counts: Counts) -> list[Action]:
+        return [
+            action
+            for number, inner in enumerate(step.steps)
+            for action in self._prepare(inner, f"{place}/{number}", host, counts)
+        ]
+
+    def _block(self, body: Sequence, place: str, host: Host, counts: Counts) -> list[Action]:
+        """Return a sequence that counts how often it is run."""
+
+        def count() -> None:
+            counts.ran(place)
+
+        return [count, *self._sequence(body, place, host, counts)]
+
+    def _fresh(
+        self, body: Sequence, carried: tuple[Carried, ...], paged: tuple[Paged, ...] = ()
+    ) -> list[Action]:
+        """Return what takes away, before a turn, what the turn before left behind."""
+        if not self.poison:
+            return []
+        kept = {item.variable for item in carried} | {page.here for page in paged}
+        return [
+            self.memory(variable).poison for variable in sorted(written(body, self.program) - kept)
+        ]
+
+    def _repeat(self, step: Repeat, place: str, host: Host, counts: Counts) -> Action:
+        def run() -> None:
+            if not step.count:
+                return
+            actions = self._fresh(step.body, step.carried)
+            path = f"{place}/repeat"
+            actions += self._block(step.body, path, host, counts)
+            for _ in counts.turns(step.name, path, step.count):
+                for action in actions:
+                    action()
+
+        return run
+
+    def _pipeline(self, step: Pipeline, place: str, host: Host, counts: Counts) -> Action:
+        def run() -> None:
+            if not step.count:
+                return
+            firsts = [
+                [
+                    *self._fresh(stage.first, ()),
+                    *self._sequence(stage.first, f"{place}/repeat/{n}/first", host, counts),
+                ]
+                for n, stage in enumerate(step.stages)
+            ]
+            bodies = [
+                [
+                    *self._fresh(stage.body, step.carried, stage.paged),
+                    *self._sequence(stage.body, f"{place}/repeat/{position}", host, counts),
+                ]
+                for position, stage in enumerate(step.stages)
+            ]
+            pipelined(
+                self.program,
+                step,
+                firsts,
+                bodies,
+                lambda copy: self._prepare(copy, place, host, counts),
+            )()
+            for _ in range(step.count):
+                counts.ran(f"{place}/repeat")
+
+        return run
+
+    def _repeat_while(self, step: RepeatWhile, place: str, host: Host, counts: Counts) -> Action:
+        def run() -> None:
+            condition = self._fresh(Sequence((step.condition, step.body)), step.carried)
+            condition += self._block(step.condition, f"{place}/condition", host, counts)
+            predicate = self.memory(step.predicate)
+            body: list[Action] | None = None
+            path = f"{place}/while"
+            for _ in counts.turns(step.name, path):
+                for action in condition:
+                    action()
+                if not bool(predicate.whole()):
+                    return
+                if body is None:
+                    body = self._block(step.body, path, host, counts)
+                for action in body:
+                    action()
+
+        return run
+
+    def _branches(
+        self,
+        branches: tuple[Sequence, ...],
+        choose: Callable[[], int],
+        place: str,
+        host: Host,
+        counts: Counts,
+    ) -> Action:
+        prepared: dict[int, list[Action]] = {}
+
+        def run() -> None:
+            chosen = choose()
+            if chosen not in prepared:
+                path = f"{place}?{chosen}"
+                prepared[chosen] = self._block(branches[chosen], path, host, counts)
+            for action in prepared[chosen]:
+                action()
+
+        return run
+
+
+def in_range(index: int, count: int) -> int:
+    """Return a branch number: what is out of range runs the last branch, as HLO has it."""
+    return index if 0 <= index < count else count - 1
+
+
+def left_by(step: Step) -> Iterator[tuple[VariableId, ValueId]]:
+    """Yield the variables that hold a new value after a step, and that value."""
+    match step:
+        case ComputeSet():
+            for group in step.groups:
+                for operand, value in zip(group.outputs, group.writes, strict=True):
+                    yield operand.variable, value
+        case Exchange():
+            yield from ((made.variable, made.value) for made in step.definitions)
+        case StreamIn():
+            yield step.variable, step.value
+        case Collective():
+            yield from step.outputs
+        case Repeat() | Pipeline() | RepeatWhile():
+            yield from ((item.variable, item.final) for item in step.carried)
+        case If() | Switch():
+            yield from ((item.variable, item.value) for item in step.merged)
+        case Sequence() | Parallel():
+            # What is overwritten before the end is not there any more.
+            yield from dict(x for inner in inner_steps(step) for x in left_by(inner)).items()
+        case _:
+            pass

@@ -1,0 +1,114 @@
+"""Tile memories: one array a variable, cut into the parts that tiles hold.
+
+In memory, each dimension stands as (grid coordinate, element of the part), dimensions in order, so
+that parts which lie side by side make one contiguous array; axes that replicate come first. What a
+vertex sees is the same memory with all grid axes in front: its tile's part and nothing else.
+"""
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.kernels.core.storage import storage_dtype
+from hloipu_runtime.program.mapping import Mapping, Sizes, extent_of
+from hloipu_runtime.program.program import Array, Variable
+from hloipu_runtime.simulate.exact.pool import Take, fresh
+
+POISON_BYTE = 0xA7
+"""Fills integers and complex numbers before use; floats get NaN, predicates the value true."""
+
+
+@dataclass(frozen=True)
+class TileStorage:
+    """The memory of one variable on all its tiles."""
+
+    tiles: Array
+    """Shape: grid extents, then the part's sizes."""
+    merged: Array
+    """The same memory: replicated extents, then for each dimension all parts in a row."""
+    mapping: Mapping
+    shape: Sizes
+    memory: Array | None = None
+    """The bytes that it lies in, which may be more."""
+
+    def poison(self) -> None:
+        """Make all of it unlike anything that was written."""
+        poison(self.merged)
+
+    def whole(self) -> Array:
+        """Return the variable's value, put together from the tiles' parts.
+
+        Of replicated parts the first is taken, where parts overlap the one with the element first.
+        """
+        first: tuple[Any, ...] = (0,) * len(self.mapping.replicated_axes)
+        found: Array = self.merged[(*first, ...)]
+        for dimension, (span, size) in enumerate(zip(self.mapping.spans, self.shape, strict=True)):
+            if span.axis < 0 or (span.step == span.size and span.offset == 0):
+                cut = (slice(None),) * dimension + (slice(-span.offset, size - span.offset),)
+                found = found[cut]
+                continue
+            extent = self.mapping.tiles.extents[span.axis]
+            index = np.arange(size)
+            owner = np.clip((index - span.offset) // span.step, 0, extent - 1)
+            found = found.take(owner * (span.size - span.step) + index - span.offset, dimension)
+        return found
+
+
+def allocate(variable: Variable, *, shared: bool, take: Take = fresh) -> TileStorage:
+    """Return memory for a variable, taken from `take`.
+
+    `shared`: replicated parts stand there once, for reading.
+    """
+    mapping = variable.mapping
+    dtype = storage_dtype(variable.element_type)
+    replicated = mapping.replicated_axes
+    extents = mapping.tiles.extents
+    lengths = [1 if shared else extents[axis] for axis in replicated]
+    order: list[int] = list(replicated)
+    memory_shape = list(lengths)
+    merged_shape = list(lengths)
+    for dimension, span in enumerate(mapping.spans):
+        count = extent_of(mapping.tiles, span)
+        if span.axis >= 0:
+            order.append(span.axis)
+            memory_shape.append(count)
+        order.append(len(extents) + dimension)
+        memory_shape.append(span.size)
+        merged_shape.append(count * span.size)
+    size = prod(memory_shape) * dtype.itemsize
+    memory = take(size)
+    cells = memory[:size].view(dtype).reshape(memory_shape)
+    tiles = cells.transpose(np.argsort(order))
+    if shared and replicated:
+        tiles = np.broadcast_to(tiles, mapping.storage_shape)
+    return TileStorage(tiles, cells.reshape(merged_shape), mapping, variable.shape, memory)
+
+
+def poison(array: Array) -> None:
+    """Overwrite an array with what no program computes by chance."""
+    if array.dtype == np.bool_:
+        array.fill(True)
+    elif array.dtype.kind == "f":
+        array.fill(np.nan)
+    else:
+        array.reshape(-1).view(np.uint8).fill(POISON_BYTE)
+
+
+def scatter_whole(storage: TileStorage, value: Array) -> None:
+    """Write a whole value into all tiles' parts."""
+    spans, tiles = storage.mapping.spans, storage.mapping.tiles
+    source = value
+    target = storage.merged
+    lead = (slice(None),) * len(storage.mapping.replicated_axes)
+    cuts: list[slice] = []
+    for dimension, (span, size) in enumerate(zip(spans, storage.shape, strict=True)):
+        if span.axis < 0 or (span.step == span.size and span.offset == 0):
+            cuts.append(slice(-span.offset, size - span.offset))
+            continue
+        starts = np.arange(tiles.extents[span.axis]) * span.step + span.offset
+        index = (starts[:, None] + np.arange(span.size)).ravel()
+        source = source.take(np.clip(index, 0, max(size - 1, 0)), dimension)
+        cuts.append(slice(None))
+    target[(*lead, *cuts)] = source

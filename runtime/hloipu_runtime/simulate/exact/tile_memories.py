@@ -1,0 +1,85 @@
+"""The memory of variables on tiles: made at the first use, used for others after the last one."""
+
+from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.steps import VariableId
+from hloipu_runtime.simulate.exact.pool import MemoryPool
+from hloipu_runtime.simulate.exact.private_variables import private_variables
+from hloipu_runtime.simulate.exact.storage import TileStorage, allocate, scatter_whole
+
+KEPT_BYTES = 1 << 30
+"""With more memory than this, an engine keeps none from run to run, nor what is prepared for it."""
+
+
+class TileMemories:
+    """Memories of variables; without poison they stay from run to run, for prepared steps."""
+
+    def __init__(self, program: Program, *, poison: bool) -> None:
+        self.program = program
+        self.poison = poison
+        self.alive: dict[VariableId, TileStorage] = {}
+        """Of variables between their first and their last use."""
+        self.state = frozenset(port.variable for port in program.state)
+        """Variables that stay from run to run."""
+        self.may_share = False
+        """Whether steps are prepared for the first time, in order: later ones may take over memory
+        that earlier ones no longer use."""
+        self._private = private_variables(program)
+        self._made: dict[VariableId, TileStorage] = {}
+        """Memories that prepared steps refer to; none with poison."""
+        self._pool = MemoryPool()
+        self._apart_bytes = 0
+        """Of memories that are not in the pool."""
+
+    @property
+    def are_too_many(self) -> bool:
+        """Whether they take more than is kept from run to run."""
+        return self._pool.bytes + self._apart_bytes > KEPT_BYTES
+
+    def memory(self, variable: VariableId) -> TileStorage:
+        """Return a variable's memory, made on the first request."""
+        found = self.alive.get(variable)
+        if found is None:
+            found = self._made.get(variable)
+            if found is None:
+                found = self._allocated(variable)
+            self.alive[variable] = found
+        return found
+
+    def drop(self, variable: VariableId) -> None:
+        """Take a variable's memory away after its last use; constants stay for later runs."""
+        memory = self.alive.pop(variable, None)
+        if memory is None or self.poison or variable in self.program.constants:
+            return
+        if self.may_share and memory.memory is not None:
+            self._pool.give_back(memory.memory)
+
+    def end_run(self) -> None:
+        """Take away what does not stay from run to run."""
+        for variable in [v for v in self.alive if v not in self.state]:
+            del self.alive[variable]
+
+    def forget(self) -> None:
+        """Let go of all memory but the state's."""
+        self._made = dict(self.alive)
+        self._pool, self._apart_bytes = MemoryPool(), 0
+
+    def load_again(self, variable: VariableId) -> None:
+        """Write a constant, which the program wrote over in the run before, once more."""
+        if variable in self._made:
+            scatter_whole(self._made[variable], self.program.constants[variable][1])
+
+    def _allocated(self, variable: VariableId) -> TileStorage:
+        constant = self.program.constants.get(variable)
+        record, shared = self.program.variables[variable], variable not in self._private
+        if self.may_share and not self.poison and constant is None and variable not in self.state:
+            made = allocate(record, shared=shared, take=self._pool.take)
+        else:
+            made = allocate(record, shared=shared)
+            self._apart_bytes += made.merged.nbytes
+        if constant is not None:
+            scatter_whole(made, constant[1])
+        elif self.poison:
+            made.poison()
+        if not self.poison:
+            self._made[variable] = made
+        return made

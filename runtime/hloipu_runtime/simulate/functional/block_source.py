@@ -1,0 +1,144 @@
+"""Writing a block of the logical form as text in Python: a line for each call on arrays.
+
+The text is made of numbers and of names that numpy or this module gave: `v` holds the values of the
+program, `b1` is memory that is used over and over, `c1` a constant, `f1` a function, `n1` a node
+that is more than calls, `t1` a value within a node.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from hloipu_runtime.codelets.core.codelet import Codelet
+from hloipu_runtime.codelets.core.straight import Straight
+from hloipu_runtime.program.program import Value
+from hloipu_runtime.program.steps import Definition, StreamIn, StreamOut, ValueId
+from hloipu_runtime.simulate.functional.buffers import Buffers
+from hloipu_runtime.simulate.functional.logical_form import Node
+from hloipu_runtime.simulate.functional.node_source import node_lines
+from hloipu_runtime.simulate.functional.whole_tensors import cuts_of, whole_block
+
+General = Callable[[Node], Callable[..., None]]
+"""Returns a node as a function of values, host and counts."""
+
+
+@dataclass
+class Names:
+    """What the names in the text mean."""
+
+    meanings: dict[str, Any] = field(default_factory=dict)
+    _known: dict[int, str] = field(default_factory=dict)
+
+    def of(self, letter: str, thing: Any) -> str:
+        """Return a name for a thing: a ufunc's own, else the letter and a number."""
+        if isinstance(thing, np.ufunc):
+            own = str(thing.__name__)
+            if own.isidentifier() and self.meanings.setdefault(own, thing) is thing:
+                return own
+        name = self._known.get(id(thing))  # it stays alive among the meanings
+        if name is None:
+            name = f"{letter}{len(self.meanings)}"
+            self._known[id(thing)] = name
+            self.meanings[name] = thing
+        return name
+
+
+@dataclass
+class BlockSource:
+    """The nodes of one block, to be written."""
+
+    nodes: Sequence[Node]
+    table: Sequence[Value]
+    names: Names
+    general: General
+    buffers: Buffers
+
+    def lines(self) -> Iterator[tuple[Node, list[str]]]:
+        """Yield the lines of each node."""
+        straights = [self._straight(node) for node in self.nodes]
+        private = private_values(self.nodes, straights)
+        held: dict[ValueId, Any] = {}
+        for node, straight in zip(self.nodes, straights, strict=True):
+            if straight is None:
+                yield node, self._other(node)
+                continue
+            asked = self._not_row_major(node, straight, held)
+            lines = node_lines(node, straight, self.table, self.names, self.buffers, private, held)
+            if asked:
+                lines = [
+                    f"if {' and '.join(f'v[{x}].flags.c_contiguous' for x in asked)}:",
+                    *(f"    {line}" for line in lines),
+                    "else:",
+                    f"    {self._whole(node)}",
+                ]
+            yield node, lines
+
+    def _straight(self, node: Node) -> Straight | None:
+        if not isinstance(node.what, Codelet):
+            return None
+        return node.what.straight(
+            [whole_block(self.table[v].shape) for v in node.reads],
+            [whole_block(self.table[v].shape) for v in node.writes],
+        )
+
+    def _whole(self, node: Node) -> str:
+        return f"{self.names.of('n', self.general(node))}(v, host, counts)"
+
+    def _not_row_major(
+        self, node: Node, straight: Straight, held: dict[ValueId, Any]
+    ) -> list[ValueId]:
+        """Return operands that should lie row-major and may not."""
+        if not straight.needs_row_major:
+            return []
+        shape = self.table[node.writes[0]].shape
+        return [
+            v for v in dict.fromkeys(node.reads) if self.table[v].shape == shape and v not in held
+        ]
+
+    def _other(self, node: Node) -> list[str]:
+        """Return the lines of a node that is no codelet, or none that is straight."""
+        what, names = node.what, self.names
+        freed = freeing(node.frees)
+        match what:
+            case StreamIn():
+                return [f"v[{what.value}] = host.take({names.of('c', what.stream)})"]
+            case StreamOut():
+                stream = names.of("c", what.stream)
+                return [f"x = v[{what.value}]", *freed, f"host.give({stream}, x)", "x = None"]
+            case Definition(base=None, pieces=(piece,)):
+                source = f"v[{piece.value}]"
+                if self.table[piece.value].shape != piece.view:
+                    source += f".reshape({names.of('c', piece.view)})"
+                origin, _ = cuts_of(piece)
+                if origin != tuple(slice(0, size) for size in piece.view):
+                    source += f"[{names.of('c', origin)}]"
+                return [f"v[{what.value}] = {source}", *freed]
+            case _:
+                return [self._whole(node)]
+
+
+def freeing(values: Sequence[ValueId]) -> list[str]:
+    """Return the line that drops values."""
+    return [" = ".join(f"v[{x}]" for x in values) + " = None"] if values else []
+
+
+def private_values(nodes: Sequence[Node], straights: Sequence[Straight | None]) -> set[ValueId]:
+    """Return the values that live and die in a block, in memory that no other value shares."""
+    made: set[ValueId] = set()
+    shared: set[ValueId] = set()
+    dying: set[ValueId] = set()
+    for node, straight in zip(nodes, straights, strict=True):
+        dying.update(node.frees)
+        if straight is None:
+            shared.update(node.reads)
+            continue
+        results = straight.results
+        takers = {call.number for call in straight.calls if call.takes_out}
+        viewed = {x for call in straight.calls if not call.is_fresh for x in call.arguments}
+        for v, number in zip(node.writes, results, strict=True):
+            if number in takers and number not in viewed and results.count(number) == 1:
+                made.add(v)
+        shared.update(v for k, v in enumerate(node.reads) if k in viewed or k in results)
+    return (made & dying) - shared

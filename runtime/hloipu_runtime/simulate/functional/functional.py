@@ -1,0 +1,178 @@
+"""The functional mode: the logical form of a proved program, whole tensors at a time.
+
+Nothing but the program is looked at. Each vertex group collapses to one call of its own codelet on
+a grid of no axes, transfers that only bring a value elsewhere vanish, and values take the place of
+variables. This is right because, and only if, `program.verify` proved that descriptors do what the
+logical form says.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from hloipu_runtime.arguments import Watch
+from hloipu_runtime.codelets.core.codelet import Codelet
+from hloipu_runtime.kernels.core.quiet import warnings_off
+from hloipu_runtime.program.collective import Collective
+from hloipu_runtime.program.program import Array, Program
+from hloipu_runtime.program.steps import (
+    Definition,
+    If,
+    Repeat,
+    RepeatWhile,
+    StreamIn,
+    StreamOut,
+    Switch,
+    ValueId,
+)
+from hloipu_runtime.simulate.exact.exact import in_range
+from hloipu_runtime.simulate.functional.block_source import BlockSource, Names
+from hloipu_runtime.simulate.functional.buffers import Buffers
+from hloipu_runtime.simulate.functional.logical_form import Collapsed, Node, collapse
+from hloipu_runtime.simulate.functional.loop_source import loop_lines
+from hloipu_runtime.simulate.functional.whole_tensors import Run, Values, assembling, computing
+from hloipu_runtime.simulate.run.host import Counts, Host
+from hloipu_runtime.simulate.run.kept_state import Moment, kept_state
+from hloipu_runtime.simulate.run.participant import ALONE, Participant
+
+
+class FunctionalEngine:
+    """Runs one proved program on whole tensors."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.here: Participant = ALONE
+        """Who this engine is; may be another one in each run."""
+        self.state: dict[str, Array] = {}
+        """Between runs: the array of each state port by name, in storage form, held nowhere else.
+
+        Of a run that failed it is what the last whole step left, or empty where that is lost.
+        """
+        self.kept_moment: Moment = "end"
+        """Of the last run, the moment that the state is of."""
+        self._names = Names()
+        self._buffers = Buffers()
+        self._sources: list[str] = []
+        self._body = self._function(collapse(program), "body", outermost=True)
+
+    @property
+    def source(self) -> str:
+        """What runs, as text: one function for each block, inner blocks first."""
+        return "\n\n".join(self._sources)
+
+    def run(self, host: Host, counts: Counts | None = None, watch: Watch | None = None) -> Counts:
+        """Run the program once, from the state that the run before left."""
+        counts = Counts() if counts is None else counts
+        values: Values = [None] * len(self.program.values)
+        for value, array in self.program.constants.values():
+            values[value] = array
+        for port in self.program.state:
+            values[port.initial] = self.state.pop(port.name)  # held alone: may be overwritten
+        try:
+            with warnings_off():
+                self._body(values, host, counts, watch)
+        finally:
+            self.kept_moment, self.state = kept_state(self.program, values)
+        return counts
+
+    def _function(self, block: Collapsed, place: str, *, outermost: bool = False) -> Any:
+        """Return a block as a function of values, host and counts, the outermost of a watch too.
+
+        Nodes of the outermost block are counted, and what they leave is shown to the watch.
+        """
+        source = BlockSource(
+            block.nodes, self.program.values, self._names, self._bind, self._buffers
+        )
+        lines = [f"counts.ran({self._names.of('c', place)})"]
+        if outermost:
+            lines.append("after = telling(v, counts, watch)")
+        for node, written in source.lines():
+            lines += written
+            if outermost:
+                lines.append(f"after({self._names.of('c', node.writes)})")
+        return self._made("v, host, counts, watch" if outermost else "v, host, counts", lines)
+
+    def _made(self, arguments: str, lines: list[str]) -> Any:
+        """Return lines of text as a function."""
+        number = len(self._sources)
+        text = "\n    ".join([f"def block{number}({arguments}):", *lines])
+        self._sources.append(text)
+        meanings = {**self._names.meanings, "telling": _telling}
+        exec(compile(text, f"<block {number}>", "exec"), meanings)
+        return meanings[f"block{number}"]
+
+    def _bind(self, node: Node) -> Run:
+        """Return a node as a function; values in `frees` are dropped by it."""
+        what = node.what
+        match what:
+            case Codelet():
+                return computing(what, node, self.program.values)
+            case Definition():
+                return assembling(what, node, self.program.values[what.value])
+            case Collective():
+                return self._meeting(what, node)
+            case Repeat() | RepeatWhile():
+                return self._loop(what, node)
+            case If() | Switch():
+                return self._branches(what, node)
+            case StreamIn() | StreamOut():
+                raise TypeError(f"{type(what).__name__} is written as a line of its own")
+
+    def _meeting(self, what: Collective, node: Node) -> Run:
+        def step(values: Values, host: Host, counts: Counts) -> None:
+            operands = [values[moved.value] for moved in what.inputs]
+            for v in node.frees:
+                values[v] = None
+            results = self.here.meet(self.program, what, node.place, operands)
+            for moved, result in zip(what.outputs, results, strict=True):
+                values[moved.value] = result
+
+        return step
+
+    def _loop(self, what: Repeat | RepeatWhile, node: Node) -> Run:
+        parts = ("repeat",) if isinstance(what, Repeat) else ("condition", "while")
+        blocks = [
+            self._names.of("n", self._function(block, f"{node.place}/{part}"))
+            for block, part in zip(node.blocks, parts, strict=True)
+        ]
+        count = what.count if isinstance(what, Repeat) else None
+        name, path = (self._names.of("c", x) for x in (what.name, f"{node.place}/{parts[-1]}"))
+        turns = f"counts.turns({name}, {path}, {count})"
+        made: Run = self._made("v, host, counts", loop_lines(what, node, blocks, turns))
+        return made
+
+    def _branches(self, what: If | Switch, node: Node) -> Run:
+        branches = [
+            self._function(block, f"{node.place}?{number}")
+            for number, block in enumerate(node.blocks)
+        ]
+        selector = what.predicate_value if isinstance(what, If) else what.index_value
+
+        def step(values: Values, host: Host, counts: Counts) -> None:
+            chosen = values[selector]
+            if isinstance(what, If):
+                number = 0 if bool(chosen) else 1
+            else:
+                number = in_range(int(chosen), len(branches))
+            branches[number](values, host, counts)
+            results = [values[item.branch_values[number]] for item in what.merged]
+            for v in (*node.frees, *node.block_values[number]):
+                values[v] = None
+            for item, result in zip(what.merged, results, strict=True):
+                values[item.value] = result
+
+        return step
+
+
+def _telling(
+    values: Values, counts: Counts, watch: Watch | None
+) -> Callable[[tuple[ValueId, ...]], None]:
+    """Return what is called after each step of the outermost block, with what it wrote."""
+
+    def after(writes: tuple[ValueId, ...]) -> None:
+        counts.advance()
+        if watch is not None:
+            for value in writes:
+                if values[value] is not None:
+                    watch(value, values[value])
+
+    return after

@@ -1,0 +1,234 @@
+"""From a proved program to its logical form: nodes over values, and when each value dies."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from hloipu_runtime.codelets.core.codelet import Codelet
+from hloipu_runtime.codelets.ops.move import Transpose
+from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.program.collective import Collective
+from hloipu_runtime.program.program import Array, Program
+from hloipu_runtime.program.proof.exchanges import is_plain_copy
+from hloipu_runtime.program.steps import (
+    Call,
+    ComputeSet,
+    Definition,
+    Exchange,
+    If,
+    Parallel,
+    Pipeline,
+    Repeat,
+    RepeatWhile,
+    Sequence,
+    Step,
+    StreamIn,
+    StreamOut,
+    Switch,
+    ValueId,
+)
+
+What = Codelet | Definition | StreamIn | StreamOut | Collective | Repeat | RepeatWhile | If | Switch
+
+
+@dataclass(frozen=True)
+class Node:
+    """One step of the logical form."""
+
+    what: What
+    place: str
+    reads: tuple[ValueId, ...]
+    writes: tuple[ValueId, ...]
+    frees: tuple[ValueId, ...] = ()
+    """Values of this block that are read here for the last time."""
+    blocks: tuple["Collapsed", ...] = ()
+    block_values: tuple[tuple[ValueId, ...], ...] = ()
+    """Of branches: what each leaves behind. Of loops: what a turn leaves for the next one."""
+
+
+@dataclass(frozen=True)
+class Collapsed:
+    """The nodes of one sequence."""
+
+    nodes: tuple[Node, ...]
+    outside: frozenset[ValueId]
+    """Values of enclosing blocks that are read here or deeper."""
+
+
+def collapse(program: Program) -> Collapsed:
+    """Return the logical form of a program's body."""
+    initial = frozenset(port.initial for port in program.state)
+    final = frozenset(port.final for port in program.state)
+    return _block(program, program.body, "body", initial, final)
+
+
+def _block(
+    program: Program,
+    body: Sequence,
+    place: str,
+    given: frozenset[ValueId],
+    results: frozenset[ValueId],
+) -> Collapsed:
+    """Collapse one sequence: `given` are its own values from the start, `results` outlive it."""
+    nodes = _merged(program, list(_nodes(program, body, place)), results)
+    own = set(given)
+    for node in nodes:
+        own.update(node.writes)
+    last: dict[ValueId, int] = {}
+    for number, node in enumerate(nodes):
+        for value in (*node.writes, *node.reads):
+            last[value] = number
+    dying: dict[int, list[ValueId]] = {}
+    for value, number in last.items():
+        if value in own and value not in results:
+            dying.setdefault(number, []).append(value)
+    finished = tuple(
+        replace(node, frees=tuple(v for v in dying.get(number, ()) if v in node.reads))
+        for number, node in enumerate(nodes)
+    )
+    outside = frozenset(v for node in nodes for v in node.reads if v not in own)
+    return Collapsed(finished, outside | (results - own))
+
+
+def _nodes(program: Program, step: Step, place: str) -> Iterator[Node]:
+    match step:
+        case Sequence():
+            for number, inner in enumerate(step.steps):
+                yield from _nodes(program, inner, f"{place}/{number}")
+        case ComputeSet():
+            for group in step.groups:
+                yield Node(group.codelet, place, group.reads, group.writes)
+        case Exchange():
+            for made in step.definitions:
+                if not is_plain_copy(made, program.values[made.value].shape):
+                    reads = _unique(piece.value for piece in made.pieces)
+                    reads += () if made.base is None else (made.base,)
+                    yield Node(made, place, _unique(reads), (made.value,))
+        case StreamIn():
+            yield Node(step, place, (), (step.value,))
+        case StreamOut():
+            yield Node(step, place, (step.value,), ())
+        case Collective():
+            reads = _unique(moved.value for moved in step.inputs)
+            yield Node(step, place, reads, tuple(moved.value for moved in step.outputs))
+        case Parallel():
+            for number, branch in enumerate(step.branches):
+                yield from _nodes(program, branch, f"{place}|{number}")
+        case Call():
+            yield from _nodes(program, program.functions[step.function], f"{place}/{step.function}")
+        case Repeat():
+            following = frozenset(item.following for item in step.carried)
+            turns = frozenset(item.turn for item in step.carried)
+            body = _block(program, step.body, f"{place}/repeat", turns, following)
+            yield _loop(step, place, (body,), turns)
+        case Pipeline():
+            yield from _nodes(program, step.as_repeat(), place)
+        case RepeatWhile():
+            turns = frozenset(item.turn for item in step.carried)
+            kept = frozenset({step.predicate_value})
+            condition = _block(program, step.condition, f"{place}/condition", frozenset(), kept)
+            following = frozenset(item.following for item in step.carried)
+            body = _block(program, step.body, f"{place}/while", turns, following)
+            yield _loop(step, place, (condition, body), turns)
+        case If() | Switch():
+            yield _choice(program, step, place)
+        case _:
+            pass
+
+
+def _unique(values: Iterable[ValueId]) -> tuple[ValueId, ...]:
+    return tuple(dict.fromkeys(values))
+
+
+def _loop(
+    step: Repeat | RepeatWhile,
+    place: str,
+    blocks: tuple[Collapsed, ...],
+    turns: frozenset[ValueId],
+) -> Node:
+    initial = tuple(item.initial for item in step.carried)
+    outside = sorted(frozenset().union(*(block.outside for block in blocks)) - turns)
+    if isinstance(step, RepeatWhile):
+        outside = [v for v in outside if v != step.predicate_value]
+    final = tuple(item.final for item in step.carried)
+    following = _unique(i.following for i in step.carried if i.following not in outside)
+    return Node(step, place, _unique((*initial, *outside)), final, (), blocks, (following,))
+
+
+def _choice(program: Program, step: If | Switch, place: str) -> Node:
+    selector = step.predicate_value if isinstance(step, If) else step.index_value
+    blocks = []
+    for number, branch in enumerate(step.branches):
+        kept = frozenset(item.branch_values[number] for item in step.merged)
+        blocks.append(_block(program, branch, f"{place}?{number}", frozenset(), kept))
+    reads = [selector, *sorted(frozenset[ValueId]().union(*(block.outside for block in blocks)))]
+    left = tuple(
+        tuple(
+            item.branch_values[number]
+            for item in step.merged
+            if item.branch_values[number] not in block.outside
+        )
+        for number, block in enumerate(blocks)
+    )
+    writes = tuple(item.value for item in step.merged)
+    return Node(step, place, _unique(reads), writes, (), tuple(blocks), left)
+
+
+def _merged(program: Program, nodes: list[Node], results: frozenset[ValueId]) -> list[Node]:
+    """Put partial results and their combination together where a codelet knows the whole form.
+
+    Likewise a result and its transpose.
+
+    Exact sums partials tile by tile, this sums in one go: the same up to reassociation.
+    """
+    constants = dict(program.constants.values())
+    readers: dict[ValueId, int] = {}
+    for node in nodes:
+        for value in node.reads:
+            readers[value] = readers.get(value, 0) + 1
+    made = {node.writes[0]: n for n, node in enumerate(nodes) if isinstance(node.what, Codelet)}
+    dropped: set[int] = set()
+    for number in range(len(nodes)):
+        while (
+            found := _joined(program, nodes, number, made, readers, results, constants)
+        ) is not None:
+            nodes[number], origin = found
+            dropped.add(origin)
+    return [node for n, node in enumerate(nodes) if n not in dropped]
+
+
+def _joined(
+    program: Program,
+    nodes: list[Node],
+    number: int,
+    made: dict[ValueId, int],
+    readers: dict[ValueId, int],
+    results: frozenset[ValueId],
+    constants: dict[ValueId, Array],
+) -> tuple[Node, int] | None:
+    """Return a node joined with the one that makes its partials, and the number of that one."""
+    node = nodes[number]
+    if not isinstance(node.what, Codelet) or not node.reads:
+        return None
+    origin = made.get(node.reads[0])
+    if origin is None:
+        return None
+    source = nodes[origin]
+    partials = source.writes
+    if node.reads[: len(partials)] != partials or not isinstance(source.what, Codelet):
+        return None
+    if any(readers[v] != 1 or v in results for v in partials):
+        return None
+    if isinstance(node.what, Transpose):
+        ranks = [len(program.values[v].shape) for v in source.reads]
+        turned = source.what.transposed(node.what.permutation, ranks)
+        if turned is None:
+            return None
+        return replace(
+            node, what=turned[0], reads=tuple(source.reads[n] for n in turned[1])
+        ), origin
+    others = node.reads[len(partials) :]
+    whole = source.what.combined_with(node.what, [constants.get(v) for v in others])
+    if whole is None:
+        return None
+    codelet, taken = whole
+    return replace(node, what=codelet, reads=(*source.reads, *others[:taken])), origin

@@ -1,0 +1,113 @@
+"""Running all participants of a program at once, each in a thread of its own."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from math import prod
+from typing import TypeVar
+
+from hloipu_runtime.errors import LimitError
+from hloipu_runtime.kernels.computing import computing
+from hloipu_runtime.kernels.core.storage import storage_dtype
+from hloipu_runtime.program.program import Program
+from hloipu_runtime.simulate.run.meeting import Meeting, MeetingError
+from hloipu_runtime.simulate.run.participant import Participant
+
+T = TypeVar("T")
+
+MOST_PARTICIPANTS = 512
+"""Each takes a thread, and values of its own."""
+
+
+def check_participants(program: Program) -> None:
+    """Raise LimitError E5012 for more participants than can be run."""
+    if program.participants > MOST_PARTICIPANTS:
+        raise LimitError(
+            "E5012",
+            f"the program has {program.participants} participants, {MOST_PARTICIPANTS} can be run",
+            limit="participants",
+            allowed=MOST_PARTICIPANTS,
+            found=program.participants,
+            hint="declare them identical, or estimate",
+        )
+
+
+def check_host_memory(program: Program, participants: int) -> None:
+    """Raise LimitError E5030 where this host cannot hold what so many participants are given.
+
+    That is their state, arguments and results: the least that a run takes. A file may claim any.
+    """
+    ports = [*program.parameters, *program.results]
+    ports += [port for queue in program.queues for port in queue.streams]
+    tensors = [(port.element_type, port.shape) for port in ports]
+    tensors += [
+        (program.values[port.initial].element_type, program.values[port.initial].shape)
+        for port in program.state
+    ]
+    needed = participants * sum(
+        prod(shape) * storage_dtype(kind).itemsize for kind, shape in tensors
+    )
+    allowed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > allowed:
+        raise LimitError(
+            "E5030",
+            f"the arrays of {participants} participants take {needed:,} bytes, this host has "
+            f"{allowed:,}",
+            limit="memory",
+            allowed=allowed,
+            found=needed,
+            hint="declare the replicas identical, or estimate",
+        )
+
+
+def meeting_participants(program: Program) -> list[Participant]:
+    """Return all participants of a program, with one place to meet at for one run."""
+    check_participants(program)
+    meeting = Meeting(program.participants)
+    return [
+        Participant(number, program.partitions, meeting) for number in range(program.participants)
+    ]
+
+
+def run_together(participants: Sequence[Participant], run: Callable[[Participant], T]) -> list[T]:
+    """Return what `run` gives for each participant; raises what the first one that failed raised.
+
+    All others end with it: those that wait at a collective, and those that come to one. Numpy's
+    and the processor's settings for floats, which threads have of their own, are set for each.
+    """
+    if len(participants) == 1:
+        return [run(participants[0])]
+
+    def ran(participant: Participant) -> T:
+        meeting = participant.meeting
+        try:
+            with computing():
+                found = run(participant)
+        except BaseException:
+            if meeting is not None:
+                meeting.fail()
+            raise
+        if meeting is not None:
+            meeting.leave()
+        return found
+
+    with ThreadPoolExecutor(len(participants)) as pool:
+        futures = [pool.submit(ran, participant) for participant in participants]
+        try:
+            wait(futures, return_when=FIRST_EXCEPTION)
+        except BaseException:  # an interrupt: nobody shall wait for those who are stopped
+            for participant in participants:
+                if participant.meeting is not None:
+                    participant.meeting.fail()
+            raise
+    errors = list(_errors(futures))
+    if errors:
+        raise next((e for e in errors if not isinstance(e, MeetingError)), errors[0])
+    return [future.result() for future in futures]
+
+
+def _errors(futures: Sequence["Future[T]"]) -> Iterator[BaseException]:
+    for future in futures:
+        error = future.exception()
+        if error is not None:
+            yield error

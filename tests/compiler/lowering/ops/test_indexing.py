@@ -1,0 +1,310 @@
+"""Dynamic slices and updates, gathers and scatters on tiles: values in both modes."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hloipu_runtime.codelets.core.codelet import Codelet
+from hloipu_runtime.machine.load import load_machine
+from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.steps import ComputeSet, VertexGroup
+from tests.support.tile_runs import same_on_tiles
+
+MACHINES = {
+    "tiny": load_machine("tiny"),
+    "seven": load_machine("tiny", {"tiles_per_ipu": "7"}),
+    "gc200": load_machine("gc200"),
+}
+
+
+def drawn(*shape: int) -> Any:
+    return np.random.default_rng(5).standard_normal(shape).astype(np.float32)
+
+
+def numbers(low: int, high: int, *shape: int) -> Any:
+    return np.random.default_rng(6).integers(low, high, shape, dtype=np.int32)
+
+
+def groups(program: Program) -> list[VertexGroup]:
+    """Return the vertex groups of the outermost level."""
+    found = [step.groups for step in program.body.steps if isinstance(step, ComputeSet)]
+    return [group for each in found for group in each]
+
+
+def codelets(program: Program) -> list[Codelet]:
+    return [group.codelet for group in groups(program)]
+
+
+SLICES = [
+    ("60,40,3", "1,40,3", (17, 0, 0)),
+    ("60,40,3", "7,5,3", (17, 38, 0)),
+    ("3000", "5", (2997,)),
+    ("500,9", "1,1", (499, 8)),
+    ("4,1000", "4,1000", (1, 1)),
+    ("64", "64", (3,)),
+    ("50,40", "0,40", (3, 3)),
+    ("", "", ()),
+]
+
+
+def sizes(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(","))) if text else ()
+
+
+def starts_text(count: int, first: int) -> str:
+    return "".join(f"  s{d} = s32[] parameter({first + d})\n" for d in range(count))
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(("shape", "window", "at"), SLICES)
+def test_a_dynamic_slice(machine: str, shape: str, window: str, at: tuple[int, ...]) -> None:
+    names = "".join(f", s{d}" for d in range(len(at)))
+    text = f"""
+HloModule m
+ENTRY e {{
+  x = f32[{shape}] parameter(0)
+{starts_text(len(at), 1)}
+  ROOT r = f32[{window}] dynamic-slice(x{names}), dynamic_slice_sizes={{{window}}}
+}}
+"""
+    x = drawn(*sizes(shape))
+    run = same_on_tiles(text, MACHINES[machine], [x, *map(np.int32, at)])
+    expected = x
+    for axis, (start, n) in enumerate(zip(at, sizes(window), strict=True)):
+        begin = min(max(start, 0), x.shape[axis] - n)
+        expected = np.take(expected, range(begin, begin + n), axis)
+    np.testing.assert_array_equal(run.exact[0], expected)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(("shape", "window", "at"), SLICES)
+@pytest.mark.parametrize("needed", [False, True])
+def test_a_dynamic_update(
+    machine: str, shape: str, window: str, at: tuple[int, ...], needed: bool
+) -> None:
+    names = "".join(f", s{d}" for d in range(len(at)))
+    text = f"""
+HloModule m
+ENTRY e {{
+  x = f32[{shape}] parameter(0)
+  u = f32[{window}] parameter(1)
+{starts_text(len(at), 2)}
+  y = f32[{shape}] dynamic-update-slice(x, u{names})
+  z = f32[{shape}] dynamic-update-slice(y, u{names})
+  ROOT t = (f32[{shape}], f32[{shape}]) tuple({"x" if needed else "y"}, z)
+}}
+"""
+    x, u = drawn(*sizes(shape)), 9 + drawn(*sizes(window))
+    run = same_on_tiles(text, MACHINES[machine], [x, u, *map(np.int32, at)])
+    expected = x.copy()
+    expected[
+        tuple(
+            slice(min(s, n - w), min(s, n - w) + w)
+            for s, n, w in zip(at, x.shape, u.shape, strict=True)
+        )
+    ] = u
+    np.testing.assert_array_equal(run.exact[1], expected)
+    np.testing.assert_array_equal(run.exact[0], x if needed else expected)
+
+
+def test_starts_may_be_one_vector() -> None:
+    text = """
+HloModule m
+ENTRY e {
+  x = f32[60,40] parameter(0)
+  s = s32[2] parameter(1)
+  a = f32[3,7] dynamic-slice(x, s), dynamic_slice_sizes={3,7}
+  ROOT r = f32[60,40] dynamic-update-slice(x, a, s)
+}
+"""
+    x = drawn(60, 40)
+    run = same_on_tiles(text, MACHINES["tiny"], [x, np.array([5, 39], np.int32)])
+    np.testing.assert_array_equal(run.exact[0], x)
+
+
+def test_an_update_in_a_loop_is_made_in_place() -> None:
+    text = """
+HloModule m
+c {
+  s = (s32[], f32[300,4]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant(20)
+  ROOT lt = pred[] compare(i, n), direction=LT
+}
+b {
+  s = (s32[], f32[300,4]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[300,4] get-tuple-element(s), index=1
+  one = s32[] constant(1)
+  zero = s32[] constant(0)
+  j = s32[] add(i, one)
+  v = f32[1,4] dynamic-slice(x, i, zero), dynamic_slice_sizes={1,4}
+  w = f32[1,4] add(v, v)
+  y = f32[300,4] dynamic-update-slice(x, w, j, zero)
+  ROOT o = (s32[], f32[300,4]) tuple(j, y)
+}
+ENTRY e {
+  x = f32[300,4] parameter(0)
+  z = s32[] constant(0)
+  t = (s32[], f32[300,4]) tuple(z, x)
+  w = (s32[], f32[300,4]) while(t), condition=c, body=b
+  ROOT y = f32[300,4] get-tuple-element(w), index=1
+}
+"""
+    x = drawn(300, 4)
+    run = same_on_tiles(text, MACHINES["tiny"], [x])
+    expected = x.copy()
+    for turn in range(20):
+        expected[turn + 1] = 2 * expected[turn]
+    np.testing.assert_array_equal(run.exact[0], expected)
+
+
+ROWS = "offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1"
+
+GATHERS = [
+    ("50,8", "20,1", "20,8", ROWS + ", slice_sizes={1,8}"),
+    ("5000,3", "9,1", "9,3", ROWS + ", slice_sizes={1,3}"),
+    ("9,700", "9,1", "9,700", ROWS + ", slice_sizes={1,700}"),
+    (
+        "400", "700", "700",
+        "offset_dims={}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, "
+        "slice_sizes={1}",
+    ),
+    (
+        "30,40,6", "11,2", "11,4,5,6",
+        "offset_dims={1,2,3}, collapsed_slice_dims={}, start_index_map={0,1}, index_vector_dim=1, "
+        "slice_sizes={4,5,6}",
+    ),
+    (
+        "6,90,4", "6,17,1", "6,17,4",
+        "offset_dims={2}, collapsed_slice_dims={1}, start_index_map={1}, index_vector_dim=2, "
+        "operand_batching_dims={0}, start_indices_batching_dims={0}, slice_sizes={1,1,4}",
+    ),
+    ("50,8", "0,1", "0,8", ROWS + ", slice_sizes={1,8}"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(("table", "places", "result", "how"), GATHERS)
+def test_a_gather(machine: str, table: str, places: str, result: str, how: str) -> None:
+    text = f"""
+HloModule m
+ENTRY e {{
+  x = f32[{table}] parameter(0)
+  i = s32[{places}] parameter(1)
+  ROOT r = f32[{result}] gather(x, i), {how}
+}}
+"""
+    high = max(sizes(table)) + 3
+    arguments = [drawn(*sizes(table)), numbers(-3, high, *sizes(places))]
+    same_on_tiles(text, MACHINES[machine], arguments)
+
+
+def test_a_table_too_large_for_a_tile_is_read_in_ranges() -> None:
+    text = f"""
+HloModule m
+ENTRY e {{
+  x = f32[40000,2] parameter(0)
+  i = s32[10,1] parameter(1)
+  ROOT r = f32[10,2] gather(x, i), {ROWS}, slice_sizes={{1,2}}
+}}
+"""
+    x, i = drawn(40000, 2), numbers(0, 40000, 10, 1)
+    run = same_on_tiles(text, MACHINES["gc200"], [x, i])
+    np.testing.assert_array_equal(run.functional[0], x[i[:, 0]])
+    assert [codelet.name for codelet in codelets(run.program)] == ["gather-candidates", "or-bits"]
+    for group in groups(run.program):
+        for operand in group.inputs:
+            assert np.prod([span.size for span in operand.spans]) * 4 <= 1 << 16
+
+
+SCATTER_ROWS = (
+    "update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, "
+    "index_vector_dim=1"
+)
+
+SCATTERS = [
+    ("50,8", "20,1", "20,8", SCATTER_ROWS),
+    ("3000,3", "90,1", "90,3", SCATTER_ROWS),
+    (
+        "900", "700,1", "700",
+        "update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, "
+        "index_vector_dim=1",
+    ),
+    (
+        "30,40,6", "11,2", "11,4,5,6",
+        "update_window_dims={1,2,3}, inserted_window_dims={}, "
+        "scatter_dims_to_operand_dims={0,1}, index_vector_dim=1",
+    ),
+    (
+        "6,90,4", "6,17,1", "6,17,4",
+        "update_window_dims={2}, inserted_window_dims={1}, scatter_dims_to_operand_dims={1}, "
+        "index_vector_dim=2, input_batching_dims={0}, scatter_indices_batching_dims={0}",
+    ),
+    ("50,8", "0,1", "0,8", SCATTER_ROWS),
+]  # fmt: skip
+
+BODIES = {
+    "add": "ROOT r = f32[] add(a, b)",
+    "assign": "ROOT r = f32[] copy(b)",
+    "expression": "m = f32[] multiply(a, a)\n  ROOT r = f32[] subtract(m, b)",
+}
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize(("operand", "places", "updates", "how"), SCATTERS)
+def test_a_scatter(
+    machine: str, body: str, operand: str, places: str, updates: str, how: str
+) -> None:
+    text = f"""
+HloModule m
+f {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  {BODIES[body]}
+}}
+ENTRY e {{
+  x = f32[{operand}] parameter(0)
+  i = s32[{places}] parameter(1)
+  u = f32[{updates}] parameter(2)
+  y = f32[{operand}] scatter(x, i, u), {how}, to_apply=f
+  zero = f32[] constant(0)
+  z = f32[{operand}] broadcast(zero), dimensions={{}}
+  v = f32[{operand}] scatter(z, i, u), {how}, to_apply=f
+  ROOT t = (f32[{operand}], f32[{operand}], f32[{operand}]) tuple(x, y, v)
+}}
+"""
+    high = max(sizes(operand)) + 3
+    arguments = [
+        drawn(*sizes(operand)), numbers(-3, high, *sizes(places)), drawn(*sizes(updates))
+    ]  # fmt: skip
+    same_on_tiles(text, MACHINES[machine], arguments)
+
+
+def test_a_scatter_of_two_operands() -> None:
+    text = f"""
+HloModule m
+f {{
+  a = f32[] parameter(0)
+  b = s32[] parameter(1)
+  c = f32[] parameter(2)
+  d = s32[] parameter(3)
+  s = f32[] add(a, c)
+  m = s32[] maximum(b, d)
+  ROOT r = (f32[], s32[]) tuple(s, m)
+}}
+ENTRY e {{
+  x = f32[90,4] parameter(0)
+  k = s32[90,4] parameter(1)
+  i = s32[30,1] parameter(2)
+  u = f32[30,4] parameter(3)
+  v = s32[30,4] parameter(4)
+  ROOT y = (f32[90,4], s32[90,4]) scatter(x, k, i, u, v), {SCATTER_ROWS}, to_apply=f
+}}
+"""
+    arguments = [drawn(90, 4), numbers(0, 9, 90, 4), numbers(0, 90, 30, 1), drawn(30, 4),
+                 numbers(0, 20, 30, 4)]  # fmt: skip
+    for machine in MACHINES.values():
+        same_on_tiles(text, machine, arguments)

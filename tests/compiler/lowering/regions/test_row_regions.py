@@ -1,0 +1,118 @@
+"""Fusions that reduce, on tiles: in each way, whichever is cheapest, values stay."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hloipu_compiler.lowering.core.alternatives import Way
+from hloipu_compiler.lowering.core.builder import Builder
+from hloipu_compiler.lowering.core.values import Leaf
+from hloipu_compiler.lowering.regions import row_regions
+from hloipu_runtime.machine.load import load_machine
+from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.steps import ComputeSet
+from tests.support.tile_runs import run_on_tiles
+
+TINY, GC200 = load_machine("tiny"), load_machine("gc200")
+RNG = np.random.default_rng(3)
+SUM = "sum {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}\n"
+NORM = """\
+HloModule m
+
+SUMrows (x: f32[R,C], g: f32[C]) -> f32[R,C] {
+  x = f32[R,C] parameter(0)
+  g = f32[C] parameter(1)
+  zero = f32[] constant(0)
+  q = f32[R,C] multiply(x, x)
+  s = f32[R] reduce(q, zero), dimensions={1}, to_apply=sum
+  i = f32[R] rsqrt(s)
+  b = f32[R,C] broadcast(i), dimensions={0}
+  h = f32[R,C] broadcast(g), dimensions={1}
+  n = f32[R,C] multiply(x, b)
+  ROOT y = f32[R,C] multiply(n, h)
+}
+
+ENTRY e {
+  x = f32[R,C] parameter(0)
+  g = f32[C] parameter(1)
+  ROOT f = f32[R,C] fusion(x, g), kind=kInput, calls=rows
+}
+"""
+SQUARES = """\
+HloModule m
+
+SUMrows (x: f32[R,C]) -> f32[KEPT] {
+  x = f32[R,C] parameter(0)
+  zero = f32[] constant(0)
+  q = f32[R,C] multiply(x, x)
+  ROOT s = f32[KEPT] reduce(q, zero), dimensions={D}, to_apply=sum
+}
+
+ENTRY e {
+  x = f32[R,C] parameter(0)
+  ROOT f = f32[KEPT] fusion(x), kind=kInput, calls=rows
+}
+"""
+
+
+def sized(text: str, rows: int, columns: int) -> str:
+    """Return a text with its sizes and its reducer."""
+    text = text.replace("R,C", f"{rows},{columns}").replace("[R]", f"[{rows}]")
+    return text.replace("[C]", f"[{columns}]").replace("SUM", SUM + "\n")
+
+
+def codelets(program: Program) -> list[str]:
+    """Return the codelets of the outermost steps."""
+    sets = [x for x in program.body.steps if isinstance(x, ComputeSet)]
+    return [group.codelet.name for x in sets for group in x.groups]
+
+
+def close(found: Sequence[Any], wanted: Sequence[Any]) -> None:
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
+@pytest.fixture(params=[0, 1])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Have one of the ways gone, whatever it costs."""
+
+    def chosen(builder: Builder, ways: Sequence[Way], key: object = None) -> Sequence[Leaf]:
+        leaves: Sequence[Leaf] | None = ways[request.param]()
+        assert leaves is not None
+        return leaves
+
+    monkeypatch.setattr(row_regions, "cheapest", chosen)
+    return int(request.param)
+
+
+@pytest.mark.parametrize("machine", [TINY, GC200], ids=lambda x: x.name)
+def test_both_ways_compute_the_same(machine: Any, way: int) -> None:
+    rows = RNG.uniform(1, 2, (9, 40)).astype(np.float32)
+    scale = RNG.uniform(1, 2, 40).astype(np.float32)
+    run = run_on_tiles(sized(NORM, 9, 40), machine, [rows, scale])
+    close(run.functional, run.evaluated)
+    close(run.exact, run.evaluated)
+    assert ("row_region" in codelets(run.program)) == bool(way)
+
+
+@pytest.mark.parametrize(("dimension", "kept"), [(0, 600), (1, 24)])
+def test_a_producer_goes_into_the_first_stage(dimension: int, kept: int, way: int) -> None:
+    text = sized(SQUARES.replace("KEPT", str(kept)).replace("D}", f"{dimension}}}"), 24, 600)
+    run = run_on_tiles(text, TINY, [RNG.uniform(1, 2, (24, 600)).astype(np.float32)])
+    close(run.functional, run.evaluated)
+    close(run.exact, run.evaluated)
+    assert ("fused_reduce" in codelets(run.program)) == bool(way)
+
+
+def test_the_cheaper_way_is_gone() -> None:
+    """Rows that lie whole on tiles need no exchange; a few long ones would leave tiles idle."""
+    short = run_on_tiles(
+        sized(NORM, 2944, 8), GC200, [np.ones((2944, 8), np.float32), np.ones(8, np.float32)]
+    )
+    assert codelets(short.program) == ["row_region"]
+    long = run_on_tiles(
+        sized(NORM, 2, 60000), GC200, [np.ones((2, 60000), np.float32), np.ones(60000, np.float32)]
+    )
+    assert "row_region" not in codelets(long.program)

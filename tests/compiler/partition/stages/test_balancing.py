@@ -1,0 +1,170 @@
+"""Cuts into stages against every choice of cuts tried out."""
+
+from dataclasses import replace
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+
+from hloipu_compiler.partition.stages.balancing import Budget, burdens, cuts_of
+from hloipu_compiler.partition.stages.loads import Loads
+from hloipu_compiler.plan.schedule import Schedule
+from tests.support.cases import each
+
+OPS = 9
+PLENTY = 1e18
+
+
+def loads(seed: int) -> Loads:
+    draw = np.random.default_rng(seed)
+
+    def until() -> np.ndarray:
+        return np.concatenate(([0.0], np.cumsum(draw.integers(0, 100, OPS).astype(float))))
+
+    crossing = np.concatenate(([0.0], draw.integers(1, 50, OPS - 1), [0.0])).astype(float)
+    return Loads(tuple(range(OPS)), until(), until(), until(), until(), until(), until(),
+                 crossing, 0.0, True)  # fmt: skip
+
+
+def dearest(found: Loads, schedule: Schedule, budget: Budget, cuts: tuple[int, ...]) -> float:
+    """Return what the dearest stage costs, infinite where one has no room."""
+    worst = 0.0
+    ends = (0, *cuts, OPS)
+    for part, (a, b) in zip(burdens(found, schedule, budget, cuts), pairwise(ends), strict=True):
+        sent = (found.crossing[a] + found.crossing[b]) * budget.cycles_per_byte
+        cost = part.forward_cycles + part.backward_cycles + sent
+        worst = max(worst, cost if part.memory_bytes <= budget.memory_bytes else np.inf)
+    return worst
+
+
+@each("kind", ["grouped", "interleaved", "sequential"])
+@each("memory", [PLENTY, 1500.0])
+@each("stages", [2, 3, 4])
+@each("seed", range(4))
+def test_no_cuts_are_better_by_more_than_a_fiftieth(
+    seed: int, stages: int, memory: float, kind: str
+) -> None:
+    found, budget = loads(seed), Budget(0.5, memory)
+    schedule = Schedule(stages, kind, 4)
+    best = min(
+        dearest(found, schedule, budget, cuts) for cuts in combinations(range(1, OPS), stages - 1)
+    )
+    cuts = cuts_of(found, schedule, budget)
+    assert len(cuts) == stages - 1
+    assert sorted(set(cuts)) == list(cuts)
+    if np.isfinite(best):
+        assert dearest(found, schedule, budget, cuts) <= 1.02 * best
+
+
+def test_equal_blocks_are_cut_at_their_borders() -> None:
+    """Three ops a block, little crosses between blocks, and any cut there is as good."""
+    until = np.arange(0.0, 13.0)
+    crossing = np.array([0, 9, 9, 1, 9, 9, 1, 9, 9, 1, 9, 9, 0.0])
+    none = np.zeros(13)
+    found = Loads(tuple(range(12)), until, none, none, none, none, none, crossing, 0.0, True)
+    schedule = Schedule(4, "grouped", 4)
+    assert cuts_of(found, schedule, Budget(1e-6, PLENTY)) == (3, 6, 9)
+
+
+def test_stages_that_keep_more_micro_batches_get_fewer_ops() -> None:
+    until = np.arange(0.0, 13.0)
+    crossing = np.array([0.0, *([1.0] * 11), 0.0])
+    none = np.zeros(13)
+    found = Loads(tuple(range(12)), until, until, none, none, none, 10 * until, crossing, 0.0, True)
+    schedule = Schedule(3, "grouped", 8)
+    roomy = cuts_of(found, schedule, Budget(0.0, PLENTY))
+    tight = cuts_of(found, schedule, Budget(0.0, 160.0))
+    assert roomy == (4, 8)
+    assert tight[0] < roomy[0]
+    assert max(x.memory_bytes for x in burdens(found, schedule, Budget(0.0, 160.0), tight)) <= 160
+
+
+def test_recomputing_stages_keep_their_inputs_only() -> None:
+    found, schedule, budget = loads(0), Schedule(3, "grouped", 8), Budget(0.5, PLENTY)
+    cuts = (3, 6)
+    plain, again = (burdens(found, schedule, budget, cuts, recomputes=r) for r in (False, True))
+    stash = found.stash_until[6] - found.stash_until[3]
+    assert plain[1].stash_bytes == 3 * stash
+    assert again[1].stash_bytes == 3 * found.crossing[3] + stash
+    assert again[1].backward_cycles == plain[1].backward_cycles + plain[1].forward_cycles
+    assert again[2] == plain[2]
+
+
+def in_trips(cycles: list[float], inside: frozenset[int]) -> Loads:
+    """Return loads of ops of which as many bytes go on from each."""
+    until = np.concatenate(([0.0], np.cumsum(cycles)))
+    nothing, crossing = np.zeros(OPS + 1), np.full(OPS + 1, 5.0)
+    return Loads(tuple(range(OPS)), until, nothing, nothing, nothing, nothing, nothing, crossing,
+                 0.0, False, inside)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("cycles", "anywhere", "at_borders"),
+    [
+        ([40, 40, 40, 20, 10, 10, 40, 35, 35], 4, 3),  # 150 in place of 140
+        ([30, 30, 30, 60, 1, 59, 30, 30, 30], 4, 4),  # 210 in place of 150
+    ],
+)
+def test_trips_stay_whole_where_that_costs_little(
+    cycles: list[float], anywhere: int, at_borders: int
+) -> None:
+    inside = frozenset((1, 2, 4, 5, 7, 8))
+    schedule, budget = Schedule(2, "grouped", 4, trains=False), Budget(0.0, PLENTY)
+    assert cuts_of(in_trips(cycles, frozenset()), schedule, budget) == (anywhere,)
+    assert cuts_of(in_trips(cycles, inside), schedule, budget) == (at_borders,)
+
+
+def test_where_nothing_fits_no_stage_has_much_more_than_others() -> None:
+    """The first op takes all the time, and needs no memory; the others need it evenly.
+
+    Least crosses between the first four.
+    """
+    cycles = np.array([0.0, 900, *(900 + np.arange(1, 9))])
+    state = np.array([0.0, *(100.0 * np.arange(9))])
+    nothing = np.zeros(10)
+    crossing = np.array([0.0, 1, 1, 1, 9, 9, 9, 9, 9, 0])
+    found = Loads(tuple(range(9)), cycles, nothing, state, nothing, nothing, nothing, crossing,
+                  0.0, False)  # fmt: skip
+    schedule = Schedule(5, "grouped", 4, trains=False)
+    cuts = cuts_of(found, schedule, Budget(1e-6, 50.0))
+    kept = [part.state_bytes for part in burdens(found, schedule, Budget(1e-6, 50.0), cuts)]
+    assert sorted(kept) == [100, 100, 200, 200, 200]
+
+
+def test_long_steps_that_are_alike_everywhere_are_cut_evenly() -> None:
+    count = 3000
+    until, nothing = np.arange(count + 1.0), np.zeros(count + 1)
+    crossing = np.concatenate(([0.0], np.ones(count - 1), [0.0]))
+    alike = Loads(tuple(range(count)), until, nothing, nothing, nothing, nothing, nothing,
+                  crossing, 0.0, True)  # fmt: skip
+    cuts = cuts_of(alike, Schedule(4, "grouped", 8), Budget(1.0, PLENTY))
+    assert all(abs(cut - wanted) <= 24 for cut, wanted in zip(cuts, (750, 1500, 2250), strict=True))
+
+
+@pytest.mark.parametrize("memory", [PLENTY, 1500.0])
+@pytest.mark.parametrize("stages", [2, 3, 4])
+@pytest.mark.parametrize("seed", range(6))
+def test_of_cuts_that_cost_nearly_the_same_least_crosses(
+    seed: int, stages: int, memory: float
+) -> None:
+    found, budget, schedule = loads(seed), Budget(0.5, memory), Schedule(stages, "grouped", 4)
+    costs = {
+        cuts: dearest(found, schedule, budget, cuts)
+        for cuts in combinations(range(1, OPS), stages - 1)
+    }
+    if np.isfinite(best := min(costs.values())):
+        near = [cuts for cuts, cost in costs.items() if cost <= 1.02 * best]
+        crossing = {cuts: sum(found.crossing[cut] for cut in cuts) for cuts in near}
+        assert crossing[cuts_of(found, schedule, budget)] == min(crossing.values())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_cuts_do_not_depend_on_the_unit_of_time(seed: int) -> None:
+    found, schedule, unit = loads(seed), Schedule(3, "grouped", 4), 2.0**-20
+    quick = replace(
+        found,
+        forward_until=found.forward_until * unit,
+        backward_until=found.backward_until * unit,
+    )
+    slow, fast = Budget(0.5, 1500.0), Budget(0.5 * unit, 1500.0)
+    assert cuts_of(quick, schedule, fast) == cuts_of(found, schedule, slow)

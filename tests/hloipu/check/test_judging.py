@@ -1,0 +1,111 @@
+"""The judge of whole modules finds single wrong ops in narrow types, and nothing in right ones."""
+
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from hloipu.check.outputs import Truth, compare_outputs, nested, truth_of
+from hloipu.inputs import flat
+from hloipu.xla_cpu.runner import XlaCpu
+from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.interpret.evaluator import evaluate
+from hloipu_compiler.interpret.planning.plan import Array
+from hloipu_compiler.interpret.random_inputs import random_arguments
+from hloipu_compiler.ir.graph import Module
+
+TEXT = """HloModule m
+sum {{
+  a = {t}[] parameter(0)
+  b = {t}[] parameter(1)
+  ROOT r = {t}[] add(a, b)
+}}
+ENTRY e {{
+  x = {t}[16,32] parameter(0)
+  w = {t}[32,8] parameter(1)
+  b = {t}[8] parameter(2)
+  d = {t}[16,8] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+  bb = {t}[16,8] broadcast(b), dimensions={{1}}
+  s = {t}[16,8] add(d, bb)
+  k = {t}[] constant(0.3)
+  kk = {t}[16,8] broadcast(k), dimensions={{}}
+  m = {t}[16,8] multiply(s, kk)
+  h = {t}[16,8] tanh(m)
+  z = {t}[] constant(0)
+  n = {t}[16] reduce(h, z), dimensions={{1}}, to_apply=sum
+  nn = {t}[16,8] broadcast(n), dimensions={{0}}
+  ROOT r = {t}[16,8] subtract(h, nn)
+}}
+"""
+FAULTS = {
+    "add -> subtract": ("add(d, bb)", "subtract(d, bb)"),
+    "swapped": ("subtract(h, nn)", "subtract(nn, h)"),
+    "dropped bias": ("add(d, bb)", "copy(d)"),
+    "constant": ("constant(0.3)", "constant(0.405)"),
+    "function": ("tanh(m)", "sine(m)"),
+}
+KINDS = ("bf16", "f8e4m3fn")
+
+
+def agrees(right: Module, tried: Module, leaves: list[Array], truth: Truth | None) -> bool:
+    assert truth is not None
+    ours = evaluate(tried, *nested(tried, leaves))
+    theirs = evaluate(right, *nested(right, leaves))
+    return all(x.agrees for x in compare_outputs(right, ours, theirs, truth))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_planted_faults_are_found_and_the_right_module_agrees(kind: str, xla_cpu: XlaCpu) -> None:
+    text = TEXT.format(t=kind)
+    right = parse(text)
+    leaves = flat(random_arguments(right, 1))
+    truth = truth_of(xla_cpu, right, leaves)
+    assert truth is not None
+    more = truth.draw(range(9, 13))
+    truth = replace(truth, draw=lambda _numbers: more)
+    assert agrees(right, right, leaves, truth)
+    missed = []
+    for name, (old, new) in FAULTS.items():
+        assert old in text
+        if agrees(right, parse(text.replace(old, new)), leaves, truth):
+            missed.append(name)
+    assert missed == []
+
+
+SCATTER = """HloModule m
+sum {
+  a = bf16[] parameter(0)
+  b = bf16[] parameter(1)
+  ROOT r = bf16[] add(a, b)
+}
+ENTRY e {
+  z = bf16[64] parameter(0)
+  i = s32[640,1] parameter(1)
+  u = bf16[640] parameter(2)
+  ROOT r = bf16[64] scatter(z, i, u), update_window_dims={}, inserted_window_dims={0},
+    scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=sum
+}
+"""
+
+
+def test_scatters_may_round_after_each_update_and_at_the_end(xla_cpu: XlaCpu) -> None:
+    """XLA:CPU rounds after each, a sum in f32 once; a term too few is a fault."""
+    module = parse(SCATTER)
+    random = np.random.default_rng(3)
+    index = np.repeat(np.arange(64, dtype=np.int32), 10)
+    updates = random.uniform(0.5, 1.5, 640).astype(ml_dtypes.bfloat16)
+    leaves: list[Array] = [np.zeros(64, ml_dtypes.bfloat16), index[:, None], updates]
+    truth = truth_of(xla_cpu, module, leaves)
+    assert truth is not None
+    more = truth.draw(range(9, 13))
+    truth = replace(truth, draw=lambda _numbers: more)
+    (theirs,) = xla_cpu([(module, leaves)])
+    assert not isinstance(theirs, str)
+    rows = updates.astype(np.float32).reshape(64, 10)
+    once = rows.sum(1).astype(ml_dtypes.bfloat16)
+    assert (once != theirs[0]).any()
+    for right in (theirs[0], once):
+        assert all(x.agrees for x in compare_outputs(module, [right], theirs, truth))
+    wrong = rows[:, 1:].sum(1).astype(ml_dtypes.bfloat16)
+    assert not all(x.agrees for x in compare_outputs(module, [wrong], theirs, truth))

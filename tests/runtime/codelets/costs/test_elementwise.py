@@ -1,0 +1,174 @@
+"""Cycles of elementwise vertices against sums done by hand from the published tables."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from hloipu_runtime.codelets.core.codelet import Sizes, Tensor
+from hloipu_runtime.codelets.core.expression import Expression, Node
+from hloipu_runtime.codelets.costs.elementwise import Repeats, repeats_of
+from hloipu_runtime.codelets.ops.elementwise import Elementwise
+from hloipu_runtime.machine.costs import TileWork
+from hloipu_runtime.machine.load import load_machine
+from hloipu_runtime.machine.model import Machine
+from tests.support.cases import each
+
+TINY, UNIT, GC200 = (load_machine(name) for name in ("tiny", "unit", "gc200"))
+
+
+def work_of(
+    op: str,
+    types: tuple[str, ...],
+    result: str,
+    shape: Sizes,
+    labels: Sequence[tuple[int, ...]] | None = None,
+    machine: Machine = TINY,
+    **parameters: str | int,
+) -> TileWork:
+    """Return the work of one op on a tile whose result has `shape`."""
+    node = Node(op, tuple(range(len(types))), result, tuple(parameters.items()))
+    every = tuple(range(len(shape)))
+    where = tuple(labels or [every] * len(types))
+    codelet = Elementwise(Expression(types, (node,), (len(types),)), where, len(shape))
+    operands = [Tensor(t, tuple(shape[d] for d in at)) for t, at in zip(types, where, strict=True)]
+    return codelet.work(machine, operands, [Tensor(result, shape)])
+
+
+@pytest.mark.parametrize(
+    ("op", "types", "result", "elements", "cycles"),
+    [
+        # 60 elements: 10 for each worker, 5 vectors of f32, 3 of f16.
+        ("add", ("f32", "f32"), "f32", 60, 11 + 6 * (29 + 5 * (1 + 2))),
+        ("add", ("f16", "f16"), "f16", 60, 11 + 6 * (26 + 3 * (1 + 2))),
+        ("add", ("s32", "s32"), "s32", 60, 11 + 6 * (26 + 10 * 7)),
+        ("add", ("s64", "s64"), "s64", 60, 11 + 6 * (26 + 10 * 11)),
+        ("divide", ("f32", "f32"), "f32", 61, 11 + 6 * (29 + 6 * 10)),
+        ("maximum", ("f16", "f16"), "f16", 60, 11 + 6 * (26 + 3 * 4)),
+        ("and", ("pred", "pred"), "pred", 60, 11 + 6 * (26 + 3 * 5)),
+        ("tanh", ("f32",), "f32", 60, 11 + 9 + 6 * (17 + 5 * 12)),
+        ("exponential", ("f32",), "f32", 60, 11 + 9 + 6 * (33 + 5 * 6)),
+        ("abs", ("f32",), "f32", 60, 11 + 9 + 6 * (17 + 10 * (1 + 4))),
+        ("floor", ("f16",), "f16", 60, 11 + 9 + 6 * (17 + 3 * (2 + 4))),
+        ("select", ("pred", "f32", "f32"), "f32", 60, 6 * (5 + 6 + 5 * 10)),
+        ("clamp", ("f32", "f32", "f32"), "f32", 60, 6 * (5 + 6 + 2 * 5)),
+        ("clamp", ("s32", "s32", "s32"), "s32", 60, 6 * (5 + 6 + 7 * 10)),
+        ("convert", ("f32",), "f16", 60, 12 + 6 * (37 + 3 * 2)),
+        ("convert", ("f16",), "f32", 60, 12 + 6 * (37 + 5 * 1)),
+    ],
+)
+def test_single_ops(
+    op: str, types: tuple[str, ...], result: str, elements: int, cycles: int
+) -> None:
+    assert work_of(op, types, result, (elements,)) == TileWork(cycles, 0)
+
+
+@pytest.mark.parametrize(("before", "after"), [("s32", "f32"), ("f32", "s32"), ("s8", "f16")])
+def test_conversions_between_integers_and_floats_are_assumed(before: str, after: str) -> None:
+    """Scalar code, five slots an element (popops has 4 to 5 and more): no source says how many."""
+    found = work_of("convert", (before,), after, (60,))
+    assert found == TileWork(12 + 6 * (37 + 10 * 5), 6 * 10 * 5)
+    assert work_of("convert", ("s32",), "s64", (60,)) == TileWork(12 + 6 * (37 + 10 * 5), 0)
+
+
+def test_compare_is_priced_by_direction() -> None:
+    for direction, cycles in (("LT", 14), ("NE", 20)):
+        found = work_of("compare", ("f32", "f32"), "pred", (60,), direction=direction)
+        assert found == TileWork(11 + 6 * (29 + 3 * cycles), 0)
+
+
+@pytest.mark.parametrize(
+    ("op", "shape", "labels", "cycles"),
+    [
+        ("add", (12, 10), ((0, 1), ()), 11 + 6 * (20 + 10 * (1 + 1))),
+        ("maximum", (12, 10), ((0, 1), ()), 11 + 6 * (20 + 10 * 3)),
+        # One value for each of 12 rows of 10: two rows a worker.
+        ("add", (12, 10), ((0, 1), (0,)), 11 + 6 * (15 + 2 * (25 + 5 * 2))),
+        # Ten values, each added down 12 rows, two to a worker.
+        ("add", (12, 10), ((0, 1), (1,)), 11 + 6 * (17 + 17 + 2 * (8 + 2 * 12))),
+        ("add", (120, 10), ((0, 1), (1,)), 11 + 6 * (17 + 17 + 10 * (8 + 2 * 20))),
+        # One row of 60: as if it did not repeat at all.
+        ("add", (1, 60), ((0, 1), (1,)), 11 + 6 * (29 + 5 * 3)),
+    ],
+)
+def test_operands_that_repeat(
+    op: str, shape: Sizes, labels: tuple[tuple[int, ...], ...], cycles: int
+) -> None:
+    assert work_of(op, ("f32", "f32"), "f32", shape, labels).cycles == cycles
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ((0, 1, 2), (1, 1, 60)),
+        ((), (1, 60, 1)),
+        ((2,), (1, 12, 5)),
+        ((0, 1), (12, 5, 1)),
+        ((0,), (4, 15, 1)),
+        ((1,), (12, 5, 1)),
+        ((0, 2), (4, 3, 5)),
+        ((1, 2), (1, 4, 15)),
+    ],
+)
+def test_how_operands_repeat(labels: Sizes, expected: Sizes) -> None:
+    assert repeats_of(labels, (4, 3, 5)) == Repeats(*expected)
+
+
+def test_types_that_the_chip_lacks_cost_more() -> None:
+    plain = 29 + 5 * 3
+    factor = TINY.emulation.f64_factor
+    # Every number of `tiny` is assumed, so what it multiplies is.
+    assert work_of("add", ("f64", "f64"), "f64", (60,)) == TileWork(
+        11 + 6 * plain * factor, 6 * plain * factor
+    )
+    conversions = 2 * 10 * TINY.emulation.bf16_convert_slots
+    found = work_of("add", ("bf16", "bf16"), "bf16", (60,))
+    assert found == TileWork(11 + 6 * (plain + conversions), 6 * conversions)
+
+
+def test_a_fused_expression_loads_and_stores_once() -> None:
+    # tanh((x * y) + x): loads of x and y, a store, and the ops between without theirs.
+    nodes = (
+        Node("multiply", (0, 1), "f32"),
+        Node("add", (2, 0), "f32"),
+        Node("tanh", (3,), "f32"),
+    )
+    codelet = Elementwise(Expression(("f32", "f32"), nodes, (4,)), ((0,), (0,)), 1)
+    part = Tensor("f32", (60,))
+    moved = 30 + 3 * 5
+    assert codelet.work(TINY, [part, part], [part]) == TileWork(
+        11 + 6 * (moved + 5 * (1 + 1 + 10)), 6 * moved
+    )
+    singles = sum(work_of(n.op, ("f32",) * len(n.arguments), "f32", (60,)).cycles for n in nodes)
+    assert codelet.work(TINY, [part, part], [part]).cycles < singles
+
+
+OPS = [
+    ("add", ("f32", "f32"), "f32"),
+    ("add", ("f16", "f16"), "f16"),
+    ("divide", ("f32", "f32"), "f32"),
+    ("select", ("pred", "f32", "f32"), "f32"),
+    ("convert", ("f32", ), "f16"),
+    ("add", ("s4", "s4"), "s4"),
+    ("multiply", ("c64", "c64"), "c64"),
+    ("mulhi", ("u64", "u64"), "u64"),
+]  # fmt: skip
+
+
+@each(("op", "types", "result"), OPS)
+@each("last", [(), (0,), (1,), (0, 1)])
+@each("machine", [TINY, UNIT, GC200])
+def test_larger_parts_cost_no_less(
+    op: str, types: tuple[str, ...], result: str, last: Sizes, machine: Machine
+) -> None:
+    labels = [(0, 1)] * (len(types) - 1) + [last]
+    before: dict[tuple[int, int], int] = {}
+    for rows in range(0, 15):
+        for columns in range(0, 15):
+            work = work_of(op, types, result, (rows, columns), labels, machine)
+            assert 0 <= work.assumed_cycles <= work.cycles
+            if rows:
+                assert work.cycles >= before[rows - 1, columns]
+            if columns:
+                assert work.cycles >= before[rows, columns - 1]
+            before[rows, columns] = work.cycles
+    assert before[0, 5] == before[5, 0] == 0

@@ -1,0 +1,35 @@
+"""Pieces of arrays: every element once, none too large."""
+
+import numpy as np
+import pytest
+
+from hloipu_runtime.kernels.core.blocks import BLOCK_ELEMENTS, blocks, compact
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [(), (0,), (5,), (BLOCK_ELEMENTS + 1,), (300, 400), (3, BLOCK_ELEMENTS + 7), (2, 3, 5, 7000)],
+)
+def test_every_element_is_visited_once(shape: tuple[int, ...]) -> None:
+    x = np.arange(np.prod(shape, dtype=int)).reshape(shape)
+    for given in (x, x.T, np.asfortranarray(x), x[..., ::2] if x.ndim else x):
+        out = np.zeros_like(given)
+        for target, piece in blocks(out, given):
+            assert target.size <= BLOCK_ELEMENTS
+            assert target.ndim >= 1
+            target += piece + 1
+        np.testing.assert_array_equal(out, given + 1)
+
+
+def test_broadcast_inputs() -> None:
+    out = np.zeros((200, 300))
+    for target, row in blocks(out, np.broadcast_to(np.arange(300), out.shape)):
+        target += row
+    np.testing.assert_array_equal(out[150], np.arange(300.0))
+
+
+def test_compact_keeps_one_of_each_repeated_row() -> None:
+    x = np.broadcast_to(np.arange(4).reshape(1, 4), (5, 4))
+    assert compact(x).shape == (1, 4)
+    plain = np.zeros((2, 3))
+    assert compact(plain) is plain

@@ -1,0 +1,128 @@
+"""Pipelines in both engines: what slots side by side compute is what one after the other would."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import groupby
+
+import numpy as np
+import pytest
+
+from hloipu_runtime.program.channels import popped, pushed
+from hloipu_runtime.program.program import Array, Program
+from hloipu_runtime.program.proof.verify import faults_of
+from hloipu_runtime.program.steps import Exchange, Pipeline, Sequence, Step
+from hloipu_runtime.simulate.exact.exact import ExactEngine
+from hloipu_runtime.simulate.exact.pipelining import pipelined
+from hloipu_runtime.simulate.functional.functional import FunctionalEngine
+from tests.support.cases import each
+from tests.support.pipelined_programs import SHAPE, Feed, PipelineMaker, expected_totals
+
+CASES = [
+    (stages, interval, count)
+    for stages in (1, 2, 3, 4)
+    for interval in (1, 2, 2 * stages)
+    for count in (0, 1, 2, 3, 5, 9)
+]
+
+
+def totals(engine: ExactEngine | FunctionalEngine, program: Program, feed: Feed) -> list[Array]:
+    engine.state = {port.name: np.zeros(SHAPE, np.float32) for port in program.state}
+    engine.run(feed)
+    return [engine.state[f"total{stage}"] for stage in range(len(program.state))]
+
+
+def pipeline_of(program: Program) -> Pipeline:
+    step = program.body.steps[-1]
+    assert isinstance(step, Pipeline)
+    return step
+
+
+@each("spare", [0, 1])
+@each(("stages", "interval", "count"), CASES)
+def test_totals_are_those_of_one_micro_batch_after_the_other(
+    stages: int, interval: int, count: int, spare: int
+) -> None:
+    program = PipelineMaker(stages, interval, count, spare=spare).program()
+    assert faults_of(program, 4) == []
+    inputs = [np.arange(6, dtype=np.float32) + 100 * n for n in range(count)]
+    wanted = expected_totals(stages, list(inputs))
+    for engine in (
+        ExactEngine(program),
+        ExactEngine(program, poison=True),
+        FunctionalEngine(program),
+    ):
+        feed = Feed(inputs)
+        for found, total in zip(totals(engine, program, feed), wanted, strict=True):
+            np.testing.assert_array_equal(found, total.astype(np.float32))
+        assert feed.taken == count
+
+
+def test_stages_may_share_an_ipu() -> None:
+    program = PipelineMaker(3, 1, 5, ipus=(0, 1, 0)).program()
+    assert faults_of(program, 4) == []
+    inputs = [np.full(SHAPE, float(n), np.float32) for n in range(5)]
+    wanted = expected_totals(3, list(inputs))
+    for engine in (ExactEngine(program, poison=True), FunctionalEngine(program)):
+        for found, total in zip(totals(engine, program, Feed(inputs)), wanted, strict=True):
+            np.testing.assert_array_equal(found, total.astype(np.float32))
+
+
+@pytest.mark.parametrize(("stages", "interval"), [(2, 1), (3, 1), (4, 2)])
+def test_a_place_too_few_is_found_and_would_lose_values(stages: int, interval: int) -> None:
+    program = PipelineMaker(stages, interval, 6).program()
+    step = pipeline_of(program)
+    longest = max(range(len(step.channels)), key=lambda n: len(step.channels[n].places))
+    channel = step.channels[longest]
+    assert len(channel.places) > 1
+    channels = list(step.channels)
+    channels[longest] = channel._replace(places=channel.places[:-1])
+    wrong = replace(
+        program, body=Sequence((*program.body.steps[:-1], replace(step, channels=tuple(channels))))
+    )
+    assert any(fault.rule == "pipeline" for fault in faults_of(wrong, 4))
+    inputs = [np.full(SHAPE, 3.0**n, np.float32) for n in range(6)]
+    right = totals(ExactEngine(program), program, Feed(inputs))
+    lost = totals(ExactEngine(wrong), wrong, Feed(inputs))
+    assert any(not np.array_equal(a, b) for a, b in zip(right, lost, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("stages", "interval", "count", "group"),
+    [(2, 1, 5, 1), (3, 2, 4, 1), (1, 1, 3, 1), (2, 4, 5, 2)],
+)
+def test_positions_of_a_slot_take_turns_later_ones_first(
+    stages: int, interval: int, count: int, group: int
+) -> None:
+    """And copies of a slot come after all of its positions."""
+    program = PipelineMaker(stages, interval, count, group=group).program()
+    step, done = pipeline_of(program), list[tuple[str, object]]()
+
+    def noted(kind: str, what: object) -> Callable[[], None]:
+        return lambda: done.append((kind, what))
+
+    def prepared(copy: Step) -> list[Callable[[], None]]:
+        return [noted("copy", copy)] if isinstance(copy, Exchange) and copy.transfers else []
+
+    positions = range(len(step.stages))
+    firsts = [[noted("first", n)] for n in positions]
+    bodies = [[noted("body", n)] for n in positions]
+    pipelined(program, step, firsts, bodies, prepared)()
+
+    table, wanted = step.timetable, list[tuple[str, object]]()
+    turns = [(table.slot(n, m), -n, m) for n in positions for m in range(count)]
+    for slot, same in groupby(sorted(turns), key=lambda turn: turn[0]):
+        active = [(-n, m) for _, n, m in same]
+        assert [n for n, _ in active] == sorted((n for n, _ in active), reverse=True), slot
+        for n, m in active:
+            wanted += [("first", n)] if m % group == 0 else []
+            for channel in step.channels:
+                if channel.consumer == n and channel.places != (channel.destination,):
+                    copy = popped(program, (channel,), m % len(channel.places))
+                    wanted.append(("copy", copy))
+            wanted.append(("body", n))
+        for n, m in reversed(active):
+            for channel in step.channels:
+                if channel.producer == n:
+                    copy = pushed(program, (channel,), m % len(channel.places))
+                    wanted.append(("copy", copy))
+    assert done == wanted
