@@ -84,15 +84,15 @@ zoo-table: install ## cycles, bytes and compile time of the samples and of DUMPS
 
 .PHONY: bench-compile
 bench-compile: install ## compile time against XLA:CPU's, and its growth
-	$(BIN)/python -m tools.bench_compile $(DUMPS)
+	$(BIN)/python -m tools.bench compile $(DUMPS)
 
 .PHONY: bench-run
 bench-run: install ## run time of both modes against XLA:CPU's
-	$(BIN)/python -m tools.bench_run
+	$(BIN)/python -m tools.bench run
 
 .PHONY: bench-codegen
 bench-codegen: install ## cycles of kernels over the machine's limits, and of plans over the best ones
-	$(BIN)/python -m tools.bench_codegen
+	$(BIN)/python -m tools.bench codegen
 
 .PHONY: fidelity
 fidelity: install ## predicted against published measured times; writes docs/fidelity.md
@@ -171,19 +171,19 @@ bench: bench-parse bench-ops ## all benchmarks, against XLA in the same run
 
 .PHONY: bench-parse
 bench-parse: install ## reading text, against XLA's C++ parser; start-up
-	$(BIN)/python -m tools.bench_parse $(if $(DUMPS),$(wildcard $(DUMPS)/*.hlo))
+	$(BIN)/python -m tools.bench parse $(if $(DUMPS),$(wildcard $(DUMPS)/*.hlo))
 
 .PHONY: bench-ops
 bench-ops: install ## kernels and whole modules, against XLA:CPU on one thread
-	$(BIN)/python -m tools.bench_ops
+	$(BIN)/python -m tools.bench ops
 
 .PHONY: bench-passes
 bench-passes: install ## each pass's effect on cycles and memory, one row a pass
-	$(BIN)/python -m tools.bench_passes $(if $(DUMPS),--dumps $(DUMPS))
+	$(BIN)/python -m tools.bench passes $(if $(DUMPS),--dumps $(DUMPS))
 
 .PHONY: bench-feeds
 bench-feeds: install ## 10,000 training steps with feeds and without, against XLA:CPU
-	$(BIN)/python -m tools.bench_feeds
+	$(BIN)/python -m tools.bench feeds
 
 .PHONY: judge-check
 judge-check: install ## samples and DUMPS in five types: right programs agree, planted faults are found
@@ -195,7 +195,7 @@ judge-search: install ## estimates of --plan auto against compiling, and its cho
 
 .PHONY: bench-scale
 bench-scale: install ## time and memory of estimates of long steps on up to 64 IPUs
-	$(BIN)/python -m tools.bench_scale
+	$(BIN)/python -m tools.bench scale
 
 .PHONY: demo-train
 demo-train: install ## train two nets on digits in a loop on the device, against JAX

@@ -3,13 +3,13 @@
 import pytest
 
 from hloipu_runtime.machine.load import load_machine
-from tools.bench_codegen.__main__ import row_of
-from tools.bench_codegen.kernels import kernels
-from tools.bench_codegen.limits import Needs, amp_products_per_cycle, limit_of
-from tools.bench_codegen.moving_kernels import views
-from tools.bench_codegen.search import grids
-from tools.bench_codegen.searched_ops import best_matmul, best_reduction, best_transpose
-from tools.bench_codegen.small import MOST, compared
+from tools.bench.codegen.__main__ import row_of
+from tools.bench.codegen.kernels import kernels
+from tools.bench.codegen.limits import Needs, amp_products_per_cycle, limit_of
+from tools.bench.codegen.moving_kernels import views
+from tools.bench.codegen.search import grids
+from tools.bench.codegen.searched_ops import best_matmul, best_reduction, best_transpose
+from tools.bench.codegen.small import MOST, compared
 
 TINY, BOW = load_machine("tiny"), load_machine("bow")
 

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("jax")
 
-from tools.bench_feeds import measured, shown
+from tools.bench.feeds import measured, shown
 
 
 def test_calls_that_are_saved_are_host_round_trips() -> None:

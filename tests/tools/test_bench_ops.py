@@ -4,8 +4,8 @@ import pytest
 
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.verify.verifier import verify
-from tools.benching.op_cases import FAMILIES, SIZES, op_cases
-from tools.benching.sides import geometric_mean
+from tools.bench.shared.op_cases import FAMILIES, SIZES, op_cases
+from tools.bench.shared.sides import geometric_mean
 
 
 def test_every_case_is_a_valid_module_with_a_name_of_its_own() -> None:

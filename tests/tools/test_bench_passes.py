@@ -5,7 +5,7 @@ from pathlib import Path
 from hloipu_compiler.passes.pipeline import Group
 from hloipu_compiler.passes.pipelines import PIPELINES
 from hloipu_runtime.machine.load import load_machine
-from tools.bench_passes import Figures, Row, measured, rows_of, without
+from tools.bench.passes import Figures, Row, measured, rows_of, without
 
 SAMPLE = Path(__file__).parents[2] / "hlo_samples" / "newton_while.hlo"
 

@@ -3,7 +3,7 @@
 import hloipu
 from hloipu.choosing import sweep
 from hloipu.options.resolve import resolve
-from tools.bench_scale import training_step
+from tools.bench.scale import training_step
 
 
 def test_steps_are_as_long_as_asked_and_can_be_cut() -> None:

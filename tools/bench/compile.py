@@ -1,6 +1,6 @@
 """Time compiling against XLA:CPU's compiler, and how it grows with the length of a module.
 
-    python -m tools.bench_compile [--only WORDS] [--repeats N] [--json FILE] [DUMP ...]
+    python -m tools.bench compile [--only WORDS] [--repeats N] [--json FILE] [DUMP ...]
 
 Ours is everything from text to a proved, priced and placed program for `gc200`; XLA's is from text
 to an executable. Both sides run on one core, in processes of their own and in turn; figures are
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from hloipu_compiler.hlo.parse import parse
 from tests.support.xla_oracle import available
-from tools.benching.sides import Side, geometric_mean
+from tools.bench.shared.sides import Side, geometric_mean
 
 TARGET = 1.0
 """Most times of XLA's, geometric mean over modules of many instructions."""
@@ -58,7 +58,7 @@ def straight_line(count: int) -> str:
 
 def texts(dumps: Sequence[Path], words: str) -> Iterator[tuple[str, str]]:
     """Yield names and texts: programs printed by JAX, dumps that were named, straight lines."""
-    from tools.benching.whole_modules import module_cases  # imports jax: a second
+    from tools.bench.shared.whole_modules import module_cases  # imports jax: a second
 
     wanted = words.split(",")
     for case in module_cases():

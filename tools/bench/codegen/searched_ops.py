@@ -13,7 +13,7 @@ from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Sizes
-from tools.bench_codegen.search import (
+from tools.bench.codegen.search import (
     Best,
     Found,
     best_of_codelet,

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from tools.bench_codegen.kernel import F16, F32, NAMES, WIDTH, Kernel, array, kernel
-from tools.bench_codegen.limits import Needs
+from tools.bench.codegen.kernel import F16, F32, NAMES, WIDTH, Kernel, array, kernel
+from tools.bench.codegen.limits import Needs
 
 # --- products -------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.mapping import Mapping, Sizes, Span, Tiles, whole
 from hloipu_runtime.program.program import Port, Program, Role
-from tools.bench_codegen.measuring import cycles_of
+from tools.bench.codegen.measuring import cycles_of
 
 GRAINS = (1, 8, 16)
 """Multiples that blocks are rounded up to: AMP groups are of 8 and 16."""

@@ -1,6 +1,6 @@
 """Time our parser against XLA's C++ parser on the same texts, and how fast the tool starts.
 
-    python -m tools.bench_parse [FILE]... [--repeats N] [--sizes 1000,10000] [--json FILE]
+    python -m tools.bench parse [FILE]... [--repeats N] [--sizes 1000,10000] [--json FILE]
 
 Ours and XLA's runs alternate, each in a process of its own; figures are medians of processor time.
 `x XLA` columns are ratios to XLA's parse, which verifies nothing.
@@ -17,9 +17,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tests.support.xla_oracle import Oracle, available
-from tools.benching import texts
+from tools.bench.shared import texts
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 LARGEST_GRAMMAR_BYTES = 3_000_000
 """The grammar-only path takes 50 us an instruction; it is timed once, and not on larger texts."""
 
@@ -55,7 +55,7 @@ class Reader:
 
     def __init__(self) -> None:
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "tools.benching.reader"],
+            [sys.executable, "-m", "tools.bench.shared.reader"],
             cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from tools.bench_codegen.computing_kernels import convolutions, networks, products
-from tools.bench_codegen.kernel import Kernel
-from tools.bench_codegen.moving_kernels import lookups, movements, orders, sums, views
+from tools.bench.codegen.computing_kernels import convolutions, networks, products
+from tools.bench.codegen.kernel import Kernel
+from tools.bench.codegen.moving_kernels import lookups, movements, orders, sums, views
 
 
 def kernels() -> Iterator[Kernel]:

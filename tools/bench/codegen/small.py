@@ -8,9 +8,9 @@ from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.dense.convolution import Convolution
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.machine.model import Machine
-from tools.bench_codegen.measuring import measured
-from tools.bench_codegen.search import Found
-from tools.bench_codegen.searched_ops import (
+from tools.bench.codegen.measuring import measured
+from tools.bench.codegen.search import Found
+from tools.bench.codegen.searched_ops import (
     best_convolution,
     best_matmul,
     best_reduction,

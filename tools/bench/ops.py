@@ -1,6 +1,6 @@
 """Time our kernels and our evaluator against XLA:CPU, one thread each.
 
-    python -m tools.bench_ops [--only WORDS] [--ops | --modules] [--repeats N] [--json FILE]
+    python -m tools.bench ops [--only WORDS] [--ops | --modules] [--repeats N] [--json FILE]
 
 Both sides run on one core, in processes of their own and in turn; figures are medians of processor
 time, and a ratio is the median of the ratios of neighbouring measurements. Ours is the evaluator
@@ -17,8 +17,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tests.support.xla_oracle import available
-from tools.benching.op_cases import SIZES, Case, op_cases
-from tools.benching.sides import Pair, Row, geometric_mean
+from tools.bench.shared.op_cases import SIZES, Case, op_cases
+from tools.bench.shared.sides import Pair, Row, geometric_mean
 
 OPS_TARGET = 2.5
 MODULES_TARGET = 3.5
@@ -99,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not options.modules:
             ops = run(pair, chosen(op_cases(), options.only), options.repeats)
         if not options.ops:
-            from tools.benching.whole_modules import module_cases  # imports jax: a second
+            from tools.bench.shared.whole_modules import module_cases  # imports jax: a second
 
             modules = run(pair, chosen(module_cases(), options.only), options.repeats)
     show_families(ops)

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from tools.benching.op_cases import Case
+from tools.bench.shared.op_cases import Case
 
 LEARNING_RATE = 0.01
 WEIGHT_SCALE = 0.05

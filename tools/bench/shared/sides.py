@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from tools.benching.op_cases import Case
+from tools.bench.shared.op_cases import Case
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SETTINGS_LEFT_OUT = ("OPENBLAS_CORETYPE", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 """Left out of the children's environment: an exported core type halves BLAS on newer machines."""
 
@@ -55,7 +55,7 @@ class Side:
 
     def _start(self) -> "subprocess.Popen[str]":
         return subprocess.Popen(
-            [sys.executable, "-m", "tools.benching.runner", self.name],
+            [sys.executable, "-m", "tools.bench.shared.runner", self.name],
             cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             env=environment_of_sides(),
             # Thread pools are sized by the cores a process may use when it starts.

@@ -1,6 +1,6 @@
 """Time compiled programs: whole tensors against XLA:CPU, tile by tile against whole tensors.
 
-    python -m tools.bench_run [--only WORDS] [--repeats N] [--cold] [--json FILE]
+    python -m tools.bench run [--only WORDS] [--repeats N] [--cold] [--json FILE]
 
 All sides run on one core, in processes of their own and in turn; figures are medians of processor
 time, ratios are medians of the ratios of neighbouring measurements. Programs are compiled for
@@ -21,11 +21,18 @@ from pathlib import Path
 from hloipu.inputs import flat
 from hloipu_compiler.hlo.parse import parse
 from tests.support.xla_oracle import available
-from tools.benching.cold import Cold, measure_cold
-from tools.benching.op_cases import Case
-from tools.benching.runner import scaled_arguments
-from tools.benching.sides import ROOT, SEED, Side, calls_for, environment_of_sides, geometric_mean
-from tools.benching.whole_modules import module_cases
+from tools.bench.shared.cold import Cold, measure_cold
+from tools.bench.shared.op_cases import Case
+from tools.bench.shared.runner import scaled_arguments
+from tools.bench.shared.sides import (
+    ROOT,
+    SEED,
+    Side,
+    calls_for,
+    environment_of_sides,
+    geometric_mean,
+)
+from tools.bench.shared.whole_modules import module_cases
 
 FUNCTIONAL_TARGET = 1.4
 """Most times of XLA's that whole tensors may take, geometric mean."""

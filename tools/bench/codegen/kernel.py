@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from hloipu.jax import lower
-from tools.bench_codegen.limits import Needs
+from tools.bench.codegen.limits import Needs
 
 F16, F32, S32 = jnp.float16, jnp.float32, jnp.int32
 WIDTH = {F16: 2, F32: 4, S32: 4}

@@ -1,6 +1,6 @@
 """What each pass does to cycles and memory: every program compiled with it and without it.
 
-    python -m tools.bench_passes [--dumps FOLDER] [--target NAME] [--json FILE] [FILE ...]
+    python -m tools.bench passes [--dumps FOLDER] [--target NAME] [--json FILE] [FILE ...]
 
 One row a pass. Cycles are estimates of one run and peaks are those of the fullest tile, both on one
 IPU; ratios are with over without, so that below 1 is a gain. `need`: programs that do not compile
@@ -31,7 +31,7 @@ from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.machine.model import Machine
 
-SAMPLES = Path(__file__).parents[1] / "hlo_samples"
+SAMPLES = Path(__file__).parents[2] / "hlo_samples"
 _SLACK = 1.0005
 """Less than this is the noise of plans that happen to tie."""
 

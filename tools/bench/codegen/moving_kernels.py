@@ -9,8 +9,8 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import jax.numpy as jnp
 from jax import lax
 
-from tools.bench_codegen.kernel import F16, F32, S32, Kernel, array, kernel, view
-from tools.bench_codegen.limits import Needs
+from tools.bench.codegen.kernel import F16, F32, S32, Kernel, array, kernel, view
+from tools.bench.codegen.limits import Needs
 
 
 def lookups() -> Iterator[Kernel]:

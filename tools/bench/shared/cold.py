@@ -1,6 +1,6 @@
 """A process that begins with nothing, compiles one module, runs it once and says what that took.
 
-    python -m tools.benching.cold functional|xla TEXT ARGUMENTS
+    python -m tools.bench.shared.cold functional|xla TEXT ARGUMENTS
 
 Figures are the processor time from the process's start to the first results, imports included, and
 the most memory that it ever held. A side imports only what it needs.
@@ -42,10 +42,15 @@ def measure_cold(
         names = [x.dtype.name for x in leaves]
         np.savez(given, *[x.reshape(-1).view(np.uint8) for x in leaves])
         shapes = json.dumps([[n, list(x.shape)] for n, x in zip(names, leaves, strict=True)])
+        command = [sys.executable, "-m", "tools.bench.shared.cold"]
         done = subprocess.run(
-            [sys.executable, "-m", "tools.benching.cold", side, str(module), str(given), shapes],
-            cwd=root, text=True, capture_output=True, check=False, env=environment,
-        )  # fmt: skip
+            [*command, side, str(module), str(given), shapes],
+            cwd=root,
+            text=True,
+            capture_output=True,
+            check=False,
+            env=environment,
+        )
     if done.returncode:
         return f"{side}: {(done.stderr.strip().splitlines() or ['it died'])[-1]}"
     return Cold(**json.loads(done.stdout.strip().splitlines()[-1]))

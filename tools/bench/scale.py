@@ -1,6 +1,6 @@
 """Time and memory of estimating long training steps on systems of many IPUs, and how they grow.
 
-    python -m tools.bench_scale [--counts N,N…] [--ipus N,N…] [--json FILE]
+    python -m tools.bench scale [--counts N,N…] [--ipus N,N…] [--json FILE]
 
 A training step of blocks (scale, two products, tanh, and a sum past them; momentum) is written as
 text, as long as asked. `hloipu estimate` of it runs in a process of its own, whose time and memory

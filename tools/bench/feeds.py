@@ -1,6 +1,6 @@
 """Time a training job of many steps: with feeds and without, against XLA:CPU.
 
-    python -m tools.bench_feeds [--steps N] [--blocks N] [--json FILE]
+    python -m tools.bench feeds [--steps N] [--blocks N] [--json FILE]
 
 The job is a perceptron of 784-128-10 under SGD, batches of 32. With feeds, the device does 10 steps
 for each call of the host; without, the host hands over each batch with a call that does one step,

@@ -1,6 +1,6 @@
 """Compare compiled kernels with the machine's limits, and plans with the best that a search finds.
 
-    python -m tools.bench_codegen [--target M] [--only WORDS] [--no-search] [--json FILE]
+    python -m tools.bench codegen [--target M] [--only WORDS] [--no-search] [--json FILE]
 
 For each kernel: simulated cycles without the host's, and which share of the most binding limit
 (AMP, load and store path, exchange; `limits.py`) they reach. For each view, cycles on top of those
@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from hloipu_runtime.machine.load import load_machine
-from tools.bench_codegen.kernel import Kernel
-from tools.bench_codegen.kernels import kernels
-from tools.bench_codegen.limits import limit_of
-from tools.bench_codegen.measuring import measured
-from tools.bench_codegen.small import MOST, Compared, compared
+from tools.bench.codegen.kernel import Kernel
+from tools.bench.codegen.kernels import kernels
+from tools.bench.codegen.limits import limit_of
+from tools.bench.codegen.measuring import measured
+from tools.bench.codegen.small import MOST, Compared, compared
 
 
 def row_of(kernel: Kernel, target: str) -> dict[str, Any]:

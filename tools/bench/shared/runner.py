@@ -1,6 +1,6 @@
 """A child process that runs modules again and again, on our side or on XLA's.
 
-    python -m tools.benching.runner ours|functional|exact|xla
+    python -m tools.bench.shared.runner ours|functional|exact|xla
 
 `ours` is the evaluator, `functional` and `exact` are the modes of a compiled program. A JSON object
 a line in, one out: `{"text", "seed", "scale"}` loads a module and draws its arguments (the same on
